@@ -1,0 +1,286 @@
+//! What one key says about another: names, members, addresses, times.
+
+use std::net::IpAddr;
+
+use godwit_wire::NodeName;
+
+use super::digest;
+use super::error::{ConfigError, Problem};
+use super::keyword::{Failback, Fencing, OnLag, PeerRole, Standby, Tap};
+use super::reader::{Place, Source};
+use super::sections::Places;
+use super::service::{ServiceConfig, ServicePlaces};
+use super::units::show_duration;
+use super::{Config, PeerConfig};
+
+/// Checks a draft as a whole and completes it with warnings and digest.
+pub(super) fn check(
+    source: &Source<'_>,
+    mut config: Config,
+    places: &Places,
+) -> Result<Config, ConfigError> {
+    check_peers(source, &config, places)?;
+    check_detect(source, &config, places)?;
+    for (index, place) in places.services.iter().enumerate() {
+        let (earlier, rest) = config.services.split_at(index);
+        let service = &rest[0];
+        check_support(source, service, place)?;
+        check_members(source, &config, service, place)?;
+        check_addresses(source, &config, (earlier, &places.services), service, place)?;
+    }
+    config.warnings = warnings(source, &config, places);
+    config.digest = digest::digest(&config);
+    Ok(config)
+}
+
+fn check_peers(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
+    for (index, (peer, place)) in config.peers.iter().zip(&places.peers).enumerate() {
+        let earlier = || config.peers.iter().zip(&places.peers).take(index);
+        let twice = |key, value: String, first: Place| Problem::NotUnique {
+            section: place.title.clone(),
+            key,
+            value,
+            first_line: source.line(first),
+        };
+        // Certificates carry names as DNS names, which have no case.
+        if let Some((_, first)) = earlier().find(|(other, _)| same_name(other.name, peer.name)) {
+            let problem = twice("name", format!("\"{}\"", peer.name), first.name);
+            return Err(source.error(place.name, problem));
+        }
+        if let Some((_, first)) = earlier().find(|(other, _)| other.control == peer.control) {
+            let problem = twice("control", peer.control.to_string(), first.control);
+            return Err(source.error(place.control, problem));
+        }
+    }
+    if config.peer(config.node.name).is_none() {
+        let name = config.node.name.to_string();
+        return Err(source.error(places.node_name, Problem::NodeIsNoPeer { name }));
+    }
+    Ok(())
+}
+
+fn same_name(a: NodeName, b: NodeName) -> bool {
+    a.as_str().eq_ignore_ascii_case(b.as_str())
+}
+
+fn check_detect(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
+    let detect = &config.detect;
+    let silence = detect.heartbeat * detect.misses;
+    match detect.fencing {
+        Fencing::None => Ok(()),
+        Fencing::Lease | Fencing::Stonith if detect.lease > silence => Ok(()),
+        Fencing::Lease | Fencing::Stonith => {
+            let lease = show_duration(detect.lease);
+            let silence = show_duration(silence);
+            Err(source.error(places.lease, Problem::LeaseTooShort { lease, silence }))
+        }
+    }
+}
+
+fn check_support(
+    source: &Source<'_>,
+    service: &ServiceConfig,
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    let refuse = |at, key, value, instead| {
+        let section = place.title.clone();
+        Err(source.error(
+            at,
+            Problem::NotInThisVersion {
+                section,
+                key,
+                value,
+                instead,
+            },
+        ))
+    };
+    let standby = service.standby;
+    match standby {
+        Standby::Shadow | Standby::None => {}
+        Standby::Replay | Standby::Snapshot => {
+            let instead = "write \"shadow\" or \"none\"";
+            return refuse(place.standby, "standby", standby.as_str(), instead);
+        }
+    }
+    match service.tap {
+        Tap::Mirror => Ok(()),
+        Tap::Multicast | Tap::Director => {
+            refuse(place.tap, "tap", service.tap.as_str(), "write \"mirror\"")
+        }
+    }
+}
+
+fn check_members(
+    source: &Source<'_>,
+    config: &Config,
+    service: &ServiceConfig,
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    let section = || place.title.clone();
+    let is_server = |name| {
+        config
+            .peer(name)
+            .is_some_and(|peer| peer.role == PeerRole::Server)
+    };
+    let not_a_server = |at, key, name: NodeName| {
+        let problem = Problem::NotAServer {
+            section: section(),
+            key,
+            name: name.to_string(),
+        };
+        Err(source.error(at, problem))
+    };
+    if !is_server(service.primary) {
+        return not_a_server(place.primary, "primary", service.primary);
+    }
+    if let Some(name) = service.backups.iter().find(|name| !is_server(**name)) {
+        return not_a_server(place.backups, "backups", *name);
+    }
+    if service.backups.contains(&service.primary) {
+        let name = service.primary.to_string();
+        let problem = Problem::BackupIsPrimary {
+            section: section(),
+            name,
+        };
+        return Err(source.error(place.backups, problem));
+    }
+    let count = service.backups.len();
+    let fits = match service.standby {
+        Standby::Shadow | Standby::Replay | Standby::Snapshot => count == 1,
+        Standby::None => count <= 1,
+    };
+    if fits {
+        return Ok(());
+    }
+    Err(source.error(
+        place.backups,
+        Problem::BackupCount {
+            section: section(),
+            count,
+        },
+    ))
+}
+
+fn check_addresses(
+    source: &Source<'_>,
+    config: &Config,
+    (earlier, all_places): (&[ServiceConfig], &[ServicePlaces]),
+    service: &ServiceConfig,
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    let twice = |key, value, first| Problem::NotUnique {
+        section: place.title.clone(),
+        key,
+        value,
+        first_line: source.line(first),
+    };
+    for (other, first) in earlier.iter().zip(all_places) {
+        if other.name == service.name {
+            let problem = twice("name", format!("\"{}\"", service.name), first.name);
+            return Err(source.error(place.name, problem));
+        }
+    }
+    for (index, (address, at)) in service.addresses.iter().zip(&place.addresses).enumerate() {
+        let ip = address.ip();
+        if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() {
+            let problem = Problem::Malformed {
+                section: place.title.clone(),
+                key: "address",
+                expected: "an address that clients can reach".into(),
+                got: address.to_string(),
+            };
+            return Err(source.error(*at, problem));
+        }
+        if let Some(node) = config.peers.iter().find(|peer| is_own(peer, ip)) {
+            let problem = Problem::AddressOfNode {
+                section: place.title.clone(),
+                address: ip.to_string(),
+                node: node.name.to_string(),
+            };
+            return Err(source.error(*at, problem));
+        }
+        let own = service.addresses.iter().zip(&place.addresses).take(index);
+        let others = earlier.iter().zip(all_places);
+        let taken =
+            others.flat_map(|(other, places)| other.addresses.iter().zip(&places.addresses));
+        if let Some((_, first)) = own.chain(taken).find(|(other, _)| *other == address) {
+            return Err(source.error(*at, twice("address", address.to_string(), *first)));
+        }
+        check_same_members(source, earlier, service, (ip, *at), place)?;
+    }
+    Ok(())
+}
+
+/// One address is answered for by one node, so its services must move together.
+fn check_same_members(
+    source: &Source<'_>,
+    earlier: &[ServiceConfig],
+    service: &ServiceConfig,
+    (ip, at): (IpAddr, Place),
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    let split = earlier.iter().find(|other| {
+        let shared = other.addresses.iter().any(|address| address.ip() == ip);
+        shared && (other.primary != service.primary || other.backups != service.backups)
+    });
+    split.map_or(Ok(()), |other| {
+        let problem = Problem::AddressSplit {
+            section: place.title.clone(),
+            address: ip.to_string(),
+            other: other.name.to_string(),
+        };
+        Err(source.error(at, problem))
+    })
+}
+
+fn is_own(peer: &PeerConfig, ip: IpAddr) -> bool {
+    peer.data == ip || peer.control.ip() == ip
+}
+
+fn warnings(source: &Source<'_>, config: &Config, places: &Places) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |at: Place, text: String| {
+        warnings.push(format!(
+            "{}:{}: {text}",
+            source.path().display(),
+            source.line(at)
+        ));
+    };
+    match config.detect.fencing {
+        Fencing::None => {}
+        Fencing::Lease | Fencing::Stonith => warn(
+            places.fencing,
+            format!(
+                "[detect]: fencing = \"{}\" comes in a later version; running as \"none\", \
+                 which is unsafe when only the link between the nodes fails",
+                config.detect.fencing
+            ),
+        ),
+    }
+    for (voter, at) in config.voters.iter().zip(&places.voters) {
+        if config.peer(*voter).is_none() {
+            warn(
+                *at,
+                format!("[cluster]: voter \"{voter}\" is no [[peer]], so it can't vote"),
+            );
+        }
+    }
+    if config.services.is_empty() {
+        warn(
+            Place::default(),
+            "no [[service]]: there is nothing to protect".into(),
+        );
+    }
+    for (service, place) in config.services.iter().zip(&places.services) {
+        let title = &place.title;
+        if service.failback == Failback::Auto {
+            let text = "failback = \"auto\" comes in a later version; running as \"manual\"";
+            warn(place.name, format!("{title}: {text}"));
+        }
+        if service.on_lag == OnLag::Wait {
+            let text = "on_lag = \"wait\" comes in a later version; running as \"demote\"";
+            warn(place.name, format!("{title}: {text}"));
+        }
+    }
+    warnings
+}

@@ -1,0 +1,65 @@
+//! A fingerprint of what must be equal on all nodes.
+
+use std::fmt::Write as _;
+
+use ring::digest;
+
+use super::Config;
+
+/// SHA-256 over a plain text of the cluster: all but `[node]`, `[tls]` and comments.
+///
+/// Computed from the parsed values, so that spelling ("1s", "1000ms") and the
+/// order of keys don't matter; the order of services does, it numbers shares.
+pub(super) fn digest(config: &Config) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest::digest(&digest::SHA256, text(config).as_bytes()).as_ref());
+    bytes
+}
+
+fn text(config: &Config) -> String {
+    let mut text = String::from("godwit.config/1\n");
+    let mut line = |line: std::fmt::Arguments<'_>| {
+        // Writing to a String can't fail.
+        let _ = writeln!(text, "{line}");
+    };
+    let mut voters = config.voters.clone();
+    voters.sort_unstable();
+    line(format_args!("voters {voters:?}"));
+    let mut peers: Vec<_> = config.peers.iter().collect();
+    peers.sort_unstable_by_key(|peer| peer.name);
+    for peer in peers {
+        line(format_args!(
+            "peer {} {} {} {}",
+            peer.name, peer.role, peer.control, peer.data
+        ));
+    }
+    let detect = &config.detect;
+    line(format_args!(
+        "detect {:?} {} {:?} {} {:?} {:?}",
+        detect.heartbeat,
+        detect.misses,
+        detect.lease,
+        detect.fencing,
+        detect.stonith,
+        detect.startup_grace,
+    ));
+    for service in &config.services {
+        line(format_args!(
+            "service {} {:?} {} {} {} {} {:?} {} {} {} {:?} {} {}",
+            service.name,
+            service.addresses,
+            service.standby,
+            service.tap,
+            service.gate,
+            service.primary,
+            service.backups,
+            service.on_process_exit,
+            service.on_lag,
+            service.leash,
+            service.lag_limit,
+            service.on_divergence,
+            service.failback,
+        ));
+    }
+    text
+}

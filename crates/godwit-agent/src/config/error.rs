@@ -1,0 +1,183 @@
+//! What can be wrong with a configuration, always as one sentence.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A configuration that can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file can't be read at all.
+    #[error("{}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A line of it is wrong.
+    #[error("{}:{line}: {problem}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong there.
+        problem: Problem,
+    },
+}
+
+/// What is wrong at one line. `section` reads like `[node]` or `service "web"`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// Not TOML.
+    #[error("{message}")]
+    Syntax {
+        /// The parser's words.
+        message: String,
+    },
+    /// A key or section that nobody reads.
+    #[error("{section}: unknown key `{key}`{}", did_you_mean(suggestion.as_deref()))]
+    UnknownKey {
+        /// Where.
+        section: String,
+        /// The key as written.
+        key: String,
+        /// A known key that looks like it.
+        suggestion: Option<String>,
+    },
+    /// A key that must be there and is not.
+    #[error("{section}: `{key}` is missing")]
+    Missing {
+        /// Where.
+        section: String,
+        /// The key.
+        key: &'static str,
+    },
+    /// A section that must be there and is not.
+    #[error("section {section} is missing")]
+    MissingSection {
+        /// Its heading.
+        section: &'static str,
+    },
+    /// A value of the wrong kind or form.
+    #[error("{section}: {key} must be {expected}, not {got}")]
+    Malformed {
+        /// Where.
+        section: String,
+        /// The key.
+        key: &'static str,
+        /// What would be right.
+        expected: String,
+        /// What stands there.
+        got: String,
+    },
+    /// A value of the right form outside its range.
+    #[error("{section}: {key} ({got}) must be {least} to {most}")]
+    OutOfRange {
+        /// Where.
+        section: String,
+        /// The key.
+        key: &'static str,
+        /// What stands there.
+        got: String,
+        /// The least that is allowed.
+        least: String,
+        /// The most that is allowed.
+        most: String,
+    },
+    /// Two things with one name or address.
+    #[error("{section}: {key} {value} is already used at line {first_line}")]
+    NotUnique {
+        /// Where.
+        section: String,
+        /// The key.
+        key: &'static str,
+        /// What occurs twice.
+        value: String,
+        /// Where it occurred first.
+        first_line: usize,
+    },
+    /// A name that no `[[peer]]` has, or one of the wrong role.
+    #[error("{section}: {key} names \"{name}\", which is no [[peer]] with role \"server\"")]
+    NotAServer {
+        /// Where.
+        section: String,
+        /// The key.
+        key: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// This node is not among the peers.
+    #[error("[node]: name is \"{name}\", but no [[peer]] is called so")]
+    NodeIsNoPeer {
+        /// The name.
+        name: String,
+    },
+    /// The lease would end before a failure is even noticed.
+    #[error("[detect]: lease ({lease}) must be greater than misses * heartbeat ({silence})")]
+    LeaseTooShort {
+        /// The lease.
+        lease: String,
+        /// Silence after which a peer is held to have failed.
+        silence: String,
+    },
+    /// Two services that share an address but not their servers.
+    #[error(
+        "{section}: address {address} is also that of service \"{other}\", \
+         so primary and backups must be the same"
+    )]
+    AddressSplit {
+        /// Where.
+        section: String,
+        /// The address without its port.
+        address: String,
+        /// The other service.
+        other: String,
+    },
+    /// More backups than this version protects with, or none.
+    #[error("{section}: this version protects with one backup; list one, not {count}")]
+    BackupCount {
+        /// Where.
+        section: String,
+        /// How many are listed.
+        count: usize,
+    },
+    /// The primary is its own backup.
+    #[error("{section}: \"{name}\" is both primary and backup")]
+    BackupIsPrimary {
+        /// Where.
+        section: String,
+        /// The node.
+        name: String,
+    },
+    /// Something that the format knows and this version does not do.
+    #[error("{section}: {key} = \"{value}\" is not in this version; {instead}")]
+    NotInThisVersion {
+        /// Where.
+        section: String,
+        /// The key.
+        key: &'static str,
+        /// What was asked for.
+        value: &'static str,
+        /// What to write instead.
+        instead: &'static str,
+    },
+    /// A service address that is a node's own.
+    #[error(
+        "{section}: address {address} is node \"{node}\"'s own; a service needs one that can move"
+    )]
+    AddressOfNode {
+        /// Where.
+        section: String,
+        /// The address.
+        address: String,
+        /// The node.
+        node: String,
+    },
+}
+
+fn did_you_mean(suggestion: Option<&str>) -> String {
+    suggestion.map_or_else(String::new, |key| format!(", did you mean `{key}`?"))
+}

@@ -1,0 +1,155 @@
+//! Values that are one word out of a few.
+
+use super::reader::{FromValue, Value, closest};
+
+/// Declares an enum with its words in the file.
+macro_rules! keyword {
+    ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $name {
+            /// Every value, in the order of the documentation.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// The word in the file.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromValue for $name {
+            fn from_value(value: &Value<'_>) -> Result<Self, String> {
+                const WORDS: &[&str] = &[$($word,)+];
+                let word = value.as_str();
+                $(if word == Some($word) {
+                    return Ok(Self::$variant);
+                })+
+                Err(one_of(WORDS, word))
+            }
+        }
+    };
+}
+
+keyword! {
+    /// What a node is in the cluster.
+    PeerRole {
+        /// Runs the service and can own it.
+        Server = "server",
+        /// Only votes.
+        Witness = "witness",
+        /// Stands in front of many back-ends.
+        Director = "director",
+    }
+}
+
+keyword! {
+    /// How a failed owner is kept from speaking.
+    Fencing {
+        /// By the end of its lease.
+        Lease = "lease",
+        /// By its power switch.
+        Stonith = "stonith",
+        /// Not at all.
+        None = "none",
+    }
+}
+
+keyword! {
+    /// How the standby keeps up with a service's connections.
+    Standby {
+        /// A silent twin socket runs the same application on the same bytes.
+        Shadow = "shadow",
+        /// The logged request is replayed at takeover.
+        Replay = "replay",
+        /// The application's last snapshot is imported at takeover.
+        Snapshot = "snapshot",
+        /// New connections only.
+        None = "none",
+    }
+}
+
+keyword! {
+    /// How the standby sees the client's segments.
+    Tap {
+        /// The owner clones them to the standby's MAC.
+        Mirror = "mirror",
+        /// The service address is on a multicast MAC.
+        Multicast = "multicast",
+        /// A director sends them to both.
+        Director = "director",
+    }
+}
+
+keyword! {
+    /// What the client may be told that it has delivered.
+    Gate {
+        /// Only what the standby has too.
+        Ack = "ack",
+        /// Whatever the owner has; bytes may be lost at a takeover.
+        Off = "off",
+    }
+}
+
+keyword! {
+    /// What happens when the owner's server process dies.
+    OnProcessExit {
+        /// The standby takes over.
+        Takeover = "takeover",
+        /// Its connections close, as without Godwit.
+        Close = "close",
+    }
+}
+
+keyword! {
+    /// What happens to a flow whose twin is too far behind.
+    OnLag {
+        /// It goes on unprotected.
+        Demote = "demote",
+        /// The client waits.
+        Wait = "wait",
+    }
+}
+
+keyword! {
+    /// What happens to a flow whose twin says something else.
+    OnDivergence {
+        /// It goes on unprotected.
+        Demote = "demote",
+        /// It is reported only.
+        Report = "report",
+    }
+}
+
+keyword! {
+    /// Whether a returning primary becomes the owner again by itself.
+    Failback {
+        /// Only when told to.
+        Manual = "manual",
+        /// As soon as it is in sync.
+        Auto = "auto",
+    }
+}
+
+fn one_of(words: &[&str], got: Option<&str>) -> String {
+    let mut text = String::from("one of ");
+    for (index, word) in words.iter().enumerate() {
+        let join = if index == 0 { "" } else { ", " };
+        text.push_str(&format!("{join}\"{word}\""));
+    }
+    if let Some(near) = got.and_then(|got| closest(got, words.iter().copied())) {
+        text.push_str(&format!(" (did you mean \"{near}\"?)"));
+    }
+    text
+}

@@ -1,0 +1,190 @@
+//! The configuration file (`docs/configuration.md`), parsed once into valid types.
+//!
+//! Nothing after this module sees a raw string: names, addresses, durations
+//! and sizes are checked here, and so is everything that one key says about
+//! another. The first problem is reported, as one sentence with file, line
+//! and key. What is written but not yet acted upon becomes a warning
+//! ([`Config::warnings`]), never silence.
+
+mod check;
+mod digest;
+mod error;
+mod keyword;
+mod reader;
+mod sections;
+mod service;
+#[cfg(test)]
+mod tests;
+mod units;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use godwit_wire::{NodeName, ShareId};
+
+pub use error::{ConfigError, Problem};
+pub use keyword::Failback;
+pub use keyword::{Fencing, Gate, OnDivergence, OnLag, OnProcessExit, PeerRole, Standby, Tap};
+pub use service::ServiceConfig;
+
+use reader::Source;
+
+/// A whole configuration, valid in itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The file it was read from.
+    pub path: PathBuf,
+    /// What differs from node to node.
+    pub node: NodeConfig,
+    /// Nodes that vote on leases; not used before leases are.
+    pub voters: Vec<NodeName>,
+    /// Every node of the cluster, this one too, by name.
+    pub peers: Vec<PeerConfig>,
+    /// Where this node's certificates are.
+    pub tls: TlsPaths,
+    /// Failure detection and fencing.
+    pub detect: DetectConfig,
+    /// The services, in the order of the file: the index is the [`ShareId`].
+    pub services: Vec<ServiceConfig>,
+    /// Sentences about what is written but has no effect in this version.
+    pub warnings: Vec<String>,
+    /// SHA-256 of what must be equal on all nodes.
+    pub digest: [u8; 32],
+}
+
+/// The `[node]` section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// This node's name, one of the peers'.
+    pub name: NodeName,
+    /// The interface that carries the service addresses.
+    pub interface: InterfaceName,
+    /// Where sockets and state of running agents live; `/run/godwit` unless given.
+    pub run_dir: PathBuf,
+    /// Where Prometheus may read metrics over plain HTTP; off unless given.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// A `[[peer]]` section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// Its name, which its certificate must carry.
+    pub name: NodeName,
+    /// What it is in the cluster.
+    pub role: PeerRole,
+    /// Where it is reached by peers: control messages over TCP, heartbeats over UDP.
+    pub control: SocketAddr,
+    /// The address whose MAC gets mirrored segments; its `control` address unless given.
+    pub data: IpAddr,
+}
+
+/// The `[tls]` section, paths made absolute.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsPaths {
+    /// The authority that every node's certificate must come from, PEM.
+    pub ca: PathBuf,
+    /// This node's certificate chain, PEM.
+    pub cert: PathBuf,
+    /// The key of that certificate, PEM.
+    pub key: PathBuf,
+}
+
+/// The `[detect]` section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DetectConfig {
+    /// Time from one heartbeat to the next, 1 ms to 10 s.
+    pub heartbeat: Duration,
+    /// Heartbeats in a row that must be missing, 1 to 100.
+    pub misses: u32,
+    /// How long an owner may speak without renewal; not used before leases are.
+    pub lease: Duration,
+    /// What was asked for; this version runs as [`Fencing::None`] whatever it says.
+    pub fencing: Fencing,
+    /// The command that powers a node off; not used before fencing is.
+    pub stonith: Option<String>,
+    /// How long a primary waits at its start for an owner to speak up.
+    pub startup_grace: Duration,
+}
+
+/// The name of a network interface, as the kernel allows it (1 to 15 bytes).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterfaceName(String);
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// If it can't be read or anything in it is wrong.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    /// Checks the text of a file; `path` is for messages and relative paths.
+    ///
+    /// # Errors
+    /// If anything in it is wrong.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let source = Source::new(path, text);
+        let (draft, places) = sections::read(&source)?;
+        check::check(&source, draft, &places)
+    }
+
+    /// What the file says of this node itself as a member of the cluster.
+    pub fn own_peer(&self) -> &PeerConfig {
+        self.peer(self.node.name)
+            .expect("check() requires a [[peer]] for this node")
+    }
+
+    /// What the file says of a node.
+    pub fn peer(&self, name: NodeName) -> Option<&PeerConfig> {
+        self.peers.iter().find(|peer| peer.name == name)
+    }
+
+    /// Every node but this one.
+    pub fn others(&self) -> impl Iterator<Item = &PeerConfig> {
+        self.peers.iter().filter(|peer| peer.name != self.node.name)
+    }
+
+    /// The services with the shares they are, one each in this version.
+    pub fn shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
+        (0..).map(ShareId).zip(&self.services)
+    }
+
+    /// Shares for which this node is primary or backup.
+    pub fn own_shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
+        self.shares()
+            .filter(|(_, service)| service.has_member(self.node.name))
+    }
+}
+
+impl DetectConfig {
+    /// How fencing really is, for `status` and logs.
+    pub const fn fencing_in_force(&self) -> &'static str {
+        match self.fencing {
+            Fencing::None => {
+                "none (unsafe: two owners are possible when only the peers' link fails)"
+            }
+            Fencing::Lease => "none (unsafe: lease comes in a later version)",
+            Fencing::Stonith => "none (unsafe: stonith comes in a later version)",
+        }
+    }
+}
+
+impl InterfaceName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for InterfaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}

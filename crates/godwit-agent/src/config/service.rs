@@ -1,0 +1,139 @@
+//! The `[[service]]` sections.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use godwit_wire::NodeName;
+
+use super::error::ConfigError;
+use super::keyword::{Failback, Gate, OnDivergence, OnLag, OnProcessExit, Standby, Tap};
+use super::reader::{Item, Place, Section};
+use super::units::{Bytes, show_bytes, show_duration};
+
+/// One `[[service]]`: an address and port that Godwit cares for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceConfig {
+    /// Its name, unique in the file.
+    pub name: NodeName,
+    /// Where clients reach it, both families; IPv4 never as mapped.
+    pub addresses: Vec<SocketAddr>,
+    /// How the standby keeps up.
+    pub standby: Standby,
+    /// How the standby sees the client's segments.
+    pub tap: Tap,
+    /// What the client may be told that it has delivered.
+    pub gate: Gate,
+    /// The node that owns it when nobody else does.
+    pub primary: NodeName,
+    /// The node that takes over; at most one in this version.
+    pub backups: Vec<NodeName>,
+    /// What happens when the owner's server process dies.
+    pub on_process_exit: OnProcessExit,
+    /// What happens to a flow whose twin is too far behind.
+    pub on_lag: OnLag,
+    /// How far a twin may be behind before the owner is slowed, in bytes.
+    pub leash: u32,
+    /// The longest that an acknowledgement may be held back.
+    pub lag_limit: Duration,
+    /// What happens to a flow whose twin says something else.
+    pub on_divergence: OnDivergence,
+    /// Whether a returning primary becomes the owner again by itself.
+    pub failback: Failback,
+}
+
+impl ServiceConfig {
+    /// Whether a node is its primary or backup.
+    pub fn has_member(&self, node: NodeName) -> bool {
+        self.primary == node || self.backups.contains(&node)
+    }
+
+    /// Its addresses without ports, each once.
+    pub fn ips(&self) -> Vec<IpAddr> {
+        let mut ips: Vec<_> = self.addresses.iter().map(SocketAddr::ip).collect();
+        ips.sort_unstable();
+        ips.dedup();
+        ips
+    }
+}
+
+/// Where the parts of a service stood that are checked against others.
+#[derive(Debug, Clone)]
+pub(super) struct ServicePlaces {
+    pub(super) title: String,
+    pub(super) name: Place,
+    pub(super) addresses: Vec<Place>,
+    pub(super) standby: Place,
+    pub(super) tap: Place,
+    pub(super) primary: Place,
+    pub(super) backups: Place,
+}
+
+pub(super) fn read(
+    mut section: Section<'_>,
+) -> Result<(ServiceConfig, ServicePlaces), ConfigError> {
+    let name = section.required::<NodeName>("name")?;
+    section.rename(format!("service \"{}\"", name.value));
+    let addresses = section.required::<Vec<Item<SocketAddr>>>("address")?;
+    let standby = keyword(&mut section, "standby", Standby::Shadow)?;
+    let tap = keyword(&mut section, "tap", Tap::Mirror)?;
+    let primary = section.required::<NodeName>("primary")?;
+    let backups = section.optional::<Vec<Item<NodeName>>>("backups")?;
+    let backups = backups.unwrap_or_else(|| Item {
+        value: Vec::new(),
+        at: section.at(),
+    });
+    let leash = section.ranged(
+        "leash",
+        Bytes(4 << 20),
+        Bytes(64 << 10)..Bytes(1 << 30),
+        show_bytes,
+    )?;
+    let lag_limit = section.ranged(
+        "lag_limit",
+        Duration::from_millis(200),
+        Duration::from_millis(1)..Duration::from_secs(60),
+        show_duration,
+    )?;
+    let service = ServiceConfig {
+        name: name.value,
+        addresses: addresses.value.iter().map(|item| item.value).collect(),
+        standby: standby.value,
+        tap: tap.value,
+        gate: keyword(&mut section, "gate", Gate::Ack)?.value,
+        primary: primary.value,
+        backups: backups.value.iter().map(|item| item.value).collect(),
+        on_process_exit: keyword(&mut section, "on_process_exit", OnProcessExit::Takeover)?.value,
+        on_lag: keyword(&mut section, "on_lag", OnLag::Demote)?.value,
+        leash: u32::try_from(leash.value.0).expect("ranged() allows at most 1 GiB"),
+        lag_limit: lag_limit.value,
+        on_divergence: keyword(&mut section, "on_divergence", OnDivergence::Demote)?.value,
+        failback: keyword(&mut section, "failback", Failback::Manual)?.value,
+    };
+    let places = ServicePlaces {
+        title: section.title().to_owned(),
+        name: name.at,
+        addresses: addresses
+            .value
+            .iter()
+            .map(|item| item.at.or(addresses.at))
+            .collect(),
+        standby: standby.at,
+        tap: tap.at,
+        primary: primary.at,
+        backups: backups.at,
+    };
+    section.finish()?;
+    Ok((service, places))
+}
+
+fn keyword<T: super::reader::FromValue>(
+    section: &mut Section<'_>,
+    key: &'static str,
+    default: T,
+) -> Result<Item<T>, ConfigError> {
+    let item = section.optional(key)?;
+    Ok(item.unwrap_or_else(|| Item {
+        value: default,
+        at: section.at(),
+    }))
+}

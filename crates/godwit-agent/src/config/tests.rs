@@ -1,0 +1,350 @@
+use std::path::Path;
+
+use super::*;
+
+/// DESIGN section 7, with both servers written out. Line numbers are asserted.
+const GOOD: &str = r#"[node]
+name = "a"
+interface = "eth0"
+
+[cluster]
+voters = ["a", "b", "w"]
+
+[[peer]]
+name = "a"
+role = "server"
+control = "10.9.0.11:7400"
+data = "10.9.0.11"
+
+[[peer]]
+name = "b"
+role = "server"
+control = "10.9.0.12:7400"
+data = "10.9.0.12"
+
+[tls]
+ca = "ca.pem"
+cert = "node.pem"
+key = "node.key"
+
+[detect]
+heartbeat = "10ms"
+misses = 3
+lease = "60ms"
+fencing = "lease"
+
+[[service]]
+name = "web"
+address = ["10.9.0.100:80", "[2001:db8::100]:80"]
+standby = "shadow"
+tap = "mirror"
+gate = "ack"
+primary = "a"
+backups = ["b"]
+on_process_exit = "takeover"
+on_lag = "demote"
+leash = "4MiB"
+lag_limit = "200ms"
+on_divergence = "demote"
+failback = "manual"
+"#;
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    Config::parse(Path::new("/etc/godwit/godwit.toml"), text)
+}
+
+fn good() -> Config {
+    parse(GOOD).expect("the example is valid")
+}
+
+#[test]
+fn the_documented_example_is_read() {
+    let config = good();
+    assert_eq!(config.node.name.as_str(), "a");
+    assert_eq!(config.node.run_dir, Path::new("/run/godwit"));
+    assert_eq!(config.node.metrics, None);
+    assert_eq!(config.tls.key, Path::new("/etc/godwit/node.key"));
+    assert_eq!(config.detect.heartbeat, Duration::from_millis(10));
+    let [service] = config.services.as_slice() else {
+        panic!("one service");
+    };
+    assert_eq!(service.leash, 4 << 20);
+    assert_eq!(service.addresses[1].to_string(), "[2001:db8::100]:80");
+    assert_eq!(config.own_peer().data.to_string(), "10.9.0.11");
+    let others: Vec<_> = config.others().map(|peer| peer.name.as_str()).collect();
+    assert_eq!(others, ["b"]);
+    assert_eq!(config.own_shares().count(), 1);
+}
+
+#[test]
+fn what_is_not_yet_in_force_is_a_warning() {
+    let warnings = good().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("/etc/godwit/godwit.toml:29: [detect]: fencing"));
+    assert!(warnings[1].contains(":6: [cluster]: voter \"w\" is no [[peer]]"));
+    let text = GOOD.replace("fencing = \"lease\"", "fencing = \"none\"");
+    assert_eq!(parse(&text).expect("valid").warnings.len(), 1);
+}
+
+#[test]
+fn keys_that_may_be_left_out_have_the_documented_values() {
+    let short: String = GOOD
+        .lines()
+        .filter(|line| {
+            let optional = [
+                "voters",
+                "data",
+                "standby",
+                "tap",
+                "gate",
+                "on_",
+                "leash",
+                "lag_limit",
+                "failback",
+                "heartbeat",
+                "misses",
+                "lease",
+                "fencing",
+            ];
+            !optional.iter().any(|key| line.starts_with(key))
+        })
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let (short, long) = (parse(&short).expect("valid"), good());
+    assert_eq!(short.services, long.services);
+    assert_eq!(short.detect, long.detect);
+    assert_eq!(short.peers, long.peers);
+}
+
+/// Each row: replace this, by that, and get this sentence.
+const WRONG: &[(&str, &str, &str)] = &[
+    ("[node]\n", "[node\n", "1: "),
+    (
+        "[node]\nname = \"a\"\ninterface = \"eth0\"\n",
+        "",
+        "1: section [node] is missing",
+    ),
+    (
+        "interface = \"eth0\"\n",
+        "",
+        "1: [node]: `interface` is missing",
+    ),
+    (
+        "\"eth0\"",
+        "\"a-much-too-long-name\"",
+        "3: [node]: interface must be the name of an interface (1 to 15 characters), not \"a-much-too-long-name\"",
+    ),
+    (
+        "name = \"a\"\ninterface",
+        "name = \"a b\"\ninterface",
+        "2: [node]: name must be a name of 1 to 32 letters, digits, `-`, `_` or `.`, not \"a b\"",
+    ),
+    (
+        "name = \"a\"\ninterface",
+        "name = \"c\"\ninterface",
+        "2: [node]: name is \"c\", but no [[peer]] is called so",
+    ),
+    (
+        "name = \"b\"\nrole",
+        "name = \"A\"\nrole",
+        "15: peer \"A\": name \"A\" is already used at line 9",
+    ),
+    (
+        "10.9.0.12:7400",
+        "10.9.0.11:7400",
+        "17: peer \"b\": control 10.9.0.11:7400 is already used at line 11",
+    ),
+    (
+        "10.9.0.12:7400",
+        "10.9.0.12",
+        "17: peer \"b\": control must be address and port, such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\", not \"10.9.0.12\"",
+    ),
+    (
+        "role = \"server\"\ncontrol = \"10.9.0.12",
+        "role = \"servr\"\ncontrol = \"10.9.0.12",
+        "16: peer \"b\": role must be one of \"server\", \"witness\", \"director\" (did you mean \"server\"?), not \"servr\"",
+    ),
+    (
+        "role = \"server\"\ncontrol = \"10.9.0.12",
+        "role = \"witness\"\ncontrol = \"10.9.0.12",
+        "38: service \"web\": backups names \"b\", which is no [[peer]] with role \"server\"",
+    ),
+    (
+        "misses = 3",
+        "mises = 3",
+        "27: [detect]: unknown key `mises`, did you mean `misses`?",
+    ),
+    (
+        "misses = 3",
+        "zebra = 3",
+        "27: [detect]: unknown key `zebra`",
+    ),
+    (
+        "misses = 3",
+        "misses = 0",
+        "27: [detect]: misses (0) must be 1 to 100",
+    ),
+    (
+        "misses = 3",
+        "misses = \"3\"",
+        "27: [detect]: misses must be a whole number, not \"3\"",
+    ),
+    (
+        "heartbeat = \"10ms\"",
+        "heartbeat = 10",
+        "26: [detect]: heartbeat must be a duration such as \"10ms\" or \"2s\", not 10",
+    ),
+    (
+        "heartbeat = \"10ms\"",
+        "heartbeat = \"100us\"",
+        "26: [detect]: heartbeat (100us) must be 1ms to 10s",
+    ),
+    (
+        "lease = \"60ms\"",
+        "lease = \"30ms\"",
+        "28: [detect]: lease (30ms) must be greater than misses * heartbeat (30ms)",
+    ),
+    (
+        "heartbeat = \"10ms\"",
+        "heartbeat = \"20ms\"",
+        "28: [detect]: lease (60ms) must be greater than misses * heartbeat (60ms)",
+    ),
+    (
+        "[[service]]",
+        "[[servcie]]",
+        "31: top level: unknown key `servcie`, did you mean `service`?",
+    ),
+    (
+        "[[service]]",
+        "[service]",
+        "31: top level: service must be a list of tables, not a table",
+    ),
+    (
+        "standby = \"shadow\"",
+        "standby = \"replay\"",
+        "34: service \"web\": standby = \"replay\" is not in this version; write \"shadow\" or \"none\"",
+    ),
+    (
+        "tap = \"mirror\"",
+        "tap = \"multicast\"",
+        "35: service \"web\": tap = \"multicast\" is not in this version; write \"mirror\"",
+    ),
+    (
+        "primary = \"a\"",
+        "primary = \"x\"",
+        "37: service \"web\": primary names \"x\", which is no [[peer]] with role \"server\"",
+    ),
+    (
+        "backups = [\"b\"]",
+        "backups = [\"a\"]",
+        "38: service \"web\": \"a\" is both primary and backup",
+    ),
+    (
+        "backups = [\"b\"]",
+        "backups = []",
+        "38: service \"web\": this version protects with one backup; list one, not 0",
+    ),
+    (
+        "leash = \"4MiB\"",
+        "leash = \"4mb\"",
+        "41: service \"web\": leash must be a size such as \"64KiB\" or \"4MiB\", not \"4mb\"",
+    ),
+    (
+        "leash = \"4MiB\"",
+        "leash = \"2GiB\"",
+        "41: service \"web\": leash (2GiB) must be 64KiB to 1GiB",
+    ),
+    (
+        "\"[2001:db8::100]:80\"",
+        "\"10.9.0.100:80\"",
+        "33: service \"web\": address 10.9.0.100:80 is already used at line 33",
+    ),
+    (
+        "\"[2001:db8::100]:80\"",
+        "\"10.9.0.12:80\"",
+        "33: service \"web\": address 10.9.0.12 is node \"b\"'s own; a service needs one that can move",
+    ),
+    (
+        "\"[2001:db8::100]:80\"",
+        "\"127.0.0.1:80\"",
+        "33: service \"web\": address must be an address that clients can reach, not 127.0.0.1:80",
+    ),
+    (
+        "\"[2001:db8::100]:80\"",
+        "\"10.9.0.101:0\"",
+        "33: service \"web\": address must be a list, each address and port, such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\", not a list",
+    ),
+];
+
+#[test]
+fn every_error_names_file_line_and_key() {
+    for (from, to, expected) in WRONG {
+        assert!(GOOD.contains(from), "{from}");
+        let error = parse(&GOOD.replacen(from, to, 1))
+            .expect_err(to)
+            .to_string();
+        let sentence = error
+            .strip_prefix("/etc/godwit/godwit.toml:")
+            .expect("the file");
+        if expected.len() > 5 {
+            assert_eq!(sentence, *expected);
+        } else {
+            assert!(sentence.starts_with(expected), "{sentence}");
+        }
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn services_with_one_address_must_have_the_same_servers() {
+    let second = "\n[[service]]\nname = \"ssh\"\naddress = \"10.9.0.100:22\"\nprimary = \"b\"\nbackups = [\"a\"]\n";
+    let error = parse(&format!("{GOOD}{second}"))
+        .expect_err("split")
+        .to_string();
+    assert!(
+        error.ends_with(
+            ":48: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
+             so primary and backups must be the same"
+        ),
+        "{error}"
+    );
+    let same = second
+        .replace("primary = \"b\"", "primary = \"a\"")
+        .replace("[\"a\"]", "[\"b\"]");
+    let config = parse(&format!("{GOOD}{same}")).expect("same servers");
+    assert_eq!(config.shares().last().expect("two").0, ShareId(1));
+}
+
+#[test]
+fn a_lease_that_is_not_used_may_be_short() {
+    let text = GOOD
+        .replace("heartbeat = \"10ms\"", "heartbeat = \"50ms\"")
+        .replace("fencing = \"lease\"", "fencing = \"none\"");
+    assert!(parse(&text).is_ok());
+}
+
+#[test]
+fn the_digest_is_the_same_on_all_nodes_and_ignores_spelling() {
+    let digest = good().digest;
+    let b = GOOD
+        .replacen(
+            "name = \"a\"\ninterface = \"eth0\"",
+            "name = \"b\"\ninterface = \"ens3\"",
+            1,
+        )
+        .replace("\"200ms\"", "\"200000us\"")
+        .replace("ca.pem", "/elsewhere/ca.pem");
+    assert_eq!(parse(&b).expect("valid").digest, digest);
+    let other = GOOD.replace("\"200ms\"", "\"201ms\"");
+    assert_ne!(parse(&other).expect("valid").digest, digest);
+}
+
+#[test]
+fn an_unreadable_file_is_named() {
+    let error = Config::load(Path::new("/nonexistent/godwit.toml")).expect_err("no file");
+    assert!(
+        error
+            .to_string()
+            .starts_with("/nonexistent/godwit.toml: No such file")
+    );
+}

@@ -1,0 +1,4 @@
+//! The agent: drives the core, the data path, peers, control socket and metrics.
+#![forbid(unsafe_code)]
+
+pub mod config;

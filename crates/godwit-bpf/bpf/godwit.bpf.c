@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * The data path. Two switchboards on the service interface, `tap` (ingress)
+ * and `gate` (egress); `guard` on every other interface; `order`, by which the
+ * agent changes one flow. Read ARCHITECTURE.md, then this, then the header of
+ * the role that you are after: gw_owner.h, gw_shadow.h, gw_takeover.h.
+ */
+#include "gw_address.h"
+#include "gw_order.h"
+#include "gw_owner.h"
+#include "gw_shadow.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* A frame in a service's own name: only the peer of the share may send it. */
+static __noinline int gw_tap_peer(struct __sk_buff *skb, struct gw_pkt *p,
+				  const struct gw_share *s)
+{
+	struct gw_flow_key key;
+
+	if (!gw_mac_equal(p->smac, s->peer_mac))
+		return gw_verdict(GW_REASON_SPOOFED, GW_DROP);
+	gw_key(&key, &p->dst, &p->src);
+	if (s->role == GW_ROLE_OWNER)
+		return gw_gate_twin_ack(skb, p, &key, s);
+	if (s->role == GW_ROLE_SHADOW)
+		return gw_shadow_owner(skb, p, &key);
+	return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
+}
+
+/* A segment of a client. */
+static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
+				    __u32 share, const struct gw_share *s)
+{
+	struct gw_flow_key key;
+
+	gw_key(&key, &p->src, &p->dst);
+	if (s->role == GW_ROLE_OWNER)
+		return gw_owner_client(skb, p, &key, share, s);
+	if (s->role != GW_ROLE_SHADOW)
+		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
+	if (!gw_mac_equal(p->smac, s->peer_mac))
+		return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
+	return gw_shadow_client(skb, p, &key, share, s);
+}
+
+SEC("tcx/ingress")
+int tap(struct __sk_buff *skb)
+{
+	struct gw_pkt p = {};
+	struct gw_share *s;
+	__u32 share;
+	int err;
+
+	if (skb->mark == GW_MARK_DISCARD)
+		return gw_verdict(GW_REASON_DISCARDED, GW_DROP);
+	if (skb->mark == GW_MARK_REFLECT) {
+		skb->mark = 0;
+		return gw_verdict(GW_REASON_MARKED, GW_PASS);
+	}
+	if (skb->pkt_type != GW_PACKET_HOST)
+		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
+	err = gw_parse(skb, &p);
+	if (err)
+		return gw_verdict(err, GW_PASS);
+	s = gw_share_of(&p.dst, &share);
+	if (s)
+		return gw_tap_client(skb, &p, share, s);
+	s = gw_share_of(&p.src, &share);
+	if (s)
+		return gw_tap_peer(skb, &p, s);
+	return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
+}
+
+SEC("tcx/egress")
+int gate(struct __sk_buff *skb)
+{
+	struct gw_flow_key key;
+	struct gw_pkt p = {};
+	struct gw_share *s;
+	__u32 share;
+	int err;
+
+	if (skb->mark == GW_MARK_SPOKEN)
+		return gw_verdict(GW_REASON_MARKED, GW_PASS);
+	if (skb->mark == GW_MARK_INJECT) {
+		skb->mark = GW_MARK_REFLECT;
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	}
+	err = gw_parse(skb, &p);
+	if (err)
+		return gw_other_out(skb, &p, err);
+	s = gw_share_of(&p.src, &share);
+	if (!s)
+		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
+	gw_key(&key, &p.dst, &p.src);
+	if (s->role == GW_ROLE_OWNER)
+		return gw_owner_own(skb, &p, &key, s);
+	if (s->role == GW_ROLE_SHADOW)
+		return gw_shadow_own(skb, &p, &key, s);
+	return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
+}
+
+/*
+ * Egress of every other interface, fail-closed: a flow that Godwit cares for
+ * leaves by the service interface, where the gate is, or not at all.
+ */
+SEC("tcx/egress")
+int guard(struct __sk_buff *skb)
+{
+	struct gw_flow_key key;
+	struct gw_pkt p = {};
+	struct gw_share *s;
+	__u32 share;
+	int err;
+
+	err = gw_parse(skb, &p);
+	if (err)
+		return gw_other_out(skb, &p, err);
+	s = gw_share_of(&p.src, &share);
+	if (!s)
+		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
+	gw_key(&key, &p.dst, &p.src);
+	if (s->role == GW_ROLE_OWNER && !bpf_map_lookup_elem(&gw_flows, &key))
+		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
+	return gw_verdict(GW_REASON_WRONG_INTERFACE, GW_DROP);
+}
+
+SEC("syscall")
+int order(struct gw_order *o)
+{
+	return gw_obey(o);
+}

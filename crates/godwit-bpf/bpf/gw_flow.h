@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Flow entries: look-up, events, the watchdog, the end. A flow is written by
+ * whichever CPU holds one of its segments. Its sequence fields only ever move
+ * forward and each is a single aligned word, so a race costs at most an ACK
+ * that is a moment older than it could be, never one that is too new.
+ */
+#ifndef GW_FLOW_H
+#define GW_FLOW_H
+
+#include "gw_packet.h"
+
+static __always_inline struct gw_share *gw_share_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&gw_shares, &index);
+}
+
+/* The share that serves an endpoint, or NULL. */
+static __always_inline struct gw_share *gw_share_of(const struct gw_endpoint *e,
+						    __u32 *index)
+{
+	__u32 *found = bpf_map_lookup_elem(&gw_services, e);
+
+	if (!found)
+		return NULL;
+	*index = *found;
+	return gw_share_at(*found);
+}
+
+static __always_inline void gw_key(struct gw_flow_key *key,
+				   const struct gw_endpoint *client,
+				   const struct gw_endpoint *service)
+{
+	*key = (struct gw_flow_key){ .client = *client, .service = *service };
+}
+
+static __noinline void gw_tell(const struct gw_flow_key *key,
+			       const struct gw_flow *f, __u32 kind,
+			       __s32 detail)
+{
+	struct gw_event *e = bpf_ringbuf_reserve(&gw_events, sizeof(*e), 0);
+
+	if (!e) {
+		gw_count(GW_REASON_EVENT_LOST);
+		return;
+	}
+	e->ns = gw_now();
+	e->key = *key;
+	e->irs = f->irs;
+	e->share = f->share;
+	e->generation = f->generation;
+	e->kind = kind;
+	e->detail = detail;
+	e->pad = 0;
+	bpf_ringbuf_submit(e, 0);
+}
+
+/*
+ * Is the owner's gate to hold for this flow? One word in the share ungates all
+ * flows of a standby that is lost: their generation is no longer the share's.
+ */
+static __always_inline bool gw_is_gated(const struct gw_share *s,
+					const struct gw_flow *f)
+{
+	return (f->flags & GW_FLOW_GATED) && f->generation &&
+	       f->generation == s->generation;
+}
+
+/*
+ * Fires for a new flow that no twin has confirmed (5 ms, 30 ms), for a gate
+ * that made no progress for lag_limit, and when an ended flow may go.
+ */
+static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
+{
+	struct gw_share *s = gw_share_at(f->share);
+	__u64 now = gw_now(), next = 0;
+
+	if (f->phase == GW_PHASE_ENDED) {
+		bpf_map_delete_elem(&gw_flows, key);
+		return 0;
+	}
+	if (!s)
+		return 0;
+	if (f->phase == GW_PHASE_CONFIRMING && gw_is_gated(s, f)) {
+		__u64 age = now - f->born_ns;
+
+		if (age < GW_START_LIMIT_NS) {
+			gw_tell(key, f, GW_EVENT_UNCONFIRMED, 0);
+			next = GW_START_LIMIT_NS - age;
+		} else {
+			gw_tell(key, f, GW_EVENT_NOT_CONFIRMED, 0);
+			next = s->lag_limit_ns;
+		}
+	} else if (f->gated.held_ns && gw_is_gated(s, f)) {
+		__u64 held = now - f->gated.held_ns;
+
+		if (held >= s->lag_limit_ns) {
+			gw_tell(key, f, GW_EVENT_STALLED, 0);
+			next = s->lag_limit_ns;
+		} else {
+			next = s->lag_limit_ns - held;
+		}
+	}
+	if (next)
+		bpf_timer_start(&f->timer, next, 0);
+	else
+		f->flags &= ~GW_FLOW_WATCHED;
+	return 0;
+}
+
+static __always_inline void gw_watch(struct gw_flow *f, __u64 ns)
+{
+	if (f->flags & GW_FLOW_WATCHED)
+		return;
+	f->flags |= GW_FLOW_WATCHED;
+	bpf_timer_start(&f->timer, ns, 0);
+}
+
+static __always_inline void gw_timer_init(struct gw_flow *f)
+{
+	bpf_timer_init(&f->timer, &gw_flows, 1 /* CLOCK_MONOTONIC */);
+	bpf_timer_set_callback(&f->timer, gw_watchdog);
+}
+
+/* The connection is over: late segments still find the entry for a while. */
+static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
+{
+	if (f->phase == GW_PHASE_ENDED)
+		return;
+	f->phase = GW_PHASE_ENDED;
+	f->flags &= ~GW_FLOW_GATED;
+	bpf_timer_start(&f->timer, GW_LINGER_NS, 0);
+	gw_tell(key, f, GW_EVENT_ENDED, 0);
+}
+
+/* Ends the flow once both FINs are acknowledged (RFC 9293 section 3.6). */
+static __always_inline void gw_end_if_closed(const struct gw_flow_key *key,
+					     struct gw_flow *f)
+{
+	/* a gated client does not know yet what our kernel has acknowledged */
+	__u32 told = f->flags & GW_FLOW_GATED ? f->gated.told_ack : f->own.ack;
+
+	if ((f->flags & GW_FLOW_CLIENT_FIN) && (f->flags & GW_FLOW_OWN_FIN) &&
+	    !gw_before(f->client.ack, f->own.fin) &&
+	    !gw_before(told, f->client.fin))
+		gw_end(key, f);
+}
+
+/*
+ * Takes down what the client says of itself in a segment. A segment beyond the
+ * window that our kernel offers is not the client's, or of no use: RFC 9293
+ * section 3.10.7.4 has the kernel drop it, so it must not move our books.
+ */
+static __always_inline void gw_hear_client(struct gw_flow *f,
+					   const struct gw_pkt *p, __u64 now)
+{
+	__u32 end = gw_seg_end(p);
+	__u32 edge = p->ack + ((__u32)p->wnd << (f->snd_wscale & 15));
+
+	if (gw_after(end, f->own.edge + 1))
+		return;
+	f->client.heard_ns = now;
+	if (p->flags & GW_TCP_ACK) {
+		f->client.ack = gw_max_seq(f->client.ack, p->ack);
+		f->client.edge = gw_max_seq(f->client.edge, edge);
+		f->client.wnd = p->wnd;
+	}
+	if (gw_after(end, f->client.end)) {
+		f->bytes_in += end - f->client.end;
+		f->client.end = end;
+	}
+	if (p->flags & GW_TCP_FIN) {
+		f->client.fin = end;
+		f->flags |= GW_FLOW_CLIENT_FIN;
+	}
+	if (p->ts_at) {
+		f->client.ts_val = gw_max_seq(f->client.ts_val, p->ts_val);
+		if (gw_after(p->ts_ecr, f->client.ts_ecr)) {
+			f->client.ts_ecr = p->ts_ecr;
+			f->client.ts_ecr_ns = now;
+		}
+	}
+}
+
+/* Takes down what our own kernel announces in a segment. */
+static __always_inline void gw_hear_own(struct gw_flow *f,
+					const struct gw_pkt *p)
+{
+	__u32 edge = p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15));
+
+	if (p->flags & GW_TCP_ACK) {
+		f->own.ack = gw_max_seq(f->own.ack, p->ack);
+		f->own.edge = gw_max_seq(f->own.edge, edge);
+	}
+	if (p->ts_at)
+		f->own.ts_val = gw_max_seq(f->own.ts_val, p->ts_val);
+	if (p->flags & GW_TCP_FIN) {
+		f->own.fin = gw_seg_end(p);
+		f->flags |= GW_FLOW_OWN_FIN;
+	}
+}
+
+#endif /* GW_FLOW_H */

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The ACK gate (DESIGN section 3, "Gate"): the client is never told that a
+ * byte is received before the twin has it. What goes out is the smaller
+ * acknowledgement, only SACK blocks that the twin holds too, and a right edge
+ * that is the smaller of both but never retreats (RFC 9293 section 3.8.6).
+ */
+#ifndef GW_GATE_H
+#define GW_GATE_H
+
+#include "gw_craft.h"
+#include "gw_flow.h"
+#include "gw_options.h"
+
+/* What may be said to the client now. */
+struct gw_words {
+	__u32 ack;
+	__u32 edge;
+	__u16 wnd;
+};
+
+static __always_inline void gw_may_say(const struct gw_flow *f,
+				       struct gw_words *w)
+{
+	const struct gw_gated *g = &f->gated;
+	__u8 shift = f->rcv_wscale & 15;
+	__u32 room, wnd;
+
+	w->ack = gw_max_seq(gw_min_seq(f->own.ack, g->twin_ack), g->told_ack);
+	w->edge = gw_max_seq(gw_min_seq(f->own.edge, g->twin_edge),
+			     g->told_edge);
+	room = w->edge - w->ack;
+	wnd = room >> shift;
+	if (gw_before(w->ack + (wnd << shift), g->told_edge))
+		wnd++;
+	w->wnd = wnd > 0xffff ? 0xffff : wnd;
+}
+
+static __always_inline void gw_said(struct gw_flow *f, const struct gw_words *w,
+				    __u64 now)
+{
+	struct gw_gated *g = &f->gated;
+	bool moved = gw_after(w->ack, g->told_ack);
+
+	g->told_ack = gw_max_seq(g->told_ack, w->ack);
+	g->told_edge = gw_max_seq(g->told_edge,
+				  w->ack + ((__u32)w->wnd
+					    << (f->rcv_wscale & 15)));
+	if (!gw_before(g->told_ack, f->own.ack))
+		g->held_ns = 0;
+	else if (moved || !g->held_ns)
+		g->held_ns = now;
+}
+
+static __always_inline bool gw_twin_holds(const struct gw_gated *g, __u32 start,
+					  __u32 end)
+{
+	if (!gw_after(end, g->twin_ack))
+		return true;
+	for (int i = 0; i < 6; i += 2)
+		if (g->sack[i] != g->sack[i + 1] &&
+		    !gw_before(start, g->sack[i]) &&
+		    !gw_after(end, g->sack[i + 1]))
+			return true;
+	return false;
+}
+
+struct gw_sack_walk {
+	const struct gw_gated *g;
+	const struct gw_options *o;
+	__u32 missing; /* blocks that the twin does not hold */
+};
+
+static long gw_sack_step(__u32 n, struct gw_sack_walk *c)
+{
+	__u32 at = c->o->sack_at - 1 + n * 8;
+
+	if (n * 8 + 8 > c->o->sack_len)
+		return 1;
+	if (!gw_twin_holds(c->g, gw_opt32(c->o, at), gw_opt32(c->o, at + 4)))
+		c->missing++;
+	return 0;
+}
+
+/* Are there SACK blocks in an own segment that the twin does not hold? */
+static __noinline bool gw_sack_ahead(struct gw_flow *f, struct gw_options *o)
+{
+	struct gw_sack_walk c = { .g = &f->gated, .o = o };
+
+	if (!o->sack_at)
+		return false;
+	bpf_loop(4, gw_sack_step, &c, 0);
+	return c.missing;
+}
+
+/* Remembers the blocks of the twin's ACK; none clears them. */
+static __always_inline void gw_note_sack(struct gw_flow *f,
+					 const struct gw_options *o)
+{
+	struct gw_gated *g = &f->gated;
+
+	for (int i = 0; i < 3; i++) {
+		__u32 at = o->sack_at - 1 + i * 8;
+		bool there = o->sack_at && i * 8 + 8 <= o->sack_len;
+
+		g->sack[i * 2] = there ? gw_opt32(o, at) : 0;
+		g->sack[i * 2 + 1] = there ? gw_opt32(o, at + 4) : 0;
+	}
+}
+
+/*
+ * Our kernel believes that it has sent this ACK. TCX_DROP would tell it
+ * otherwise and tcx has no "stolen" verdict (it is taken as TCX_NEXT), so the
+ * segment is turned round and dropped on the way in.
+ */
+static __always_inline int gw_swallow(struct __sk_buff *skb)
+{
+	skb->mark = GW_MARK_DISCARD;
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
+/* An own segment of a gated flow on its way to the client. */
+static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
+				  const struct gw_flow_key *key,
+				  struct gw_flow *f, const struct gw_share *s)
+{
+	struct gw_options o = {};
+	struct gw_words w;
+	bool ahead = false;
+	__u64 now = gw_now();
+
+	if (p->hdr_len > (p->ts_at ? 32 : 20)) {
+		gw_walk_options(skb, p, &o);
+		ahead = gw_sack_ahead(f, &o);
+	}
+	gw_may_say(f, &w);
+	if (gw_is_pure_ack(p) && (ahead || gw_before(w.ack, p->ack)) &&
+	    w.ack == f->gated.told_ack &&
+	    !gw_after(w.edge, f->gated.told_edge)) {
+		/* nothing that the client may know: the twin's ACK follows */
+		f->flags |= GW_FLOW_OWED;
+		gw_said(f, &w, now);
+		gw_watch(f, s->lag_limit_ns);
+		gw_count(GW_REASON_HELD);
+		return gw_swallow(skb);
+	}
+	if (ahead) {
+		gw_count(GW_REASON_SACK_BLANKED);
+		gw_blank(skb, p, p->l4 + 20 + o.sack_at - 3, o.sack_len + 2);
+	}
+	if (w.ack == p->ack && !gw_before(w.edge, f->own.edge)) {
+		/* the twin is no obstacle: our kernel's own words */
+		w.wnd = p->wnd;
+		gw_said(f, &w, now);
+		gw_end_if_closed(key, f);
+		return gw_verdict(GW_REASON_SPOKEN, GW_PASS);
+	}
+	if (gw_set_ack(skb, p, w.ack) || gw_set_wnd(skb, p, w.wnd))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_said(f, &w, now);
+	if (f->gated.held_ns)
+		gw_watch(f, s->lag_limit_ns);
+	return gw_verdict(GW_REASON_GATED, GW_PASS);
+}
+
+/* Is the twin's ACK worth a segment to the client? */
+static __always_inline bool gw_is_owed(struct gw_flow *f,
+				       const struct gw_words *w, bool sack)
+{
+	const struct gw_gated *g = &f->gated;
+	__u32 told_room = g->told_edge - g->told_ack;
+
+	if (gw_after(w->ack, g->told_ack))
+		return true;
+	/* a window that was all but shut opens */
+	if (told_room < 2 * (__u32)f->mss &&
+	    w->edge - g->told_edge >= 2 * (__u32)f->mss &&
+	    gw_after(w->edge, g->told_edge))
+		return true;
+	/* the twin misses what we have: the client is to send it again */
+	if (sack && gw_before(g->twin_ack, f->own.ack))
+		return true;
+	return f->flags & GW_FLOW_OWED;
+}
+
+/* The twin's bare ACK becomes ours, to the client: rewrites and redirects. */
+static __noinline int gw_forward(struct __sk_buff *skb, struct gw_pkt *p,
+				 struct gw_flow *f, const struct gw_words *w)
+{
+	__u8 self[6], client[6];
+
+	/* a forwarded ACK with the twin's TSval could fail PAWS later */
+	if (gw_set_seq(skb, p, f->own.snd_nxt) ||
+	    gw_set_ts_val(skb, p, f->own.ts_val) ||
+	    gw_set_ack(skb, p, w->ack) || gw_set_wnd(skb, p, w->wnd))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_self(self);
+	__builtin_memcpy(client, f->client.mac, 6);
+	gw_set_macs(skb, client, self);
+	f->flags &= ~GW_FLOW_OWED;
+	skb->mark = GW_MARK_SPOKEN;
+	gw_count(GW_REASON_TWIN_ACK_FORWARDED);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* May this frame count as the twin's acknowledgement? 0 or a reason. */
+static __always_inline int gw_check_twin_ack(const struct gw_pkt *p,
+					     const struct gw_share *s,
+					     const struct gw_flow *f)
+{
+	if (p->len)
+		return GW_REASON_TWIN_ACK_PAYLOAD;
+	if ((p->flags & (GW_TCP_SYN | GW_TCP_FIN | GW_TCP_RST)) ||
+	    !(p->flags & GW_TCP_ACK))
+		return GW_REASON_TWIN_ACK_FLAGS;
+	if (!f)
+		return GW_REASON_TWIN_ACK_NO_FLOW;
+	if (!gw_is_gated(s, f))
+		return GW_REASON_TWIN_ACK_GENERATION;
+	if (gw_after(p->ack, f->client.end))
+		return GW_REASON_TWIN_ACK_BEYOND;
+	if (gw_before(p->ack, f->gated.twin_ack))
+		return GW_REASON_TWIN_ACK_STALE;
+	return 0;
+}
+
+/* The leash was the limit and has moved: our kernel may send on. */
+static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow_key *key,
+				    struct gw_flow *f, const struct gw_share *s)
+{
+	__u32 edge = gw_min_seq(f->client.edge,
+				f->gated.twin_snd_nxt + s->leash);
+	struct gw_bare b = {
+		.seq = f->own.ack,
+		.ack = f->client.ack,
+		.flags = GW_TCP_ACK,
+		.ts = f->flags & GW_FLOW_TS ? 1 : 0,
+		.ts_val = f->client.ts_val,
+		.ts_ecr = f->client.ts_ecr,
+	};
+
+	if (!gw_after(edge, f->gated.kernel_edge))
+		return gw_verdict(GW_REASON_TWIN_ACK, GW_DROP);
+	f->gated.kernel_edge = edge;
+	if (edge == f->client.edge)
+		f->flags &= ~GW_FLOW_LEASHED;
+	b.wnd = gw_wnd_down(edge - b.ack, f->snd_wscale);
+	if (gw_craft(skb, p, &key->client, &key->service, &b))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_verdict(GW_REASON_LEASH_MOVED, GW_PASS);
+}
+
+/* A frame from the standby in the service's name: the twin's ACK. */
+static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
+				       const struct gw_flow_key *key,
+				       const struct gw_share *s)
+{
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	struct gw_options o = {};
+	struct gw_words w;
+	int err = gw_check_twin_ack(p, s, f);
+
+	if (err || !f)
+		return gw_verdict(err, GW_DROP);
+	if (p->hdr_len > (p->ts_at ? 32 : 20))
+		gw_walk_options(skb, p, &o);
+	gw_note_sack(f, &o);
+	f->gated.twin_ack = gw_max_seq(f->gated.twin_ack, p->ack);
+	f->gated.twin_edge =
+		gw_max_seq(f->gated.twin_edge,
+			   p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15)));
+	f->gated.twin_snd_nxt = gw_max_seq(f->gated.twin_snd_nxt, p->seq);
+	if (f->phase == GW_PHASE_CONFIRMING &&
+	    !gw_before(f->gated.twin_ack, f->gated.told_ack)) {
+		f->phase = GW_PHASE_PROTECTED;
+		gw_tell(key, f, GW_EVENT_CONFIRMED, 0);
+	}
+	gw_may_say(f, &w);
+	if (gw_is_owed(f, &w, o.sack_at)) {
+		gw_said(f, &w, gw_now());
+		gw_end_if_closed(key, f);
+		return gw_forward(skb, p, f, &w);
+	}
+	if (f->flags & GW_FLOW_LEASHED)
+		return gw_move_leash(skb, p, key, f, s);
+	return gw_verdict(GW_REASON_TWIN_ACK, GW_DROP);
+}
+
+#endif /* GW_GATE_H */

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The three segments that set a flow up, seen at the owner or through the tap.
+ * A flow is made only at exactly known numbers: seq = irs + 1, ack = iss + 1.
+ * A lost or a spoofed handshake segment can't shift a stream.
+ */
+#ifndef GW_HANDSHAKE_H
+#define GW_HANDSHAKE_H
+
+#include "gw_flow.h"
+#include "gw_options.h"
+
+/* The client's SYN, its options walked already. */
+static __noinline int gw_note_syn(const struct gw_pkt *p,
+				  const struct gw_flow_key *key,
+				  const struct gw_options *o, __u32 share,
+				  const struct gw_share *s)
+{
+	struct gw_half_open half = {
+		.born_ns = gw_now(),
+		.share = share,
+		.generation = s->generation,
+		.irs = p->seq,
+		.mss = o->mss,
+		.snd_wscale = o->wscale,
+		.flags = o->flags,
+		.client_ts_val = o->ts_val,
+		.tapped = s->role == GW_ROLE_SHADOW,
+	};
+
+	/* RFC 3168 section 6.1.1 */
+	if ((p->flags & (GW_TCP_ECE | GW_TCP_CWR)) ==
+	    (GW_TCP_ECE | GW_TCP_CWR))
+		half.flags |= GW_FLOW_ECN;
+	__builtin_memcpy(half.client_mac, p->smac, 6);
+	return bpf_map_update_elem(&gw_half_open, key, &half, BPF_ANY);
+}
+
+/* The server's SYN-ACK: what both sides have agreed on from here. */
+static __noinline int gw_note_syn_ack(struct __sk_buff *skb, struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      struct gw_options *o)
+{
+	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
+
+	if (!half || p->ack != half->irs + 1)
+		return -1;
+	if (gw_walk_options(skb, p, o))
+		return -1;
+	half->iss = p->seq;
+	half->rcv_wscale = o->flags & GW_FLOW_WSCALE ? o->wscale : 0;
+	if (!(o->flags & GW_FLOW_WSCALE))
+		half->snd_wscale = 0;
+	half->flags &= o->flags | GW_FLOW_ECN;
+	if (!(p->flags & GW_TCP_ECE))
+		half->flags &= ~GW_FLOW_ECN;
+	half->ts_val = o->ts_val;
+	half->syn_ack_mss = o->mss;
+	/* the window of a SYN-ACK is never scaled, RFC 7323 section 2.2 */
+	half->syn_ack_edge = half->irs + 1 + p->wnd;
+	half->answered = 1;
+	return 0;
+}
+
+static __always_inline bool gw_is_third_ack(const struct gw_half_open *half,
+					    const struct gw_pkt *p)
+{
+	return half->answered && (p->flags & GW_TCP_ACK) &&
+	       !(p->flags & (GW_TCP_SYN | GW_TCP_RST)) &&
+	       p->seq == half->irs + 1 && p->ack == half->iss + 1;
+}
+
+static __always_inline void gw_flow_fill(struct gw_flow *f,
+					 const struct gw_half_open *half)
+{
+	f->share = half->share;
+	f->generation = half->generation;
+	f->irs = half->irs;
+	f->iss = half->iss;
+	f->mss = half->mss;
+	f->syn_ack_mss = half->syn_ack_mss;
+	f->flags = half->flags;
+	f->snd_wscale = half->snd_wscale;
+	f->rcv_wscale = half->rcv_wscale;
+	f->client.ack = half->iss + 1;
+	f->client.edge = half->iss + 1;
+	f->client.end = half->irs + 1;
+	f->client.ts_val = half->client_ts_val;
+	f->client.ts_ecr = half->ts_val;
+	__builtin_memcpy(f->client.mac, half->client_mac, 6);
+	f->own.snd_nxt = half->iss + 1;
+	f->own.ack = half->irs + 1;
+	f->own.edge = half->syn_ack_edge;
+	f->own.ts_val = half->ts_val;
+	f->gated.twin_ack = half->irs + 1;
+	f->gated.twin_edge = half->syn_ack_edge;
+	f->gated.twin_snd_nxt = half->iss + 1;
+	f->gated.told_ack = half->irs + 1;
+	f->gated.told_edge = half->syn_ack_edge;
+	f->tapped.ack = half->iss + 1;
+	f->tapped.snd_nxt = half->iss + 1;
+}
+
+/* Moves a finished handshake into the flow table; NULL when it is full. */
+static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
+						struct gw_half_open *half)
+{
+	/* too big for the stack beside the callers': a per-CPU blank */
+	static const struct gw_flow blank;
+	struct gw_flow *f;
+
+	if (bpf_map_update_elem(&gw_flows, key, &blank, BPF_ANY))
+		return NULL;
+	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (!f)
+		return NULL;
+	gw_flow_fill(f, half);
+	f->born_ns = gw_now();
+	f->client.heard_ns = f->born_ns;
+	f->client.ts_ecr_ns = f->born_ns;
+	gw_timer_init(f);
+	bpf_map_delete_elem(&gw_half_open, key);
+	return f;
+}
+
+#endif /* GW_HANDSHAKE_H */

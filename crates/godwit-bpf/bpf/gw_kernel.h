@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The few kernel types and kfuncs in use, kept by hand: CO-RE finds the fields
+ * in the running kernel's BTF, so a build does not depend on the builder's
+ * kernel. UAPI headers give the rest.
+ */
+#ifndef GW_KERNEL_H
+#define GW_KERNEL_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+
+/* include/linux/skbuff.h */
+#define GW_CHECKSUM_PARTIAL 3
+
+struct sk_buff {
+	__u8 ip_summed : 2;
+} __attribute__((preserve_access_index));
+
+/* include/net/tcp.h, Linux 6.9 */
+struct bpf_tcp_req_attrs {
+	__u32 rcv_tsval;
+	__u32 rcv_tsecr;
+	__u16 mss;
+	__u8 rcv_wscale;
+	__u8 snd_wscale;
+	__u8 ecn_ok;
+	__u8 wscale_ok;
+	__u8 sack_ok;
+	__u8 tstamp_ok;
+	__u8 usec_ts_ok;
+	__u8 reserved[3];
+};
+
+/* Only handed on; libbpf wants a definition to match the kfunc's prototype. */
+struct sock {
+	char opaque;
+};
+
+extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *s, struct sock *sk,
+				   struct bpf_tcp_req_attrs *attrs,
+				   int attrs__sz) __ksym;
+extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
+
+/* include/net/tcp_states.h */
+#define GW_TCP_ESTABLISHED 1
+#define GW_TCP_LISTEN 10
+
+/* include/uapi/linux/if_packet.h */
+#define GW_PACKET_HOST 0
+
+#endif /* GW_KERNEL_H */

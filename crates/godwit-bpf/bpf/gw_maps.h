@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Maps and load-time settings. All maps are pinned: an agent may restart. */
+#ifndef GW_MAPS_H
+#define GW_MAPS_H
+
+#include "gw_kernel.h"
+#include "gw.h"
+#include "gw_reason.h"
+
+/*
+ * Segments that Godwit itself puts on the wire or into the stack. The marks
+ * need CAP_NET_ADMIN to set on a socket, so they are no back door.
+ */
+#define GW_MARK_SPOKEN 0x67770001u  /* egress: final, let out as it is */
+#define GW_MARK_REFLECT 0x67770002u /* ingress: made by us, for our kernel */
+#define GW_MARK_INJECT 0x67770003u  /* egress: from the agent, turn to ingress */
+#define GW_MARK_DISCARD 0x67770004u /* ingress: the kernel is to think it left */
+
+/* Longest time without a twin before a new flow is given up as unprotected. */
+#define GW_START_LIMIT_NS 30000000ull
+#define GW_START_RETRY_NS 5000000ull
+/* An ended flow stays this long, for segments that are late. */
+#define GW_LINGER_NS 3000000000ull
+
+const volatile __u8 gw_self_mac[6];
+const volatile __be32 gw_node_v4;     /* this node's own address; 0: none */
+const volatile __be32 gw_node_v6[4];
+const volatile __u32 gw_ifindex;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GW_MAX_SHARES * 4);
+	__type(key, struct gw_endpoint);
+	__type(value, __u32); /* index into gw_shares */
+} gw_services SEC(".maps");
+
+struct gw_address {
+	__be32 addr[4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GW_MAX_SHARES * 4);
+	__type(key, struct gw_address);
+	__type(value, __u32); /* index into gw_shares of its first service */
+} gw_addresses SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_MAX_SHARES);
+	__type(key, __u32);
+	__type(value, struct gw_share);
+} gw_shares SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct gw_flow_key);
+	__type(value, struct gw_flow);
+} gw_flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct gw_flow_key);
+	__type(value, struct gw_half_open);
+} gw_half_open SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} gw_events SEC(".maps");
+
+/*
+ * Types that no map holds, kept in BTF for user space by a pointer to each:
+ * the skeleton and the names of reasons are made from there.
+ */
+const struct gw_event *gw_export_event __attribute__((unused));
+const struct gw_order *gw_export_order __attribute__((unused));
+const enum gw_reason *gw_export_reason __attribute__((unused));
+
+/* Serial arithmetic, RFC 9293 section 3.4. */
+static __always_inline bool gw_before(__u32 a, __u32 b)
+{
+	return (__s32)(a - b) < 0;
+}
+
+static __always_inline bool gw_after(__u32 a, __u32 b)
+{
+	return gw_before(b, a);
+}
+
+static __always_inline __u32 gw_min_seq(__u32 a, __u32 b)
+{
+	return gw_before(a, b) ? a : b;
+}
+
+static __always_inline __u32 gw_max_seq(__u32 a, __u32 b)
+{
+	return gw_before(a, b) ? b : a;
+}
+
+static __always_inline __u64 gw_now(void)
+{
+	return bpf_ktime_get_ns();
+}
+
+#endif /* GW_MAPS_H */

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Materialise: an ACK for which no socket exists becomes a full socket in the
+ * accept queue of an unmodified server (kfunc bpf_sk_assign_tcp_reqsk, Linux
+ * 6.9, made for SYN cookies). The kernel takes iss = ack - 1 and irs = seq - 1
+ * from the segment itself.
+ */
+#ifndef GW_MATERIALISE_H
+#define GW_MATERIALISE_H
+
+#include "gw_flow.h"
+
+/* What a look-up of the flow's own socket found. */
+enum gw_socket {
+	GW_SOCKET_NONE,
+	GW_SOCKET_LISTENER,
+	GW_SOCKET_OTHER,
+};
+
+static __always_inline struct bpf_sock *
+gw_lookup(struct __sk_buff *skb, const struct gw_pkt *p)
+{
+	struct bpf_sock_tuple tuple = {};
+
+	if (p->v6) {
+		__builtin_memcpy(tuple.ipv6.saddr, p->src.addr, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, p->dst.addr, 16);
+		tuple.ipv6.sport = p->src.port;
+		tuple.ipv6.dport = p->dst.port;
+		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6),
+					  BPF_F_CURRENT_NETNS, 0);
+	}
+	tuple.ipv4.saddr = p->src.addr[3];
+	tuple.ipv4.daddr = p->dst.addr[3];
+	tuple.ipv4.sport = p->src.port;
+	tuple.ipv4.dport = p->dst.port;
+	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4),
+				  BPF_F_CURRENT_NETNS, 0);
+}
+
+static __always_inline int gw_assign(struct __sk_buff *skb,
+				     struct bpf_sock *listener,
+				     const struct gw_flow *f,
+				     const struct gw_pkt *p)
+{
+	struct bpf_tcp_req_attrs attrs = {
+		.mss = f->mss,
+		.snd_wscale = f->snd_wscale,
+		.rcv_wscale = f->rcv_wscale,
+		.ecn_ok = !!(f->flags & GW_FLOW_ECN),
+		.wscale_ok = !!(f->flags & GW_FLOW_WSCALE),
+		.sack_ok = !!(f->flags & GW_FLOW_SACK),
+		.tstamp_ok = !!(f->flags & GW_FLOW_TS),
+		/* TSval goes on from what the client echoes */
+		.rcv_tsval = p->ts_val,
+		.rcv_tsecr = p->ts_ecr,
+	};
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(listener);
+
+	if (!tp)
+		return -1;
+	return bpf_sk_assign_tcp_reqsk(skb, (struct sock *)tp, &attrs,
+				       sizeof(attrs));
+}
+
+/* Gives the segment to the listener as its new connection; 0 or a reason. */
+static __noinline int gw_materialise(struct __sk_buff *skb, struct gw_pkt *p,
+				     const struct gw_flow_key *key,
+				     struct gw_flow *f)
+{
+	struct bpf_sock *sk = gw_lookup(skb, p);
+	int err;
+
+	if (!sk) {
+		gw_tell(key, f, GW_EVENT_MATERIALISE_FAILED, 0);
+		return GW_REASON_NO_LISTENER;
+	}
+	if (sk->state != GW_TCP_LISTEN) {
+		/* the old twin of a reused four-tuple, or ours already */
+		bpf_sk_release(sk);
+		return GW_REASON_TAPPED_SEGMENT;
+	}
+	err = gw_assign(skb, sk, f, p);
+	bpf_sk_release(sk);
+	if (err) {
+		gw_tell(key, f, GW_EVENT_MATERIALISE_FAILED, err);
+		return GW_REASON_MATERIALISE_REFUSED;
+	}
+	f->flags |= GW_FLOW_TWIN;
+	return 0;
+}
+
+/*
+ * Makes the new twin speak, so that the owner learns that it exists: behind
+ * the segment at hand follows a copy that looks like a keep-alive (seq one too
+ * low), which TCP answers with an ACK at once (RFC 9293 section 3.8.4). An
+ * accept queue that was full gives no answer and so no protection.
+ */
+static __noinline void gw_greet(struct __sk_buff *skb, struct gw_pkt *p)
+{
+	__u32 seq = p->seq, mark = skb->mark;
+	__u8 self[6];
+
+	if (p->len)
+		return; /* data is acknowledged anyway */
+	gw_self(self);
+	gw_set_macs(skb, self, p->smac);
+	gw_set_seq(skb, p, seq - 1);
+	skb->mark = GW_MARK_REFLECT;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = mark;
+	gw_set_seq(skb, p, seq);
+}
+
+#endif /* GW_MATERIALISE_H */

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Changes to one flow that the agent asks for. They run here, on the entry in
+ * place: a read and a write back from user space would undo what segments did
+ * to it meanwhile.
+ */
+#ifndef GW_ORDER_H
+#define GW_ORDER_H
+
+#include "gw_flow.h"
+
+/* 0: done, 1: no such flow (or a later one on the same four-tuple). */
+static __noinline int gw_obey(struct gw_order *o)
+{
+	struct gw_flow_key key = o->key;
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, &key);
+
+	if (!f || f->irs != o->irs)
+		return 1;
+	switch (o->kind) {
+	case GW_ORDER_UNGATE:
+		f->flags &= ~GW_FLOW_GATED;
+		f->phase = GW_PHASE_UNPROTECTED;
+		f->why = o->detail;
+		return 0;
+	case GW_ORDER_NOT_IN_SYNC:
+		f->flags |= GW_FLOW_NOT_IN_SYNC;
+		f->why = GW_WHY_NOT_IN_SYNC;
+		return 0;
+	case GW_ORDER_END:
+		gw_end(&key, f);
+		return 0;
+	case GW_ORDER_ACKNOWLEDGED:
+		f->client.ack = gw_max_seq(f->client.ack, o->detail);
+		return 0;
+	case GW_ORDER_FORGET:
+		return bpf_map_delete_elem(&gw_flows, &key) ? 1 : 0;
+	default:
+		return 1;
+	}
+}
+
+#endif /* GW_ORDER_H */

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The owner's two directions; the gate and the mirror have their own files. */
+#ifndef GW_OWNER_H
+#define GW_OWNER_H
+
+#include "gw_gate.h"
+#include "gw_mirror.h"
+#include "gw_takeover.h"
+
+/* The client's SYN: blank what a twin can't have, then mirror it. */
+static __noinline int gw_owner_syn(struct __sk_buff *skb, struct gw_pkt *p,
+				   const struct gw_flow_key *key, __u32 share,
+				   const struct gw_share *s)
+{
+	struct gw_options o;
+
+	if (gw_walk_options(skb, p, &o) || gw_note_syn(p, key, &o, share, s))
+		return gw_verdict(GW_REASON_BAD_HEADER, GW_PASS);
+	for (int i = 0; i < 2; i++) {
+		if (!o.blank_at[i])
+			continue;
+		gw_blank(skb, p, p->l4 + 20 + o.blank_at[i] - 1,
+			 o.blank_len[i]);
+		gw_count(GW_REASON_OPTION_BLANKED);
+	}
+	if (s->generation)
+		gw_mirror(skb, p, s);
+	return gw_verdict(GW_REASON_SYN, GW_PASS);
+}
+
+static __always_inline void gw_owner_gate(struct gw_flow *f,
+					  const struct gw_share *s)
+{
+	if (f->generation && f->generation == s->generation && s->gate) {
+		f->phase = GW_PHASE_CONFIRMING;
+		f->flags |= GW_FLOW_GATED;
+		gw_watch(f, GW_START_RETRY_NS);
+		return;
+	}
+	f->phase = GW_PHASE_UNPROTECTED;
+	f->why = !s->generation ? GW_WHY_NO_STANDBY :
+		 !s->gate	? GW_WHY_GATE_OFF :
+				  GW_WHY_STANDBY_LOST;
+}
+
+/*
+ * The client completes a handshake. One that was tapped before we took over
+ * has no socket here yet: it is materialised now, at the same exact numbers.
+ */
+static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
+				     const struct gw_flow_key *key,
+				     const struct gw_share *s, __u64 now)
+{
+	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
+	struct gw_flow *f;
+	bool tapped;
+	int err;
+
+	if (!half || !gw_is_third_ack(half, p))
+		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
+	tapped = half->tapped;
+	f = gw_flow_begin(key, half);
+	if (!f)
+		return gw_verdict(GW_REASON_TABLE_FULL, GW_PASS);
+	if (tapped) {
+		f->phase = GW_PHASE_TWIN;
+		err = gw_materialise(skb, p, key, f);
+		if (err && err != GW_REASON_TAPPED_SEGMENT)
+			return gw_verdict(err, GW_PASS);
+		if (gw_adopted_client(skb, p, f))
+			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+		return gw_verdict(GW_REASON_ADOPTED_LATE, GW_PASS);
+	}
+	gw_owner_gate(f, s);
+	if (f->generation && f->generation == s->generation)
+		gw_mirror(skb, p, s);
+	gw_hear_client(f, p, now);
+	f->gated.kernel_edge = f->client.edge;
+	return gw_verdict(GW_REASON_HANDSHAKE_DONE, GW_PASS);
+}
+
+/*
+ * Leash: the owner runs at most so many bytes ahead of the twin's application,
+ * or a takeover would wait for it to catch up. The right edge that our kernel
+ * sees stops there; it never moves back.
+ */
+static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
+				    struct gw_flow *f, const struct gw_share *s)
+{
+	__u32 limit = f->gated.twin_snd_nxt + s->leash;
+	__u32 edge = p->ack + ((__u32)p->wnd << (f->snd_wscale & 15));
+
+	if (!gw_after(edge, limit)) {
+		f->gated.kernel_edge = gw_max_seq(f->gated.kernel_edge, edge);
+		return 0;
+	}
+	limit = gw_max_seq(limit, f->gated.kernel_edge);
+	limit = gw_max_seq(limit, p->ack);
+	if (!gw_after(edge, limit))
+		return 0;
+	f->flags |= GW_FLOW_LEASHED;
+	f->gated.kernel_edge = limit;
+	gw_count(GW_REASON_LEASHED);
+	return gw_set_wnd(skb, p, gw_wnd_down(limit - p->ack, f->snd_wscale));
+}
+
+/* A segment of the client for a share that we own. */
+static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      __u32 share, const struct gw_share *s)
+{
+	struct gw_options o;
+	struct gw_flow *f;
+	__u64 now = gw_now();
+
+	if ((p->flags & GW_TCP_SYN) && !(p->flags & GW_TCP_ACK))
+		return gw_owner_syn(skb, p, key, share, s);
+	gw_find_ts(skb, p, &o);
+	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (!f || (f->phase == GW_PHASE_ENDED &&
+		   bpf_map_lookup_elem(&gw_half_open, key)))
+		return gw_owner_begin(skb, p, key, s, now);
+	if (f->flags & GW_FLOW_TWIN) {
+		if (p->flags & GW_TCP_RST) {
+			gw_end(key, f);
+			return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
+		}
+		if (gw_adopted_client(skb, p, f))
+			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+		gw_end_if_closed(key, f);
+		return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
+	}
+	if (gw_after(p->ack, f->own.snd_nxt))
+		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
+	gw_mirror_news(skb, p, s, f, now);
+	if (p->flags & GW_TCP_RST) {
+		/* RFC 5961: only at rcv_nxt exactly; else a challenge follows */
+		if (p->seq == f->own.ack || p->seq == f->client.end)
+			gw_end(key, f);
+		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
+	}
+	gw_hear_client(f, p, now);
+	if (gw_is_gated(s, f) && gw_leash(skb, p, f, s))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_end_if_closed(key, f);
+	return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
+}
+
+/* Our kernel's SYN-ACK: the standby needs it as the client does. */
+static __noinline int gw_owner_syn_ack(struct __sk_buff *skb, struct gw_pkt *p,
+				       const struct gw_flow_key *key,
+				       const struct gw_share *s)
+{
+	struct gw_options o;
+
+	if (!gw_note_syn_ack(skb, p, key, &o) && s->generation)
+		gw_mirror(skb, p, s);
+	return gw_verdict(GW_REASON_SYN_ACK, GW_PASS);
+}
+
+/* A segment of our kernel for a share that we own. */
+static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
+				   const struct gw_flow_key *key,
+				   const struct gw_share *s)
+{
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	__u32 end = gw_seg_end(p);
+	bool gated;
+
+	if (p->flags & GW_TCP_SYN)
+		return gw_owner_syn_ack(skb, p, key, s);
+	if (!f)
+		return gw_verdict(p->flags & GW_TCP_RST ?
+					  GW_REASON_UNPROTECTED_AT_TAKEOVER :
+					  GW_REASON_NO_FLOW, GW_PASS);
+	__builtin_memcpy(f->client.mac, p->dmac, 6);
+	if (f->flags & GW_FLOW_TWIN)
+		return gw_adopted_own(skb, p, key, f);
+	gated = gw_is_gated(s, f);
+	gw_hear_own(f, p);
+	if (gw_after(end, f->own.snd_nxt)) {
+		f->bytes_out += end - f->own.snd_nxt;
+		f->own.snd_nxt = end;
+	}
+	if (p->flags & GW_TCP_RST) {
+		if (gated)
+			gw_mirror(skb, p, s);
+		gw_end(key, f);
+		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
+	}
+	if (gated)
+		return gw_gate_own(skb, p, key, f, s);
+	gw_end_if_closed(key, f);
+	return gw_verdict(GW_REASON_SPOKEN, GW_PASS);
+}
+
+#endif /* GW_OWNER_H */

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Every way a packet can leave a hook has a name and a per-CPU counter. User
+ * space reads the names from BTF: append, never renumber.
+ */
+#ifndef GW_REASON_H
+#define GW_REASON_H
+
+#include "gw_kernel.h"
+
+/*
+ * tcx verdicts; the UAPI headers of Debian 12 are older than tcx. TCX_NEXT lets
+ * other people's programs see what we pass. A redirect returns its own.
+ */
+#define GW_PASS (-1) /* TCX_NEXT */
+#define GW_DROP 2    /* TCX_DROP */
+
+enum gw_reason {
+	GW_REASON_NONE = 0,
+
+	/* Not for us: passed untouched. */
+	GW_REASON_NOT_IP = 1,
+	GW_REASON_NOT_OURS = 2,
+	GW_REASON_OTHER_HOST = 3,
+	GW_REASON_NO_FLOW = 4,
+	GW_REASON_MARKED = 5,
+
+	/* Not understood: passed by the owner, dropped by everyone else. */
+	GW_REASON_FRAGMENT = 10,
+	GW_REASON_IP_OPTIONS = 11,
+	GW_REASON_TRUNCATED = 12,
+	GW_REASON_BAD_HEADER = 13,
+
+	/* Owner, from the client. */
+	GW_REASON_SYN = 20,
+	GW_REASON_HANDSHAKE_DONE = 21,
+	GW_REASON_CLIENT_SEGMENT = 22,
+	GW_REASON_CLIENT_RST = 23,
+	GW_REASON_ADOPTED_LATE = 24,
+	GW_REASON_CLIENT_BEYOND = 25,
+
+	/* Owner, from the standby. */
+	GW_REASON_TWIN_ACK = 30,
+	GW_REASON_TWIN_ACK_FORWARDED = 31,
+	GW_REASON_TWIN_ACK_STALE = 32,
+	GW_REASON_TWIN_ACK_BEYOND = 33,
+	GW_REASON_TWIN_ACK_PAYLOAD = 34,
+	GW_REASON_TWIN_ACK_NO_FLOW = 35,
+	GW_REASON_TWIN_ACK_GENERATION = 36,
+	GW_REASON_TWIN_ACK_FLAGS = 37,
+	GW_REASON_SPOOFED = 38,
+	GW_REASON_LEASH_MOVED = 39,
+
+	/* Owner, to the client. */
+	GW_REASON_SYN_ACK = 40,
+	GW_REASON_SPOKEN = 41,
+	GW_REASON_GATED = 42,
+	GW_REASON_HELD = 43,
+	GW_REASON_OWN_RST = 44,
+	GW_REASON_CAUGHT_UP = 45,
+	GW_REASON_CATCHING_UP = 46,
+	GW_REASON_UNPROTECTED_AT_TAKEOVER = 47,
+
+	/* Shadow, from the tap. */
+	GW_REASON_TAPPED_SYN = 50,
+	GW_REASON_TAPPED_SYN_ACK = 51,
+	GW_REASON_TAPPED_SEGMENT = 52,
+	GW_REASON_TAPPED_RST = 53,
+	GW_REASON_MATERIALISED = 54,
+	GW_REASON_NOT_FROM_OWNER = 55,
+	GW_REASON_NO_HANDSHAKE = 56,
+	GW_REASON_NOT_EXACT = 57,
+	GW_REASON_NO_LISTENER = 58,
+	GW_REASON_MATERIALISE_REFUSED = 59,
+	GW_REASON_TWIN_RESET = 60,
+	GW_REASON_OWNER_SEGMENT = 61,
+	GW_REASON_TABLE_FULL = 62,
+
+	/* Shadow, from its own kernel. */
+	GW_REASON_SUPPRESSED_ACK = 70,
+	GW_REASON_REFLECTED = 71,
+	GW_REASON_UNSENT = 72,
+	GW_REASON_PROBE_ANSWERED = 73,
+	GW_REASON_SUPPRESSED_RST = 74,
+	GW_REASON_SUPPRESSED_NO_FLOW = 75,
+	GW_REASON_SUPPRESSED_SYN_ACK = 76,
+	GW_REASON_CRAFT_FAILED = 77,
+
+	/* Neither owner nor shadow. */
+	GW_REASON_NOT_OWNER = 80,
+	GW_REASON_ADDRESS_NOT_OWNED = 81,
+	GW_REASON_ARP_NOT_OWNED = 82,
+	GW_REASON_ND_NOT_OWNED = 83,
+	GW_REASON_ARP_RENAMED = 84,
+	GW_REASON_ND_RENAMED = 85,
+	GW_REASON_WRONG_INTERFACE = 86,
+	GW_REASON_DISCARDED = 87,
+
+	/* Counted beside a verdict. */
+	GW_REASON_MIRRORED = 90,
+	GW_REASON_MIRROR_SPARED = 91,
+	GW_REASON_MIRROR_FAILED = 92,
+	GW_REASON_OPTION_BLANKED = 93,
+	GW_REASON_SACK_BLANKED = 94,
+	GW_REASON_LEASHED = 95,
+	GW_REASON_TS_MOVED = 96,
+	GW_REASON_REPORTED = 97,
+	GW_REASON_EVENT_LOST = 98,
+	GW_REASON_CLAMPED = 99,
+	GW_REASON_RAMPED = 100,
+
+	GW_REASON_COUNT = 104,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GW_REASON_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} gw_counters SEC(".maps");
+
+static __always_inline void gw_count(enum gw_reason reason)
+{
+	__u32 index = reason;
+	__u64 *count = bpf_map_lookup_elem(&gw_counters, &index);
+
+	if (count)
+		(*count)++;
+}
+
+/* The one way out of a hook. */
+static __always_inline int gw_verdict(enum gw_reason reason, int verdict)
+{
+	gw_count(reason);
+	return verdict;
+}
+
+#endif /* GW_REASON_H */

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A twin whose node has become the owner. It may lag: a segment wholly below
+ * the client's acknowledged point is still reflected (catching up), one that
+ * reaches beyond it is sent whole, for the client trims and a cut segment
+ * would cost a retransmission timeout (KERNEL-FACTS 1.7).
+ */
+#ifndef GW_TAKEOVER_H
+#define GW_TAKEOVER_H
+
+#include "gw_shadow.h"
+
+/* RFC 6928 */
+#define GW_INITIAL_WINDOW 10
+#define GW_TS_MARGIN_MS 2
+
+/* First segment of a flow after the share became ours. */
+static __always_inline void gw_adopt(struct gw_flow *f)
+{
+	if (f->flags & GW_FLOW_ADOPTED)
+		return;
+	f->ramp = GW_INITIAL_WINDOW * (__u32)f->mss;
+	f->flags |= GW_FLOW_ADOPTED | GW_FLOW_RAMPING;
+	f->flags &= ~GW_FLOW_GATED;
+	f->generation = 0;
+	f->why = GW_WHY_AFTER_TAKEOVER;
+}
+
+/*
+ * RFC 7323 section 5.4: a TSval below what the client has seen is dropped as
+ * old. The owner's last TSval is not known, but it is at most what the client
+ * echoed plus the time since, a margin for pacing ahead, and 1000 ppm of
+ * drift between the two clocks.
+ */
+static __always_inline void gw_move_ts(struct gw_flow *f,
+				       const struct gw_pkt *p, __u64 now)
+{
+	__u32 since_ms = (now - f->client.ts_ecr_ns) / 1000000;
+	__u32 age_ms = (now - f->born_ns) / 1000000;
+	__u32 floor = f->client.ts_ecr + since_ms + GW_TS_MARGIN_MS +
+		      age_ms / 1000;
+
+	if (f->flags & GW_FLOW_TS_MOVED)
+		return;
+	f->flags |= GW_FLOW_TS_MOVED;
+	if (gw_before(p->ts_val + f->own.ts_off, floor)) {
+		f->own.ts_off = floor - p->ts_val;
+		gw_count(GW_REASON_TS_MOVED);
+	}
+}
+
+/* A client's segment for an adopted twin. */
+static __noinline int gw_adopted_client(struct __sk_buff *skb, struct gw_pkt *p,
+					struct gw_flow *f)
+{
+	__u32 was = f->client.ack;
+	__u64 now = gw_now();
+
+	gw_adopt(f);
+	gw_hear_client(f, p, now);
+	if (f->flags & GW_FLOW_RAMPING)
+		f->ramp += f->client.ack - was;
+	if (p->ts_at) {
+		__u32 ts_ecr = p->ts_ecr - f->own.ts_off;
+
+		/* the client has seen a TSval ahead of ours: catch up */
+		if (gw_after(ts_ecr, f->own.ts_val)) {
+			f->own.ts_off += ts_ecr - f->own.ts_val;
+			ts_ecr = f->own.ts_val;
+		}
+		if (gw_set_ts_ecr(skb, p, ts_ecr))
+			return -1;
+	}
+	return gw_gate_twin(skb, p, f);
+}
+
+/* A segment that an adopted twin's kernel wants to send. */
+static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
+				     const struct gw_flow_key *key,
+				     struct gw_flow *f)
+{
+	__u32 end = gw_seg_end(p);
+
+	gw_adopt(f);
+	gw_hear_own(f, p);
+	if (!gw_is_pure_ack(p) && !(p->flags & GW_TCP_RST) &&
+	    !gw_after(end, f->client.ack)) {
+		f->own.snd_nxt = gw_max_seq(f->own.snd_nxt, end);
+		gw_count(GW_REASON_CATCHING_UP);
+		return gw_reflect(skb, p, key, f, end);
+	}
+	if (gw_after(end, f->own.snd_nxt)) {
+		f->bytes_out += end - f->own.snd_nxt;
+		f->own.snd_nxt = end;
+	}
+	if (p->ts_at) {
+		gw_move_ts(f, p, gw_now());
+		if (gw_set_ts_val(skb, p, p->ts_val + f->own.ts_off))
+			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	}
+	/* seq of a bare ACK that lags would make the client ignore it */
+	if (gw_is_pure_ack(p) && p->seq != f->own.snd_nxt - 1 &&
+	    gw_before(p->seq, f->client.ack) &&
+	    gw_set_seq(skb, p, f->client.ack))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	if (p->flags & GW_TCP_RST) {
+		gw_end(key, f);
+		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
+	}
+	gw_end_if_closed(key, f);
+	return gw_verdict(GW_REASON_CAUGHT_UP, GW_PASS);
+}
+
+#endif /* GW_TAKEOVER_H */

@@ -1,0 +1,66 @@
+//! tcx links: attach, replace in place, pin. libbpf-rs has no tcx wrapper.
+
+use std::io;
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys::{bpf_program__attach_tcx, bpf_tcx_opts};
+use libbpf_rs::{AsRawLibbpf as _, Link, ProgramMut};
+use thiserror::Error;
+
+/// Why a program is not in the path.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AttachError {
+    /// The kernel refused the link.
+    #[error("can't attach {program} to interface {ifindex}")]
+    Attach {
+        /// Program name.
+        program: String,
+        /// Interface index.
+        ifindex: u32,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The link exists but can't be kept over a restart.
+    #[error("can't pin {program}")]
+    Pin {
+        /// Program name.
+        program: String,
+        /// What libbpf said.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+}
+
+/// Puts `program` on tcx of `ifindex` and pins the link at `pin`; a link that
+/// is pinned there already gets the new program in place of the old one, with
+/// no packet in between that sees neither.
+pub(crate) fn attach_or_replace(program: &mut ProgramMut<'_>, ifindex: u32, pin: &Path) -> Result<(), AttachError> {
+    let name = program.name().to_string_lossy().into_owned();
+    if pin.exists() {
+        if let Ok(mut link) = Link::open(pin)
+            && link.update_prog(program).is_ok()
+        {
+            link.disconnect();
+            return Ok(());
+        }
+        // The interface of that link is gone: the pin holds nothing.
+        let _ = std::fs::remove_file(pin);
+    }
+    let mut link = attach(program, ifindex).map_err(|source| AttachError::Attach { program: name.clone(), ifindex, source })?;
+    link.pin(pin).map_err(|source| AttachError::Pin { program: name, source })
+}
+
+fn attach(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {
+    let opts = bpf_tcx_opts { sz: size_of::<bpf_tcx_opts>() as u64, ..bpf_tcx_opts::default() };
+    let ifindex = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+    // SAFETY: the program is loaded and outlives the call; opts is valid and
+    // says its own size.
+    let raw = unsafe { bpf_program__attach_tcx(program.as_libbpf_object().as_ptr(), ifindex, &opts) };
+    let Some(raw) = std::ptr::NonNull::new(raw) else {
+        return Err(io::Error::last_os_error());
+    };
+    // SAFETY: a fresh link that libbpf has handed to us alone.
+    Ok(unsafe { Link::from_ptr(raw) })
+}

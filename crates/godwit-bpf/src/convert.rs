@@ -1,0 +1,104 @@
+//! Between the C layouts and Rust values. Byte order is handled here only.
+
+use std::net::Ipv6Addr;
+
+use godwit_wire::{Endpoint, FlowKey};
+
+use crate::skel::types;
+
+/// Types of which any bit pattern is a value: plain integers all the way.
+///
+/// # Safety
+/// No padding that is read, no pointers, no enums, no references.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: integers and arrays of integers only, with explicit padding.
+unsafe impl Plain for types::gw_endpoint {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_flow_key {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_flow {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_half_open {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_share {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_event {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_order {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_address {}
+
+/// The bytes of a value, as map calls want them.
+pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` has no uninitialised bytes, and u8 has no alignment.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The value in `bytes`, which may be longer than it (ring buffer records are).
+pub(crate) fn value_of<T: Plain>(bytes: &[u8]) -> Option<T> {
+    if bytes.len() < size_of::<T>() {
+        return None;
+    }
+    // SAFETY: long enough, any bit pattern is a value, unaligned read.
+    Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
+
+pub(crate) fn addr_words(addr: Ipv6Addr) -> [u32; 4] {
+    let octets = addr.octets();
+    std::array::from_fn(|i| u32::from_ne_bytes([octets[4 * i], octets[4 * i + 1], octets[4 * i + 2], octets[4 * i + 3]]))
+}
+
+fn addr_from_words(words: [u32; 4]) -> Ipv6Addr {
+    let mut octets = [0; 16];
+    for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
+        chunk.copy_from_slice(&word.to_ne_bytes());
+    }
+    Ipv6Addr::from(octets)
+}
+
+impl From<Endpoint> for types::gw_endpoint {
+    fn from(endpoint: Endpoint) -> Self {
+        Self { addr: addr_words(endpoint.addr), port: endpoint.port.to_be(), pad: 0 }
+    }
+}
+
+impl From<types::gw_endpoint> for Endpoint {
+    fn from(raw: types::gw_endpoint) -> Self {
+        Self::new(addr_from_words(raw.addr), u16::from_be(raw.port))
+    }
+}
+
+impl From<FlowKey> for types::gw_flow_key {
+    fn from(key: FlowKey) -> Self {
+        Self { client: key.client.into(), service: key.service.into() }
+    }
+}
+
+impl From<types::gw_flow_key> for FlowKey {
+    fn from(raw: types::gw_flow_key) -> Self {
+        Self { client: raw.client.into(), service: raw.service.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_survives_the_way_to_the_kernel_and_back() {
+        let key = FlowKey {
+            client: Endpoint::new("2001:db8::7".parse().expect("an address"), 40_000),
+            service: Endpoint::new("::ffff:10.9.0.100".parse().expect("an address"), 80),
+        };
+        let raw = types::gw_flow_key::from(key);
+        assert_eq!(bytes_of(&raw)[16..18], 40_000u16.to_be_bytes());
+        assert_eq!(bytes_of(&raw)[32..36], [10, 9, 0, 100]);
+        assert_eq!(FlowKey::from(raw), key);
+    }
+
+    #[test]
+    fn a_short_record_is_no_value() {
+        assert!(value_of::<types::gw_event>(&[0; 8]).is_none());
+    }
+}

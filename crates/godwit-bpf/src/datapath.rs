@@ -1,0 +1,228 @@
+//! Loading, taking over what is pinned, attaching, detaching.
+
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use godwit_wire::MacAddr;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::{AsRawLibbpf as _, MapHandle, MapMut, OpenObject};
+use nix::net::if_::if_nameindex;
+use thiserror::Error;
+
+use crate::attach::{AttachError, attach_or_replace};
+use crate::convert::addr_words;
+use crate::events::Events;
+use crate::maps::counters::Counters;
+use crate::maps::flows::FlowTable;
+use crate::maps::half_open::HalfOpenTable;
+use crate::maps::services::ServiceTable;
+use crate::maps::shares::ShareTable;
+use crate::orders::Orders;
+use crate::pin::PinDir;
+use crate::skel::{GodwitSkel, GodwitSkelBuilder, OpenGodwitSkel};
+
+/// What the programs must know before they are loaded.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The service interface, in the caller's network namespace.
+    pub ifindex: u32,
+    /// Its MAC address.
+    pub mac: MacAddr,
+    /// An IPv4 address of this node that is no service address.
+    pub node_v4: Option<Ipv4Addr>,
+    /// An IPv6 address of this node that is no service address; link-local will do.
+    pub node_v6: Option<Ipv6Addr>,
+    /// Most flows at a time, 1 to 16 777 216.
+    pub max_flows: u32,
+}
+
+/// Why the data path is not in place.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The programs did not load: kernel too old, or a capability is missing.
+    #[error("can't load the data path (`godwit doctor` tells what is missing)")]
+    Load(#[source] libbpf_rs::Error),
+    /// A map can't be shared with user space.
+    #[error("can't open map {map}")]
+    Map {
+        /// Map name.
+        map: &'static str,
+        /// What libbpf said.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+    /// A program is not in the path.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The interfaces can't be listed.
+    #[error("can't list the network interfaces")]
+    Interfaces(#[source] nix::Error),
+}
+
+/// The data path of one node, in place. Dropping it changes nothing: programs
+/// and maps are pinned.
+#[derive(Debug)]
+pub struct Datapath {
+    /// Who this node is, per share.
+    pub shares: ShareTable,
+    /// Endpoints that the data path cares for.
+    pub services: ServiceTable,
+    /// Flows.
+    pub flows: FlowTable,
+    /// Handshakes under way.
+    pub half_open: HalfOpenTable,
+    /// Verdict counters.
+    pub counters: Counters,
+    /// Changes to single flows.
+    pub orders: Orders,
+    // For interfaces that appear later.
+    guard: GuardProgram,
+    pins: PinDir,
+}
+
+/// The loaded object stays for the life of the process: `guard` is attached
+/// to interfaces that come later.
+#[derive(Debug)]
+struct GuardProgram {
+    skel: &'static mut MaybeSkel,
+    service_ifindex: u32,
+}
+
+struct MaybeSkel(GodwitSkel<'static>);
+
+impl std::fmt::Debug for MaybeSkel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("GodwitSkel")
+    }
+}
+
+impl Datapath {
+    /// Loads the programs, takes over pinned maps, and puts `tap` and `gate`
+    /// on the service interface and `guard` on all others. No share has a
+    /// role until one is written, unless an earlier agent left it.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a program or a link. Links that were made
+    /// in this call are removed again; those of an earlier agent stay.
+    pub fn open(settings: &Settings, pins: PinDir) -> Result<(Self, Events), OpenError> {
+        // The object outlives every handle made from it.
+        let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = GodwitSkelBuilder::default().open(storage).map_err(OpenError::Load)?;
+        configure(&mut open, settings, &pins).map_err(OpenError::Load)?;
+        let skel = open.load().map_err(OpenError::Load)?;
+        // SAFETY: the loaded object lives as long as the process.
+        let object = unsafe { skel.object().as_libbpf_object().as_ref() };
+        let btf = Btf::from_bpf_object(object).ok().flatten();
+        let maps = &skel.maps;
+        let events = Events::new(handle(&maps.gw_events, "gw_events")?)
+            .map_err(|source| OpenError::Map { map: "gw_events", source })?;
+        let mut datapath = Self {
+            shares: ShareTable::new(handle(&maps.gw_shares, "gw_shares")?),
+            services: ServiceTable::new(handle(&maps.gw_services, "gw_services")?, handle(&maps.gw_addresses, "gw_addresses")?),
+            flows: FlowTable::new(handle(&maps.gw_flows, "gw_flows")?),
+            half_open: HalfOpenTable::new(handle(&maps.gw_half_open, "gw_half_open")?),
+            counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
+            orders: Orders::new(order_fd(&skel)?),
+            guard: GuardProgram { skel: Box::leak(Box::new(MaybeSkel(skel))), service_ifindex: settings.ifindex },
+            pins,
+        };
+        datapath.attach()?;
+        Ok((datapath, events))
+    }
+
+    fn attach(&mut self) -> Result<(), OpenError> {
+        let ifindex = self.guard.service_ifindex;
+        let before = self.pins.link_names();
+        let attached = self.attach_service(ifindex).and_then(|()| self.guard_others());
+        if attached.is_err() {
+            for name in self.pins.link_names() {
+                if !before.contains(&name) {
+                    let _ = std::fs::remove_file(self.pins.link(&name));
+                }
+            }
+        }
+        attached
+    }
+
+    /// The gate first: a twin that a segment makes must find it closed.
+    fn attach_service(&mut self, ifindex: u32) -> Result<(), OpenError> {
+        let progs = &mut self.guard.skel.0.progs;
+        attach_or_replace(&mut progs.gate, ifindex, &self.pins.link("gate"))?;
+        attach_or_replace(&mut progs.tap, ifindex, &self.pins.link("tap"))?;
+        Ok(())
+    }
+
+    /// Puts `guard` on every interface that has none yet; call it again when
+    /// interfaces may have come. Loopback carries no client of another host.
+    ///
+    /// # Errors
+    /// Fails if interfaces can't be listed or the kernel refuses a link.
+    pub fn guard_others(&mut self) -> Result<(), OpenError> {
+        let guarded = self.pins.link_names();
+        for interface in &if_nameindex().map_err(OpenError::Interfaces)? {
+            let ifindex = interface.index();
+            let pin = format!("guard-{ifindex}");
+            let is_loopback = interface.name().to_bytes() == b"lo";
+            if is_loopback || ifindex == self.guard.service_ifindex || (guarded.contains(&pin) && self.is_live(&pin)) {
+                continue;
+            }
+            attach_or_replace(&mut self.guard.skel.0.progs.guard, ifindex, &self.pins.link(&pin))?;
+        }
+        Ok(())
+    }
+
+    fn is_live(&self, pin: &str) -> bool {
+        libbpf_rs::Link::open(self.pins.link(pin)).is_ok_and(|mut link| {
+            link.disconnect();
+            link.info().is_ok_and(|info| match info.info {
+                libbpf_rs::query::LinkTypeInfo::Tcx(tcx) => tcx.ifindex != 0,
+                _ => false,
+            })
+        })
+    }
+
+    /// Takes the programs out of the path and forgets all flows.
+    ///
+    /// # Errors
+    /// Fails if a pin can't be removed.
+    pub fn detach(self) -> Result<(), crate::PinError> {
+        self.pins.remove()
+    }
+}
+
+fn configure(open: &mut OpenGodwitSkel<'static>, settings: &Settings, pins: &PinDir) -> libbpf_rs::Result<()> {
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.gw_self_mac = settings.mac.0;
+        rodata.gw_ifindex = settings.ifindex;
+        rodata.gw_node_v4 = settings.node_v4.map_or(0, |addr| u32::from_ne_bytes(addr.octets()));
+        rodata.gw_node_v6 = settings.node_v6.map_or([0; 4], addr_words);
+    }
+    open.maps.gw_flows.set_max_entries(settings.max_flows)?;
+    let maps = &mut open.maps;
+    for map in [
+        &mut maps.gw_services,
+        &mut maps.gw_addresses,
+        &mut maps.gw_shares,
+        &mut maps.gw_flows,
+        &mut maps.gw_half_open,
+        &mut maps.gw_events,
+        &mut maps.gw_counters,
+    ] {
+        let path = pins.map(&map.name().to_string_lossy());
+        map.set_pin_path(path)?;
+    }
+    Ok(())
+}
+
+fn handle(map: &MapMut<'_>, name: &'static str) -> Result<MapHandle, OpenError> {
+    MapHandle::try_from(map).map_err(|source| OpenError::Map { map: name, source })
+}
+
+fn order_fd(skel: &GodwitSkel<'static>) -> Result<OwnedFd, OpenError> {
+    let fd = skel.progs.order.as_fd();
+    debug_assert!(fd.as_raw_fd() >= 0, "a loaded program has a descriptor");
+    fd.try_clone_to_owned().map_err(|err| OpenError::Load(err.into()))
+}

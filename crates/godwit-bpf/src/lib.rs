@@ -1,0 +1,40 @@
+//! The data path: eBPF programs, their maps as Rust types, attach and pin.
+//!
+//! ```text
+//!   Settings ──open──► Datapath ──(drop: everything stays pinned)
+//!                         │
+//!                         └──detach──► programs, maps and pins are gone
+//! ```
+//!
+//! Opening loads the programs and replaces those that an earlier agent left
+//! pinned, one link update each, so traffic passes a gate at every moment; the
+//! pinned maps, with all flows, are taken over. Layouts come from the C headers
+//! in `bpf/` through BTF (`skel`); byte order is handled in [`convert`] only.
+//!
+//! This is the only crate that touches libbpf.
+
+mod attach;
+mod convert;
+mod datapath;
+mod events;
+mod maps;
+mod orders;
+mod pin;
+mod skel;
+
+pub use attach::AttachError;
+pub use datapath::{Datapath, OpenError, Settings};
+pub use events::{Events, RawEvent};
+pub use maps::counters::{Counters, Reason};
+pub use maps::flows::{FlowState, FlowTable, FlowTimestamps, Phase};
+pub use maps::half_open::{HalfOpen, HalfOpenTable};
+pub use maps::services::ServiceTable;
+pub use maps::shares::{ShareEntry, ShareTable};
+pub use maps::MapError;
+pub use orders::{Order, OrderError, Orders};
+pub use pin::{PinDir, PinError};
+
+/// Mark of a segment that the gate lets out as it is (`SO_MARK`).
+pub const MARK_SPOKEN: u32 = 0x6777_0001;
+/// Mark of a segment that the gate hands to this node's own kernel (`SO_MARK`).
+pub const MARK_INJECT: u32 = 0x6777_0003;

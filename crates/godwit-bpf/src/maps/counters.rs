@@ -1,0 +1,53 @@
+//! `gw_counters`: how often each verdict was given. Names come from BTF.
+
+use std::collections::BTreeMap;
+
+use libbpf_rs::btf::types::Enum;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+
+/// A named way in which a packet left a hook.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reason(u32);
+
+/// Typed access to `gw_counters`.
+#[derive(Debug)]
+pub struct Counters {
+    handle: MapHandle,
+    names: BTreeMap<Reason, String>,
+}
+
+impl Counters {
+    pub(crate) fn new(handle: MapHandle, btf: Option<&Btf<'_>>) -> Self {
+        Self { handle, names: btf.map(reason_names).unwrap_or_default() }
+    }
+
+    /// Name and count over all CPUs of every reason, also those at 0.
+    pub fn read(&self) -> Vec<(&str, u64)> {
+        self.names.iter().map(|(reason, name)| (name.as_str(), self.count(*reason))).collect()
+    }
+
+    /// Count of one reason by its name; 0 for an unknown one.
+    pub fn by_name(&self, name: &str) -> u64 {
+        self.names.iter().find(|(_, known)| *known == name).map_or(0, |(reason, _)| self.count(*reason))
+    }
+
+    fn count(&self, reason: Reason) -> u64 {
+        let per_cpu = self.handle.lookup_percpu(&reason.0.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        per_cpu.iter().flatten().filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))).sum()
+    }
+}
+
+fn reason_names(btf: &Btf<'_>) -> BTreeMap<Reason, String> {
+    let Some(reasons) = btf.type_by_name::<Enum<'_>>("gw_reason") else {
+        return BTreeMap::new();
+    };
+    reasons
+        .iter()
+        .filter_map(|member| {
+            let name = member.name?.to_str()?.strip_prefix("GW_REASON_")?;
+            let number = u32::try_from(member.value).ok()?;
+            (!matches!(name, "NONE" | "COUNT")).then(|| (Reason(number), name.to_lowercase()))
+        })
+        .collect()
+}

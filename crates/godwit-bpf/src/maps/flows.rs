@@ -1,0 +1,247 @@
+//! `gw_flows`: the flows that this node owns or shadows. Read-only here; what
+//! the agent changes goes through [`crate::Orders`].
+
+use godwit_wire::{Endpoint, FlowId, FlowKey, Generation, MacAddr, SeqNumber, ShareId, UnprotectedReason};
+use libbpf_rs::MapHandle;
+
+use super::{MapError, TypedMap};
+use crate::skel::types;
+
+// enum gw_flow_flags
+pub(crate) const FLAG_TS: u16 = 1 << 0;
+pub(crate) const FLAG_SACK: u16 = 1 << 1;
+pub(crate) const FLAG_WSCALE: u16 = 1 << 2;
+const FLAG_TWIN: u32 = 1 << 4;
+const FLAG_TWIN_SEEN: u32 = 1 << 5;
+const FLAG_CLIENT_FIN: u32 = 1 << 9;
+const FLAG_OWN_FIN: u32 = 1 << 10;
+const FLAG_LEASHED: u32 = 1 << 11;
+const FLAG_GATED: u32 = 1 << 12;
+const FLAG_NOT_IN_SYNC: u32 = 1 << 13;
+
+/// Life of a flow on this node (`enum gw_phase`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Owner: gated, no twin has answered yet.
+    Confirming,
+    /// Owner: a twin holds all that the client was told.
+    Protected,
+    /// Owner: not gated.
+    Unprotected,
+    /// A twin: silent, or serving after a takeover.
+    Twin,
+    /// Shadow: the twin reset before the flow ended.
+    Closed,
+    /// Both FINs acknowledged, or reset.
+    Ended,
+    /// A number that this version does not know.
+    Unknown(u8),
+}
+
+impl Phase {
+    const fn from_number(number: u8) -> Self {
+        match number {
+            1 => Self::Confirming,
+            2 => Self::Protected,
+            3 => Self::Unprotected,
+            4 => Self::Twin,
+            5 => Self::Closed,
+            6 => Self::Ended,
+            other => Self::Unknown(other),
+        }
+    }
+
+    /// Name in outputs, stable.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Confirming => "confirming",
+            Self::Protected => "protected",
+            Self::Unprotected => "unprotected",
+            Self::Twin => "twin",
+            Self::Closed => "closed",
+            Self::Ended => "ended",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+}
+
+/// One flow as the data path has it at this moment. Sequence fields are those
+/// of RFC 9293, seen from the service.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowState {
+    /// Which flow.
+    pub id: FlowId,
+    /// Of which share.
+    pub share: ShareId,
+    /// Of the standby that saw its handshake.
+    pub generation: Generation,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Why it is not protected.
+    pub why: Option<UnprotectedReason>,
+    /// Whether the gate was closed for it; holds only for its generation.
+    pub gated: bool,
+    /// Whether its socket was materialised here.
+    pub twin: bool,
+    /// Whether that socket has spoken.
+    pub twin_seen: bool,
+    /// Shadow: must not be served at a takeover.
+    pub not_in_sync: bool,
+    /// Whether the owner is held back for the twin's application.
+    pub leashed: bool,
+    /// Whether the client has sent its FIN.
+    pub client_fin: bool,
+    /// Whether the service has sent its FIN.
+    pub own_fin: bool,
+    /// Initial sequence number of the service.
+    pub iss: SeqNumber,
+    /// First byte that the client has not acknowledged.
+    pub snd_una: SeqNumber,
+    /// First byte that has not been sent (owner) or reflected (twin).
+    pub snd_nxt: SeqNumber,
+    /// Next byte that our own kernel expects.
+    pub rcv_nxt: SeqNumber,
+    /// Next byte that the client knows to be expected.
+    pub told_ack: SeqNumber,
+    /// Next byte that the twin expects, as the owner knows it.
+    pub twin_ack: SeqNumber,
+    /// How far the twin's application has answered, as the owner knows it.
+    pub twin_snd_nxt: SeqNumber,
+    /// End of what the client has sent.
+    pub client_end: SeqNumber,
+    /// Right edge of the window that our kernel offers.
+    pub rcv_edge: SeqNumber,
+    /// Window field to announce now.
+    pub wnd: u16,
+    /// MSS that the client announced.
+    pub mss: u16,
+    /// MSS that the service announced.
+    pub syn_ack_mss: u16,
+    /// Shift of the client's windows.
+    pub snd_wscale: u8,
+    /// Shift of the service's windows.
+    pub rcv_wscale: u8,
+    /// Whether both sides scale windows.
+    pub wscale: bool,
+    /// Whether both sides do selective acknowledgements.
+    pub sack: bool,
+    /// Time stamps, if both sides use them.
+    pub ts: Option<FlowTimestamps>,
+    /// Next hop towards the client.
+    pub client_mac: MacAddr,
+    /// Bytes received from the client.
+    pub bytes_in: u64,
+    /// Bytes sent (owner) or reflected (twin).
+    pub bytes_out: u64,
+    /// When the handshake ended, CLOCK_MONOTONIC nanoseconds.
+    pub born_ns: u64,
+    /// When the client last spoke.
+    pub heard_ns: u64,
+    /// Since when an ACK is held back; 0: none is.
+    pub held_ns: u64,
+}
+
+/// RFC 7323 time stamps of a flow.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowTimestamps {
+    /// Latest TSval of the client.
+    pub client_val: u32,
+    /// Latest TSecr of the client.
+    pub client_ecr: u32,
+    /// When that was heard, CLOCK_MONOTONIC nanoseconds.
+    pub client_ecr_ns: u64,
+    /// Latest TSval of our own kernel, before the offset.
+    pub own_val: u32,
+    /// Added to it on the way out.
+    pub offset: u32,
+}
+
+impl FlowState {
+    /// Whether a takeover would keep it now: gated and confirmed, by a standby
+    /// of the generation that is in sync.
+    pub fn is_protected(&self, in_sync: Generation) -> bool {
+        self.gated && self.phase == Phase::Protected && !in_sync.is_none() && self.generation == in_sync
+    }
+
+    /// Whether an ACK of our kernel is withheld from the client.
+    pub fn is_held(&self) -> bool {
+        self.told_ack.lt(self.rcv_nxt)
+    }
+}
+
+/// Typed access to `gw_flows`.
+#[derive(Debug)]
+pub struct FlowTable(TypedMap<types::gw_flow_key, types::gw_flow>);
+
+impl FlowTable {
+    pub(crate) fn new(handle: MapHandle) -> Self {
+        Self(TypedMap::new(handle, "gw_flows"))
+    }
+
+    /// One flow.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn get(&self, key: FlowKey) -> Result<Option<FlowState>, MapError> {
+        let raw_key = types::gw_flow_key::from(key);
+        Ok(self.0.lookup(&raw_key)?.map(|raw| flow_state(raw_key, &raw)))
+    }
+
+    /// Calls `each` for every flow; those that come or go meanwhile may be
+    /// missed or seen.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn for_each(&self, mut each: impl FnMut(FlowState)) -> Result<(), MapError> {
+        self.0.for_each(|key, raw| each(flow_state(key, &raw)))
+    }
+}
+
+fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
+    let key = FlowKey { client: Endpoint::from(raw_key.client), service: Endpoint::from(raw_key.service) };
+    let has = |flag: u32| raw.flags & flag != 0;
+    let wnd = raw.own.edge.wrapping_sub(raw.own.ack) >> (raw.rcv_wscale & 15);
+    FlowState {
+        id: FlowId { key, irs: SeqNumber(raw.irs) },
+        share: ShareId(raw.share),
+        generation: Generation(raw.generation),
+        phase: Phase::from_number(raw.phase),
+        why: UnprotectedReason::ALL.iter().copied().find(|reason| reason.number() == raw.why),
+        gated: has(FLAG_GATED),
+        twin: has(FLAG_TWIN),
+        twin_seen: has(FLAG_TWIN_SEEN),
+        not_in_sync: has(FLAG_NOT_IN_SYNC),
+        leashed: has(FLAG_LEASHED),
+        client_fin: has(FLAG_CLIENT_FIN),
+        own_fin: has(FLAG_OWN_FIN),
+        iss: SeqNumber(raw.iss),
+        snd_una: SeqNumber(raw.client.ack),
+        snd_nxt: SeqNumber(raw.own.snd_nxt),
+        rcv_nxt: SeqNumber(raw.own.ack),
+        told_ack: SeqNumber(raw.gated.told_ack),
+        twin_ack: SeqNumber(raw.gated.twin_ack),
+        twin_snd_nxt: SeqNumber(raw.gated.twin_snd_nxt),
+        client_end: SeqNumber(raw.client.end),
+        rcv_edge: SeqNumber(raw.own.edge),
+        wnd: u16::try_from(wnd).unwrap_or(u16::MAX),
+        mss: raw.mss,
+        syn_ack_mss: raw.syn_ack_mss,
+        snd_wscale: raw.snd_wscale,
+        rcv_wscale: raw.rcv_wscale,
+        wscale: has(u32::from(FLAG_WSCALE)),
+        sack: has(u32::from(FLAG_SACK)),
+        ts: has(u32::from(FLAG_TS)).then_some(FlowTimestamps {
+            client_val: raw.client.ts_val,
+            client_ecr: raw.client.ts_ecr,
+            client_ecr_ns: raw.client.ts_ecr_ns,
+            own_val: raw.own.ts_val,
+            offset: raw.own.ts_off,
+        }),
+        client_mac: MacAddr(raw.client.mac),
+        bytes_in: raw.bytes_in,
+        bytes_out: raw.bytes_out,
+        born_ns: raw.born_ns,
+        heard_ns: raw.client.heard_ns,
+        held_ns: raw.gated.held_ns,
+    }
+}

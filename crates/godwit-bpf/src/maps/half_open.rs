@@ -1,0 +1,77 @@
+//! `gw_half_open`: handshakes under way.
+
+use godwit_wire::{FlowKey, SeqNumber, ShareId};
+use libbpf_rs::MapHandle;
+
+use super::{MapError, TypedMap};
+use crate::skel::types;
+
+const _: () = assert!(size_of::<types::gw_half_open>() == 56);
+
+/// A handshake of which the SYN-ACK was seen.
+#[derive(Debug, Clone, Copy)]
+pub struct HalfOpen {
+    /// The flow to be.
+    pub key: FlowKey,
+    /// Of which share.
+    pub share: ShareId,
+    /// Initial sequence number of the client.
+    pub irs: SeqNumber,
+    /// Initial sequence number of the service.
+    pub iss: SeqNumber,
+    /// MSS that the service announced.
+    pub mss: u16,
+    /// Window that the service announced, not scaled.
+    pub wnd: u16,
+    /// Window scale that the service announced, if both sides scale.
+    pub rcv_wscale: Option<u8>,
+    /// Whether both sides do selective acknowledgements.
+    pub sack: bool,
+    /// TSval of the SYN-ACK and TSval of the SYN, if both sides use them.
+    pub ts: Option<(u32, u32)>,
+    /// When the SYN was seen, CLOCK_MONOTONIC nanoseconds.
+    pub born_ns: u64,
+    /// Whether it was seen through the tap.
+    pub tapped: bool,
+}
+
+/// Typed access to `gw_half_open`.
+#[derive(Debug)]
+pub struct HalfOpenTable(TypedMap<types::gw_flow_key, types::gw_half_open>);
+
+impl HalfOpenTable {
+    pub(crate) fn new(handle: MapHandle) -> Self {
+        Self(TypedMap::new(handle, "gw_half_open"))
+    }
+
+    /// The answered handshakes.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn answered(&self) -> Result<Vec<HalfOpen>, MapError> {
+        let mut found = Vec::new();
+        self.0.for_each(|key, raw| {
+            if raw.answered != 0 {
+                found.push(half_open(key, &raw));
+            }
+        })?;
+        Ok(found)
+    }
+}
+
+fn half_open(key: types::gw_flow_key, raw: &types::gw_half_open) -> HalfOpen {
+    let has = |flag: u16| raw.flags & flag != 0;
+    HalfOpen {
+        key: key.into(),
+        share: ShareId(raw.share),
+        irs: SeqNumber(raw.irs),
+        iss: SeqNumber(raw.iss),
+        mss: raw.syn_ack_mss,
+        wnd: u16::try_from(raw.syn_ack_edge.wrapping_sub(raw.irs.wrapping_add(1))).unwrap_or(u16::MAX),
+        rcv_wscale: has(super::flows::FLAG_WSCALE).then_some(raw.rcv_wscale),
+        sack: has(super::flows::FLAG_SACK),
+        ts: has(super::flows::FLAG_TS).then_some((raw.ts_val, raw.client_ts_val)),
+        born_ns: raw.born_ns,
+        tapped: raw.tapped != 0,
+    }
+}

@@ -1,0 +1,82 @@
+//! The maps, a type each: raw keys and values never leave their file.
+
+pub(crate) mod counters;
+pub(crate) mod flows;
+pub(crate) mod half_open;
+pub(crate) mod services;
+pub(crate) mod shares;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
+use thiserror::Error;
+
+use crate::convert::{Plain, bytes_of, value_of};
+
+/// A map call that failed; the maps of the data path hold no optional state,
+/// so this is a broken installation or exhausted memory.
+#[derive(Debug, Error)]
+#[error("can't {op} map {map}")]
+pub struct MapError {
+    op: &'static str,
+    map: &'static str,
+    #[source]
+    source: libbpf_rs::Error,
+}
+
+/// A map with the types of its keys and values.
+#[derive(Debug)]
+pub(crate) struct TypedMap<K, V> {
+    handle: MapHandle,
+    name: &'static str,
+    types: std::marker::PhantomData<fn(K) -> V>,
+}
+
+impl<K: Plain, V: Plain> TypedMap<K, V> {
+    pub(crate) fn new(handle: MapHandle, name: &'static str) -> Self {
+        Self { handle, name, types: std::marker::PhantomData }
+    }
+
+    pub(crate) fn lookup(&self, key: &K) -> Result<Option<V>, MapError> {
+        let bytes = self
+            .handle
+            .lookup(bytes_of(key), MapFlags::ANY)
+            .map_err(|source| self.error("read", source))?;
+        Ok(bytes.and_then(|bytes| value_of(&bytes)))
+    }
+
+    pub(crate) fn update(&self, key: &K, value: &V) -> Result<(), MapError> {
+        self.handle
+            .update(bytes_of(key), bytes_of(value), MapFlags::ANY)
+            .map_err(|source| self.error("write", source))
+    }
+
+    pub(crate) fn keys(&self) -> Vec<K> {
+        self.handle.keys().filter_map(|key| value_of(&key)).collect()
+    }
+
+    pub(crate) fn delete(&self, key: &K) -> Result<(), MapError> {
+        self.handle.delete(bytes_of(key)).map_err(|source| self.error("delete from", source))
+    }
+
+    /// Every entry, in batches of the kernel's own order. Entries that come or
+    /// go meanwhile may be missed or seen.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(K, V)) -> Result<(), MapError> {
+        const BATCH: u32 = 1024;
+        let batches = self
+            .handle
+            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
+            .map_err(|source| self.error("read", source))?;
+        for (key, value) in batches {
+            if let (Some(key), Some(value)) = (value_of(&key), value_of(&value)) {
+                each(key, value);
+            }
+        }
+        Ok(())
+    }
+
+    fn error(&self, op: &'static str, source: libbpf_rs::Error) -> MapError {
+        MapError { op, map: self.name, source }
+    }
+}
+
+// SAFETY: an integer.
+unsafe impl Plain for u32 {}

@@ -1,0 +1,74 @@
+//! `gw_shares`: who this node is for each share. A takeover is one write here.
+
+use std::time::Duration;
+
+use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
+use libbpf_rs::MapHandle;
+
+use super::{MapError, TypedMap};
+use crate::skel::types;
+
+const _: () = assert!(size_of::<types::gw_share>() == 48);
+
+/// What the data path knows of one share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShareEntry {
+    /// Who this node is.
+    pub role: Role,
+    /// Under which this role holds.
+    pub epoch: Epoch,
+    /// Owner: of the standby that is in sync; none: nobody protects new flows.
+    pub generation: Generation,
+    /// Where mirrored segments go and where a twin's ACKs come from.
+    pub peer_mac: MacAddr,
+    /// Bytes that a twin's application may lag behind the client.
+    pub leash: u32,
+    /// Longest time that a let-out ACK may trail the owner's own.
+    pub lag_limit: Duration,
+    /// Whether ACKs wait for the twin.
+    pub gate: bool,
+    /// How often this node has taken the share over.
+    pub takeovers: u32,
+}
+
+/// Typed access to `gw_shares`.
+#[derive(Debug)]
+pub struct ShareTable(TypedMap<u32, types::gw_share>);
+
+impl ShareTable {
+    pub(crate) fn new(handle: MapHandle) -> Self {
+        Self(TypedMap::new(handle, "gw_shares"))
+    }
+
+    /// Writes the entry as a whole: segments see the old one or the new one
+    /// field by field, role last in effect since each is a word.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the write.
+    pub fn set(&self, share: ShareId, entry: &ShareEntry) -> Result<(), MapError> {
+        let raw = types::gw_share {
+            epoch: entry.epoch.0,
+            lag_limit_ns: u64::try_from(entry.lag_limit.as_nanos()).unwrap_or(u64::MAX),
+            role: u32::from(entry.role.number()),
+            generation: entry.generation.0,
+            leash: entry.leash,
+            gate: u32::from(entry.gate),
+            takeovers: entry.takeovers,
+            peer_mac: entry.peer_mac.0,
+            pad: [0; 6],
+        };
+        self.0.update(&share.0, &raw)
+    }
+
+    /// The role and epoch that an earlier agent left, if any.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn role(&self, share: ShareId) -> Result<Option<(Role, Epoch)>, MapError> {
+        Ok(self.0.lookup(&share.0)?.and_then(|raw| {
+            let number = u8::try_from(raw.role).ok()?;
+            let role = Role::ALL.iter().copied().find(|role| role.number() == number)?;
+            Some((role, Epoch(raw.epoch)))
+        }))
+    }
+}

@@ -1,0 +1,84 @@
+//! Changes to one flow, run in the kernel on the entry in place (`order` in
+//! `godwit.bpf.c`): a read and a write back would undo what segments did.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+
+use godwit_wire::{FlowId, SeqNumber, UnprotectedReason};
+use libbpf_rs::libbpf_sys::{bpf_prog_test_run_opts, bpf_test_run_opts};
+use thiserror::Error;
+
+use crate::convert::bytes_of;
+use crate::skel::types;
+
+/// What to do with a flow (`enum gw_order_kind`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Owner: open the gate; the flow is unprotected from here on.
+    Ungate(UnprotectedReason),
+    /// Shadow: the twin must not be served at a takeover.
+    NotInSync,
+    /// The connection is over.
+    End,
+    /// Shadow: the client has acknowledged everything before this.
+    Acknowledged(SeqNumber),
+    /// Remove the entry.
+    Forget,
+}
+
+/// Why an order was not carried out.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// The flow is gone, or its four-tuple belongs to a later connection.
+    #[error("no such flow")]
+    NoFlow,
+    /// The kernel did not run the program.
+    #[error("can't run the order program")]
+    Run(#[source] io::Error),
+}
+
+/// The way to give orders.
+#[derive(Debug)]
+pub struct Orders {
+    program: OwnedFd,
+}
+
+impl Orders {
+    pub(crate) fn new(program: OwnedFd) -> Self {
+        Self { program }
+    }
+
+    /// Carries out one order at once.
+    ///
+    /// # Errors
+    /// [`OrderError::NoFlow`] if the data path has no such flow.
+    pub fn give(&self, flow: FlowId, order: Order) -> Result<(), OrderError> {
+        let (kind, detail) = match order {
+            Order::Ungate(reason) => (1, u32::from(reason.number())),
+            Order::NotInSync => (2, 0),
+            Order::End => (3, 0),
+            Order::Acknowledged(snd_una) => (4, snd_una.0),
+            Order::Forget => (5, 0),
+        };
+        let context = types::gw_order { key: flow.key.into(), irs: flow.irs.0, kind, detail, pad: 0 };
+        match self.run(&context).map_err(OrderError::Run)? {
+            0 => Ok(()),
+            _ => Err(OrderError::NoFlow),
+        }
+    }
+
+    fn run(&self, context: &types::gw_order) -> io::Result<u32> {
+        let bytes = bytes_of(context);
+        let mut opts = bpf_test_run_opts {
+            sz: size_of::<bpf_test_run_opts>() as u64,
+            ctx_in: bytes.as_ptr().cast(),
+            ctx_size_in: u32::try_from(bytes.len()).unwrap_or(0),
+            ..bpf_test_run_opts::default()
+        };
+        // SAFETY: the descriptor is a loaded syscall program; opts says its own
+        // size and points to a context that outlives the call.
+        let err = unsafe { bpf_prog_test_run_opts(self.program.as_fd().as_raw_fd(), &mut opts) };
+        if err == 0 { Ok(opts.retval) } else { Err(io::Error::last_os_error()) }
+    }
+}

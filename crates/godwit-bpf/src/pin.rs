@@ -1,0 +1,140 @@
+//! Where programs and maps stay while no agent runs: a folder in bpffs.
+//!
+//! `ip netns exec` gives its child a fresh `/sys` without bpffs. An agent
+//! started that way would lose its pins with the mount, so it first joins the
+//! mount namespace of process 1, where they last.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+use thiserror::Error;
+
+const BPFFS: &str = "/sys/fs/bpf";
+
+/// Why there is no place to pin to.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PinError {
+    /// bpffs is not mounted and could not be.
+    #[error("can't mount bpffs on {BPFFS}")]
+    Mount(#[source] nix::Error),
+    /// The folder in bpffs could not be made, read or removed.
+    #[error("can't use {path}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The pins of one agent.
+#[derive(Debug, Clone)]
+pub struct PinDir(PathBuf);
+
+impl PinDir {
+    /// Makes bpffs available and returns the folder `name` in it.
+    ///
+    /// May move the calling thread to the mount namespace of process 1; call
+    /// it after all files have been read and before other threads exist.
+    ///
+    /// # Errors
+    /// Fails if bpffs can't be mounted (root is needed) or the folder made.
+    pub fn open(name: &str) -> Result<Self, PinError> {
+        ensure_bpffs()?;
+        let dir = Self(Path::new(BPFFS).join("godwit").join(name));
+        for path in [dir.0.clone(), dir.maps(), dir.links()] {
+            fs::create_dir_all(&path).map_err(|source| PinError::Folder { path, source })?;
+        }
+        Ok(dir)
+    }
+
+    /// The folder, or `None` where no agent has pinned under that name.
+    ///
+    /// # Errors
+    /// As [`PinDir::open`].
+    pub fn existing(name: &str) -> Result<Option<Self>, PinError> {
+        ensure_bpffs()?;
+        let path = Path::new(BPFFS).join("godwit").join(name);
+        Ok(path.exists().then_some(Self(path)))
+    }
+
+    pub(crate) fn map(&self, name: &str) -> PathBuf {
+        self.maps().join(name)
+    }
+
+    pub(crate) fn link(&self, name: &str) -> PathBuf {
+        self.links().join(name)
+    }
+
+    pub(crate) fn link_names(&self) -> Vec<String> {
+        fs::read_dir(self.links())
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect()
+    }
+
+    /// Removes every pin; programs without another reference detach.
+    ///
+    /// # Errors
+    /// Fails if the folder can't be removed.
+    pub fn remove(self) -> Result<(), PinError> {
+        // bpffs has no recursive removal: entries, then folders.
+        for dir in [self.links(), self.maps()] {
+            for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+                remove(&entry.path(), fs::remove_file)?;
+            }
+            remove(&dir, fs::remove_dir)?;
+        }
+        remove(&self.0, fs::remove_dir)
+    }
+
+    fn maps(&self) -> PathBuf {
+        self.0.join("maps")
+    }
+
+    fn links(&self) -> PathBuf {
+        self.0.join("links")
+    }
+}
+
+fn remove(path: &Path, how: fn(PathBuf) -> io::Result<()>) -> Result<(), PinError> {
+    match how(path.to_owned()) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(PinError::Folder { path: path.to_owned(), source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn is_bpffs() -> bool {
+    statfs(BPFFS).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC)
+}
+
+fn ensure_bpffs() -> Result<(), PinError> {
+    if is_bpffs() {
+        return Ok(());
+    }
+    // A failure leaves us where we are: then the mount below is private, and
+    // the pins live as long as this mount namespace.
+    let _ = join_init_mounts();
+    if is_bpffs() {
+        return Ok(());
+    }
+    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), None::<&str>).map_err(PinError::Mount)
+}
+
+fn join_init_mounts() -> io::Result<()> {
+    let namespace = File::open("/proc/1/ns/mnt")?;
+    // setns(2) wants a file system context that no other thread shares.
+    unshare(CloneFlags::CLONE_FS)?;
+    setns(namespace, CloneFlags::CLONE_NEWNS)?;
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Decisions of Godwit, sans-IO and deterministic.
+//!
+//! Nothing here has a clock, a socket, a file, a thread or BPF (a lint
+//! enforces it). A driver feeds what happened and carries out what comes back:
+//!
+//! ```text
+//!   heartbeats, messages, flow events, time        actions, events
+//!   ───────────────────────────────────────► Node ─────────────────►
+//! ```
+//!
+//! Every machine has the same shape, so that knowing one is knowing all:
+//!
+//! | family | form | rule |
+//! |---|---|---|
+//! | create | `new(config, .., now)` | infallible |
+//! | input | `handle_<noun>(&mut self, noun, now)` | never blocks, never returns output |
+//! | time | `poll_timeout()`, `handle_timeout(now)` | may be called late or twice |
+//! | output | `poll_action()`, `poll_event()` | drain to `None` after every input |
+//! | look | getters | `&self`, cheap |
+//!
+//! Start with [`detector`]: it is the smallest whole machine. [`share`] decides
+//! which node owns a share, [`insync`] which standby holds what clients were
+//! told, [`flow`] what happens to flows that do not fit, and [`node`] puts them
+//! together.
+#![forbid(unsafe_code)]
+
+pub mod announce;
+pub mod detector;
+pub mod flow;
+pub mod insync;
+pub mod node;
+pub mod probe;
+pub mod share;
+mod time;
+
+pub use node::{
+    Action, Beat, Command, EndReason, Event, EventKind, Fencing, Field, FlowEvent, FlowEventKind,
+    Link, Node, NodeConfig, PeerConfig, PeerStatus, ShareConfig, ShareStatus,
+};
+pub use time::MonoTime;
+
+/// A peer of this node: its index in [`NodeConfig::peers`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId(pub u16);

@@ -1,0 +1,456 @@
+//! Role machine: what this node does for one share.
+//!
+//! This version runs without a fence (`fencing = "none"`): ownership follows
+//! from who was heard last, and if two nodes both believe that they own a
+//! share then the greater epoch wins. The lease will take the place of
+//! [`ShareMachine::claim`]; states and inputs stay.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use godwit_wire::{Epoch, Generation, GoodbyeReason, Role};
+
+use crate::{MonoTime, PeerId};
+
+mod epoch;
+#[cfg(test)]
+mod tests;
+
+pub use epoch::Ballot;
+
+/// How long a backup that has never heard an owner waits before it claims.
+/// Long enough for the primary to boot in the same cluster start.
+pub const COLD_START: Duration = Duration::from_secs(3);
+
+/// What does not change while the agent runs.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Makes epochs that only this node can claim.
+    pub ballot: Ballot,
+    /// Whether this node is the primary.
+    pub primary: bool,
+    /// The other nodes of the share.
+    pub peers: Vec<PeerId>,
+    /// How long a primary listens before it claims.
+    pub startup_grace: Duration,
+}
+
+/// Whom this node stands by for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ownership {
+    /// The owner.
+    pub peer: PeerId,
+    /// The period of its ownership.
+    pub epoch: Epoch,
+}
+
+/// What this node does for the share.
+///
+/// ```text
+///              peer owns              admitted
+///  Starting ─────────────► Standby ─────────────► Shadow
+///     │     ◄───────────── │  ▲  ▲ ◄───────────── │ │
+///     │      owner forgot  │  │  │    dismissed    │ │ owner failed,
+///     │ nobody owns        │  │  └─ other owner ───┘ │ shut down or forgot
+///     ▼       owner failed │  │ superseded           │
+///   Owner ◄────────────────┘  │                      │
+///     │  ◄─────────────────── │ ─────────────────────┘
+///     └───────────────────────┘          any state ── quit ──► Quitting
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Listens for an owner.
+    Starting {
+        /// When it claims if nobody owns.
+        until: MonoTime,
+    },
+    /// Silent, without twins that may be served.
+    Standby {
+        /// `None` after the owner has detached: nobody is to claim.
+        owner: Option<Ownership>,
+    },
+    /// Silent, with the twins of one generation.
+    Shadow {
+        /// Whose flows they are.
+        owner: Ownership,
+        /// The generation that the owner gave this stay.
+        generation: Generation,
+    },
+    /// Speaks to the clients.
+    Owner,
+    /// The agent ends; nothing changes any more.
+    Quitting,
+}
+
+impl State {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting { .. } => "starting",
+            Self::Standby { .. } => "standby",
+            Self::Shadow { .. } => "shadow",
+            Self::Owner => "owner",
+            Self::Quitting => "quitting",
+        }
+    }
+
+    /// The role in the data path that belongs to the state.
+    pub const fn role(self) -> Role {
+        match self {
+            Self::Starting { .. } | Self::Standby { .. } | Self::Quitting => Role::None,
+            Self::Shadow { .. } => Role::Shadow,
+            Self::Owner => Role::Owner,
+        }
+    }
+
+    /// Whom this node stands by for, if anyone.
+    pub const fn owner(self) -> Option<Ownership> {
+        match self {
+            Self::Standby { owner } => owner,
+            Self::Shadow { owner, .. } => Some(owner),
+            Self::Starting { .. } | Self::Owner | Self::Quitting => None,
+        }
+    }
+}
+
+/// Why the state changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Nobody owned the share at start.
+    ColdStart,
+    /// A peer owns it.
+    PeerOwns,
+    /// The owner is silent.
+    OwnerFailed,
+    /// The owner goes down and said so.
+    OwnerShutdown,
+    /// The owner took its programs away; its connections go on.
+    OwnerDetached,
+    /// The owner came back without its connections.
+    OwnerForgot,
+    /// A peer owns it under a greater epoch.
+    Superseded,
+    /// A greater epoch was heard from a node that does not own: claimed anew.
+    Raised,
+    /// The owner admitted this node to the in-sync set.
+    Admitted,
+    /// The owner removed this node from the in-sync set.
+    Dismissed,
+    /// The agent ends.
+    Quit,
+}
+
+impl Reason {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ColdStart => "cold_start",
+            Self::PeerOwns => "peer_owns",
+            Self::OwnerFailed => "owner_failed",
+            Self::OwnerShutdown => "owner_shutdown",
+            Self::OwnerDetached => "owner_detached",
+            Self::OwnerForgot => "owner_forgot",
+            Self::Superseded => "superseded",
+            Self::Raised => "raised",
+            Self::Admitted => "admitted",
+            Self::Dismissed => "dismissed",
+            Self::Quit => "quit",
+        }
+    }
+
+    /// Whether becoming the owner for this reason continues another's connections.
+    pub const fn is_takeover(self) -> bool {
+        match self {
+            Self::OwnerFailed | Self::OwnerShutdown | Self::OwnerForgot => true,
+            Self::ColdStart
+            | Self::PeerOwns
+            | Self::OwnerDetached
+            | Self::Superseded
+            | Self::Raised
+            | Self::Admitted
+            | Self::Dismissed
+            | Self::Quit => false,
+        }
+    }
+}
+
+/// One change of state. [`ShareMachine::epoch`] is that of `state`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// The state before.
+    pub prev: State,
+    /// The state now.
+    pub state: State,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// What a peer says of the share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerClaim {
+    /// Who says so.
+    pub peer: PeerId,
+    /// What it does.
+    pub role: Role,
+    /// Its epoch if it owns, else the latest it knows of.
+    pub epoch: Epoch,
+    /// Whether the peer wins if both own under the same epoch, which only
+    /// nodes with different configurations can bring about.
+    pub wins_ties: bool,
+}
+
+/// Decides what this node does for one share. See [`State`].
+///
+/// Inputs that come from a peer's earlier life or out of order must be filtered
+/// before: the machine believes what it is told.
+#[derive(Debug, Clone)]
+pub struct ShareMachine {
+    config: Config,
+    state: State,
+    /// Own epoch as the owner, else the latest one heard of.
+    epoch: Epoch,
+    /// Peers that said, since start, that they do nothing for the share.
+    idle: BTreeSet<PeerId>,
+    changes: VecDeque<Change>,
+}
+
+impl ShareMachine {
+    /// A machine that starts by listening.
+    pub fn new(config: Config, now: MonoTime) -> Self {
+        let patience = if config.primary && config.peers.is_empty() {
+            Duration::ZERO
+        } else if config.primary {
+            config.startup_grace
+        } else {
+            COLD_START
+        };
+        Self {
+            config,
+            state: State::Starting {
+                until: now.saturating_add(patience),
+            },
+            epoch: Epoch::NONE,
+            idle: BTreeSet::new(),
+            changes: VecDeque::new(),
+        }
+    }
+
+    /// A machine that goes on where an earlier agent of this node left off.
+    pub fn resume(config: Config, state: State, epoch: Epoch) -> Self {
+        Self {
+            config,
+            state,
+            epoch,
+            idle: BTreeSet::new(),
+            changes: VecDeque::new(),
+        }
+    }
+
+    /// A peer says what it does for the share.
+    pub fn handle_claim(&mut self, claim: PeerClaim, now: MonoTime) {
+        match claim.role {
+            Role::Owner => self.handle_owner_claim(claim),
+            Role::None | Role::Shadow => self.handle_other_claim(claim, now),
+        }
+    }
+
+    fn handle_owner_claim(&mut self, claim: PeerClaim) {
+        let PeerClaim { peer, epoch, .. } = claim;
+        let owner = Ownership { peer, epoch };
+        match self.state {
+            State::Starting { .. } | State::Standby { owner: None } => {
+                self.follow(owner, Reason::PeerOwns);
+            }
+            State::Standby { owner: Some(known) } | State::Shadow { owner: known, .. } => {
+                if epoch > known.epoch {
+                    self.follow(owner, Reason::PeerOwns);
+                }
+            }
+            State::Owner => {
+                if epoch > self.epoch || (epoch == self.epoch && claim.wins_ties) {
+                    self.follow(owner, Reason::Superseded);
+                }
+            }
+            State::Quitting => {}
+        }
+    }
+
+    fn handle_other_claim(&mut self, claim: PeerClaim, now: MonoTime) {
+        let above = claim.epoch > self.epoch;
+        let from_owner = self
+            .state
+            .owner()
+            .is_some_and(|owner| owner.peer == claim.peer);
+        self.learn(claim.epoch);
+        match self.state {
+            State::Starting { .. } => self.hear_idle(claim),
+            State::Standby { .. } => {
+                if from_owner {
+                    self.restart(now);
+                }
+            }
+            State::Shadow { .. } => {
+                if from_owner {
+                    self.claim(Reason::OwnerForgot);
+                }
+            }
+            State::Owner => {
+                if above {
+                    self.claim(Reason::Raised);
+                }
+            }
+            State::Quitting => {}
+        }
+    }
+
+    /// The detector says that a peer has failed.
+    pub fn handle_failed(&mut self, peer: PeerId) {
+        self.lose_owner(peer, Reason::OwnerFailed);
+    }
+
+    /// A peer said goodbye.
+    pub fn handle_goodbye(&mut self, peer: PeerId, reason: GoodbyeReason) {
+        match reason {
+            // The detector waits for it; nothing changes here.
+            GoodbyeReason::Restart => {}
+            GoodbyeReason::Shutdown => self.lose_owner(peer, Reason::OwnerShutdown),
+            GoodbyeReason::Detach => match self.state {
+                State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
+                    if owner.peer == peer {
+                        self.enter(State::Standby { owner: None }, Reason::OwnerDetached);
+                    }
+                }
+                State::Starting { .. }
+                | State::Standby { owner: None }
+                | State::Owner
+                | State::Quitting => {}
+            },
+        }
+    }
+
+    /// The owner offers a generation: from now on twins of it may be served.
+    pub fn handle_admitted(&mut self, generation: Generation) {
+        match self.state {
+            State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
+                self.enter(State::Shadow { owner, generation }, Reason::Admitted);
+            }
+            State::Starting { .. }
+            | State::Standby { owner: None }
+            | State::Owner
+            | State::Quitting => {}
+        }
+    }
+
+    /// The owner removed this node from the in-sync set.
+    pub fn handle_dismissed(&mut self, ended: Generation) {
+        match self.state {
+            State::Shadow { owner, generation } => {
+                if generation == ended {
+                    self.enter(State::Standby { owner: Some(owner) }, Reason::Dismissed);
+                }
+            }
+            State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
+        }
+    }
+
+    /// This node's agent ends.
+    pub fn handle_quit(&mut self) {
+        match self.state {
+            State::Starting { .. } | State::Standby { .. } | State::Shadow { .. } | State::Owner => {
+                self.enter(State::Quitting, Reason::Quit);
+            }
+            State::Quitting => {}
+        }
+    }
+
+    /// When the machine claims of itself.
+    pub const fn poll_timeout(&self) -> Option<MonoTime> {
+        match self.state {
+            State::Starting { until } => Some(until),
+            State::Standby { .. } | State::Shadow { .. } | State::Owner | State::Quitting => None,
+        }
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: MonoTime) {
+        if self.poll_timeout().is_some_and(|until| until <= now) {
+            self.claim(Reason::ColdStart);
+        }
+    }
+
+    /// The next change, oldest first.
+    pub fn poll_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
+    }
+
+    /// What this node does.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// Own epoch as the owner, else the latest one heard of.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn lose_owner(&mut self, peer: PeerId, reason: Reason) {
+        match self.state {
+            State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
+                if owner.peer == peer {
+                    self.claim(reason);
+                }
+            }
+            State::Starting { .. } => {
+                self.idle.remove(&peer);
+            }
+            State::Standby { owner: None } | State::Owner | State::Quitting => {}
+        }
+    }
+
+    /// A primary claims as soon as all others have said that they do nothing. A
+    /// peer with twins is left alone: it will claim, and saves connections.
+    fn hear_idle(&mut self, claim: PeerClaim) {
+        if claim.role == Role::None {
+            self.idle.insert(claim.peer);
+        } else {
+            self.idle.remove(&claim.peer);
+        }
+        let all_idle = self.config.peers.iter().all(|peer| self.idle.contains(peer));
+        if self.config.primary && all_idle {
+            self.claim(Reason::ColdStart);
+        }
+    }
+
+    /// The owner has no connections and neither have we: as at cold start.
+    fn restart(&mut self, now: MonoTime) {
+        let fresh = Self::new(self.config.clone(), now);
+        self.idle.clear();
+        self.enter(fresh.state, Reason::OwnerForgot);
+    }
+
+    fn follow(&mut self, owner: Ownership, reason: Reason) {
+        self.learn(owner.epoch);
+        self.enter(State::Standby { owner: Some(owner) }, reason);
+    }
+
+    fn claim(&mut self, reason: Reason) {
+        self.epoch = self.config.ballot.above(self.epoch);
+        self.enter(State::Owner, reason);
+    }
+
+    fn learn(&mut self, epoch: Epoch) {
+        if !matches!(self.state, State::Owner) || epoch > self.epoch {
+            self.epoch = self.epoch.max(epoch);
+        }
+    }
+
+    fn enter(&mut self, state: State, reason: Reason) {
+        let prev = self.state;
+        self.state = state;
+        self.changes.push_back(Change {
+            prev,
+            state,
+            reason,
+        });
+    }
+}

@@ -1,0 +1,35 @@
+//! Clusters in network namespaces: for the demo, the tests and the benchmarks.
+//!
+//! A [`Lab`] is a client, two servers and a switch, each in a network
+//! namespace of its own, with real ARP and neighbour discovery. On top of it:
+//! [`links`] shapes, delays, thins and cuts; [`apps`] runs unmodified nginx,
+//! redis and curl and a deterministic server of our own; [`capture`] counts
+//! what a client could have noticed; [`cluster`] runs Godwit on both servers;
+//! [`control`] is the same crash without Godwit; [`demo`] shows both.
+//!
+//! ```text
+//!   client ──┐                      10.9.0.0/24, 2001:db8:9::/64  (eth0)
+//!        a ──┼── switch (bridge)    service 10.9.0.100, 2001:db8:9::100
+//!        b ──┘
+//!    a ── switch (2nd bridge) ── b  10.9.1.0/24                   (eth1)
+//! ```
+//!
+//! Everything needs root and nothing touches the host's own network. A lab
+//! removes what it made when it is dropped, when a test panics and when its
+//! process is killed (see [`lab`]).
+//!
+//! This crate is a harness: its errors are read by people and never matched,
+//! so they are [`anyhow::Error`] with the object named in the context.
+#![forbid(unsafe_code)]
+
+pub mod host;
+pub mod lab;
+pub mod links;
+pub mod netns;
+pub mod process;
+mod packet;
+mod tool;
+
+pub use host::{Host, Network};
+pub use lab::{Lab, LabOptions, Node};
+pub use process::{Output, Process};

@@ -1,0 +1,86 @@
+//! Random loss at the switch, as nftables rules (this kernel has no netem).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::host::{Host, Network};
+
+/// Denominator of [`Loss::per_myriad`].
+pub const PER_MYRIAD: u16 = 10_000;
+
+/// Random loss of the frames from one machine's data port to another's MAC.
+///
+/// From [`Host::A`] to [`Host::B`] these are the mirrored segments: the tap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Where the frames come from.
+    pub from: Host,
+    /// Whose MAC they are sent to.
+    pub to: Host,
+    /// Frames dropped out of 10 000; more than that means all.
+    pub per_myriad: u16,
+}
+
+/// The loss rules in force at the switch.
+#[derive(Debug, Default)]
+pub(crate) struct SwitchRules {
+    loss: BTreeMap<(Host, Host), u16>,
+}
+
+impl SwitchRules {
+    pub(crate) fn set(&mut self, loss: Loss) {
+        let pair = (loss.from, loss.to);
+        match loss.per_myriad {
+            0 => self.loss.remove(&pair),
+            share => self.loss.insert(pair, share),
+        };
+    }
+
+    /// The whole rule set, replacing any earlier one in one transaction.
+    ///
+    /// Without rules there is no table at all: the fast path stays bare.
+    pub(crate) fn render(&self) -> String {
+        const TABLE: &str = "table bridge godwit_lab";
+        // Naming it first makes the removal of an absent table succeed.
+        let mut text = format!("{TABLE}\ndelete {TABLE}\n");
+        if self.loss.is_empty() {
+            return text;
+        }
+        let _ = writeln!(text, "{TABLE} {{\nchain thin {{");
+        let _ = writeln!(text, "type filter hook prerouting priority -300; policy accept;");
+        for (&(from, to), &share) in &self.loss {
+            let port = Network::Data.port(from);
+            let mac = to.mac(Network::Data);
+            let _ = writeln!(
+                text,
+                "iifname \"{port}\" ether daddr {mac} numgen random mod {PER_MYRIAD} < {share} counter drop"
+            );
+        }
+        text.push_str("}\n}\n");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_zero_leaves_no_table() {
+        let mut rules = SwitchRules::default();
+        let loss = Loss {
+            from: Host::A,
+            to: Host::B,
+            per_myriad: 100,
+        };
+        rules.set(loss);
+        let text = rules.render();
+        assert!(text.contains("ether daddr 02:00:00:00:00:12 numgen random mod 10000 < 100"));
+        assert!(text.contains("iifname \"p-a\""));
+        rules.set(Loss {
+            per_myriad: 0,
+            ..loss
+        });
+        assert!(!rules.render().contains("chain"));
+    }
+}

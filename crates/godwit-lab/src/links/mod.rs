@@ -1,0 +1,135 @@
+//! What may be done to a lab's links: cut, thin, shape, delay; and the crash.
+//!
+//! Everything happens at the switch, so that the machine concerned neither
+//! takes part nor notices, unless the loss of carrier is what is wanted.
+
+mod delay;
+mod loss;
+mod shape;
+
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+
+pub(crate) use delay::DelayLine;
+pub(crate) use loss::SwitchRules;
+pub use loss::{Loss, PER_MYRIAD};
+pub use shape::Shape;
+
+use crate::host::{Host, Network};
+use crate::lab::Lab;
+
+/// Bridge port states of `bridge link set`, IEEE 802.1D §8.4.
+const DISABLED: u8 = 0;
+const FORWARDING: u8 = 3;
+
+/// When a machine went dark.
+///
+/// The cut took effect between the two instants: within a few milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// Just before the switch was told to drop.
+    pub from: Instant,
+    /// Just after the switch drops every frame from and to the machine.
+    pub until: Instant,
+}
+
+impl Lab {
+    /// Makes the switch drop all frames from and to `host`, on all `networks`
+    /// at once; the host keeps its carrier and notices nothing.
+    ///
+    /// # Errors
+    /// Fails if the switch refuses.
+    pub fn cut(&self, host: Host, networks: &[Network]) -> Result<Crash> {
+        let from = Instant::now();
+        self.set_ports(host, networks, DISABLED)?;
+        let until = Instant::now();
+        Ok(Crash { from, until })
+    }
+
+    /// Ends [`cut`](Self::cut).
+    ///
+    /// # Errors
+    /// Fails if the switch refuses.
+    pub fn heal(&self, host: Host, networks: &[Network]) -> Result<()> {
+        self.set_ports(host, networks, FORWARDING)
+    }
+
+    /// Pulls `host`'s plug out of the switch: it loses its carrier.
+    ///
+    /// # Errors
+    /// Fails if there is no such port.
+    pub fn unplug(&self, host: Host, network: Network) -> Result<()> {
+        let port = network.port(host);
+        self.switch.ip(&[format!("link set {port} down")])
+    }
+
+    /// Ends [`unplug`](Self::unplug).
+    ///
+    /// # Errors
+    /// Fails if there is no such port.
+    pub fn plug(&self, host: Host, network: Network) -> Result<()> {
+        let port = network.port(host);
+        self.switch.ip(&[format!("link set {port} up")])
+    }
+
+    /// The machine dies: not one more frame leaves it, then all its processes
+    /// are killed. [`reboot`](Self::reboot) brings the machine back, empty.
+    ///
+    /// The order matters: a killed process's sockets send FIN or RST.
+    ///
+    /// # Errors
+    /// Fails if the switch refuses or a process survives.
+    pub fn crash(&self, host: Host) -> Result<Crash> {
+        let crash = self.cut(host, self.networks_of(host))?;
+        let netns = self.node(host).netns();
+        netns
+            .kill_all()
+            .with_context(|| format!("killing what runs on {host}"))?;
+        // What the kernel still has to say, retransmissions above all, ends here.
+        let down = self.networks_of(host).iter();
+        let lines = down.map(|network| format!("link set {} down", network.interface()));
+        netns.ip(&lines.collect::<Vec<_>>())?;
+        Ok(crash)
+    }
+
+    /// Drops a share of the frames that `loss` names; replaces an earlier rule
+    /// for the same pair, and a share of 0 removes it.
+    ///
+    /// # Errors
+    /// Fails if the kernel lacks nftables for bridges.
+    pub fn lose(&self, loss: Loss) -> Result<()> {
+        // A panic while holding the lock can't leave the set half written.
+        let mut rules = self.rules.lock().unwrap_or_else(|e| e.into_inner());
+        rules.set(loss);
+        self.switch.nft(&rules.render())
+    }
+
+    /// Limits the rate of `host`'s data link in both directions; `None` lifts it.
+    ///
+    /// # Errors
+    /// Fails if the kernel lacks TBF.
+    pub fn shape(&self, host: Host, shape: Option<Shape>) -> Result<()> {
+        let port = Network::Data.port(host);
+        let sides = [
+            (&self.switch, port.as_str()),
+            (self.node(host).netns(), Network::Data.interface()),
+        ];
+        for (netns, interface) in sides {
+            let line = shape.map_or_else(
+                || format!("qdisc replace dev {interface} root noqueue"),
+                |shape| shape.command(interface),
+            );
+            netns.batch("tc", &[line])?;
+        }
+        Ok(())
+    }
+
+    fn set_ports(&self, host: Host, networks: &[Network], state: u8) -> Result<()> {
+        // One batch is one process: the ports follow each other in microseconds.
+        let lines = networks
+            .iter()
+            .map(|network| format!("link set dev {} state {state}", self.switch_port(host, *network)));
+        self.switch.batch("bridge", &lines.collect::<Vec<_>>())
+    }
+}

@@ -1,0 +1,56 @@
+//! Rate limits, by the kernel's token bucket (tc-tbf).
+
+use std::time::Duration;
+
+/// Rate of a link, and how long its queue may get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bits per second on the wire, Ethernet header included.
+    pub rate_bits: u64,
+    /// Longest time that a frame waits before the queue drops.
+    pub queue: Duration,
+}
+
+impl Shape {
+    /// A link of `mbit` megabits per second with a queue of 4 ms.
+    ///
+    /// Short on purpose: a deep queue would hide a server's silence from the
+    /// client for as long as it drains.
+    pub const fn mbit(mbit: u64) -> Self {
+        Self {
+            rate_bits: mbit * 1_000_000,
+            queue: Duration::from_millis(4),
+        }
+    }
+
+    /// Line for `tc -batch`.
+    pub(crate) fn command(self, interface: &str) -> String {
+        format!(
+            "qdisc replace dev {interface} root tbf rate {}bit burst {} latency {}us",
+            self.rate_bits,
+            self.burst_bytes(),
+            self.queue.as_micros()
+        )
+    }
+
+    /// Bucket size: 1 ms of the rate. From about 600 Mbit/s on it holds a whole
+    /// 64 KiB offloaded segment; below, the kernel splits it before it waits.
+    fn burst_bytes(self) -> u64 {
+        (self.rate_bits / 8 / 1000).max(8 * 1024)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gigabit_bucket_holds_an_offloaded_segment() {
+        let line = Shape::mbit(1000).command("eth0");
+        assert_eq!(
+            line,
+            "qdisc replace dev eth0 root tbf rate 1000000000bit burst 125000 latency 4000us"
+        );
+        assert_eq!(Shape::mbit(10).burst_bytes(), 8192);
+    }
+}

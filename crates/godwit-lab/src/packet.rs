@@ -1,0 +1,68 @@
+//! A socket that reads and writes whole frames of one interface (packet(7)).
+
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use anyhow::{Context as _, Result};
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, bind, setsockopt, socket, sockopt,
+};
+use nix::unistd::{read, write};
+
+/// Bytes the kernel may hold for us: 300 ms at a gigabit per second.
+const RECEIVE_BUFFER: usize = 64 << 20;
+
+/// Raw access to one interface; does not see the frames that it wrote itself.
+#[derive(Debug)]
+pub(crate) struct PacketSocket {
+    fd: OwnedFd,
+}
+
+impl PacketSocket {
+    /// Opens `interface` of the namespace that the calling thread is in.
+    pub(crate) fn open(interface: &str) -> Result<Self> {
+        let address = link_address(interface)?;
+        let fd = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+            SockProtocol::EthAll,
+        )
+        .context("opening a packet socket")?;
+        setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER).context("sizing a packet socket")?;
+        bind(fd.as_raw_fd(), &address)
+            .with_context(|| format!("binding a packet socket to {interface}"))?;
+        Ok(Self { fd })
+    }
+
+    /// The next frame's length, or `None` if there is none yet.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        match read(&self.fd, buffer) {
+            Ok(n) => Ok(Some(n)),
+            // ENETDOWN is reported once when the interface goes down.
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => Ok(None),
+            Err(e) => Err(e).context("reading a frame"),
+        }
+    }
+
+    /// Sends one frame; a full queue or a link that is down drops it.
+    pub(crate) fn send(&self, frame: &[u8]) -> Result<()> {
+        match write(&self.fd, frame) {
+            Ok(_) | Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENETDOWN) => Ok(()),
+            Err(e) => Err(e).context("writing a frame"),
+        }
+    }
+
+    pub(crate) const fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+/// The interface's own packet(7) address, which carries its index.
+fn link_address(interface: &str) -> Result<LinkAddr> {
+    let mut all = getifaddrs().context("listing interfaces")?;
+    all.find(|i| i.interface_name == interface && i.address.is_some_and(|a| a.as_link_addr().is_some()))
+        .and_then(|i| i.address?.as_link_addr().copied())
+        .with_context(|| format!("no interface {interface}"))
+}

@@ -1,0 +1,54 @@
+//! Ending a TCP socket of another process (sock_diag(7), SOCK_DESTROY).
+//!
+//! The kernel sends a RST: only for sockets whose segments are suppressed.
+
+use std::io;
+
+use godwit_wire::{Endpoint, FlowKey};
+use nix::sys::socket::SockProtocol;
+
+use crate::netlink::{NLM_F_ACK, Netlink};
+
+const SOCK_DESTROY: u16 = 21;
+const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
+
+/// Aborts the socket of `flow` at its service side. Returns whether there was
+/// one.
+///
+/// # Errors
+/// Fails without CAP_NET_ADMIN, or if the kernel lacks INET_DIAG_DESTROY.
+pub fn destroy_tcp(flow: FlowKey) -> io::Result<bool> {
+    match Netlink::open(SockProtocol::NetlinkSockDiag)?.request(SOCK_DESTROY, NLM_F_ACK, &request(flow)) {
+        Ok(_) => Ok(true),
+        Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(err) => Err(err),
+    }
+}
+
+/// `struct inet_diag_req_v2`.
+fn request(flow: FlowKey) -> Vec<u8> {
+    let family = if flow.service.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let family = u8::try_from(family).expect("address families are small");
+    let tcp = u8::try_from(libc::IPPROTO_TCP).expect("protocol numbers are small");
+    let mut body = vec![family, tcp, 0, 0];
+    body.extend(u32::MAX.to_ne_bytes()); // every state
+    body.extend(flow.service.port.to_be_bytes());
+    body.extend(flow.client.port.to_be_bytes());
+    body.extend(address(flow.service));
+    body.extend(address(flow.client));
+    body.extend(0u32.to_ne_bytes()); // any interface
+    body.extend(INET_DIAG_NOCOOKIE);
+    body
+}
+
+/// IPv4 stands in the first four of the 16 bytes.
+fn address(endpoint: Endpoint) -> [u8; 16] {
+    let mapped = endpoint.addr.octets();
+    let mut octets = [0; 16];
+    if endpoint.is_ipv4() {
+        octets[..4].copy_from_slice(&mapped[12..]);
+    } else {
+        octets = mapped;
+    }
+    octets
+}

@@ -1,0 +1,21 @@
+//! Sockets of the agent that are no ordinary ones, and the kernel's view of
+//! the network: raw segments and frames, neighbours, addresses, ending a
+//! socket of another process.
+//!
+//! Everything here acts in the network namespace of the calling thread.
+//! TCP_REPAIR will live here too. `unsafe` is for calls that nix lacks.
+
+mod address;
+mod destroy;
+mod interface;
+mod namespace;
+mod neighbour;
+mod netlink;
+mod raw;
+
+pub use address::{add_address, remove_address};
+pub use destroy::destroy_tcp;
+pub use interface::{Interface, InterfaceError};
+pub use namespace::netns_cookie;
+pub use neighbour::{NeighbourError, resolve_neighbour};
+pub use raw::{FrameSender, SegmentSender};

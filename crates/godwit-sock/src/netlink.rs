@@ -1,0 +1,111 @@
+//! A netlink request and its answer (RFC 3549 section 2.3), synchronous.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike as _};
+
+const HEADER: usize = 16;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+
+pub(crate) const NLM_F_REQUEST: u16 = 0x1;
+pub(crate) const NLM_F_ACK: u16 = 0x4;
+pub(crate) const NLM_F_DUMP: u16 = 0x300;
+pub(crate) const NLM_F_CREATE: u16 = 0x400;
+pub(crate) const NLM_F_EXCL: u16 = 0x200;
+
+/// A netlink socket of one protocol.
+#[derive(Debug)]
+pub(crate) struct Netlink(OwnedFd);
+
+impl Netlink {
+    pub(crate) fn open(protocol: SockProtocol) -> io::Result<Self> {
+        let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        // The kernel answers at once; this only bounds a surprise.
+        setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(1000))?;
+        Ok(Self(fd))
+    }
+
+    /// Sends one request and returns the bodies of the answers (a dump has
+    /// many, an acknowledgement none).
+    pub(crate) fn request(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let len = u32::try_from(HEADER + body.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let mut message = Vec::with_capacity(HEADER + body.len());
+        message.extend(len.to_ne_bytes());
+        message.extend(kind.to_ne_bytes());
+        message.extend((flags | NLM_F_REQUEST).to_ne_bytes());
+        message.extend(1u32.to_ne_bytes()); // sequence: one request at a time
+        message.extend(0u32.to_ne_bytes());
+        message.extend(body);
+        sendto(self.0.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        self.answers()
+    }
+
+    fn answers(&self) -> io::Result<Vec<Vec<u8>>> {
+        let mut bodies = Vec::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let len = recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+            let mut rest = &buffer[..len];
+            while let Some((kind, body, next)) = split_message(rest) {
+                match kind {
+                    NLMSG_DONE => return Ok(bodies),
+                    NLMSG_ERROR => return error_of(body).map(|()| bodies),
+                    _ => bodies.push(body.to_vec()),
+                }
+                rest = next;
+            }
+        }
+    }
+}
+
+fn split_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+    let len = u32_at(bytes, 0)? as usize;
+    let kind = u16::from_ne_bytes([*bytes.get(4)?, *bytes.get(5)?]);
+    let body = bytes.get(HEADER..len)?;
+    Some((kind, body, bytes.get(align(len)..).unwrap_or_default()))
+}
+
+/// Number 0 is the acknowledgement that was asked for.
+fn error_of(body: &[u8]) -> io::Result<()> {
+    match u32_at(body, 0).map(u32::cast_signed) {
+        Some(0) => Ok(()),
+        Some(negative) => Err(io::Error::from_raw_os_error(negative.saturating_neg())),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Appends an attribute, padded to four bytes.
+pub(crate) fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    let len = u16::try_from(4 + value.len()).expect("attributes here are a few bytes");
+    message.extend(len.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(value);
+    message.resize(align(message.len()), 0);
+}
+
+/// The value of the first attribute of this kind.
+pub(crate) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let len = usize::from(u16::from_ne_bytes([*attributes.first()?, *attributes.get(1)?]));
+        let kind = u16::from_ne_bytes([*attributes.get(2)?, *attributes.get(3)?]);
+        let value = attributes.get(4..len)?;
+        if kind == wanted {
+            return Some(value);
+        }
+        attributes = attributes.get(align(len)..)?;
+    }
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+}
+
+const fn align(len: usize) -> usize {
+    (len + 3) & !3
+}

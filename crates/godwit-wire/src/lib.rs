@@ -1,0 +1,38 @@
+//! Bytes on the wire: addresses, segments, flow records and peer messages.
+//!
+//! Every format has one module with the same parts in the same order:
+//! constants, representation, `parse`, `emit`, `Display`, tests. Whatever
+//! comes from a socket is hostile: no parser panics, allocates by an
+//! unchecked length or loops without bound. `docs/protocol.md` has the tables.
+//!
+//! Addresses are 16 bytes everywhere (IPv4 as `::ffff:a.b.c.d`), so IPv6 is
+//! never a second path. Names follow RFC 9293 and RFC 7323.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod addr;
+mod cursor;
+mod error;
+mod flow;
+mod heartbeat;
+mod message;
+mod name;
+mod seq;
+mod share;
+pub mod v1;
+
+pub use addr::{Endpoint, MacAddr};
+pub use error::{EmitError, ParseError};
+pub use flow::{FlowId, FlowKey};
+pub use heartbeat::Heartbeat;
+pub use message::{Decoder, MAX_VERSION, MIN_VERSION};
+pub use name::NodeName;
+pub use seq::SeqNumber;
+pub use share::{
+    Epoch, Generation, GoodbyeReason, LeaveReason, Role, ShareClaim, ShareId, UnprotectedReason,
+};
+pub use v1::{DigestEntry, Hello, Message};

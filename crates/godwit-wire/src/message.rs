@@ -1,0 +1,154 @@
+//! Control messages between agents: framing, and which version is spoken.
+//!
+//! ```text
+//!  2 magic "GW" | 1 version | 1 kind | 4 length of the body | 8 epoch | body
+//! ```
+//!
+//! Each version is a module whose types are frozen. The rest of Godwit imports
+//! the latest from the crate root; conversions from older ones belong here.
+//! `Hello` is always sent in version 1, so that any two agents can find out
+//! what both speak.
+
+use alloc::vec::Vec;
+
+use crate::cursor::Reader;
+use crate::{Epoch, Message, ParseError, v1};
+
+/// Oldest version that this build speaks.
+pub const MIN_VERSION: u8 = v1::VERSION;
+
+/// Latest version that this build speaks.
+pub const MAX_VERSION: u8 = v1::VERSION;
+
+pub(crate) const MAGIC: [u8; 2] = *b"GW";
+
+/// The longest body, in bytes. A greater length is an error at once.
+pub(crate) const MAX_BODY_LEN: usize = 1 << 20;
+
+/// What stands in front of each body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) version: u8,
+    pub(crate) kind: u8,
+    pub(crate) body_len: usize,
+    pub(crate) epoch: Epoch,
+}
+
+impl Header {
+    pub(crate) const LEN: usize = 16;
+
+    /// Position of the length, for writers that learn it last.
+    pub(crate) const LEN_AT: core::ops::Range<usize> = 4..8;
+
+    fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ParseError> {
+        let mut reader = Reader::new(bytes);
+        let magic = reader.array::<2>("message: magic")?;
+        if magic != MAGIC {
+            return Err(ParseError {
+                what: "message: magic",
+                at: 0,
+                got: u64::from(u16::from_be_bytes(magic)),
+            });
+        }
+        let version = reader.u8("message: version")?;
+        if !(MIN_VERSION..=MAX_VERSION).contains(&version) {
+            return Err(ParseError {
+                what: "message: version",
+                at: 2,
+                got: u64::from(version),
+            });
+        }
+        let kind = reader.u8("message: kind")?;
+        if !v1::kind::KNOWN.contains(&kind) {
+            return Err(ParseError {
+                what: "message: kind",
+                at: 3,
+                got: u64::from(kind),
+            });
+        }
+        let length = reader.u32("message: length")?;
+        let body_len = usize::try_from(length)
+            .ok()
+            .filter(|len| *len <= MAX_BODY_LEN)
+            .ok_or(ParseError {
+                what: "message: length",
+                at: 4,
+                got: u64::from(length),
+            })?;
+        Ok(Self {
+            version,
+            kind,
+            body_len,
+            epoch: reader.epoch("message: epoch")?,
+        })
+    }
+}
+
+/// Turns the bytes of a control stream into messages.
+///
+/// Feed it with [`Decoder::push`], then call [`Decoder::next_message`] until it
+/// returns `None`. It holds what was pushed and not yet consumed, at most one
+/// message more than one `push`, and never allocates by a length that a peer
+/// claims. After an error the stream is of no use: the error is repeated.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+    consumed: usize,
+    failed: Option<ParseError>,
+}
+
+impl Decoder {
+    /// A decoder at the start of a stream.
+    pub const fn new() -> Self {
+        Self {
+            buffer: Vec::new(),
+            consumed: 0,
+            failed: None,
+        }
+    }
+
+    /// Takes the next bytes of the stream.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.failed.is_none() {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+            self.buffer.extend_from_slice(bytes);
+        }
+    }
+
+    /// The next whole message; `None` until more bytes are pushed.
+    ///
+    /// # Errors
+    /// If the stream is not one of messages; offsets count from the start of
+    /// the message, its header included.
+    pub fn next_message(&mut self) -> Result<Option<Message>, ParseError> {
+        match self.failed {
+            Some(error) => Err(error),
+            None => self.decode().inspect_err(|error| {
+                self.failed = Some(*error);
+                self.buffer = Vec::new();
+                self.consumed = 0;
+            }),
+        }
+    }
+
+    fn decode(&mut self) -> Result<Option<Message>, ParseError> {
+        let rest = self.buffer.get(self.consumed..).unwrap_or_default();
+        let Some((header, after)) = rest.split_first_chunk::<{ Header::LEN }>() else {
+            return Ok(None);
+        };
+        let header = Header::parse(header)?;
+        let Some(body) = after.get(..header.body_len) else {
+            return Ok(None);
+        };
+        let message = v1::parse_body(&header, body).map_err(|error| ParseError {
+            at: error.at + Header::LEN,
+            ..error
+        })?;
+        self.consumed += Header::LEN + header.body_len;
+        Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests;

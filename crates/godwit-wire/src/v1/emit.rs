@@ -1,0 +1,142 @@
+//! Messages to bytes.
+
+use alloc::vec::Vec;
+
+use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, VERSION};
+use crate::message::{Header, MAGIC};
+use crate::{EmitError, Generation, ShareId};
+
+impl Message {
+    /// Appends the message with its header.
+    ///
+    /// # Errors
+    /// If a digest has too many entries; `out` is as before then.
+    pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
+        let start = out.len();
+        out.extend_from_slice(&MAGIC);
+        out.push(VERSION);
+        out.push(self.kind());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.epoch().0.to_be_bytes());
+        if let Err(error) = self.emit_body(out) {
+            out.truncate(start);
+            return Err(error);
+        }
+        let len = body_len(out.len() - start - Header::LEN);
+        if let Some(field) = out
+            .get_mut(start..)
+            .and_then(|message| message.get_mut(Header::LEN_AT))
+        {
+            field.copy_from_slice(&len.to_be_bytes());
+        }
+        Ok(())
+    }
+
+    fn emit_body(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
+        match self {
+            Self::Hello(hello) => hello.emit(out),
+            Self::ShareState(claim) => {
+                emit_share(out, claim.share);
+                out.push(claim.role.number());
+            }
+            Self::StandbyReady {
+                share, generation, ..
+            } => emit_stay(out, *share, *generation),
+            Self::StandbyLeft {
+                share,
+                generation,
+                reason,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                out.push(reason.number());
+            }
+            Self::FlowDemote {
+                share,
+                generation,
+                flow,
+                reason,
+                ..
+            }
+            | Self::TwinClosed {
+                share,
+                generation,
+                flow,
+                reason,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                flow.emit(out);
+                out.push(reason.number());
+            }
+            Self::FlowDemoted {
+                share,
+                generation,
+                flow,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                flow.emit(out);
+            }
+            Self::Digest {
+                share,
+                generation,
+                entries,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                emit_entries(out, entries)?;
+            }
+            Self::Goodbye { reason } => out.push(reason.number()),
+        }
+        Ok(())
+    }
+}
+
+impl Hello {
+    fn emit(&self, out: &mut Vec<u8>) {
+        self.name.emit(out);
+        out.extend_from_slice(&self.incarnation.to_be_bytes());
+        out.push(self.min_version);
+        out.push(self.max_version);
+        out.extend_from_slice(&self.heartbeat_key);
+        out.extend_from_slice(&self.config_digest);
+    }
+}
+
+fn emit_share(out: &mut Vec<u8>, share: ShareId) {
+    out.extend_from_slice(&share.0.to_be_bytes());
+}
+
+fn emit_stay(out: &mut Vec<u8>, share: ShareId, generation: Generation) {
+    emit_share(out, share);
+    out.extend_from_slice(&generation.0.to_be_bytes());
+}
+
+fn emit_entries(out: &mut Vec<u8>, entries: &[DigestEntry]) -> Result<(), EmitError> {
+    let count = u16::try_from(entries.len())
+        .ok()
+        .filter(|count| usize::from(*count) <= MAX_DIGEST_ENTRIES)
+        .ok_or(EmitError {
+            what: "digest: entries",
+            max: MAX_DIGEST_ENTRIES,
+            got: entries.len(),
+        })?;
+    out.extend_from_slice(&count.to_be_bytes());
+    for entry in entries {
+        entry.flow.emit(out);
+        for number in [entry.snd_una, entry.snd_nxt, entry.rcv_nxt] {
+            out.extend_from_slice(&number.0.to_be_bytes());
+        }
+        out.push(u8::from(entry.ended));
+    }
+    Ok(())
+}
+
+/// The longest body is a full digest, far below 2^32.
+fn body_len(len: usize) -> u32 {
+    const LONGEST: usize = 4 + 4 + 2 + MAX_DIGEST_ENTRIES * DigestEntry::LEN;
+    const _: () = assert!(LONGEST <= crate::message::MAX_BODY_LEN);
+    debug_assert!(len <= LONGEST, "a body is bounded by its kind");
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,227 @@
+//! Version 1 of the control messages. FROZEN.
+//!
+//! The bytes are pinned by `golden.txt`. New kinds are appended with a new
+//! number; anything else is a new version in a new module. The tables are in
+//! `docs/protocol.md`.
+
+use core::fmt;
+
+use alloc::vec::Vec;
+
+use crate::{
+    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, NodeName, SeqNumber, ShareClaim,
+    ShareId, UnprotectedReason,
+};
+
+mod emit;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use parse::parse_body;
+
+/// The number of this version.
+pub const VERSION: u8 = 1;
+
+/// The most flows that one [`Message::Digest`] tells of.
+pub const MAX_DIGEST_ENTRIES: usize = 512;
+
+/// Numbers of the kinds on the wire: append-only.
+pub(crate) mod kind {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const SHARE_STATE: u8 = 2;
+    pub(crate) const STANDBY_READY: u8 = 3;
+    pub(crate) const STANDBY_LEFT: u8 = 4;
+    pub(crate) const FLOW_DEMOTE: u8 = 5;
+    pub(crate) const FLOW_DEMOTED: u8 = 6;
+    pub(crate) const TWIN_CLOSED: u8 = 7;
+    pub(crate) const DIGEST: u8 = 8;
+    pub(crate) const GOODBYE: u8 = 9;
+
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=GOODBYE;
+}
+
+/// First message of each side on a new link.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// Who speaks; the link's certificate must say the same.
+    pub name: NodeName,
+    /// Start of the speaking agent; a later start has a greater one.
+    pub incarnation: u64,
+    /// Oldest version that it speaks.
+    pub min_version: u8,
+    /// Latest version that it speaks.
+    pub max_version: u8,
+    /// Key of the tags in the heartbeats that it will send.
+    pub heartbeat_key: [u8; 32],
+    /// SHA-256 of the part of the configuration that all nodes must share.
+    pub config_digest: [u8; 32],
+}
+
+/// The key is a secret, so it is not printed.
+impl fmt::Debug for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hello")
+            .field("name", &self.name)
+            .field("incarnation", &self.incarnation)
+            .field("min_version", &self.min_version)
+            .field("max_version", &self.max_version)
+            .field("config_digest", &self.config_digest)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Where one changed flow stands, as its owner sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DigestEntry {
+    /// The flow.
+    pub flow: FlowId,
+    /// First byte that the client has not acknowledged.
+    pub snd_una: SeqNumber,
+    /// Next byte that the owner will send.
+    pub snd_nxt: SeqNumber,
+    /// Next byte that the owner expects from the client.
+    pub rcv_nxt: SeqNumber,
+    /// Whether the connection is over.
+    pub ended: bool,
+}
+
+impl DigestEntry {
+    /// Size on the wire, in bytes.
+    pub const LEN: usize = FlowId::LEN + 3 * 4 + 1;
+}
+
+/// What one agent tells another over their link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Introduces the sender.
+    Hello(Hello),
+    /// Says what the sender does for a share.
+    ShareState(ShareClaim),
+    /// From a standby: this is the generation whose twins I hold, zero for
+    /// none. From the owner: an offer of a new generation, to be confirmed.
+    StandbyReady {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation held, or offered.
+        generation: Generation,
+    },
+    /// From the owner: the standby of that generation is not in the in-sync set.
+    StandbyLeft {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that ended.
+        generation: Generation,
+        /// Why.
+        reason: LeaveReason,
+    },
+    /// From the owner: do not serve this flow at a takeover.
+    FlowDemote {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that holds the twin.
+        generation: Generation,
+        /// The flow.
+        flow: FlowId,
+        /// Why.
+        reason: UnprotectedReason,
+    },
+    /// From the standby: it will not be served.
+    FlowDemoted {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that held the twin.
+        generation: Generation,
+        /// The flow.
+        flow: FlowId,
+    },
+    /// From the standby: its twin is gone, and the flow will not be served.
+    TwinClosed {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that held the twin.
+        generation: Generation,
+        /// The flow.
+        flow: FlowId,
+        /// Why.
+        reason: UnprotectedReason,
+    },
+    /// From the owner: where the flows stand that changed since the last one.
+    Digest {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that holds the twins.
+        generation: Generation,
+        /// The flows, at most [`MAX_DIGEST_ENTRIES`].
+        entries: Vec<DigestEntry>,
+    },
+    /// The sender ends.
+    Goodbye {
+        /// Why.
+        reason: GoodbyeReason,
+    },
+}
+
+impl Message {
+    /// The kind's number on the wire.
+    pub const fn kind(&self) -> u8 {
+        match self {
+            Self::Hello(_) => kind::HELLO,
+            Self::ShareState(_) => kind::SHARE_STATE,
+            Self::StandbyReady { .. } => kind::STANDBY_READY,
+            Self::StandbyLeft { .. } => kind::STANDBY_LEFT,
+            Self::FlowDemote { .. } => kind::FLOW_DEMOTE,
+            Self::FlowDemoted { .. } => kind::FLOW_DEMOTED,
+            Self::TwinClosed { .. } => kind::TWIN_CLOSED,
+            Self::Digest { .. } => kind::DIGEST,
+            Self::Goodbye { .. } => kind::GOODBYE,
+        }
+    }
+
+    /// The kind's name, for logs and counters.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Hello(_) => "hello",
+            Self::ShareState(_) => "share_state",
+            Self::StandbyReady { .. } => "standby_ready",
+            Self::StandbyLeft { .. } => "standby_left",
+            Self::FlowDemote { .. } => "flow_demote",
+            Self::FlowDemoted { .. } => "flow_demoted",
+            Self::TwinClosed { .. } => "twin_closed",
+            Self::Digest { .. } => "digest",
+            Self::Goodbye { .. } => "goodbye",
+        }
+    }
+
+    /// The epoch in the header: of the share spoken of, zero if of none.
+    pub const fn epoch(&self) -> Epoch {
+        match self {
+            Self::Hello(_) | Self::Goodbye { .. } => Epoch::NONE,
+            Self::ShareState(claim) => claim.epoch,
+            Self::StandbyReady { epoch, .. }
+            | Self::StandbyLeft { epoch, .. }
+            | Self::FlowDemote { epoch, .. }
+            | Self::FlowDemoted { epoch, .. }
+            | Self::TwinClosed { epoch, .. }
+            | Self::Digest { epoch, .. } => *epoch,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} epoch {}", self.name(), self.epoch())
+    }
+}

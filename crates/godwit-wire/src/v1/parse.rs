@@ -1,0 +1,170 @@
+//! Bytes to messages. Hostile input: nothing here panics or trusts a count.
+
+use alloc::vec::Vec;
+
+use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, kind};
+use crate::cursor::Reader;
+use crate::message::Header;
+use crate::{
+    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, NodeName, ParseError, Role, ShareClaim,
+    ShareId, UnprotectedReason,
+};
+
+/// Reads the body that `header` announced; offsets in errors count from its start.
+pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseError> {
+    let mut reader = Reader::new(body);
+    let epoch = header.epoch;
+    let message = match header.kind {
+        kind::HELLO => Message::Hello(Hello::parse(&mut reader)?),
+        kind::SHARE_STATE => Message::ShareState(ShareClaim {
+            share: reader.share("share state: share")?,
+            role: Role::parse(&mut reader)?,
+            epoch,
+        }),
+        kind::STANDBY_READY => {
+            let (share, generation) = parse_stay(&mut reader)?;
+            Message::StandbyReady {
+                share,
+                epoch,
+                generation,
+            }
+        }
+        kind::STANDBY_LEFT => {
+            let (share, generation) = parse_stay(&mut reader)?;
+            Message::StandbyLeft {
+                share,
+                epoch,
+                generation,
+                reason: LeaveReason::parse(&mut reader)?,
+            }
+        }
+        kind::FLOW_DEMOTE | kind::FLOW_DEMOTED | kind::TWIN_CLOSED => {
+            parse_flow_message(header.kind, epoch, &mut reader)?
+        }
+        kind::DIGEST => {
+            let (share, generation) = parse_stay(&mut reader)?;
+            Message::Digest {
+                share,
+                epoch,
+                generation,
+                entries: parse_entries(&mut reader)?,
+            }
+        }
+        kind::GOODBYE => Message::Goodbye {
+            reason: GoodbyeReason::parse(&mut reader)?,
+        },
+        other => {
+            return Err(ParseError {
+                what: "message: kind",
+                at: 0,
+                got: u64::from(other),
+            });
+        }
+    };
+    reader.finish("message: trailing bytes")?;
+    Ok(message)
+}
+
+fn parse_flow_message(
+    kind: u8,
+    epoch: Epoch,
+    reader: &mut Reader<'_>,
+) -> Result<Message, ParseError> {
+    let (share, generation) = parse_stay(reader)?;
+    let flow = FlowId::parse(reader)?;
+    if kind == kind::FLOW_DEMOTED {
+        return Ok(Message::FlowDemoted {
+            share,
+            epoch,
+            generation,
+            flow,
+        });
+    }
+    let reason = UnprotectedReason::parse(reader)?;
+    Ok(if kind == kind::FLOW_DEMOTE {
+        Message::FlowDemote {
+            share,
+            epoch,
+            generation,
+            flow,
+            reason,
+        }
+    } else {
+        Message::TwinClosed {
+            share,
+            epoch,
+            generation,
+            flow,
+            reason,
+        }
+    })
+}
+
+impl Hello {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let name = NodeName::parse(reader)?;
+        let incarnation = reader.u64("hello: incarnation")?;
+        let min_version = reader.u8("hello: min_version")?;
+        let at = reader.at();
+        let max_version = reader.u8("hello: max_version")?;
+        if max_version < min_version {
+            return Err(ParseError {
+                what: "hello: max_version below min_version",
+                at,
+                got: u64::from(max_version),
+            });
+        }
+        Ok(Self {
+            name,
+            incarnation,
+            min_version,
+            max_version,
+            heartbeat_key: reader.array("hello: heartbeat_key")?,
+            config_digest: reader.array("hello: config_digest")?,
+        })
+    }
+}
+
+fn parse_stay(reader: &mut Reader<'_>) -> Result<(ShareId, Generation), ParseError> {
+    Ok((
+        reader.share("message: share")?,
+        reader.generation("message: generation")?,
+    ))
+}
+
+fn parse_entries(reader: &mut Reader<'_>) -> Result<Vec<DigestEntry>, ParseError> {
+    let at = reader.at();
+    let count = usize::from(reader.u16("digest: entries")?);
+    // Checked before the vector is made: an honest count matches what follows.
+    if count > MAX_DIGEST_ENTRIES || count * DigestEntry::LEN != reader.rest().len() {
+        return Err(ParseError {
+            what: "digest: entries",
+            at,
+            got: count as u64,
+        });
+    }
+    (0..count).map(|_| parse_entry(reader)).collect()
+}
+
+fn parse_entry(reader: &mut Reader<'_>) -> Result<DigestEntry, ParseError> {
+    Ok(DigestEntry {
+        flow: FlowId::parse(reader)?,
+        snd_una: reader.seq("digest: snd_una")?,
+        snd_nxt: reader.seq("digest: snd_nxt")?,
+        rcv_nxt: reader.seq("digest: rcv_nxt")?,
+        ended: parse_bool(reader, "digest: ended")?,
+    })
+}
+
+fn parse_bool(reader: &mut Reader<'_>, what: &'static str) -> Result<bool, ParseError> {
+    let at = reader.at();
+    match reader.u8(what)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        other => Err(ParseError {
+            what,
+            at,
+            got: u64::from(other),
+        }),
+    }
+}

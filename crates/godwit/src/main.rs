@@ -1,0 +1,3 @@
+//! One binary: agent, status, flows, events, doctor, demo, bench, pki.
+#![forbid(unsafe_code)]
+fn main() {}
