@@ -12,19 +12,19 @@
 
 /* Who this node is for a share. Written by the agent, one word per takeover. */
 enum gw_role {
-	GW_ROLE_NONE = 0,   /* neither speaks nor listens for the share */
-	GW_ROLE_OWNER = 1,  /* speaks to the clients */
+	GW_ROLE_NONE = 0, /* neither speaks nor listens for the share */
+	GW_ROLE_OWNER = 1, /* speaks to the clients */
 	GW_ROLE_SHADOW = 2, /* runs silent twins */
 };
 
 /* Life of a flow on this node. */
 enum gw_phase {
-	GW_PHASE_CONFIRMING = 1,  /* owner: gated, no twin has answered yet */
-	GW_PHASE_PROTECTED = 2,   /* owner: a twin holds all that was told */
+	GW_PHASE_CONFIRMING = 1, /* owner: gated, no twin has answered yet */
+	GW_PHASE_PROTECTED = 2, /* owner: a twin holds all that was told */
 	GW_PHASE_UNPROTECTED = 3, /* owner: not gated; gw_flow.why says why */
-	GW_PHASE_TWIN = 4,        /* shadow, or owner after a takeover */
-	GW_PHASE_CLOSED = 5,      /* shadow: the twin reset before the flow ended */
-	GW_PHASE_ENDED = 6,       /* both FINs acknowledged, or a RST passed */
+	GW_PHASE_TWIN = 4, /* shadow, or owner after a takeover */
+	GW_PHASE_CLOSED = 5, /* shadow: the twin reset before the flow ended */
+	GW_PHASE_ENDED = 6, /* both FINs acknowledged, or a RST passed */
 };
 
 /* Why a flow is not protected; equal to godwit-wire's UnprotectedReason. */
@@ -58,18 +58,19 @@ enum gw_flow_flags {
 	GW_FLOW_SACK = 1 << 1,
 	GW_FLOW_WSCALE = 1 << 2,
 	GW_FLOW_ECN = 1 << 3,
-	GW_FLOW_TWIN = 1 << 4,       /* its socket was materialised here */
-	GW_FLOW_TWIN_SEEN = 1 << 5,  /* that socket has spoken: it exists */
-	GW_FLOW_WATCHED = 1 << 6,    /* the watchdog timer is armed */
-	GW_FLOW_TS_MOVED = 1 << 7,   /* ts_off has been settled at takeover */
-	GW_FLOW_RAMPING = 1 << 8,    /* window opens slowly after a takeover */
+	GW_FLOW_TWIN = 1 << 4, /* its socket was materialised here */
+	GW_FLOW_TWIN_SEEN = 1 << 5, /* that socket has spoken: it exists */
+	GW_FLOW_WATCHED = 1 << 6, /* the watchdog timer is armed */
+	GW_FLOW_TS_MOVED = 1 << 7, /* ts_off has been settled at takeover */
+	GW_FLOW_RAMPING = 1 << 8, /* window opens slowly after a takeover */
 	GW_FLOW_CLIENT_FIN = 1 << 9,
 	GW_FLOW_OWN_FIN = 1 << 10,
-	GW_FLOW_LEASHED = 1 << 11,   /* the right edge shown to the kernel is held */
-	GW_FLOW_GATED = 1 << 12,     /* the ACK gate holds for this flow */
+	GW_FLOW_LEASHED =
+		1 << 11, /* the right edge shown to the kernel is held */
+	GW_FLOW_GATED = 1 << 12, /* the ACK gate holds for this flow */
 	GW_FLOW_NOT_IN_SYNC = 1 << 13, /* shadow: demoted, must not be served */
-	GW_FLOW_ADOPTED = 1 << 14,   /* the twin has become the owner's socket */
-	GW_FLOW_OWED = 1 << 15,      /* a duplicate ACK was held back */
+	GW_FLOW_ADOPTED = 1 << 14, /* the twin has become the owner's socket */
+	GW_FLOW_OWED = 1 << 15, /* a duplicate ACK was held back */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */
@@ -88,50 +89,50 @@ struct gw_flow_key {
 /* One share: written by the agent as a whole, read per segment. */
 struct gw_share {
 	__u64 epoch;
-	__u64 lag_limit_ns;  /* longest time that a let-out ACK may trail */
-	__u32 role;          /* enum gw_role */
-	__u32 generation;    /* owner: of the standby that is in sync; 0: none */
-	__u32 leash;         /* bytes that the twin may lag behind */
-	__u32 gate;          /* 1: hold ACKs until the twin has the bytes */
-	__u32 takeovers;     /* how often this node took the share over */
-	__u8 peer_mac[6];    /* where mirrored segments go, and twin ACKs come from */
+	__u64 lag_limit_ns; /* longest time that a let-out ACK may trail */
+	__u32 role; /* enum gw_role */
+	__u32 generation; /* owner: of the standby that is in sync; 0: none */
+	__u32 leash; /* bytes that the twin may lag behind */
+	__u32 gate; /* 1: hold ACKs until the twin has the bytes */
+	__u32 takeovers; /* how often this node took the share over */
+	__u8 peer_mac[6]; /* where mirrored segments go, and twin ACKs come from */
 	__u8 pad[6];
 };
 
 /* What the client has told us, in its own words. */
 struct gw_client {
-	__u64 heard_ns;  /* when it last spoke */
+	__u64 heard_ns; /* when it last spoke */
 	__u64 ts_ecr_ns; /* when ts_ecr was heard */
-	__u32 ack;       /* SND.UNA of the service: highest byte acknowledged */
-	__u32 edge;      /* right edge of the window it offers */
-	__u32 end;       /* end of the highest segment it has sent */
+	__u32 ack; /* SND.UNA of the service: highest byte acknowledged */
+	__u32 edge; /* right edge of the window it offers */
+	__u32 end; /* end of the highest segment it has sent */
 	__u32 ts_val;
 	__u32 ts_ecr;
-	__u32 fin;       /* sequence number after its FIN */
-	__u8 mac[6];     /* next hop towards it, as our kernel resolved it */
-	__u16 wnd;       /* window field of its last segment */
+	__u32 fin; /* sequence number after its FIN */
+	__u8 mac[6]; /* next hop towards it, as our kernel resolved it */
+	__u16 wnd; /* window field of its last segment */
 };
 
 /* What our own kernel says of the connection. */
 struct gw_own {
 	__u32 snd_nxt; /* owner: highest byte sent; twin: highest byte reflected */
-	__u32 ack;     /* RCV.NXT as last announced */
-	__u32 edge;    /* right edge as last announced */
+	__u32 ack; /* RCV.NXT as last announced */
+	__u32 edge; /* right edge as last announced */
 	__u32 ts_val;
-	__u32 fin;     /* sequence number after our FIN */
-	__u32 ts_off;  /* added to TSval, subtracted from TSecr */
+	__u32 fin; /* sequence number after our FIN */
+	__u32 ts_off; /* added to TSval, subtracted from TSecr */
 };
 
 /* Owner: what the standby holds, and what the client was told. */
 struct gw_gated {
-	__u64 held_ns;      /* since when told_ack trails own.ack; 0: it does not */
-	__u32 twin_ack;     /* RCV.NXT of the twin */
-	__u32 twin_edge;    /* right edge that the twin offers */
+	__u64 held_ns; /* since when told_ack trails own.ack; 0: it does not */
+	__u32 twin_ack; /* RCV.NXT of the twin */
+	__u32 twin_edge; /* right edge that the twin offers */
 	__u32 twin_snd_nxt; /* how far the twin's application has answered */
-	__u32 told_ack;     /* RCV.NXT as the client knows it */
-	__u32 told_edge;    /* right edge as the client knows it */
-	__u32 kernel_edge;  /* right edge of the client as our kernel knows it */
-	__u32 sack[6];      /* up to three blocks that the twin holds, start/end */
+	__u32 told_ack; /* RCV.NXT as the client knows it */
+	__u32 told_edge; /* right edge as the client knows it */
+	__u32 kernel_edge; /* right edge of the client as our kernel knows it */
+	__u32 sack[6]; /* up to three blocks that the twin holds, start/end */
 };
 
 /* Owner: what was last mirrored. Shadow: what was last reported. */
@@ -155,16 +156,16 @@ struct gw_flow {
 	struct gw_tapped tapped;
 	__u32 share;
 	__u32 generation; /* of the standby that saw the handshake; 0: none */
-	__u32 irs;        /* of the client */
-	__u32 iss;        /* of the service */
-	__u32 ramp;       /* bytes that may be in flight after a takeover */
-	__u32 flags;      /* enum gw_flow_flags */
-	__u16 mss;        /* that the client announced */
+	__u32 irs; /* of the client */
+	__u32 iss; /* of the service */
+	__u32 ramp; /* bytes that may be in flight after a takeover */
+	__u32 flags; /* enum gw_flow_flags */
+	__u16 mss; /* that the client announced */
 	__u16 syn_ack_mss; /* that we announced */
-	__u8 phase;       /* enum gw_phase */
-	__u8 why;         /* enum gw_why */
-	__u8 snd_wscale;  /* shift of the windows that the client announces */
-	__u8 rcv_wscale;  /* shift of the windows that the service announces */
+	__u8 phase; /* enum gw_phase */
+	__u8 why; /* enum gw_why */
+	__u8 snd_wscale; /* shift of the windows that the client announces */
+	__u8 rcv_wscale; /* shift of the windows that the service announces */
 };
 
 /* A handshake under way. LRU: a SYN flood evicts these, never a flow. */
@@ -175,15 +176,15 @@ struct gw_half_open {
 	__u32 irs;
 	__u32 iss;
 	__u32 syn_ack_edge; /* irs + 1 + window of the SYN-ACK */
-	__u32 ts_val;       /* of the SYN-ACK */
+	__u32 ts_val; /* of the SYN-ACK */
 	__u32 client_ts_val; /* of the SYN */
 	__u16 mss;
 	__u16 syn_ack_mss;
-	__u16 flags;        /* enum gw_flow_flags, the negotiated ones */
+	__u16 flags; /* enum gw_flow_flags, the negotiated ones */
 	__u8 snd_wscale;
 	__u8 rcv_wscale;
-	__u8 answered;      /* the SYN-ACK was seen */
-	__u8 tapped;        /* seen through the tap: the socket is elsewhere */
+	__u8 answered; /* the SYN-ACK was seen */
+	__u8 tapped; /* seen through the tap: the socket is elsewhere */
 	__u8 client_mac[6];
 };
 
@@ -194,24 +195,25 @@ struct gw_event {
 	__u32 irs;
 	__u32 share;
 	__u32 generation;
-	__u32 kind;   /* enum gw_event_kind */
+	__u32 kind; /* enum gw_event_kind */
 	__s32 detail; /* error number, where there is one */
 	__u32 pad;
 };
 
 /* A change to one flow that the agent asks for; see gw_order(). */
 enum gw_order_kind {
-	GW_ORDER_UNGATE = 1,      /* owner: let go, `detail` is enum gw_why */
+	GW_ORDER_UNGATE = 1, /* owner: let go, `detail` is enum gw_why */
 	GW_ORDER_NOT_IN_SYNC = 2, /* shadow: must not be served at a takeover */
-	GW_ORDER_END = 3,         /* the connection is over */
-	GW_ORDER_ACKNOWLEDGED = 4, /* shadow: the client has acknowledged `detail` */
-	GW_ORDER_FORGET = 5,      /* remove the entry */
+	GW_ORDER_END = 3, /* the connection is over */
+	GW_ORDER_ACKNOWLEDGED =
+		4, /* shadow: the client has acknowledged `detail` */
+	GW_ORDER_FORGET = 5, /* remove the entry */
 };
 
 struct gw_order {
 	struct gw_flow_key key;
-	__u32 irs;    /* guards against a reused four-tuple */
-	__u32 kind;   /* enum gw_order_kind */
+	__u32 irs; /* guards against a reused four-tuple */
+	__u32 kind; /* enum gw_order_kind */
 	__u32 detail;
 	__u32 pad;
 };

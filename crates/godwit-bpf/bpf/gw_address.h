@@ -62,8 +62,7 @@ static __noinline int gw_arp_out(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, GW_L3, &arp, sizeof(arp)))
 		return gw_verdict(GW_REASON_TRUNCATED, GW_PASS);
-	if (arp.hw_len != 6 || arp.proto_len != 4 ||
-	    !gw_is_foreign_v4(arp.sip))
+	if (arp.hw_len != 6 || arp.proto_len != 4 || !gw_is_foreign_v4(arp.sip))
 		return gw_verdict(GW_REASON_NOT_IP, GW_PASS);
 	if (arp.op != bpf_htons(GW_ARP_REQUEST) || !own ||
 	    gw_is_foreign_v4(arp.tip))
@@ -78,8 +77,8 @@ static __noinline int gw_arp_out(struct __sk_buff *skb)
 static __always_inline int gw_nd_rename(struct __sk_buff *skb,
 					const struct gw_pkt *p)
 {
-	__u32 check = GW_L3 + sizeof(struct ipv6hdr) +
-		      offsetof(struct gw_nd, check);
+	__u32 check =
+		GW_L3 + sizeof(struct ipv6hdr) + offsetof(struct gw_nd, check);
 	__be32 own[4];
 	__s64 diff;
 

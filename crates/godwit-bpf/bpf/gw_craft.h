@@ -69,7 +69,8 @@ static __always_inline int gw_craft_l3(struct __sk_buff *skb,
 		.daddr = dst->addr[3],
 	};
 
-	ip.check = ~gw_fold(bpf_csum_diff(NULL, 0, (__be32 *)&ip, sizeof(ip), 0));
+	ip.check =
+		~gw_fold(bpf_csum_diff(NULL, 0, (__be32 *)&ip, sizeof(ip), 0));
 	return bpf_skb_store_bytes(skb, GW_L3, &ip, sizeof(ip),
 				   BPF_F_RECOMPUTE_CSUM);
 }

@@ -2,13 +2,23 @@
 /*
  * Flow entries: look-up, events, the watchdog, the end. A flow is written by
  * whichever CPU holds one of its segments. Its sequence fields only ever move
- * forward and each is a single aligned word, so a race costs at most an ACK
- * that is a moment older than it could be, never one that is too new.
+ * forward (gw_advance) and each is a single aligned word, so a race costs at
+ * most an ACK that is a moment older than it could be, never one too new.
  */
 #ifndef GW_FLOW_H
 #define GW_FLOW_H
 
 #include "gw_packet.h"
+
+static __always_inline void gw_flag(struct gw_flow *f, __u32 flags)
+{
+	__sync_fetch_and_or(&f->flags, flags);
+}
+
+static __always_inline void gw_unflag(struct gw_flow *f, __u32 flags)
+{
+	__sync_fetch_and_and(&f->flags, ~flags);
+}
 
 static __always_inline struct gw_share *gw_share_at(__u32 index)
 {
@@ -104,7 +114,7 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 	if (next)
 		bpf_timer_start(&f->timer, next, 0);
 	else
-		f->flags &= ~GW_FLOW_WATCHED;
+		gw_unflag(f, GW_FLOW_WATCHED);
 	return 0;
 }
 
@@ -112,7 +122,7 @@ static __always_inline void gw_watch(struct gw_flow *f, __u64 ns)
 {
 	if (f->flags & GW_FLOW_WATCHED)
 		return;
-	f->flags |= GW_FLOW_WATCHED;
+	gw_flag(f, GW_FLOW_WATCHED);
 	bpf_timer_start(&f->timer, ns, 0);
 }
 
@@ -128,7 +138,7 @@ static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 	if (f->phase == GW_PHASE_ENDED)
 		return;
 	f->phase = GW_PHASE_ENDED;
-	f->flags &= ~GW_FLOW_GATED;
+	gw_unflag(f, GW_FLOW_GATED);
 	bpf_timer_start(&f->timer, GW_LINGER_NS, 0);
 	gw_tell(key, f, GW_EVENT_ENDED, 0);
 }
@@ -161,20 +171,20 @@ static __always_inline void gw_hear_client(struct gw_flow *f,
 		return;
 	f->client.heard_ns = now;
 	if (p->flags & GW_TCP_ACK) {
-		f->client.ack = gw_max_seq(f->client.ack, p->ack);
-		f->client.edge = gw_max_seq(f->client.edge, edge);
+		gw_advance(&f->client.ack, p->ack);
+		gw_advance(&f->client.edge, edge);
 		f->client.wnd = p->wnd;
 	}
 	if (gw_after(end, f->client.end)) {
 		f->bytes_in += end - f->client.end;
-		f->client.end = end;
+		gw_advance(&f->client.end, end);
 	}
 	if (p->flags & GW_TCP_FIN) {
 		f->client.fin = end;
-		f->flags |= GW_FLOW_CLIENT_FIN;
+		gw_flag(f, GW_FLOW_CLIENT_FIN);
 	}
 	if (p->ts_at) {
-		f->client.ts_val = gw_max_seq(f->client.ts_val, p->ts_val);
+		gw_advance(&f->client.ts_val, p->ts_val);
 		if (gw_after(p->ts_ecr, f->client.ts_ecr)) {
 			f->client.ts_ecr = p->ts_ecr;
 			f->client.ts_ecr_ns = now;
@@ -189,14 +199,14 @@ static __always_inline void gw_hear_own(struct gw_flow *f,
 	__u32 edge = p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15));
 
 	if (p->flags & GW_TCP_ACK) {
-		f->own.ack = gw_max_seq(f->own.ack, p->ack);
-		f->own.edge = gw_max_seq(f->own.edge, edge);
+		gw_advance(&f->own.ack, p->ack);
+		gw_advance(&f->own.edge, edge);
 	}
 	if (p->ts_at)
-		f->own.ts_val = gw_max_seq(f->own.ts_val, p->ts_val);
+		gw_advance(&f->own.ts_val, p->ts_val);
 	if (p->flags & GW_TCP_FIN) {
 		f->own.fin = gw_seg_end(p);
-		f->flags |= GW_FLOW_OWN_FIN;
+		gw_flag(f, GW_FLOW_OWN_FIN);
 	}
 }
 

@@ -27,8 +27,8 @@ static __always_inline void gw_may_say(const struct gw_flow *f,
 	__u32 room, wnd;
 
 	w->ack = gw_max_seq(gw_min_seq(f->own.ack, g->twin_ack), g->told_ack);
-	w->edge = gw_max_seq(gw_min_seq(f->own.edge, g->twin_edge),
-			     g->told_edge);
+	w->edge =
+		gw_max_seq(gw_min_seq(f->own.edge, g->twin_edge), g->told_edge);
 	room = w->edge - w->ack;
 	wnd = room >> shift;
 	if (gw_before(w->ack + (wnd << shift), g->told_edge))
@@ -42,10 +42,9 @@ static __always_inline void gw_said(struct gw_flow *f, const struct gw_words *w,
 	struct gw_gated *g = &f->gated;
 	bool moved = gw_after(w->ack, g->told_ack);
 
-	g->told_ack = gw_max_seq(g->told_ack, w->ack);
-	g->told_edge = gw_max_seq(g->told_edge,
-				  w->ack + ((__u32)w->wnd
-					    << (f->rcv_wscale & 15)));
+	gw_advance(&g->told_ack, w->ack);
+	gw_advance(&g->told_edge,
+		   w->ack + ((__u32)w->wnd << (f->rcv_wscale & 15)));
 	if (!gw_before(g->told_ack, f->own.ack))
 		g->held_ns = 0;
 	else if (moved || !g->held_ns)
@@ -138,7 +137,7 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 	    w.ack == f->gated.told_ack &&
 	    !gw_after(w.edge, f->gated.told_edge)) {
 		/* nothing that the client may know: the twin's ACK follows */
-		f->flags |= GW_FLOW_OWED;
+		gw_flag(f, GW_FLOW_OWED);
 		gw_said(f, &w, now);
 		gw_watch(f, s->lag_limit_ns);
 		gw_count(GW_REASON_HELD);
@@ -197,7 +196,7 @@ static __noinline int gw_forward(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_self(self);
 	__builtin_memcpy(client, f->client.mac, 6);
 	gw_set_macs(skb, client, self);
-	f->flags &= ~GW_FLOW_OWED;
+	gw_unflag(f, GW_FLOW_OWED);
 	skb->mark = GW_MARK_SPOKEN;
 	gw_count(GW_REASON_TWIN_ACK_FORWARDED);
 	return bpf_redirect(skb->ifindex, 0);
@@ -229,8 +228,8 @@ static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key,
 				    struct gw_flow *f, const struct gw_share *s)
 {
-	__u32 edge = gw_min_seq(f->client.edge,
-				f->gated.twin_snd_nxt + s->leash);
+	__u32 edge =
+		gw_min_seq(f->client.edge, f->gated.twin_snd_nxt + s->leash);
 	struct gw_bare b = {
 		.seq = f->own.ack,
 		.ack = f->client.ack,
@@ -244,7 +243,7 @@ static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_TWIN_ACK, GW_DROP);
 	f->gated.kernel_edge = edge;
 	if (edge == f->client.edge)
-		f->flags &= ~GW_FLOW_LEASHED;
+		gw_unflag(f, GW_FLOW_LEASHED);
 	b.wnd = gw_wnd_down(edge - b.ack, f->snd_wscale);
 	if (gw_craft(skb, p, &key->client, &key->service, &b))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
@@ -266,11 +265,10 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	if (p->hdr_len > (p->ts_at ? 32 : 20))
 		gw_walk_options(skb, p, &o);
 	gw_note_sack(f, &o);
-	f->gated.twin_ack = gw_max_seq(f->gated.twin_ack, p->ack);
-	f->gated.twin_edge =
-		gw_max_seq(f->gated.twin_edge,
-			   p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15)));
-	f->gated.twin_snd_nxt = gw_max_seq(f->gated.twin_snd_nxt, p->seq);
+	gw_advance(&f->gated.twin_ack, p->ack);
+	gw_advance(&f->gated.twin_edge,
+		   p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15)));
+	gw_advance(&f->gated.twin_snd_nxt, p->seq);
 	if (f->phase == GW_PHASE_CONFIRMING &&
 	    !gw_before(f->gated.twin_ack, f->gated.told_ack)) {
 		f->phase = GW_PHASE_PROTECTED;

@@ -29,8 +29,7 @@ static __noinline int gw_note_syn(const struct gw_pkt *p,
 	};
 
 	/* RFC 3168 section 6.1.1 */
-	if ((p->flags & (GW_TCP_ECE | GW_TCP_CWR)) ==
-	    (GW_TCP_ECE | GW_TCP_CWR))
+	if ((p->flags & (GW_TCP_ECE | GW_TCP_CWR)) == (GW_TCP_ECE | GW_TCP_CWR))
 		half.flags |= GW_FLOW_ECN;
 	__builtin_memcpy(half.client_mac, p->smac, 6);
 	return bpf_map_update_elem(&gw_half_open, key, &half, BPF_ANY);

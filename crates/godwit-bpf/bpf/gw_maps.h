@@ -11,10 +11,11 @@
  * Segments that Godwit itself puts on the wire or into the stack. The marks
  * need CAP_NET_ADMIN to set on a socket, so they are no back door.
  */
-#define GW_MARK_SPOKEN 0x67770001u  /* egress: final, let out as it is */
+#define GW_MARK_SPOKEN 0x67770001u /* egress: final, let out as it is */
 #define GW_MARK_REFLECT 0x67770002u /* ingress: made by us, for our kernel */
-#define GW_MARK_INJECT 0x67770003u  /* egress: from the agent, turn to ingress */
-#define GW_MARK_DISCARD 0x67770004u /* ingress: the kernel is to think it left */
+#define GW_MARK_INJECT 0x67770003u /* egress: from the agent, turn to ingress */
+#define GW_MARK_DISCARD \
+	0x67770004u /* ingress: the kernel is to think it left */
 
 /* Longest time without a twin before a new flow is given up as unprotected. */
 #define GW_START_LIMIT_NS 30000000ull
@@ -23,7 +24,7 @@
 #define GW_LINGER_NS 3000000000ull
 
 const volatile __u8 gw_self_mac[6];
-const volatile __be32 gw_node_v4;     /* this node's own address; 0: none */
+const volatile __be32 gw_node_v4; /* this node's own address; 0: none */
 const volatile __be32 gw_node_v6[4];
 const volatile __u32 gw_ifindex;
 
@@ -99,6 +100,22 @@ static __always_inline __u32 gw_min_seq(__u32 a, __u32 b)
 static __always_inline __u32 gw_max_seq(__u32 a, __u32 b)
 {
 	return gw_before(a, b) ? b : a;
+}
+
+/*
+ * Moves a sequence field forward, never back, whichever CPU comes first: a
+ * stale write would make the gate wait for bytes that nobody will send again.
+ */
+static __always_inline void gw_advance(__u32 *field, __u32 value)
+{
+	for (int i = 0; i < 8; i++) {
+		__u32 seen = *(volatile __u32 *)field;
+
+		if (!gw_after(value, seen))
+			return;
+		if (__sync_val_compare_and_swap(field, seen, value) == seen)
+			return;
+	}
 }
 
 static __always_inline __u64 gw_now(void)

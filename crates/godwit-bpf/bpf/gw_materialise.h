@@ -17,8 +17,8 @@ enum gw_socket {
 	GW_SOCKET_OTHER,
 };
 
-static __always_inline struct bpf_sock *
-gw_lookup(struct __sk_buff *skb, const struct gw_pkt *p)
+static __always_inline struct bpf_sock *gw_lookup(struct __sk_buff *skb,
+						  const struct gw_pkt *p)
 {
 	struct bpf_sock_tuple tuple = {};
 
@@ -47,7 +47,8 @@ static __always_inline int gw_assign(struct __sk_buff *skb,
 		.mss = f->mss,
 		.snd_wscale = f->snd_wscale,
 		.rcv_wscale = f->rcv_wscale,
-		.ecn_ok = !!(f->flags & GW_FLOW_ECN),
+		/* always: gw_ask_quick_ack needs it, gw_hide_ecn mends it */
+		.ecn_ok = 1,
 		.wscale_ok = !!(f->flags & GW_FLOW_WSCALE),
 		.sack_ok = !!(f->flags & GW_FLOW_SACK),
 		.tstamp_ok = !!(f->flags & GW_FLOW_TS),
@@ -86,7 +87,7 @@ static __noinline int gw_materialise(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_tell(key, f, GW_EVENT_MATERIALISE_FAILED, err);
 		return GW_REASON_MATERIALISE_REFUSED;
 	}
-	f->flags |= GW_FLOW_TWIN;
+	gw_flag(f, GW_FLOW_TWIN);
 	return 0;
 }
 

@@ -27,15 +27,15 @@
 
 struct gw_options {
 	__u8 bytes[64]; /* options, then zeros: the walk needs no end check */
-	__u32 at;       /* where the walk stands */
+	__u32 at; /* where the walk stands */
 	__u32 len;
 	__u32 ts_val;
 	__u32 ts_ecr;
 	__u16 mss;
 	__u8 wscale;
-	__u8 flags;     /* enum gw_flow_flags */
-	__u8 ts_at;     /* offset of the value, plus 1 */
-	__u8 sack_at;   /* offset of the first block, plus 1 */
+	__u8 flags; /* enum gw_flow_flags */
+	__u8 ts_at; /* offset of the value, plus 1 */
+	__u8 sack_at; /* offset of the first block, plus 1 */
 	__u8 sack_len;
 	__u8 blank_at[2]; /* offsets of options to blank, plus 1 */
 	__u8 blank_len[2];

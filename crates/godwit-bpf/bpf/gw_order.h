@@ -19,19 +19,19 @@ static __noinline int gw_obey(struct gw_order *o)
 		return 1;
 	switch (o->kind) {
 	case GW_ORDER_UNGATE:
-		f->flags &= ~GW_FLOW_GATED;
+		gw_unflag(f, GW_FLOW_GATED);
 		f->phase = GW_PHASE_UNPROTECTED;
 		f->why = o->detail;
 		return 0;
 	case GW_ORDER_NOT_IN_SYNC:
-		f->flags |= GW_FLOW_NOT_IN_SYNC;
+		gw_flag(f, GW_FLOW_NOT_IN_SYNC);
 		f->why = GW_WHY_NOT_IN_SYNC;
 		return 0;
 	case GW_ORDER_END:
 		gw_end(&key, f);
 		return 0;
 	case GW_ORDER_ACKNOWLEDGED:
-		f->client.ack = gw_max_seq(f->client.ack, o->detail);
+		gw_advance(&f->client.ack, o->detail);
 		return 0;
 	case GW_ORDER_FORGET:
 		return bpf_map_delete_elem(&gw_flows, &key) ? 1 : 0;

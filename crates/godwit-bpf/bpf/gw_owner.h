@@ -33,7 +33,7 @@ static __always_inline void gw_owner_gate(struct gw_flow *f,
 {
 	if (f->generation && f->generation == s->generation && s->gate) {
 		f->phase = GW_PHASE_CONFIRMING;
-		f->flags |= GW_FLOW_GATED;
+		gw_flag(f, GW_FLOW_GATED);
 		gw_watch(f, GW_START_RETRY_NS);
 		return;
 	}
@@ -91,14 +91,14 @@ static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
 	__u32 edge = p->ack + ((__u32)p->wnd << (f->snd_wscale & 15));
 
 	if (!gw_after(edge, limit)) {
-		f->gated.kernel_edge = gw_max_seq(f->gated.kernel_edge, edge);
+		gw_advance(&f->gated.kernel_edge, edge);
 		return 0;
 	}
 	limit = gw_max_seq(limit, f->gated.kernel_edge);
 	limit = gw_max_seq(limit, p->ack);
 	if (!gw_after(edge, limit))
 		return 0;
-	f->flags |= GW_FLOW_LEASHED;
+	gw_flag(f, GW_FLOW_LEASHED);
 	f->gated.kernel_edge = limit;
 	gw_count(GW_REASON_LEASHED);
 	return gw_set_wnd(skb, p, gw_wnd_down(limit - p->ack, f->snd_wscale));
@@ -172,7 +172,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!f)
 		return gw_verdict(p->flags & GW_TCP_RST ?
 					  GW_REASON_UNPROTECTED_AT_TAKEOVER :
-					  GW_REASON_NO_FLOW, GW_PASS);
+					  GW_REASON_NO_FLOW,
+				  GW_PASS);
 	__builtin_memcpy(f->client.mac, p->dmac, 6);
 	if (f->flags & GW_FLOW_TWIN)
 		return gw_adopted_own(skb, p, key, f);
@@ -180,7 +181,7 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_hear_own(f, p);
 	if (gw_after(end, f->own.snd_nxt)) {
 		f->bytes_out += end - f->own.snd_nxt;
-		f->own.snd_nxt = end;
+		gw_advance(&f->own.snd_nxt, end);
 	}
 	if (p->flags & GW_TCP_RST) {
 		if (gated)

@@ -25,12 +25,12 @@
 struct gw_pkt {
 	struct gw_endpoint src;
 	struct gw_endpoint dst;
-	__u32 l4;      /* offset of the TCP header */
+	__u32 l4; /* offset of the TCP header */
 	__u32 hdr_len; /* of the TCP header, options included */
-	__u32 len;     /* payload bytes */
+	__u32 len; /* payload bytes */
 	__u32 seq;
 	__u32 ack;
-	__u32 ts_at;   /* offset of TSval in the packet; 0: no time stamps */
+	__u32 ts_at; /* offset of TSval in the packet; 0: no time stamps */
 	__u32 ts_val;
 	__u32 ts_ecr;
 	__u16 wnd;

@@ -13,7 +13,7 @@
  * other people's programs see what we pass. A redirect returns its own.
  */
 #define GW_PASS (-1) /* TCX_NEXT */
-#define GW_DROP 2    /* TCX_DROP */
+#define GW_DROP 2 /* TCX_DROP */
 
 enum gw_reason {
 	GW_REASON_NONE = 0,

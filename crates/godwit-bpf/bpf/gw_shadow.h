@@ -43,7 +43,7 @@ static __always_inline __u32 gw_ramp_edge(struct gw_flow *f)
 	if (!(f->flags & GW_FLOW_RAMPING))
 		return f->client.edge;
 	if (!gw_before(edge, f->client.edge)) {
-		f->flags &= ~GW_FLOW_RAMPING;
+		gw_unflag(f, GW_FLOW_RAMPING);
 		return f->client.edge;
 	}
 	gw_count(GW_REASON_RAMPED);
@@ -73,10 +73,12 @@ static __noinline int gw_gate_twin(struct __sk_buff *skb, struct gw_pkt *p,
 }
 
 /*
- * A twin must acknowledge at once: the client waits for it. The kernel does so
- * for data with CWR set (tcp_ecn_accept_cwr: the sender's window may be down
- * to one segment), whether or not ECN is in use; on a silent socket the bit
- * has no other effect. Without it the delayed ACK costs 40 ms.
+ * A twin must acknowledge at once: the client waits for it, and a delayed ACK
+ * costs 40 ms where the twin's answer, on which it would ride, is held by the
+ * window. An RFC 3168 socket does so for data with CWR set: the sender's
+ * window may be down to one segment (tcp_ecn_accept_cwr). So every twin is
+ * materialised with ECN, and gw_hide_ecn() hides that where the client has
+ * none.
  */
 static __always_inline int gw_ask_quick_ack(struct __sk_buff *skb,
 					    struct gw_pkt *p)
@@ -88,8 +90,7 @@ static __always_inline int gw_ask_quick_ack(struct __sk_buff *skb,
 
 /* The third ACK came through the tap: the twin's birth. */
 static __noinline int gw_shadow_begin(struct __sk_buff *skb, struct gw_pkt *p,
-				      const struct gw_flow_key *key,
-				      __u64 now)
+				      const struct gw_flow_key *key, __u64 now)
 {
 	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
 	struct gw_flow *f;
@@ -323,7 +324,7 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 		}
 		return gw_verdict(GW_REASON_SUPPRESSED_RST, GW_DROP);
 	}
-	f->flags |= GW_FLOW_TWIN_SEEN;
+	gw_flag(f, GW_FLOW_TWIN_SEEN);
 	gw_hear_own(f, p);
 	if (gw_is_pure_ack(p))
 		return gw_shadow_ack(skb, p, key, f, s);
@@ -332,7 +333,7 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	beyond = gw_after(end, f->client.ack);
 	if (!beyond && gw_after(end, f->own.snd_nxt)) {
 		f->bytes_out += end - f->own.snd_nxt;
-		f->own.snd_nxt = end;
+		gw_advance(&f->own.snd_nxt, end);
 	}
 	if (gw_report_due(f, s, f->own.snd_nxt, now)) {
 		gw_reported(f, now);

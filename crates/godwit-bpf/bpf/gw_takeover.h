@@ -20,8 +20,8 @@ static __always_inline void gw_adopt(struct gw_flow *f)
 	if (f->flags & GW_FLOW_ADOPTED)
 		return;
 	f->ramp = GW_INITIAL_WINDOW * (__u32)f->mss;
-	f->flags |= GW_FLOW_ADOPTED | GW_FLOW_RAMPING;
-	f->flags &= ~GW_FLOW_GATED;
+	gw_flag(f, GW_FLOW_ADOPTED | GW_FLOW_RAMPING);
+	gw_unflag(f, GW_FLOW_GATED);
 	f->generation = 0;
 	f->why = GW_WHY_AFTER_TAKEOVER;
 }
@@ -37,16 +37,47 @@ static __always_inline void gw_move_ts(struct gw_flow *f,
 {
 	__u32 since_ms = (now - f->client.ts_ecr_ns) / 1000000;
 	__u32 age_ms = (now - f->born_ns) / 1000000;
-	__u32 floor = f->client.ts_ecr + since_ms + GW_TS_MARGIN_MS +
-		      age_ms / 1000;
+	__u32 floor =
+		f->client.ts_ecr + since_ms + GW_TS_MARGIN_MS + age_ms / 1000;
 
 	if (f->flags & GW_FLOW_TS_MOVED)
 		return;
-	f->flags |= GW_FLOW_TS_MOVED;
+	gw_flag(f, GW_FLOW_TS_MOVED);
 	if (gw_before(p->ts_val + f->own.ts_off, floor)) {
 		f->own.ts_off = floor - p->ts_val;
 		gw_count(GW_REASON_TS_MOVED);
 	}
+}
+
+/* Clears the ECN field of the IP header, RFC 3168 section 5. */
+static __always_inline int gw_clear_ect(struct __sk_buff *skb,
+					const struct gw_pkt *p)
+{
+	__be16 was, now;
+
+	if (bpf_skb_load_bytes(skb, GW_L3, &was, sizeof(was)))
+		return -1;
+	/* version, header length, TOS; or version, class, flow label */
+	now = was & (p->v6 ? bpf_htons(0xffcf) : bpf_htons(0xfffc));
+	if (now == was)
+		return 0;
+	if (!p->v6 && bpf_l3_csum_replace(skb, GW_L3 + 10, was, now, 2))
+		return -1;
+	return bpf_skb_store_bytes(skb, GW_L3, &now, sizeof(now),
+				   BPF_F_RECOMPUTE_CSUM);
+}
+
+/* The twin does ECN for our own ends; the client never agreed to it. */
+static __noinline int gw_hide_ecn(struct __sk_buff *skb, struct gw_pkt *p,
+				  const struct gw_flow *f)
+{
+	if (f->flags & GW_FLOW_ECN)
+		return 0;
+	if (gw_clear_ect(skb, p))
+		return -1;
+	if (!(p->flags & (GW_TCP_CWR | GW_TCP_ECE)))
+		return 0;
+	return gw_set_flags(skb, p, p->flags & ~(GW_TCP_CWR | GW_TCP_ECE));
 }
 
 /* A client's segment for an adopted twin. */
@@ -85,19 +116,21 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_hear_own(f, p);
 	if (!gw_is_pure_ack(p) && !(p->flags & GW_TCP_RST) &&
 	    !gw_after(end, f->client.ack)) {
-		f->own.snd_nxt = gw_max_seq(f->own.snd_nxt, end);
+		gw_advance(&f->own.snd_nxt, end);
 		gw_count(GW_REASON_CATCHING_UP);
 		return gw_reflect(skb, p, key, f, end);
 	}
 	if (gw_after(end, f->own.snd_nxt)) {
 		f->bytes_out += end - f->own.snd_nxt;
-		f->own.snd_nxt = end;
+		gw_advance(&f->own.snd_nxt, end);
 	}
 	if (p->ts_at) {
 		gw_move_ts(f, p, gw_now());
 		if (gw_set_ts_val(skb, p, p->ts_val + f->own.ts_off))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	}
+	if (gw_hide_ecn(skb, p, f))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	/* seq of a bare ACK that lags would make the client ignore it */
 	if (gw_is_pure_ack(p) && p->seq != f->own.snd_nxt - 1 &&
 	    gw_before(p->seq, f->client.ack) &&

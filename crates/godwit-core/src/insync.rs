@@ -92,10 +92,15 @@ impl InSyncSet {
     /// Takes `peer` out; `None` if it was not in. An open offer lapses.
     pub fn leave(&mut self, peer: PeerId) -> Option<Left> {
         self.offers.remove(&peer);
-        self.members.remove(&peer).then(|| Left {
+        self.members.remove(&peer).then_some(Left {
             generation: self.generation,
             last: self.members.is_empty(),
         })
+    }
+
+    /// Takes back what was offered to `peer`: its confirmation would come too late.
+    pub fn withdraw(&mut self, peer: PeerId) {
+        self.offers.remove(&peer);
     }
 
     /// Forgets members and offers, not the generations.

@@ -76,7 +76,11 @@ mod tests {
         assert_eq!(rounds[..9], [0, 4, 8, 12, 16, 24, 40, 72, 136]);
         let gaps: Vec<_> = rounds.windows(2).map(|pair| pair[1] - pair[0]).collect();
         assert!(gaps.is_sorted() && gaps.last() == Some(&1000));
-        assert!(rounds.last().is_some_and(|last| (29_000..=30_000).contains(last)));
+        assert!(
+            rounds
+                .last()
+                .is_some_and(|last| (29_000..=30_000).contains(last))
+        );
     }
 
     #[test]

@@ -22,12 +22,19 @@
 //! so they are [`anyhow::Error`] with the object named in the context.
 #![forbid(unsafe_code)]
 
+pub mod apps;
+pub mod capture;
+pub mod cluster;
+pub mod control;
+pub mod demo;
 pub mod host;
 pub mod lab;
 pub mod links;
+pub mod meter;
 pub mod netns;
-pub mod process;
 mod packet;
+pub mod ping;
+pub mod process;
 mod tool;
 
 pub use host::{Host, Network};

@@ -122,11 +122,15 @@ impl Netns {
         let own = Pid::this();
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc").context("reading /proc")? {
-            let Some(pid) = entry.ok().and_then(|e| e.file_name().to_str()?.parse().ok()) else {
+            let Some(pid) = entry
+                .ok()
+                .and_then(|e| e.file_name().to_str()?.parse().ok())
+            else {
                 continue;
             };
             // A process may end meanwhile, and a dead one has no namespace.
-            let inside = fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|m| m.ino() == inode);
+            let inside =
+                fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|m| m.ino() == inode);
             if inside && Pid::from_raw(pid) != own {
                 found.push(Pid::from_raw(pid));
             }
@@ -165,6 +169,9 @@ impl Netns {
             Err(e) => return Err(e).context("looking at a namespace"),
         }
         self.kill_all()?;
+        // Orphaned sockets would keep a nameless namespace for minutes. What
+        // this sends, and whether it finds any, makes no difference any more.
+        let _ = self.enter(|| tool::run("ss", &["--kill", "--all", "--tcp"]))?;
         tool::run("ip", &["netns", "del", &self.name]).map(drop)
     }
 }

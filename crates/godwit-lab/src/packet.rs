@@ -62,7 +62,9 @@ impl PacketSocket {
 /// The interface's own packet(7) address, which carries its index.
 fn link_address(interface: &str) -> Result<LinkAddr> {
     let mut all = getifaddrs().context("listing interfaces")?;
-    all.find(|i| i.interface_name == interface && i.address.is_some_and(|a| a.as_link_addr().is_some()))
-        .and_then(|i| i.address?.as_link_addr().copied())
-        .with_context(|| format!("no interface {interface}"))
+    all.find(|i| {
+        i.interface_name == interface && i.address.is_some_and(|a| a.as_link_addr().is_some())
+    })
+    .and_then(|i| i.address?.as_link_addr().copied())
+    .with_context(|| format!("no interface {interface}"))
 }

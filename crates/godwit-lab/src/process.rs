@@ -214,5 +214,8 @@ pub(crate) fn run(
 }
 
 fn read_lossy(path: &Path) -> String {
-    fs::read(path).map_or_else(|_| String::new(), |b| String::from_utf8_lossy(&b).into_owned())
+    fs::read(path).map_or_else(
+        |_| String::new(),
+        |b| String::from_utf8_lossy(&b).into_owned(),
+    )
 }

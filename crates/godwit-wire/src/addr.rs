@@ -173,7 +173,13 @@ mod tests {
 
     #[test]
     fn malformed_mac_addresses_are_refused() {
-        for text in ["", "02:00", "02:00:00:00:00:00:00", "0x:00:00:00:00:00", "+2:00:00:00:00:00"] {
+        for text in [
+            "",
+            "02:00",
+            "02:00:00:00:00:00:00",
+            "0x:00:00:00:00:00",
+            "+2:00:00:00:00:00",
+        ] {
             assert!(text.parse::<MacAddr>().is_err(), "{text}");
         }
     }

@@ -2,7 +2,7 @@
 
 use core::net::Ipv6Addr;
 
-use crate::{Endpoint, Epoch, Generation, MacAddr, ParseError, SeqNumber, ShareId};
+use crate::{Endpoint, Epoch, Generation, ParseError, SeqNumber, ShareId};
 
 /// Walks over a buffer and never beyond it.
 #[derive(Debug)]
@@ -76,10 +76,6 @@ impl<'a> Reader<'a> {
         self.u32(what).map(SeqNumber)
     }
 
-    pub(crate) fn mac(&mut self, what: &'static str) -> Result<MacAddr, ParseError> {
-        self.array(what).map(MacAddr)
-    }
-
     pub(crate) fn share(&mut self, what: &'static str) -> Result<ShareId, ParseError> {
         self.u32(what).map(ShareId)
     }
@@ -97,6 +93,13 @@ impl<'a> Reader<'a> {
         Ok(Endpoint::new(addr, self.u16(what)?))
     }
 
+    /// Reads a field that has one value only.
+    pub(crate) fn expect(&mut self, value: u16, what: &'static str) -> Result<(), ParseError> {
+        let at = self.at;
+        let got = self.u16(what)?;
+        verify(got == value, what, at, got)
+    }
+
     /// Fails if anything is left: a format has no trailing bytes.
     pub(crate) fn finish(&self, what: &'static str) -> Result<(), ParseError> {
         match self.rest().len() {
@@ -104,4 +107,21 @@ impl<'a> Reader<'a> {
             left => Err(self.error(what, left as u64)),
         }
     }
+}
+
+/// Fails if a condition on the field at `at`, where `got` stands, does not hold.
+pub(crate) fn verify(
+    holds: bool,
+    what: &'static str,
+    at: usize,
+    got: impl Into<u64>,
+) -> Result<(), ParseError> {
+    if holds {
+        return Ok(());
+    }
+    Err(ParseError {
+        what,
+        at,
+        got: got.into(),
+    })
 }

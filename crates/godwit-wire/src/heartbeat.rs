@@ -12,7 +12,7 @@ use core::fmt;
 
 use alloc::vec::Vec;
 
-use crate::cursor::Reader;
+use crate::cursor::{Reader, verify};
 use crate::{EmitError, NodeName, ParseError, ShareClaim};
 
 const MAGIC: [u8; 4] = *b"GWHB";
@@ -41,7 +41,8 @@ impl Heartbeat {
     pub const TAG_LEN: usize = 16;
 
     /// The longest datagram, in bytes: a receive buffer of this size is enough.
-    pub const MAX_LEN: usize = Self::FIXED_LEN + NodeName::MAX_LEN + Self::MAX_SHARES * ShareClaim::LEN;
+    pub const MAX_LEN: usize =
+        Self::FIXED_LEN + NodeName::MAX_LEN + Self::MAX_SHARES * ShareClaim::LEN;
 
     const FIXED_LEN: usize = 4 + 1 + 1 + 8 + 8 + 8 + 1 + Self::TAG_LEN;
 
@@ -52,23 +53,10 @@ impl Heartbeat {
     pub fn parse(datagram: &[u8]) -> Result<Self, ParseError> {
         let mut reader = Reader::new(datagram);
         let magic = reader.array::<4>("heartbeat: magic")?;
-        if magic != MAGIC {
-            return Err(ParseError {
-                what: "heartbeat: magic",
-                at: 0,
-                got: u64::from(u32::from_be_bytes(magic)),
-            });
-        }
-        match reader.u8("heartbeat: version")? {
-            VERSION => {}
-            other => {
-                return Err(ParseError {
-                    what: "heartbeat: version",
-                    at: 4,
-                    got: u64::from(other),
-                });
-            }
-        }
+        let found = u32::from_be_bytes(magic);
+        verify(magic == MAGIC, "heartbeat: magic", 0, found)?;
+        let version = reader.u8("heartbeat: version")?;
+        verify(version == VERSION, "heartbeat: version", 4, version)?;
         let heartbeat = Self {
             sender: NodeName::parse(&mut reader)?,
             incarnation: reader.u64("heartbeat: incarnation")?,
@@ -84,13 +72,8 @@ impl Heartbeat {
     fn parse_shares(reader: &mut Reader<'_>) -> Result<Vec<ShareClaim>, ParseError> {
         let at = reader.at();
         let count = usize::from(reader.u8("heartbeat: shares")?);
-        if count > Self::MAX_SHARES {
-            return Err(ParseError {
-                what: "heartbeat: shares",
-                at,
-                got: count as u64,
-            });
-        }
+        let fits = count <= Self::MAX_SHARES;
+        verify(fits, "heartbeat: shares", at, count as u64)?;
         (0..count).map(|_| ShareClaim::parse(reader)).collect()
     }
 

@@ -15,22 +15,35 @@ extern crate alloc;
 extern crate std;
 
 mod addr;
+mod arp;
+mod checksum;
 mod cursor;
 mod error;
+mod ethernet;
 mod flow;
 mod heartbeat;
 mod message;
 mod name;
+mod ndp;
+mod record;
+mod segment;
 mod seq;
 mod share;
+#[cfg(test)]
+mod strategies;
 pub mod v1;
 
 pub use addr::{Endpoint, MacAddr};
+pub use arp::{ArpOperation, ArpPacket};
 pub use error::{EmitError, ParseError};
+pub use ethernet::EthernetHeader;
 pub use flow::{FlowId, FlowKey};
 pub use heartbeat::Heartbeat;
 pub use message::{Decoder, MAX_VERSION, MIN_VERSION};
 pub use name::NodeName;
+pub use ndp::NeighbourAdvertisement;
+pub use record::{FlowRecord, Negotiated};
+pub use segment::{Segment, TcpFlags, TcpOptions, TimeStamps};
 pub use seq::SeqNumber;
 pub use share::{
     Epoch, Generation, GoodbyeReason, LeaveReason, Role, ShareClaim, ShareId, UnprotectedReason,

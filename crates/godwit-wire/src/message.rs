@@ -11,7 +11,7 @@
 
 use alloc::vec::Vec;
 
-use crate::cursor::Reader;
+use crate::cursor::{Reader, verify};
 use crate::{Epoch, Message, ParseError, v1};
 
 /// Oldest version that this build speaks.
@@ -28,7 +28,6 @@ pub(crate) const MAX_BODY_LEN: usize = 1 << 20;
 /// What stands in front of each body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) version: u8,
     pub(crate) kind: u8,
     pub(crate) body_len: usize,
     pub(crate) epoch: Epoch,
@@ -43,40 +42,18 @@ impl Header {
     fn parse(bytes: &[u8; Self::LEN]) -> Result<Self, ParseError> {
         let mut reader = Reader::new(bytes);
         let magic = reader.array::<2>("message: magic")?;
-        if magic != MAGIC {
-            return Err(ParseError {
-                what: "message: magic",
-                at: 0,
-                got: u64::from(u16::from_be_bytes(magic)),
-            });
-        }
+        let found = u16::from_be_bytes(magic);
+        verify(magic == MAGIC, "message: magic", 0, found)?;
         let version = reader.u8("message: version")?;
-        if !(MIN_VERSION..=MAX_VERSION).contains(&version) {
-            return Err(ParseError {
-                what: "message: version",
-                at: 2,
-                got: u64::from(version),
-            });
-        }
+        let spoken = (MIN_VERSION..=MAX_VERSION).contains(&version);
+        verify(spoken, "message: version", 2, version)?;
         let kind = reader.u8("message: kind")?;
-        if !v1::kind::KNOWN.contains(&kind) {
-            return Err(ParseError {
-                what: "message: kind",
-                at: 3,
-                got: u64::from(kind),
-            });
-        }
+        let known = v1::kind::KNOWN.contains(&kind);
+        verify(known, "message: kind", 3, kind)?;
         let length = reader.u32("message: length")?;
-        let body_len = usize::try_from(length)
-            .ok()
-            .filter(|len| *len <= MAX_BODY_LEN)
-            .ok_or(ParseError {
-                what: "message: length",
-                at: 4,
-                got: u64::from(length),
-            })?;
+        let body_len = usize::try_from(length).unwrap_or(usize::MAX);
+        verify(body_len <= MAX_BODY_LEN, "message: length", 4, length)?;
         Ok(Self {
-            version,
             kind,
             body_len,
             epoch: reader.epoch("message: epoch")?,

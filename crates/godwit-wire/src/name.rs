@@ -103,7 +103,10 @@ mod tests {
 
     #[test]
     fn names_are_short_and_plain() {
-        assert_eq!(NodeName::new("rack-1.a_b").unwrap().to_string(), "rack-1.a_b");
+        assert_eq!(
+            NodeName::new("rack-1.a_b").unwrap().to_string(),
+            "rack-1.a_b"
+        );
         assert!(NodeName::new(&"x".repeat(32)).is_ok());
         for bad in ["", "a b", "ä", "a\0", &"x".repeat(33), &"x".repeat(300)] {
             assert!(NodeName::new(bad).is_err(), "{bad}");

@@ -1,3 +1,60 @@
 //! One binary: agent, status, flows, events, doctor, demo, bench, pki.
+//!
+//! A file per subcommand in `cmd/`; each parses its arguments and calls a
+//! library. Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 refused
+//! with a reason.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod agent_socket;
+mod cmd;
+mod exit;
+mod out;
+mod table;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Keeps TCP connections alive when the server behind them changes.
+#[derive(Debug, Parser)]
+#[command(
+    name = "godwit",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the agent of this server.
+    Agent(cmd::agent::Args),
+    /// Show this node, its peers and its services.
+    Status(cmd::status::Args),
+    /// Show every flow, and why it is or is not protected.
+    Flows(cmd::flows::Args),
+    /// Show what happened.
+    Events(cmd::events::Args),
+    /// Check what Godwit needs of this machine, and say what to do.
+    Doctor(cmd::doctor::Args),
+    /// Make certificates for tests and small clusters.
+    Pki(cmd::pki::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Agent(args) => cmd::agent::run(&args),
+        Command::Status(args) => cmd::status::run(&args),
+        Command::Flows(args) => cmd::flows::run(&args),
+        Command::Events(args) => cmd::events::run(&args),
+        Command::Doctor(args) => cmd::doctor::run(&args),
+        Command::Pki(args) => cmd::pki::run(&args),
+    };
+    result.unwrap_or_else(|error| {
+        out::error(&error);
+        exit::code_of(&error)
+    })
+}

@@ -23,7 +23,7 @@ pub enum ConfigError {
         /// The line, from 1.
         line: usize,
         /// What is wrong there.
-        problem: Problem,
+        problem: Box<Problem>,
     },
 }
 

@@ -22,11 +22,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use godwit_core::PeerId;
 use godwit_wire::{NodeName, ShareId};
 
 pub use error::{ConfigError, Problem};
 pub use keyword::Failback;
 pub use keyword::{Fencing, Gate, OnDivergence, OnLag, OnProcessExit, PeerRole, Standby, Tap};
+pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;
 
 use reader::Source;
@@ -96,7 +98,7 @@ pub struct TlsPaths {
 pub struct DetectConfig {
     /// Time from one heartbeat to the next, 1 ms to 10 s.
     pub heartbeat: Duration,
-    /// Heartbeats in a row that must be missing, 1 to 100.
+    /// Heartbeats in a row that must be missing, 2 to 100.
     pub misses: u32,
     /// How long an owner may speak without renewal; not used before leases are.
     pub lease: Duration,
@@ -146,9 +148,17 @@ impl Config {
         self.peers.iter().find(|peer| peer.name == name)
     }
 
-    /// Every node but this one.
+    /// Every node but this one; its place here is its [`PeerId`].
     pub fn others(&self) -> impl Iterator<Item = &PeerConfig> {
         self.peers.iter().filter(|peer| peer.name != self.node.name)
+    }
+
+    /// The number by which the core knows another node.
+    pub fn peer_id(&self, name: NodeName) -> Option<PeerId> {
+        (0..)
+            .map(PeerId)
+            .zip(self.others())
+            .find_map(|(id, peer)| (peer.name == name).then_some(id))
     }
 
     /// The services with the shares they are, one each in this version.

@@ -75,14 +75,17 @@ impl<'a> Source<'a> {
         ConfigError::Invalid {
             path: self.path.to_owned(),
             line: self.line(place),
-            problem,
+            problem: Box::new(problem),
         }
     }
 
     /// Makes a path of the file absolute: relative ones start at the file's folder.
     pub(super) fn resolve(&self, path: &str) -> PathBuf {
         let folder = self.path.parent().unwrap_or_else(|| Path::new(""));
-        folder.join(path)
+        let path = folder.join(path);
+        // The agent may change its working folder with its mount namespace. It
+        // fails only where there is no working folder; then nothing is relative.
+        std::path::absolute(&path).unwrap_or(path)
     }
 
     pub(super) fn path(&self) -> &Path {

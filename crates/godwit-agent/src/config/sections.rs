@@ -12,7 +12,8 @@ use super::service::{self, ServicePlaces};
 use super::units::show_duration;
 use super::{Config, DetectConfig, InterfaceName, NodeConfig, PeerConfig, TlsPaths};
 
-const DEFAULT_RUN_DIR: &str = "/run/godwit";
+/// Where sockets and state of running agents live unless the file says otherwise.
+pub const DEFAULT_RUN_DIR: &str = "/run/godwit";
 
 /// Where things stood that are checked against each other.
 pub(super) struct Places {
@@ -42,7 +43,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<(Config, Places), ConfigError>
     let services = root.tables("service")?;
     root.finish()?;
 
-    let (node, node_name) = read_node(node)?;
+    let (node, node_name) = read_node(source, node)?;
     let voters = cluster.map_or_else(|| Ok(Vec::new()), read_voters)?;
     let (peers, peer_places) = unzip(peers, read_peer)?;
     let tls = read_tls(source, tls)?;
@@ -78,7 +79,10 @@ fn unzip<'a, T, P>(
     Ok(pairs?.into_iter().unzip())
 }
 
-fn read_node(mut section: Section<'_>) -> Result<(NodeConfig, Place), ConfigError> {
+fn read_node(
+    source: &Source<'_>,
+    mut section: Section<'_>,
+) -> Result<(NodeConfig, Place), ConfigError> {
     let name = section.required::<NodeName>("name")?;
     let interface = section.required::<InterfaceName>("interface")?;
     let run_dir = section.optional::<String>("run_dir")?;
@@ -87,7 +91,7 @@ fn read_node(mut section: Section<'_>) -> Result<(NodeConfig, Place), ConfigErro
     let node = NodeConfig {
         name: name.value,
         interface: interface.value,
-        run_dir: run_dir.map_or_else(|| DEFAULT_RUN_DIR.into(), |dir| dir.value.into()),
+        run_dir: run_dir.map_or_else(|| DEFAULT_RUN_DIR.into(), |dir| source.resolve(&dir.value)),
         metrics: metrics.map(|item| item.value),
     };
     Ok((node, name.at))
@@ -152,7 +156,7 @@ fn read_detect(section: Option<Section<'_>>) -> Result<(DetectConfig, Place, Pla
         ms..10 * second,
         show_duration,
     )?;
-    let misses = section.ranged("misses", defaults.misses, 1..100, |misses| {
+    let misses = section.ranged("misses", defaults.misses, 2..100, |misses| {
         misses.to_string()
     })?;
     let lease = section.optional::<Duration>("lease")?;

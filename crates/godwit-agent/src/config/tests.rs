@@ -182,7 +182,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "misses = 3",
         "misses = 0",
-        "27: [detect]: misses (0) must be 1 to 100",
+        "27: [detect]: misses (0) must be 2 to 100",
     ),
     (
         "misses = 3",

@@ -11,6 +11,7 @@ use crate::skel::types;
 pub(crate) const FLAG_TS: u16 = 1 << 0;
 pub(crate) const FLAG_SACK: u16 = 1 << 1;
 pub(crate) const FLAG_WSCALE: u16 = 1 << 2;
+const FLAG_ECN: u32 = 1 << 3;
 const FLAG_TWIN: u32 = 1 << 4;
 const FLAG_TWIN_SEEN: u32 = 1 << 5;
 const FLAG_CLIENT_FIN: u32 = 1 << 9;
@@ -125,6 +126,8 @@ pub struct FlowState {
     pub wscale: bool,
     /// Whether both sides do selective acknowledgements.
     pub sack: bool,
+    /// Whether client and service agreed on ECN.
+    pub ecn: bool,
     /// Time stamps, if both sides use them.
     pub ts: Option<FlowTimestamps>,
     /// Next hop towards the client.
@@ -161,6 +164,12 @@ impl FlowState {
     /// of the generation that is in sync.
     pub fn is_protected(&self, in_sync: Generation) -> bool {
         self.gated && self.phase == Phase::Protected && !in_sync.is_none() && self.generation == in_sync
+    }
+
+    /// Sequence number of a segment without data now. A twin that lags speaks
+    /// from where the client is: what lies before is old to it.
+    pub fn send_next(&self) -> SeqNumber {
+        self.snd_nxt.max(self.snd_una)
     }
 
     /// Whether an ACK of our kernel is withheld from the client.
@@ -230,6 +239,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         rcv_wscale: raw.rcv_wscale,
         wscale: has(u32::from(FLAG_WSCALE)),
         sack: has(u32::from(FLAG_SACK)),
+        ecn: has(FLAG_ECN),
         ts: has(u32::from(FLAG_TS)).then_some(FlowTimestamps {
             client_val: raw.client.ts_val,
             client_ecr: raw.client.ts_ecr,

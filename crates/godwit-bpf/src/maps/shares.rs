@@ -60,15 +60,14 @@ impl ShareTable {
         self.0.update(&share.0, &raw)
     }
 
-    /// The role and epoch that an earlier agent left, if any.
+    /// The role, epoch and generation that an earlier agent left, if any.
     ///
     /// # Errors
     /// Fails if the kernel refuses the read.
-    pub fn role(&self, share: ShareId) -> Result<Option<(Role, Epoch)>, MapError> {
+    pub fn left_over(&self, share: ShareId) -> Result<Option<(Role, Epoch, Generation)>, MapError> {
         Ok(self.0.lookup(&share.0)?.and_then(|raw| {
-            let number = u8::try_from(raw.role).ok()?;
-            let role = Role::ALL.iter().copied().find(|role| role.number() == number)?;
-            Some((role, Epoch(raw.epoch)))
+            let role = Role::try_from(u8::try_from(raw.role).ok()?).ok()?;
+            (role != Role::None).then_some((role, Epoch(raw.epoch), Generation(raw.generation)))
         }))
     }
 }

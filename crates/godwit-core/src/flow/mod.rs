@@ -188,7 +188,11 @@ impl Supervision {
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: MonoTime) {
-        while let Some((due, flow)) = self.deadlines.first().copied().filter(|(due, _)| *due <= now)
+        while let Some((due, flow)) = self
+            .deadlines
+            .first()
+            .copied()
+            .filter(|(due, _)| *due <= now)
         {
             self.deadlines.remove(&(due, flow));
             match self.flows.get(&flow).copied() {

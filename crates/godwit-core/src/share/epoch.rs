@@ -70,13 +70,25 @@ mod tests {
     #[test]
     fn two_nodes_never_claim_the_same_epoch() {
         for members in 1..5 {
-            let ballots: Vec<_> = (0..members).map(|rank| Ballot::new(9, rank, members)).collect();
-            for seen in [0, 1, 7, Epoch::new(9, u32::MAX - 2).0, Epoch::new(9, u32::MAX).0] {
+            let ballots: Vec<_> = (0..members)
+                .map(|rank| Ballot::new(9, rank, members))
+                .collect();
+            for seen in [
+                0,
+                1,
+                7,
+                Epoch::new(9, u32::MAX - 2).0,
+                Epoch::new(9, u32::MAX).0,
+            ] {
                 let mut claims: Vec<_> = ballots.iter().map(|own| own.above(Epoch(seen))).collect();
                 assert!(claims.iter().all(|claim| claim.0 > seen));
                 claims.sort();
                 claims.dedup();
-                assert_eq!(claims.len(), ballots.len(), "members {members}, seen {seen}");
+                assert_eq!(
+                    claims.len(),
+                    ballots.len(),
+                    "members {members}, seen {seen}"
+                );
             }
         }
     }

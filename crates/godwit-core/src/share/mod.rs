@@ -3,7 +3,7 @@
 //! This version runs without a fence (`fencing = "none"`): ownership follows
 //! from who was heard last, and if two nodes both believe that they own a
 //! share then the greater epoch wins. The lease will take the place of
-//! [`ShareMachine::claim`]; states and inputs stay.
+//! the bare claim; states and inputs stay.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -289,8 +289,11 @@ impl ShareMachine {
                     self.restart(now);
                 }
             }
-            State::Shadow { .. } => {
-                if from_owner {
+            State::Shadow { owner, .. } => {
+                if from_owner && claim.epoch > owner.epoch {
+                    // It stepped down for a third node, which will be heard.
+                    self.restart(now);
+                } else if from_owner {
                     self.claim(Reason::OwnerForgot);
                 }
             }
@@ -356,7 +359,10 @@ impl ShareMachine {
     /// This node's agent ends.
     pub fn handle_quit(&mut self) {
         match self.state {
-            State::Starting { .. } | State::Standby { .. } | State::Shadow { .. } | State::Owner => {
+            State::Starting { .. }
+            | State::Standby { .. }
+            | State::Shadow { .. }
+            | State::Owner => {
                 self.enter(State::Quitting, Reason::Quit);
             }
             State::Quitting => {}
@@ -415,7 +421,11 @@ impl ShareMachine {
         } else {
             self.idle.remove(&claim.peer);
         }
-        let all_idle = self.config.peers.iter().all(|peer| self.idle.contains(peer));
+        let all_idle = self
+            .config
+            .peers
+            .iter()
+            .all(|peer| self.idle.contains(peer));
         if self.config.primary && all_idle {
             self.claim(Reason::ColdStart);
         }
@@ -439,9 +449,7 @@ impl ShareMachine {
     }
 
     fn learn(&mut self, epoch: Epoch) {
-        if !matches!(self.state, State::Owner) || epoch > self.epoch {
-            self.epoch = self.epoch.max(epoch);
-        }
+        self.epoch = self.epoch.max(epoch);
     }
 
     fn enter(&mut self, state: State, reason: Reason) {

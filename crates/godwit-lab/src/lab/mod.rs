@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nix::unistd::Uid;
@@ -24,7 +25,6 @@ pub use node::Node;
 use crate::host::{Host, Network};
 use crate::links::{DelayLine, SwitchRules};
 use crate::netns::Netns;
-use crate::tool;
 use watchdog::Watchdog;
 
 /// What a lab consists of.
@@ -113,7 +113,11 @@ impl Lab {
     pub fn new(options: LabOptions) -> Result<Self> {
         Self::available()?;
         sweep::stale();
-        let id = format!("gw{}-{}", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let id = format!(
+            "gw{}-{}",
+            process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
         let folder = std::env::temp_dir().join(format!("{}{id}", sweep::FOLDER_PREFIX));
         fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let mut hosts = vec![Host::Client, Host::A, Host::B];
@@ -206,12 +210,18 @@ impl Lab {
 
     /// Makes a dead machine's namespace anew and connects it, as after a boot.
     ///
-    /// Its sockets, addresses, routes and processes are gone; its MACs are not.
+    /// Its sockets, addresses, routes and processes are gone, and so are cuts,
+    /// shapes and delays of its links; its MACs are not.
     ///
     /// # Errors
     /// Fails if a process inside can't be killed.
     pub fn reboot(&self, host: Host) -> Result<()> {
         let node = self.node(host);
+        self.delay(host, Duration::ZERO)?;
+        // A namespace may outlive its name; its links go with their other end.
+        let ports = self.networks_of(host).iter().map(|net| net.port(host));
+        let lines = ports.map(|port| format!("link del {port}"));
+        self.switch.ip(&lines.collect::<Vec<_>>())?;
         node.netns().delete()?;
         self.boot(node)
     }
@@ -240,7 +250,11 @@ impl Lab {
         let netns = Netns::create(node.netns().name().to_owned())?;
         for scope in ["all", "default"] {
             // Addresses are unique by construction: no waiting for DAD.
-            for (key, value) in [("accept_dad", "0"), ("accept_ra", "0"), ("router_solicitations", "0")] {
+            for (key, value) in [
+                ("accept_dad", "0"),
+                ("accept_ra", "0"),
+                ("router_solicitations", "0"),
+            ] {
                 netns.sysctl(&format!("ipv6.conf.{scope}.{key}"), value)?;
             }
         }
@@ -300,9 +314,4 @@ pub(crate) fn which(program: &str) -> Option<PathBuf> {
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
         .map(|folder| folder.join(program))
         .find(|candidate| candidate.is_file())
-}
-
-/// Runs `ip` in the calling thread's own namespace.
-pub(crate) fn ip(args: &[&str]) -> Result<String> {
-    tool::run("ip", args)
 }

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::prctl;
 use nix::sys::time::TimeSpec;
 
 use crate::host::{Host, Network};
@@ -119,7 +120,8 @@ impl DelayLine {
                 let _ = forward(&from, &to, wait, &stop);
             };
             let builder = thread::Builder::new().name(name.to_owned());
-            line.threads.push(builder.spawn(run).context("starting a delay thread")?);
+            line.threads
+                .push(builder.spawn(run).context("starting a delay thread")?);
         }
         Ok(line)
     }
@@ -148,7 +150,17 @@ fn offload(netns: &crate::netns::Netns, interface: &str, state: &str) -> Result<
 }
 
 /// Moves frames until `stop`, each `wait` after its arrival.
-fn forward(from: &PacketSocket, to: &PacketSocket, wait: Duration, stop: &AtomicBool) -> Result<()> {
+///
+/// The last tenths of a millisecond are the scheduler's: a round trip takes up
+/// to half a millisecond longer than twice `wait`.
+fn forward(
+    from: &PacketSocket,
+    to: &PacketSocket,
+    wait: Duration,
+    stop: &AtomicBool,
+) -> Result<()> {
+    // By default the kernel may wake a thread 50 us late to save power.
+    prctl::set_timerslack(1).context("asking for exact timers")?;
     let mut queue = VecDeque::<(Instant, Box<[u8]>)>::new();
     let mut buffer = vec![0; FRAME_LIMIT];
     while !stop.load(Ordering::Relaxed) {
@@ -158,9 +170,9 @@ fn forward(from: &PacketSocket, to: &PacketSocket, wait: Duration, stop: &Atomic
                 to.send(&frame)?;
             }
         }
-        let pause = queue
-            .front()
-            .map_or(IDLE, |(due, _)| due.saturating_duration_since(now).min(IDLE));
+        let pause = queue.front().map_or(IDLE, |(due, _)| {
+            due.saturating_duration_since(now).min(IDLE)
+        });
         let mut fds = [PollFd::new(from.fd().as_fd(), PollFlags::POLLIN)];
         match ppoll(&mut fds, Some(TimeSpec::from_duration(pause)), None) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}

@@ -47,7 +47,10 @@ impl SwitchRules {
             return text;
         }
         let _ = writeln!(text, "{TABLE} {{\nchain thin {{");
-        let _ = writeln!(text, "type filter hook prerouting priority -300; policy accept;");
+        let _ = writeln!(
+            text,
+            "type filter hook prerouting priority -300; policy accept;"
+        );
         for (&(from, to), &share) in &self.loss {
             let port = Network::Data.port(from);
             let mac = to.mac(Network::Data);

@@ -127,9 +127,12 @@ impl Lab {
 
     fn set_ports(&self, host: Host, networks: &[Network], state: u8) -> Result<()> {
         // One batch is one process: the ports follow each other in microseconds.
-        let lines = networks
-            .iter()
-            .map(|network| format!("link set dev {} state {state}", self.switch_port(host, *network)));
+        let lines = networks.iter().map(|network| {
+            format!(
+                "link set dev {} state {state}",
+                self.switch_port(host, *network)
+            )
+        });
         self.switch.batch("bridge", &lines.collect::<Vec<_>>())
     }
 }

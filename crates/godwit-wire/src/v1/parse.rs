@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, kind};
-use crate::cursor::Reader;
+use crate::cursor::{Reader, verify};
 use crate::message::Header;
 use crate::{
     Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, NodeName, ParseError, Role, ShareClaim,
@@ -107,13 +107,9 @@ impl Hello {
         let min_version = reader.u8("hello: min_version")?;
         let at = reader.at();
         let max_version = reader.u8("hello: max_version")?;
-        if max_version < min_version {
-            return Err(ParseError {
-                what: "hello: max_version below min_version",
-                at,
-                got: u64::from(max_version),
-            });
-        }
+        let ordered = min_version <= max_version;
+        let what = "hello: max_version below min_version";
+        verify(ordered, what, at, max_version)?;
         Ok(Self {
             name,
             incarnation,
@@ -136,13 +132,9 @@ fn parse_entries(reader: &mut Reader<'_>) -> Result<Vec<DigestEntry>, ParseError
     let at = reader.at();
     let count = usize::from(reader.u16("digest: entries")?);
     // Checked before the vector is made: an honest count matches what follows.
-    if count > MAX_DIGEST_ENTRIES || count * DigestEntry::LEN != reader.rest().len() {
-        return Err(ParseError {
-            what: "digest: entries",
-            at,
-            got: count as u64,
-        });
-    }
+    let matches = count * DigestEntry::LEN == reader.rest().len();
+    let honest = count <= MAX_DIGEST_ENTRIES && matches;
+    verify(honest, "digest: entries", at, count as u64)?;
     (0..count).map(|_| parse_entry(reader)).collect()
 }
 

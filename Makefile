@@ -1,0 +1,53 @@
+# The front door. Anything with logic lives in Rust (crates/godwit-lab).
+SHELL := /bin/bash
+
+# Under sudo the toolchain is the user's who called it.
+CALLER_HOME := $(shell getent passwd $${SUDO_USER:-$$(id -un)} | cut -d: -f6)
+export PATH := $(PATH):$(CALLER_HOME)/.cargo/bin
+export RUSTUP_HOME ?= $(CALLER_HOME)/.rustup
+export CARGO_HOME ?= $(CALLER_HOME)/.cargo
+
+CARGO ?= cargo
+TARGET ?= $(or $(CARGO_TARGET_DIR),target)
+C_FILES := $(wildcard crates/godwit-bpf/bpf/*.c crates/godwit-bpf/bpf/*.h)
+
+.PHONY: help setup build demo test unit root-test check bench fuzz format clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: ## install Debian packages that build and tests need (root)
+	packaging/setup.sh
+
+build: ## release build: target/release/godwit
+	$(CARGO) build --release --locked
+
+demo: setup build ## a download crosses the death of its server (root)
+	$(TARGET)/release/godwit demo shadow
+
+test: setup build unit root-test ## everything that CI runs (root for the lab)
+
+unit: ## tests without privileges
+	$(CARGO) test --locked --workspace --lib --bins --exclude godwit-lab
+
+root-test: build ## tests in network namespaces (root)
+	packaging/root-tests.sh
+
+check: ## format, lints, documentation, C format
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	clang-format-14 --dry-run --Werror $(C_FILES)
+
+format: ## format everything
+	$(CARGO) fmt
+	clang-format-14 -i $(C_FILES)
+
+bench: setup build ## measure against plain TCP (root); results to docs/benchmarks.md by hand
+	$(TARGET)/release/godwit bench standby
+
+fuzz: ## each decoder for 60 s
+	packaging/fuzz.sh 60
+
+clean: ## remove what was built
+	$(CARGO) clean

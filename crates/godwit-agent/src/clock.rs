@@ -1,0 +1,22 @@
+//! The clock of everything that is timed: CLOCK_MONOTONIC, as in the data path.
+
+use std::time::Duration;
+
+use godwit_core::MonoTime;
+use nix::errno::Errno;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
+
+/// The present moment.
+pub fn now() -> MonoTime {
+    let time =
+        clock_gettime(ClockId::CLOCK_MONOTONIC).expect("the kernel always has CLOCK_MONOTONIC");
+    MonoTime::ZERO.saturating_add(Duration::from(time))
+}
+
+/// Sleeps until a moment, however often a signal interrupts.
+pub(crate) fn sleep_until(moment: MonoTime) {
+    let time = TimeSpec::from_duration(moment.since(MonoTime::ZERO));
+    let flags = ClockNanosleepFlags::TIMER_ABSTIME;
+    while clock_nanosleep(ClockId::CLOCK_MONOTONIC, flags, &time) == Err(Errno::EINTR) {}
+}

@@ -1,0 +1,145 @@
+//! The other end of the control socket, for the command line: blocking.
+
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::{Done, Refusal, Request, StopReason};
+use crate::flows::Flows;
+use crate::status::Status;
+
+/// Longer than the agent's own limits, so that its refusal arrives.
+const READ_LIMIT: Duration = Duration::from_secs(35);
+
+/// A connection to an agent.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<UnixStream>,
+}
+
+/// Why an agent did not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// Nobody is behind the socket.
+    #[error("no agent answers at {}", path.display())]
+    Connect {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the agent went away")]
+    Broken(#[source] io::Error),
+    /// The agent refused.
+    #[error("{0}")]
+    Refused(String),
+    /// The agent speaks another version.
+    #[error("the agent's answer is not understood")]
+    Answer(#[source] serde_json::Error),
+}
+
+impl Client {
+    /// Connects to an agent's socket.
+    ///
+    /// # Errors
+    /// If nobody listens there.
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let connect = |source| ClientError::Connect {
+            path: path.to_owned(),
+            source,
+        };
+        let stream = UnixStream::connect(path).map_err(connect)?;
+        stream.set_read_timeout(Some(READ_LIMIT)).map_err(connect)?;
+        Ok(Self {
+            stream: BufReader::new(stream),
+        })
+    }
+
+    /// Asks for everything about the node.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn status(&mut self) -> Result<Status, ClientError> {
+        self.ask(Request::Status)
+    }
+
+    /// Asks for every flow.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn flows(&mut self) -> Result<Flows, ClientError> {
+        self.ask(Request::Flows)
+    }
+
+    /// Ends the agent and waits until it is gone, so that another may start.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn stop(&mut self, reason: StopReason) -> Result<(), ClientError> {
+        self.ask::<Done>(Request::Stop { reason })?;
+        // The connection lasts as long as the agent's runtime. However it
+        // breaks, the agent is gone.
+        let _ = io::copy(&mut self.stream, &mut io::sink());
+        Ok(())
+    }
+
+    /// The agent's events as lines of JSON; with `follow` without end.
+    ///
+    /// # Errors
+    /// If the request can't be sent.
+    pub fn events(
+        mut self,
+        follow: bool,
+    ) -> Result<impl Iterator<Item = io::Result<String>>, ClientError> {
+        self.request(Request::Events { follow })?;
+        let stream = self.stream.get_ref();
+        if follow {
+            // Nothing may happen for days.
+            stream.set_read_timeout(None).map_err(ClientError::Broken)?;
+        } else {
+            stream
+                .shutdown(std::net::Shutdown::Write)
+                .map_err(ClientError::Broken)?;
+        }
+        Ok(self.stream.lines())
+    }
+
+    fn ask<T: DeserializeOwned>(&mut self, request: Request) -> Result<T, ClientError> {
+        serde_json::from_str(&self.line(request)?).map_err(ClientError::Answer)
+    }
+
+    /// The agent's answer as it stands: one line of JSON without its end.
+    ///
+    /// # Errors
+    /// If there is no answer, or the agent refuses.
+    pub fn line(&mut self, request: Request) -> Result<String, ClientError> {
+        self.request(request)?;
+        let mut line = String::new();
+        self.stream
+            .read_line(&mut line)
+            .map_err(ClientError::Broken)?;
+        if line.is_empty() {
+            return Err(ClientError::Broken(io::ErrorKind::UnexpectedEof.into()));
+        }
+        line.truncate(line.trim_end().len());
+        match serde_json::from_str::<Refusal>(&line) {
+            Ok(refusal) => Err(ClientError::Refused(refusal.error)),
+            Err(_) => Ok(line),
+        }
+    }
+
+    fn request(&mut self, request: Request) -> Result<(), ClientError> {
+        let mut line = serde_json::to_vec(&request).map_err(ClientError::Answer)?;
+        line.push(b'\n');
+        self.stream
+            .get_mut()
+            .write_all(&line)
+            .map_err(ClientError::Broken)
+    }
+}

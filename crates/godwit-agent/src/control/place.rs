@@ -1,0 +1,231 @@
+//! Where an agent's control socket is, and that there is one agent per place.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use godwit_wire::NodeName;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+const SOCKET: &str = "control.sock";
+const LOCK: &str = "lock";
+
+/// A folder that this agent alone uses until it is dropped.
+#[derive(Debug)]
+pub struct Place {
+    dir: PathBuf,
+    // Held, never read: the kernel gives it up when the process ends.
+    _lock: Flock<File>,
+}
+
+/// Why an agent has no place for its socket.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// Another agent is there.
+    #[error("an agent of node \"{node}\" is already running in this network namespace ({})", dir.display())]
+    Taken {
+        /// The node's name.
+        node: NodeName,
+        /// Its folder.
+        dir: PathBuf,
+    },
+    /// A folder or file can't be made.
+    #[error("{}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Why no agent was found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindError {
+    /// There is none.
+    #[error("no agent is running in this network namespace (looked in {})", run_dir.display())]
+    NoAgent {
+        /// Where it would be.
+        run_dir: PathBuf,
+    },
+    /// There are several.
+    #[error("several agents are running in this network namespace; choose with --node: {}", nodes.join(", "))]
+    Several {
+        /// Their nodes.
+        nodes: Vec<String>,
+    },
+    /// The folder can't be read.
+    #[error("{}", run_dir.display())]
+    Unreadable {
+        /// The folder.
+        run_dir: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Place {
+    /// Takes the place of a node in a network namespace, and clears away what
+    /// agents that were killed have left.
+    ///
+    /// # Errors
+    /// If another agent has it, or it can't be made.
+    pub fn take(run_dir: &Path, cookie: u64, node: NodeName) -> Result<Self, PlaceError> {
+        make_dir(run_dir, 0o755)?;
+        sweep(run_dir);
+        let dir = run_dir.join(format!("n{cookie}-{node}"));
+        loop {
+            make_dir(&dir, 0o750)?;
+            match try_lock(&dir).map_err(at(&dir.join(LOCK)))? {
+                Locked::Yes(lock) => {
+                    let place = Self { dir, _lock: lock };
+                    place.remove_socket();
+                    return Ok(place);
+                }
+                Locked::Taken => return Err(PlaceError::Taken { node, dir }),
+                // Its last user removed it between our open and our lock.
+                Locked::Gone => {}
+            }
+        }
+    }
+
+    /// Where the socket belongs.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.join(SOCKET)
+    }
+
+    fn remove_socket(&self) {
+        // Not there is as good as removed; anything else shows at bind.
+        let _ = fs::remove_file(self.socket());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.remove_socket();
+        remove_locked(&self.dir);
+    }
+}
+
+/// The socket of the one agent in a network namespace, or of the one that is named.
+///
+/// # Errors
+/// If there is none, or more than one and none is named.
+pub fn find(run_dir: &Path, cookie: u64, node: Option<NodeName>) -> Result<PathBuf, FindError> {
+    let prefix = format!("n{cookie}-");
+    let entries = match fs::read_dir(run_dir) {
+        Ok(entries) => Some(entries),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(source) => {
+            return Err(FindError::Unreadable {
+                run_dir: run_dir.to_owned(),
+                source,
+            });
+        }
+    };
+    let mut found: Vec<(String, PathBuf)> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let name = name.strip_prefix(&prefix)?.to_owned();
+            Some((name, entry.path().join(SOCKET)))
+        })
+        .filter(|(_, socket)| socket.exists())
+        .filter(|(name, _)| node.is_none_or(|node| node.as_str() == name))
+        .collect();
+    found.sort();
+    match found.as_slice() {
+        [] => Err(FindError::NoAgent {
+            run_dir: run_dir.to_owned(),
+        }),
+        [(_, socket)] => Ok(socket.clone()),
+        several => {
+            let nodes = several.iter().map(|(name, _)| name.clone()).collect();
+            Err(FindError::Several { nodes })
+        }
+    }
+}
+
+enum Locked {
+    Yes(Flock<File>),
+    Taken,
+    Gone,
+}
+
+fn try_lock(dir: &Path) -> io::Result<Locked> {
+    let path = dir.join(LOCK);
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path);
+    let file = match opened {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Locked::Gone),
+        Err(error) => return Err(error),
+    };
+    let inode = file.metadata()?.ino();
+    let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => lock,
+        Err((_, Errno::EWOULDBLOCK)) => return Ok(Locked::Taken),
+        Err((_, errno)) => return Err(errno.into()),
+    };
+    let still_there = fs::metadata(&path).is_ok_and(|metadata| metadata.ino() == inode);
+    Ok(if still_there {
+        Locked::Yes(lock)
+    } else {
+        Locked::Gone
+    })
+}
+
+/// Removes the folders of agents that are dead: their locks can be taken.
+pub fn sweep(run_dir: &Path) {
+    for entry in fs::read_dir(run_dir).into_iter().flatten().flatten() {
+        let dir = entry.path();
+        let is_place = entry.file_name().to_str().is_some_and(is_place_name);
+        if !is_place || !dir.join(LOCK).exists() {
+            continue;
+        }
+        if let Ok(Locked::Yes(lock)) = try_lock(&dir) {
+            let _ = fs::remove_file(dir.join(SOCKET));
+            remove_locked(&dir);
+            drop(lock);
+        }
+    }
+}
+
+fn is_place_name(name: &str) -> bool {
+    name.strip_prefix('n')
+        .and_then(|rest| rest.split_once('-'))
+        .is_some_and(|(cookie, _)| cookie.parse::<u64>().is_ok())
+}
+
+/// Removes a folder whose lock is held. One that holds more than we know of stays.
+fn remove_locked(dir: &Path) {
+    let _ = fs::remove_file(dir.join(LOCK));
+    let _ = fs::remove_dir(dir);
+}
+
+fn make_dir(dir: &Path, mode: u32) -> Result<(), PlaceError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(dir)
+        .map_err(at(dir))
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> PlaceError {
+    move |source| PlaceError::File {
+        path: path.to_owned(),
+        source,
+    }
+}

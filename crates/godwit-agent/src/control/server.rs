@@ -1,0 +1,203 @@
+//! Answers requests on the control socket.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::{Done, Refusal, Request};
+use crate::events::{EventLog, EventRecord};
+use crate::input::{Inbox, Input, Query};
+
+/// Clients at a time; more wait in the backlog.
+const MAX_CLIENTS: usize = 64;
+
+/// The longest request, in bytes.
+const MAX_REQUEST: u64 = 4096;
+
+/// How long the driver may take for an answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Leaving the cluster in order takes a few round trips; ending programs a bit more.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
+/// What every client's task needs.
+#[derive(Debug, Clone)]
+pub(crate) struct Office {
+    pub(crate) node: String,
+    pub(crate) inbox: Inbox,
+    pub(crate) events: EventLog,
+    /// Requests that are being answered: the agent ends after them.
+    pub(crate) busy: Arc<AtomicUsize>,
+}
+
+/// Binds the socket; clients are served as long as the runtime lives.
+///
+/// # Errors
+/// If the socket can't be made.
+pub(crate) fn serve(socket: &Path, office: Office) -> io::Result<()> {
+    let listener = UnixListener::bind(socket)?;
+    fs::set_permissions(socket, Permissions::from_mode(0o660))?;
+    tokio::spawn(accept(listener, office));
+    Ok(())
+}
+
+async fn accept(listener: UnixListener, office: Office) {
+    let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
+    loop {
+        let permit = clients.clone().acquire_owned().await;
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let office = office.clone();
+                tokio::spawn(async move {
+                    // A client that goes away in the middle is its own business.
+                    let _ = attend(stream, &office).await;
+                    drop(permit);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "can't accept clients of the control socket");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn attend(stream: UnixStream, office: &Office) -> io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut reader = BufReader::new(reader);
+    loop {
+        let mut line = Vec::new();
+        let read = (&mut reader)
+            .take(MAX_REQUEST)
+            .read_until(b'\n', &mut line)
+            .await?;
+        if read == 0 {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') {
+            return answer(&mut writer, &Refusal::new("the request is too long or cut")).await;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Request::Events { follow }) => {
+                return stream_events(&mut reader, &mut writer, office, follow).await;
+            }
+            Ok(request) => {
+                office.busy.fetch_add(1, Ordering::Relaxed);
+                let handled = handle(request, &mut writer, office).await;
+                office.busy.fetch_sub(1, Ordering::Relaxed);
+                handled?;
+            }
+            Err(error) => {
+                let refusal = Refusal::new(format!("not a request: {error}"));
+                answer(&mut writer, &refusal).await?;
+            }
+        }
+    }
+}
+
+async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) -> io::Result<()> {
+    match request {
+        Request::Status => {
+            let status = ask(office, ANSWER_LIMIT, |reply| {
+                Input::Query(Query::Status(reply))
+            })
+            .await;
+            answer_or_refuse(writer, status).await
+        }
+        Request::Flows => {
+            let flows = ask(office, ANSWER_LIMIT, |reply| {
+                Input::Query(Query::Flows(reply))
+            })
+            .await;
+            answer_or_refuse(writer, flows).await
+        }
+        Request::Stop { reason } => {
+            let reason = reason.into();
+            let done = |reply| Input::Stop {
+                reason,
+                done: Some(reply),
+            };
+            let stopped = ask(office, STOP_LIMIT, done).await;
+            answer_or_refuse(writer, stopped.map(|()| Done::new())).await
+        }
+        Request::Events { .. } => Ok(()),
+    }
+}
+
+/// Puts a question to the driver and waits for its answer.
+async fn ask<T>(
+    office: &Office,
+    limit: Duration,
+    input: impl FnOnce(oneshot::Sender<T>) -> Input,
+) -> Result<T, Refusal> {
+    let (reply, answer) = oneshot::channel();
+    let ending = || Refusal::new("the agent is ending");
+    office.inbox.send(input(reply)).map_err(|_| ending())?;
+    match timeout(limit, answer).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(_)) => Err(ending()),
+        Err(_) => Err(Refusal::new("the agent is too busy to answer")),
+    }
+}
+
+/// What is remembered and, with `follow`, everything until the client leaves.
+async fn stream_events(
+    reader: &mut BufReader<OwnedReadHalf>,
+    writer: &mut OwnedWriteHalf,
+    office: &Office,
+    follow: bool,
+) -> io::Result<()> {
+    let mut subscription = office.events.subscribe();
+    for record in &subscription.past {
+        answer(writer, record.as_ref()).await?;
+    }
+    if !follow {
+        return Ok(());
+    }
+    let mut ignored = [0; 64];
+    loop {
+        let record = tokio::select! {
+            record = subscription.future.recv() => record,
+            // A client that only listens is done when its side closes.
+            read = reader.read(&mut ignored) => match read? {
+                0 => return Ok(()),
+                _ => continue,
+            },
+        };
+        match record {
+            Ok(record) => answer(writer, record.as_ref()).await?,
+            Err(RecvError::Lagged(count)) => {
+                answer(writer, &EventRecord::lost(&office.node, count)).await?;
+            }
+            Err(RecvError::Closed) => return Ok(()),
+        }
+    }
+}
+
+async fn answer_or_refuse<T: Serialize>(
+    writer: &mut OwnedWriteHalf,
+    outcome: Result<T, Refusal>,
+) -> io::Result<()> {
+    match outcome {
+        Ok(value) => answer(writer, &value).await,
+        Err(refusal) => answer(writer, &refusal).await,
+    }
+}
+
+async fn answer(writer: &mut OwnedWriteHalf, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value).map_err(io::Error::other)?;
+    line.push(b'\n');
+    writer.write_all(&line).await
+}

@@ -1,0 +1,213 @@
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::*;
+use crate::events::EventLog;
+use crate::flows::Flows;
+use crate::input::{Inbox, Input, Query};
+use crate::status::Status;
+use crate::testing::{PATIENCE, Pair, node};
+
+const COOKIE: u64 = 4242;
+
+/// A control socket with a driver that answers as told.
+struct Served {
+    pair: Pair,
+    place: Place,
+    events: EventLog,
+    // Ends the runtime's thread.
+    _running: tokio::sync::oneshot::Sender<()>,
+}
+
+fn serve_pair() -> Served {
+    let pair = Pair::new();
+    let run_dir = &pair.a.node.run_dir;
+    let place = Place::take(run_dir, COOKIE, node("a")).expect("nobody else is there");
+    let events = EventLog::new(&pair.a);
+    let (inbox, inputs) = Inbox::new();
+    let status = Status::new(&pair.a, 5, Duration::from_secs(3));
+    thread::spawn(move || drive(&inputs, &status));
+    let office = Office {
+        node: "a".into(),
+        inbox,
+        events: events.clone(),
+        busy: std::sync::Arc::default(),
+    };
+    let (running, ended) = tokio::sync::oneshot::channel();
+    let (ready, bound) = std::sync::mpsc::channel();
+    let socket = place.socket();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        runtime.expect("a runtime").block_on(async {
+            serve(&socket, office).expect("bound");
+            ready.send(()).expect("the test waits");
+            let _ = ended.await;
+        });
+    });
+    bound.recv_timeout(PATIENCE).expect("bound in time");
+    Served {
+        pair,
+        place,
+        events,
+        _running: running,
+    }
+}
+
+fn drive(inputs: &Receiver<Input>, status: &Status) {
+    for input in inputs {
+        match input {
+            Input::Query(Query::Status(reply)) => {
+                let _ = reply.send(status.clone());
+            }
+            Input::Query(Query::Flows(reply)) => {
+                let _ = reply.send(Flows::new("a", Vec::new()));
+            }
+            Input::Stop {
+                done: Some(done), ..
+            } => {
+                let _ = done.send(());
+                return;
+            }
+            Input::Heartbeat { .. }
+            | Input::Message { .. }
+            | Input::Link { .. }
+            | Input::Flow(_)
+            | Input::Stop { done: None, .. } => panic!("nobody sends this"),
+        }
+    }
+}
+
+impl Served {
+    fn client(&self) -> Client {
+        let run_dir = &self.pair.a.node.run_dir;
+        let socket = find(run_dir, COOKIE, None).expect("one agent");
+        Client::connect(&socket).expect("it listens")
+    }
+}
+
+#[test]
+fn status_and_flows_make_the_round_trip() {
+    let served = serve_pair();
+    let mut client = served.client();
+    let status = client.status().expect("an answer");
+    assert_eq!((status.node.as_str(), status.uptime_ms), ("a", 3000));
+    assert_eq!(status.schema, "godwit.status/1");
+    assert_eq!(client.flows().expect("an answer").schema, "godwit.flows/1");
+}
+
+#[test]
+fn the_socket_is_for_its_owner_and_group() {
+    let served = serve_pair();
+    let mode = std::fs::metadata(served.place.socket())
+        .expect("bound")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o660);
+}
+
+#[test]
+fn events_are_told_from_the_beginning_and_followed() {
+    let served = serve_pair();
+    served.events.publish_own("first", false, []);
+    let mut lines = served.client().events(true).expect("sent");
+    let mut next = || {
+        let line = lines.next().expect("a line").expect("read");
+        serde_json::from_str::<Value>(&line).expect("JSON")
+    };
+    assert_eq!(next()["event"], "first");
+    served.events.publish_own("second", true, [("peer", "b")]);
+    let second = next();
+    assert_eq!(second["event"], "second");
+    assert_eq!(second["peer"], "b");
+    assert_eq!(second["sequence"], 2);
+    assert_eq!(second["schema"], "godwit.events/1");
+    let past: Vec<_> = served.client().events(false).expect("sent").collect();
+    assert_eq!(past.len(), 2);
+}
+
+#[test]
+fn stopping_waits_for_the_end_and_then_nobody_answers() {
+    let served = serve_pair();
+    served.client().stop(StopReason::Detach).expect("done");
+    let error = served.client().status().expect_err("the driver has ended");
+    assert_eq!(error.to_string(), "the agent is ending");
+}
+
+#[test]
+fn what_is_no_request_is_refused_and_the_next_one_answered() {
+    let served = serve_pair();
+    let mut stream = UnixStream::connect(served.place.socket()).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    stream
+        .write_all(b"nonsense\n{\"cmd\":\"statsu\"}\n{\"cmd\":\"flows\"}\n")
+        .expect("sent");
+    let mut lines = BufReader::new(stream).lines();
+    let mut schema = || {
+        let line = lines.next().expect("a line").expect("read");
+        serde_json::from_str::<Value>(&line).expect("JSON")["schema"].clone()
+    };
+    assert_eq!(schema(), "godwit.error/1");
+    assert_eq!(schema(), "godwit.error/1");
+    assert_eq!(schema(), "godwit.flows/1");
+}
+
+#[test]
+fn an_endless_request_is_cut_off() {
+    let served = serve_pair();
+    let mut stream = UnixStream::connect(served.place.socket()).expect("it listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("set");
+    // The agent may close before all of it is sent.
+    let _ = stream.write_all(&[b'x'; 8192]);
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.is_empty() || answer.contains("too long"), "{answer}");
+}
+
+#[test]
+fn a_place_has_one_agent_at_a_time_and_is_left_clean() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let place = Place::take(dir.path(), 1, node("a")).expect("free");
+    let error = Place::take(dir.path(), 1, node("a"))
+        .expect_err("taken")
+        .to_string();
+    assert!(
+        error.starts_with("an agent of node \"a\" is already running"),
+        "{error}"
+    );
+    let other = Place::take(dir.path(), 2, node("a")).expect("another namespace");
+    drop((place, other));
+    assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0);
+}
+
+#[test]
+fn what_killed_agents_left_is_cleared_away() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let dead = dir.path().join("n7-b");
+    std::fs::create_dir(&dead).expect("made");
+    std::fs::write(dead.join("lock"), "").expect("made");
+    std::fs::write(dead.join("control.sock"), "").expect("made");
+    let _place = Place::take(dir.path(), 1, node("a")).expect("free");
+    assert!(!dead.exists());
+}
+
+#[test]
+fn several_agents_are_told_apart_by_name() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let find = |node| find(dir.path(), 1, node);
+    assert!(matches!(find(None), Err(FindError::NoAgent { .. })));
+    let places = ["a", "b"].map(|name| Place::take(dir.path(), 1, node(name)).expect("free"));
+    for place in &places {
+        std::fs::write(place.socket(), "").expect("made");
+    }
+    let error = find(None).expect_err("two").to_string();
+    assert!(error.ends_with("choose with --node: a, b"), "{error}");
+    assert_eq!(find(Some(node("b"))).expect("b"), places[1].socket());
+}

@@ -1,0 +1,77 @@
+//! How checks look at a machine.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::process::{Command, Stdio};
+
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
+/// A machine, as far as checks may see it.
+pub trait Host {
+    /// The bytes of a file, by absolute path.
+    ///
+    /// # Errors
+    /// If it can't be read.
+    fn read(&self, path: &str) -> io::Result<Vec<u8>>;
+
+    /// What a program prints; only ever one that looks and changes nothing.
+    ///
+    /// # Errors
+    /// If it is not there or fails.
+    fn run(&self, program: &str, args: &[&str]) -> io::Result<String>;
+
+    /// Whether an address is one of this machine's, in this network namespace.
+    fn has_address(&self, address: IpAddr) -> bool;
+
+    /// Whether a bpffs is mounted at a path.
+    fn has_bpffs(&self, path: &str) -> bool;
+
+    /// A file as text without the white space around it.
+    fn text(&self, path: &str) -> Option<String> {
+        let bytes = self.read(path).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// A file that holds one number.
+    fn number(&self, path: &str) -> Option<i64> {
+        self.text(path)?.parse().ok()
+    }
+}
+
+/// The machine that this process runs on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LiveHost;
+
+impl Host for LiveHost {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        fs::read(path)
+    }
+
+    fn run(&self, program: &str, args: &[&str]) -> io::Result<String> {
+        // Often missing from an ordinary user's PATH.
+        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+        let output = Command::new(program)
+            .args(args)
+            .env("PATH", path)
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output()?;
+        if !output.status.success() {
+            return Err(io::Error::other(format!(
+                "{program} failed: {}",
+                output.status
+            )));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn has_address(&self, address: IpAddr) -> bool {
+        UdpSocket::bind((address, 0)).is_ok()
+    }
+
+    fn has_bpffs(&self, path: &str) -> bool {
+        statfs(path).is_ok_and(|stat| stat.filesystem_type() == BPF_FS_MAGIC)
+    }
+}

@@ -1,0 +1,193 @@
+//! `godwit doctor`: what Godwit needs of a machine, and what to do about it.
+//!
+//! One file per theme. A check looks at the machine through [`Host`] only, so
+//! that tests can show it any machine. It never changes anything. A check that
+//! can't see what it looks for says so; only what will not work is a failure.
+
+mod firewall;
+mod host;
+mod kernel;
+mod network;
+mod tcp;
+#[cfg(test)]
+mod tests;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+
+pub use host::{Host, LiveHost};
+
+/// The schema's name and version.
+pub const SCHEMA: &str = "godwit.doctor/1";
+
+/// What the checks are about; without a configuration, this machine in general.
+#[derive(Debug, Clone, Default)]
+pub struct Scope {
+    /// The service interface.
+    pub interface: Option<String>,
+    /// The address that peers reach this node at.
+    pub control: Option<IpAddr>,
+    /// Where clients reach the services.
+    pub services: Vec<SocketAddr>,
+    /// Silence after which a peer is held to have failed.
+    pub silence: Option<Duration>,
+}
+
+/// All checks of one machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Whether no check failed.
+    pub ok: bool,
+    /// The checks, the most basic first.
+    pub checks: Vec<Check>,
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// The stable name.
+    pub name: String,
+    /// How it went.
+    pub level: Level,
+    /// What was found.
+    pub found: String,
+    /// What to do, if there is something to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+/// How a check went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Works, but somebody should look at it.
+    Warn,
+    /// Will not work.
+    Fail,
+}
+
+impl Level {
+    /// The name in outputs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warn => "warn",
+            Self::Fail => "fail",
+        }
+    }
+}
+
+impl Scope {
+    /// What a configuration is about.
+    pub fn of(config: &Config) -> Self {
+        let services = config
+            .own_shares()
+            .flat_map(|(_, service)| service.addresses.clone());
+        Self {
+            interface: Some(config.node.interface.to_string()),
+            control: Some(config.own_peer().control.ip()),
+            services: services.collect(),
+            silence: Some(config.detect.heartbeat * config.detect.misses),
+        }
+    }
+
+    fn has_ipv6(&self) -> bool {
+        self.services.iter().any(SocketAddr::is_ipv6)
+    }
+
+    fn has_ipv4(&self) -> bool {
+        self.services.is_empty() || self.services.iter().any(SocketAddr::is_ipv4)
+    }
+
+    fn ports(&self) -> Vec<u16> {
+        let mut ports: Vec<_> = self.services.iter().map(SocketAddr::port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+}
+
+impl Check {
+    fn ok(name: &str, found: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            level: Level::Ok,
+            found: found.into(),
+            advice: None,
+        }
+    }
+
+    fn warn(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            level: Level::Warn,
+            advice: Some(advice.into()),
+            ..Self::ok(name, found)
+        }
+    }
+
+    fn fail(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self {
+            level: Level::Fail,
+            advice: Some(advice.into()),
+            ..Self::ok(name, found)
+        }
+    }
+}
+
+/// Makes every check.
+pub fn examine(host: &impl Host, scope: &Scope) -> Report {
+    let mut checks = essentials(host);
+    checks.extend(kernel::others(host));
+    checks.extend(tcp::checks(host, scope));
+    checks.extend(network::checks(host, scope));
+    checks.extend(firewall::checks(host));
+    Report {
+        schema: SCHEMA.into(),
+        ok: checks.iter().all(|check| check.level != Level::Fail),
+        checks,
+    }
+}
+
+/// What an agent can't even start without: quick, and without other programs.
+fn essentials(host: &impl Host) -> Vec<Check> {
+    let mut checks = kernel::essentials(host);
+    checks.push(tcp::syncookies(host));
+    checks
+}
+
+/// Why an agent need not try to start here, as one sentence.
+///
+/// # Errors
+/// The first failure among the essentials.
+pub fn preflight(host: &impl Host) -> Result<(), Unfit> {
+    let failed = essentials(host)
+        .into_iter()
+        .find(|check| check.level == Level::Fail);
+    failed.map_or(Ok(()), |check| {
+        Err(Unfit {
+            check: check.name,
+            found: check.found,
+            advice: check.advice.unwrap_or_default(),
+        })
+    })
+}
+
+/// A machine that an agent can't run on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{check}: {found}; {advice}")]
+pub struct Unfit {
+    /// Name of the check.
+    pub check: String,
+    /// What was found.
+    pub found: String,
+    /// What to do.
+    pub advice: String,
+}

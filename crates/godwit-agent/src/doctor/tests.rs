@@ -1,0 +1,349 @@
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+
+use super::*;
+
+/// A machine made of files and the output of programs.
+#[derive(Default)]
+struct PaperHost {
+    files: BTreeMap<String, Vec<u8>>,
+    programs: BTreeMap<&'static str, String>,
+    has_bpffs: bool,
+}
+
+impl Host for PaperHost {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        self.files
+            .get(path)
+            .cloned()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn run(&self, program: &str, _: &[&str]) -> io::Result<String> {
+        self.programs
+            .get(program)
+            .cloned()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn has_address(&self, address: IpAddr) -> bool {
+        address.is_loopback()
+    }
+
+    fn has_bpffs(&self, _: &str) -> bool {
+        self.has_bpffs
+    }
+}
+
+impl PaperHost {
+    /// A machine that lacks nothing.
+    fn good() -> Self {
+        let mut host = Self {
+            has_bpffs: true,
+            ..Self::default()
+        };
+        for (path, text) in [
+            ("/proc/sys/kernel/osrelease", "6.12.9-amd64\n"),
+            (
+                "/proc/self/status",
+                "Name:\tgodwit\nCapEff:\t000001ffffffffff\n",
+            ),
+            ("/proc/sys/net/core/bpf_jit_enable", "1\n"),
+            (
+                "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                "tsc\n",
+            ),
+            ("/proc/sys/net/ipv4/tcp_syncookies", "1\n"),
+            ("/proc/sys/net/ipv4/tcp_window_scaling", "1\n"),
+            ("/proc/sys/net/ipv4/conf/all/rp_filter", "0\n"),
+            ("/proc/sys/net/ipv4/conf/eth0/rp_filter", "2\n"),
+            ("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0\n"),
+            ("/sys/class/net/eth0/type", "1\n"),
+            ("/sys/class/net/eth0/operstate", "up\n"),
+            (
+                "/proc/net/tcp",
+                "  sl  local_address rem_address   st\n   0: 00000000:0050 00000000:0000 0A 0\n",
+            ),
+        ] {
+            host.set(path, text);
+        }
+        host.files.insert(
+            "/sys/kernel/btf/vmlinux".into(),
+            btf("bpf_sk_assign_tcp_reqsk"),
+        );
+        host.programs.insert("nft", String::new());
+        host.programs.insert(
+            "tc",
+            "qdisc fq_codel 0: root refcnt 2\n backlog 0b 0p requeues 0\n".into(),
+        );
+        host
+    }
+
+    fn set(&mut self, path: &str, text: &str) {
+        self.files.insert(path.into(), text.into());
+    }
+}
+
+/// A BTF blob whose only strings are the empty one and `name`.
+fn btf(name: &str) -> Vec<u8> {
+    let strings = format!("\0{name}\0");
+    let mut bytes = 0xeb9f_u16.to_ne_bytes().to_vec();
+    bytes.extend([1, 0]);
+    for word in [24, 0, 0, 0, u32::try_from(strings.len()).expect("short")] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes.extend(strings.as_bytes());
+    bytes
+}
+
+fn scope() -> Scope {
+    Scope {
+        interface: Some("eth0".into()),
+        control: Some([127, 0, 0, 1].into()),
+        services: vec!["10.9.0.100:80".parse().expect("an address")],
+        silence: Some(Duration::from_millis(30)),
+    }
+}
+
+fn check<'a>(report: &'a Report, name: &str) -> &'a Check {
+    report
+        .checks
+        .iter()
+        .find(|check| check.name == name)
+        .expect("such a check")
+}
+
+/// What one changed file makes of one check.
+fn with_file(path: &str, text: &str, name: &str) -> Check {
+    let mut host = PaperHost::good();
+    host.set(path, text);
+    check(&examine(&host, &scope()), name).clone()
+}
+
+#[test]
+fn a_machine_that_lacks_nothing_passes() {
+    let report = examine(&PaperHost::good(), &scope());
+    let bad: Vec<_> = report
+        .checks
+        .iter()
+        .filter(|check| check.level != Level::Ok)
+        .collect();
+    assert!(report.ok && bad.is_empty(), "{bad:?}");
+    assert_eq!(preflight(&PaperHost::good()), Ok(()));
+}
+
+#[test]
+fn every_check_that_complains_says_what_to_do() {
+    let report = examine(&PaperHost::default(), &scope());
+    assert!(!report.ok);
+    for check in report.checks {
+        assert_eq!(
+            check.level != Level::Ok,
+            check.advice.is_some(),
+            "{check:?}"
+        );
+    }
+}
+
+#[test]
+fn each_shortcoming_is_found() {
+    let cases = [
+        (
+            "/proc/sys/kernel/osrelease",
+            "6.8.0-45-generic",
+            "kernel",
+            Level::Fail,
+        ),
+        ("/proc/sys/kernel/osrelease", "6.9", "kernel", Level::Ok),
+        ("/proc/sys/kernel/osrelease", "7.0.1", "kernel", Level::Ok),
+        (
+            "/proc/self/status",
+            "CapEff:\t0000000000000000",
+            "capabilities",
+            Level::Fail,
+        ),
+        (
+            "/proc/sys/net/ipv4/tcp_syncookies",
+            "0",
+            "tcp_syncookies",
+            Level::Fail,
+        ),
+        (
+            "/proc/sys/net/ipv4/tcp_sack",
+            "0",
+            "tcp_options",
+            Level::Warn,
+        ),
+        (
+            "/proc/sys/net/ipv4/conf/all/rp_filter",
+            "1",
+            "rp_filter",
+            Level::Ok,
+        ),
+        (
+            "/proc/sys/net/ipv4/conf/eth0/rp_filter",
+            "1",
+            "rp_filter",
+            Level::Warn,
+        ),
+        (
+            "/proc/sys/net/ipv4/conf/all/arp_ignore",
+            "1",
+            "arp_ignore",
+            Level::Fail,
+        ),
+        (
+            "/sys/class/net/eth0/operstate",
+            "down",
+            "interface",
+            Level::Warn,
+        ),
+        ("/sys/class/net/eth0/type", "772", "interface", Level::Fail),
+        (
+            "/sys/kernel/security/lockdown",
+            "none integrity [confidentiality]",
+            "lockdown",
+            Level::Fail,
+        ),
+        (
+            "/proc/cpuinfo",
+            "flags\t\t: fpu hypervisor sse",
+            "hypervisor",
+            Level::Warn,
+        ),
+        (
+            "/proc/net/tcp",
+            "0: 00000000:0051 00000000:0000 0A",
+            "listeners",
+            Level::Warn,
+        ),
+    ];
+    for (path, text, name, level) in cases {
+        assert_eq!(with_file(path, text, name).level, level, "{path} {text}");
+    }
+}
+
+#[test]
+fn a_kernel_without_the_kfunc_is_refused_at_start_with_one_sentence() {
+    let mut host = PaperHost::good();
+    host.files.insert(
+        "/sys/kernel/btf/vmlinux".into(),
+        btf("bpf_sk_assign_tcp_reqsk2"),
+    );
+    let unfit = preflight(&host).expect_err("no kfunc").to_string();
+    assert!(
+        unfit.starts_with("kfunc: the kernel does not know bpf_sk_assign_tcp_reqsk; use"),
+        "{unfit}"
+    );
+}
+
+#[test]
+fn broken_btf_is_no_reason_to_panic() {
+    for len in 0..24 {
+        let mut host = PaperHost::good();
+        host.files
+            .insert("/sys/kernel/btf/vmlinux".into(), btf("x")[..len].to_vec());
+        assert_eq!(check(&examine(&host, &scope()), "btf").level, Level::Fail);
+    }
+    let mut bytes = btf("x");
+    bytes[16..24].fill(0xff);
+    let mut host = PaperHost::good();
+    host.files.insert("/sys/kernel/btf/vmlinux".into(), bytes);
+    assert_eq!(check(&examine(&host, &scope()), "btf").level, Level::Fail);
+}
+
+#[test]
+fn rules_that_drop_invalid_segments_are_found() {
+    let cases = [
+        ("nft", "ct state invalid drop", Level::Fail),
+        (
+            "nft",
+            "ct state { invalid, untracked } counter packets 0 bytes 0 reject",
+            Level::Fail,
+        ),
+        (
+            "nft",
+            "ct state vmap { established : accept, invalid : drop }",
+            Level::Fail,
+        ),
+        (
+            "nft",
+            "ct state vmap { invalid : accept, new : drop }",
+            Level::Ok,
+        ),
+        ("nft", "ct state established,related accept", Level::Ok),
+        ("nft", "ct state new drop", Level::Ok),
+        (
+            "iptables-save",
+            "-A INPUT -m conntrack --ctstate INVALID -j DROP",
+            Level::Fail,
+        ),
+        (
+            "iptables-save",
+            "-A INPUT -m state --state NEW,INVALID -j REJECT",
+            Level::Fail,
+        ),
+        (
+            "iptables-save",
+            "-A INPUT -m conntrack --ctstate INVALID -j LOG",
+            Level::Ok,
+        ),
+    ];
+    for (program, rule, level) in cases {
+        let mut host = PaperHost::good();
+        host.programs
+            .insert(program, format!("table inet filter {{\n\t\t{rule}\n}}\n"));
+        let found = check(&examine(&host, &scope()), "conntrack").clone();
+        assert_eq!(found.level, level, "{rule}: {found:?}");
+        host.set("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal", "1");
+        host.set("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "1");
+        assert_eq!(
+            check(&examine(&host, &scope()), "conntrack").level,
+            Level::Ok,
+            "{rule}"
+        );
+    }
+}
+
+#[test]
+fn an_mptcp_listener_on_a_service_port_is_found() {
+    for (port, level) in [(80, Level::Fail), (81, Level::Ok)] {
+        let mut host = PaperHost::good();
+        host.set("/proc/sys/net/mptcp/enabled", "1");
+        host.programs
+            .insert("ss", format!("LISTEN 0 511 [::]:{port} [::]:*\n"));
+        assert_eq!(check(&examine(&host, &scope()), "mptcp").level, level);
+    }
+}
+
+#[test]
+fn a_queue_that_outlives_the_detection_is_found() {
+    let mut host = PaperHost::good();
+    for (leaf, text) in [
+        ("speed", "100"),
+        ("mtu", "1500"),
+        ("tx_queue_len", "1000"),
+        ("device/uevent", ""),
+    ] {
+        host.set(&format!("/sys/class/net/eth0/{leaf}"), text);
+    }
+    let found = check(&examine(&host, &scope()), "qdisc").clone();
+    assert_eq!(found.level, Level::Warn);
+    assert!(
+        found.found.contains("a full queue takes 120 ms"),
+        "{}",
+        found.found
+    );
+}
+
+#[test]
+fn this_machine_can_be_examined() {
+    let report = examine(&LiveHost, &Scope::default());
+    assert_eq!(report.schema, "godwit.doctor/1");
+    let json = serde_json::to_string(&report).expect("serialisable");
+    assert_eq!(
+        serde_json::from_str::<Report>(&json).expect("readable"),
+        report
+    );
+}

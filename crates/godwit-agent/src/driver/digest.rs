@@ -1,0 +1,98 @@
+//! Repair of what the tap lost and no retransmission brings back: that a
+//! connection is over, and a client's last acknowledgement.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use godwit_bpf::{Datapath, FlowState, Phase};
+use godwit_core::{FlowEvent, MonoTime};
+use godwit_wire::{DigestEntry, FlowKey, Role, SeqNumber, ShareId};
+
+use super::shares::Shares;
+use crate::clock;
+
+/// Shortest time between two digests.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// A scan may take at most this part of the driver's time.
+const SHARE_OF_TIME: u32 = 20;
+
+/// A client that is quiet for this long has said its last word for now.
+const QUIET_NS: u64 = 10_000_000;
+
+/// What the standby was told, and what is due.
+#[derive(Debug)]
+pub(super) struct Digest {
+    due: MonoTime,
+    told: BTreeMap<FlowKey, SeqNumber>,
+    ended: Vec<FlowEvent>,
+}
+
+impl Digest {
+    pub(super) fn new(now: MonoTime) -> Self {
+        Self { due: now, told: BTreeMap::new(), ended: Vec::new() }
+    }
+
+    pub(super) fn due(&self) -> MonoTime {
+        self.due
+    }
+
+    /// The data path reports an end.
+    pub(super) fn note_end(&mut self, event: FlowEvent) {
+        self.told.remove(&event.flow.key);
+        self.ended.push(event);
+    }
+
+    /// What the standby of each share should know by now.
+    pub(super) fn collect(&mut self, datapath: &Datapath, shares: &Shares, now: MonoTime) -> BTreeMap<ShareId, Vec<DigestEntry>> {
+        let mut entries: BTreeMap<ShareId, Vec<DigestEntry>> = BTreeMap::new();
+        for event in std::mem::take(&mut self.ended) {
+            if is_guarded(shares, event.share) {
+                entries.entry(event.share).or_default().push(ended(event));
+            }
+        }
+        if shares.iter().any(|(share, _)| is_guarded(shares, share)) {
+            self.scan(datapath, shares, now, &mut entries);
+        } else {
+            self.told.clear();
+        }
+        let took = clock::now().since(now);
+        self.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
+        entries
+    }
+
+    fn scan(&mut self, datapath: &Datapath, shares: &Shares, now: MonoTime, entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>) {
+        let told = &mut self.told;
+        let scanned = datapath.flows.for_each(|flow| {
+            let generation = shares.get(flow.share).map(|share| share.entry.generation);
+            let concerned = generation.is_some_and(|generation| flow.is_protected(generation));
+            if !concerned || flow.phase == Phase::Ended || now.0.saturating_sub(flow.heard_ns) < QUIET_NS {
+                return;
+            }
+            // The twin's application has said it all: nothing waits for an ACK.
+            if flow.twin_snd_nxt.ge(flow.snd_una) {
+                told.remove(&flow.id.key);
+                return;
+            }
+            if told.insert(flow.id.key, flow.snd_una) != Some(flow.snd_una) {
+                entries.entry(flow.share).or_default().push(entry(&flow));
+            }
+        });
+        if let Err(error) = scanned {
+            tracing::warn!(error = %error, "can't read the flows for a digest");
+        }
+    }
+}
+
+fn is_guarded(shares: &Shares, share: ShareId) -> bool {
+    shares.get(share).is_some_and(|share| share.entry.role == Role::Owner && !share.entry.generation.is_none())
+}
+
+fn ended(event: FlowEvent) -> DigestEntry {
+    let unknown = SeqNumber(0);
+    DigestEntry { flow: event.flow, snd_una: unknown, snd_nxt: unknown, rcv_nxt: unknown, ended: true }
+}
+
+fn entry(flow: &FlowState) -> DigestEntry {
+    DigestEntry { flow: flow.id, snd_una: flow.snd_una, snd_nxt: flow.snd_nxt, rcv_nxt: flow.rcv_nxt, ended: false }
+}

@@ -1,0 +1,218 @@
+//! Everything that can fail at start, before anybody hears of this node.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use godwit_bpf::{Datapath, Events, MARK_INJECT, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Settings};
+use godwit_core::node::Resume;
+use godwit_core::{Fencing, Node, NodeConfig, PeerConfig, ShareConfig};
+use godwit_sock::{FrameSender, Interface, InterfaceError, SegmentSender, netns_cookie};
+use godwit_wire::{Endpoint, Generation, ShareId};
+use thiserror::Error;
+
+use super::addresses::Addresses;
+use super::digest::Digest;
+use super::shares::Shares;
+use super::twins::Farewells;
+use super::{Driver, Surroundings, spawn_event_reader};
+use crate::clock;
+use crate::config::Config;
+use crate::input::Input;
+
+/// Flows at a time; an entry takes about half a KiB, and only when in use.
+const MAX_FLOWS: u32 = 1 << 18;
+
+/// Why a node can't start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum InstallError {
+    /// The service interface can't serve.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// There is no place to pin to.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+    /// The data path is not in place.
+    #[error(transparent)]
+    Datapath(#[from] OpenError),
+    /// The data path does not know its services.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// A socket that the agent needs can't be opened.
+    #[error("can't open a raw socket (CAP_NET_RAW and CAP_NET_ADMIN are needed)")]
+    Socket(#[source] io::Error),
+    /// A service address can't be added.
+    #[error("can't add service address {address}")]
+    Address {
+        /// Which.
+        address: IpAddr,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A thread can't be started.
+    #[error("can't start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// A node whose data path is in place and silent.
+#[derive(Debug)]
+pub struct Installed {
+    config: Arc<Config>,
+    interface: Interface,
+    datapath: Datapath,
+    events: Events,
+    addresses: Addresses,
+    segments: SegmentSender,
+    frames: FrameSender,
+    injected: FrameSender,
+}
+
+impl Installed {
+    /// Loads and attaches the data path and adds the service addresses. What
+    /// this call attached is detached again if it fails.
+    ///
+    /// May change the mount namespace of the calling thread, see
+    /// [`PinDir::open`]: call it before other threads exist.
+    ///
+    /// # Errors
+    /// If the kernel or the interface lacks something.
+    pub fn new(config: Arc<Config>) -> Result<Self, InstallError> {
+        let services: Vec<IpAddr> = config.own_shares().flat_map(|(_, service)| service.ips()).collect();
+        let interface = Interface::by_name(config.node.interface.as_str())?;
+        let segments = SegmentSender::open(MARK_SPOKEN).map_err(InstallError::Socket)?;
+        let frames = FrameSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
+        let injected = FrameSender::open(interface.index, MARK_INJECT).map_err(InstallError::Socket)?;
+        let settings = Settings {
+            ifindex: interface.index,
+            mac: interface.mac,
+            node_v4: interface.own_v4(&services),
+            node_v6: interface.own_v6(&services),
+            max_flows: MAX_FLOWS,
+        };
+        let (datapath, events) = Datapath::open(&settings, PinDir::open(&pin_name(&config)?)?)?;
+        let mut addresses = Addresses::new(interface.index);
+        match introduce(&config, &datapath, &mut addresses, &services) {
+            Ok(()) => Ok(Self { config, interface, datapath, events, addresses, segments, frames, injected }),
+            Err(error) => {
+                // The first error is what counts; there is nobody to tell of a second.
+                let _ = addresses.remove();
+                let _ = datapath.detach();
+                Err(error)
+            }
+        }
+    }
+
+    /// What the core must know. `heartbeat_key` is for the core's `Hello`.
+    pub fn node_config(&self, incarnation: u64, heartbeat_key: [u8; 32]) -> NodeConfig {
+        let config = &self.config;
+        NodeConfig {
+            name: config.node.name,
+            incarnation,
+            peers: config.others().map(|peer| PeerConfig { name: peer.name }).collect(),
+            shares: self.share_configs(),
+            heartbeat: config.detect.heartbeat,
+            misses: config.detect.misses,
+            startup_grace: config.detect.startup_grace,
+            heartbeat_key,
+            config_digest: config.digest,
+        }
+    }
+
+    fn share_configs(&self) -> Vec<ShareConfig> {
+        let shares = self.config.own_shares().map(|(id, service)| ShareConfig {
+            id,
+            name: service.name.to_string(),
+            primary: service.primary,
+            backups: service.backups.clone(),
+            fencing: Fencing::None,
+            resume: self.resume(id),
+        });
+        shares.collect()
+    }
+
+    /// Undoes [`Installed::new`], unless an earlier agent's flows are in there.
+    pub fn remove(mut self) {
+        let left = self.config.own_shares().any(|(share, _)| self.resume(share).is_some());
+        if left {
+            return;
+        }
+        // The reason for the retreat is what people should read, not these.
+        let _ = self.addresses.remove();
+        let _ = self.datapath.detach();
+    }
+
+    /// What an earlier agent of this node left in the data path.
+    fn resume(&self, share: ShareId) -> Option<Resume> {
+        let (role, epoch, generation) = self.datapath.shares.left_over(share).ok().flatten()?;
+        Some(Resume { role, epoch, generation })
+    }
+
+    /// The greatest generation of flows that an earlier agent left, per share.
+    fn inherited(&self) -> BTreeMap<ShareId, Generation> {
+        let mut latest = BTreeMap::new();
+        // An unreadable table has no flow that could be taken for another's.
+        let _ = self.datapath.flows.for_each(|flow| {
+            let greatest = latest.entry(flow.share).or_insert(flow.generation);
+            *greatest = flow.generation.max(*greatest);
+        });
+        latest
+    }
+
+    /// Puts the driver together; [`Driver::run`] starts it.
+    ///
+    /// # Errors
+    /// If the thread that reads the ring buffer can't be started.
+    pub fn into_driver(self, node: NodeConfig, surroundings: Surroundings) -> Result<(Driver, Receiver<Input>), InstallError> {
+        let now = clock::now();
+        let inherited = self.inherited();
+        spawn_event_reader(self.events, surroundings.inbox).map_err(InstallError::Thread)?;
+        let mut driver = Driver {
+            incarnation: node.incarnation,
+            started: now,
+            node: Node::new(&node, now),
+            shares: Shares::new(&self.config, self.interface.index),
+            mac: self.interface.mac,
+            config: self.config,
+            datapath: self.datapath,
+            addresses: self.addresses,
+            segments: self.segments,
+            frames: self.frames,
+            injected: self.injected,
+            digest: Digest::new(now),
+            farewells: Farewells::default(),
+            peers: surroundings.peers,
+            board: surroundings.board,
+            events: surroundings.events,
+            metrics: surroundings.metrics,
+            housekeeping: now,
+        };
+        for (share, latest) in inherited {
+            driver.node.handle_inherited_flows(share, latest, now);
+        }
+        Ok((driver, surroundings.inputs))
+    }
+}
+
+/// The folder of this agent's pins: unique to namespace and node.
+///
+/// # Errors
+/// On kernels without namespace cookies.
+pub fn pin_name(config: &Config) -> Result<String, InstallError> {
+    let cookie = netns_cookie().map_err(InstallError::Socket)?;
+    Ok(format!("n{cookie}-{}", config.node.name))
+}
+
+/// Tells the data path its services, then adds their addresses: an address is
+/// never up without a program that keeps it silent.
+fn introduce(config: &Config, datapath: &Datapath, addresses: &mut Addresses, services: &[IpAddr]) -> Result<(), InstallError> {
+    let endpoints: Vec<_> = config
+        .own_shares()
+        .flat_map(|(share, service)| service.addresses.iter().map(move |address| (Endpoint::from(*address), share)))
+        .collect();
+    datapath.services.replace(&endpoints)?;
+    addresses.add(services).map_err(|(address, source)| InstallError::Address { address, source })
+}

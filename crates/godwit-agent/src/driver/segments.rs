@@ -1,0 +1,157 @@
+//! The few segments that the agent itself sends, from what the data path knows
+//! of a flow. Pure.
+
+use godwit_bpf::{FlowState, HalfOpen};
+use godwit_core::MonoTime;
+use godwit_wire::{Endpoint, EthernetHeader, MacAddr, Segment, SeqNumber, TcpFlags, TcpOptions, TimeStamps};
+
+/// Lead of TSval after a takeover: what pacing may have put ahead.
+const TS_MARGIN_MS: u64 = 2;
+
+/// An ACK that says all that our kernel has.
+pub(super) fn ack(flow: &FlowState, now: MonoTime) -> Option<Vec<u8>> {
+    to_client(flow, flow.send_next(), &[], now)
+}
+
+/// One byte that the client has already acknowledged: it answers with its true
+/// acknowledgement and window, or with RST if the connection is gone. Without
+/// the byte, today's clients answer at most twice a second.
+pub(super) fn probe(flow: &FlowState, now: MonoTime) -> Option<Vec<u8>> {
+    to_client(flow, SeqNumber(flow.snd_una.0.wrapping_sub(1)), &[0], now)
+}
+
+/// Ends a connection that nobody can serve.
+pub(super) fn reset(flow: &FlowState) -> Option<Vec<u8>> {
+    let segment = Segment {
+        seq: flow.snd_una,
+        ack: flow.rcv_nxt,
+        flags: TcpFlags::RST.with(TcpFlags::ACK),
+        ..bare(flow.id.key.service, flow.id.key.client)
+    };
+    segment.to_packet().ok()
+}
+
+/// What the client would say to a twin: it has everything before `snd_una`.
+/// Already gated as the tap would do it.
+pub(super) fn client_ack(flow: &FlowState, snd_una: SeqNumber) -> Option<Vec<u8>> {
+    let room = snd_una.checked_distance(flow.snd_nxt).unwrap_or(0);
+    let wnd = u16::try_from(room >> (flow.snd_wscale & 15)).unwrap_or(u16::MAX);
+    let segment = Segment {
+        seq: flow.rcv_nxt,
+        ack: flow.snd_nxt,
+        // Less than a unit is offered as one: the gate holds what is too much.
+        wnd: if room > 0 { wnd.max(1) } else { 0 },
+        options: stamped(flow.ts.map(|ts| TimeStamps { ts_val: ts.client_val, ts_ecr: ts.own_val })),
+        ..bare(flow.id.key.client, flow.id.key.service)
+    };
+    segment.to_packet().ok()
+}
+
+/// The three segments of the flow's handshake, for a standby that missed some.
+pub(super) fn handshake(flow: &FlowState) -> Option<[Vec<u8>; 3]> {
+    let key = flow.id.key;
+    let (irs, iss) = (flow.id.irs, flow.iss);
+    let ecn = if flow.ecn { TcpFlags::ECE } else { TcpFlags(0) };
+    let options = |mss, wscale, ts_val, ts_ecr| TcpOptions {
+        mss: Some(mss),
+        wscale: flow.wscale.then_some(wscale),
+        sack_permitted: flow.sack,
+        time_stamps: flow.ts.map(|_| TimeStamps { ts_val, ts_ecr }),
+    };
+    let ts = flow.ts.map_or((0, 0), |ts| (ts.client_val, ts.client_ecr));
+    let syn = Segment {
+        seq: irs,
+        ack: SeqNumber(0),
+        flags: if flow.ecn { TcpFlags::SYN.with(ecn).with(TcpFlags::CWR) } else { TcpFlags::SYN },
+        options: options(flow.mss, flow.snd_wscale, ts.0, 0),
+        ..bare(key.client, key.service)
+    };
+    let syn_ack = Segment {
+        seq: iss,
+        ack: irs + 1,
+        flags: TcpFlags::SYN.with(TcpFlags::ACK).with(ecn),
+        wnd: u16::MAX,
+        options: options(flow.syn_ack_mss, flow.rcv_wscale, ts.1, ts.0),
+        ..bare(key.service, key.client)
+    };
+    // Window 0: the twin sees only what the client has acknowledged anyway.
+    let third = Segment {
+        seq: irs + 1,
+        ack: iss + 1,
+        options: stamped(flow.ts.map(|_| TimeStamps { ts_val: ts.0, ts_ecr: ts.1 })),
+        ..bare(key.client, key.service)
+    };
+    Some([syn.to_packet().ok()?, syn_ack.to_packet().ok()?, third.to_packet().ok()?])
+}
+
+/// The SYN-ACK of a handshake that the failed owner had answered. A client that
+/// has it already answers with an ACK, from which the twin is made.
+pub(super) fn syn_ack(half: &HalfOpen) -> Option<Vec<u8>> {
+    let segment = Segment {
+        seq: half.iss,
+        ack: half.irs + 1,
+        flags: TcpFlags::SYN.with(TcpFlags::ACK),
+        wnd: half.wnd,
+        options: TcpOptions {
+            mss: Some(half.mss),
+            wscale: half.rcv_wscale,
+            sack_permitted: half.sack,
+            time_stamps: half.ts.map(|(ts_val, ts_ecr)| TimeStamps { ts_val, ts_ecr }),
+        },
+        ..bare(half.key.service, half.key.client)
+    };
+    segment.to_packet().ok()
+}
+
+/// A packet in an Ethernet frame.
+pub(super) fn frame(destination: MacAddr, source: MacAddr, packet: &[u8]) -> Vec<u8> {
+    EthernetHeader::frame_ip(destination, source, packet)
+}
+
+fn to_client(flow: &FlowState, seq: SeqNumber, payload: &[u8], now: MonoTime) -> Option<Vec<u8>> {
+    let segment = Segment {
+        seq,
+        ack: flow.rcv_nxt,
+        wnd: flow.wnd,
+        options: stamped(flow.ts.map(|ts| TimeStamps { ts_val: ts_val(flow, now), ts_ecr: ts.client_val })),
+        payload,
+        ..bare(flow.id.key.service, flow.id.key.client)
+    };
+    segment.to_packet().ok()
+}
+
+/// A TSval that the client can't take for old: our kernel's last one, or, for a
+/// twin, what the client echoed plus the time since (RFC 7323 section 5.4).
+/// The data path reckons in the same way (`gw_move_ts`).
+fn ts_val(flow: &FlowState, now: MonoTime) -> u32 {
+    let Some(ts) = flow.ts else { return 0 };
+    if !flow.twin {
+        return ts.own_val;
+    }
+    let since_ms = now.0.saturating_sub(ts.client_ecr_ns) / 1_000_000;
+    let age_ms = now.0.saturating_sub(flow.born_ns) / 1_000_000;
+    let ahead = since_ms + TS_MARGIN_MS + age_ms / 1000;
+    ts.client_ecr.wrapping_add(low_word(ahead))
+}
+
+/// Time stamps wrap, so the lower half is all that counts.
+fn low_word(value: u64) -> u32 {
+    u32::try_from(value & u64::from(u32::MAX)).expect("masked to 32 bits")
+}
+
+fn stamped(time_stamps: Option<TimeStamps>) -> TcpOptions {
+    TcpOptions { time_stamps, ..TcpOptions::default() }
+}
+
+fn bare(source: Endpoint, destination: Endpoint) -> Segment<'static> {
+    Segment {
+        source,
+        destination,
+        seq: SeqNumber(0),
+        ack: SeqNumber(0),
+        flags: TcpFlags::ACK,
+        wnd: 0,
+        options: TcpOptions::default(),
+        payload: &[],
+    }
+}

@@ -1,0 +1,110 @@
+//! Ending sockets on this node while they are silent, and telling twins what
+//! the tap has missed.
+
+use std::time::Duration;
+
+use godwit_bpf::{Datapath, FlowState, Order, OrderError, Phase};
+use godwit_core::{EndReason, MonoTime};
+use godwit_sock::destroy_tcp;
+use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
+
+use super::{Driver, segments};
+use crate::clock;
+
+/// A twin whose connection is over at the owner gets this long to end in its
+/// own way: its server may still be writing a log line.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Twins that are to end unless they do so themselves.
+#[derive(Debug, Default)]
+pub(super) struct Farewells(Vec<(MonoTime, FlowId)>);
+
+impl Farewells {
+    fn expect(&mut self, flow: FlowId, now: MonoTime) {
+        self.0.push((now.saturating_add(GRACE), flow));
+    }
+
+    pub(super) fn carry_out(&mut self, datapath: &Datapath, now: MonoTime) {
+        self.0.retain(|(due, flow)| {
+            if *due <= now && is_alive(datapath, *flow) {
+                end_socket(datapath, *flow);
+            }
+            *due > now
+        });
+    }
+}
+
+impl Driver {
+    pub(super) fn end_twin(&mut self, flow: FlowId, reason: EndReason) {
+        if reason == EndReason::EndedAtOwner {
+            self.farewells.expect(flow, clock::now());
+        } else {
+            end_socket(&self.datapath, flow);
+        }
+    }
+
+    /// Ends every socket of a share. Its role is none meanwhile, so the resets
+    /// of our kernel go nowhere.
+    pub(super) fn end_flows(&self, share: ShareId, reason: EndReason) {
+        let mut flows = Vec::new();
+        let scanned = self.datapath.flows.for_each(|flow| {
+            if flow.share == share {
+                flows.push(flow.id);
+            }
+        });
+        if let Err(error) = scanned {
+            tracing::error!(error = %error, "can't read the flows to end");
+        }
+        if !flows.is_empty() {
+            tracing::info!(share = share.0, count = flows.len(), reason = reason.as_str(), "ending sockets");
+        }
+        for flow in flows {
+            end_socket(&self.datapath, flow);
+        }
+    }
+
+    pub(super) fn poke_twin(&self, flow: FlowId, snd_una: SeqNumber) {
+        self.give(flow, Order::Acknowledged(snd_una));
+        let Some(state) = self.flow(flow) else { return };
+        let (to, from) = (self.shares_mac(), state.client_mac);
+        if let Some(packet) = segments::client_ack(&state, snd_una)
+            && let Err(error) = self.injected.send(&segments::frame(to, from, &packet))
+        {
+            tracing::debug!(flow = %flow.key, error = %error, "twin not told");
+        }
+    }
+
+    /// A flow as it is now, if it still is the same connection.
+    pub(super) fn flow(&self, flow: FlowId) -> Option<FlowState> {
+        let state = self.datapath.flows.get(flow.key).ok().flatten()?;
+        (state.id.irs == flow.irs).then_some(state)
+    }
+
+    /// Gives an order; a flow that is gone needs none.
+    pub(super) fn give(&self, flow: FlowId, order: Order) {
+        match self.datapath.orders.give(flow, order) {
+            Ok(()) | Err(OrderError::NoFlow) => {}
+            Err(error) => tracing::error!(flow = %flow.key, error = %error, "order not carried out"),
+        }
+    }
+}
+
+fn is_alive(datapath: &Datapath, flow: FlowId) -> bool {
+    let state = datapath.flows.get(flow.key).ok().flatten();
+    state.is_some_and(|state| state.id.irs == flow.irs && state.phase != Phase::Ended)
+}
+
+fn end_socket(datapath: &Datapath, flow: FlowId) {
+    destroy(flow.key);
+    if let Err(error) = datapath.orders.give(flow, Order::Forget)
+        && !matches!(error, OrderError::NoFlow)
+    {
+        tracing::error!(flow = %flow.key, error = %error, "flow not forgotten");
+    }
+}
+
+fn destroy(flow: FlowKey) {
+    if let Err(error) = destroy_tcp(flow) {
+        tracing::warn!(flow = %flow, error = %error, "socket not ended");
+    }
+}

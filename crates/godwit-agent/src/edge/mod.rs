@@ -1,0 +1,376 @@
+//! Everything of the agent that talks to the world, around the driver.
+//!
+//! | thread | runs | ends |
+//! |---|---|---|
+//! | `gw-edge` | links, control socket, metrics, signals: one asynchronous runtime | at [`Edge::shutdown`], when what was queued has been said |
+//! | `gw-beat-send`, `gw-beat-recv` | heartbeats | at [`Edge::shutdown`] |
+//! | the caller's | the driver: it owns the core and the data path | when it is told to stop |
+//!
+//! Start order: [`Prepared::load`] reads the configuration and certificates
+//! and takes the control socket's place, before anything is changed anywhere;
+//! then the driver opens the data path; then [`Edge::start`] lets the world in.
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use godwit_wire::{GoodbyeReason, NodeName};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep};
+
+use crate::config::{Config, ConfigError, PeerRole};
+use crate::control::{self, Office, Place, PlaceError};
+use crate::doctor::{self, LiveHost, Unfit};
+use crate::events::EventLog;
+use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, ShareBoard, draw_secret};
+use crate::input::{Inbox, Input};
+use crate::metrics::{self, Exporter, Metrics, Sources};
+use crate::peers::{self, Identity, PeerSender, TlsError};
+
+/// How long the last words may take: a goodbye to each peer, an answer to a client.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// Why an agent can't start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The certificates can't be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// This node runs no services.
+    #[error("{}: node \"{name}\" is a {role}; only a server runs `godwit agent`", path.display())]
+    NotAServer {
+        /// The configuration.
+        path: PathBuf,
+        /// The node.
+        name: NodeName,
+        /// What it is.
+        role: PeerRole,
+    },
+    /// The machine lacks something.
+    #[error("this machine can't run an agent: {0}")]
+    Unfit(#[from] Unfit),
+    /// The control socket's place can't be had.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The kernel does not say which network namespace this is, or gives no random numbers.
+    #[error("{what}")]
+    Kernel {
+        /// What was asked.
+        what: &'static str,
+        /// The answer.
+        #[source]
+        source: io::Error,
+    },
+    /// An address can't be listened on.
+    #[error("can't listen on {address}, the {what} of this node")]
+    Listen {
+        /// Which.
+        address: String,
+        /// What it is for.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A thread can't be started.
+    #[error("can't start a thread")]
+    Thread(#[source] io::Error),
+}
+
+/// What can be known and taken before anything is changed.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Start of this agent: seconds since 1970 in the upper 32 bits.
+    pub incarnation: u64,
+    /// What heartbeat keys are derived from; the core's `heartbeat_key`.
+    pub secret: [u8; 32],
+    identity: Identity,
+    place: Place,
+}
+
+/// The running edge.
+#[derive(Debug)]
+pub struct Edge {
+    /// Sends messages to peers.
+    pub peers: PeerSender,
+    /// Takes what heartbeats say of the shares.
+    pub board: ShareBoard,
+    /// Takes events.
+    pub events: EventLog,
+    /// Takes stalls.
+    pub metrics: Metrics,
+    /// Counts of heartbeats.
+    pub heartbeats: Arc<HeartbeatCounters>,
+    threads: Threads,
+}
+
+#[derive(Debug)]
+struct Threads {
+    heartbeats: Heartbeats,
+    edge: JoinHandle<()>,
+    stop: oneshot::Sender<()>,
+    // Given up last: until then no second agent starts.
+    place: Place,
+}
+
+impl Prepared {
+    /// Reads configuration and certificates, and takes the control socket's place.
+    ///
+    /// # Errors
+    /// If anything is wrong; nothing has been changed then.
+    pub fn load(config: &Path) -> Result<Self, StartError> {
+        let config = Arc::new(Config::load(config)?);
+        let name = config.node.name;
+        let role = config.own_peer().role;
+        if role != PeerRole::Server {
+            return Err(StartError::NotAServer {
+                path: config.path.clone(),
+                name,
+                role,
+            });
+        }
+        let identity = Identity::load(&config.tls, name)?;
+        doctor::preflight(&LiveHost)?;
+        let kernel = |what| move |source| StartError::Kernel { what, source };
+        let secret = draw_secret()
+            .map_err(|_| io::Error::other("getrandom failed"))
+            .map_err(kernel("the kernel gives no random numbers"))?;
+        let cookie = godwit_sock::netns_cookie()
+            .map_err(kernel("can't ask which network namespace this is"))?;
+        let place = Place::take(&config.node.run_dir, cookie, name)?;
+        Ok(Self {
+            config,
+            incarnation: incarnation(),
+            secret,
+            identity,
+            place,
+        })
+    }
+}
+
+/// Later starts have greater ones, as long as the clock is not set back.
+fn incarnation() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    // Nanoseconds as a fraction of 2^32: below 2^32, so the halves don't mix.
+    let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+    (since.as_secs() << 32) | fraction
+}
+
+impl Edge {
+    /// Lets the world in: from here on inputs arrive in `inbox`.
+    ///
+    /// # Errors
+    /// If an address is taken or a thread can't be started.
+    pub fn start(prepared: Prepared, inbox: Inbox) -> Result<Self, StartError> {
+        let Prepared {
+            config,
+            incarnation,
+            secret,
+            identity,
+            place,
+        } = prepared;
+        let keys = Arc::new(HeartbeatKeys::new(&config, &secret));
+        let events = EventLog::new(&config);
+        for warning in &config.warnings {
+            events.publish_own("config_warning", true, [("text", warning.as_str())]);
+        }
+        let metrics = Metrics::default();
+        let heartbeats = Heartbeats::start(&config, incarnation, keys.clone(), inbox.clone())
+            .map_err(listen(&config, "control address (UDP)"))?;
+        let tasks = Tasks {
+            identity,
+            keys,
+            events: events.clone(),
+            metrics: metrics.clone(),
+            heartbeats: heartbeats.counters(),
+            socket: place.socket(),
+            config,
+            inbox,
+        };
+        let (stop, stopped) = oneshot::channel();
+        let (ready, started) = mpsc::channel();
+        let edge = thread::Builder::new()
+            .name("gw-edge".into())
+            .spawn(move || tasks.run(&ready, stopped))
+            .map_err(StartError::Thread)?;
+        let gone = || StartError::Thread(io::ErrorKind::BrokenPipe.into());
+        let peers = started.recv().map_err(|_| gone())??;
+        Ok(Self {
+            peers,
+            board: heartbeats.board(),
+            events,
+            metrics,
+            heartbeats: heartbeats.counters(),
+            threads: Threads {
+                heartbeats,
+                edge,
+                stop,
+                place,
+            },
+        })
+    }
+
+    /// Says what is queued, then ends all threads. Call it after the driver's end.
+    pub fn shutdown(self) {
+        let Threads {
+            heartbeats,
+            edge,
+            stop,
+            place,
+        } = self.threads;
+        // Silence before the goodbye is acted upon would look like a failure.
+        self.peers.close();
+        // The edge may have ended by itself; then there is nothing to wait for.
+        let _ = stop.send(());
+        let _ = edge.join();
+        drop(heartbeats);
+        drop(place);
+    }
+}
+
+/// What the edge's thread starts from.
+struct Tasks {
+    config: Arc<Config>,
+    identity: Identity,
+    keys: Arc<HeartbeatKeys>,
+    inbox: Inbox,
+    events: EventLog,
+    metrics: Metrics,
+    heartbeats: Arc<HeartbeatCounters>,
+    socket: PathBuf,
+}
+
+type Ready = mpsc::Sender<Result<PeerSender, StartError>>;
+
+impl Tasks {
+    fn run(self, ready: &Ready, stopped: oneshot::Receiver<()>) {
+        let runtime = match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                let _ = ready.send(Err(StartError::Thread(error)));
+                return;
+            }
+        };
+        runtime.block_on(async {
+            let busy = Arc::new(AtomicUsize::new(0));
+            match self.start(busy.clone()).await {
+                Ok(peers) => {
+                    // The starter waits for this, so it is there.
+                    let _ = ready.send(Ok(peers.clone()));
+                    let _ = stopped.await;
+                    last_words(&peers, &busy).await;
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            }
+        });
+    }
+
+    async fn start(self, busy: Arc<AtomicUsize>) -> Result<PeerSender, StartError> {
+        let config = &self.config;
+        let exporter = match config.node.metrics {
+            None => None,
+            Some(address) => {
+                let listen = |source| StartError::Listen {
+                    address: address.to_string(),
+                    what: "metrics address",
+                    source,
+                };
+                Some(Exporter::bind(address).await.map_err(listen)?)
+            }
+        };
+        let signals = signals().map_err(StartError::Thread)?;
+        let office = Office {
+            node: config.node.name.to_string(),
+            inbox: self.inbox.clone(),
+            events: self.events.clone(),
+            busy,
+        };
+        control::serve(&self.socket, office).map_err(|source| StartError::Listen {
+            address: self.socket.display().to_string(),
+            what: "control socket",
+            source,
+        })?;
+        let peers = peers::start(config, self.identity, self.keys, self.inbox.clone())
+            .await
+            .map_err(listen(config, "control address (TCP)"))?;
+        tokio::spawn(obey(signals, self.inbox.clone()));
+        if let Some(exporter) = exporter {
+            let sources = Sources {
+                inbox: self.inbox,
+                metrics: self.metrics,
+                events: self.events,
+                heartbeats: self.heartbeats,
+            };
+            tokio::spawn(metrics::serve(exporter, sources));
+        }
+        Ok(peers)
+    }
+}
+
+fn listen(config: &Config, what: &'static str) -> impl Fn(io::Error) -> StartError {
+    let address = config.own_peer().control.to_string();
+    move |source| StartError::Listen {
+        address: address.clone(),
+        what,
+        source,
+    }
+}
+
+/// Waits until every link and client has got what was meant for it.
+async fn last_words(peers: &PeerSender, busy: &AtomicUsize) {
+    let deadline = Instant::now() + LAST_WORDS;
+    while (peers.has_links() || busy.load(Ordering::Relaxed) > 0) && Instant::now() < deadline {
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn signals() -> io::Result<[Signal; 2]> {
+    Ok([
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    ])
+}
+
+/// The first signal asks the driver to end, as before a restart: the data path
+/// stays. The second one does not wait.
+async fn obey([mut terminate, mut interrupt]: [Signal; 2], inbox: Inbox) {
+    let mut next = async || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    next().await;
+    tracing::info!("told to end");
+    if inbox
+        .send(Input::Stop {
+            reason: GoodbyeReason::Restart,
+            done: None,
+        })
+        .is_err()
+    {
+        return;
+    }
+    next().await;
+    tracing::warn!("told again; ending at once");
+    std::process::exit(1);
+}

@@ -1,0 +1,102 @@
+use std::sync::mpsc::Receiver;
+
+use godwit_core::{Link, PeerId};
+use nix::unistd::Uid;
+
+use super::*;
+use crate::control::{Client, find};
+use crate::testing::{Pair, wait_for};
+
+const OTHER: PeerId = PeerId(0);
+
+/// Starting an agent takes its capabilities; without them a test can only say so.
+fn is_privileged() -> bool {
+    let privileged = Uid::effective().is_root();
+    if !privileged {
+        eprintln!("skipped: needs root");
+    }
+    privileged
+}
+
+fn start(config: &Config) -> (Edge, Receiver<Input>) {
+    let prepared = Prepared::load(&config.path).expect("ready to start");
+    let (inbox, inputs) = Inbox::new();
+    (Edge::start(prepared, inbox).expect("started"), inputs)
+}
+
+#[test]
+fn two_edges_find_each_other_and_leave_nothing_behind() {
+    if !is_privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let ((a, a_inputs), (b, b_inputs)) = (start(&pair.a), start(&pair.b));
+    for (edge, inputs, name) in [(&a, &a_inputs, "a"), (&b, &b_inputs, "b")] {
+        let up = wait_for(inputs, |input| match input {
+            Input::Link {
+                peer: OTHER,
+                link: Link::Up,
+            } => Some(()),
+            _ => None,
+        });
+        assert!(up.is_some(), "{name} is linked");
+        edge.peers
+            .send(OTHER, crate::testing::hello(name, 1))
+            .expect("linked");
+    }
+    let run_dir = pair.a.node.run_dir.clone();
+    assert_eq!(std::fs::read_dir(&run_dir).expect("there").count(), 2);
+    a.shutdown();
+    let down = wait_for(&b_inputs, |input| match input {
+        Input::Link {
+            link: Link::Down, ..
+        } => Some(()),
+        _ => None,
+    });
+    assert!(down.is_some(), "b notices");
+    b.shutdown();
+    assert_eq!(std::fs::read_dir(&run_dir).expect("there").count(), 0);
+}
+
+#[test]
+fn a_second_agent_of_a_node_is_refused() {
+    if !is_privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let (edge, _inputs) = start(&pair.a);
+    let error = Prepared::load(&pair.a.path).expect_err("taken").to_string();
+    assert!(
+        error.starts_with("an agent of node \"a\" is already running"),
+        "{error}"
+    );
+    let cookie = godwit_sock::netns_cookie().expect("Linux 5.14");
+    let socket = find(&pair.a.node.run_dir, cookie, None).expect("one agent");
+    drop(Client::connect(&socket).expect("it listens"));
+    edge.shutdown();
+}
+
+#[test]
+fn an_address_that_is_taken_is_named() {
+    if !is_privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let address = pair.a.own_peer().control;
+    let _taken = std::net::UdpSocket::bind(address).expect("free");
+    let prepared = Prepared::load(&pair.a.path).expect("ready to start");
+    let error = Edge::start(prepared, Inbox::new().0)
+        .expect_err("taken")
+        .to_string();
+    assert!(
+        error.starts_with(&format!("can't listen on {address}")),
+        "{error}"
+    );
+}
+
+#[test]
+fn later_starts_have_greater_incarnations() {
+    let first = incarnation();
+    thread::sleep(Duration::from_millis(1));
+    assert!(incarnation() > first);
+}

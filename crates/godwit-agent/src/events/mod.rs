@@ -1,0 +1,235 @@
+//! `godwit.events/1`: what happened, kept for a while and streamed.
+//!
+//! The driver publishes; followers of the control socket listen. A follower
+//! that is too slow is told how many events it missed, and never slows the
+//! driver down.
+
+mod timestamp;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use godwit_core::{Event, Field};
+use godwit_wire::ShareId;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use tokio::sync::broadcast;
+
+use crate::clock;
+use crate::config::Config;
+use crate::status::ms;
+
+pub use timestamp::rfc3339;
+
+/// The schema's name and version.
+pub const SCHEMA: &str = "godwit.events/1";
+
+/// Name of the record that stands for events a follower was too slow for.
+pub const LOST: &str = "events_lost";
+
+/// Events that are remembered, and that a follower may lag behind.
+const KEPT: usize = 1024;
+
+/// One event, as a line of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EventRecord {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The node that saw it.
+    pub node: String,
+    /// When, RFC 3339 in UTC with microseconds.
+    pub time: String,
+    /// Counts the events of this agent from 1.
+    pub sequence: u64,
+    /// The stable name.
+    pub event: String,
+    /// Whether somebody should look at it.
+    pub warning: bool,
+    /// The service concerned, if it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// What else there is to say; names that end in `_ms` are milliseconds.
+    #[serde(flatten)]
+    pub fields: Map<String, Value>,
+}
+
+/// The events of this agent's life; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct EventLog {
+    node: String,
+    services: Arc<BTreeMap<ShareId, String>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    sequence: u64,
+    kept: VecDeque<Arc<EventRecord>>,
+    counts: BTreeMap<String, u64>,
+    followers: broadcast::Sender<Arc<EventRecord>>,
+}
+
+/// What a reader of the log gets.
+#[derive(Debug)]
+pub struct Subscription {
+    /// What happened before, oldest first.
+    pub past: Vec<Arc<EventRecord>>,
+    /// What happens from now on, without a gap.
+    pub future: broadcast::Receiver<Arc<EventRecord>>,
+}
+
+impl EventLog {
+    /// An empty log.
+    pub fn new(config: &Config) -> Self {
+        let services = config
+            .shares()
+            .map(|(id, service)| (id, service.name.to_string()));
+        let (followers, _) = broadcast::channel(KEPT);
+        let state = State {
+            sequence: 0,
+            kept: VecDeque::new(),
+            counts: BTreeMap::new(),
+            followers,
+        };
+        Self {
+            node: config.node.name.to_string(),
+            services: Arc::new(services.collect()),
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// Records an event of the core, and logs it.
+    pub fn publish(&self, event: &Event) {
+        let kind = &event.kind;
+        let service = kind
+            .share()
+            .and_then(|share| self.services.get(&share))
+            .cloned();
+        let fields = kind
+            .fields()
+            .into_iter()
+            .map(|(name, field)| to_json(name, field));
+        let age = clock::now().since(event.at);
+        let time = SystemTime::now()
+            .checked_sub(age)
+            .unwrap_or(SystemTime::UNIX_EPOCH);
+        self.record(EventRecord {
+            schema: SCHEMA.into(),
+            node: self.node.clone(),
+            time: rfc3339(time),
+            sequence: 0,
+            event: kind.name().into(),
+            warning: kind.is_warning(),
+            service,
+            fields: fields.collect(),
+        });
+    }
+
+    /// Records an event of the agent itself.
+    pub fn publish_own<'a>(
+        &self,
+        name: &str,
+        warning: bool,
+        fields: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) {
+        let fields = fields
+            .into_iter()
+            .map(|(name, text)| (name.to_owned(), Value::from(text)));
+        self.record(EventRecord {
+            schema: SCHEMA.into(),
+            node: self.node.clone(),
+            time: rfc3339(SystemTime::now()),
+            sequence: 0,
+            event: name.into(),
+            warning,
+            service: None,
+            fields: fields.collect(),
+        });
+    }
+
+    /// What is remembered, and everything from now on.
+    pub fn subscribe(&self) -> Subscription {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Subscription {
+            past: state.kept.iter().cloned().collect(),
+            future: state.followers.subscribe(),
+        }
+    }
+
+    /// How often each event has happened since the agent started.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .counts
+            .clone()
+    }
+
+    fn record(&self, mut record: EventRecord) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.sequence += 1;
+        record.sequence = state.sequence;
+        *state.counts.entry(record.event.clone()).or_default() += 1;
+        log(&record);
+        let record = Arc::new(record);
+        if state.kept.len() == KEPT {
+            state.kept.pop_front();
+        }
+        state.kept.push_back(record.clone());
+        // Nobody follows: fine.
+        let _ = state.followers.send(record);
+    }
+}
+
+impl EventRecord {
+    /// Stands for events that a follower was too slow for.
+    pub fn lost(node: &str, count: u64) -> Self {
+        let fields = [("count".to_owned(), Value::from(count))];
+        Self {
+            schema: SCHEMA.into(),
+            node: node.into(),
+            time: rfc3339(SystemTime::now()),
+            sequence: 0,
+            event: LOST.into(),
+            warning: true,
+            service: None,
+            fields: fields.into_iter().collect(),
+        }
+    }
+
+    /// The fields as `name=value`, for people.
+    pub fn details(&self) -> String {
+        let service = self
+            .service
+            .iter()
+            .map(|service| format!("service={service}"));
+        let fields = self
+            .fields
+            .iter()
+            .map(|(name, value)| match value.as_str() {
+                Some(text) if text.contains(' ') => format!("{name}=\"{text}\""),
+                Some(text) => format!("{name}={text}"),
+                None => format!("{name}={value}"),
+            });
+        service.chain(fields).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// One line per state change; the field names are those of the schema.
+fn log(record: &EventRecord) {
+    let (event, details) = (&record.event, record.details());
+    if record.warning {
+        tracing::warn!("{event} {details}");
+    } else {
+        tracing::info!("{event} {details}");
+    }
+}
+
+fn to_json(name: &str, field: Field) -> (String, Value) {
+    match field {
+        Field::Text(text) => (name.into(), Value::from(text)),
+        Field::Count(count) => (name.into(), Value::from(count)),
+        Field::Span(span) => (format!("{name}_ms"), Value::from(ms(span))),
+    }
+}

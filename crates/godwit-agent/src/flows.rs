@@ -1,0 +1,231 @@
+//! `godwit.flows/1`: every flow of a node, as the control socket answers it.
+//!
+//! The schema is stable: fields may be added, none is renamed or removed.
+
+use godwit_bpf::{FlowState, Phase};
+use godwit_core::MonoTime;
+use godwit_wire::{Generation, Role, UnprotectedReason};
+use serde::{Deserialize, Serialize};
+
+use crate::status::whole_ms;
+
+/// The schema's name and version.
+pub const SCHEMA: &str = "godwit.flows/1";
+
+/// The flows of one node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Flows {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// This node.
+    pub node: String,
+    /// The flows, in no particular order.
+    pub flows: Vec<FlowReport>,
+}
+
+/// One flow.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowReport {
+    /// `client -> service`, addresses with ports.
+    pub flow: String,
+    /// Name of the service.
+    pub service: String,
+    /// Number of the share.
+    pub share: u32,
+    /// What this node does for the flow: `owner` or `shadow`.
+    pub role: String,
+    /// `confirming`, `protected`, `unprotected`, `twin`, `closed` or `ended`.
+    pub state: FlowStateName,
+    /// Whether it would survive the owner's failure now, as far as this node knows.
+    pub protected: bool,
+    /// Why not: `confirming`, `ended`, or a reason of the event `flow_demoted`.
+    pub reason: Option<String>,
+    /// What the client has acknowledged and the twin's application has not yet
+    /// said; absent where there is no twin.
+    pub lag_bytes: Option<u32>,
+    /// What the owner has and has not yet acknowledged to the client.
+    pub held_bytes: u32,
+    /// Received from the client.
+    pub bytes_in: u64,
+    /// Sent to the client (owner), or would have been (shadow).
+    pub bytes_out: u64,
+    /// Time since its handshake.
+    pub age_ms: u64,
+    /// Time since the client last spoke.
+    pub last_client_ms: u64,
+}
+
+/// Where a flow stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlowStateName {
+    /// Owner: gated, no twin has answered yet.
+    Confirming,
+    /// Owner: a twin holds all that the client was told.
+    Protected,
+    /// Owner: goes on alone.
+    Unprotected,
+    /// Shadow: a silent twin.
+    Twin,
+    /// Shadow: its twin closed before the flow ended.
+    Closed,
+    /// Over; kept a few seconds for late segments.
+    Ended,
+}
+
+/// Flows of one service by state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowCounts {
+    /// All of them.
+    pub total: u64,
+    /// In [`FlowStateName::Confirming`].
+    pub confirming: u64,
+    /// In [`FlowStateName::Protected`].
+    pub protected: u64,
+    /// In [`FlowStateName::Unprotected`].
+    pub unprotected: u64,
+    /// In [`FlowStateName::Twin`].
+    pub twin: u64,
+    /// In [`FlowStateName::Closed`].
+    pub closed: u64,
+    /// In [`FlowStateName::Ended`].
+    pub ended: u64,
+}
+
+/// The share that a flow belongs to, as far as its report depends on it.
+#[derive(Debug, Clone, Copy)]
+pub struct ShareView<'a> {
+    /// Name of the service.
+    pub service: &'a str,
+    /// What this node does for it.
+    pub role: Role,
+    /// The generation in sync.
+    pub generation: Generation,
+}
+
+impl Flows {
+    /// A list of flows of a node.
+    pub fn new(node: &str, flows: Vec<FlowReport>) -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            node: node.into(),
+            flows,
+        }
+    }
+}
+
+impl FlowReport {
+    /// Puts together what the data path and the share say of a flow.
+    pub fn new(flow: &FlowState, share: ShareView<'_>, now: MonoTime) -> Self {
+        let state = FlowStateName::of(flow, share);
+        let reason = state.why_not_protected(flow, share);
+        let since = |ns| whole_ms(now.since(MonoTime::from_nanos(ns)));
+        Self {
+            flow: flow.id.key.to_string(),
+            service: share.service.to_owned(),
+            share: flow.share.0,
+            role: share.role.as_str().into(),
+            state,
+            protected: reason.is_none(),
+            reason: reason.map(Into::into),
+            lag_bytes: state.lag_bytes(flow),
+            held_bytes: flow.rcv_nxt.checked_distance(flow.told_ack).unwrap_or(0),
+            bytes_in: flow.bytes_in,
+            bytes_out: flow.bytes_out,
+            age_ms: since(flow.born_ns),
+            last_client_ms: since(flow.heard_ns),
+        }
+    }
+}
+
+impl FlowStateName {
+    /// Where a flow stands: a twin that serves after a takeover is an owner's
+    /// flow, and one whose standby is gone is not protected any more.
+    pub fn of(flow: &FlowState, share: ShareView<'_>) -> Self {
+        let owned = share.role == Role::Owner;
+        match flow.phase {
+            Phase::Ended => Self::Ended,
+            Phase::Closed => Self::Closed,
+            Phase::Confirming if share.generation == flow.generation => Self::Confirming,
+            Phase::Protected if flow.is_protected(share.generation) => Self::Protected,
+            Phase::Twin if !owned => Self::Twin,
+            Phase::Confirming | Phase::Protected | Phase::Unprotected | Phase::Twin => {
+                Self::Unprotected
+            }
+            Phase::Unknown(_) => Self::Unprotected,
+        }
+    }
+
+    /// The name in outputs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Confirming => "confirming",
+            Self::Protected => "protected",
+            Self::Unprotected => "unprotected",
+            Self::Twin => "twin",
+            Self::Closed => "closed",
+            Self::Ended => "ended",
+        }
+    }
+
+    fn why_not_protected(self, flow: &FlowState, share: ShareView<'_>) -> Option<&'static str> {
+        match self {
+            Self::Protected => None,
+            Self::Confirming => Some("confirming"),
+            Self::Ended => Some("ended"),
+            Self::Closed => Some(UnprotectedReason::TwinClosed.as_str()),
+            Self::Twin if flow.not_in_sync => Some(UnprotectedReason::NotInSync.as_str()),
+            Self::Twin if flow.generation == share.generation => None,
+            Self::Twin => Some(UnprotectedReason::StandbyLost.as_str()),
+            Self::Unprotected => Some(flow.why.unwrap_or_else(|| implied(flow)).as_str()),
+        }
+    }
+
+    fn lag_bytes(self, flow: &FlowState) -> Option<u32> {
+        let behind = |twin| flow.snd_una.checked_distance(twin).unwrap_or(0);
+        match self {
+            Self::Protected => Some(behind(flow.twin_snd_nxt)),
+            Self::Twin => Some(behind(flow.snd_nxt)),
+            Self::Confirming | Self::Unprotected | Self::Closed | Self::Ended => None,
+        }
+    }
+}
+
+/// Why an owner's flow is alone although the data path gives no reason: its
+/// generation is over, which is one write for all flows.
+fn implied(flow: &FlowState) -> UnprotectedReason {
+    if flow.twin {
+        UnprotectedReason::AfterTakeover
+    } else if flow.generation.is_none() {
+        UnprotectedReason::NoStandby
+    } else {
+        UnprotectedReason::StandbyLost
+    }
+}
+
+impl FlowCounts {
+    /// The counts with the names of their states.
+    pub const fn by_state(&self) -> [(&'static str, u64); 6] {
+        [
+            (FlowStateName::Confirming.as_str(), self.confirming),
+            (FlowStateName::Protected.as_str(), self.protected),
+            (FlowStateName::Unprotected.as_str(), self.unprotected),
+            (FlowStateName::Twin.as_str(), self.twin),
+            (FlowStateName::Closed.as_str(), self.closed),
+            (FlowStateName::Ended.as_str(), self.ended),
+        ]
+    }
+
+    /// Counts one flow more.
+    pub fn count(&mut self, state: FlowStateName) {
+        self.total += 1;
+        *match state {
+            FlowStateName::Confirming => &mut self.confirming,
+            FlowStateName::Protected => &mut self.protected,
+            FlowStateName::Unprotected => &mut self.unprotected,
+            FlowStateName::Twin => &mut self.twin,
+            FlowStateName::Closed => &mut self.closed,
+            FlowStateName::Ended => &mut self.ended,
+        } += 1;
+    }
+}

@@ -1,0 +1,188 @@
+//! Who may say that a node is alive: a key per sender and receiver.
+//!
+//! Each agent draws a secret at its start and derives one key per peer from
+//! it, so that no peer can pretend to another one to be us. The key travels in
+//! the `Hello` of the control link, which is encrypted and authenticated. A
+//! heartbeat counts if its tag fits the key, its incarnation is that of the
+//! `Hello`, and its sequence number is greater than any before.
+
+use std::sync::{Mutex, PoisonError};
+
+use godwit_core::PeerId;
+use godwit_wire::{Heartbeat, Hello, NodeName};
+use ring::hmac;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::config::Config;
+
+/// Sets the derived keys apart from any other use of the secret.
+const PURPOSE: &[u8] = b"godwit heartbeat/1 ";
+
+/// What heartbeats are signed and checked with.
+#[derive(Debug)]
+pub struct HeartbeatKeys {
+    peers: Vec<PeerKeys>,
+}
+
+#[derive(Debug)]
+struct PeerKeys {
+    name: NodeName,
+    ours: [u8; 32],
+    theirs: Mutex<Option<TheirKey>>,
+}
+
+#[derive(Debug)]
+struct TheirKey {
+    key: hmac::Key,
+    incarnation: u64,
+    last_sequence: Option<u64>,
+}
+
+/// Why a datagram does not count as a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// It is no heartbeat at all.
+    Malformed,
+    /// It names a sender that is no peer.
+    Stranger,
+    /// The peer has not sent its key yet.
+    NoKey,
+    /// The tag does not fit.
+    BadTag,
+    /// It is of another start of the peer's agent than its key.
+    OtherIncarnation,
+    /// It was received before, or a later one was.
+    Replayed,
+}
+
+impl Refused {
+    /// Every reason, in the order of the counters.
+    pub const ALL: [Self; 6] = [
+        Self::Malformed,
+        Self::Stranger,
+        Self::NoKey,
+        Self::BadTag,
+        Self::OtherIncarnation,
+        Self::Replayed,
+    ];
+
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Stranger => "stranger",
+            Self::NoKey => "no_key",
+            Self::BadTag => "bad_tag",
+            Self::OtherIncarnation => "other_incarnation",
+            Self::Replayed => "replayed",
+        }
+    }
+}
+
+/// Draws the secret of this agent's life.
+///
+/// # Errors
+/// If the kernel gives no random numbers.
+pub fn draw_secret() -> Result<[u8; 32], ring::error::Unspecified> {
+    let mut secret = [0; 32];
+    SystemRandom::new().fill(&mut secret).map(|()| secret)
+}
+
+impl HeartbeatKeys {
+    /// Derives our keys; the peers' come with their links.
+    pub fn new(config: &Config, secret: &[u8; 32]) -> Self {
+        let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
+        let peers = config.others().map(|peer| PeerKeys {
+            name: peer.name,
+            ours: derive(&secret, peer.name),
+            theirs: Mutex::new(None),
+        });
+        Self {
+            peers: peers.collect(),
+        }
+    }
+
+    /// The key that our heartbeats to a peer are signed with.
+    pub(crate) fn ours(&self, peer: PeerId) -> Option<[u8; 32]> {
+        self.peer(peer).map(|keys| keys.ours)
+    }
+
+    /// Takes a peer's key from the `Hello` of its link.
+    pub(crate) fn learn(&self, peer: PeerId, hello: &Hello) {
+        let Some(keys) = self.peer(peer) else {
+            return;
+        };
+        let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
+        // The same agent over a new link: its sequence goes on.
+        let last_sequence = theirs
+            .as_ref()
+            .filter(|known| known.incarnation == hello.incarnation)
+            .and_then(|known| known.last_sequence);
+        *theirs = Some(TheirKey {
+            key: hmac::Key::new(hmac::HMAC_SHA256, &hello.heartbeat_key),
+            incarnation: hello.incarnation,
+            last_sequence,
+        });
+    }
+
+    /// Fills in the tag of a datagram to a peer.
+    pub(crate) fn sign(key: &hmac::Key, datagram: &mut [u8]) {
+        let Some(signed) = Heartbeat::signed_part(datagram) else {
+            return;
+        };
+        let tag = hmac::sign(key, signed);
+        if let Some(field) = Heartbeat::tag_mut(datagram) {
+            field.copy_from_slice(&tag.as_ref()[..Heartbeat::TAG_LEN]);
+        }
+    }
+
+    /// Decides whether a datagram counts, and whose heartbeat it is.
+    pub(crate) fn verify(&self, datagram: &[u8]) -> Result<(PeerId, Heartbeat), Refused> {
+        let heartbeat = Heartbeat::parse(datagram).map_err(|_| Refused::Malformed)?;
+        let (peer, keys) = (0..)
+            .map(PeerId)
+            .zip(&self.peers)
+            .find(|(_, keys)| keys.name == heartbeat.sender)
+            .ok_or(Refused::Stranger)?;
+        let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
+        let theirs = theirs.as_mut().ok_or(Refused::NoKey)?;
+        if !has_tag(&theirs.key, datagram) {
+            return Err(Refused::BadTag);
+        }
+        if heartbeat.incarnation != theirs.incarnation {
+            return Err(Refused::OtherIncarnation);
+        }
+        if theirs
+            .last_sequence
+            .is_some_and(|last| heartbeat.sequence <= last)
+        {
+            return Err(Refused::Replayed);
+        }
+        theirs.last_sequence = Some(heartbeat.sequence);
+        Ok((peer, heartbeat))
+    }
+
+    fn peer(&self, peer: PeerId) -> Option<&PeerKeys> {
+        self.peers.get(usize::from(peer.0))
+    }
+}
+
+fn derive(secret: &hmac::Key, peer: NodeName) -> [u8; 32] {
+    let mut context = hmac::Context::with_key(secret);
+    context.update(PURPOSE);
+    context.update(peer.as_str().as_bytes());
+    let mut key = [0; 32];
+    key.copy_from_slice(context.sign().as_ref());
+    key
+}
+
+/// Compares the truncated tag without telling by time where it differs.
+fn has_tag(key: &hmac::Key, datagram: &[u8]) -> bool {
+    let (Some(signed), Some(tag)) = (Heartbeat::signed_part(datagram), Heartbeat::tag(datagram))
+    else {
+        return false;
+    };
+    let expected = hmac::sign(key, signed);
+    let differing = expected.as_ref().iter().zip(tag);
+    differing.fold(0, |acc, (a, b)| acc | (a ^ b)) == 0
+}

@@ -1,0 +1,180 @@
+//! Heartbeats: authenticated UDP datagrams on the control address.
+//!
+//! Two plain threads, so that nothing else the agent does can delay them:
+//!
+//! | thread | does | when something is full or late |
+//! |---|---|---|
+//! | `gw-beat-send` | one datagram per peer and interval, on absolute ticks | a full socket buffer drops the datagram; ticks that were slept through are skipped, never sent in a burst |
+//! | `gw-beat-recv` | checks each datagram and hands it to the driver | the kernel's socket buffer, then the driver's queue drop |
+//!
+//! Both run under real-time priority where permitted ([`crate::realtime`]).
+//! What is said of the shares is a copy that the driver replaces
+//! ([`ShareBoard`]): the sender never waits for the driver.
+
+mod keys;
+mod receive;
+mod send;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use godwit_wire::ShareClaim;
+use nix::sys::socket::{setsockopt, sockopt};
+
+use crate::config::Config;
+use crate::input::Inbox;
+
+pub use keys::{HeartbeatKeys, Refused, draw_secret};
+
+/// SO_PRIORITY of heartbeats: the highest an ordinary queue knows, so that
+/// they do not wait behind a mirror's bulk.
+const SOCKET_PRIORITY: i32 = 6;
+
+/// What heartbeats say of this node's shares; written by the driver.
+#[derive(Debug, Clone, Default)]
+pub struct ShareBoard(Arc<Mutex<Arc<[ShareClaim]>>>);
+
+/// Counts of what was sent and received.
+#[derive(Debug, Default)]
+pub struct HeartbeatCounters {
+    sent: AtomicU64,
+    send_failed: AtomicU64,
+    late_ticks: AtomicU64,
+    refused: [AtomicU64; Refused::ALL.len()],
+}
+
+/// The running threads; they end when this is dropped.
+#[derive(Debug)]
+pub struct Heartbeats {
+    counters: Arc<HeartbeatCounters>,
+    board: ShareBoard,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl ShareBoard {
+    /// Replaces what the next heartbeat says.
+    pub fn post(&self, claims: Vec<ShareClaim>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = claims.into();
+    }
+
+    fn read(&self) -> Arc<[ShareClaim]> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl HeartbeatCounters {
+    /// Datagrams sent.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Datagrams that the kernel did not take.
+    pub fn send_failed(&self) -> u64 {
+        self.send_failed.load(Ordering::Relaxed)
+    }
+
+    /// Ticks that came an interval late or more: the host was too busy.
+    pub fn late_ticks(&self) -> u64 {
+        self.late_ticks.load(Ordering::Relaxed)
+    }
+
+    /// Datagrams that did not count, by reason.
+    pub fn refused(&self) -> impl Iterator<Item = (Refused, u64)> {
+        Refused::ALL.into_iter().zip(
+            self.refused
+                .iter()
+                .map(|count| count.load(Ordering::Relaxed)),
+        )
+    }
+
+    fn count_refused(&self, reason: Refused) {
+        let index = Refused::ALL.iter().position(|other| *other == reason);
+        if let Some(count) = index.and_then(|index| self.refused.get(index)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Heartbeats {
+    /// Binds the control address and starts both threads.
+    ///
+    /// # Errors
+    /// If the address can't be bound or a thread can't be started.
+    pub fn start(
+        config: &Config,
+        incarnation: u64,
+        keys: Arc<HeartbeatKeys>,
+        inbox: Inbox,
+    ) -> io::Result<Self> {
+        let socket = UdpSocket::bind(config.own_peer().control)?;
+        // Without it heartbeats are ordinary traffic; nothing breaks.
+        let _ = setsockopt(&socket, sockopt::Priority, &SOCKET_PRIORITY);
+        let mut heartbeats = Self {
+            counters: Arc::default(),
+            board: ShareBoard::default(),
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        let receiver = receive::Receiver {
+            socket: socket.try_clone()?,
+            sources: config.others().map(|peer| peer.control.ip()).collect(),
+            keys: keys.clone(),
+            inbox,
+            counters: heartbeats.counters.clone(),
+            stop: heartbeats.stop.clone(),
+        };
+        // Only to see `stop`: datagrams wake the thread at once.
+        receiver
+            .socket
+            .set_read_timeout(Some(Duration::from_millis(100)))?;
+        let sender = send::Sender {
+            socket,
+            name: config.node.name,
+            incarnation,
+            interval: config.detect.heartbeat,
+            targets: send::targets(config, &keys),
+            board: heartbeats.board.clone(),
+            counters: heartbeats.counters.clone(),
+            stop: heartbeats.stop.clone(),
+        };
+        heartbeats.spawn("gw-beat-recv", move || receiver.run())?;
+        heartbeats.spawn("gw-beat-send", move || sender.run())?;
+        Ok(heartbeats)
+    }
+
+    /// Where the driver says what it does for each share.
+    pub fn board(&self) -> ShareBoard {
+        self.board.clone()
+    }
+
+    /// Counts, for metrics.
+    pub fn counters(&self) -> Arc<HeartbeatCounters> {
+        self.counters.clone()
+    }
+
+    fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.into()).spawn(run)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+impl Drop for Heartbeats {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A panic there was already reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}

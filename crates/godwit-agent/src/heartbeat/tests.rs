@@ -1,0 +1,186 @@
+use std::net::UdpSocket;
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use godwit_core::{Beat, PeerId};
+use godwit_wire::{Epoch, Heartbeat, Hello, Message, Role, ShareId};
+use ring::hmac;
+
+use super::*;
+use crate::input::Input;
+use crate::testing::{PATIENCE, Pair, hello, node, wait_for};
+
+const A: PeerId = PeerId(0);
+const INCARNATION: u64 = 5;
+
+/// Keys of `a` and `b`, and what `b` has learnt from `a`'s hello.
+fn keys(pair: &Pair) -> (HeartbeatKeys, HeartbeatKeys) {
+    let a = HeartbeatKeys::new(&pair.a, &[1; 32]);
+    let b = HeartbeatKeys::new(&pair.b, &[2; 32]);
+    b.learn(A, &hello_of_a(&a));
+    (a, b)
+}
+
+fn hello_of_a(keys: &HeartbeatKeys) -> Hello {
+    let Message::Hello(mut hello) = hello("a", INCARNATION) else {
+        unreachable!("hello() makes a hello");
+    };
+    hello.heartbeat_key = keys.ours(PeerId(0)).expect("b is a peer");
+    hello
+}
+
+fn datagram(keys: &HeartbeatKeys, sequence: u64, incarnation: u64) -> Vec<u8> {
+    let heartbeat = Heartbeat {
+        sender: node("a"),
+        incarnation,
+        sequence,
+        sent_ns: 0,
+        shares: Vec::new(),
+    };
+    let mut bytes = Vec::new();
+    heartbeat.emit_unsigned(&mut bytes).expect("fits");
+    let key = keys.ours(PeerId(0)).expect("b is a peer");
+    HeartbeatKeys::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), &mut bytes);
+    bytes
+}
+
+#[test]
+fn an_authentic_heartbeat_counts_once() {
+    let (a, b) = keys(&Pair::new());
+    let first = datagram(&a, 1, INCARNATION);
+    assert_eq!(b.verify(&first).map(|(peer, _)| peer), Ok(A));
+    assert_eq!(b.verify(&first), Err(Refused::Replayed));
+    assert!(b.verify(&datagram(&a, 2, INCARNATION)).is_ok());
+    assert_eq!(b.verify(&first), Err(Refused::Replayed));
+}
+
+#[test]
+fn a_new_link_of_the_same_agent_does_not_forget_what_was_replayed() {
+    let (a, b) = keys(&Pair::new());
+    let first = datagram(&a, 1, INCARNATION);
+    assert!(b.verify(&first).is_ok());
+    b.learn(A, &hello_of_a(&a));
+    assert_eq!(b.verify(&first), Err(Refused::Replayed));
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let (a, b) = keys(&Pair::new());
+    let good = datagram(&a, 1, INCARNATION);
+    for byte in 0..good.len() {
+        let mut bad = good.clone();
+        bad[byte] ^= 1;
+        assert!(b.verify(&bad).is_err(), "byte {byte}");
+    }
+    assert!(b.verify(&good).is_ok());
+}
+
+#[test]
+fn strangers_and_other_lives_do_not_count() {
+    let pair = Pair::new();
+    let (a, b) = keys(&pair);
+    assert_eq!(
+        b.verify(&datagram(&a, 1, INCARNATION - 1)),
+        Err(Refused::OtherIncarnation)
+    );
+    let other = HeartbeatKeys::new(&pair.a, &[3; 32]);
+    assert_eq!(
+        b.verify(&datagram(&other, 1, INCARNATION)),
+        Err(Refused::BadTag)
+    );
+    assert_eq!(b.verify(b""), Err(Refused::Malformed));
+    assert_eq!(b.verify(&[b'G'; 2000]), Err(Refused::Malformed));
+    let fresh = HeartbeatKeys::new(&pair.b, &[2; 32]);
+    assert_eq!(
+        fresh.verify(&datagram(&a, 1, INCARNATION)),
+        Err(Refused::NoKey)
+    );
+    assert_eq!(
+        a.verify(&datagram(&a, 1, INCARNATION)),
+        Err(Refused::Stranger)
+    );
+}
+
+#[test]
+fn each_peer_gets_a_key_of_its_own() {
+    let pair = Pair::new();
+    let a = HeartbeatKeys::new(&pair.a, &[1; 32]);
+    let b = HeartbeatKeys::new(&pair.b, &[1; 32]);
+    assert_ne!(a.ours(PeerId(0)), b.ours(PeerId(0)));
+    assert_eq!(a.ours(PeerId(1)), None);
+}
+
+fn beats(inputs: &Receiver<Input>) -> Option<Beat> {
+    wait_for(inputs, |input| match input {
+        Input::Heartbeat { peer, beat, .. } if peer == A => Some(beat),
+        _ => None,
+    })
+}
+
+#[test]
+fn heartbeats_reach_the_other_node_with_the_latest_claims_and_garbage_is_counted() {
+    let pair = Pair::new();
+    let (a_keys, b_keys) = keys(&pair);
+    let (a_keys, b_keys) = (Arc::new(a_keys), Arc::new(b_keys));
+    let (a_inbox, _a_inputs) = Inbox::new();
+    let (b_inbox, b_inputs) = Inbox::new();
+    let a = Heartbeats::start(&pair.a, INCARNATION, a_keys, a_inbox).expect("a");
+    let b = Heartbeats::start(&pair.b, 9, b_keys, b_inbox).expect("b");
+    let first = beats(&b_inputs).expect("a heartbeat");
+    assert_eq!((first.incarnation, first.shares.len()), (INCARNATION, 0));
+
+    let claim = ShareClaim {
+        share: ShareId(0),
+        role: Role::Owner,
+        epoch: Epoch::new(5, 1),
+    };
+    a.board().post(vec![claim]);
+    let told = wait_for(&b_inputs, |input| match input {
+        Input::Heartbeat { beat, .. } if !beat.shares.is_empty() => Some(beat.shares),
+        _ => None,
+    });
+    assert_eq!(told, Some(vec![claim]));
+
+    let stranger = UdpSocket::bind("127.0.0.3:0").expect("loopback");
+    stranger
+        .send_to(b"garbage", pair.b.own_peer().control)
+        .expect("sent");
+    let neighbour = UdpSocket::bind("127.0.0.1:0").expect("loopback");
+    neighbour
+        .send_to(b"garbage", pair.b.own_peer().control)
+        .expect("sent");
+    let deadline = Instant::now() + PATIENCE;
+    let refused = |reason| {
+        b.counters()
+            .refused()
+            .find(|(r, _)| *r == reason)
+            .map(|(_, n)| n)
+    };
+    while refused(Refused::Stranger) != Some(1) || refused(Refused::Malformed) != Some(1) {
+        assert!(Instant::now() < deadline, "garbage is counted");
+        thread::yield_now();
+    }
+    assert!(beats(&b_inputs).is_some());
+}
+
+#[test]
+fn ticks_do_not_drift() {
+    let pair = Pair::new();
+    let (a_keys, b_keys) = keys(&pair);
+    let (a_inbox, _a_inputs) = Inbox::new();
+    let (b_inbox, b_inputs) = Inbox::new();
+    let _a = Heartbeats::start(&pair.a, INCARNATION, Arc::new(a_keys), a_inbox).expect("a");
+    let b = Heartbeats::start(&pair.b, 9, Arc::new(b_keys), b_inbox).expect("b");
+    let begun = Instant::now();
+    let first = beats(&b_inputs).expect("a heartbeat").sequence;
+    while begun.elapsed() < Duration::from_millis(500) {
+        assert!(beats(&b_inputs).is_some());
+    }
+    let ticks = beats(&b_inputs).expect("a heartbeat").sequence - first;
+    // 10 ms each; a busy machine may skip some, but none is ever too early.
+    assert!(
+        (25..=54).contains(&ticks),
+        "{ticks} ticks, {} late",
+        b.counters().late_ticks()
+    );
+}

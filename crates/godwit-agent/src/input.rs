@@ -1,0 +1,124 @@
+//! What the driver is fed with: one bounded queue, many writers.
+//!
+//! | writer | input | when the queue is full |
+//! |---|---|---|
+//! | heartbeat receiver | [`Input::Heartbeat`] | dropped and counted: the next one is 10 ms away, and the detector tolerates misses |
+//! | links | [`Input::Link`], [`Input::Message`] | the link's task waits, and TCP slows the peer down |
+//! | ring buffer reader | [`Input::Flow`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
+//! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
+//! | signals | [`Input::Stop`] | waits |
+//!
+//! The driver takes everything that is queued before it lets time pass
+//! (`handle_timeout`): a heartbeat that has already arrived must not be judged
+//! as missing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId};
+use godwit_wire::{GoodbyeReason, Message};
+use tokio::sync::oneshot;
+
+use crate::flows::Flows;
+use crate::status::Status;
+
+/// Inputs that may wait; half a second of a busy node.
+const CAPACITY: usize = 8192;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Input {
+    /// An authentic heartbeat.
+    Heartbeat {
+        /// Who sent it.
+        peer: PeerId,
+        /// What it says.
+        beat: Beat,
+        /// When it was received.
+        at: MonoTime,
+    },
+    /// A message from a peer, over a link that was announced as up.
+    Message {
+        /// Who sent it.
+        peer: PeerId,
+        /// What it says; the first on each link is the peer's `Hello`.
+        message: Message,
+    },
+    /// A link came up or went down.
+    Link {
+        /// Whose.
+        peer: PeerId,
+        /// Which of the two.
+        link: Link,
+    },
+    /// The data path reports a flow.
+    Flow(FlowEvent),
+    /// Somebody asks.
+    Query(Query),
+    /// The agent is to end.
+    Stop {
+        /// What peers are told.
+        reason: GoodbyeReason,
+        /// Answered when the node has left the cluster.
+        done: Option<oneshot::Sender<()>>,
+    },
+}
+
+/// A question that only the driver can answer.
+#[derive(Debug)]
+pub enum Query {
+    /// Everything about this node.
+    Status(oneshot::Sender<Status>),
+    /// Every flow.
+    Flows(oneshot::Sender<Flows>),
+}
+
+/// The driver is gone; its writers should end too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the driver has ended")]
+pub struct DriverGone;
+
+/// The writing end, cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Inbox {
+    sender: SyncSender<Input>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Inbox {
+    /// Makes the queue; the driver keeps the receiver.
+    pub fn new() -> (Self, Receiver<Input>) {
+        let (sender, receiver) = sync_channel(CAPACITY);
+        let dropped = Arc::default();
+        (Self { sender, dropped }, receiver)
+    }
+
+    /// Queues an input that must not be lost; blocks while the queue is full.
+    ///
+    /// # Errors
+    /// If the driver has ended.
+    pub fn send(&self, input: Input) -> Result<(), DriverGone> {
+        self.sender.send(input).map_err(|_| DriverGone)
+    }
+
+    /// Queues an input that will be repeated anyway; never blocks.
+    ///
+    /// # Errors
+    /// If the driver has ended. A full queue is no error, but counted.
+    pub fn offer(&self, input: Input) -> Result<(), DriverGone> {
+        match self.sender.try_send(input) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(_)) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(TrySendError::Disconnected(_)) => Err(DriverGone),
+        }
+    }
+
+    /// How many inputs were dropped because the queue was full.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,205 @@
+//! A status as OpenMetrics text.
+
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Sources;
+use crate::status::{PeerReport, ServiceReport, Status};
+
+/// `{service="web"}`
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ServiceLabel {
+    pub(super) service: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FlowLabel {
+    service: String,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RoleLabel {
+    service: String,
+    role: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PeerLabel {
+    peer: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabel {
+    event: String,
+}
+
+type Float = Gauge<f64, AtomicU64>;
+
+/// Writes everything that is known.
+///
+/// # Errors
+/// Only if the library refuses a name, which a test rules out.
+pub(super) fn render(status: &Status, sources: &Sources) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("godwit");
+    let about = Info::new([
+        ("node", status.node.clone()),
+        ("version", status.version.clone()),
+    ]);
+    registry.register("agent", "Name and version of the agent", about);
+    let uptime = Float::default();
+    uptime.set(seconds(status.uptime_ms as f64));
+    registry.register_with_unit("uptime", "Since the agent started", Unit::Seconds, uptime);
+    services(&mut registry, &status.services);
+    let stalls = sources.metrics.stalls.clone();
+    let help = "From the old owner's last heartbeat to our first word, estimated";
+    registry.register_with_unit("stall", help, Unit::Seconds, stalls);
+    peers(&mut registry, &status.peers);
+    heartbeats(&mut registry, sources);
+    reasons(&mut registry, status, sources);
+    let mut text = String::new();
+    encode(&mut text, &registry).map(|()| text)
+}
+
+fn services(registry: &mut Registry, services: &[ServiceReport]) {
+    let flows = Family::<FlowLabel, Gauge>::default();
+    let roles = Family::<RoleLabel, Gauge>::default();
+    let standbys = Family::<ServiceLabel, Gauge>::default();
+    let takeovers = Family::<ServiceLabel, Counter>::default();
+    for report in services {
+        let service = &report.name;
+        for (state, count) in report.flows.by_state() {
+            let label = FlowLabel {
+                service: service.clone(),
+                state,
+            };
+            flows.get_or_create(&label).set(signed(count));
+        }
+        let label = RoleLabel {
+            service: service.clone(),
+            role: report.role.clone(),
+        };
+        roles.get_or_create(&label).set(1);
+        let label = ServiceLabel {
+            service: service.clone(),
+        };
+        standbys
+            .get_or_create(&label)
+            .set(signed(report.in_sync.len() as u64));
+        takeovers.get_or_create(&label).inc_by(report.takeovers);
+    }
+    registry.register("flows", "Flows by state", flows);
+    registry.register("role", "1 for the role that this node has", roles);
+    registry.register(
+        "standbys_in_sync",
+        "Standbys that hold all that clients were told",
+        standbys,
+    );
+    registry.register("takeovers", "Takeovers by this node", takeovers);
+}
+
+fn peers(registry: &mut Registry, peers: &[PeerReport]) {
+    let alive = Family::<PeerLabel, Gauge>::default();
+    let linked = Family::<PeerLabel, Gauge>::default();
+    let interarrival = Family::<PeerLabel, Float>::default();
+    for report in peers {
+        let label = PeerLabel {
+            peer: report.name.clone(),
+        };
+        alive
+            .get_or_create(&label)
+            .set(i64::from(report.liveness == "alive"));
+        linked.get_or_create(&label).set(i64::from(report.linked));
+        interarrival
+            .get_or_create(&label)
+            .set(seconds(report.max_interarrival_ms));
+    }
+    registry.register("peer_alive", "1 while a peer's heartbeats arrive", alive);
+    registry.register(
+        "peer_linked",
+        "1 while the control link to a peer is up",
+        linked,
+    );
+    let help = "Longest time between two heartbeats of a peer that was alive";
+    registry.register("heartbeat_interarrival_seconds_max", help, interarrival);
+}
+
+fn heartbeats(registry: &mut Registry, sources: &Sources) {
+    let counters = &sources.heartbeats;
+    let counts = [
+        ("heartbeats_sent", "Heartbeats sent", counters.sent()),
+        (
+            "heartbeats_send_failed",
+            "Heartbeats that the kernel did not take",
+            counters.send_failed(),
+        ),
+        (
+            "heartbeats_late",
+            "Heartbeats sent an interval late or more",
+            counters.late_ticks(),
+        ),
+        (
+            "inputs_dropped",
+            "Heartbeats dropped because the agent was too busy",
+            sources.inbox.dropped(),
+        ),
+    ];
+    for (name, help, count) in counts {
+        registry.register(name, help, counter(count));
+    }
+    let refused = Family::<ReasonLabel, Counter>::default();
+    for (reason, count) in counters.refused() {
+        let label = ReasonLabel {
+            reason: reason.as_str().into(),
+        };
+        refused.get_or_create(&label).inc_by(count);
+    }
+    registry.register(
+        "heartbeats_refused",
+        "Datagrams that did not count as heartbeats",
+        refused,
+    );
+}
+
+fn reasons(registry: &mut Registry, status: &Status, sources: &Sources) {
+    let reasons = Family::<ReasonLabel, Counter>::default();
+    for (reason, count) in &status.data_path.reasons {
+        let label = ReasonLabel {
+            reason: reason.clone(),
+        };
+        reasons.get_or_create(&label).inc_by(*count);
+    }
+    registry.register("reasons", "Verdicts of the data path", reasons);
+    let events = Family::<EventLabel, Counter>::default();
+    for (event, count) in sources.events.counts() {
+        events.get_or_create(&EventLabel { event }).inc_by(count);
+    }
+    registry.register("events", "Events by name", events);
+}
+
+fn counter(count: u64) -> Counter {
+    let counter = Counter::default();
+    counter.inc_by(count);
+    counter
+}
+
+fn signed(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn seconds(ms: f64) -> f64 {
+    ms / 1e3
+}

@@ -1,0 +1,117 @@
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::flows::{FlowCounts, FlowStateName};
+use crate::input::{Input, Query};
+use crate::status::{PeerReport, ServiceReport, Status};
+use crate::testing::Pair;
+
+/// A node that owns one service and has a silent peer.
+fn status(pair: &Pair) -> Status {
+    let mut status = Status::new(&pair.a, 5, Duration::from_millis(1500));
+    let mut flows = FlowCounts::default();
+    flows.count(FlowStateName::Protected);
+    flows.count(FlowStateName::Unprotected);
+    status.services.push(ServiceReport {
+        name: "web".into(),
+        share: 0,
+        addresses: vec!["10.9.0.100:80".into()],
+        primary: "a".into(),
+        backups: vec!["b".into()],
+        state: "owner".into(),
+        role: "owner".into(),
+        owner: Some("a".into()),
+        epoch: "5.1".into(),
+        generation: 1,
+        in_sync: vec!["b".into()],
+        gate: "ack".into(),
+        protected: flows.protected,
+        flows,
+        takeovers: 2,
+        last_takeover: None,
+    });
+    status.peers.push(PeerReport {
+        name: "b".into(),
+        role: "server".into(),
+        liveness: "failed".into(),
+        linked: false,
+        last_heard_ms: Some(31.5),
+        max_interarrival_ms: 12.5,
+        ignored: 0,
+        config_differs: false,
+    });
+    status.data_path.reasons.insert("spoken".into(), 7);
+    status
+}
+
+async fn get(path: &str) -> String {
+    let pair = Pair::new();
+    let (inbox, inputs) = Inbox::new();
+    let metrics = Metrics::default();
+    metrics.observe_stall("web", Duration::from_millis(35));
+    let answer = status(&pair);
+    std::thread::spawn(move || {
+        for input in inputs {
+            if let Input::Query(Query::Status(reply)) = input {
+                let _ = reply.send(answer.clone());
+            }
+        }
+    });
+    let exporter = Exporter::bind(([127, 0, 0, 1], 0).into())
+        .await
+        .expect("bound");
+    let address = exporter.address().expect("bound");
+    let events = EventLog::new(&pair.a);
+    events.publish_own("started", false, []);
+    let heartbeats = Arc::default();
+    tokio::spawn(serve(
+        exporter,
+        Sources {
+            inbox,
+            metrics,
+            events,
+            heartbeats,
+        },
+    ));
+    let mut stream = TcpStream::connect(address).await.expect("listening");
+    let request = format!("{path} HTTP/1.1\r\nHost: test\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.expect("an answer");
+    reply
+}
+
+#[tokio::test]
+async fn a_scrape_shows_flows_peers_reasons_and_stalls() {
+    let reply = get("GET /metrics").await;
+    assert!(reply.starts_with("HTTP/1.1 200 OK\r\n"), "{reply}");
+    for line in [
+        "godwit_flows{service=\"web\",state=\"protected\"} 1",
+        "godwit_flows{service=\"web\",state=\"twin\"} 0",
+        "godwit_role{service=\"web\",role=\"owner\"} 1",
+        "godwit_standbys_in_sync{service=\"web\"} 1",
+        "godwit_takeovers_total{service=\"web\"} 2",
+        "godwit_stall_seconds_bucket{le=\"0.04\",service=\"web\"} 1",
+        "godwit_peer_alive{peer=\"b\"} 0",
+        "godwit_heartbeat_interarrival_seconds_max{peer=\"b\"} 0.0125",
+        "godwit_heartbeats_refused_total{reason=\"replayed\"} 0",
+        "godwit_reasons_total{reason=\"spoken\"} 7",
+        "godwit_events_total{event=\"started\"} 1",
+        "godwit_uptime_seconds 1.5",
+    ] {
+        assert!(
+            reply.contains(&format!("\n{line}\n")),
+            "{line} is not in\n{reply}"
+        );
+    }
+    assert!(reply.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn other_paths_and_methods_are_refused() {
+    assert!(get("GET /").await.starts_with("HTTP/1.1 404"));
+    assert!(get("POST /metrics").await.starts_with("HTTP/1.1 405"));
+}

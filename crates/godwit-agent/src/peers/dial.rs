@@ -1,0 +1,71 @@
+//! Dialling a peer, again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use godwit_core::PeerId;
+use tokio::net::TcpSocket;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::link::{self, LinkError, STEP_LIMIT};
+use super::{Shared, tls};
+
+/// First pause between attempts; doubled up to [`LONGEST_PAUSE`].
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// A peer that returns is noticed within this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A link that lived this long was a good one: start over with short pauses.
+const GOOD: Duration = Duration::from_secs(5);
+
+/// Keeps a link to a peer for as long as the driver lives.
+pub(super) async fn run(shared: Arc<Shared>, peer: PeerId) {
+    let mut pause = SHORTEST_PAUSE;
+    let mut last_error = String::new();
+    loop {
+        let begun = Instant::now();
+        match dial(&shared, peer).await {
+            Ok(()) => {}
+            Err(LinkError::Driver(_)) => return,
+            Err(error) => {
+                // A peer that is down fails alike each second: said once.
+                let error = error.to_string();
+                if error != last_error {
+                    let name = shared.slot(peer).map(|slot| slot.peer.name.to_string());
+                    tracing::info!(peer = name, %error, "no link to peer");
+                    last_error = error;
+                }
+            }
+        }
+        if begun.elapsed() > GOOD {
+            pause = SHORTEST_PAUSE;
+            last_error.clear();
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn dial(shared: &Shared, peer: PeerId) -> Result<(), LinkError> {
+    let Some(slot) = shared.slot(peer) else {
+        return Err(LinkError::Stranger);
+    };
+    let (address, name) = (slot.peer.control, slot.peer.name);
+    let connect = async {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()
+        } else {
+            TcpSocket::new_v6()
+        }?;
+        let stream = socket.connect(address).await?;
+        link::prepare(&stream)?;
+        let server = tls::server_name(name).ok_or(LinkError::Stranger)?;
+        let stream = shared.identity.connector.connect(server, stream).await?;
+        Ok::<_, LinkError>(stream)
+    };
+    let stream = timeout(STEP_LIMIT, connect)
+        .await
+        .map_err(|_| LinkError::Timeout)??;
+    link::run(shared, peer, stream).await
+}

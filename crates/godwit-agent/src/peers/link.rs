@@ -1,0 +1,162 @@
+//! One link, from its first message to its end.
+
+use std::io;
+use std::time::Duration;
+
+use godwit_core::PeerId;
+use godwit_wire::{Decoder, EmitError, Message, NodeName, ParseError};
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::{Shared, Ticket};
+use crate::input::DriverGone;
+
+/// For each step of a link's beginning: far above any round trip in a cluster.
+pub(super) const STEP_LIMIT: Duration = Duration::from_secs(2);
+
+/// Data or probes that stay unacknowledged for this long end a link.
+const USER_TIMEOUT_MS: u32 = 3000;
+
+/// Bytes read, or gathered to be written, at a time.
+const CHUNK: usize = 64 << 10;
+
+/// Why a link ended or never began.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("no answer within {} s", STEP_LIMIT.as_secs())]
+    Timeout,
+    #[error("closed by the peer")]
+    Closed,
+    #[error("closed here: a newer link replaced it, or the peer does not read")]
+    Dropped,
+    #[error("its certificate is that of no node that dials this one")]
+    Stranger,
+    #[error("its first message is not a hello but {got}")]
+    NoHello { got: &'static str },
+    #[error("its hello says \"{said}\", its certificate \"{certified}\"")]
+    WrongName { said: NodeName, certified: NodeName },
+    #[error("not a message: {0}")]
+    Parse(#[from] ParseError),
+    #[error("can't be sent: {0}")]
+    Emit(#[from] EmitError),
+    #[error("{0}")]
+    Driver(#[from] DriverGone),
+}
+
+/// Runs a link over an authenticated stream until it ends.
+pub(super) async fn run<S>(shared: &Shared, peer: PeerId, stream: S) -> Result<(), LinkError>
+where
+    S: AsyncRead + AsyncWrite,
+{
+    let (reader, writer) = tokio::io::split(stream);
+    let (ticket, outgoing) = shared.register(peer)?;
+    let result = tokio::select! {
+        result = read(shared, ticket, reader) => result,
+        result = write(shared, peer, outgoing, writer) => result,
+    };
+    shared.retire(ticket)?;
+    result
+}
+
+/// Makes a TCP stream fit for small urgent messages and for dead peers.
+pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    setsockopt(stream, sockopt::KeepAlive, &true)?;
+    setsockopt(stream, sockopt::TcpKeepIdle, &1)?;
+    setsockopt(stream, sockopt::TcpKeepInterval, &1)?;
+    setsockopt(stream, sockopt::TcpKeepCount, &3)?;
+    setsockopt(stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS)?;
+    Ok(())
+}
+
+async fn read(
+    shared: &Shared,
+    ticket: Ticket,
+    mut reader: impl AsyncRead + Unpin,
+) -> Result<(), LinkError> {
+    let mut decoder = Decoder::new();
+    let mut chunk = vec![0; CHUNK];
+    let hello = timeout(
+        STEP_LIMIT,
+        next_message(&mut reader, &mut decoder, &mut chunk),
+    )
+    .await
+    .map_err(|_| LinkError::Timeout)??;
+    introduce(shared, ticket.peer, &hello)?;
+    shared.deliver(ticket, hello)?;
+    loop {
+        let message = next_message(&mut reader, &mut decoder, &mut chunk).await?;
+        shared.deliver(ticket, message)?;
+    }
+}
+
+async fn next_message(
+    reader: &mut (impl AsyncRead + Unpin),
+    decoder: &mut Decoder,
+    chunk: &mut [u8],
+) -> Result<Message, LinkError> {
+    loop {
+        if let Some(message) = decoder.next_message()? {
+            return Ok(message);
+        }
+        match reader.read(chunk).await? {
+            0 => return Err(LinkError::Closed),
+            len => decoder.push(chunk.get(..len).unwrap_or_default()),
+        }
+    }
+}
+
+/// Checks a peer's first message and takes the key of its heartbeats from it.
+fn introduce(shared: &Shared, peer: PeerId, message: &Message) -> Result<(), LinkError> {
+    let Message::Hello(hello) = message else {
+        return Err(LinkError::NoHello {
+            got: message.name(),
+        });
+    };
+    let certified = shared.slot(peer).ok_or(DriverGone)?.peer.name;
+    if hello.name != certified {
+        return Err(LinkError::WrongName {
+            said: hello.name,
+            certified,
+        });
+    }
+    shared.keys.learn(peer, hello);
+    Ok(())
+}
+
+async fn write(
+    shared: &Shared,
+    peer: PeerId,
+    mut outgoing: mpsc::Receiver<Message>,
+    mut writer: impl AsyncWrite + Unpin,
+) -> Result<(), LinkError> {
+    let mut bytes = Vec::with_capacity(CHUNK);
+    while let Some(first) = outgoing.recv().await {
+        bytes.clear();
+        let mut next = Some(first);
+        // What has gathered meanwhile goes out as one record.
+        while let Some(mut message) = next {
+            if let (Message::Hello(hello), Some(key)) = (&mut message, shared.keys.ours(peer)) {
+                hello.heartbeat_key = key;
+            }
+            message.emit(&mut bytes)?;
+            next = if bytes.len() < CHUNK {
+                outgoing.try_recv().ok()
+            } else {
+                None
+            };
+        }
+        writer.write_all(&bytes).await?;
+        writer.flush().await?;
+    }
+    // What was queued has been said: end in order, so that nothing is lost.
+    timeout(STEP_LIMIT, writer.shutdown())
+        .await
+        .map_err(|_| LinkError::Timeout)??;
+    Err(LinkError::Dropped)
+}

@@ -1,0 +1,266 @@
+//! Control links: one mutually authenticated TLS stream per pair of agents.
+//!
+//! The agent whose name sorts first dials, the other one listens. A link whose
+//! certificate is that of a peer is announced to the driver ([`Link::Up`]); the
+//! core answers with its `Hello`. The peer's first message must be a `Hello`
+//! with the name of its certificate: it carries the key of its heartbeats,
+//! which is kept here. A second link of a peer replaces the first: a peer that
+//! was started anew does not wait for our old link to time out.
+//!
+//! Outgoing hellos get the heartbeat key for that peer on their way: the core
+//! need not know that each peer has its own.
+//!
+//! | task | lives | cancelled by | when its queue is full |
+//! |---|---|---|---|
+//! | `dial` per later-named peer | as long as the agent | the runtime's end | has none |
+//! | `listen` | as long as the agent | the runtime's end | at most [`MAX_HANDSHAKES`] handshakes at once; more wait in the backlog |
+//! | reader of a link | as long as the link | its writer's end, a newer link | the driver's queue: it waits, TCP slows the peer down |
+//! | writer of a link | as long as the link | its reader's end, a newer link | [`QUEUE`] messages: the link is closed, see below |
+//!
+//! The driver never waits for a peer. A peer that does not read is worse than
+//! one without a link, because a lost message is not noticed: so when a
+//! writer's queue is full its link is closed, and the fresh one starts with
+//! `Hello`, `ShareState` and `StandbyReady`, as any other.
+
+mod dial;
+mod link;
+mod listen;
+#[cfg(test)]
+mod tests;
+mod tls;
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use godwit_core::{Link, PeerId};
+use godwit_wire::{Message, NodeName};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use crate::config::{Config, PeerConfig};
+use crate::heartbeat::HeartbeatKeys;
+use crate::input::{DriverGone, Inbox, Input};
+
+pub use tls::{Identity, TlsError};
+
+/// Messages that may wait for a peer; a second of digests is 100.
+const QUEUE: usize = 1024;
+
+/// Strangers can't make us do more TLS than this at a time.
+const MAX_HANDSHAKES: usize = 16;
+
+/// Why a message was not queued.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// There is no such peer.
+    #[error("no such peer")]
+    NoPeer,
+    /// There is no link; what it would have said comes with the next one.
+    #[error("no link to the peer")]
+    NoLink,
+    /// The peer does not read; its link has been closed.
+    #[error("the peer does not read fast enough; its link was closed")]
+    Full,
+}
+
+/// Sends messages to peers; cheap to clone, never waits.
+#[derive(Debug, Clone)]
+pub struct PeerSender {
+    shared: Arc<Shared>,
+}
+
+/// What all tasks of this module know.
+#[derive(Debug)]
+struct Shared {
+    own_name: NodeName,
+    slots: Vec<Slot>,
+    identity: Identity,
+    keys: Arc<HeartbeatKeys>,
+    inbox: Inbox,
+    closing: AtomicBool,
+    /// Links that are announced and not yet retired.
+    links: AtomicUsize,
+}
+
+/// The place for the one link to a peer.
+#[derive(Debug)]
+struct Slot {
+    peer: PeerConfig,
+    /// Locked by the driver too, so never while anything waits for the driver.
+    queue: Mutex<Option<mpsc::Sender<Message>>>,
+    /// Locked by this module's tasks only.
+    turn: Mutex<Turn>,
+}
+
+/// Which link of a peer is the current one.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Counts the links, so that an old one knows that it is old.
+    serial: u64,
+    /// Whether the driver believes that there is a link.
+    is_up: bool,
+}
+
+/// A link's claim to its slot.
+#[derive(Debug, Clone, Copy)]
+struct Ticket {
+    peer: PeerId,
+    serial: u64,
+}
+
+impl PeerSender {
+    /// Queues a message for a peer.
+    ///
+    /// # Errors
+    /// If it can't be sent. The driver goes on: a link that comes up later
+    /// starts with everything that the peer needs to know.
+    pub fn send(&self, peer: PeerId, message: Message) -> Result<(), SendError> {
+        let slot = self.shared.slot(peer).ok_or(SendError::NoPeer)?;
+        let mut queue = lock(&slot.queue);
+        let Some(sender) = queue.as_ref() else {
+            return Err(SendError::NoLink);
+        };
+        match sender.try_send(message) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Closed(_)) => Err(SendError::NoLink),
+            Err(TrySendError::Full(_)) => {
+                tracing::warn!(peer = %slot.peer.name, "peer does not read; closing its link");
+                // The writer ends when its queue does, and the reader with it.
+                *queue = None;
+                Err(SendError::Full)
+            }
+        }
+    }
+
+    /// Whether there is a link to a peer.
+    pub fn is_linked(&self, peer: PeerId) -> bool {
+        self.shared
+            .slot(peer)
+            .is_some_and(|slot| lock(&slot.queue).is_some())
+    }
+
+    /// Closes every link once its queue is empty, and makes no new one.
+    pub(crate) fn close(&self) {
+        self.shared.closing.store(true, Ordering::Relaxed);
+        for slot in &self.shared.slots {
+            *lock(&slot.queue) = None;
+        }
+    }
+
+    /// Whether some link still has something to say.
+    pub(crate) fn has_links(&self) -> bool {
+        self.shared.links.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Starts dialling and listening. Call within the runtime of the edge thread.
+///
+/// # Errors
+/// If the control address can't be listened on.
+pub async fn start(
+    config: &Config,
+    identity: Identity,
+    keys: Arc<HeartbeatKeys>,
+    inbox: Inbox,
+) -> io::Result<PeerSender> {
+    let listener = TcpListener::bind(config.own_peer().control).await?;
+    let slots = config.others().map(|peer| Slot {
+        peer: peer.clone(),
+        queue: Mutex::default(),
+        turn: Mutex::default(),
+    });
+    let shared = Arc::new(Shared {
+        own_name: config.node.name,
+        slots: slots.collect(),
+        identity,
+        keys,
+        inbox,
+        closing: AtomicBool::new(false),
+        links: AtomicUsize::new(0),
+    });
+    for (peer, slot) in (0..).map(PeerId).zip(&shared.slots) {
+        if shared.dials(slot.peer.name) {
+            tokio::spawn(dial::run(shared.clone(), peer));
+        }
+    }
+    tokio::spawn(listen::run(shared.clone(), listener));
+    Ok(PeerSender { shared })
+}
+
+impl Shared {
+    fn slot(&self, peer: PeerId) -> Option<&Slot> {
+        self.slots.get(usize::from(peer.0))
+    }
+
+    /// Whether we dial a peer rather than wait for it.
+    fn dials(&self, peer: NodeName) -> bool {
+        self.own_name < peer
+    }
+
+    /// Makes a link the current one and tells the driver, in this order: the
+    /// old one is down, the new one is up.
+    fn register(&self, peer: PeerId) -> Result<(Ticket, mpsc::Receiver<Message>), DriverGone> {
+        let slot = self.slot(peer).ok_or(DriverGone)?;
+        if self.closing.load(Ordering::Relaxed) {
+            return Err(DriverGone);
+        }
+        let (queue, outgoing) = mpsc::channel(QUEUE);
+        let mut turn = lock(&slot.turn);
+        turn.serial += 1;
+        if turn.is_up {
+            self.inbox.send(Input::Link {
+                peer,
+                link: Link::Down,
+            })?;
+        }
+        // Before the driver hears of the link: it answers at once.
+        *lock(&slot.queue) = Some(queue);
+        turn.is_up = true;
+        self.links.fetch_add(1, Ordering::Relaxed);
+        self.inbox.send(Input::Link {
+            peer,
+            link: Link::Up,
+        })?;
+        Ok((
+            Ticket {
+                peer,
+                serial: turn.serial,
+            },
+            outgoing,
+        ))
+    }
+
+    /// Hands a message to the driver unless the link has been replaced.
+    fn deliver(&self, ticket: Ticket, message: Message) -> Result<(), DriverGone> {
+        let peer = ticket.peer;
+        let slot = self.slot(peer).ok_or(DriverGone)?;
+        if lock(&slot.turn).serial != ticket.serial {
+            return Ok(());
+        }
+        self.inbox.send(Input::Message { peer, message })
+    }
+
+    /// Tells the driver that a link is down, unless it has been replaced.
+    fn retire(&self, ticket: Ticket) -> Result<(), DriverGone> {
+        let peer = ticket.peer;
+        let slot = self.slot(peer).ok_or(DriverGone)?;
+        self.links.fetch_sub(1, Ordering::Relaxed);
+        let mut turn = lock(&slot.turn);
+        if turn.serial != ticket.serial {
+            return Ok(());
+        }
+        *lock(&slot.queue) = None;
+        turn.is_up = false;
+        self.inbox.send(Input::Link {
+            peer,
+            link: Link::Down,
+        })
+    }
+}
+
+/// The data behind these locks is valid after any panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,267 @@
+use std::sync::mpsc::Receiver;
+
+use godwit_core::Link;
+use godwit_wire::{GoodbyeReason, Message};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::pki;
+use crate::testing::{PATIENCE, Pair, hello, node};
+
+const OTHER: PeerId = PeerId(0);
+
+/// One node's control side: what it is fed, and what it sends with.
+struct Side {
+    inputs: Receiver<Input>,
+    sender: PeerSender,
+    keys: Arc<HeartbeatKeys>,
+    name: NodeName,
+}
+
+async fn start_side(config: &Config) -> Side {
+    let name = config.node.name;
+    let identity = Identity::load(&config.tls, name).expect("certificates");
+    let secret = [u8::try_from(name.as_str().len()).expect("short"); 32];
+    let keys = Arc::new(HeartbeatKeys::new(config, &secret));
+    let (inbox, inputs) = Inbox::new();
+    let sender = start(config, identity, keys.clone(), inbox)
+        .await
+        .expect("listening");
+    Side {
+        inputs,
+        sender,
+        keys,
+        name,
+    }
+}
+
+impl Side {
+    /// Does as the core: answers a new link with a hello.
+    async fn greet(&self) {
+        assert_eq!(self.next_link().await, Some(Link::Up));
+        let message = hello(self.name.as_str(), 1);
+        self.sender.send(OTHER, message).expect("linked");
+    }
+
+    async fn next_link(&self) -> Option<Link> {
+        self.wait(|input| match input {
+            Input::Link { link, .. } => Some(link),
+            _ => None,
+        })
+        .await
+    }
+
+    async fn next_message(&self) -> Option<Message> {
+        self.wait(|input| match input {
+            Input::Message { message, .. } => Some(message),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Looks for an input while the runtime of both sides goes on.
+    async fn wait<T>(&self, wanted: impl Fn(Input) -> Option<T>) -> Option<T> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while tokio::time::Instant::now() < deadline {
+            match self.inputs.try_recv().ok().map(&wanted) {
+                Some(Some(found)) => return Some(found),
+                Some(None) => {}
+                None => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
+            }
+        }
+        None
+    }
+}
+
+#[tokio::test]
+async fn a_link_carries_messages_both_ways() {
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(a.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    let goodbye = Message::Goodbye {
+        reason: GoodbyeReason::Restart,
+    };
+    a.sender.send(OTHER, goodbye.clone()).expect("linked");
+    assert_eq!(b.next_message().await, Some(goodbye.clone()));
+    b.sender.send(OTHER, goodbye.clone()).expect("linked");
+    assert_eq!(a.next_message().await, Some(goodbye));
+    assert!(a.sender.is_linked(OTHER));
+}
+
+#[tokio::test]
+async fn hellos_carry_the_key_for_that_peer() {
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    let Some(Message::Hello(hello)) = b.next_message().await else {
+        panic!("a hello");
+    };
+    assert_eq!(Some(hello.heartbeat_key), a.keys.ours(OTHER));
+}
+
+#[tokio::test]
+async fn a_node_of_another_authority_is_refused() {
+    let pair = Pair::new();
+    let elsewhere = tempfile::tempdir().expect("temporary folder");
+    pki::init(elsewhere.path()).expect("authority");
+    let mut foreign = pair.a.clone();
+    let dir = elsewhere.path().join("a");
+    pki::issue(elsewhere.path(), node("a"), &dir).expect("node");
+    foreign.tls.ca = pair.a.tls.ca.clone();
+    foreign.tls.cert = dir.join(pki::NODE_CERT);
+    foreign.tls.key = dir.join(pki::NODE_KEY);
+    assert_never_linked(&foreign, &pair.b).await;
+}
+
+#[tokio::test]
+async fn a_node_that_trusts_another_authority_does_not_link() {
+    let pair = Pair::new();
+    let elsewhere = tempfile::tempdir().expect("temporary folder");
+    pki::init(elsewhere.path()).expect("authority");
+    let mut foreign = pair.a.clone();
+    foreign.tls.ca = elsewhere.path().join(pki::CA_CERT);
+    assert_never_linked(&foreign, &pair.b).await;
+}
+
+/// `dialler` keeps trying for half a second, and neither side gets a link.
+async fn assert_never_linked(dialler: &Config, listener: &Config) {
+    let (a, b) = (start_side(dialler).await, start_side(listener).await);
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    // TLS 1.3: a refused client learns of it after it believed to be through,
+    // so its link may have been up, but no message ever came.
+    while let Ok(input) = a.inputs.try_recv() {
+        assert!(matches!(input, Input::Link { .. }), "{input:?}");
+    }
+    assert!(b.inputs.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_peer_with_another_name_is_refused() {
+    let pair = Pair::new();
+    // `c` has a certificate of the cluster, but is no peer of `b`.
+    let dir = pair.dir().join("c");
+    pki::issue(&pair.dir().join("ca"), node("c"), &dir).expect("node");
+    let mut other = pair.a.clone();
+    other.tls.cert = dir.join(pki::NODE_CERT);
+    other.tls.key = dir.join(pki::NODE_KEY);
+    let identity = Identity::load(&other.tls, node("c")).expect("certificates");
+    let b = start_side(&pair.b).await;
+    let stream = TcpStream::connect(pair.b.own_peer().control)
+        .await
+        .expect("listening");
+    let server = tls::server_name(node("b")).expect("a name");
+    if let Ok(mut stream) = identity.connector.connect(server, stream).await {
+        let mut byte = [0];
+        assert!(matches!(stream.read(&mut byte).await, Ok(0) | Err(_)));
+    }
+    assert!(b.inputs.try_recv().is_err());
+}
+
+#[test]
+fn a_certificate_of_another_node_is_refused_at_start() {
+    let pair = Pair::new();
+    let error = Identity::load(&pair.b.tls, node("a")).expect_err("b's certificate");
+    assert!(
+        error
+            .to_string()
+            .ends_with("is not the certificate of node \"a\""),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_hello_with_another_name_ends_the_link() {
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    assert_eq!(a.next_link().await, Some(Link::Up));
+    a.sender.send(OTHER, hello("c", 1)).expect("linked");
+    assert_eq!(b.next_link().await, Some(Link::Up));
+    assert_eq!(b.next_link().await, Some(Link::Down));
+}
+
+#[tokio::test]
+async fn a_link_that_begins_with_something_else_is_ended() {
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    assert_eq!(a.next_link().await, Some(Link::Up));
+    let goodbye = Message::Goodbye {
+        reason: GoodbyeReason::Detach,
+    };
+    a.sender.send(OTHER, goodbye).expect("linked");
+    assert_eq!(b.next_link().await, Some(Link::Up));
+    assert_eq!(b.next_link().await, Some(Link::Down));
+}
+
+#[tokio::test]
+async fn garbage_on_the_control_port_disturbs_nobody() {
+    let pair = Pair::new();
+    let b = start_side(&pair.b).await;
+    let mut stream = TcpStream::connect(pair.b.own_peer().control)
+        .await
+        .expect("listening");
+    stream.write_all(&[0xff; 4096]).await.expect("sent");
+    let a = start_side(&pair.a).await;
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+}
+
+#[tokio::test]
+async fn a_second_link_of_a_peer_replaces_the_first() {
+    let pair = Pair::new();
+    let b = start_side(&pair.b).await;
+    for _ in 0..2 {
+        let identity = Identity::load(&pair.a.tls, node("a")).expect("certificates");
+        let stream = TcpStream::connect(pair.b.own_peer().control)
+            .await
+            .expect("listening");
+        let server = tls::server_name(node("b")).expect("a name");
+        let stream = identity
+            .connector
+            .connect(server, stream)
+            .await
+            .expect("accepted");
+        // Left open: the peer has no other way to know that it is dead.
+        std::mem::forget(stream);
+    }
+    assert_eq!(b.next_link().await, Some(Link::Up));
+    assert_eq!(b.next_link().await, Some(Link::Down));
+    assert_eq!(b.next_link().await, Some(Link::Up));
+    assert!(b.sender.is_linked(OTHER));
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_loses_its_link() {
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    // Nothing here yields, so the writer can't empty its queue.
+    let goodbye = Message::Goodbye {
+        reason: GoodbyeReason::Restart,
+    };
+    let error = (0..=QUEUE).find_map(|_| a.sender.send(OTHER, goodbye.clone()).err());
+    assert_eq!(error, Some(SendError::Full));
+    assert_eq!(a.sender.send(OTHER, goodbye), Err(SendError::NoLink));
+    assert_eq!(a.next_link().await, Some(Link::Down));
+    assert_eq!(a.next_link().await, Some(Link::Up));
+}
+
+#[tokio::test]
+async fn without_a_link_sending_fails_at_once() {
+    let pair = Pair::new();
+    let a = start_side(&pair.a).await;
+    let goodbye = Message::Goodbye {
+        reason: GoodbyeReason::Restart,
+    };
+    assert_eq!(
+        a.sender.send(OTHER, goodbye.clone()),
+        Err(SendError::NoLink)
+    );
+    assert_eq!(a.sender.send(PeerId(7), goodbye), Err(SendError::NoPeer));
+}

@@ -1,0 +1,185 @@
+//! Mutual TLS between agents: TLS 1.3, one authority, names checked both ways.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use godwit_wire::NodeName;
+use rustls::client::{Resumption, verify_server_name};
+use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use crate::config::TlsPaths;
+
+/// Certificates that can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file is missing or holds no PEM of the right kind.
+    #[error("[tls]: {}: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: pem::Error,
+    },
+    /// A file can't be opened.
+    #[error("[tls]: {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The authority's file holds no certificate.
+    #[error("[tls]: {}: no certificate in it", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The authority can't be used to check clients.
+    #[error("[tls]: {}", path.display())]
+    Authority {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::server::VerifierBuilderError,
+    },
+    /// Certificate and key don't fit each other, or the library.
+    #[error("[tls]: {} with its key", path.display())]
+    Identity {
+        /// The certificate's file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::Error,
+    },
+    /// The certificate is another node's.
+    #[error("[tls]: {} is not the certificate of node \"{name}\"", path.display())]
+    NotOurs {
+        /// The certificate's file.
+        path: PathBuf,
+        /// This node.
+        name: NodeName,
+    },
+}
+
+/// This node's identity, loaded once at start.
+#[derive(Clone)]
+pub struct Identity {
+    pub(super) connector: TlsConnector,
+    pub(super) acceptor: TlsAcceptor,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Reads the files and checks that the certificate is `name`'s.
+    ///
+    /// # Errors
+    /// If a file can't be used.
+    pub fn load(paths: &TlsPaths, name: NodeName) -> Result<Self, TlsError> {
+        let roots = Arc::new(read_roots(&paths.ca)?);
+        let chain = read_certificates(&paths.cert)?;
+        let key = PrivateKeyDer::from_pem_file(&paths.key).map_err(in_file(&paths.key))?;
+        let ours = chain
+            .first()
+            .is_some_and(|cert| is_certificate_of(cert, name));
+        if !ours {
+            return Err(TlsError::NotOurs {
+                path: paths.cert.clone(),
+                name,
+            });
+        }
+        let identity = |source| TlsError::Identity {
+            path: paths.cert.clone(),
+            source,
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+            .build()
+            .map_err(|source| TlsError::Authority {
+                path: paths.ca.clone(),
+                source,
+            })?;
+        let mut server = ServerConfig::builder_with_provider(provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(identity)?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(identity)?;
+        let mut client = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(identity)?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(identity)?;
+        // A link is made once and lives long: every handshake is a full one.
+        server.send_tls13_tickets = 0;
+        client.resumption = Resumption::disabled();
+        Ok(Self {
+            connector: Arc::new(client).into(),
+            acceptor: Arc::new(server).into(),
+        })
+    }
+}
+
+/// Whether a certificate, already found valid, carries a node's name.
+pub(super) fn is_certificate_of(cert: &CertificateDer<'_>, name: NodeName) -> bool {
+    let (Ok(parsed), Some(server)) = (ParsedCertificate::try_from(cert), server_name(name)) else {
+        return false;
+    };
+    verify_server_name(&parsed, &server).is_ok()
+}
+
+/// A node's name as TLS wants it; `None` for one that the configuration refuses.
+pub(super) fn server_name(name: NodeName) -> Option<ServerName<'static>> {
+    ServerName::try_from(name.to_string()).ok()
+}
+
+fn read_roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for cert in read_certificates(path)? {
+        let source = |source| TlsError::Identity {
+            path: path.to_owned(),
+            source,
+        };
+        roots.add(cert).map_err(source)?;
+    }
+    Ok(roots)
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certs: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect)
+        .map_err(in_file(path));
+    match certs? {
+        certs if certs.is_empty() => Err(TlsError::Empty {
+            path: path.to_owned(),
+        }),
+        certs => Ok(certs),
+    }
+}
+
+fn in_file(path: &Path) -> impl Fn(pem::Error) -> TlsError {
+    move |error| {
+        let path = path.to_owned();
+        if let pem::Error::Io(source) = error {
+            TlsError::Unreadable { path, source }
+        } else {
+            TlsError::File {
+                path,
+                reason: error,
+            }
+        }
+    }
+}

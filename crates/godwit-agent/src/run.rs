@@ -1,0 +1,78 @@
+//! One agent from start to end.
+
+use std::path::Path;
+
+use godwit_bpf::{PinDir, PinError};
+use thiserror::Error;
+
+use crate::config::{Config, ConfigError};
+use crate::driver::{InstallError, Installed, Surroundings, pin_name};
+use crate::edge::{Edge, Prepared, StartError};
+use crate::input::Inbox;
+
+/// Why an agent did not run.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// Configuration, certificates or a socket of the agent.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The data path.
+    #[error(transparent)]
+    Install(#[from] InstallError),
+    /// Pins of an earlier agent can't be looked at or removed.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+}
+
+impl AgentError {
+    /// Whether the user has to change the configuration.
+    pub const fn is_usage(&self) -> bool {
+        matches!(self, Self::Start(StartError::Config(ConfigError::Invalid { .. })))
+    }
+}
+
+/// Runs an agent until a signal or a command ends it. Nothing is attached
+/// before everything that can be wrong with the configuration is known.
+///
+/// # Errors
+/// If it can't start; then nothing of it is left behind.
+pub fn run(config: &Path) -> Result<(), AgentError> {
+    let prepared = Prepared::load(config)?;
+    let (incarnation, secret) = (prepared.incarnation, prepared.secret);
+    let installed = Installed::new(prepared.config.clone())?;
+    let (inbox, inputs) = Inbox::new();
+    let edge = match Edge::start(prepared, inbox.clone()) {
+        Ok(edge) => edge,
+        Err(error) => {
+            installed.remove();
+            return Err(error.into());
+        }
+    };
+    let node = installed.node_config(incarnation, secret);
+    let surroundings = Surroundings {
+        inputs,
+        inbox,
+        peers: edge.peers.clone(),
+        board: edge.board.clone(),
+        events: edge.events.clone(),
+        metrics: edge.metrics.clone(),
+    };
+    let (driver, inputs) = installed.into_driver(node, surroundings)?;
+    driver.run(&inputs);
+    edge.shutdown();
+    Ok(())
+}
+
+/// Removes what an agent that no longer runs has left: programs, flows, pins.
+/// Returns whether there was anything.
+///
+/// # Errors
+/// If it can't be removed.
+pub fn detach(config: &Config) -> Result<bool, AgentError> {
+    let Some(pins) = PinDir::existing(&pin_name(config)?)? else {
+        return Ok(false);
+    };
+    pins.remove()?;
+    Ok(true)
+}

@@ -1,0 +1,234 @@
+//! `godwit.status/1`: everything about one node, as the control socket answers it.
+//!
+//! The schema is stable: fields may be added, none is renamed or removed.
+//! `docs/cli.md` describes each for people.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use godwit_core::{MonoTime, PeerStatus, ShareStatus};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, Gate, PeerConfig, ServiceConfig, Standby};
+use crate::flows::FlowCounts;
+
+/// The schema's name and version.
+pub const SCHEMA: &str = "godwit.status/1";
+
+/// One node, at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// This node.
+    pub node: String,
+    /// Version of the agent.
+    pub version: String,
+    /// Start of the agent, seconds since 1970 in the upper 32 bits.
+    pub incarnation: u64,
+    /// How long the agent has been running.
+    pub uptime_ms: u64,
+    /// Which fencing is in force, and what is unsafe about it.
+    pub fencing: String,
+    /// The other nodes.
+    pub peers: Vec<PeerReport>,
+    /// The services that this node is primary or backup of.
+    pub services: Vec<ServiceReport>,
+    /// What is attached where.
+    pub data_path: DataPathReport,
+    /// Sentences about what needs attention, most lasting first.
+    pub warnings: Vec<String>,
+}
+
+/// One other node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PeerReport {
+    /// Its name.
+    pub name: String,
+    /// `server`, `witness` or `director`.
+    pub role: String,
+    /// `unknown`, `alive`, `excused`, `departed` or `failed`.
+    pub liveness: String,
+    /// Whether the control link is up and both sides have said hello.
+    pub linked: bool,
+    /// Time since its last heartbeat; absent if it was never heard.
+    pub last_heard_ms: Option<f64>,
+    /// Longest time between two of its heartbeats while it was alive.
+    pub max_interarrival_ms: f64,
+    /// Heartbeats that were authentic but old.
+    pub ignored: u64,
+    /// Whether it runs with another configuration.
+    pub config_differs: bool,
+}
+
+/// One service, and the share that it is in this version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ServiceReport {
+    /// Its name.
+    pub name: String,
+    /// Number of its share.
+    pub share: u32,
+    /// Where clients reach it.
+    pub addresses: Vec<String>,
+    /// The node that owns it when nobody else does.
+    pub primary: String,
+    /// The nodes that take over.
+    pub backups: Vec<String>,
+    /// `starting`, `standby`, `shadow`, `owner` or `quitting`.
+    pub state: String,
+    /// What the data path does: `none`, `owner` or `shadow`.
+    pub role: String,
+    /// Who owns it, as far as this node knows.
+    pub owner: Option<String>,
+    /// The owner's epoch, `incarnation.counter`.
+    pub epoch: String,
+    /// The generation of the standby in sync; 0 if there is none.
+    pub generation: u32,
+    /// The standbys that hold all that clients were told.
+    pub in_sync: Vec<String>,
+    /// `ack` or `off`.
+    pub gate: String,
+    /// Flows by state.
+    pub flows: FlowCounts,
+    /// Flows that would survive the owner's failure now.
+    pub protected: u64,
+    /// Takeovers by this node since its data path was attached.
+    pub takeovers: u64,
+    /// The last takeover by this node's agent.
+    pub last_takeover: Option<TakeoverReport>,
+}
+
+/// How one takeover went, as this node can know it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TakeoverReport {
+    /// The owner before.
+    pub from: String,
+    /// Why: `owner_failed`, `owner_shutdown`, ...
+    pub reason: String,
+    /// From the old owner's last heartbeat to the decision.
+    pub detection_ms: f64,
+    /// From that heartbeat until the share's role was written: what a busy
+    /// client has waited, but for one round trip. An estimate.
+    pub stall_ms: f64,
+    /// How long ago it was.
+    pub age_ms: u64,
+}
+
+/// What is attached where.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DataPathReport {
+    /// The service interface.
+    pub interface: String,
+    /// Whether the programs are in the path.
+    pub attached: bool,
+    /// Version of the programs, that of the agent which loaded them.
+    pub version: String,
+    /// How often each verdict was given; those at 0 are left out.
+    pub reasons: BTreeMap<String, u64>,
+}
+
+impl Status {
+    /// A status without peers, services and data path: the driver adds those.
+    pub fn new(config: &Config, incarnation: u64, uptime: Duration) -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            node: config.node.name.to_string(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            incarnation,
+            uptime_ms: whole_ms(uptime),
+            fencing: config.detect.fencing_in_force().into(),
+            peers: Vec::new(),
+            services: Vec::new(),
+            data_path: DataPathReport {
+                interface: config.node.interface.to_string(),
+                ..DataPathReport::default()
+            },
+            warnings: config.warnings.clone(),
+        }
+    }
+
+    /// Adds the warnings that follow from what peers and services say.
+    pub fn add_warnings(&mut self) {
+        let mut warnings = Vec::new();
+        for peer in &self.peers {
+            if peer.config_differs {
+                warnings.push(format!(
+                    "peer {} runs with another configuration",
+                    peer.name
+                ));
+            }
+            if peer.liveness == "failed" {
+                warnings.push(format!("peer {} is silent", peer.name));
+            }
+        }
+        for service in &self.services {
+            if service.state == "owner" && !service.backups.is_empty() && service.in_sync.is_empty()
+            {
+                warnings.push(format!("service {} has no standby in sync", service.name));
+            }
+        }
+        self.warnings.extend(warnings);
+    }
+}
+
+impl PeerReport {
+    /// Puts together what the file and the core know of a peer.
+    pub fn new(config: &PeerConfig, status: &PeerStatus, now: MonoTime) -> Self {
+        Self {
+            name: config.name.to_string(),
+            role: config.role.to_string(),
+            liveness: status.liveness.as_str().into(),
+            linked: status.linked,
+            last_heard_ms: status.heard.map(|heard| ms(now.since(heard))),
+            max_interarrival_ms: ms(status.max_interval),
+            ignored: status.ignored,
+            config_differs: status.config_differs,
+        }
+    }
+}
+
+impl ServiceReport {
+    /// Puts together what the file, the core and the data path know of a service.
+    pub fn new(config: &ServiceConfig, status: &ShareStatus, flows: FlowCounts) -> Self {
+        let names =
+            |names: &[godwit_wire::NodeName]| names.iter().map(ToString::to_string).collect();
+        Self {
+            name: config.name.to_string(),
+            share: status.id.0,
+            addresses: config.addresses.iter().map(ToString::to_string).collect(),
+            primary: config.primary.to_string(),
+            backups: names(&config.backups),
+            state: status.state.as_str().into(),
+            role: status.role.as_str().into(),
+            owner: status.owner.map(|owner| owner.to_string()),
+            epoch: status.epoch.to_string(),
+            generation: status.generation.0,
+            in_sync: names(&status.in_sync),
+            gate: config.gate_in_force().as_str().into(),
+            protected: flows.protected,
+            flows,
+            takeovers: 0,
+            last_takeover: None,
+        }
+    }
+}
+
+impl ServiceConfig {
+    /// Whether acknowledgements are gated: not without a standby that acknowledges.
+    pub const fn gate_in_force(&self) -> Gate {
+        match (self.standby, self.gate) {
+            (Standby::Shadow | Standby::Replay | Standby::Snapshot, gate) => gate,
+            (Standby::None, Gate::Ack | Gate::Off) => Gate::Off,
+        }
+    }
+}
+
+/// Milliseconds for people and programs alike: three digits after the point.
+pub(crate) fn ms(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Whole milliseconds.
+pub(crate) fn whole_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,114 @@
+//! Two nodes on loopback, for this crate's tests.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, Message, NodeName};
+use tempfile::TempDir;
+
+use crate::config::Config;
+use crate::input::Input;
+use crate::pki;
+
+/// Long enough for a loaded machine, short enough to notice a hang.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Certificates and configurations of nodes `a` and `b`.
+pub(crate) struct Pair {
+    dir: TempDir,
+    pub(crate) a: Config,
+    pub(crate) b: Config,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        pki::init(&dir.path().join("ca")).expect("authority");
+        for name in ["a", "b"] {
+            pki::issue(&dir.path().join("ca"), node(name), &dir.path().join(name)).expect("node");
+        }
+        let ports = (free_port("127.0.0.1"), free_port("127.0.0.2"));
+        Self {
+            a: configure(dir.path(), "a", ports),
+            b: configure(dir.path(), "b", ports),
+            dir,
+        }
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+pub(crate) fn node(name: &str) -> NodeName {
+    NodeName::new(name).expect("a valid name")
+}
+
+pub(crate) fn hello(name: &str, incarnation: u64) -> Message {
+    Message::Hello(Hello {
+        name: node(name),
+        incarnation,
+        min_version: MIN_VERSION,
+        max_version: MAX_VERSION,
+        heartbeat_key: [0; 32],
+        config_digest: [7; 32],
+    })
+}
+
+/// The next input that `wanted` accepts; others are skipped.
+pub(crate) fn wait_for<T>(
+    inputs: &Receiver<Input>,
+    mut wanted: impl FnMut(Input) -> Option<T>,
+) -> Option<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let left = deadline.checked_duration_since(Instant::now())?;
+        if let Some(found) = wanted(inputs.recv_timeout(left).ok()?) {
+            return Some(found);
+        }
+    }
+}
+
+fn free_port(address: &str) -> u16 {
+    let listener = TcpListener::bind((address, 0)).expect("loopback");
+    listener.local_addr().expect("bound").port()
+}
+
+fn configure(dir: &Path, name: &str, ports: (u16, u16)) -> Config {
+    let text = format!(
+        r#"
+[node]
+name = "{name}"
+interface = "lo"
+run_dir = "{dir}/run"
+[[peer]]
+name = "a"
+role = "server"
+control = "127.0.0.1:{a}"
+[[peer]]
+name = "b"
+role = "server"
+control = "127.0.0.2:{b}"
+[tls]
+ca = "ca.pem"
+cert = "node.pem"
+key = "node.key"
+[detect]
+fencing = "none"
+[[service]]
+name = "web"
+address = "10.9.0.100:80"
+primary = "a"
+backups = ["b"]
+"#,
+        dir = dir.display(),
+        a = ports.0,
+        b = ports.1,
+    );
+    let path = dir.join(name).join("godwit.toml");
+    fs::write(&path, &text).expect("written");
+    Config::load(&path).expect("valid")
+}

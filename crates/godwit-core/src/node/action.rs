@@ -1,0 +1,170 @@
+//! What a node asks of its driver.
+
+use std::collections::VecDeque;
+
+use godwit_wire::{
+    Epoch, FlowId, Generation, Message, Role, SeqNumber, ShareId, UnprotectedReason,
+};
+
+use super::event::{Event, EventKind};
+use crate::{MonoTime, PeerId};
+
+/// Why sockets of this node are to end, silently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    /// The connection is over at its owner.
+    EndedAtOwner,
+    /// The twins are of a stay in the in-sync set that is over.
+    NotInSync,
+    /// Another node owns the share.
+    Superseded,
+    /// The owner's connections go on without Godwit.
+    OwnerDetached,
+    /// This agent ends.
+    Quit,
+}
+
+impl EndReason {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::EndedAtOwner => "ended_at_owner",
+            Self::NotInSync => "not_in_sync",
+            Self::Superseded => "superseded",
+            Self::OwnerDetached => "owner_detached",
+            Self::Quit => "quit",
+        }
+    }
+}
+
+/// One thing to do, at once and in the order given.
+///
+/// The order is part of the contract:
+///
+/// - a takeover: `SetShare` (owner), `Announce`, `Revive`;
+/// - a standby that is lost: `SetShare` (generation 0), `ReleaseGate`;
+/// - a demoted flow on the owner: `Send` (the question); once it is answered
+///   `UngateFlow`. On the standby: `MarkDemoted`, then `Send` (the answer);
+/// - a standby that joins: on the standby `SetShare` (none), `EndFlows`,
+///   `SetShare` (shadow), `Send`; then on the owner `SetShare`;
+/// - stepping down: `SetShare` (none), then `EndFlows`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Write the share's entry in the data path: one map write.
+    SetShare {
+        /// The share.
+        share: ShareId,
+        /// What this node does for it.
+        role: Role,
+        /// The owner's epoch, as far as it is known.
+        epoch: Epoch,
+        /// The generation of the standby in sync; none if there is none.
+        generation: Generation,
+        /// The other side of the tap: the standby in sync, or the owner.
+        peer: Option<PeerId>,
+    },
+    /// Tell the link that the share's addresses are here (gratuitous ARP, NA).
+    Announce {
+        /// The share.
+        share: ShareId,
+    },
+    /// Send an ACK and a probe on busy flows not heard since the takeover.
+    Revive {
+        /// The share.
+        share: ShareId,
+        /// Counts the rounds from 0.
+        attempt: u32,
+    },
+    /// Open the gates of all flows of a generation: send each held ACK.
+    ReleaseGate {
+        /// The share.
+        share: ShareId,
+        /// The generation that is over.
+        generation: Generation,
+    },
+    /// Open the gate of one flow: send its held ACK.
+    UngateFlow {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+        /// Why it is unprotected now.
+        reason: UnprotectedReason,
+    },
+    /// Send the flow's handshake to the standby again.
+    ResendHandshake {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+    },
+    /// Reset this flow at a takeover instead of serving it (`not_in_sync`).
+    MarkDemoted {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+    },
+    /// End one twin silently.
+    EndTwin {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+        /// Why.
+        reason: EndReason,
+    },
+    /// End every socket of the share on this node silently. The share's role is
+    /// none while this is carried out.
+    EndFlows {
+        /// The share.
+        share: ShareId,
+        /// Why.
+        reason: EndReason,
+    },
+    /// Tell a twin what the client has acknowledged, as the tap may have missed it.
+    PokeTwin {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+        /// First byte that the client has not acknowledged.
+        snd_una: SeqNumber,
+    },
+    /// Send a message on the control link.
+    Send {
+        /// To whom.
+        peer: PeerId,
+        /// What.
+        message: Message,
+    },
+}
+
+/// Collects what a node has decided.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outbox {
+    actions: VecDeque<Action>,
+    events: VecDeque<Event>,
+}
+
+impl Outbox {
+    pub(crate) fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
+    }
+
+    pub(crate) fn send(&mut self, peer: PeerId, message: Message) {
+        self.act(Action::Send { peer, message });
+    }
+
+    pub(crate) fn tell(&mut self, at: MonoTime, kind: EventKind) {
+        self.events.push_back(Event { at, kind });
+    }
+
+    pub(crate) fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}

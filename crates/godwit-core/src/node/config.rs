@@ -1,0 +1,104 @@
+//! What a node is told at start. The agent has checked it.
+
+use std::time::Duration;
+
+use godwit_wire::{Epoch, Generation, NodeName, Role, ShareId};
+
+/// Configuration of a [`crate::Node`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// This node.
+    pub name: NodeName,
+    /// Start of this agent: seconds since 1970 in the upper 32 bits, fraction
+    /// in the lower. A later start must have a greater one.
+    pub incarnation: u64,
+    /// The other nodes; a [`crate::PeerId`] is an index into this.
+    pub peers: Vec<PeerConfig>,
+    /// The shares that this node is primary or backup of; others are ignored.
+    pub shares: Vec<ShareConfig>,
+    /// Time between two heartbeats; 1 ms to 10 s.
+    pub heartbeat: Duration,
+    /// How many heartbeats a peer may miss; 2 to 100.
+    pub misses: u32,
+    /// How long a primary listens for an owner before it claims.
+    /// [`NodeConfig::STARTUP_GRACE`] unless there is a reason.
+    pub startup_grace: Duration,
+    /// Key of the tags in our heartbeats; drawn anew at each start.
+    pub heartbeat_key: [u8; 32],
+    /// SHA-256 of the part of the configuration that all nodes must share.
+    pub config_digest: [u8; 32],
+}
+
+impl NodeConfig {
+    /// The usual [`NodeConfig::startup_grace`]: links come up in less.
+    pub const STARTUP_GRACE: Duration = Duration::from_millis(300);
+}
+
+/// The key is a secret, so it is not printed.
+impl std::fmt::Debug for NodeConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeConfig")
+            .field("name", &self.name)
+            .field("incarnation", &self.incarnation)
+            .field("peers", &self.peers)
+            .field("shares", &self.shares)
+            .field("heartbeat", &self.heartbeat)
+            .field("misses", &self.misses)
+            .field("startup_grace", &self.startup_grace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerConfig {
+    /// Its name, as in its certificate.
+    pub name: NodeName,
+}
+
+/// What keeps a failed owner silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fencing {
+    /// Nothing: an owner that only seemed to fail goes on speaking. Unsafe.
+    #[default]
+    None,
+}
+
+impl Fencing {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+        }
+    }
+}
+
+/// One share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShareConfig {
+    /// Its number, the same on all nodes.
+    pub id: ShareId,
+    /// Its name, for people.
+    pub name: String,
+    /// Who owns it when the cluster starts.
+    pub primary: NodeName,
+    /// Who may take it over, in order.
+    pub backups: Vec<NodeName>,
+    /// What keeps a failed owner silent.
+    pub fencing: Fencing,
+    /// What the pinned maps of an earlier agent of this node say.
+    pub resume: Option<Resume>,
+}
+
+/// The state of a share that an earlier agent left in the data path.
+///
+/// What it left of flows goes to [`crate::Node::handle_inherited_flows`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resume {
+    /// What the node does.
+    pub role: Role,
+    /// The owner's epoch.
+    pub epoch: Epoch,
+    /// The generation of the standby that is in sync.
+    pub generation: Generation,
+}

@@ -1,0 +1,359 @@
+//! What people hear of: log lines, `godwit events`.
+//!
+//! Names and field names are stable. Times are spans, so that a reader needs
+//! no clock to understand an event.
+
+use std::time::Duration;
+
+use godwit_wire::{
+    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, NodeName, ShareId, UnprotectedReason,
+};
+
+use crate::MonoTime;
+use crate::share::{Reason, State};
+
+/// Something that happened, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// When this node learnt of it.
+    pub at: MonoTime,
+    /// What it was.
+    pub kind: EventKind,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EventKind {
+    /// Another node.
+    Peer {
+        /// Which.
+        peer: NodeName,
+        /// What of it.
+        news: PeerNews,
+    },
+    /// Who owns a share, and who stands by.
+    Share {
+        /// Which.
+        share: ShareId,
+        /// What of it.
+        news: ShareNews,
+    },
+    /// One connection.
+    Flow {
+        /// The share that it belongs to.
+        share: ShareId,
+        /// Which.
+        flow: FlowId,
+        /// What of it.
+        news: FlowNews,
+    },
+}
+
+/// What happened to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerNews {
+    /// Its heartbeats arrive.
+    Up {
+        /// How long it had been silent; `None` the first time.
+        silent_for: Option<Duration>,
+    },
+    /// It is silent.
+    Down {
+        /// For how long.
+        silent_for: Duration,
+    },
+    /// Its agent has been started anew.
+    Restarted,
+    /// Its agent says that it ends.
+    Goodbye {
+        /// Why.
+        reason: GoodbyeReason,
+    },
+    /// The control link to it is up.
+    LinkUp,
+    /// The control link to it is down.
+    LinkDown,
+    /// It speaks no version of the messages that we speak.
+    Incompatible {
+        /// Oldest version that it speaks.
+        min_version: u8,
+        /// Latest version that it speaks.
+        max_version: u8,
+    },
+    /// It said what it must not say, and was ignored.
+    Misbehaved {
+        /// What it did.
+        what: &'static str,
+    },
+    /// It runs with another configuration. A warning: work goes on.
+    ConfigDiffers,
+}
+
+/// What happened to a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShareNews {
+    /// This node's part changed.
+    RoleChanged {
+        /// Its state before.
+        prev: State,
+        /// Its state now.
+        state: State,
+        /// Why.
+        reason: Reason,
+        /// The owner's epoch, as far as it is known.
+        epoch: Epoch,
+    },
+    /// This node continues another's connections.
+    TakeoverStarted {
+        /// The owner that was.
+        from: NodeName,
+        /// Our epoch.
+        epoch: Epoch,
+        /// Why.
+        reason: Reason,
+        /// Time since the old owner was last heard.
+        detection: Duration,
+        /// The generation whose twins are served; none if there were none.
+        generation: Generation,
+    },
+    /// Another node claims the share while we own it.
+    ClaimDisputed {
+        /// Who.
+        peer: NodeName,
+        /// Its epoch.
+        peer_epoch: Epoch,
+        /// Our epoch.
+        epoch: Epoch,
+    },
+    /// A standby is in sync: new connections are protected.
+    StandbyJoined {
+        /// The standby.
+        peer: NodeName,
+        /// The generation of its stay.
+        generation: Generation,
+    },
+    /// A standby is no longer in sync: its flows go on unprotected.
+    StandbyLeft {
+        /// The standby.
+        peer: NodeName,
+        /// The generation of its stay.
+        generation: Generation,
+        /// Why.
+        reason: LeaveReason,
+    },
+}
+
+/// What happened to a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlowNews {
+    /// It goes on unprotected.
+    Demoted {
+        /// Why.
+        reason: UnprotectedReason,
+    },
+    /// Its twin on this node closed before it ended.
+    TwinClosed,
+    /// No twin could be made for it on this node.
+    MaterialiseFailed,
+}
+
+/// The value of a field of an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Field {
+    /// A name or an address.
+    Text(String),
+    /// A number without a unit.
+    Count(u64),
+    /// A time span; show it in milliseconds.
+    Span(Duration),
+}
+
+type Fields = Vec<(&'static str, Field)>;
+
+impl EventKind {
+    /// The stable name.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Peer { news, .. } => news.name(),
+            Self::Share { news, .. } => news.name(),
+            Self::Flow { news, .. } => news.name(),
+        }
+    }
+
+    /// Whether somebody should look at it.
+    pub const fn is_warning(&self) -> bool {
+        match self {
+            Self::Peer { news, .. } => news.is_warning(),
+            Self::Share { news, .. } => news.is_warning(),
+            Self::Flow { .. } => true,
+        }
+    }
+
+    /// The share concerned, if it is about one.
+    pub const fn share(&self) -> Option<ShareId> {
+        match self {
+            Self::Peer { .. } => None,
+            Self::Share { share, .. } | Self::Flow { share, .. } => Some(*share),
+        }
+    }
+
+    /// The fields but for the share, with their stable names.
+    pub fn fields(&self) -> Vec<(&'static str, Field)> {
+        match self {
+            Self::Peer { peer, news } => prefix("peer", text(peer), news.fields()),
+            Self::Share { news, .. } => news.fields(),
+            Self::Flow { flow, news, .. } => prefix("flow", text(&flow.key), news.fields()),
+        }
+    }
+}
+
+impl PeerNews {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Up { .. } => "peer_up",
+            Self::Down { .. } => "peer_down",
+            Self::Restarted => "peer_restarted",
+            Self::Goodbye { .. } => "peer_goodbye",
+            Self::LinkUp => "link_up",
+            Self::LinkDown => "link_down",
+            Self::Incompatible { .. } => "peer_incompatible",
+            Self::Misbehaved { .. } => "peer_misbehaved",
+            Self::ConfigDiffers => "config_differs",
+        }
+    }
+
+    const fn is_warning(&self) -> bool {
+        match self {
+            Self::Down { .. }
+            | Self::Incompatible { .. }
+            | Self::Misbehaved { .. }
+            | Self::ConfigDiffers => true,
+            Self::Up { .. }
+            | Self::Restarted
+            | Self::Goodbye { .. }
+            | Self::LinkUp
+            | Self::LinkDown => false,
+        }
+    }
+
+    fn fields(&self) -> Fields {
+        match self {
+            Self::Up { silent_for } => silent_for
+                .map(|span| ("silent_for", Field::Span(span)))
+                .into_iter()
+                .collect(),
+            Self::Down { silent_for } => vec![("silent_for", Field::Span(*silent_for))],
+            Self::Goodbye { reason } => vec![("reason", text(reason))],
+            Self::Incompatible {
+                min_version,
+                max_version,
+            } => vec![
+                ("min_version", Field::Count(u64::from(*min_version))),
+                ("max_version", Field::Count(u64::from(*max_version))),
+            ],
+            Self::Misbehaved { what } => vec![("what", text(what))],
+            Self::Restarted | Self::LinkUp | Self::LinkDown | Self::ConfigDiffers => Vec::new(),
+        }
+    }
+}
+
+impl ShareNews {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::RoleChanged { .. } => "role_changed",
+            Self::TakeoverStarted { .. } => "takeover_started",
+            Self::ClaimDisputed { .. } => "claim_disputed",
+            Self::StandbyJoined { .. } => "standby_joined",
+            Self::StandbyLeft { .. } => "standby_left",
+        }
+    }
+
+    const fn is_warning(&self) -> bool {
+        match self {
+            Self::TakeoverStarted { .. }
+            | Self::ClaimDisputed { .. }
+            | Self::StandbyLeft { .. } => true,
+            Self::RoleChanged { .. } | Self::StandbyJoined { .. } => false,
+        }
+    }
+
+    fn fields(&self) -> Fields {
+        match self {
+            Self::RoleChanged {
+                prev,
+                state,
+                reason,
+                epoch,
+            } => vec![
+                ("prev", text(&prev.as_str())),
+                ("state", text(&state.as_str())),
+                ("reason", text(&reason.as_str())),
+                ("epoch", text(epoch)),
+            ],
+            Self::TakeoverStarted {
+                from,
+                epoch,
+                reason,
+                detection,
+                generation,
+            } => vec![
+                ("from", text(from)),
+                ("epoch", text(epoch)),
+                ("reason", text(&reason.as_str())),
+                ("detection", Field::Span(*detection)),
+                ("generation", count(*generation)),
+            ],
+            Self::ClaimDisputed {
+                peer,
+                peer_epoch,
+                epoch,
+            } => vec![
+                ("peer", text(peer)),
+                ("peer_epoch", text(peer_epoch)),
+                ("epoch", text(epoch)),
+            ],
+            Self::StandbyJoined { peer, generation } => {
+                vec![("peer", text(peer)), ("generation", count(*generation))]
+            }
+            Self::StandbyLeft {
+                peer,
+                generation,
+                reason,
+            } => vec![
+                ("peer", text(peer)),
+                ("generation", count(*generation)),
+                ("reason", text(reason)),
+            ],
+        }
+    }
+}
+
+impl FlowNews {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Demoted { .. } => "flow_demoted",
+            Self::TwinClosed => "twin_closed",
+            Self::MaterialiseFailed => "materialise_failed",
+        }
+    }
+
+    fn fields(&self) -> Fields {
+        match self {
+            Self::Demoted { reason } => vec![("reason", text(reason))],
+            Self::TwinClosed | Self::MaterialiseFailed => Vec::new(),
+        }
+    }
+}
+
+fn prefix(name: &'static str, value: Field, mut rest: Fields) -> Fields {
+    rest.insert(0, (name, value));
+    rest
+}
+
+fn text(value: &impl ToString) -> Field {
+    Field::Text(value.to_string())
+}
+
+fn count(generation: Generation) -> Field {
+    Field::Count(u64::from(generation.0))
+}

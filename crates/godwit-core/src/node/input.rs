@@ -1,0 +1,91 @@
+//! What is fed into a node.
+
+use godwit_wire::{FlowId, Generation, GoodbyeReason, Heartbeat, ShareClaim, ShareId};
+
+/// What counts of an authentic heartbeat.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beat {
+    /// Start of the sending agent.
+    pub incarnation: u64,
+    /// Counts the heartbeats of that incarnation.
+    pub sequence: u64,
+    /// The sender's part in each share.
+    pub shares: Vec<ShareClaim>,
+}
+
+impl From<Heartbeat> for Beat {
+    fn from(heartbeat: Heartbeat) -> Self {
+        Self {
+            incarnation: heartbeat.incarnation,
+            sequence: heartbeat.sequence,
+            shares: heartbeat.shares,
+        }
+    }
+}
+
+/// What became of the control link to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Link {
+    /// A new, authenticated link; the peer's first message is its hello.
+    Up,
+    /// There is no link.
+    Down,
+}
+
+/// Something that the data path noticed about one flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowEvent {
+    /// The share that the flow belongs to.
+    pub share: ShareId,
+    /// The flow.
+    pub flow: FlowId,
+    /// The generation that the flow was born with.
+    pub generation: Generation,
+    /// What was noticed.
+    pub kind: FlowEventKind,
+}
+
+/// What the data path notices. The numbers are those of `enum gw_event_kind`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum FlowEventKind {
+    /// Owner: the third ACK came 5 ms ago and no twin has answered.
+    Unconfirmed = 1,
+    /// Owner: nor has one after 30 ms.
+    NotConfirmed = 2,
+    /// Owner: the let-out ACK trails the owner's own for `lag_limit`.
+    Stalled = 3,
+    /// Shadow: the twin closed or reset before the flow ended.
+    TwinClosed = 4,
+    /// The connection is over.
+    Ended = 5,
+    /// Shadow: no socket could be made for the flow.
+    MaterialiseFailed = 6,
+    /// Owner: a twin has answered after all.
+    Confirmed = 7,
+}
+
+impl TryFrom<u32> for FlowEventKind {
+    type Error = u32;
+
+    /// Fails with the number itself if it is of a later data path.
+    fn try_from(number: u32) -> Result<Self, u32> {
+        Ok(match number {
+            1 => Self::Unconfirmed,
+            2 => Self::NotConfirmed,
+            3 => Self::Stalled,
+            4 => Self::TwinClosed,
+            5 => Self::Ended,
+            6 => Self::MaterialiseFailed,
+            7 => Self::Confirmed,
+            other => return Err(other),
+        })
+    }
+}
+
+/// What people ask of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// End this agent. Carry out the actions that follow, then stop.
+    Goodbye(GoodbyeReason),
+}

@@ -1,0 +1,438 @@
+//! All decisions of one node, put together.
+//!
+//! A driver feeds heartbeats, messages, link changes, flow events, commands
+//! and time, and after each input drains [`Node::poll_action`] and then
+//! [`Node::poll_event`] to `None`. The order of actions is a contract, see
+//! [`Action`].
+//!
+//! How a standby gets in sync (each arrow is a `StandbyReady` message):
+//!
+//! ```text
+//!  standby                                owner
+//!  knows the owner, hears it, has a link
+//!     ── held generation (0: none) ──────► hears the standby: new generation g
+//!     ◄────────────────────────── offers g
+//!  SetShare(shadow, g)
+//!     ── g ──────────────────────────────► SetShare(owner, g): new flows are gated
+//! ```
+//!
+//! The twins' place is ready before the first flow needs it. On a fresh link
+//! the standby repeats what it holds; if that is what the owner has, nothing
+//! changes.
+
+use std::time::Duration;
+
+use godwit_wire::{
+    DigestEntry, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION, Message, NodeName,
+    ShareClaim, ShareId,
+};
+
+use crate::time::earliest;
+use crate::{MonoTime, PeerId, detector};
+
+mod action;
+mod config;
+mod event;
+mod input;
+mod owner;
+mod peer;
+mod share;
+mod standby;
+mod status;
+
+pub use action::{Action, EndReason};
+pub use config::{Fencing, NodeConfig, PeerConfig, Resume, ShareConfig};
+pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
+pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link};
+pub use status::{PeerStatus, ShareStatus};
+
+use action::Outbox;
+use peer::{LinkState, PeerSide};
+use share::{Context, ShareSide};
+
+/// Decides everything that one node does. Pure: feed it, then drain it.
+///
+/// Invariants, over all nodes of a cluster with one configuration:
+///
+/// - no two nodes ever own a share under the same epoch;
+/// - a node that owns a share and hears of an owner with a greater epoch steps
+///   down at once;
+/// - a flow is let out unprotected only after its standby has confirmed that it
+///   will not serve it, or has left the in-sync set;
+/// - generations of one share only grow.
+#[derive(Debug, Clone)]
+pub struct Node {
+    name: NodeName,
+    hello: Hello,
+    peers: Vec<PeerSide>,
+    shares: Vec<ShareSide>,
+    quitting: bool,
+    out: Outbox,
+}
+
+impl Node {
+    /// A node that has just been started. Actions are ready to be drained.
+    pub fn new(config: &NodeConfig, now: MonoTime) -> Self {
+        let detection = detector::Config {
+            interval: config.heartbeat,
+            misses: config.misses,
+        };
+        let side = |peer: &PeerConfig| PeerSide::new(peer.name, detection);
+        let mut node = Self {
+            name: config.name,
+            hello: Hello {
+                name: config.name,
+                incarnation: config.incarnation,
+                min_version: MIN_VERSION,
+                max_version: MAX_VERSION,
+                heartbeat_key: config.heartbeat_key,
+                config_digest: config.config_digest,
+            },
+            peers: config.peers.iter().map(side).collect(),
+            shares: Vec::new(),
+            quitting: false,
+            out: Outbox::default(),
+        };
+        for share in &config.shares {
+            if let Some(side) = ShareSide::new(share, config, now, &mut node.out) {
+                node.shares.push(side);
+            }
+        }
+        node.settle(now);
+        node
+    }
+
+    /// At start: flows of an earlier agent are in the data path, and `latest`
+    /// is the greatest generation among them. None of them may be taken for a
+    /// flow of a later stay.
+    pub fn handle_inherited_flows(&mut self, share: ShareId, latest: Generation, now: MonoTime) {
+        self.with_share(share, now, |share, _| share.in_sync.raise(latest));
+    }
+
+    /// An authentic heartbeat arrived at `now`.
+    pub fn handle_heartbeat(&mut self, peer: PeerId, beat: &Beat, now: MonoTime) {
+        let Some(side) = self.peer_mut(peer) else {
+            return;
+        };
+        let ignored = side.detector.ignored();
+        side.detector
+            .handle_heartbeat(beat.incarnation, beat.sequence, now);
+        if side.detector.ignored() != ignored {
+            return;
+        }
+        let departed = side.detector.state().is_departed();
+        self.follow_detector(peer, now);
+        if !departed {
+            for claim in &beat.shares {
+                self.with_share(claim.share, now, |share, context| {
+                    share.handle_claim(peer, beat.incarnation, *claim, context);
+                });
+            }
+        }
+        self.settle(now);
+    }
+
+    /// A message arrived on the control link.
+    pub fn handle_message(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
+        let Some(side) = self.peer_mut(peer) else {
+            return;
+        };
+        match (side.link, message) {
+            (LinkState::Silent | LinkState::Ready, Message::Hello(hello)) => {
+                self.handle_hello(peer, hello, now);
+            }
+            (LinkState::Silent, _) => self.blame(peer, "spoke before its hello", now),
+            (LinkState::Ready, Message::Goodbye { reason }) => {
+                self.handle_goodbye(peer, *reason, now);
+            }
+            (LinkState::Ready, _) => {
+                let incarnation = side.incarnation;
+                self.handle_share_message(peer, incarnation, message, now);
+            }
+            (LinkState::Down | LinkState::Incompatible, _) => {}
+        }
+        self.settle(now);
+    }
+
+    /// The control link to a peer came up or went down. A new link that
+    /// replaces an old one is `Up` once more.
+    pub fn handle_link(&mut self, peer: PeerId, link: Link, now: MonoTime) {
+        let Some(side) = self.peer_mut(peer) else {
+            return;
+        };
+        let was = side.link;
+        match link {
+            Link::Up => {
+                side.link = LinkState::Silent;
+                self.tell_peer(peer, PeerNews::LinkUp, now);
+            }
+            Link::Down if was == LinkState::Down => return,
+            Link::Down => {
+                side.link = LinkState::Down;
+                self.tell_peer(peer, PeerNews::LinkDown, now);
+            }
+        }
+        for share in &mut self.shares {
+            share.handle_link_change(peer);
+        }
+        if link == Link::Up {
+            self.introduce(peer);
+        }
+        self.settle(now);
+    }
+
+    /// The data path noticed something about a flow.
+    pub fn handle_flow_event(&mut self, event: FlowEvent, now: MonoTime) {
+        self.with_share(event.share, now, |share, context| {
+            share.handle_flow_event(event, context);
+        });
+        self.settle(now);
+    }
+
+    /// Where flows of a share that this node owns stand, if they changed since
+    /// the last call. To be called every 10 ms; goes to the standby.
+    pub fn handle_changes(&mut self, share: ShareId, changes: &[DigestEntry], now: MonoTime) {
+        self.with_share(share, now, |share, context| {
+            share.send_digest(changes, context);
+        });
+    }
+
+    /// Somebody asks for something.
+    pub fn handle_command(&mut self, command: Command, now: MonoTime) {
+        let Command::Goodbye(reason) = command;
+        if self.quitting {
+            return;
+        }
+        self.quitting = true;
+        self.with_shares(now, |share, context| share.quit(reason, context));
+        for (peer, side) in peers(&self.peers) {
+            if side.is_linked() {
+                self.out.send(peer, Message::Goodbye { reason });
+            }
+        }
+    }
+
+    /// When [`Node::handle_timeout`] wants to be called.
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        if self.quitting {
+            return None;
+        }
+        let detectors = self.peers.iter().map(|peer| peer.detector.poll_timeout());
+        let shares = self
+            .shares
+            .iter()
+            .map(|share| share.poll_timeout(&self.peers));
+        earliest(detectors.chain(shares))
+    }
+
+    /// Time has passed. Feed everything that has arrived before.
+    pub fn handle_timeout(&mut self, now: MonoTime) {
+        if self.quitting {
+            return;
+        }
+        for side in &mut self.peers {
+            side.detector.handle_timeout(now);
+        }
+        for peer in (0..).map(PeerId).take(self.peers.len()) {
+            self.follow_detector(peer, now);
+        }
+        self.with_shares(now, ShareSide::handle_timeout);
+        self.settle(now);
+    }
+
+    /// The next thing to do, in the order of [`Action`].
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.out.next_action()
+    }
+
+    /// The next thing to tell people.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.out.next_event()
+    }
+
+    /// What this node says of its shares in each heartbeat.
+    pub fn share_claims(&self) -> impl Iterator<Item = ShareClaim> + '_ {
+        self.shares.iter().map(ShareSide::claim)
+    }
+
+    /// The peer of that name.
+    pub fn peer_id(&self, name: NodeName) -> Option<PeerId> {
+        peers(&self.peers).find_map(|(peer, side)| (side.name == name).then_some(peer))
+    }
+
+    /// The name of a peer.
+    pub fn peer_name(&self, peer: PeerId) -> Option<NodeName> {
+        self.peers.get(usize::from(peer.0)).map(|side| side.name)
+    }
+
+    /// All peers, in the order of the configuration.
+    pub fn peer_status(&self) -> impl Iterator<Item = PeerStatus> + '_ {
+        self.peers.iter().map(|side| PeerStatus {
+            name: side.name,
+            liveness: side.detector.state(),
+            linked: side.link == LinkState::Ready,
+            incarnation: side.detector.incarnation(),
+            heard: side.detector.heard(),
+            max_interval: side.detector.max_interval(),
+            ignored: side.detector.ignored(),
+            config_differs: side.config_differs,
+        })
+    }
+
+    /// All shares, in the order of the configuration.
+    pub fn share_status(&self) -> impl Iterator<Item = ShareStatus> + '_ {
+        self.shares
+            .iter()
+            .map(|share| share.status(self.name, &self.peers))
+    }
+
+    /// How long a peer may be silent before it fails.
+    pub fn detection_time(config: &NodeConfig) -> Duration {
+        detector::Config {
+            interval: config.heartbeat,
+            misses: config.misses,
+        }
+        .patience()
+    }
+
+    fn handle_hello(&mut self, peer: PeerId, hello: &Hello, now: MonoTime) {
+        let digest = self.hello.config_digest;
+        let Some(side) = self.peer_mut(peer) else {
+            return;
+        };
+        if side.name != hello.name {
+            self.blame(peer, "introduced itself under another name", now);
+            return;
+        }
+        let reborn = side.incarnation != hello.incarnation;
+        if !side.greet(hello) {
+            let news = PeerNews::Incompatible {
+                min_version: hello.min_version,
+                max_version: hello.max_version,
+            };
+            self.tell_peer(peer, news, now);
+            return;
+        }
+        side.detector.handle_hello(hello.incarnation, now);
+        side.config_differs = hello.config_digest != digest;
+        if side.config_differs {
+            self.tell_peer(peer, PeerNews::ConfigDiffers, now);
+        }
+        if reborn {
+            for share in &mut self.shares {
+                share.forget_claim(peer);
+            }
+        }
+    }
+
+    fn handle_goodbye(&mut self, peer: PeerId, reason: GoodbyeReason, now: MonoTime) {
+        if let Some(side) = self.peer_mut(peer) {
+            match reason {
+                GoodbyeReason::Restart => side.detector.handle_excuse(now),
+                GoodbyeReason::Detach | GoodbyeReason::Shutdown => side.detector.handle_farewell(),
+            }
+        }
+        self.tell_peer(peer, PeerNews::Goodbye { reason }, now);
+        self.with_shares(now, |share, context| {
+            share.handle_goodbye(peer, reason, context);
+        });
+    }
+
+    fn handle_share_message(
+        &mut self,
+        peer: PeerId,
+        incarnation: u64,
+        message: &Message,
+        now: MonoTime,
+    ) {
+        let Some(id) = share::of_message(message) else {
+            return;
+        };
+        let mine = self.with_share(id, now, |share, context| {
+            share.handle_message(peer, incarnation, message, context);
+        });
+        if !mine {
+            self.blame(peer, "spoke of a share that is not common", now);
+        }
+    }
+
+    /// Says who we are and what we do, as the first messages of a link.
+    fn introduce(&mut self, peer: PeerId) {
+        self.out.send(peer, Message::Hello(self.hello.clone()));
+        for share in &self.shares {
+            if share.has_member(peer) {
+                self.out.send(peer, Message::ShareState(share.claim()));
+            }
+        }
+    }
+
+    fn follow_detector(&mut self, peer: PeerId, now: MonoTime) {
+        while let Some(event) = self
+            .peer_mut(peer)
+            .and_then(|side| side.detector.poll_event())
+        {
+            match event {
+                detector::Event::Up { silent_for } => {
+                    self.tell_peer(peer, PeerNews::Up { silent_for }, now);
+                }
+                detector::Event::Restarted => self.tell_peer(peer, PeerNews::Restarted, now),
+                detector::Event::Failed { silent_for } => {
+                    self.tell_peer(peer, PeerNews::Down { silent_for }, now);
+                    self.with_shares(now, |share, context| share.handle_failed(peer, context));
+                }
+            }
+        }
+    }
+
+    /// Acts on what the machines have decided. All shares change hands before
+    /// the first announcement, and all are announced before the first flow is
+    /// revived: a map write is short, a thousand probes are not.
+    fn settle(&mut self, now: MonoTime) {
+        self.with_shares(now, ShareSide::settle_announcement);
+        self.with_shares(now, ShareSide::settle_revival);
+        self.with_shares(now, ShareSide::settle_standby);
+    }
+
+    /// Runs `act` on every share, and has each change of role written at once.
+    fn with_shares(&mut self, now: MonoTime, act: impl Fn(&mut ShareSide, &mut Context<'_>)) {
+        for share in &mut self.shares {
+            let mut context = Context::new(self.name, &self.peers, &mut self.out, now);
+            act(share, &mut context);
+            share.settle_role(&mut context);
+        }
+    }
+
+    /// Runs `act` on one share; false if this node has no part in it.
+    fn with_share(
+        &mut self,
+        id: ShareId,
+        now: MonoTime,
+        act: impl FnOnce(&mut ShareSide, &mut Context<'_>),
+    ) -> bool {
+        let Some(share) = self.shares.iter_mut().find(|share| share.id == id) else {
+            return false;
+        };
+        let mut context = Context::new(self.name, &self.peers, &mut self.out, now);
+        act(share, &mut context);
+        share.settle_role(&mut context);
+        true
+    }
+
+    fn peer_mut(&mut self, peer: PeerId) -> Option<&mut PeerSide> {
+        self.peers.get_mut(usize::from(peer.0))
+    }
+
+    fn blame(&mut self, peer: PeerId, what: &'static str, now: MonoTime) {
+        self.tell_peer(peer, PeerNews::Misbehaved { what }, now);
+    }
+
+    fn tell_peer(&mut self, peer: PeerId, news: PeerNews, now: MonoTime) {
+        if let Some(peer) = self.peer_name(peer) {
+            self.out.tell(now, EventKind::Peer { peer, news });
+        }
+    }
+}
+
+fn peers(sides: &[PeerSide]) -> impl Iterator<Item = (PeerId, &PeerSide)> {
+    (0..).map(PeerId).zip(sides)
+}

@@ -1,0 +1,267 @@
+//! What the owner of a share does: the in-sync set and its flows.
+
+use std::time::Duration;
+
+use godwit_wire::v1::MAX_DIGEST_ENTRIES;
+use godwit_wire::{DigestEntry, FlowId, Generation, LeaveReason, Message};
+
+use super::action::Action;
+use super::event::{EventKind, FlowNews, ShareNews};
+use super::input::{FlowEvent, FlowEventKind};
+use super::peer::PeerSide;
+use super::share::{Context, ShareSide};
+use crate::flow::{Order, Report};
+use crate::insync::Left;
+use crate::share::{Change, State};
+use crate::{MonoTime, PeerId};
+
+/// How long a standby that failed its duty stays out, lest it come and go with
+/// every burst of load. Each stay that ends leaves flows unprotected for good.
+const REJOIN_AFTER: Duration = Duration::from_secs(1);
+
+impl ShareSide {
+    pub(super) fn become_owner(&mut self, change: Change, context: &mut Context<'_>) {
+        match change.prev {
+            State::Owner => {
+                // A new epoch of the same owner: the set starts anew under it.
+                if self.in_sync.generation().is_none() {
+                    self.write_share(context.out);
+                }
+                self.leave_all(LeaveReason::WrongEpoch, context);
+            }
+            State::Starting { .. }
+            | State::Standby { .. }
+            | State::Shadow { .. }
+            | State::Quitting => {
+                self.in_sync.clear();
+                self.supervision.clear();
+                self.requests.clear();
+                if let State::Shadow { generation, .. } = change.prev {
+                    self.in_sync.raise(generation);
+                }
+                self.write_share(context.out);
+                self.start_schedules(change.reason.is_takeover(), context.now);
+                self.tell_takeover(change, context);
+            }
+        }
+        self.broadcast(context);
+    }
+
+    fn tell_takeover(&self, change: Change, context: &mut Context<'_>) {
+        let Some(from) = change.prev.owner().filter(|_| change.reason.is_takeover()) else {
+            return;
+        };
+        let heard = context
+            .peer(from.peer)
+            .and_then(|side| side.detector.heard());
+        let news = ShareNews::TakeoverStarted {
+            from: context.peer_name(from.peer),
+            epoch: self.machine.epoch(),
+            reason: change.reason,
+            detection: heard
+                .map(|heard| context.now.since(heard))
+                .unwrap_or_default(),
+            generation: match change.prev {
+                State::Shadow { generation, .. } => generation,
+                State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {
+                    Generation::NONE
+                }
+            },
+        };
+        context.tell(self.id, news);
+    }
+
+    /// Takes a standby out of the set, if it is in, and lets its flows go.
+    pub(super) fn lose_standby(
+        &mut self,
+        peer: PeerId,
+        reason: LeaveReason,
+        context: &mut Context<'_>,
+    ) {
+        let Some(Left { generation, last }) = self.in_sync.leave(peer) else {
+            return;
+        };
+        // First nobody may take over with these twins, then clients are told more.
+        self.write_share(context.out);
+        if last {
+            context.out.act(Action::ReleaseGate {
+                share: self.id,
+                generation,
+            });
+            self.supervision.clear();
+        }
+        let left = Message::StandbyLeft {
+            share: self.id,
+            epoch: self.machine.epoch(),
+            generation,
+            reason,
+        };
+        context.send(peer, left);
+        let news = ShareNews::StandbyLeft {
+            peer: context.peer_name(peer),
+            generation,
+            reason,
+        };
+        context.tell(self.id, news);
+        if is_failure(reason) {
+            self.rejoin_after = context.now.saturating_add(REJOIN_AFTER);
+        }
+    }
+
+    /// Before the programs go away: nobody is to wait for a standby any more.
+    pub(super) fn dismiss_all(&mut self, context: &mut Context<'_>) {
+        self.leave_all(LeaveReason::OwnerLeft, context);
+    }
+
+    fn leave_all(&mut self, reason: LeaveReason, context: &mut Context<'_>) {
+        for peer in self.in_sync.members().collect::<Vec<_>>() {
+            self.lose_standby(peer, reason, context);
+        }
+    }
+
+    /// A standby says what it holds: see `settle_in_sync`.
+    pub(super) fn handle_request(&mut self, peer: PeerId, held: Generation) {
+        self.requests.insert(peer, held);
+    }
+
+    /// Where supervised flows and waiting standbys are dealt with.
+    pub(super) fn settle_in_sync(&mut self, context: &mut Context<'_>) {
+        while let Some(order) = self.supervision.poll_order() {
+            self.carry_out(order, context);
+        }
+        for (peer, held) in self.requests.clone() {
+            if context.is_ready(peer) && self.rejoin_after <= context.now {
+                self.requests.remove(&peer);
+                self.admit(peer, held, context);
+            }
+        }
+    }
+
+    /// When a standby that waits may be admitted.
+    pub(super) fn next_admission(&self, peers: &[PeerSide]) -> Option<MonoTime> {
+        let ready = |peer: &PeerId| {
+            peers
+                .get(usize::from(peer.0))
+                .is_some_and(PeerSide::is_ready)
+        };
+        let waits = self.machine.state() == State::Owner && self.requests.keys().any(ready);
+        waits.then_some(self.rejoin_after)
+    }
+
+    fn admit(&mut self, peer: PeerId, held: Generation, context: &mut Context<'_>) {
+        if self.in_sync.contains(peer) {
+            if self.in_sync.is_protected(held) {
+                return;
+            }
+            self.lose_standby(peer, LeaveReason::StandbyRestarted, context);
+        }
+        if self.in_sync.offered(peer) == Some(held) {
+            self.in_sync.join(peer, held);
+            self.supervision.clear();
+            self.write_share(context.out);
+            let news = ShareNews::StandbyJoined {
+                peer: context.peer_name(peer),
+                generation: held,
+            };
+            context.tell(self.id, news);
+        } else {
+            self.in_sync.raise(held);
+            let offer = Message::StandbyReady {
+                share: self.id,
+                epoch: self.machine.epoch(),
+                generation: self.in_sync.offer(peer),
+            };
+            context.send(peer, offer);
+        }
+    }
+
+    pub(super) fn handle_owner_event(&mut self, event: FlowEvent, now: MonoTime) {
+        if !self.in_sync.is_protected(event.generation) {
+            return;
+        }
+        let report = match event.kind {
+            FlowEventKind::Unconfirmed => Report::Unconfirmed,
+            FlowEventKind::NotConfirmed => Report::NotConfirmed,
+            FlowEventKind::Stalled => Report::Stalled,
+            FlowEventKind::Ended => Report::Ended,
+            FlowEventKind::Confirmed => Report::Confirmed,
+            // Only a shadow's data path has twins.
+            FlowEventKind::TwinClosed | FlowEventKind::MaterialiseFailed => return,
+        };
+        self.supervision.handle_report(event.flow, report, now);
+    }
+
+    /// Whether a message about `generation` comes from a standby that holds it.
+    pub(super) fn is_holder(&self, peer: PeerId, generation: Generation) -> bool {
+        self.in_sync.contains(peer) && self.in_sync.is_protected(generation)
+    }
+
+    pub(super) fn send_digest(&mut self, changes: &[DigestEntry], context: &mut Context<'_>) {
+        if self.machine.state() != State::Owner {
+            return;
+        }
+        for peer in self.in_sync.members().collect::<Vec<_>>() {
+            for entries in changes.chunks(MAX_DIGEST_ENTRIES) {
+                let digest = Message::Digest {
+                    share: self.id,
+                    epoch: self.machine.epoch(),
+                    generation: self.in_sync.generation(),
+                    entries: entries.to_vec(),
+                };
+                context.send(peer, digest);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, order: Order, context: &mut Context<'_>) {
+        let share = self.id;
+        match order {
+            Order::ResendHandshake(flow) => {
+                context.out.act(Action::ResendHandshake { share, flow });
+            }
+            Order::AskDemotion(flow, reason) => self.ask_demotion(flow, reason, context),
+            Order::Ungate(flow, reason) => {
+                context.out.act(Action::UngateFlow {
+                    share,
+                    flow,
+                    reason,
+                });
+                let news = FlowNews::Demoted { reason };
+                let kind = EventKind::Flow { share, flow, news };
+                context.out.tell(context.now, kind);
+            }
+            Order::GiveUp(reason) => self.leave_all(reason, context),
+        }
+    }
+
+    fn ask_demotion(
+        &self,
+        flow: FlowId,
+        reason: godwit_wire::UnprotectedReason,
+        context: &mut Context<'_>,
+    ) {
+        for peer in self.in_sync.members() {
+            let question = Message::FlowDemote {
+                share: self.id,
+                epoch: self.machine.epoch(),
+                generation: self.in_sync.generation(),
+                flow,
+                reason,
+            };
+            context.send(peer, question);
+        }
+    }
+}
+
+/// Whether the standby failed its duty, other than by saying goodbye.
+const fn is_failure(reason: LeaveReason) -> bool {
+    match reason {
+        LeaveReason::StandbySilent
+        | LeaveReason::DemoteUnconfirmed
+        | LeaveReason::SupervisionOverflow => true,
+        LeaveReason::StandbyRestarted
+        | LeaveReason::StandbyQuit
+        | LeaveReason::WrongEpoch
+        | LeaveReason::OwnerLeft => false,
+    }
+}

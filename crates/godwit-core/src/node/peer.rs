@@ -1,0 +1,65 @@
+//! One peer as a node sees it: its heartbeats and its link.
+
+use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, NodeName};
+
+use crate::detector::{self, Detector};
+
+/// How far the control link has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LinkState {
+    /// There is none.
+    Down,
+    /// Up; the peer has not said hello.
+    Silent,
+    /// Up; both have said hello.
+    Ready,
+    /// Up; there is no common version.
+    Incompatible,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct PeerSide {
+    pub(super) name: NodeName,
+    pub(super) detector: Detector,
+    pub(super) link: LinkState,
+    /// From the last hello.
+    pub(super) incarnation: u64,
+    pub(super) config_differs: bool,
+}
+
+impl PeerSide {
+    pub(super) const fn new(name: NodeName, config: detector::Config) -> Self {
+        Self {
+            name,
+            detector: Detector::new(config),
+            link: LinkState::Down,
+            incarnation: 0,
+            config_differs: false,
+        }
+    }
+
+    /// Whether messages may be sent.
+    pub(super) const fn is_linked(&self) -> bool {
+        match self.link {
+            LinkState::Silent | LinkState::Ready => true,
+            LinkState::Down | LinkState::Incompatible => false,
+        }
+    }
+
+    /// Whether it is alive and both sides have introduced themselves.
+    pub(super) fn is_ready(&self) -> bool {
+        self.link == LinkState::Ready && self.detector.state().is_alive()
+    }
+
+    /// Takes over what a hello says; true if there is a common version.
+    pub(super) fn greet(&mut self, hello: &Hello) -> bool {
+        self.incarnation = hello.incarnation;
+        let common = hello.min_version <= MAX_VERSION && hello.max_version >= MIN_VERSION;
+        self.link = if common {
+            LinkState::Ready
+        } else {
+            LinkState::Incompatible
+        };
+        common
+    }
+}

@@ -1,0 +1,497 @@
+//! One share on one node: role machine, schedules, and what peers claim.
+//!
+//! What only an owner does is in `owner.rs`, what only a standby does in
+//! `standby.rs`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use godwit_wire::{Epoch, Generation, GoodbyeReason, Message, NodeName, Role, ShareClaim, ShareId};
+
+use super::action::{Action, EndReason, Outbox};
+use super::config::{NodeConfig, Resume, ShareConfig};
+use super::event::{EventKind, ShareNews};
+use super::peer::PeerSide;
+use super::status::ShareStatus;
+use crate::announce::AnnounceSchedule;
+use crate::flow::Supervision;
+use crate::insync::InSyncSet;
+use crate::probe::ProbeSchedule;
+use crate::share::{self, Ballot, Change, Ownership, PeerClaim, ShareMachine, State};
+use crate::time::earliest;
+use crate::{MonoTime, PeerId};
+
+/// How long a resumed role is believed in without hearing the other side.
+const RESUME_ALLOWANCE: Duration = Duration::from_secs(3);
+
+/// What a share needs to see of its node.
+pub(super) struct Context<'a> {
+    pub(super) name: NodeName,
+    pub(super) peers: &'a [PeerSide],
+    pub(super) out: &'a mut Outbox,
+    pub(super) now: MonoTime,
+}
+
+impl<'a> Context<'a> {
+    pub(super) const fn new(
+        name: NodeName,
+        peers: &'a [PeerSide],
+        out: &'a mut Outbox,
+        now: MonoTime,
+    ) -> Self {
+        Self {
+            name,
+            peers,
+            out,
+            now,
+        }
+    }
+
+    pub(super) fn peer(&self, peer: PeerId) -> Option<&PeerSide> {
+        self.peers.get(usize::from(peer.0))
+    }
+
+    pub(super) fn is_ready(&self, peer: PeerId) -> bool {
+        self.peer(peer).is_some_and(PeerSide::is_ready)
+    }
+
+    pub(super) fn is_alive(&self, peer: PeerId) -> bool {
+        self.peer(peer)
+            .is_some_and(|side| side.detector.state().is_alive())
+    }
+
+    /// Sends if there is a link; what is lost without one is said anew on the next.
+    pub(super) fn send(&mut self, peer: PeerId, message: Message) {
+        if self.peer(peer).is_some_and(PeerSide::is_linked) {
+            self.out.send(peer, message);
+        }
+    }
+
+    pub(super) fn peer_name(&self, peer: PeerId) -> NodeName {
+        self.peer(peer).map_or(self.name, |side| side.name)
+    }
+
+    pub(super) fn tell(&mut self, share: ShareId, news: ShareNews) {
+        self.out.tell(self.now, EventKind::Share { share, news });
+    }
+}
+
+/// What a peer said last of the share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Known {
+    incarnation: u64,
+    epoch: Epoch,
+    role: Role,
+}
+
+impl Known {
+    /// Whether `next` may follow. Heartbeats and messages overtake each other:
+    /// within one life of an agent epochs only grow, and an owner leaves its
+    /// epoch only for a greater one.
+    fn allows(self, next: Self) -> bool {
+        if next.incarnation != self.incarnation {
+            return next.incarnation > self.incarnation;
+        }
+        let steps_back = self.role == Role::Owner && next.role != Role::Owner;
+        next.epoch > self.epoch || (next.epoch == self.epoch && !steps_back)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct ShareSide {
+    pub(super) id: ShareId,
+    name: String,
+    members: Vec<PeerId>,
+    pub(super) machine: ShareMachine,
+    claims: BTreeMap<PeerId, Known>,
+    announce: Option<AnnounceSchedule>,
+    revive: Option<ProbeSchedule>,
+    /// When a resumed role needs to have heard the other side.
+    resumed_until: Option<MonoTime>,
+    // As the owner:
+    pub(super) in_sync: InSyncSet,
+    pub(super) supervision: Supervision,
+    /// What standbys say that they hold, until it is dealt with.
+    pub(super) requests: BTreeMap<PeerId, Generation>,
+    pub(super) rejoin_after: MonoTime,
+    // As a standby:
+    pub(super) asked: bool,
+}
+
+impl ShareSide {
+    /// `None` if this node has no part in the share.
+    pub(super) fn new(
+        share: &ShareConfig,
+        config: &NodeConfig,
+        now: MonoTime,
+        out: &mut Outbox,
+    ) -> Option<Self> {
+        let nodes = || std::iter::once(&share.primary).chain(&share.backups);
+        let rank = nodes().position(|node| *node == config.name)?;
+        let members = (0..)
+            .map(PeerId)
+            .zip(&config.peers)
+            .filter(|(_, peer)| nodes().any(|node| *node == peer.name))
+            .map(|(peer, _)| peer)
+            .collect::<Vec<_>>();
+        let incarnation = u32::try_from(config.incarnation >> 32).unwrap_or(u32::MAX);
+        let machine_config = share::Config {
+            ballot: Ballot::new(incarnation, count(rank), count(nodes().count())),
+            primary: rank == 0,
+            peers: members.clone(),
+            startup_grace: config.startup_grace,
+        };
+        let resume = share
+            .resume
+            .and_then(|resume| Some((resume, resumed_state(resume, &members)?)));
+        let mut side = Self {
+            id: share.id,
+            name: share.name.clone(),
+            machine: match resume {
+                Some((from, state)) => ShareMachine::resume(machine_config, state, from.epoch),
+                None => ShareMachine::new(machine_config, now),
+            },
+            members,
+            claims: BTreeMap::new(),
+            announce: None,
+            revive: None,
+            resumed_until: resume.map(|_| now.saturating_add(RESUME_ALLOWANCE)),
+            in_sync: InSyncSet::new(),
+            supervision: Supervision::default(),
+            requests: BTreeMap::new(),
+            rejoin_after: now,
+            asked: false,
+        };
+        if let Some((from, State::Owner)) = resume
+            && let (false, [standby]) = (from.generation.is_none(), &*side.members)
+        {
+            side.in_sync.join(*standby, from.generation);
+        }
+        side.write_share(out);
+        Some(side)
+    }
+
+    /// What this node says of the share.
+    pub(super) const fn claim(&self) -> ShareClaim {
+        ShareClaim {
+            share: self.id,
+            role: self.machine.state().role(),
+            epoch: self.machine.epoch(),
+        }
+    }
+
+    pub(super) fn has_member(&self, peer: PeerId) -> bool {
+        self.members.contains(&peer)
+    }
+
+    pub(super) fn handle_claim(
+        &mut self,
+        peer: PeerId,
+        incarnation: u64,
+        claim: ShareClaim,
+        context: &mut Context<'_>,
+    ) {
+        let known = Known {
+            incarnation,
+            epoch: claim.epoch,
+            role: claim.role,
+        };
+        let before = self.claims.get(&peer).copied();
+        if !self.has_member(peer) || before.is_some_and(|before| !before.allows(known)) {
+            return;
+        }
+        self.claims.insert(peer, known);
+        let wins_ties = context.peer_name(peer) < context.name;
+        self.machine.handle_claim(
+            PeerClaim {
+                peer,
+                role: claim.role,
+                epoch: claim.epoch,
+                wins_ties,
+            },
+            context.now,
+        );
+        let disputed = claim.role == Role::Owner && self.machine.state() == State::Owner;
+        if disputed && before != Some(known) {
+            let epoch = self.machine.epoch();
+            let news = ShareNews::ClaimDisputed {
+                peer: context.peer_name(peer),
+                peer_epoch: claim.epoch,
+                epoch,
+            };
+            context.tell(self.id, news);
+            context.send(peer, Message::ShareState(self.claim()));
+        }
+    }
+
+    /// A peer's agent was started anew: its clock may have been set back.
+    pub(super) fn forget_claim(&mut self, peer: PeerId) {
+        self.claims.remove(&peer);
+    }
+
+    pub(super) fn handle_failed(&mut self, peer: PeerId, context: &mut Context<'_>) {
+        self.machine.handle_failed(peer);
+        self.lose_standby(peer, godwit_wire::LeaveReason::StandbySilent, context);
+    }
+
+    pub(super) fn handle_goodbye(
+        &mut self,
+        peer: PeerId,
+        reason: GoodbyeReason,
+        context: &mut Context<'_>,
+    ) {
+        self.machine.handle_goodbye(peer, reason);
+        self.requests.remove(&peer);
+        if reason != GoodbyeReason::Restart {
+            self.lose_standby(peer, godwit_wire::LeaveReason::StandbyQuit, context);
+        }
+    }
+
+    /// The link came or went: what was under way on the old one is void.
+    pub(super) fn handle_link_change(&mut self, peer: PeerId) {
+        self.requests.remove(&peer);
+        self.in_sync.withdraw(peer);
+        if self.owner().is_some_and(|owner| owner.peer == peer) {
+            self.asked = false;
+        }
+    }
+
+    pub(super) fn quit(&mut self, reason: GoodbyeReason, context: &mut Context<'_>) {
+        match (self.machine.state(), reason) {
+            // The data path goes on, and the next agent resumes.
+            (_, GoodbyeReason::Restart)
+            | (State::Starting { .. } | State::Standby { .. } | State::Quitting, _) => {}
+            (State::Shadow { .. }, _) => {
+                self.fall_silent(context.out);
+                self.end_flows(EndReason::Quit, context.out);
+            }
+            (State::Owner, GoodbyeReason::Detach) => self.dismiss_all(context),
+            (State::Owner, GoodbyeReason::Shutdown) => {
+                // Without a standby the kernel had better say goodbye to the clients.
+                if !self.in_sync.generation().is_none() {
+                    self.fall_silent(context.out);
+                }
+            }
+        }
+        self.machine.handle_quit();
+        self.announce = None;
+        self.revive = None;
+        self.supervision.clear();
+    }
+
+    pub(super) fn poll_timeout(&self, peers: &[PeerSide]) -> Option<MonoTime> {
+        earliest([
+            self.machine.poll_timeout(),
+            self.supervision.poll_timeout(),
+            self.resumed_until,
+            self.announce
+                .as_ref()
+                .and_then(AnnounceSchedule::poll_timeout),
+            self.revive.as_ref().and_then(ProbeSchedule::poll_timeout),
+            self.next_admission(peers),
+        ])
+    }
+
+    pub(super) fn handle_timeout(&mut self, context: &mut Context<'_>) {
+        self.machine.handle_timeout(context.now);
+        self.supervision.handle_timeout(context.now);
+        if self.resumed_until.is_some_and(|until| until <= context.now) {
+            self.resumed_until = None;
+            self.doubt_resumed(context);
+        }
+    }
+
+    /// Writes each change of role; runs after every input.
+    pub(super) fn settle_role(&mut self, context: &mut Context<'_>) {
+        while let Some(change) = self.machine.poll_change() {
+            self.resumed_until = None;
+            match change.state {
+                State::Owner => self.become_owner(change, context),
+                State::Shadow { owner, generation } => {
+                    self.become_shadow(change, owner, generation, context);
+                }
+                State::Starting { .. } | State::Standby { .. } => {
+                    self.become_standby(change, context);
+                }
+                State::Quitting => {}
+            }
+            self.tell_change(change, context);
+        }
+    }
+
+    /// First step of settling: where the addresses are.
+    pub(super) fn settle_announcement(&mut self, context: &mut Context<'_>) {
+        if let Some(schedule) = &mut self.announce
+            && schedule.handle_timeout(context.now)
+        {
+            context.out.act(Action::Announce { share: self.id });
+        }
+    }
+
+    /// Second step: flows that wait.
+    pub(super) fn settle_revival(&mut self, context: &mut Context<'_>) {
+        let attempt = self
+            .revive
+            .as_mut()
+            .and_then(|schedule| schedule.handle_timeout(context.now));
+        if let Some(attempt) = attempt {
+            context.out.act(Action::Revive {
+                share: self.id,
+                attempt,
+            });
+        }
+    }
+
+    /// Last step: the in-sync set, seen from either side.
+    pub(super) fn settle_standby(&mut self, context: &mut Context<'_>) {
+        match self.machine.state() {
+            State::Owner => self.settle_in_sync(context),
+            State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
+                self.ask(owner, context);
+            }
+            State::Starting { .. } | State::Standby { owner: None } | State::Quitting => {}
+        }
+    }
+
+    pub(super) const fn owner(&self) -> Option<Ownership> {
+        self.machine.state().owner()
+    }
+
+    /// Tells the other nodes of the share where we stand.
+    pub(super) fn broadcast(&self, context: &mut Context<'_>) {
+        for peer in &self.members {
+            context.send(*peer, Message::ShareState(self.claim()));
+        }
+    }
+
+    /// Writes the share's entry as the state says.
+    pub(super) fn write_share(&self, out: &mut Outbox) {
+        let (generation, peer) = match self.machine.state() {
+            State::Owner => (self.in_sync.generation(), self.in_sync.members().next()),
+            State::Shadow { owner, generation } => (generation, Some(owner.peer)),
+            State::Starting { .. } | State::Standby { .. } | State::Quitting => {
+                (Generation::NONE, None)
+            }
+        };
+        out.act(Action::SetShare {
+            share: self.id,
+            role: self.machine.state().role(),
+            epoch: self.machine.epoch(),
+            generation,
+            peer,
+        });
+    }
+
+    pub(super) fn fall_silent(&self, out: &mut Outbox) {
+        out.act(Action::SetShare {
+            share: self.id,
+            role: Role::None,
+            epoch: self.machine.epoch(),
+            generation: Generation::NONE,
+            peer: None,
+        });
+    }
+
+    pub(super) fn end_flows(&self, reason: EndReason, out: &mut Outbox) {
+        out.act(Action::EndFlows {
+            share: self.id,
+            reason,
+        });
+    }
+
+    pub(super) fn start_schedules(&mut self, takeover: bool, now: MonoTime) {
+        self.announce = Some(AnnounceSchedule::new(now));
+        self.revive = takeover.then(|| ProbeSchedule::new(now));
+    }
+
+    pub(super) fn stop_schedules(&mut self) {
+        self.announce = None;
+        self.revive = None;
+    }
+
+    pub(super) fn status(&self, name: NodeName, peers: &[PeerSide]) -> ShareStatus {
+        let named = |peer: PeerId| peers.get(usize::from(peer.0)).map(|side| side.name);
+        let state = self.machine.state();
+        let (generation, owner, in_sync) = match state {
+            State::Owner => (
+                self.in_sync.generation(),
+                Some(name),
+                self.in_sync.members().filter_map(named).collect(),
+            ),
+            State::Shadow { owner, generation } => (generation, named(owner.peer), vec![name]),
+            State::Starting { .. } | State::Standby { .. } | State::Quitting => {
+                let owner = state.owner().and_then(|owner| named(owner.peer));
+                (Generation::NONE, owner, Vec::new())
+            }
+        };
+        ShareStatus {
+            id: self.id,
+            name: self.name.clone(),
+            state,
+            role: state.role(),
+            epoch: self.machine.epoch(),
+            generation,
+            owner,
+            in_sync,
+            supervised: self.supervision.counts(),
+        }
+    }
+
+    fn tell_change(&self, change: Change, context: &mut Context<'_>) {
+        let news = ShareNews::RoleChanged {
+            prev: change.prev,
+            state: change.state,
+            reason: change.reason,
+            epoch: self.machine.epoch(),
+        };
+        context.tell(self.id, news);
+    }
+
+    /// A resumed role that nobody has confirmed is given up.
+    fn doubt_resumed(&mut self, context: &mut Context<'_>) {
+        if let Some(owner) = self.owner()
+            && !context.is_alive(owner.peer)
+        {
+            self.machine.handle_failed(owner.peer);
+        }
+        for peer in self.in_sync.members().collect::<Vec<_>>() {
+            if !context.is_alive(peer) {
+                self.lose_standby(peer, godwit_wire::LeaveReason::StandbySilent, context);
+            }
+        }
+    }
+}
+
+/// The share that a message is about.
+pub(super) const fn of_message(message: &Message) -> Option<ShareId> {
+    match message {
+        Message::ShareState(claim) => Some(claim.share),
+        Message::StandbyReady { share, .. }
+        | Message::StandbyLeft { share, .. }
+        | Message::FlowDemote { share, .. }
+        | Message::FlowDemoted { share, .. }
+        | Message::TwinClosed { share, .. }
+        | Message::Digest { share, .. } => Some(*share),
+        Message::Hello(_) | Message::Goodbye { .. } => None,
+    }
+}
+
+/// The state that pinned maps stand for. A shadow must know its owner, which
+/// the maps do not name: it is the only other node, or the share starts anew.
+fn resumed_state(from: Resume, members: &[PeerId]) -> Option<State> {
+    match (from.role, members) {
+        (Role::Owner, _) => Some(State::Owner),
+        (Role::Shadow, [peer]) if !from.generation.is_none() => Some(State::Shadow {
+            owner: Ownership {
+                peer: *peer,
+                epoch: from.epoch,
+            },
+            generation: from.generation,
+        }),
+        (Role::Shadow | Role::None, _) => None,
+    }
+}
+
+fn count(nodes: usize) -> u32 {
+    u32::try_from(nodes).unwrap_or(u32::MAX)
+}

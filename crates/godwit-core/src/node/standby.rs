@@ -1,0 +1,257 @@
+//! What a standby of a share does, and where messages about it go.
+
+use godwit_wire::{DigestEntry, FlowId, Generation, Message, UnprotectedReason};
+
+use super::action::{Action, EndReason};
+use super::event::{EventKind, FlowNews};
+use super::input::{FlowEvent, FlowEventKind};
+use super::share::{Context, ShareSide};
+use crate::PeerId;
+use crate::share::{Change, Ownership, Reason, State};
+
+impl ShareSide {
+    pub(super) fn become_standby(&mut self, change: Change, context: &mut Context<'_>) {
+        self.asked = false;
+        self.write_share(context.out);
+        match change.prev {
+            State::Owner => {
+                self.end_flows(EndReason::Superseded, context.out);
+                self.in_sync.clear();
+                self.supervision.clear();
+                self.requests.clear();
+                self.stop_schedules();
+                self.broadcast(context);
+            }
+            State::Shadow { .. } => {
+                let reason = if change.reason == Reason::OwnerDetached {
+                    EndReason::OwnerDetached
+                } else {
+                    EndReason::NotInSync
+                };
+                self.end_flows(reason, context.out);
+            }
+            State::Starting { .. } | State::Standby { .. } | State::Quitting => {}
+        }
+    }
+
+    pub(super) fn become_shadow(
+        &mut self,
+        change: Change,
+        owner: Ownership,
+        generation: Generation,
+        context: &mut Context<'_>,
+    ) {
+        if let State::Shadow { .. } = change.prev {
+            // Twins of the stay before may lack bytes: none may outlive it.
+            self.fall_silent(context.out);
+            self.end_flows(EndReason::NotInSync, context.out);
+        }
+        self.write_share(context.out);
+        let confirmation = self.ready(owner, generation);
+        context.send(owner.peer, confirmation);
+    }
+
+    /// Says once per link what we hold, as soon as the owner can be heard.
+    pub(super) fn ask(&mut self, owner: Ownership, context: &mut Context<'_>) {
+        if !self.asked && context.is_ready(owner.peer) {
+            self.asked = true;
+            let message = self.ready(owner, self.held());
+            context.send(owner.peer, message);
+        }
+    }
+
+    pub(super) fn handle_message(
+        &mut self,
+        peer: PeerId,
+        incarnation: u64,
+        message: &Message,
+        context: &mut Context<'_>,
+    ) {
+        if let Message::ShareState(claim) = message {
+            self.handle_claim(peer, incarnation, *claim, context);
+            return;
+        }
+        match self.machine.state() {
+            State::Owner => self.handle_standby_message(peer, message, context),
+            State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
+                if owner.peer == peer && owner.epoch == message.epoch() {
+                    self.handle_owner_message(owner, message, context);
+                }
+            }
+            State::Starting { .. } | State::Standby { owner: None } | State::Quitting => {}
+        }
+    }
+
+    /// To an owner. A standby that does not know our epoch is told of it.
+    fn handle_standby_message(
+        &mut self,
+        peer: PeerId,
+        message: &Message,
+        context: &mut Context<'_>,
+    ) {
+        if message.epoch() != self.machine.epoch() {
+            context.send(peer, Message::ShareState(self.claim()));
+            return;
+        }
+        match message {
+            Message::StandbyReady { generation, .. } => self.handle_request(peer, *generation),
+            Message::FlowDemoted {
+                generation, flow, ..
+            } => {
+                if self.is_holder(peer, *generation) {
+                    self.supervision.handle_demoted(*flow);
+                }
+            }
+            Message::TwinClosed {
+                generation,
+                flow,
+                reason,
+                ..
+            } => {
+                if self.is_holder(peer, *generation) {
+                    self.supervision.handle_twin_closed(*flow, *reason);
+                }
+            }
+            // What only an owner says; or not about a share.
+            Message::StandbyLeft { .. }
+            | Message::FlowDemote { .. }
+            | Message::Digest { .. }
+            | Message::Hello(_)
+            | Message::ShareState(_)
+            | Message::Goodbye { .. } => {}
+        }
+    }
+
+    /// To a standby, from its owner, under the epoch that it knows.
+    fn handle_owner_message(
+        &mut self,
+        owner: Ownership,
+        message: &Message,
+        context: &mut Context<'_>,
+    ) {
+        match message {
+            Message::StandbyReady { generation, .. } => {
+                if *generation != self.held() {
+                    self.machine.handle_admitted(*generation);
+                }
+            }
+            Message::StandbyLeft { generation, .. } => self.machine.handle_dismissed(*generation),
+            Message::FlowDemote {
+                generation, flow, ..
+            } => {
+                if self.holds(*generation) {
+                    self.give_up(owner, *flow, context);
+                }
+            }
+            Message::Digest {
+                generation,
+                entries,
+                ..
+            } => {
+                if self.holds(*generation) {
+                    self.follow_digest(entries, context);
+                }
+            }
+            // What only a standby says; or not about a share.
+            Message::FlowDemoted { .. }
+            | Message::TwinClosed { .. }
+            | Message::Hello(_)
+            | Message::ShareState(_)
+            | Message::Goodbye { .. } => {}
+        }
+    }
+
+    pub(super) fn handle_flow_event(&mut self, event: FlowEvent, context: &mut Context<'_>) {
+        match self.machine.state() {
+            State::Owner => self.handle_owner_event(event, context.now),
+            State::Shadow { owner, generation } => {
+                if event.generation == generation {
+                    self.handle_twin_event(owner, event, context);
+                }
+            }
+            State::Starting { .. } | State::Standby { .. } | State::Quitting => {}
+        }
+    }
+
+    fn handle_twin_event(&mut self, owner: Ownership, event: FlowEvent, context: &mut Context<'_>) {
+        let (share, flow) = (self.id, event.flow);
+        let news = match event.kind {
+            FlowEventKind::TwinClosed => {
+                context.out.act(Action::MarkDemoted { share, flow });
+                let closed = Message::TwinClosed {
+                    share,
+                    epoch: owner.epoch,
+                    generation: event.generation,
+                    flow,
+                    reason: UnprotectedReason::TwinClosed,
+                };
+                context.send(owner.peer, closed);
+                FlowNews::TwinClosed
+            }
+            // The owner sends the handshake again, and demotes the flow if that fails.
+            FlowEventKind::MaterialiseFailed => FlowNews::MaterialiseFailed,
+            FlowEventKind::Unconfirmed
+            | FlowEventKind::NotConfirmed
+            | FlowEventKind::Stalled
+            | FlowEventKind::Ended
+            | FlowEventKind::Confirmed => return,
+        };
+        let kind = EventKind::Flow { share, flow, news };
+        context.out.tell(context.now, kind);
+    }
+
+    /// First the mark, then the word: the owner lets the flow go on it.
+    fn give_up(&self, owner: Ownership, flow: FlowId, context: &mut Context<'_>) {
+        let share = self.id;
+        context.out.act(Action::MarkDemoted { share, flow });
+        let answer = Message::FlowDemoted {
+            share,
+            epoch: owner.epoch,
+            generation: self.held(),
+            flow,
+        };
+        context.send(owner.peer, answer);
+    }
+
+    fn follow_digest(&self, entries: &[DigestEntry], context: &mut Context<'_>) {
+        let share = self.id;
+        for entry in entries {
+            let flow = entry.flow;
+            context.out.act(if entry.ended {
+                Action::EndTwin {
+                    share,
+                    flow,
+                    reason: EndReason::EndedAtOwner,
+                }
+            } else {
+                Action::PokeTwin {
+                    share,
+                    flow,
+                    snd_una: entry.snd_una,
+                }
+            });
+        }
+    }
+
+    fn ready(&self, owner: Ownership, generation: Generation) -> Message {
+        Message::StandbyReady {
+            share: self.id,
+            epoch: owner.epoch,
+            generation,
+        }
+    }
+
+    /// The generation whose twins we hold; none without.
+    const fn held(&self) -> Generation {
+        match self.machine.state() {
+            State::Shadow { generation, .. } => generation,
+            State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {
+                Generation::NONE
+            }
+        }
+    }
+
+    fn holds(&self, generation: Generation) -> bool {
+        !generation.is_none() && self.held() == generation
+    }
+}

@@ -1,0 +1,351 @@
+//! All (state, input) pairs of the role machine, and its timing.
+
+use super::*;
+
+const A: PeerId = PeerId(0);
+const C: PeerId = PeerId(1);
+/// The epoch of the owner that a standby knows.
+const KNOWN: Epoch = Epoch::new(50, 1);
+const LOWER: Epoch = Epoch::new(49, 1);
+const HIGHER: Epoch = Epoch::new(60, 1);
+const GENERATION: Generation = Generation(4);
+const OWNED_BY_A: Ownership = Ownership {
+    peer: A,
+    epoch: KNOWN,
+};
+
+fn ms(ms: u64) -> MonoTime {
+    MonoTime(ms * 1_000_000)
+}
+
+fn config(primary: bool, peers: &[PeerId]) -> Config {
+    Config {
+        ballot: Ballot::new(40, u32::from(!primary), 3),
+        primary,
+        peers: peers.to_vec(),
+        startup_grace: Duration::from_millis(300),
+    }
+}
+
+fn says(peer: PeerId, role: Role, epoch: Epoch) -> PeerClaim {
+    PeerClaim {
+        peer,
+        role,
+        epoch,
+        wins_ties: false,
+    }
+}
+
+const STARTING: State = State::Starting { until: ms_3000() };
+const STANDBY: State = State::Standby {
+    owner: Some(OWNED_BY_A),
+};
+const ORPHAN: State = State::Standby { owner: None };
+const SHADOW: State = State::Shadow {
+    owner: OWNED_BY_A,
+    generation: GENERATION,
+};
+
+const fn ms_3000() -> MonoTime {
+    MonoTime(3_000_000_000)
+}
+
+/// A backup in `state`; its own epoch is `KNOWN` if it owns.
+fn machine_in(state: State) -> ShareMachine {
+    match state {
+        State::Starting { .. } => ShareMachine::new(config(false, &[A]), ms(0)),
+        State::Standby { .. } | State::Shadow { .. } | State::Owner | State::Quitting => {
+            ShareMachine::resume(config(false, &[A]), state, KNOWN)
+        }
+    }
+}
+
+type Input = (&'static str, fn(&mut ShareMachine));
+
+/// Everything that can happen, at one second.
+const INPUTS: [Input; 16] = [
+    ("owner, lower epoch", |m| {
+        m.handle_claim(says(A, Role::Owner, LOWER), ms(1000))
+    }),
+    ("owner, same epoch", |m| {
+        m.handle_claim(says(A, Role::Owner, KNOWN), ms(1000))
+    }),
+    ("owner, higher epoch", |m| {
+        m.handle_claim(says(A, Role::Owner, HIGHER), ms(1000))
+    }),
+    ("idle, same epoch", |m| {
+        m.handle_claim(says(A, Role::None, KNOWN), ms(1000))
+    }),
+    ("idle, higher epoch", |m| {
+        m.handle_claim(says(A, Role::None, HIGHER), ms(1000))
+    }),
+    ("shadow, same epoch", |m| {
+        m.handle_claim(says(A, Role::Shadow, KNOWN), ms(1000))
+    }),
+    ("failed", |m| m.handle_failed(A)),
+    ("stranger failed", |m| m.handle_failed(C)),
+    ("restart", |m| m.handle_goodbye(A, GoodbyeReason::Restart)),
+    ("detach", |m| m.handle_goodbye(A, GoodbyeReason::Detach)),
+    ("shutdown", |m| m.handle_goodbye(A, GoodbyeReason::Shutdown)),
+    ("admitted", |m| m.handle_admitted(Generation(5))),
+    ("dismissed", |m| m.handle_dismissed(GENERATION)),
+    ("dismissed from another stay", |m| {
+        m.handle_dismissed(Generation(3))
+    }),
+    ("timeout", |m| m.handle_timeout(ms(3000))),
+    ("quit", ShareMachine::handle_quit),
+];
+
+/// The state after each of `INPUTS`, and the reason if it changed.
+type Row = [(State, Option<Reason>); INPUTS.len()];
+
+fn check(state: State, row: Row) {
+    for ((name, input), (after, reason)) in INPUTS.into_iter().zip(row) {
+        let mut machine = machine_in(state);
+        let epoch = machine.epoch();
+        input(&mut machine);
+        assert_eq!(machine.state(), after, "{} and {name}", state.as_str());
+        let change = machine.poll_change();
+        assert_eq!(
+            change.map(|change| change.reason),
+            reason,
+            "{} and {name}",
+            state.as_str()
+        );
+        assert_eq!(machine.poll_change(), None);
+        assert!(machine.epoch() >= epoch, "epochs only grow");
+        if let Some(change) = change {
+            assert_eq!((change.prev, change.state), (state, after));
+        }
+    }
+}
+
+const fn standby_of(epoch: Epoch) -> State {
+    State::Standby {
+        owner: Some(Ownership { peer: A, epoch }),
+    }
+}
+
+/// Where a backup listens again after one second.
+const RESTARTED: State = State::Starting {
+    until: MonoTime(4_000_000_000),
+};
+
+#[test]
+fn starting() {
+    let stays = (STARTING, None);
+    check(
+        STARTING,
+        [
+            (standby_of(LOWER), Some(Reason::PeerOwns)),
+            (standby_of(KNOWN), Some(Reason::PeerOwns)),
+            (standby_of(HIGHER), Some(Reason::PeerOwns)),
+            stays, // a backup leaves the claim to the primary
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            (State::Owner, Some(Reason::ColdStart)),
+            (State::Quitting, Some(Reason::Quit)),
+        ],
+    );
+}
+
+#[test]
+fn standby() {
+    let stays = (STANDBY, None);
+    let admitted = State::Shadow {
+        owner: OWNED_BY_A,
+        generation: Generation(5),
+    };
+    check(
+        STANDBY,
+        [
+            stays,
+            stays,
+            (standby_of(HIGHER), Some(Reason::PeerOwns)),
+            (RESTARTED, Some(Reason::OwnerForgot)),
+            (RESTARTED, Some(Reason::OwnerForgot)),
+            (RESTARTED, Some(Reason::OwnerForgot)),
+            (State::Owner, Some(Reason::OwnerFailed)),
+            stays,
+            stays,
+            (ORPHAN, Some(Reason::OwnerDetached)),
+            (State::Owner, Some(Reason::OwnerShutdown)),
+            (admitted, Some(Reason::Admitted)),
+            stays,
+            stays,
+            stays,
+            (State::Quitting, Some(Reason::Quit)),
+        ],
+    );
+}
+
+#[test]
+fn standby_of_nobody() {
+    let stays = (ORPHAN, None);
+    check(
+        ORPHAN,
+        [
+            (standby_of(LOWER), Some(Reason::PeerOwns)),
+            (standby_of(KNOWN), Some(Reason::PeerOwns)),
+            (standby_of(HIGHER), Some(Reason::PeerOwns)),
+            stays,
+            stays,
+            stays,
+            stays, // the connections of the detached owner may still run
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            (State::Quitting, Some(Reason::Quit)),
+        ],
+    );
+}
+
+#[test]
+fn shadow() {
+    let stays = (SHADOW, None);
+    let admitted = State::Shadow {
+        owner: OWNED_BY_A,
+        generation: Generation(5),
+    };
+    check(
+        SHADOW,
+        [
+            stays,
+            stays,
+            (standby_of(HIGHER), Some(Reason::PeerOwns)),
+            (State::Owner, Some(Reason::OwnerForgot)),
+            // It stepped down for somebody who will be heard.
+            (RESTARTED, Some(Reason::OwnerForgot)),
+            (State::Owner, Some(Reason::OwnerForgot)),
+            (State::Owner, Some(Reason::OwnerFailed)),
+            stays,
+            stays,
+            (ORPHAN, Some(Reason::OwnerDetached)),
+            (State::Owner, Some(Reason::OwnerShutdown)),
+            (admitted, Some(Reason::Admitted)),
+            (STANDBY, Some(Reason::Dismissed)),
+            stays,
+            stays,
+            (State::Quitting, Some(Reason::Quit)),
+        ],
+    );
+}
+
+#[test]
+fn owner() {
+    let stays = (State::Owner, None);
+    check(
+        State::Owner,
+        [
+            stays, // the other one has to step down
+            stays, // a tie that we win
+            (standby_of(HIGHER), Some(Reason::Superseded)),
+            stays,
+            (State::Owner, Some(Reason::Raised)),
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            (State::Quitting, Some(Reason::Quit)),
+        ],
+    );
+}
+
+#[test]
+fn quitting() {
+    check(State::Quitting, [(State::Quitting, None); INPUTS.len()]);
+}
+
+#[test]
+fn a_claim_is_above_every_epoch_heard_of() {
+    for state in [STANDBY, SHADOW] {
+        let mut machine = machine_in(state);
+        machine.handle_claim(says(C, Role::None, HIGHER), ms(0));
+        machine.handle_failed(A);
+        assert_eq!(machine.state(), State::Owner);
+        assert!(machine.epoch() > HIGHER);
+    }
+}
+
+#[test]
+fn a_raised_claim_is_above_the_stranger() {
+    let mut machine = machine_in(State::Owner);
+    machine.handle_claim(says(A, Role::None, HIGHER), ms(0));
+    assert!(machine.epoch() > HIGHER);
+}
+
+#[test]
+fn a_lost_tie_is_a_lost_share() {
+    let mut machine = machine_in(State::Owner);
+    let claim = PeerClaim {
+        wins_ties: true,
+        ..says(A, Role::Owner, KNOWN)
+    };
+    machine.handle_claim(claim, ms(0));
+    assert_eq!(machine.state(), STANDBY);
+}
+
+#[test]
+fn a_primary_claims_after_its_grace() {
+    let mut machine = ShareMachine::new(config(true, &[A]), ms(0));
+    assert_eq!(machine.poll_timeout(), Some(ms(300)));
+    machine.handle_timeout(ms(299));
+    assert_eq!(machine.poll_change(), None);
+    machine.handle_timeout(ms(300));
+    machine.handle_timeout(ms(300));
+    assert_eq!(machine.state(), State::Owner);
+    assert_eq!(machine.epoch(), Epoch::new(40, 1));
+    assert!(machine.poll_change().is_some() && machine.poll_change().is_none());
+}
+
+#[test]
+fn a_primary_claims_at_once_when_all_others_do_nothing() {
+    let mut machine = ShareMachine::new(config(true, &[A, C]), ms(0));
+    machine.handle_claim(says(A, Role::None, Epoch::NONE), ms(1));
+    assert!(matches!(machine.state(), State::Starting { .. }));
+    machine.handle_claim(says(C, Role::None, Epoch::NONE), ms(2));
+    assert_eq!(machine.state(), State::Owner);
+}
+
+#[test]
+fn a_primary_waits_for_a_peer_that_has_twins() {
+    let mut machine = ShareMachine::new(config(true, &[A]), ms(0));
+    machine.handle_claim(says(A, Role::Shadow, KNOWN), ms(1));
+    assert!(matches!(machine.state(), State::Starting { .. }));
+    machine.handle_claim(says(A, Role::Owner, HIGHER), ms(2));
+    assert_eq!(machine.state(), standby_of(HIGHER));
+}
+
+#[test]
+fn a_primary_without_backups_claims_at_once() {
+    let machine = ShareMachine::new(config(true, &[]), ms(7));
+    assert_eq!(machine.poll_timeout(), Some(ms(7)));
+}
+
+#[test]
+fn a_peer_that_fails_no_longer_counts_as_idle() {
+    let mut machine = ShareMachine::new(config(true, &[A, C]), ms(0));
+    machine.handle_claim(says(A, Role::None, Epoch::NONE), ms(1));
+    machine.handle_failed(A);
+    machine.handle_claim(says(C, Role::None, Epoch::NONE), ms(2));
+    assert!(matches!(machine.state(), State::Starting { .. }));
+}

@@ -1,0 +1,513 @@
+//! Two nodes, a virtual clock and a network that can be cut.
+//!
+//! Time moves in steps of one millisecond. In each step links come up, messages
+//! arrive, heartbeats are sent and timeouts fire, in that order, and every node
+//! is drained after every input. What must hold at all times is asserted in
+//! [`World::observe`], so that every test checks it.
+#![allow(dead_code, reason = "each test uses a part of the harness")]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use godwit_core::node::{FlowNews, PeerNews, Resume, ShareNews};
+use godwit_core::share::State;
+use godwit_core::{
+    Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, Link, MonoTime,
+    Node, NodeConfig, PeerConfig, PeerId, ShareConfig,
+};
+use godwit_wire::{
+    Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Message, NodeName, Role,
+    SeqNumber, ShareId,
+};
+
+pub(crate) const A: usize = 0;
+pub(crate) const B: usize = 1;
+pub(crate) const SHARE: ShareId = ShareId(3);
+/// Each node has one peer.
+pub(crate) const PEER: PeerId = PeerId(0);
+
+const MS: u64 = 1_000_000;
+/// From LinkUp at one end until messages flow: a TLS handshake.
+const LINK_DELAY_MS: u64 = 5;
+const LATENCY_MS: u64 = 1;
+const HEARTBEAT_MS: u64 = 10;
+
+pub(crate) fn flow(port: u16) -> FlowId {
+    let endpoint = |text: &str| text.parse::<Endpoint>().expect("a literal");
+    FlowId {
+        key: FlowKey {
+            client: Endpoint::new(endpoint("10.9.0.10:1").addr, port),
+            service: endpoint("10.9.0.100:80"),
+        },
+        irs: SeqNumber(77),
+    }
+}
+
+/// What the data path of a node was last told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) role: Role,
+    pub(crate) epoch: Epoch,
+    pub(crate) generation: Generation,
+}
+
+const NOTHING: Entry = Entry {
+    role: Role::None,
+    epoch: Epoch::NONE,
+    generation: Generation::NONE,
+};
+
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) node: Option<Node>,
+    /// Number of the last start.
+    starts: u64,
+    beats: u64,
+    /// The greatest generation that flows of this data path may have.
+    latest: Generation,
+    pub(crate) entry: Entry,
+    /// Flows that must not be served at a takeover.
+    pub(crate) marked: BTreeSet<FlowId>,
+    pub(crate) actions: Vec<Action>,
+    pub(crate) events: Vec<Event>,
+    /// Stopped with SIGSTOP: takes no input, but is not dead.
+    pub(crate) stopped: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: MonoTime,
+    pub(crate) sides: [Side; 2],
+    /// Counts all starts: a later one has a greater incarnation.
+    starts: u64,
+    /// Whether anything gets through.
+    pub(crate) cable: bool,
+    /// Whether heartbeats of this side get through.
+    pub(crate) beats_pass: [bool; 2],
+    link_at: Option<MonoTime>,
+    linked: bool,
+    wire: VecDeque<(MonoTime, usize, Message)>,
+    /// Who has claimed which epoch, ever.
+    claims: BTreeMap<Epoch, usize>,
+    /// The last generation that an owner wrote.
+    last_stay: (Epoch, Generation),
+}
+
+pub(crate) fn name(side: usize) -> NodeName {
+    NodeName::new(["a", "b"][side]).expect("a literal")
+}
+
+pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeConfig {
+    NodeConfig {
+        name: name(side),
+        // The first two start in the same second: epochs must differ all the same.
+        incarnation: (1000 + starts.max(2)) << 32 | starts,
+        peers: vec![PeerConfig {
+            name: name(1 - side),
+        }],
+        shares: vec![ShareConfig {
+            id: SHARE,
+            name: "web".into(),
+            primary: name(A),
+            backups: vec![name(B)],
+            fencing: Fencing::None,
+            resume,
+        }],
+        heartbeat: Duration::from_millis(HEARTBEAT_MS),
+        misses: 3,
+        startup_grace: NodeConfig::STARTUP_GRACE,
+        heartbeat_key: [7; 32],
+        config_digest: [8; 32],
+    }
+}
+
+impl World {
+    /// Two machines that are off.
+    pub(crate) fn dark() -> Self {
+        let side = || Side {
+            node: None,
+            starts: 0,
+            beats: 0,
+            latest: Generation::NONE,
+            entry: NOTHING,
+            marked: BTreeSet::new(),
+            actions: Vec::new(),
+            events: Vec::new(),
+            stopped: false,
+        };
+        Self {
+            now: MonoTime(0),
+            sides: [side(), side()],
+            starts: 0,
+            cable: true,
+            beats_pass: [true; 2],
+            link_at: None,
+            linked: false,
+            wire: VecDeque::new(),
+            claims: BTreeMap::new(),
+            last_stay: (Epoch::NONE, Generation::NONE),
+        }
+    }
+
+    /// Both nodes started at once, nothing has happened yet.
+    pub(crate) fn booted() -> Self {
+        let mut world = Self::dark();
+        world.boot(A);
+        world.boot(B);
+        world
+    }
+
+    /// `a` owns, `b` is in sync.
+    pub(crate) fn in_sync() -> Self {
+        let mut world = Self::booted();
+        // Until the last announcement of the cold start is over.
+        world.run(3000);
+        assert_eq!(world.state(A), State::Owner);
+        assert!(world.is_in_sync(A, B));
+        world
+    }
+
+    /// Switches a machine on, with an empty data path.
+    pub(crate) fn boot(&mut self, side: usize) {
+        self.sides[side].entry = NOTHING;
+        self.sides[side].marked.clear();
+        self.sides[side].latest = Generation::NONE;
+        self.start(side, None);
+    }
+
+    /// Starts the agent again; the data path was not touched.
+    pub(crate) fn resume(&mut self, side: usize) {
+        let Entry {
+            role,
+            epoch,
+            generation,
+        } = self.sides[side].entry;
+        self.start(
+            side,
+            Some(Resume {
+                role,
+                epoch,
+                generation,
+            }),
+        );
+        let latest = self.sides[side].latest;
+        self.input(side, |node, now| {
+            node.handle_inherited_flows(SHARE, latest, now)
+        });
+    }
+
+    fn start(&mut self, side: usize, resume: Option<Resume>) {
+        self.starts += 1;
+        let this = &mut self.sides[side];
+        this.starts = self.starts;
+        this.beats = 0;
+        this.stopped = false;
+        this.node = Some(Node::new(&config(side, this.starts, resume), self.now));
+        self.drop_link();
+        self.drain(side);
+    }
+
+    /// The machine goes dark. Its peer is not told.
+    pub(crate) fn crash(&mut self, side: usize) {
+        self.kill_agent(side);
+        self.sides[side].entry = NOTHING;
+    }
+
+    /// The agent is gone; the data path goes on.
+    pub(crate) fn kill_agent(&mut self, side: usize) {
+        self.sides[side].node = None;
+        self.wire.retain(|(_, to, _)| *to != side);
+        self.linked = false;
+        self.link_at = None;
+    }
+
+    /// Carries out `godwit agent` ending.
+    pub(crate) fn goodbye(&mut self, side: usize, reason: GoodbyeReason) {
+        let now = self.now;
+        if let Some(node) = &mut self.sides[side].node {
+            node.handle_command(Command::Goodbye(reason), now);
+        }
+        self.drain(side);
+        self.run(2);
+        self.kill_agent(side);
+    }
+
+    /// The control link breaks; both ends notice, and dial again.
+    pub(crate) fn drop_link(&mut self) {
+        self.wire.clear();
+        self.link_at = None;
+        self.linked = false;
+        for side in [A, B] {
+            self.input(side, |node, now| node.handle_link(PEER, Link::Down, now));
+        }
+    }
+
+    pub(crate) fn flow_event(&mut self, side: usize, port: u16, kind: FlowEventKind) {
+        let event = FlowEvent {
+            share: SHARE,
+            flow: flow(port),
+            generation: self.sides[side].entry.generation,
+            kind,
+        };
+        self.input(side, |node, now| node.handle_flow_event(event, now));
+    }
+
+    pub(crate) fn run(&mut self, ms: u64) {
+        for _ in 0..ms {
+            self.step();
+        }
+    }
+
+    pub(crate) fn step(&mut self) {
+        self.now = MonoTime(self.now.0 + MS);
+        self.bring_up_link();
+        self.deliver();
+        self.beat();
+        for side in [A, B] {
+            let now = self.now;
+            let due = |node: &Node| node.poll_timeout().is_some_and(|due| due <= now);
+            if self.sides[side].node.as_ref().is_some_and(due) {
+                self.input(side, Node::handle_timeout);
+            }
+        }
+    }
+
+    fn bring_up_link(&mut self) {
+        // A handshake needs both ends; a stopped one does not take part.
+        let takes_part = |side: &Side| side.node.is_some() && !side.stopped;
+        let both = self.sides.iter().all(takes_part);
+        if !self.cable || !both || self.linked {
+            return;
+        }
+        match self.link_at {
+            None => self.link_at = Some(MonoTime(self.now.0 + LINK_DELAY_MS * MS)),
+            Some(at) if at <= self.now => {
+                self.linked = true;
+                for side in [A, B] {
+                    self.input(side, |node, now| node.handle_link(PEER, Link::Up, now));
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn deliver(&mut self) {
+        // As TCP does: what a cut holds back arrives when it is mended.
+        let ready = |(due, to, _): &(MonoTime, usize, Message)| {
+            self.cable && *due <= self.now && !self.sides[*to].stopped
+        };
+        let (now, later) = self.wire.drain(..).partition::<VecDeque<_>, _>(ready);
+        self.wire = later;
+        for (_, to, message) in now {
+            self.input(to, |node, now| node.handle_message(PEER, &message, now));
+        }
+    }
+
+    fn beat(&mut self) {
+        if !self.now.0.is_multiple_of(HEARTBEAT_MS * MS) {
+            return;
+        }
+        for side in [A, B] {
+            let this = &mut self.sides[side];
+            let Some(node) = this.node.as_ref().filter(|_| !this.stopped) else {
+                continue;
+            };
+            this.beats += 1;
+            let beat = Beat {
+                incarnation: config(side, this.starts, None).incarnation,
+                sequence: this.beats,
+                shares: node.share_claims().collect(),
+            };
+            if self.cable && self.beats_pass[side] {
+                self.input(1 - side, |node, now| {
+                    node.handle_heartbeat(PEER, &beat, now)
+                });
+            }
+        }
+    }
+
+    pub(crate) fn input(&mut self, side: usize, act: impl FnOnce(&mut Node, MonoTime)) {
+        let now = self.now;
+        let this = &mut self.sides[side];
+        if let Some(node) = this.node.as_mut().filter(|_| !this.stopped) {
+            act(node, now);
+        }
+        self.drain(side);
+    }
+
+    fn drain(&mut self, side: usize) {
+        let mut batch = Vec::new();
+        while let Some(action) = self.sides[side].node.as_mut().and_then(Node::poll_action) {
+            self.observe(side, &action);
+            batch.push(action);
+        }
+        check_order(&batch);
+        for action in &batch {
+            if let Action::Send { message, .. } = action
+                && self.linked
+            {
+                let due = MonoTime(self.now.0 + LATENCY_MS * MS);
+                self.wire.push_back((due, 1 - side, message.clone()));
+            }
+        }
+        self.sides[side].actions.extend(batch);
+        while let Some(event) = self.sides[side].node.as_mut().and_then(Node::poll_event) {
+            self.sides[side].events.push(event);
+        }
+    }
+
+    /// What must hold for every action, whatever the test does.
+    fn observe(&mut self, side: usize, action: &Action) {
+        match action {
+            Action::SetShare {
+                role,
+                epoch,
+                generation,
+                ..
+            } => {
+                self.sides[side].entry = Entry {
+                    role: *role,
+                    epoch: *epoch,
+                    generation: *generation,
+                };
+                let latest = &mut self.sides[side].latest;
+                *latest = (*latest).max(*generation);
+                if *role == Role::Owner {
+                    let claimant = *self.claims.entry(*epoch).or_insert(side);
+                    assert_eq!(claimant, side, "two owners under epoch {epoch}");
+                    let stay = (*epoch, *generation);
+                    if !generation.is_none() {
+                        assert!(stay >= self.last_stay, "generations only grow");
+                        self.last_stay = stay;
+                    }
+                } else {
+                    self.sides[side].marked.clear();
+                }
+            }
+            Action::MarkDemoted { flow, .. } => {
+                self.sides[side].marked.insert(*flow);
+            }
+            Action::UngateFlow { flow, .. } => {
+                // A gate opens only when the other node will not serve the flow.
+                let other = &self.sides[1 - side];
+                let serves = other.entry.role == Role::Shadow && !other.marked.contains(flow);
+                assert!(!serves, "{flow} is let go while its twin may be served");
+            }
+            Action::ReleaseGate { generation, .. } => {
+                assert_ne!(
+                    self.sides[side].entry.generation, *generation,
+                    "gates open after the map is written"
+                );
+            }
+            Action::EndFlows { .. } => {
+                assert_eq!(
+                    self.sides[side].entry.role,
+                    Role::None,
+                    "sockets end silently"
+                );
+            }
+            Action::Announce { .. } | Action::Revive { .. } => {
+                assert_eq!(
+                    self.sides[side].entry.role,
+                    Role::Owner,
+                    "only an owner speaks"
+                );
+            }
+            Action::ResendHandshake { .. }
+            | Action::EndTwin { .. }
+            | Action::PokeTwin { .. }
+            | Action::Send { .. } => {}
+        }
+    }
+
+    pub(crate) fn state(&self, side: usize) -> State {
+        let node = self.sides[side].node.as_ref().expect("runs");
+        node.share_status().next().expect("one share").state
+    }
+
+    pub(crate) fn owners(&self) -> Vec<usize> {
+        let owns = |side: &usize| self.sides[*side].entry.role == Role::Owner;
+        [A, B].into_iter().filter(owns).collect()
+    }
+
+    /// Whether owner and standby agree that the standby is in sync.
+    pub(crate) fn is_in_sync(&self, owner: usize, standby: usize) -> bool {
+        let (owner, standby) = (self.sides[owner].entry, self.sides[standby].entry);
+        owner.role == Role::Owner
+            && standby.role == Role::Shadow
+            && !owner.generation.is_none()
+            && owner.generation == standby.generation
+            && owner.epoch == standby.epoch
+    }
+
+    pub(crate) fn takeovers(&self, side: usize) -> Vec<ShareNews> {
+        self.share_news(side, |news| {
+            matches!(news, ShareNews::TakeoverStarted { .. })
+        })
+    }
+
+    pub(crate) fn share_news(
+        &self,
+        side: usize,
+        wanted: impl Fn(&ShareNews) -> bool,
+    ) -> Vec<ShareNews> {
+        let news = |event: &Event| match &event.kind {
+            EventKind::Share { news, .. } if wanted(news) => Some(*news),
+            EventKind::Share { .. } | EventKind::Peer { .. } | EventKind::Flow { .. } => None,
+        };
+        self.sides[side].events.iter().filter_map(news).collect()
+    }
+
+    pub(crate) fn peer_news(&self, side: usize) -> Vec<PeerNews> {
+        let news = |event: &Event| match &event.kind {
+            EventKind::Peer { news, .. } => Some(*news),
+            EventKind::Share { .. } | EventKind::Flow { .. } => None,
+        };
+        self.sides[side].events.iter().filter_map(news).collect()
+    }
+
+    pub(crate) fn flow_news(&self, side: usize) -> Vec<FlowNews> {
+        let news = |event: &Event| match &event.kind {
+            EventKind::Flow { news, .. } => Some(*news),
+            EventKind::Share { .. } | EventKind::Peer { .. } => None,
+        };
+        self.sides[side].events.iter().filter_map(news).collect()
+    }
+
+    pub(crate) fn forget_log(&mut self) {
+        for side in &mut self.sides {
+            side.actions.clear();
+            side.events.clear();
+        }
+    }
+
+    /// The log of a side without what goes to the peer.
+    pub(crate) fn local_actions(&self, side: usize) -> Vec<Action> {
+        let local = |action: &&Action| !matches!(action, Action::Send { .. });
+        self.sides[side]
+            .actions
+            .iter()
+            .filter(local)
+            .cloned()
+            .collect()
+    }
+}
+
+/// The contract of `Action` for a takeover, within the batch that begins it.
+fn check_order(batch: &[Action]) {
+    let position = |wanted: fn(&Action) -> bool| batch.iter().position(wanted);
+    let revive = position(|action| matches!(action, Action::Revive { attempt: 0, .. }));
+    let announce = position(|action| matches!(action, Action::Announce { .. }));
+    let write = position(|action| {
+        matches!(
+            action,
+            Action::SetShare {
+                role: Role::Owner,
+                ..
+            }
+        )
+    });
+    if revive.is_some() {
+        assert!(write < announce && announce < revive, "{batch:?}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The commands of the `godwit-lab-app` program.
+//!
+//! The same function serves a hidden command of the `godwit` binary, so that a
+//! demo or benchmark needs no second program; see [`program`].
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::client::{Client, Rounds};
+use super::content::Content;
+use super::server;
+use crate::meter::Meter;
+
+/// Environment variable that names the program to run as server and client.
+pub const PROGRAM_VARIABLE: &str = "GODWIT_LAB_APP";
+
+/// Hidden command of the `godwit` binary that calls [`run`].
+pub const HIDDEN_COMMAND: &str = "lab-app";
+
+const USAGE: &str = "usage:
+  godwit-lab-app serve ADDRESS:PORT...
+  godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
+  godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
+  godwit-lab-app get ADDRESS:PORT BYTES
+  godwit-lab-app put ADDRESS:PORT BYTES";
+
+/// How long a command waits for the server's next byte.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Runs one command; `args` begin after the program's name.
+///
+/// # Errors
+/// Fails with the usage if `args` make no sense, else as the command does.
+pub fn run(args: &[String]) -> Result<()> {
+    let Some((verb, [first, rest @ ..])) = args.split_first() else {
+        bail!(USAGE);
+    };
+    if verb == "serve" {
+        return server::serve(
+            &args[1..]
+                .iter()
+                .map(|a| address(a))
+                .collect::<Result<Vec<_>>>()?,
+        );
+    }
+    let server = address(first)?;
+    let numbers = rest.iter().map(|n| n.parse().context(USAGE));
+    let numbers = numbers.collect::<Result<Vec<u64>>>()?;
+    let number = |index: usize, default: u64| numbers.get(index).copied().unwrap_or(default);
+    let content = Content {
+        seed: 1,
+        length: number(0, 1 << 20),
+    };
+    let rounds = Rounds {
+        count: u32::try_from(number(0, 100)).context(USAGE)?,
+        request: usize::try_from(number(1, 150)).context(USAGE)?,
+        reply: None,
+        pause: Duration::ZERO,
+    };
+    let meter = Meter::default();
+    let mut client = Client::connect(server, PATIENCE)?;
+    match verb.as_str() {
+        "echo" => client.exchange(rounds, &meter).map(drop)?,
+        "ask" => {
+            let reply = usize::try_from(number(2, 10_000)).context(USAGE)?;
+            let reply = Some(reply);
+            client
+                .exchange(Rounds { reply, ..rounds }, &meter)
+                .map(drop)?;
+        }
+        "get" if !client.get(content, &meter)?.exact => bail!("a byte is wrong or missing"),
+        "get" => {}
+        "put" => client.put(content, &meter)?,
+        _ => bail!(USAGE),
+    }
+    report(&meter)
+}
+
+/// How to start the program with `args`: the one that `GODWIT_LAB_APP` names,
+/// else `godwit-lab-app` beside the running executable (for a test: one folder
+/// up), else the hidden command of the running executable.
+///
+/// # Errors
+/// Fails if the running executable has no path.
+pub fn program(args: &[&str]) -> Result<Command> {
+    let running = std::env::current_exe().context("looking for the running program")?;
+    let beside = running
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|f| f.join("godwit-lab-app"));
+    let named = std::env::var_os(PROGRAM_VARIABLE).map(PathBuf::from);
+    let mut command = match named.into_iter().chain(beside).find(|p| p.is_file()) {
+        Some(path) => Command::new(path),
+        None => {
+            let mut command = Command::new(running);
+            command.arg(HIDDEN_COMMAND);
+            command
+        }
+    };
+    command.args(args);
+    Ok(command)
+}
+
+/// One line of JSON: bytes, seconds, longest silence.
+fn report(meter: &Meter) -> Result<()> {
+    let longest = meter.longest_gap().map_or(Duration::ZERO, |gap| gap.length);
+    let line = serde_json::json!({
+        "bytes": meter.bytes(),
+        "seconds": Instant::now().duration_since(meter.started()).as_secs_f64(),
+        "longest_gap_ms": longest.as_secs_f64() * 1e3,
+    });
+    writeln!(std::io::stdout(), "{line}").context("writing the report")
+}
+
+fn address(text: &str) -> Result<SocketAddr> {
+    text.parse()
+        .with_context(|| format!("{text:?} is no ADDRESS:PORT\n{USAGE}"))
+}

@@ -1,0 +1,257 @@
+//! A server whose output is a function of one connection's bytes, as a shadow
+//! needs it. The first line that a client sends says what it wants:
+//!
+//! | line | then |
+//! |---|---|
+//! | `echo` | every byte comes back |
+//! | `ask REQUEST REPLY` | for each `REQUEST` bytes, `REPLY` bytes of [`REPLIES`] come back |
+//! | `get SEED LENGTH` | that [`Content`] comes, then the end |
+//! | `put SEED LENGTH` | that content is read and compared; one line says `ok` or `wrong AT` |
+//!
+//! A line that is none of these ends the connection.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use super::content::{Checker, Content};
+use super::{command, wait_until_listening};
+use crate::lab::Node;
+use crate::process::Process;
+
+/// The replies to `ask`, one after the other.
+pub const REPLIES: Content = Content {
+    seed: 0x00a5_0000,
+    length: u64::MAX,
+};
+
+/// Longest first line; a longer one is not ours.
+const LINE_LIMIT: u64 = 64;
+
+/// Connections that may wait to be accepted; as high as a default Linux allows.
+const BACKLOG: u32 = 4096;
+
+/// Longest request of `ask`, so that a client can't name its own buffer size.
+const REQUEST_LIMIT: u64 = 1 << 20;
+
+const CHUNK: usize = 64 * 1024;
+
+/// What a client asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    Echo,
+    Ask { request: usize, reply: usize },
+    Get(Content),
+    Put(Content),
+}
+
+/// Starts the server on `node` as a process, at `port` of every address.
+///
+/// # Errors
+/// Fails if it does not listen within five seconds.
+pub fn start(node: &Node, port: u16) -> Result<Process> {
+    let everywhere: [SocketAddr; 2] = [
+        (Ipv4Addr::UNSPECIFIED, port).into(),
+        (Ipv6Addr::UNSPECIFIED, port).into(),
+    ];
+    let [v4, v6] = everywhere.map(|address| address.to_string());
+    let command = command::program(&["serve", &v4, &v6])?;
+    let mut process = node.spawn("server", command)?;
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    wait_until_listening(node, &mut process, local, Duration::from_secs(5))?;
+    Ok(process)
+}
+
+/// Serves at all of `addresses` until the process ends.
+///
+/// # Errors
+/// Fails if an address can't be listened at.
+pub fn serve(addresses: &[SocketAddr]) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the runtime")?;
+    runtime.block_on(async {
+        let mut listeners = Vec::new();
+        for address in addresses {
+            let listener = listen(*address).with_context(|| format!("listening at {address}"))?;
+            listeners.push(tokio::spawn(accept(listener)));
+        }
+        for listener in listeners {
+            listener.await.context("a listener ended")?;
+        }
+        Ok(())
+    })
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_reuseaddr(true)?;
+    if address.is_ipv6() {
+        // IPv4 has a listener of its own, as in most servers.
+        setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+    }
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+async fn accept(listener: TcpListener) {
+    loop {
+        // Out of descriptors or a client that has gone: the next one may do.
+        if let Ok((stream, _)) = listener.accept().await {
+            // A connection that breaks is the client's business.
+            tokio::spawn(async move { answer(stream).await.unwrap_or_default() });
+        } else {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+async fn answer(stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    (&mut stream).take(LINE_LIMIT).read_line(&mut line).await?;
+    match Wish::parse(&line) {
+        Some(Wish::Echo) => echo(stream).await,
+        Some(Wish::Ask { request, reply }) => ask(stream, request, reply).await,
+        Some(Wish::Get(content)) => get(stream, content).await,
+        Some(Wish::Put(content)) => put(stream, content).await,
+        None => Ok(()),
+    }
+}
+
+async fn echo(mut stream: BufReader<TcpStream>) -> io::Result<()> {
+    let mut buffer = vec![0; 4096];
+    loop {
+        let length = stream.read(&mut buffer).await?;
+        if length == 0 {
+            return stream.shutdown().await;
+        }
+        stream.write_all(&buffer[..length]).await?;
+    }
+}
+
+async fn ask(mut stream: BufReader<TcpStream>, request: usize, reply: usize) -> io::Result<()> {
+    let mut question = vec![0; request];
+    let mut answer = vec![0; reply];
+    let mut offset = 0;
+    loop {
+        match stream.read_exact(&mut question).await {
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return stream.shutdown().await,
+            Err(e) => return Err(e),
+        }
+        REPLIES.fill(offset, &mut answer);
+        offset += reply as u64;
+        stream.write_all(&answer).await?;
+    }
+}
+
+async fn get(mut stream: BufReader<TcpStream>, content: Content) -> io::Result<()> {
+    let mut buffer = vec![0; CHUNK];
+    let mut offset = 0;
+    while offset < content.length {
+        let part = content.part(offset, &mut buffer);
+        stream.write_all(part).await?;
+        offset += part.len() as u64;
+    }
+    stream.shutdown().await
+}
+
+async fn put(mut stream: BufReader<TcpStream>, content: Content) -> io::Result<()> {
+    let mut checker = Checker::new(content);
+    let mut buffer = vec![0; CHUNK];
+    let mut left = content.length;
+    while left > 0 {
+        let most = usize::try_from(left).map_or(CHUNK, |left| left.min(CHUNK));
+        let length = stream.read(&mut buffer[..most]).await?;
+        if length == 0 {
+            break;
+        }
+        checker.feed(&buffer[..length]);
+        left -= length as u64;
+    }
+    let verdict = checker.finish();
+    let line = match verdict.first_wrong {
+        None if verdict.exact => "ok\n".to_owned(),
+        None => format!("wrong {}\n", verdict.bytes),
+        Some(at) => format!("wrong {at}\n"),
+    };
+    stream.write_all(line.as_bytes()).await?;
+    stream.shutdown().await
+}
+
+impl Wish {
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_suffix('\n')?.split(' ');
+        let verb = words.next()?;
+        let numbers = words
+            .map(str::parse)
+            .collect::<Result<Vec<u64>, _>>()
+            .ok()?;
+        match (verb, numbers.as_slice()) {
+            ("echo", []) => Some(Self::Echo),
+            ("ask", &[request @ 1..=REQUEST_LIMIT, reply @ 0..=REQUEST_LIMIT]) => Some(Self::Ask {
+                request: usize::try_from(request).ok()?,
+                reply: usize::try_from(reply).ok()?,
+            }),
+            ("get", &[seed, length]) => Some(Self::Get(Content { seed, length })),
+            ("put", &[seed, length]) => Some(Self::Put(Content { seed, length })),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Wish {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Echo => writeln!(f, "echo"),
+            Self::Ask { request, reply } => writeln!(f, "ask {request} {reply}"),
+            Self::Get(content) => writeln!(f, "get {} {}", content.seed, content.length),
+            Self::Put(content) => writeln!(f, "put {} {}", content.seed, content.length),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wish_reads_as_it_is_written() {
+        let content = Content { seed: 1, length: 2 };
+        let ask = Wish::Ask {
+            request: 150,
+            reply: 10_000,
+        };
+        for wish in [Wish::Echo, ask, Wish::Get(content), Wish::Put(content)] {
+            assert_eq!(Wish::parse(&wish.to_string()), Some(wish));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_no_wish() {
+        let bad = [
+            "",
+            "echo",
+            "echo 1\n",
+            "ask 0 1\n",
+            "ask 9999999999 1\n",
+            "get 1\n",
+            "get -1 1\n",
+            "GET / HTTP/1.1\r\n",
+        ];
+        for line in bad {
+            assert_eq!(Wish::parse(line), None, "{line:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Writes the `godwit.toml` of a lab's servers, in the documented format.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::host::{Host, Network, SERVICE_V4, SERVICE_V6};
+
+/// A service to protect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// Its port at both service addresses.
+    pub port: u16,
+    /// More lines for its `[[service]]` table, such as `gate = "off"`.
+    pub extra: String,
+}
+
+/// How the agents of a lab are configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterOptions {
+    /// `[detect] heartbeat`, whole milliseconds.
+    pub heartbeat: Duration,
+    /// `[detect] misses`.
+    pub misses: u32,
+    /// The services; [`Host::A`] is the primary, [`Host::B`] the backup of each.
+    pub services: Vec<Service>,
+}
+
+impl Service {
+    /// A service with the defaults for everything but name and port.
+    pub fn new(name: &str, port: u16) -> Self {
+        Self {
+            name: name.to_owned(),
+            port,
+            extra: String::new(),
+        }
+    }
+}
+
+impl Default for ClusterOptions {
+    /// Heartbeats every 10 ms, three may be missed, one service `web` at port 80.
+    fn default() -> Self {
+        Self {
+            heartbeat: Duration::from_millis(10),
+            misses: 3,
+            services: vec![Service::new("web", 80)],
+        }
+    }
+}
+
+impl ClusterOptions {
+    /// Time without a heartbeat after which a server counts as failed.
+    pub fn detection(&self) -> Duration {
+        self.heartbeat * self.misses
+    }
+
+    /// The file for `host`, whose certificate and run-time files are in `folder`.
+    pub(super) fn file_for(&self, host: Host, control_network: bool, folder: &Path) -> String {
+        let heartbeat = self.heartbeat.as_millis();
+        // Twice the detection: the rule is that it be longer than that.
+        let lease = 2 * self.detection().as_millis();
+        let mut text = format!(
+            "[node]
+name = \"{host}\"
+interface = \"{interface}\"
+run_dir = \"{run}\"
+
+[cluster]
+voters = [\"a\", \"b\"]
+
+[tls]
+ca = \"ca.pem\"
+cert = \"node.pem\"
+key = \"node.key\"
+
+[detect]
+heartbeat = \"{heartbeat}ms\"
+misses = {misses}
+lease = \"{lease}ms\"
+fencing = \"none\"
+",
+            interface = Network::Data.interface(),
+            run = folder.join("run").display(),
+            misses = self.misses,
+        );
+        for peer in Host::SERVERS {
+            let control = if control_network {
+                peer.control_v4()
+            } else {
+                peer.v4()
+            };
+            let _ = write!(
+                text,
+                "
+[[peer]]
+name = \"{peer}\"
+role = \"server\"
+control = \"{control}:7400\"
+data = \"{data}\"
+",
+                data = peer.v4(),
+            );
+        }
+        for Service { name, port, extra } in &self.services {
+            let _ = write!(
+                text,
+                "
+[[service]]
+name = \"{name}\"
+address = [\"{SERVICE_V4}:{port}\", \"[{SERVICE_V6}]:{port}\"]
+standby = \"shadow\"
+tap = \"mirror\"
+primary = \"a\"
+backups = [\"b\"]
+{extra}
+"
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_control_network_agents_talk_on_the_data_network() {
+        let options = ClusterOptions::default();
+        let apart = options.file_for(Host::B, true, Path::new("/x"));
+        assert!(apart.contains("name = \"b\"\ninterface = \"eth0\"\nrun_dir = \"/x/run\""));
+        assert!(apart.contains("control = \"10.9.1.11:7400\"\ndata = \"10.9.0.11\""));
+        assert!(apart.contains("heartbeat = \"10ms\"\nmisses = 3\nlease = \"60ms\""));
+        let together = options.file_for(Host::B, false, Path::new("/x"));
+        assert!(together.contains("control = \"10.9.0.12:7400\""));
+        assert!(together.contains("address = [\"10.9.0.100:80\", \"[2001:db8:9::100]:80\"]"));
+    }
+}

@@ -1,0 +1,310 @@
+//! Godwit on both servers of a lab: configured, certified, started, watched.
+//!
+//! The agents are the `godwit` binary, run as anyone would run it: with a
+//! configuration file, and asked through its command line.
+
+mod config;
+mod status;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdout, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::sys::signal::Signal;
+use serde::de::DeserializeOwned;
+
+pub use config::{ClusterOptions, Service};
+pub use status::{FlowReport, Flows, ServiceReport, Status, Takeover};
+
+use crate::host::{Host, SERVICE};
+use crate::lab::Lab;
+use crate::process::{Output, Pipes, Process};
+
+/// Environment variable that names the `godwit` binary to run.
+pub const BINARY_VARIABLE: &str = "GODWIT_BIN";
+
+/// How long a `godwit` command may take.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Where agents pin programs and maps.
+const PIN_ROOT: &str = "/sys/fs/bpf/godwit";
+
+/// Two agents, of a lab that outlives them.
+#[derive(Debug)]
+pub struct Cluster<'a> {
+    lab: &'a Lab,
+    options: ClusterOptions,
+    binary: PathBuf,
+    agents: BTreeMap<Host, Process>,
+}
+
+impl<'a> Cluster<'a> {
+    /// Writes configuration and certificates and starts both agents.
+    ///
+    /// # Errors
+    /// Fails if there is no binary or an agent ends at once.
+    pub fn start(lab: &'a Lab, options: ClusterOptions) -> Result<Self> {
+        let mut cluster = Self::prepare(lab, options)?;
+        for host in Host::SERVERS {
+            cluster.start_agent(host)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Writes configuration and certificates and starts nothing yet.
+    ///
+    /// # Errors
+    /// Fails if there is no binary or it can't make certificates.
+    pub fn prepare(lab: &'a Lab, options: ClusterOptions) -> Result<Self> {
+        let cluster = Self {
+            lab,
+            options,
+            binary: binary()?,
+            agents: BTreeMap::new(),
+        };
+        let authority = lab.folder().join("pki");
+        let authority = authority.to_str().context("the lab's folder is no UTF-8")?;
+        cluster.must(Host::A, &["pki", "init", "--dir", authority])?;
+        for host in Host::SERVERS {
+            let folder = lab.node(host).folder()?;
+            let text = cluster
+                .options
+                .file_for(host, lab.options().control_network, folder);
+            let path = config_path(folder);
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+            let out = folder.to_str().context("the lab's folder is no UTF-8")?;
+            let name = host.name();
+            cluster.must(
+                host,
+                &[
+                    "pki", "issue", "--dir", authority, "--name", name, "--out", out,
+                ],
+            )?;
+        }
+        Ok(cluster)
+    }
+
+    /// Starts the agent of one server; one that runs already is killed first.
+    ///
+    /// # Errors
+    /// Fails if it ends within its first 50 ms; the message is its log.
+    pub fn start_agent(&mut self, host: Host) -> Result<()> {
+        self.agents.remove(&host);
+        let node = self.lab.node(host);
+        let pins = Path::new(PIN_ROOT).join(self.instance(host)?);
+        self.lab.remove_at_end(&pins)?;
+        let mut command = Command::new(&self.binary);
+        command.arg("agent").arg("--config");
+        command.arg(config_path(node.folder()?));
+        let mut agent = node.spawn("agent", command)?;
+        let end = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < end {
+            ensure!(
+                agent.is_running(),
+                "the agent on {host} ended: {}",
+                agent.log().trim()
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+        self.agents.insert(host, agent);
+        Ok(())
+    }
+
+    /// The agent process of one server, if it was started.
+    pub fn agent(&mut self, host: Host) -> Option<&mut Process> {
+        self.agents.get_mut(&host)
+    }
+
+    /// The configuration that both servers run with.
+    pub const fn options(&self) -> &ClusterOptions {
+        &self.options
+    }
+
+    /// Service addresses with the port of the first service, IPv4 first.
+    pub fn addresses(&self) -> [SocketAddr; 2] {
+        let port = self
+            .options
+            .services
+            .first()
+            .map_or(80, |service| service.port);
+        SERVICE.map(|address| SocketAddr::new(address, port))
+    }
+
+    /// Runs a `godwit` command on one server.
+    ///
+    /// # Errors
+    /// Fails if it can't be started or does not end within ten seconds.
+    pub fn godwit(&self, host: Host, args: &[&str]) -> Result<Output> {
+        let mut command = Command::new(&self.binary);
+        command.args(args);
+        self.lab.node(host).run(command, COMMAND_DEADLINE)
+    }
+
+    /// What one agent says of itself.
+    ///
+    /// # Errors
+    /// Fails if it does not answer.
+    pub fn status(&self, host: Host) -> Result<Status> {
+        self.ask(host, "status")
+    }
+
+    /// The flows of one server.
+    ///
+    /// # Errors
+    /// Fails if its agent does not answer.
+    pub fn flows(&self, host: Host) -> Result<Flows> {
+        self.ask(host, "flows")
+    }
+
+    /// Starts `godwit events --follow` on one server, for a person to read.
+    pub(crate) fn follow_events(&self, host: Host) -> Result<(Process, ChildStdout)> {
+        let mut command = Command::new(&self.binary);
+        command.args(["events", "--follow", "--socket"]);
+        command.arg(self.socket(host)?);
+        let mut process = self
+            .lab
+            .node(host)
+            .start("events", command, Pipes::Output)?;
+        let output = process.take_stdout().context("its output was piped")?;
+        Ok((process, output))
+    }
+
+    /// Waits until `owner` owns every service and the other server is in sync.
+    ///
+    /// # Errors
+    /// Fails after `deadline`, with the last status of both, or if an agent ends.
+    pub fn wait_in_sync(&mut self, owner: Host, deadline: Duration) -> Result<()> {
+        let standby = if owner == Host::A { Host::B } else { Host::A };
+        let end = Instant::now() + deadline;
+        loop {
+            let (first, second) = (self.status(owner), self.status(standby));
+            let ready = |status: &Result<Status>, wanted: fn(&ServiceReport) -> bool| {
+                status
+                    .as_ref()
+                    .is_ok_and(|s| !s.services.is_empty() && s.services.iter().all(wanted))
+            };
+            if ready(&first, ServiceReport::is_owner_in_sync)
+                && ready(&second, ServiceReport::is_shadow)
+            {
+                return Ok(());
+            }
+            for (host, agent) in &mut self.agents {
+                ensure!(
+                    agent.is_running(),
+                    "the agent on {host} ended: {}",
+                    agent.log().trim()
+                );
+            }
+            if Instant::now() > end {
+                bail!("not in sync after {deadline:?}:\n{owner}: {first:?}\n{standby}: {second:?}");
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Waits until `host` owns every service.
+    ///
+    /// # Errors
+    /// Fails after `deadline`, with its last status.
+    pub fn wait_owner(&self, host: Host, deadline: Duration) -> Result<Status> {
+        let end = Instant::now() + deadline;
+        loop {
+            match self.status(host) {
+                Ok(status) if status.services.iter().all(|s| s.role == "owner") => {
+                    return Ok(status);
+                }
+                last if Instant::now() > end => {
+                    bail!("{host} does not own after {deadline:?}: {last:?}")
+                }
+                Ok(_) | Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    }
+
+    /// Ends an agent as an operator would (SIGTERM).
+    ///
+    /// # Errors
+    /// Fails if it was not started or still runs after five seconds.
+    pub fn stop_agent(&mut self, host: Host) -> Result<()> {
+        let mut agent = self
+            .agents
+            .remove(&host)
+            .with_context(|| format!("no agent on {host}"))?;
+        agent.signal(Signal::SIGTERM)?;
+        agent.wait(Duration::from_secs(5)).map(drop)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, host: Host, what: &str) -> Result<T> {
+        let socket = self.socket(host)?;
+        let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
+        let text = self.must(host, &[what, "--json", "--socket", socket])?;
+        serde_json::from_str(&text).with_context(|| format!("reading `godwit {what}` of {host}"))
+    }
+
+    /// Where an agent answers.
+    fn socket(&self, host: Host) -> Result<PathBuf> {
+        let run = self.lab.node(host).folder()?.join("run");
+        Ok(run.join(self.instance(host)?).join("control.sock"))
+    }
+
+    /// What an agent calls its folders: its namespace's cookie and its node.
+    fn instance(&self, host: Host) -> Result<String> {
+        let cookie = self.lab.node(host).enter(godwit_sock::netns_cookie)?;
+        let cookie = cookie.context("asking for the namespace's cookie")?;
+        Ok(format!("n{cookie}-{host}"))
+    }
+
+    fn must(&self, host: Host, args: &[&str]) -> Result<String> {
+        let output = self.godwit(host, args)?;
+        ensure!(
+            output.status.success(),
+            "`godwit {}` on {host}: {} ({})",
+            args.join(" "),
+            output.stderr.trim(),
+            output.status
+        );
+        Ok(output.stdout)
+    }
+}
+
+/// The file that a server's agent runs with.
+fn config_path(folder: &Path) -> PathBuf {
+    folder.join("godwit.toml")
+}
+
+/// The `godwit` binary: the one that `GODWIT_BIN` names, else the running
+/// program if that is what it is, else one that was built beside it (a test
+/// runs in `target/<profile>/deps`), else `target/release/godwit`.
+///
+/// # Errors
+/// Fails if there is none; the message says how to build it.
+pub fn binary() -> Result<PathBuf> {
+    if let Some(named) = std::env::var_os(BINARY_VARIABLE).map(PathBuf::from) {
+        ensure!(
+            named.is_file(),
+            "{BINARY_VARIABLE} names {}, which is no file",
+            named.display()
+        );
+        return Ok(named);
+    }
+    let running = std::env::current_exe().context("looking for the running program")?;
+    if running.file_name().is_some_and(|name| name == "godwit") {
+        return Ok(running);
+    }
+    let beside = running
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join("godwit"));
+    let built = [PathBuf::from("target/release/godwit")];
+    beside
+        .chain(built)
+        .find(|path| path.is_file())
+        .and_then(|path| path.canonicalize().ok())
+        .with_context(|| format!("no godwit binary; run `make build` or set {BINARY_VARIABLE}"))
+}

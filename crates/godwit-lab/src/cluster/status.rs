@@ -1,0 +1,89 @@
+//! The part of `godwit.status/1` and `godwit.flows/1` that a lab asks about.
+//!
+//! Fields that are added to the schemas later do not disturb it.
+
+use serde::Deserialize;
+
+/// One node's answer to `godwit status --json`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Status {
+    /// The node's name.
+    pub node: String,
+    /// Its services.
+    pub services: Vec<ServiceReport>,
+    /// What needs attention.
+    #[serde(default)]
+    pub warnings: Vec<String>,
+}
+
+/// One service in a [`Status`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct ServiceReport {
+    /// Its name.
+    pub name: String,
+    /// `starting`, `standby`, `shadow`, `owner` or `quitting`.
+    pub state: String,
+    /// What the data path does: `none`, `owner` or `shadow`.
+    pub role: String,
+    /// Name of the owner as far as the node knows.
+    pub owner: Option<String>,
+    /// Generation of the standby in sync; 0 if there is none.
+    pub generation: u32,
+    /// Standbys that hold all that clients were told.
+    pub in_sync: Vec<String>,
+    /// Flows that would survive the owner's failure now.
+    pub protected: u64,
+    /// Takeovers by this node.
+    #[serde(default)]
+    pub takeovers: u64,
+    /// The last of them.
+    #[serde(default)]
+    pub last_takeover: Option<Takeover>,
+}
+
+/// One takeover as the node that made it saw it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Takeover {
+    /// Why.
+    pub reason: String,
+    /// From the old owner's last heartbeat to the decision.
+    pub detection_ms: f64,
+    /// From that heartbeat until the share's role was written.
+    pub stall_ms: f64,
+}
+
+/// One node's answer to `godwit flows --json`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Flows {
+    /// Its flows, in no order.
+    pub flows: Vec<FlowReport>,
+}
+
+/// One flow in [`Flows`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct FlowReport {
+    /// `client -> service`.
+    pub flow: String,
+    /// `owner` or `shadow`.
+    pub role: String,
+    /// `confirming`, `protected`, `unprotected`, `twin`, `closed` or `ended`.
+    pub state: String,
+    /// Whether it would survive the owner's failure now.
+    pub protected: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// How far the twin is behind the client's acknowledgements.
+    pub lag_bytes: Option<u32>,
+}
+
+impl ServiceReport {
+    /// True on an owner whose standby could take over now.
+    pub fn is_owner_in_sync(&self) -> bool {
+        self.role == "owner" && self.generation != 0 && !self.in_sync.is_empty()
+    }
+
+    /// True on a standby that follows.
+    pub fn is_shadow(&self) -> bool {
+        self.role == "shadow"
+    }
+}

@@ -1,0 +1,71 @@
+//! Demonstrations that a stranger can run: they build their own lab, show what
+//! happens while it happens, and leave nothing behind.
+
+mod arm;
+mod shadow;
+mod view;
+
+use std::io;
+
+use anyhow::{Context as _, Result, bail};
+
+use view::View;
+
+/// Names that [`run`] knows, with what each shows.
+pub const NAMES: [(&str, &str); 1] = [(
+    "shadow",
+    "an unmodified curl finishes a download whose server went dark half-way",
+)];
+
+/// What may be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DemoOptions {
+    /// One line of JSON on standard output, at the end; all else goes to
+    /// standard error. Default: false.
+    pub json: bool,
+    /// Bytes to download, at least 1 MiB. Default: 1 GiB.
+    pub size: u64,
+    /// Rate of the client's link, megabits per second. Default: 1000.
+    pub mbit: u64,
+}
+
+impl Default for DemoOptions {
+    fn default() -> Self {
+        Self {
+            json: false,
+            size: 1 << 30,
+            mbit: 1000,
+        }
+    }
+}
+
+/// Runs the demonstration called `name`; true if it showed what it should.
+///
+/// # Errors
+/// Fails if there is no such demonstration, if this machine can't have a lab,
+/// or if something other than what is demonstrated goes wrong.
+pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
+    let mut view = if options.json {
+        View::new(Box::new(io::stderr()), false)
+    } else {
+        View::new(
+            Box::new(io::stdout()),
+            io::IsTerminal::is_terminal(&io::stdout()),
+        )
+    };
+    match name {
+        "shadow" => {
+            let summary = shadow::run(options, &mut view)?;
+            if options.json {
+                let line = serde_json::to_string(&summary.line()).context("writing JSON")?;
+                io::Write::write_all(&mut io::stdout(), format!("{line}\n").as_bytes())
+                    .context("writing the result")?;
+            }
+            Ok(summary.ok())
+        }
+        other => {
+            let known = NAMES.map(|(name, _)| name).join(", ");
+            bail!("there is no demonstration {other:?}; there are: {known}")
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Arbitrary values for property tests, shared by the formats.
+
+use core::net::Ipv6Addr;
+use std::vec::Vec;
+
+use proptest::array::uniform32;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use crate::{
+    DigestEntry, Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Heartbeat, Hello,
+    LeaveReason, Message, NodeName, Role, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
+};
+
+pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
+    let v4 = any::<[u8; 4]>().prop_map(|octets| core::net::Ipv4Addr::from(octets).to_ipv6_mapped());
+    let v6 = any::<[u8; 16]>().prop_map(Ipv6Addr::from);
+    (prop_oneof![v4, v6], any::<u16>()).prop_map(|(addr, port)| Endpoint::new(addr, port))
+}
+
+pub(crate) fn seq() -> impl Strategy<Value = SeqNumber> {
+    any::<u32>().prop_map(SeqNumber)
+}
+
+pub(crate) fn epoch() -> impl Strategy<Value = Epoch> {
+    any::<u64>().prop_map(Epoch)
+}
+
+pub(crate) fn flow_id() -> impl Strategy<Value = FlowId> {
+    (endpoint(), endpoint(), seq()).prop_map(|(client, service, irs)| FlowId {
+        key: FlowKey { client, service },
+        irs,
+    })
+}
+
+pub(crate) fn heartbeat() -> impl Strategy<Value = Heartbeat> {
+    let shares = vec(claim(), 0..=Heartbeat::MAX_SHARES);
+    (name(), any::<[u64; 3]>(), shares).prop_map(
+        |(sender, [incarnation, sequence, sent_ns], shares)| Heartbeat {
+            sender,
+            incarnation,
+            sequence,
+            sent_ns,
+            shares,
+        },
+    )
+}
+
+pub(crate) fn message() -> impl Strategy<Value = Message> {
+    prop_oneof![
+        hello().prop_map(Message::Hello),
+        claim().prop_map(Message::ShareState),
+        goodbye(),
+        about_standby(),
+        about_flow(),
+        digest(),
+    ]
+}
+
+fn name() -> impl Strategy<Value = NodeName> {
+    "[a-zA-Z0-9._-]{1,32}".prop_map(|name| NodeName::new(&name).expect("of the form"))
+}
+
+fn claim() -> impl Strategy<Value = ShareClaim> {
+    (any::<u32>(), select(Role::ALL), epoch()).prop_map(|(share, role, epoch)| ShareClaim {
+        share: ShareId(share),
+        role,
+        epoch,
+    })
+}
+
+fn hello() -> impl Strategy<Value = Hello> {
+    let keys = (uniform32(any::<u8>()), uniform32(any::<u8>()));
+    (name(), any::<u64>(), any::<[u8; 2]>(), keys).prop_map(
+        |(name, incarnation, versions, (heartbeat_key, config_digest))| Hello {
+            name,
+            incarnation,
+            min_version: versions[0].min(versions[1]),
+            max_version: versions[0].max(versions[1]),
+            heartbeat_key,
+            config_digest,
+        },
+    )
+}
+
+fn goodbye() -> impl Strategy<Value = Message> {
+    select(GoodbyeReason::ALL).prop_map(|reason| Message::Goodbye { reason })
+}
+
+fn stay() -> impl Strategy<Value = (ShareId, Epoch, Generation)> {
+    (any::<u32>(), epoch(), any::<u32>())
+        .prop_map(|(share, epoch, generation)| (ShareId(share), epoch, Generation(generation)))
+}
+
+fn about_standby() -> impl Strategy<Value = Message> {
+    (stay(), proptest::option::of(select(LeaveReason::ALL))).prop_map(
+        |((share, epoch, generation), left)| match left {
+            None => Message::StandbyReady {
+                share,
+                epoch,
+                generation,
+            },
+            Some(reason) => Message::StandbyLeft {
+                share,
+                epoch,
+                generation,
+                reason,
+            },
+        },
+    )
+}
+
+fn about_flow() -> impl Strategy<Value = Message> {
+    (stay(), flow_id(), select(UnprotectedReason::ALL), 0..3).prop_map(
+        |((share, epoch, generation), flow, reason, which)| match which {
+            0 => Message::FlowDemote {
+                share,
+                epoch,
+                generation,
+                flow,
+                reason,
+            },
+            1 => Message::FlowDemoted {
+                share,
+                epoch,
+                generation,
+                flow,
+            },
+            _ => Message::TwinClosed {
+                share,
+                epoch,
+                generation,
+                flow,
+                reason,
+            },
+        },
+    )
+}
+
+fn digest() -> impl Strategy<Value = Message> {
+    let entry = (flow_id(), seq(), seq(), seq(), any::<bool>()).prop_map(
+        |(flow, snd_una, snd_nxt, rcv_nxt, ended)| DigestEntry {
+            flow,
+            snd_una,
+            snd_nxt,
+            rcv_nxt,
+            ended,
+        },
+    );
+    let entries = vec(entry, 0..20);
+    (stay(), entries).prop_map(
+        |((share, epoch, generation), entries): (_, Vec<DigestEntry>)| Message::Digest {
+            share,
+            epoch,
+            generation,
+            entries,
+        },
+    )
+}

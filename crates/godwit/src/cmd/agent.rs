@@ -1,0 +1,58 @@
+//! `godwit agent`: the agent of this server.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use godwit_agent::config::Config;
+use godwit_agent::control::{Client, FindError, StopReason, find, sweep};
+use godwit_agent::logging;
+
+use crate::out;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The configuration, the same on all nodes but for [node].
+    #[arg(long, value_name = "FILE", default_value = "/etc/godwit/godwit.toml")]
+    config: PathBuf,
+    /// End the running agent, if there is one, and remove programs and pins.
+    /// An owner's connections go on without Godwit.
+    #[arg(long)]
+    detach: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.detach {
+        return detach(&Config::load(&args.config)?);
+    }
+    logging::init();
+    logging::die_on_panic();
+    godwit_agent::run(&args.config)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn detach(config: &Config) -> anyhow::Result<ExitCode> {
+    let node = config.node.name;
+    let ended = match find(
+        &config.node.run_dir,
+        godwit_agent::netns_cookie()?,
+        Some(node),
+    ) {
+        Ok(socket) => match Client::connect(&socket) {
+            Ok(mut client) => client.stop(StopReason::Detach).map(|()| true)?,
+            // It was killed, and left its socket.
+            Err(_) => false,
+        },
+        Err(FindError::NoAgent { .. }) => false,
+        Err(other) => return Err(other.into()),
+    };
+    sweep(&config.node.run_dir);
+    let removed = godwit_agent::detach(config)?;
+    out::lines(if ended {
+        "the agent has ended; its programs are removed"
+    } else if removed {
+        "no agent was running; what an earlier one left is removed"
+    } else {
+        "nothing was attached"
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

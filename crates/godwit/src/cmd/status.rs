@@ -1,0 +1,134 @@
+//! `godwit status`: this node, its peers and its services.
+
+use std::process::ExitCode;
+
+use godwit_agent::control::Request;
+use godwit_agent::status::{PeerReport, ServiceReport, Status};
+
+use crate::agent_socket::AgentSocket;
+use crate::out;
+use crate::table::{Table, span};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// One line of JSON, schema godwit.status/1.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    agent: AgentSocket,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut client = args.agent.connect()?;
+    let text = if args.json {
+        client.line(Request::Status)?
+    } else {
+        render(&client.status()?)
+    };
+    out::lines(&text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render(status: &Status) -> String {
+    let path = &status.data_path;
+    let attached = if path.attached {
+        "attached"
+    } else {
+        "NOT attached"
+    };
+    let mut text = format!(
+        "node {}, godwit {}, up {}\nfencing    {}\ndata path  {} on {}\n",
+        status.node,
+        status.version,
+        span(status.uptime_ms),
+        status.fencing,
+        attached,
+        path.interface,
+    );
+    for section in [
+        peers(&status.peers),
+        services(&status.services),
+        takeovers(&status.services),
+    ] {
+        if !section.is_empty() {
+            text.push('\n');
+            text.push_str(&section);
+        }
+    }
+    if !status.warnings.is_empty() {
+        text.push('\n');
+    }
+    for warning in &status.warnings {
+        text.push_str(&format!("warning: {warning}\n"));
+    }
+    text
+}
+
+fn peers(peers: &[PeerReport]) -> String {
+    let mut table = Table::new(["PEER", "ROLE", "LIVENESS", "LINK", "HEARD", "LONGEST GAP"]);
+    for peer in peers {
+        let heard = peer
+            .last_heard_ms
+            .map_or_else(|| "never".into(), |ms| format!("{ms:.1} ms ago"));
+        table.row([
+            peer.name.clone(),
+            peer.role.clone(),
+            peer.liveness.clone(),
+            if peer.linked {
+                "up".into()
+            } else {
+                "down".into()
+            },
+            heard,
+            format!("{:.1} ms", peer.max_interarrival_ms),
+        ]);
+    }
+    table.render()
+}
+
+fn services(services: &[ServiceReport]) -> String {
+    let mut table = Table::new([
+        "SERVICE",
+        "ADDRESSES",
+        "STATE",
+        "OWNER",
+        "EPOCH",
+        "IN SYNC",
+        "FLOWS",
+        "PROTECTED",
+    ]);
+    for service in services {
+        let none = || "-".to_owned();
+        let in_sync = Some(service.in_sync.join(",")).filter(|names| !names.is_empty());
+        table.row([
+            service.name.clone(),
+            service.addresses.join(","),
+            service.state.clone(),
+            service.owner.clone().unwrap_or_else(none),
+            service.epoch.clone(),
+            in_sync.unwrap_or_else(none),
+            service.flows.total.to_string(),
+            service.protected.to_string(),
+        ]);
+    }
+    table.render()
+}
+
+fn takeovers(services: &[ServiceReport]) -> String {
+    let mut text = String::new();
+    for service in services {
+        let Some(last) = &service.last_takeover else {
+            continue;
+        };
+        text.push_str(&format!(
+            "took {} over from {} {} ago ({}): noticed after {:.1} ms, stalled for about {:.1} ms\n",
+            service.name,
+            last.from,
+            span(last.age_ms),
+            last.reason,
+            last.detection_ms,
+            last.stall_ms,
+        ));
+    }
+    text
+}
