@@ -1,12 +1,13 @@
 //! One agent from start to end.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use godwit_bpf::{PinDir, PinError};
 use thiserror::Error;
 
 use crate::config::{Config, ConfigError};
-use crate::driver::{InstallError, Installed, Surroundings, pin_name};
+use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name};
 use crate::edge::{Edge, Prepared, StartError};
 use crate::input::Inbox;
 
@@ -23,6 +24,9 @@ pub enum AgentError {
     /// Pins of an earlier agent can't be looked at or removed.
     #[error(transparent)]
     Pin(#[from] PinError),
+    /// Something of the data path is still there.
+    #[error(transparent)]
+    Detach(#[from] DetachError),
 }
 
 impl AgentError {
@@ -64,15 +68,17 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
     Ok(())
 }
 
-/// Removes what an agent that no longer runs has left: programs, flows, pins.
-/// Returns whether there was anything.
+/// Takes away what an agent that no longer runs has left: a standby's twins
+/// end silently, an owner's connections go on. Returns whether there was
+/// anything.
 ///
 /// # Errors
-/// If it can't be removed.
-pub fn detach(config: &Config) -> Result<bool, AgentError> {
-    let Some(pins) = PinDir::existing(&pin_name(config)?)? else {
+/// If it can't be taken away.
+pub fn detach(config: &Arc<Config>) -> Result<bool, AgentError> {
+    if PinDir::existing(&pin_name(config)?)?.is_none() {
         return Ok(false);
-    };
-    pins.remove()?;
+    }
+    // Programs of this version take over first: the twins stay silent.
+    Installed::new(config.clone())?.detach()?;
     Ok(true)
 }

@@ -28,6 +28,28 @@ static __noinline int gw_tap_peer(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
 }
 
+static __always_inline bool gw_is_to_group(const struct gw_pkt *p,
+					   const struct gw_share *s)
+{
+	return gw_is_multicast(s) && gw_mac_equal(p->dmac, s->service_mac);
+}
+
+/*
+ * Is a client's frame for this node? A hook sees flooded frames for others
+ * too; one to the service's group is ours, but the IP layer takes only what
+ * is addressed to the host.
+ */
+static __always_inline bool gw_is_for_us(struct __sk_buff *skb,
+					 const struct gw_pkt *p,
+					 const struct gw_share *s)
+{
+	if (skb->pkt_type == GW_PACKET_HOST)
+		return true;
+	if (skb->pkt_type != GW_PACKET_MULTICAST || !gw_is_to_group(p, s))
+		return false;
+	return !bpf_skb_change_type(skb, GW_PACKET_HOST);
+}
+
 /* A segment of a client. */
 static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 				    __u32 share, const struct gw_share *s)
@@ -39,7 +61,7 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_owner_client(skb, p, &key, share, s);
 	if (s->role != GW_ROLE_SHADOW)
 		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
-	if (!gw_mac_equal(p->smac, s->peer_mac))
+	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_to_group(p, s))
 		return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
 	return gw_shadow_client(skb, p, &key, share, s);
 }
@@ -58,16 +80,19 @@ int tap(struct __sk_buff *skb)
 		skb->mark = 0;
 		return gw_verdict(GW_REASON_MARKED, GW_PASS);
 	}
-	if (skb->pkt_type != GW_PACKET_HOST)
+	if (skb->pkt_type != GW_PACKET_HOST &&
+	    skb->pkt_type != GW_PACKET_MULTICAST)
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
 	err = gw_parse(skb, &p);
 	if (err)
 		return gw_verdict(err, GW_PASS);
 	s = gw_share_of(&p.dst, &share);
+	if (s && !gw_is_for_us(skb, &p, s))
+		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
 	if (s)
 		return gw_tap_client(skb, &p, share, s);
 	s = gw_share_of(&p.src, &share);
-	if (s)
+	if (s && skb->pkt_type == GW_PACKET_HOST)
 		return gw_tap_peer(skb, &p, s);
 	return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
 }

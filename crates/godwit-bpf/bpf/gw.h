@@ -71,6 +71,7 @@ enum gw_flow_flags {
 	GW_FLOW_NOT_IN_SYNC = 1 << 13, /* shadow: demoted, must not be served */
 	GW_FLOW_ADOPTED = 1 << 14, /* the twin has become the owner's socket */
 	GW_FLOW_OWED = 1 << 15, /* a duplicate ACK was held back */
+	GW_FLOW_OWNER_FIN = 1 << 16, /* shadow: the owner has sent its FIN */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */
@@ -96,7 +97,7 @@ struct gw_share {
 	__u32 gate; /* 1: hold ACKs until the twin has the bytes */
 	__u32 takeovers; /* how often this node took the share over */
 	__u8 peer_mac[6]; /* where mirrored segments go, and twin ACKs come from */
-	__u8 pad[6];
+	__u8 service_mac[6]; /* group address of a multicast tap; zero: mirror */
 };
 
 /* What the client has told us, in its own words. */
@@ -125,7 +126,8 @@ struct gw_own {
 
 /* Owner: what the standby holds, and what the client was told. */
 struct gw_gated {
-	__u64 held_ns; /* since when told_ack trails own.ack; 0: it does not */
+	__u64 held_ns; /* since when the twin holds the client back; 0: not */
+	__u64 leashed_ns; /* since when the twin holds our kernel back; 0: not */
 	__u32 twin_ack; /* RCV.NXT of the twin */
 	__u32 twin_edge; /* right edge that the twin offers */
 	__u32 twin_snd_nxt; /* how far the twin's application has answered */

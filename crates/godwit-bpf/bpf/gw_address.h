@@ -31,41 +31,73 @@ struct gw_nd {
 	__be32 target[4];
 };
 
-/* Is it a service address that this node does not own? */
-static __noinline bool gw_is_foreign(const __be32 *addr)
+static __noinline struct gw_share *gw_share_of_address(const __be32 *addr)
 {
 	struct gw_address a;
-	struct gw_share *s;
 	__u32 *index;
 
 	__builtin_memcpy(a.addr, addr, sizeof(a.addr));
 	index = bpf_map_lookup_elem(&gw_addresses, &a);
-	if (!index)
-		return false;
-	s = gw_share_at(*index);
-	return !s || s->role != GW_ROLE_OWNER;
+	return index ? gw_share_at(*index) : NULL;
 }
 
-static __always_inline bool gw_is_foreign_v4(const __u8 *ip)
+/* Is it a service address that this node does not own? */
+static __always_inline bool gw_is_foreign(const __be32 *addr)
 {
-	__be32 addr[4], v4;
+	struct gw_share *s = gw_share_of_address(addr);
+
+	return s && s->role != GW_ROLE_OWNER;
+}
+
+/*
+ * An owned service address with a multicast tap: on the link it goes by the
+ * group's MAC, or the client's segments would reach the owner alone.
+ */
+static __always_inline bool gw_group_of(const __be32 *addr, __u8 *mac)
+{
+	struct gw_share *s = gw_share_of_address(addr);
+
+	if (!s || s->role != GW_ROLE_OWNER || !gw_is_multicast(s))
+		return false;
+	__builtin_memcpy(mac, s->service_mac, 6);
+	return true;
+}
+
+static __always_inline void gw_map_arp(__be32 *addr, const __u8 *ip)
+{
+	__be32 v4;
 
 	__builtin_memcpy(&v4, ip, 4);
 	gw_map_v4(addr, v4);
-	return gw_is_foreign(addr);
+}
+
+/* ARP in the name of a service that we own. */
+static __noinline int gw_arp_group(struct __sk_buff *skb, const __be32 *sender)
+{
+	__u8 mac[6];
+
+	if (gw_group_of(sender, mac) &&
+	    bpf_skb_store_bytes(skb, GW_L3 + offsetof(struct gw_arp, sha), mac,
+				6, 0))
+		return gw_verdict(GW_REASON_ARP_NOT_OWNED, GW_DROP);
+	return gw_verdict(GW_REASON_NOT_IP, GW_PASS);
 }
 
 static __noinline int gw_arp_out(struct __sk_buff *skb)
 {
+	__be32 own = gw_node_v4, sender[4], target[4];
 	struct gw_arp arp;
-	__be32 own = gw_node_v4;
 
 	if (bpf_skb_load_bytes(skb, GW_L3, &arp, sizeof(arp)))
 		return gw_verdict(GW_REASON_TRUNCATED, GW_PASS);
-	if (arp.hw_len != 6 || arp.proto_len != 4 || !gw_is_foreign_v4(arp.sip))
+	if (arp.hw_len != 6 || arp.proto_len != 4)
 		return gw_verdict(GW_REASON_NOT_IP, GW_PASS);
+	gw_map_arp(sender, arp.sip);
+	gw_map_arp(target, arp.tip);
+	if (!gw_is_foreign(sender))
+		return gw_arp_group(skb, sender);
 	if (arp.op != bpf_htons(GW_ARP_REQUEST) || !own ||
-	    gw_is_foreign_v4(arp.tip))
+	    gw_is_foreign(target))
 		return gw_verdict(GW_REASON_ARP_NOT_OWNED, GW_DROP);
 	if (bpf_skb_store_bytes(skb, GW_L3 + offsetof(struct gw_arp, sip), &own,
 				4, 0))
@@ -94,6 +126,34 @@ static __always_inline int gw_nd_rename(struct __sk_buff *skb,
 	return gw_verdict(GW_REASON_ND_RENAMED, GW_PASS);
 }
 
+/* Source or target link-layer address option, RFC 4861 section 4.6.1. */
+struct gw_nd_lladdr {
+	__u8 type, len;
+	__u8 mac[6];
+};
+
+/* Neighbour discovery in the name of a service that we own. */
+static __noinline int gw_nd_group(struct __sk_buff *skb, const __be32 *addr)
+{
+	__u32 icmp = GW_L3 + sizeof(struct ipv6hdr);
+	__u32 at = icmp + sizeof(struct gw_nd);
+	struct gw_nd_lladdr was, now;
+	__s64 diff;
+
+	if (bpf_skb_load_bytes(skb, at, &was, sizeof(was)))
+		return -1;
+	now = was;
+	if (was.len != 1 || !gw_group_of(addr, now.mac))
+		return -1;
+	diff = bpf_csum_diff((__be32 *)&was, sizeof(was), (__be32 *)&now,
+			     sizeof(now), 0);
+	if (bpf_l4_csum_replace(skb, icmp + offsetof(struct gw_nd, check), 0,
+				diff, 0) ||
+	    bpf_skb_store_bytes(skb, at, &now, sizeof(now), 0))
+		return gw_verdict(GW_REASON_ND_NOT_OWNED, GW_DROP);
+	return -1;
+}
+
 /* ICMPv6 out of a server; only neighbour discovery is looked at. */
 static __noinline int gw_nd_out(struct __sk_buff *skb, const struct gw_pkt *p)
 {
@@ -108,7 +168,8 @@ static __noinline int gw_nd_out(struct __sk_buff *skb, const struct gw_pkt *p)
 		return gw_verdict(GW_REASON_ND_NOT_OWNED, GW_DROP);
 	if (nd.type == GW_ND_SOLICIT && gw_is_foreign(p->src.addr))
 		return gw_nd_rename(skb, p);
-	return -1;
+	return gw_nd_group(skb,
+			   nd.type == GW_ND_ADVERT ? nd.target : p->src.addr);
 }
 
 /*

@@ -37,6 +37,12 @@ static __always_inline struct gw_share *gw_share_of(const struct gw_endpoint *e,
 	return gw_share_at(*found);
 }
 
+/* Does the network itself copy the client's segments to the standby? */
+static __always_inline bool gw_is_multicast(const struct gw_share *s)
+{
+	return s->service_mac[0] & 1;
+}
+
 static __always_inline void gw_key(struct gw_flow_key *key,
 				   const struct gw_endpoint *client,
 				   const struct gw_endpoint *service)
@@ -76,6 +82,53 @@ static __always_inline bool gw_is_gated(const struct gw_share *s,
 	       f->generation == s->generation;
 }
 
+/* A new flow without a twin: when to look again. */
+static __noinline __u64 gw_check_start(const struct gw_flow_key *key,
+				       const struct gw_flow *f,
+				       const struct gw_share *s, __u64 now)
+{
+	__u64 age = now - f->born_ns;
+
+	if (age < GW_START_LIMIT_NS) {
+		gw_tell(key, f, GW_EVENT_UNCONFIRMED, 0);
+		return GW_START_LIMIT_NS - age;
+	}
+	gw_tell(key, f, GW_EVENT_NOT_CONFIRMED, 0);
+	return s->lag_limit_ns;
+}
+
+/* Client or kernel held back by the twin: when to look again; 0: not held. */
+static __noinline __u64 gw_check_lag(const struct gw_flow_key *key,
+				     const struct gw_flow *f,
+				     const struct gw_share *s, __u64 now)
+{
+	__u64 since = f->gated.held_ns;
+
+	if (!since || (f->gated.leashed_ns && f->gated.leashed_ns < since))
+		since = f->gated.leashed_ns;
+	if (!since)
+		return 0;
+	if (now - since < s->lag_limit_ns)
+		return s->lag_limit_ns - (now - since);
+	gw_tell(key, f, GW_EVENT_STALLED, 0);
+	return s->lag_limit_ns;
+}
+
+/*
+ * A twin sent its FIN a while ago and the owner has not: its server is gone or
+ * says less. At a takeover it would end the client's stream too early.
+ */
+static __always_inline void gw_judge_fin(const struct gw_flow_key *key,
+					 struct gw_flow *f)
+{
+	if (f->phase != GW_PHASE_TWIN || !(f->flags & GW_FLOW_OWN_FIN) ||
+	    (f->flags & GW_FLOW_OWNER_FIN))
+		return;
+	f->phase = GW_PHASE_CLOSED;
+	f->why = GW_WHY_TWIN_CLOSED;
+	gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);
+}
+
 /*
  * Fires for a new flow that no twin has confirmed (5 ms, 30 ms), for a gate
  * that made no progress for lag_limit, and when an ended flow may go.
@@ -91,26 +144,12 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 	}
 	if (!s)
 		return 0;
-	if (f->phase == GW_PHASE_CONFIRMING && gw_is_gated(s, f)) {
-		__u64 age = now - f->born_ns;
-
-		if (age < GW_START_LIMIT_NS) {
-			gw_tell(key, f, GW_EVENT_UNCONFIRMED, 0);
-			next = GW_START_LIMIT_NS - age;
-		} else {
-			gw_tell(key, f, GW_EVENT_NOT_CONFIRMED, 0);
-			next = s->lag_limit_ns;
-		}
-	} else if (f->gated.held_ns && gw_is_gated(s, f)) {
-		__u64 held = now - f->gated.held_ns;
-
-		if (held >= s->lag_limit_ns) {
-			gw_tell(key, f, GW_EVENT_STALLED, 0);
-			next = s->lag_limit_ns;
-		} else {
-			next = s->lag_limit_ns - held;
-		}
-	}
+	if (s->role == GW_ROLE_SHADOW)
+		gw_judge_fin(key, f);
+	else if (gw_is_gated(s, f))
+		next = f->phase == GW_PHASE_CONFIRMING ?
+			       gw_check_start(key, f, s, now) :
+			       gw_check_lag(key, f, s, now);
 	if (next)
 		bpf_timer_start(&f->timer, next, 0);
 	else

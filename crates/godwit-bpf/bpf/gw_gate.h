@@ -36,8 +36,22 @@ static __always_inline void gw_may_say(const struct gw_flow *f,
 	w->wnd = wnd > 0xffff ? 0xffff : wnd;
 }
 
+/* A window that is all but shut because of the twin alone. */
+static __always_inline bool gw_is_shut_by_twin(const struct gw_flow *f)
+{
+	const struct gw_gated *g = &f->gated;
+
+	return g->told_edge - g->told_ack < f->mss &&
+	       gw_after(f->own.edge, g->told_edge) &&
+	       f->own.edge - g->told_edge >= 2 * (__u32)f->mss;
+}
+
+/*
+ * Books what the client is told now. While it is less than what our kernel has
+ * said, the watchdog runs: no stall of the gate lasts longer than lag_limit.
+ */
 static __always_inline void gw_said(struct gw_flow *f, const struct gw_words *w,
-				    __u64 now)
+				    const struct gw_share *s)
 {
 	struct gw_gated *g = &f->gated;
 	bool moved = gw_after(w->ack, g->told_ack);
@@ -45,10 +59,13 @@ static __always_inline void gw_said(struct gw_flow *f, const struct gw_words *w,
 	gw_advance(&g->told_ack, w->ack);
 	gw_advance(&g->told_edge,
 		   w->ack + ((__u32)w->wnd << (f->rcv_wscale & 15)));
-	if (!gw_before(g->told_ack, f->own.ack))
+	if (!gw_before(g->told_ack, f->own.ack) && !gw_is_shut_by_twin(f)) {
 		g->held_ns = 0;
-	else if (moved || !g->held_ns)
-		g->held_ns = now;
+		return;
+	}
+	if (moved || !g->held_ns)
+		g->held_ns = gw_now();
+	gw_watch(f, s->lag_limit_ns);
 }
 
 static __always_inline bool gw_twin_holds(const struct gw_gated *g, __u32 start,
@@ -126,7 +143,6 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_options o = {};
 	struct gw_words w;
 	bool ahead = false;
-	__u64 now = gw_now();
 
 	if (p->hdr_len > (p->ts_at ? 32 : 20)) {
 		gw_walk_options(skb, p, &o);
@@ -138,8 +154,7 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 	    !gw_after(w.edge, f->gated.told_edge)) {
 		/* nothing that the client may know: the twin's ACK follows */
 		gw_flag(f, GW_FLOW_OWED);
-		gw_said(f, &w, now);
-		gw_watch(f, s->lag_limit_ns);
+		gw_said(f, &w, s);
 		gw_count(GW_REASON_HELD);
 		return gw_swallow(skb);
 	}
@@ -150,15 +165,13 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 	if (w.ack == p->ack && !gw_before(w.edge, f->own.edge)) {
 		/* the twin is no obstacle: our kernel's own words */
 		w.wnd = p->wnd;
-		gw_said(f, &w, now);
+		gw_said(f, &w, s);
 		gw_end_if_closed(key, f);
 		return gw_verdict(GW_REASON_SPOKEN, GW_PASS);
 	}
 	if (gw_set_ack(skb, p, w.ack) || gw_set_wnd(skb, p, w.wnd))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_said(f, &w, now);
-	if (f->gated.held_ns)
-		gw_watch(f, s->lag_limit_ns);
+	gw_said(f, &w, s);
 	return gw_verdict(GW_REASON_GATED, GW_PASS);
 }
 
@@ -242,8 +255,12 @@ static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!gw_after(edge, f->gated.kernel_edge))
 		return gw_verdict(GW_REASON_TWIN_ACK, GW_DROP);
 	f->gated.kernel_edge = edge;
-	if (edge == f->client.edge)
+	if (edge == f->client.edge) {
 		gw_unflag(f, GW_FLOW_LEASHED);
+		f->gated.leashed_ns = 0;
+	} else {
+		f->gated.leashed_ns = gw_now();
+	}
 	b.wnd = gw_wnd_down(edge - b.ack, f->snd_wscale);
 	if (gw_craft(skb, p, &key->client, &key->service, &b))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
@@ -276,7 +293,7 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	gw_may_say(f, &w);
 	if (gw_is_owed(f, &w, o.sack_at)) {
-		gw_said(f, &w, gw_now());
+		gw_said(f, &w, s);
 		gw_end_if_closed(key, f);
 		return gw_forward(skb, p, f, &w);
 	}

@@ -58,5 +58,6 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 
 /* include/uapi/linux/if_packet.h */
 #define GW_PACKET_HOST 0
+#define GW_PACKET_MULTICAST 2
 
 #endif /* GW_KERNEL_H */

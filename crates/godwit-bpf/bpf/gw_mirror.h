@@ -31,6 +31,15 @@ static __noinline void gw_mirror(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_set_macs(skb, p->dmac, p->smac);
 }
 
+/* A client's segment that the standby must have, unless it got its own. */
+static __always_inline void gw_mirror_client(struct __sk_buff *skb,
+					     struct gw_pkt *p,
+					     const struct gw_share *s)
+{
+	if (!gw_is_multicast(s))
+		gw_mirror(skb, p, s);
+}
+
 /* Does the standby need this segment of the client? Before gw_hear_client. */
 static __always_inline bool gw_is_news(const struct gw_flow *f,
 				       const struct gw_pkt *p, __u64 now)
@@ -57,7 +66,8 @@ static __always_inline void gw_mirror_news(struct __sk_buff *skb,
 					   const struct gw_share *s,
 					   struct gw_flow *f, __u64 now)
 {
-	if (!f->generation || f->generation != s->generation)
+	if (!f->generation || f->generation != s->generation ||
+	    gw_is_multicast(s))
 		return;
 	if (!gw_is_news(f, p, now)) {
 		gw_count(GW_REASON_MIRROR_SPARED);

@@ -24,7 +24,7 @@ static __noinline int gw_owner_syn(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_count(GW_REASON_OPTION_BLANKED);
 	}
 	if (s->generation)
-		gw_mirror(skb, p, s);
+		gw_mirror_client(skb, p, s);
 	return gw_verdict(GW_REASON_SYN, GW_PASS);
 }
 
@@ -73,7 +73,7 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	gw_owner_gate(f, s);
 	if (f->generation && f->generation == s->generation)
-		gw_mirror(skb, p, s);
+		gw_mirror_client(skb, p, s);
 	gw_hear_client(f, p, now);
 	f->gated.kernel_edge = f->client.edge;
 	return gw_verdict(GW_REASON_HANDSHAKE_DONE, GW_PASS);
@@ -92,6 +92,8 @@ static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (!gw_after(edge, limit)) {
 		gw_advance(&f->gated.kernel_edge, edge);
+		gw_unflag(f, GW_FLOW_LEASHED);
+		f->gated.leashed_ns = 0;
 		return 0;
 	}
 	limit = gw_max_seq(limit, f->gated.kernel_edge);
@@ -99,6 +101,14 @@ static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!gw_after(edge, limit))
 		return 0;
 	gw_flag(f, GW_FLOW_LEASHED);
+	/* stuck: the edge stands and the client has acknowledged up to it */
+	if (gw_after(limit, f->gated.kernel_edge) ||
+	    limit - p->ack >= 2 * (__u32)f->mss)
+		f->gated.leashed_ns = 0;
+	else if (!f->gated.leashed_ns)
+		f->gated.leashed_ns = gw_now();
+	if (f->gated.leashed_ns)
+		gw_watch(f, s->lag_limit_ns);
 	f->gated.kernel_edge = limit;
 	gw_count(GW_REASON_LEASHED);
 	return gw_set_wnd(skb, p, gw_wnd_down(limit - p->ack, f->snd_wscale));
@@ -189,6 +199,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_end(key, f);
 		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
 	}
+	if (gated && (p->flags & GW_TCP_FIN))
+		gw_mirror(skb, p, s);
 	if (gated)
 		return gw_gate_own(skb, p, key, f, s);
 	gw_end_if_closed(key, f);

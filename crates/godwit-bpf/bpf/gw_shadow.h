@@ -203,6 +203,8 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if (f && (p->flags & GW_TCP_RST) && f->phase != GW_PHASE_ENDED)
 		return gw_reset_twin(skb, p, key, f);
+	if (f && (p->flags & GW_TCP_FIN))
+		gw_flag(f, GW_FLOW_OWNER_FIN);
 	return gw_verdict(GW_REASON_OWNER_SEGMENT, GW_DROP);
 }
 
@@ -326,6 +328,9 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	gw_flag(f, GW_FLOW_TWIN_SEEN);
 	gw_hear_own(f, p);
+	/* servers do not close at the same instant: the watchdog judges */
+	if ((p->flags & GW_TCP_FIN) && !(f->flags & GW_FLOW_OWNER_FIN))
+		gw_watch(f, s->lag_limit_ns);
 	if (gw_is_pure_ack(p))
 		return gw_shadow_ack(skb, p, key, f, s);
 

@@ -73,11 +73,15 @@ impl InSyncSet {
         self.latest = self.latest.max(seen);
     }
 
-    /// Makes up a new generation for `peer`, which joins when it confirms it.
+    /// The generation with which `peer` joins when it confirms it.
+    ///
+    /// An open offer is repeated: a peer that asks again before it has heard
+    /// the offer would otherwise confirm one that no longer stands, for ever.
     pub fn offer(&mut self, peer: PeerId) -> Generation {
-        self.latest = self.latest.next();
-        self.offers.insert(peer, self.latest);
-        self.latest
+        *self.offers.entry(peer).or_insert_with(|| {
+            self.latest = self.latest.next();
+            self.latest
+        })
     }
 
     /// Takes `peer` in; `generation` is the one offered, or resumed after a restart.
@@ -152,7 +156,7 @@ mod tests {
         set.raise(Generation(41));
         assert_eq!(set.offer(B), Generation(42));
         set.clear();
-        assert_eq!(set.offer(B), Generation(43));
+        assert_eq!(set.offer(B), Generation(43), "after a clear too");
     }
 
     #[test]
@@ -165,6 +169,15 @@ mod tests {
         assert!(set.is_protected(c));
         assert_eq!(set.leave(C).map(|left| left.last), Some(true));
         assert_eq!(set.leave(C), None);
+    }
+
+    #[test]
+    fn an_open_offer_is_repeated() {
+        let mut set = InSyncSet::new();
+        let first = set.offer(B);
+        assert_eq!(set.offer(B), first);
+        set.withdraw(B);
+        assert!(set.offer(B) > first);
     }
 
     #[test]

@@ -262,6 +262,31 @@ fn a_digest_moves_and_ends_twins() {
 }
 
 #[test]
+fn a_digest_waits_for_a_link() {
+    let mut world = World::in_sync();
+    world.drop_link();
+    world.forget_log();
+    let entry = |snd_una| DigestEntry {
+        flow: flow(1),
+        snd_una: SeqNumber(snd_una),
+        snd_nxt: SeqNumber(10),
+        rcv_nxt: SeqNumber(11),
+        ended: false,
+    };
+    for snd_una in [8, 9] {
+        let changes = [entry(snd_una)];
+        world.input(A, |node, now| node.handle_changes(SHARE, &changes, now));
+    }
+    world.run(100);
+    let latest = Action::PokeTwin {
+        share: SHARE,
+        flow: flow(1),
+        snd_una: SeqNumber(9),
+    };
+    assert_eq!(world.local_actions(B), [latest]);
+}
+
+#[test]
 fn a_broken_link_alone_changes_nothing() {
     let mut world = World::in_sync();
     world.forget_log();

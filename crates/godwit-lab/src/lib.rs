@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apps;
+pub mod bench;
 pub mod capture;
 pub mod cluster;
 pub mod control;

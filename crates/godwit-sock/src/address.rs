@@ -5,14 +5,21 @@ use std::net::IpAddr;
 
 use nix::sys::socket::SockProtocol;
 
-use crate::netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, Netlink, push_attribute};
+use crate::netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Netlink, attribute, push_attribute, u32_at};
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFA_CACHEINFO: u16 = 6;
+const IFA_PROTO: u16 = 11;
 const IFA_F_NODAD: u8 = 0x02;
+const RTM_GETADDR: u16 = 22;
+const IFADDRMSG: usize = 8;
+
+/// Who added an address (`IFA_PROTO`, Linux 5.18; `ip address` shows it): what
+/// we added is found again by any later agent, whatever became of the first.
+const PROTO_GODWIT: u8 = 0x67;
 
 /// Adds a host address without duplicate address detection and never chosen as
 /// a source (preferred life time 0). Returns whether it was added; `false`:
@@ -25,11 +32,32 @@ pub fn add_address(ifindex: u32, addr: IpAddr) -> io::Result<bool> {
     // struct ifa_cacheinfo: preferred 0 s, valid for ever.
     let life = [0u32.to_ne_bytes(), u32::MAX.to_ne_bytes(), [0; 4], [0; 4]].concat();
     push_attribute(&mut body, IFA_CACHEINFO, &life);
+    push_attribute(&mut body, IFA_PROTO, &[PROTO_GODWIT]);
     match Netlink::open(SockProtocol::NetlinkRoute)?.request(RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &body) {
         Ok(_) => Ok(true),
         Err(err) if err.raw_os_error() == Some(libc::EEXIST) => Ok(false),
         Err(err) => Err(err),
     }
+}
+
+/// The addresses that [`add_address`] has added, with their interfaces.
+///
+/// # Errors
+/// Fails if the kernel's list can't be read.
+pub fn added_addresses() -> io::Result<Vec<(u32, IpAddr)>> {
+    let entries = Netlink::open(SockProtocol::NetlinkRoute)?.request(RTM_GETADDR, NLM_F_DUMP, &[0; IFADDRMSG])?;
+    Ok(entries.iter().filter_map(|entry| ours(entry)).collect())
+}
+
+fn ours(entry: &[u8]) -> Option<(u32, IpAddr)> {
+    let attributes = entry.get(IFADDRMSG..)?;
+    if attribute(attributes, IFA_PROTO)? != [PROTO_GODWIT] {
+        return None;
+    }
+    let octets = attribute(attributes, IFA_ADDRESS)?;
+    let v4 = || <[u8; 4]>::try_from(octets).ok().map(IpAddr::from);
+    let v6 = || <[u8; 16]>::try_from(octets).ok().map(IpAddr::from);
+    Some((u32_at(entry, 4)?, v4().or_else(v6)?))
 }
 
 /// Removes a host address; one that is not there is no error.

@@ -1,10 +1,13 @@
 //! What the agent must know of its service interface.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use godwit_wire::MacAddr;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+use std::os::fd::AsRawFd as _;
 use thiserror::Error;
 
 /// Why an interface can't serve.
@@ -33,6 +36,32 @@ pub struct Interface {
     pub mac: MacAddr,
     /// Addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
+}
+
+/// include/uapi/linux/sockios.h
+const SIOCADDMULTI: libc::Ioctl = 0x8931;
+
+/// Has the interface accept frames to a group address (`SIOCADDMULTI`,
+/// netdevice(7)), until it is removed.
+///
+/// # Errors
+/// Fails without CAP_NET_ADMIN, or if the device keeps no list.
+pub fn join_group(name: &str, group: MacAddr) -> io::Result<()> {
+    let fd = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: all zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let len = name.len().min(request.ifr_name.len() - 1);
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(len)) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    let mut address = libc::sockaddr { sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC).unwrap_or(0), sa_data: [0; 14] };
+    for (to, from) in address.sa_data.iter_mut().zip(group.0) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    request.ifr_ifru.ifru_hwaddr = address;
+    // SAFETY: the request is whole and outlives the call.
+    let err = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCADDMULTI, &raw const request) };
+    if err == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl Interface {

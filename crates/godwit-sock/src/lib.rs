@@ -13,9 +13,9 @@ mod neighbour;
 mod netlink;
 mod raw;
 
-pub use address::{add_address, remove_address};
+pub use address::{add_address, added_addresses, remove_address};
 pub use destroy::destroy_tcp;
-pub use interface::{Interface, InterfaceError};
+pub use interface::{Interface, InterfaceError, join_group};
 pub use namespace::netns_cookie;
 pub use neighbour::{NeighbourError, resolve_neighbour};
 pub use raw::{FrameSender, SegmentSender};

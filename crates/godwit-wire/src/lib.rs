@@ -48,4 +48,4 @@ pub use seq::SeqNumber;
 pub use share::{
     Epoch, Generation, GoodbyeReason, LeaveReason, Role, ShareClaim, ShareId, UnprotectedReason,
 };
-pub use v1::{DigestEntry, Hello, Message};
+pub use v1::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message};

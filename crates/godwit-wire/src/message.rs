@@ -122,6 +122,9 @@ impl Decoder {
             at: error.at + Header::LEN,
             ..error
         })?;
+        let epoch = header.epoch;
+        let agrees = message.epoch() == epoch;
+        verify(agrees, "message: epoch of no share", 8, epoch.0)?;
         self.consumed += Header::LEN + header.body_len;
         Ok(Some(message))
     }

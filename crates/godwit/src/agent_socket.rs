@@ -17,7 +17,7 @@ pub(crate) struct AgentSocket {
     /// The agent of this node, where several run in one network namespace.
     #[arg(long, value_name = "NAME")]
     node: Option<NodeName>,
-    /// Folder of running agents, if [node] sets `run_dir`.
+    /// Folder of running agents, if `[node]` sets `run_dir`.
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     run_dir: Option<PathBuf>,
     /// Take node and folder from this configuration.

@@ -40,8 +40,12 @@ enum Command {
     Events(cmd::events::Args),
     /// Check what Godwit needs of this machine, and say what to do.
     Doctor(cmd::doctor::Args),
+    /// See it work, in network namespaces of its own.
+    Demo(cmd::demo::Args),
     /// Make certificates for tests and small clusters.
     Pki(cmd::pki::Args),
+    #[command(hide = true)]
+    LabApp(cmd::lab_app::Args),
 }
 
 fn main() -> ExitCode {
@@ -51,7 +55,9 @@ fn main() -> ExitCode {
         Command::Flows(args) => cmd::flows::run(&args),
         Command::Events(args) => cmd::events::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
+        Command::Demo(args) => cmd::demo::run(&args),
         Command::Pki(args) => cmd::pki::run(&args),
+        Command::LabApp(args) => cmd::lab_app::run(&args),
     };
     result.unwrap_or_else(|error| {
         out::error(&error);

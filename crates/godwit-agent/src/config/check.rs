@@ -13,6 +13,9 @@ use super::service::{ServiceConfig, ServicePlaces};
 use super::units::show_duration;
 use super::{Config, PeerConfig};
 
+/// `GW_MAX_SHARES` of the data path; a service is a share.
+const MAX_SERVICES: usize = 256;
+
 /// Checks a draft as a whole and completes it with warnings and digest.
 pub(super) fn check(
     source: &Source<'_>,
@@ -21,6 +24,13 @@ pub(super) fn check(
 ) -> Result<Config, ConfigError> {
     check_peers(source, &config, places)?;
     check_detect(source, &config, places)?;
+    if let (Some(service), Some(place)) = (
+        config.services.get(MAX_SERVICES),
+        places.services.get(MAX_SERVICES),
+    ) {
+        let (name, most) = (service.name.to_string(), MAX_SERVICES);
+        return Err(source.error(place.name, Problem::TooManyServices { name, most }));
+    }
     for (index, place) in places.services.iter().enumerate() {
         let (earlier, rest) = config.services.split_at(index);
         let service = &rest[0];
@@ -103,10 +113,8 @@ fn check_support(
         }
     }
     match service.tap {
-        Tap::Mirror => Ok(()),
-        Tap::Multicast | Tap::Director => {
-            refuse(place.tap, "tap", service.tap.as_str(), "write \"mirror\"")
-        }
+        Tap::Mirror | Tap::Multicast => Ok(()),
+        Tap::Director => refuse(place.tap, "tap", service.tap.as_str(), "write \"mirror\""),
     }
 }
 
@@ -211,7 +219,7 @@ fn check_addresses(
     Ok(())
 }
 
-/// One address is answered for by one node, so its services must move together.
+/// One address is answered for by one node with one MAC, so its services must move together.
 fn check_same_members(
     source: &Source<'_>,
     earlier: &[ServiceConfig],
@@ -221,7 +229,8 @@ fn check_same_members(
 ) -> Result<(), ConfigError> {
     let split = earlier.iter().find(|other| {
         let shared = other.addresses.iter().any(|address| address.ip() == ip);
-        shared && (other.primary != service.primary || other.backups != service.backups)
+        let alike = |a: &ServiceConfig| (a.primary, a.backups.clone(), a.tap);
+        shared && alike(other) != alike(service)
     });
     split.map_or(Ok(()), |other| {
         let problem = Problem::AddressSplit {

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file can't be read at all.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
+        #[source]
         source: io::Error,
     },
     /// A line of it is wrong.
@@ -123,10 +124,18 @@ pub enum Problem {
         /// Silence after which a peer is held to have failed.
         silence: String,
     },
+    /// More services than the data path has room for.
+    #[error("service \"{name}\": there are more than {most} services")]
+    TooManyServices {
+        /// The first one too many.
+        name: String,
+        /// The most that are allowed.
+        most: usize,
+    },
     /// Two services that share an address but not their servers.
     #[error(
         "{section}: address {address} is also that of service \"{other}\", \
-         so primary and backups must be the same"
+         so primary, backups and tap must be the same"
     )]
     AddressSplit {
         /// Where.

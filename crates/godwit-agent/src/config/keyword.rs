@@ -1,6 +1,7 @@
 //! Values that are one word out of a few.
 
-use super::reader::{FromValue, Value, closest};
+use super::spelling::closest;
+use super::value::{FromValue, Value};
 
 /// Declares an enum with its words in the file.
 macro_rules! keyword {

@@ -13,9 +13,11 @@ mod keyword;
 mod reader;
 mod sections;
 mod service;
+mod spelling;
 #[cfg(test)]
 mod tests;
 mod units;
+mod value;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -26,8 +28,9 @@ use godwit_core::PeerId;
 use godwit_wire::{NodeName, ShareId};
 
 pub use error::{ConfigError, Problem};
-pub use keyword::Failback;
-pub use keyword::{Fencing, Gate, OnDivergence, OnLag, OnProcessExit, PeerRole, Standby, Tap};
+pub use keyword::{
+    Failback, Fencing, Gate, OnDivergence, OnLag, OnProcessExit, PeerRole, Standby, Tap,
+};
 pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;
 

@@ -1,17 +1,14 @@
 //! Reads TOML tables key by key, remembering where everything stood.
 
-use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-use godwit_wire::NodeName;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::InterfaceName;
 use super::error::{ConfigError, Problem};
-use super::units::{self, Bytes};
+use super::spelling::closest;
+use super::value::{FromValue, Value};
 
 /// A file and its text: turns places into line numbers.
 pub(super) struct Source<'a> {
@@ -21,22 +18,13 @@ pub(super) struct Source<'a> {
 
 /// Offset of something in the text, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place(usize);
+pub(super) struct Place(pub(super) usize);
 
 /// A value and where it stood.
 #[derive(Debug, Clone)]
 pub(super) struct Item<T> {
     pub(super) value: T,
     pub(super) at: Place,
-}
-
-/// A raw value, as far as the conversions need to see it.
-pub(super) struct Value<'a>(&'a DeValue<'a>);
-
-/// A type that a value of the file can become.
-pub(super) trait FromValue: Sized {
-    /// Converts, or says what would be right ("a duration such as ...").
-    fn from_value(value: &Value<'_>) -> Result<Self, String>;
 }
 
 /// One table: every key is taken once, and what is left over is an error.
@@ -171,6 +159,11 @@ impl<'a> Section<'a> {
         key: &'static str,
     ) -> Result<Item<T>, ConfigError> {
         self.optional(key)?.ok_or_else(|| {
+            // A misspelt key is reported as that, not as the one it was to be.
+            let slip = |entry: &&Entry<'_>| closest(&entry.key, [key].into_iter()).is_some();
+            if let Some(entry) = self.entries.iter().find(slip) {
+                return self.unknown(&entry.key, entry.at, Some(key));
+            }
             let section = self.title.clone();
             self.source
                 .error(self.at, Problem::Missing { section, key })
@@ -221,9 +214,8 @@ impl<'a> Section<'a> {
             return Ok(Vec::new());
         };
         let expected = "a list of tables";
-        match entry.value.get_ref() {
-            DeValue::Array(_) => {}
-            other => return Err(self.malformed(entry.at, key, expected, &Value(other))),
+        if !entry.value.get_ref().is_array() {
+            return Err(self.malformed(entry.at, key, expected, &Value(entry.value.get_ref())));
         }
         let DeValue::Array(items) = entry.value.into_inner() else {
             return Ok(Vec::new());
@@ -239,16 +231,20 @@ impl<'a> Section<'a> {
 
     /// Ends the reading: a key that nobody asked for is an error.
     pub(super) fn finish(self) -> Result<(), ConfigError> {
-        let Some(entry) = self.entries.into_iter().next() else {
+        let Some(entry) = self.entries.first() else {
             return Ok(());
         };
-        let suggestion = closest(&entry.key, self.known.iter().copied()).map(str::to_owned);
+        let suggestion = closest(&entry.key, self.known.iter().copied());
+        Err(self.unknown(&entry.key, entry.at, suggestion))
+    }
+
+    fn unknown(&self, key: &str, at: Place, suggestion: Option<&str>) -> ConfigError {
         let problem = Problem::UnknownKey {
-            section: self.title,
-            key: entry.key,
-            suggestion,
+            section: self.title.clone(),
+            key: key.to_owned(),
+            suggestion: suggestion.map(str::to_owned),
         };
-        Err(self.source.error(entry.at, problem))
+        self.source.error(at, problem)
     }
 
     fn take(&mut self, key: &'static str) -> Option<Entry<'a>> {
@@ -291,164 +287,4 @@ impl<'a> Section<'a> {
         };
         self.source.error(at, problem)
     }
-}
-
-impl Value<'_> {
-    pub(super) fn as_str(&self) -> Option<&str> {
-        self.0.as_str()
-    }
-
-    /// The value as an error message quotes it: cut, and on one line.
-    fn show(&self) -> String {
-        match self.0 {
-            DeValue::String(text) => {
-                let cut: String = text.chars().take(60).collect();
-                let more = if cut.len() < text.len() { "..." } else { "" };
-                format!("{:?}", cut + more)
-            }
-            DeValue::Integer(number) => number.to_string(),
-            DeValue::Float(number) => number.to_string(),
-            DeValue::Boolean(value) => value.to_string(),
-            DeValue::Datetime(_) => "a date".into(),
-            DeValue::Array(_) => "a list".into(),
-            DeValue::Table(_) => "a table".into(),
-        }
-    }
-}
-
-impl FromValue for String {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        value
-            .as_str()
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
-            .ok_or_else(|| "a string in quotes".into())
-    }
-}
-
-impl FromValue for u32 {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        let digits = value.0.as_integer().filter(|number| number.radix() == 10);
-        digits
-            .and_then(|number| number.as_str().parse().ok())
-            .ok_or_else(|| "a whole number".into())
-    }
-}
-
-impl FromValue for Duration {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        value
-            .as_str()
-            .and_then(units::duration)
-            .ok_or_else(|| "a duration such as \"10ms\" or \"2s\"".into())
-    }
-}
-
-impl FromValue for Bytes {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        value
-            .as_str()
-            .and_then(units::bytes)
-            .ok_or_else(|| "a size such as \"64KiB\" or \"4MiB\"".into())
-    }
-}
-
-impl FromValue for NodeName {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        value
-            .as_str()
-            .and_then(|text| Self::new(text).ok())
-            // The certificate carries it as a DNS name.
-            .filter(|name| is_dns_name(name.as_str()))
-            .ok_or_else(|| "a name of 1 to 32 letters, digits, `-`, `_` or `.`".into())
-    }
-}
-
-impl FromValue for InterfaceName {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        value
-            .as_str()
-            .filter(|name| (1..=15).contains(&name.len()) && !matches!(*name, "." | ".."))
-            .filter(|name| {
-                name.bytes()
-                    .all(|byte| byte.is_ascii_graphic() && byte != b'/')
-            })
-            .map(|name| Self(name.to_owned()))
-            .ok_or_else(|| "the name of an interface (1 to 15 characters)".into())
-    }
-}
-
-impl FromValue for SocketAddr {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        value
-            .as_str()
-            .and_then(|text| text.parse::<Self>().ok())
-            .filter(|socket| socket.port() != 0)
-            .map(|socket| Self::new(socket.ip().to_canonical(), socket.port()))
-            .ok_or_else(|| {
-                "address and port, such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\"".into()
-            })
-    }
-}
-
-impl FromValue for IpAddr {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        value
-            .as_str()
-            .and_then(|text| text.parse::<Self>().ok())
-            .map(|addr| addr.to_canonical())
-            .ok_or_else(|| "an address without port, such as \"10.9.0.11\"".into())
-    }
-}
-
-/// One value or a list of them.
-impl<T: FromValue> FromValue for Vec<Item<T>> {
-    fn from_value(value: &Value<'_>) -> Result<Self, String> {
-        let Some(items) = value.0.as_array() else {
-            let at = Place::default();
-            return T::from_value(value).map(|value| vec![Item { value, at }]);
-        };
-        items
-            .iter()
-            .map(|item| {
-                let at = Place(item.span().start);
-                T::from_value(&Value(item.get_ref()))
-                    .map(|value| Item { value, at })
-                    .map_err(|expected| format!("a list, each {expected}"))
-            })
-            .collect()
-    }
-}
-
-fn is_dns_name(name: &str) -> bool {
-    rustls::pki_types::DnsName::try_from(name).is_ok()
-}
-
-/// The candidate that differs from `word` in at most two letters, or a third of them.
-pub(super) fn closest<'w>(
-    word: &str,
-    candidates: impl Iterator<Item = &'w str>,
-) -> Option<&'w str> {
-    // A hostile key may be as long as the file; the distance is quadratic.
-    let word = Some(word).filter(|word| word.len() <= 64)?;
-    candidates
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).max(2))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
-}
-
-/// Levenshtein's distance in bytes.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use godwit_wire::NodeName;
+use godwit_wire::{MacAddr, NodeName};
 
 use super::error::ConfigError;
 use super::keyword::{Failback, Gate, OnDivergence, OnLag, OnProcessExit, Standby, Tap};
 use super::reader::{Item, Place, Section};
 use super::units::{Bytes, show_bytes, show_duration};
+use super::value::FromValue;
 
 /// One `[[service]]`: an address and port that Godwit cares for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,6 +46,22 @@ impl ServiceConfig {
     /// Whether a node is its primary or backup.
     pub fn has_member(&self, node: NodeName) -> bool {
         self.primary == node || self.backups.contains(&node)
+    }
+
+    /// The group address that a multicast tap uses on the link: locally
+    /// administered, and the same on all nodes.
+    pub fn group(&self) -> Option<MacAddr> {
+        if self.tap != Tap::Multicast {
+            return None;
+        }
+        let [a, b, c, d] = match self.addresses.first()?.ip() {
+            IpAddr::V4(v4) => v4.octets(),
+            IpAddr::V6(v6) => {
+                let [.., a, b, c, d] = v6.octets();
+                [a, b, c, d]
+            }
+        };
+        Some(MacAddr([0x03, 0x67, a, b, c, d]))
     }
 
     /// Its addresses without ports, each once.
@@ -126,7 +143,7 @@ pub(super) fn read(
     Ok((service, places))
 }
 
-fn keyword<T: super::reader::FromValue>(
+fn keyword<T: FromValue>(
     section: &mut Section<'_>,
     key: &'static str,
     default: T,

@@ -3,7 +3,8 @@
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
@@ -14,9 +15,13 @@ use crate::status::Status;
 /// Longer than the agent's own limits, so that its refusal arrives.
 const READ_LIMIT: Duration = Duration::from_secs(35);
 
+/// From the end of an agent's runtime to that of its process.
+const LAST_STEPS: Duration = Duration::from_secs(2);
+
 /// A connection to an agent.
 #[derive(Debug)]
 pub struct Client {
+    path: PathBuf,
     stream: BufReader<UnixStream>,
 }
 
@@ -57,6 +62,7 @@ impl Client {
         let stream = UnixStream::connect(path).map_err(connect)?;
         stream.set_read_timeout(Some(READ_LIMIT)).map_err(connect)?;
         Ok(Self {
+            path: path.to_owned(),
             stream: BufReader::new(stream),
         })
     }
@@ -83,9 +89,13 @@ impl Client {
     /// If there is no answer.
     pub fn stop(&mut self, reason: StopReason) -> Result<(), ClientError> {
         self.ask::<Done>(Request::Stop { reason })?;
-        // The connection lasts as long as the agent's runtime. However it
-        // breaks, the agent is gone.
+        // The connection lasts as long as the agent's runtime, and its socket
+        // is removed last. However the connection breaks, the agent is going.
         let _ = io::copy(&mut self.stream, &mut io::sink());
+        let end = Instant::now() + LAST_STEPS;
+        while self.path.exists() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(5));
+        }
         Ok(())
     }
 

@@ -1,11 +1,14 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::events::EventLog;
@@ -21,8 +24,9 @@ struct Served {
     pair: Pair,
     place: Place,
     events: EventLog,
+    busy: Arc<AtomicUsize>,
     // Ends the runtime's thread.
-    _running: tokio::sync::oneshot::Sender<()>,
+    running: oneshot::Sender<()>,
 }
 
 fn serve_pair() -> Served {
@@ -30,6 +34,7 @@ fn serve_pair() -> Served {
     let run_dir = &pair.a.node.run_dir;
     let place = Place::take(run_dir, COOKIE, node("a")).expect("nobody else is there");
     let events = EventLog::new(&pair.a);
+    let busy = Arc::<AtomicUsize>::default();
     let (inbox, inputs) = Inbox::new();
     let status = Status::new(&pair.a, 5, Duration::from_secs(3));
     thread::spawn(move || drive(&inputs, &status));
@@ -37,9 +42,9 @@ fn serve_pair() -> Served {
         node: "a".into(),
         inbox,
         events: events.clone(),
-        busy: std::sync::Arc::default(),
+        busy: busy.clone(),
     };
-    let (running, ended) = tokio::sync::oneshot::channel();
+    let (running, ended) = oneshot::channel();
     let (ready, bound) = std::sync::mpsc::channel();
     let socket = place.socket();
     thread::spawn(move || {
@@ -57,7 +62,8 @@ fn serve_pair() -> Served {
         pair,
         place,
         events,
-        _running: running,
+        busy,
+        running,
     }
 }
 
@@ -134,11 +140,24 @@ fn events_are_told_from_the_beginning_and_followed() {
 }
 
 #[test]
-fn stopping_waits_for_the_end_and_then_nobody_answers() {
+fn stopping_waits_until_the_agent_is_gone() {
     let served = serve_pair();
-    served.client().stop(StopReason::Detach).expect("done");
-    let error = served.client().status().expect_err("the driver has ended");
-    assert_eq!(error.to_string(), "the agent is ending");
+    let mut client = served.client();
+    let stopping = thread::spawn(move || client.stop(StopReason::Detach));
+    // The driver has ended when its answer is the agent's last word.
+    let refused = loop {
+        match served.client().status() {
+            Ok(_) => thread::yield_now(),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused.to_string(), "the agent is ending");
+    while served.busy.load(Ordering::Relaxed) > 0 {
+        thread::yield_now();
+    }
+    assert!(!stopping.is_finished());
+    drop((served.running, served.place));
+    assert!(stopping.join().expect("no panic").is_ok());
 }
 
 #[test]

@@ -9,7 +9,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use godwit_sock::{add_address, remove_address};
+use godwit_sock::{add_address, added_addresses, remove_address};
 use godwit_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourAdvertisement, ShareId};
 
 use super::Driver;
@@ -17,42 +17,30 @@ use super::Driver;
 /// Loopback is the first interface of every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// The addresses that this agent has added, to be removed at detach.
-#[derive(Debug)]
-pub(super) struct Addresses {
-    ifindex: u32,
-    added: Vec<IpAddr>,
+/// Makes sure that every address is there. Only with programs attached.
+pub(super) fn add(ifindex: u32, addresses: &[IpAddr]) -> Result<(), (IpAddr, io::Error)> {
+    for address in addresses {
+        add_address(home(ifindex, *address), *address).map_err(|error| (*address, error))?;
+    }
+    Ok(())
 }
 
-impl Addresses {
-    pub(super) const fn new(ifindex: u32) -> Self {
-        Self { ifindex, added: Vec::new() }
-    }
-
-    /// Makes sure that every address is there. Only with programs attached.
-    pub(super) fn add(&mut self, addresses: &[IpAddr]) -> Result<(), (IpAddr, io::Error)> {
-        for address in addresses {
-            if add_address(self.home(*address), *address).map_err(|error| (*address, error))? {
-                self.added.push(*address);
-            }
+/// Removes those of `addresses` that an agent has added; the first failure is
+/// reported.
+pub(super) fn remove(addresses: &[IpAddr]) -> io::Result<()> {
+    let mut result = Ok(());
+    for (ifindex, address) in added_addresses()? {
+        if addresses.contains(&address) {
+            result = result.and(remove_address(ifindex, address));
         }
-        Ok(())
     }
+    result
+}
 
-    /// Removes what was added here; the first failure is reported.
-    pub(super) fn remove(&mut self) -> io::Result<()> {
-        let mut result = Ok(());
-        for address in std::mem::take(&mut self.added) {
-            result = result.and(remove_address(self.home(address), address));
-        }
-        result
-    }
-
-    const fn home(&self, address: IpAddr) -> u32 {
-        match address {
-            IpAddr::V4(_) => LOOPBACK,
-            IpAddr::V6(_) => self.ifindex,
-        }
+const fn home(ifindex: u32, address: IpAddr) -> u32 {
+    match address {
+        IpAddr::V4(_) => LOOPBACK,
+        IpAddr::V6(_) => ifindex,
     }
 }
 
@@ -61,12 +49,22 @@ impl Driver {
     /// advertisements (RFC 4861 section 7.2.6).
     pub(super) fn announce(&self, share: ShareId) {
         let Some(share) = self.shares.get(share) else { return };
-        for frame in share.addresses.iter().flat_map(|address| announcements(*address, self.shares_mac())) {
+        let mac = share.entry.group.unwrap_or(self.mac);
+        for frame in share.addresses.iter().flat_map(|address| announcements(*address, mac)) {
+            let frame = from_mac(frame, self.mac);
             if let Err(error) = self.frames.send(&frame) {
                 tracing::warn!(service = share.name, error = %error, "address not announced");
             }
         }
     }
+}
+
+/// Puts our own MAC where a frame says who has sent it: never a group's.
+fn from_mac(mut frame: Vec<u8>, mac: MacAddr) -> Vec<u8> {
+    if let Some(source) = frame.get_mut(6..12) {
+        source.copy_from_slice(&mac.0);
+    }
+    frame
 }
 
 fn announcements(address: IpAddr, mac: MacAddr) -> Vec<Vec<u8>> {

@@ -2,8 +2,7 @@
 
 use godwit_bpf::Order;
 use godwit_core::{Action, MonoTime};
-use godwit_sock::destroy_tcp;
-use godwit_wire::{FlowId, MacAddr, Role, ShareId, UnprotectedReason};
+use godwit_wire::{FlowId, ShareId, UnprotectedReason};
 
 use super::{Driver, segments};
 use crate::clock;
@@ -33,12 +32,11 @@ impl Driver {
         }
     }
 
-    /// The gate opens first, then the client hears all that our kernel thinks
-    /// it has been told long ago.
+    /// The gate opens first, then both sides hear what it kept from them.
     fn ungate(&self, flow: FlowId, reason: UnprotectedReason) {
         self.give(flow, Order::Ungate(reason));
         if let Some(state) = self.flow(flow) {
-            self.speak(&state, segments::ack(&state, clock::now()));
+            self.let_go(&state, clock::now());
         }
     }
 
@@ -46,37 +44,10 @@ impl Driver {
         let Some(peer) = self.shares.get(share).map(|share| share.entry.peer_mac) else { return };
         let Some(packets) = self.flow(flow).as_ref().and_then(segments::handshake) else { return };
         for packet in &packets {
-            if let Err(error) = self.frames.send(&segments::frame(peer, self.shares_mac(), packet)) {
+            if let Err(error) = self.frames.send(&segments::frame(peer, self.mac, packet)) {
                 tracing::debug!(flow = %flow.key, error = %error, "handshake not sent again");
             }
         }
-    }
-
-    /// Takes the data path away. An owner's connections go on without it; a
-    /// standby's twins end while they are still silent.
-    pub(super) fn detach(mut self) -> anyhow::Result<()> {
-        let mut twins = Vec::new();
-        let shadows: Vec<_> =
-            self.shares.iter().filter(|(_, share)| share.entry.role != Role::Owner).map(|(id, _)| id).collect();
-        self.datapath.flows.for_each(|flow| {
-            if shadows.contains(&flow.share) {
-                twins.push(flow.id.key);
-            }
-        })?;
-        for twin in twins {
-            destroy_tcp(twin)?;
-        }
-        // The addresses of a share that we own must outlive its connections.
-        if shadows.len() == self.shares.iter().count() {
-            self.addresses.remove()?;
-        }
-        self.datapath.detach()?;
-        Ok(())
-    }
-
-    /// Our own MAC on the service interface.
-    pub(super) fn shares_mac(&self) -> MacAddr {
-        self.mac
     }
 
     /// When this node last took a share over; the start if it never did.

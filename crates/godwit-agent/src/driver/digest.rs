@@ -43,6 +43,11 @@ impl Digest {
         self.ended.push(event);
     }
 
+    /// Nobody was told anything: a link has changed.
+    pub(super) fn forget(&mut self) {
+        self.told.clear();
+    }
+
     /// What the standby of each share should know by now.
     pub(super) fn collect(&mut self, datapath: &Datapath, shares: &Shares, now: MonoTime) -> BTreeMap<ShareId, Vec<DigestEntry>> {
         let mut entries: BTreeMap<ShareId, Vec<DigestEntry>> = BTreeMap::new();

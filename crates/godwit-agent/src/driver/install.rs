@@ -9,11 +9,12 @@ use std::sync::mpsc::Receiver;
 use godwit_bpf::{Datapath, Events, MARK_INJECT, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Settings};
 use godwit_core::node::Resume;
 use godwit_core::{Fencing, Node, NodeConfig, PeerConfig, ShareConfig};
-use godwit_sock::{FrameSender, Interface, InterfaceError, SegmentSender, netns_cookie};
-use godwit_wire::{Endpoint, Generation, ShareId};
+use godwit_sock::{FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie};
+use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
 use thiserror::Error;
 
-use super::addresses::Addresses;
+use super::addresses;
+use super::detach::{DetachError, detach};
 use super::digest::Digest;
 use super::shares::Shares;
 use super::twins::Farewells;
@@ -53,6 +54,15 @@ pub enum InstallError {
         #[source]
         source: io::Error,
     },
+    /// The interface does not take frames to the group of a multicast tap.
+    #[error("the service interface can't receive group {group}")]
+    Group {
+        /// Which.
+        group: MacAddr,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// A thread can't be started.
     #[error("can't start a thread")]
     Thread(#[source] io::Error),
@@ -65,7 +75,6 @@ pub struct Installed {
     interface: Interface,
     datapath: Datapath,
     events: Events,
-    addresses: Addresses,
     segments: SegmentSender,
     frames: FrameSender,
     injected: FrameSender,
@@ -94,13 +103,11 @@ impl Installed {
             max_flows: MAX_FLOWS,
         };
         let (datapath, events) = Datapath::open(&settings, PinDir::open(&pin_name(&config)?)?)?;
-        let mut addresses = Addresses::new(interface.index);
-        match introduce(&config, &datapath, &mut addresses, &services) {
-            Ok(()) => Ok(Self { config, interface, datapath, events, addresses, segments, frames, injected }),
+        let installed = Self { config, interface, datapath, events, segments, frames, injected };
+        match installed.introduce(&services) {
+            Ok(()) => Ok(installed),
             Err(error) => {
-                // The first error is what counts; there is nobody to tell of a second.
-                let _ = addresses.remove();
-                let _ = datapath.detach();
+                installed.remove();
                 Err(error)
             }
         }
@@ -135,14 +142,35 @@ impl Installed {
     }
 
     /// Undoes [`Installed::new`], unless an earlier agent's flows are in there.
-    pub fn remove(mut self) {
+    pub fn remove(self) {
         let left = self.config.own_shares().any(|(share, _)| self.resume(share).is_some());
         if left {
             return;
         }
-        // The reason for the retreat is what people should read, not these.
-        let _ = self.addresses.remove();
-        let _ = self.datapath.detach();
+        // The reason for the retreat is what people should read, not this.
+        let _ = self.detach();
+    }
+
+    /// Takes the data path away, see [`DetachError`] for what may remain.
+    ///
+    /// # Errors
+    /// If something could not be ended or removed.
+    pub fn detach(self) -> Result<(), DetachError> {
+        detach(&self.config, self.datapath)
+    }
+
+    /// Tells the data path its services, then adds their addresses: an address
+    /// is never up without a program that keeps it silent.
+    fn introduce(&self, services: &[IpAddr]) -> Result<(), InstallError> {
+        let shares = self.config.own_shares();
+        let endpoints: Vec<_> = shares
+            .flat_map(|(share, service)| service.addresses.iter().map(move |address| (Endpoint::from(*address), share)))
+            .collect();
+        self.datapath.services.replace(&endpoints)?;
+        for group in self.config.own_shares().filter_map(|(_, service)| service.group()) {
+            join_group(&self.interface.name, group).map_err(|source| InstallError::Group { group, source })?;
+        }
+        addresses::add(self.interface.index, services).map_err(|(address, source)| InstallError::Address { address, source })
     }
 
     /// What an earlier agent of this node left in the data path.
@@ -178,7 +206,6 @@ impl Installed {
             mac: self.interface.mac,
             config: self.config,
             datapath: self.datapath,
-            addresses: self.addresses,
             segments: self.segments,
             frames: self.frames,
             injected: self.injected,
@@ -204,15 +231,4 @@ impl Installed {
 pub fn pin_name(config: &Config) -> Result<String, InstallError> {
     let cookie = netns_cookie().map_err(InstallError::Socket)?;
     Ok(format!("n{cookie}-{}", config.node.name))
-}
-
-/// Tells the data path its services, then adds their addresses: an address is
-/// never up without a program that keeps it silent.
-fn introduce(config: &Config, datapath: &Datapath, addresses: &mut Addresses, services: &[IpAddr]) -> Result<(), InstallError> {
-    let endpoints: Vec<_> = config
-        .own_shares()
-        .flat_map(|(share, service)| service.addresses.iter().map(move |address| (Endpoint::from(*address), share)))
-        .collect();
-    datapath.services.replace(&endpoints)?;
-    addresses.add(services).map_err(|(address, source)| InstallError::Address { address, source })
 }

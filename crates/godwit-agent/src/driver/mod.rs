@@ -20,6 +20,7 @@
 
 mod addresses;
 mod carry;
+mod detach;
 mod digest;
 mod install;
 mod report;
@@ -47,9 +48,9 @@ use crate::input::{Inbox, Input, Query};
 use crate::metrics::Metrics;
 use crate::peers::PeerSender;
 
+pub use detach::DetachError;
 pub use install::{InstallError, Installed, pin_name};
 
-use addresses::Addresses;
 use digest::Digest;
 use shares::Shares;
 use twins::Farewells;
@@ -83,7 +84,6 @@ pub struct Driver {
     started: MonoTime,
     datapath: Datapath,
     shares: Shares,
-    addresses: Addresses,
     /// Of the service interface.
     mac: MacAddr,
     /// Segments to clients; the kernel routes them.
@@ -162,7 +162,11 @@ impl Driver {
         match input {
             Input::Heartbeat { peer, beat, at } => self.node.handle_heartbeat(peer, &beat, at),
             Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
-            Input::Link { peer, link } => self.node.handle_link(peer, link, now),
+            Input::Link { peer, link } => {
+                // What was under way on the old link is lost.
+                self.digest.forget();
+                self.node.handle_link(peer, link, now);
+            }
             Input::Flow(event) => self.feed_flow(event, now),
             // Whoever asked may have gone.
             Input::Query(Query::Status(answer)) => drop(answer.send(self.status(now))),
@@ -210,7 +214,7 @@ impl Driver {
         self.node.handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
         if reason == GoodbyeReason::Detach
-            && let Err(error) = self.detach()
+            && let Err(error) = detach::detach(&self.config, self.datapath)
         {
             tracing::error!(error = %error, "not everything could be detached");
         }

@@ -47,13 +47,13 @@ impl Driver {
         }
     }
 
-    /// Opens the gates of a generation that is over: whoever was not told
-    /// everything is told now, since our kernel thinks it has done so.
+    /// The gates of a generation that is over are open: everybody hears what
+    /// they kept back.
     pub(super) fn release_gate(&mut self, share: ShareId, generation: godwit_wire::Generation) {
         let now = clock::now();
         let mut held = Vec::new();
         let scanned = self.datapath.flows.for_each(|flow| {
-            if flow.share == share && flow.generation == generation && flow.gated && flow.is_held() {
+            if flow.share == share && flow.generation == generation && flow.gated && (flow.is_held() || flow.leashed) {
                 held.push(flow);
             }
         });
@@ -61,7 +61,16 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows to release");
         }
         for flow in &held {
-            self.speak(flow, segments::ack(flow, now));
+            self.let_go(flow, now);
+        }
+    }
+
+    /// The client hears all that our kernel thinks it has said long ago, and
+    /// our kernel the window that the leash kept from it.
+    pub(super) fn let_go(&self, flow: &FlowState, now: MonoTime) {
+        self.speak(flow, segments::ack(flow, now));
+        if flow.leashed {
+            self.inject(flow, segments::client_window(flow));
         }
     }
 

@@ -31,6 +31,20 @@ pub(super) fn reset(flow: &FlowState) -> Option<Vec<u8>> {
     segment.to_packet().ok()
 }
 
+/// The client's last word to an owner's kernel, with its true window: the leash
+/// had kept that from it.
+pub(super) fn client_window(flow: &FlowState) -> Option<Vec<u8>> {
+    let room = flow.snd_edge.checked_distance(flow.snd_una).unwrap_or(0);
+    let segment = Segment {
+        seq: flow.rcv_nxt,
+        ack: flow.snd_una,
+        wnd: u16::try_from(room >> (flow.snd_wscale & 15)).unwrap_or(u16::MAX),
+        options: stamped(flow.ts.map(|ts| TimeStamps { ts_val: ts.client_val, ts_ecr: ts.client_ecr })),
+        ..bare(flow.id.key.client, flow.id.key.service)
+    };
+    segment.to_packet().ok()
+}
+
 /// What the client would say to a twin: it has everything before `snd_una`.
 /// Already gated as the tap would do it.
 pub(super) fn client_ack(flow: &FlowState, snd_una: SeqNumber) -> Option<Vec<u8>> {

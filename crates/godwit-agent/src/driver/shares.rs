@@ -61,6 +61,7 @@ impl Shares {
                 epoch: Epoch::NONE,
                 generation: Generation::NONE,
                 peer_mac: MacAddr::ZERO,
+                group: service.group(),
                 leash: service.leash,
                 lag_limit: service.lag_limit,
                 gate: service.gate_in_force() == Gate::Ack,
@@ -83,14 +84,6 @@ impl Shares {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ShareId, &Share)> {
         self.shares.iter().map(|(id, share)| (*id, share))
-    }
-
-    /// Every service address of this node, each once.
-    pub(super) fn addresses(&self) -> Vec<IpAddr> {
-        let mut all: Vec<_> = self.shares.values().flat_map(|share| &share.addresses).copied().collect();
-        all.sort_unstable();
-        all.dedup();
-        all
     }
 
     /// Writes a share's entry: the moment from which a role holds.

@@ -66,11 +66,15 @@ impl Driver {
     pub(super) fn poke_twin(&self, flow: FlowId, snd_una: SeqNumber) {
         self.give(flow, Order::Acknowledged(snd_una));
         let Some(state) = self.flow(flow) else { return };
-        let (to, from) = (self.shares_mac(), state.client_mac);
-        if let Some(packet) = segments::client_ack(&state, snd_una)
-            && let Err(error) = self.injected.send(&segments::frame(to, from, &packet))
-        {
-            tracing::debug!(flow = %flow.key, error = %error, "twin not told");
+        self.inject(&state, segments::client_ack(&state, snd_una));
+    }
+
+    /// Hands our own kernel a segment as if the client had sent it.
+    pub(super) fn inject(&self, flow: &FlowState, packet: Option<Vec<u8>>) {
+        let Some(packet) = packet else { return };
+        let frame = segments::frame(self.mac, flow.client_mac, &packet);
+        if let Err(error) = self.injected.send(&frame) {
+            tracing::debug!(flow = %flow.id.key, error = %error, "own kernel not told");
         }
     }
 

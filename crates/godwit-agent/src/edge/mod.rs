@@ -10,98 +10,38 @@
 //! and takes the control socket's place, before anything is changed anywhere;
 //! then the driver opens the data path; then [`Edge::start`] lets the world in.
 
+mod error;
+mod prepare;
 #[cfg(test)]
 mod tests;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use godwit_wire::{GoodbyeReason, NodeName};
+use godwit_wire::GoodbyeReason;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::config::{Config, ConfigError, PeerRole};
-use crate::control::{self, Office, Place, PlaceError};
-use crate::doctor::{self, LiveHost, Unfit};
+use crate::config::Config;
+use crate::control::{self, Office, Place};
 use crate::events::EventLog;
-use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, ShareBoard, draw_secret};
+use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, ShareBoard};
 use crate::input::{Inbox, Input};
 use crate::metrics::{self, Exporter, Metrics, Sources};
-use crate::peers::{self, Identity, PeerSender, TlsError};
+use crate::peers::{self, Identity, PeerSender};
+
+pub use error::StartError;
+pub use prepare::Prepared;
 
 /// How long the last words may take: a goodbye to each peer, an answer to a client.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-
-/// Why an agent can't start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// The configuration is wrong.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// The certificates can't be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// This node runs no services.
-    #[error("{}: node \"{name}\" is a {role}; only a server runs `godwit agent`", path.display())]
-    NotAServer {
-        /// The configuration.
-        path: PathBuf,
-        /// The node.
-        name: NodeName,
-        /// What it is.
-        role: PeerRole,
-    },
-    /// The machine lacks something.
-    #[error("this machine can't run an agent: {0}")]
-    Unfit(#[from] Unfit),
-    /// The control socket's place can't be had.
-    #[error(transparent)]
-    Place(#[from] PlaceError),
-    /// The kernel does not say which network namespace this is, or gives no random numbers.
-    #[error("{what}")]
-    Kernel {
-        /// What was asked.
-        what: &'static str,
-        /// The answer.
-        #[source]
-        source: io::Error,
-    },
-    /// An address can't be listened on.
-    #[error("can't listen on {address}, the {what} of this node")]
-    Listen {
-        /// Which.
-        address: String,
-        /// What it is for.
-        what: &'static str,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// A thread can't be started.
-    #[error("can't start a thread")]
-    Thread(#[source] io::Error),
-}
-
-/// What can be known and taken before anything is changed.
-#[derive(Debug)]
-pub struct Prepared {
-    /// The configuration.
-    pub config: Arc<Config>,
-    /// Start of this agent: seconds since 1970 in the upper 32 bits.
-    pub incarnation: u64,
-    /// What heartbeat keys are derived from; the core's `heartbeat_key`.
-    pub secret: [u8; 32],
-    identity: Identity,
-    place: Place,
-}
 
 /// The running edge.
 #[derive(Debug)]
@@ -126,51 +66,6 @@ struct Threads {
     stop: oneshot::Sender<()>,
     // Given up last: until then no second agent starts.
     place: Place,
-}
-
-impl Prepared {
-    /// Reads configuration and certificates, and takes the control socket's place.
-    ///
-    /// # Errors
-    /// If anything is wrong; nothing has been changed then.
-    pub fn load(config: &Path) -> Result<Self, StartError> {
-        let config = Arc::new(Config::load(config)?);
-        let name = config.node.name;
-        let role = config.own_peer().role;
-        if role != PeerRole::Server {
-            return Err(StartError::NotAServer {
-                path: config.path.clone(),
-                name,
-                role,
-            });
-        }
-        let identity = Identity::load(&config.tls, name)?;
-        doctor::preflight(&LiveHost)?;
-        let kernel = |what| move |source| StartError::Kernel { what, source };
-        let secret = draw_secret()
-            .map_err(|_| io::Error::other("getrandom failed"))
-            .map_err(kernel("the kernel gives no random numbers"))?;
-        let cookie = godwit_sock::netns_cookie()
-            .map_err(kernel("can't ask which network namespace this is"))?;
-        let place = Place::take(&config.node.run_dir, cookie, name)?;
-        Ok(Self {
-            config,
-            incarnation: incarnation(),
-            secret,
-            identity,
-            place,
-        })
-    }
-}
-
-/// Later starts have greater ones, as long as the clock is not set back.
-fn incarnation() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    // Nanoseconds as a fraction of 2^32: below 2^32, so the halves don't mix.
-    let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
-    (since.as_secs() << 32) | fraction
 }
 
 impl Edge {

@@ -3,6 +3,7 @@ use std::sync::mpsc::Receiver;
 use godwit_core::{Link, PeerId};
 use nix::unistd::Uid;
 
+use super::prepare::incarnation;
 use super::*;
 use crate::control::{Client, find};
 use crate::testing::{Pair, wait_for};
@@ -24,6 +25,13 @@ fn start(config: &Config) -> (Edge, Receiver<Input>) {
     (Edge::start(prepared, inbox).expect("started"), inputs)
 }
 
+fn link(input: &Input, wanted: Link) -> Option<()> {
+    let Input::Link { peer: OTHER, link } = input else {
+        return None;
+    };
+    (*link == wanted).then_some(())
+}
+
 #[test]
 fn two_edges_find_each_other_and_leave_nothing_behind() {
     if !is_privileged() {
@@ -32,13 +40,7 @@ fn two_edges_find_each_other_and_leave_nothing_behind() {
     let pair = Pair::new();
     let ((a, a_inputs), (b, b_inputs)) = (start(&pair.a), start(&pair.b));
     for (edge, inputs, name) in [(&a, &a_inputs, "a"), (&b, &b_inputs, "b")] {
-        let up = wait_for(inputs, |input| match input {
-            Input::Link {
-                peer: OTHER,
-                link: Link::Up,
-            } => Some(()),
-            _ => None,
-        });
+        let up = wait_for(inputs, |input| link(&input, Link::Up));
         assert!(up.is_some(), "{name} is linked");
         edge.peers
             .send(OTHER, crate::testing::hello(name, 1))
@@ -47,12 +49,7 @@ fn two_edges_find_each_other_and_leave_nothing_behind() {
     let run_dir = pair.a.node.run_dir.clone();
     assert_eq!(std::fs::read_dir(&run_dir).expect("there").count(), 2);
     a.shutdown();
-    let down = wait_for(&b_inputs, |input| match input {
-        Input::Link {
-            link: Link::Down, ..
-        } => Some(()),
-        _ => None,
-    });
+    let down = wait_for(&b_inputs, |input| link(&input, Link::Down));
     assert!(down.is_some(), "b notices");
     b.shutdown();
     assert_eq!(std::fs::read_dir(&run_dir).expect("there").count(), 0);

@@ -208,7 +208,7 @@ impl EventRecord {
             .fields
             .iter()
             .map(|(name, value)| match value.as_str() {
-                Some(text) if text.contains(' ') => format!("{name}=\"{text}\""),
+                Some(text) if text.contains(' ') => format!("{name}={text:?}"),
                 Some(text) => format!("{name}={text}"),
                 None => format!("{name}={value}"),
             });

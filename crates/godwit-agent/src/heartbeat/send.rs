@@ -51,7 +51,7 @@ impl Sender {
         realtime::prefer("gw-beat-send");
         let mut datagram = Vec::with_capacity(Heartbeat::MAX_LEN);
         let mut tick = clock::now();
-        for sequence in 0.. {
+        for sequence in 1.. {
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }

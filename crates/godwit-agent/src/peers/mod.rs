@@ -13,9 +13,9 @@
 //! | task | lives | cancelled by | when its queue is full |
 //! |---|---|---|---|
 //! | `dial` per later-named peer | as long as the agent | the runtime's end | has none |
-//! | `listen` | as long as the agent | the runtime's end | at most [`MAX_HANDSHAKES`] handshakes at once; more wait in the backlog |
+//! | `listen` | as long as the agent | the runtime's end | at most `MAX_HANDSHAKES` handshakes at once; more wait in the backlog |
 //! | reader of a link | as long as the link | its writer's end, a newer link | the driver's queue: it waits, TCP slows the peer down |
-//! | writer of a link | as long as the link | its reader's end, a newer link | [`QUEUE`] messages: the link is closed, see below |
+//! | writer of a link | as long as the link | its reader's end, a newer link | `QUEUE` messages: the link is closed, see below |
 //!
 //! The driver never waits for a peer. A peer that does not read is worse than
 //! one without a link, because a lost message is not noticed: so when a

@@ -45,17 +45,21 @@ impl Side {
     }
 
     async fn next_link(&self) -> Option<Link> {
-        self.wait(|input| match input {
-            Input::Link { link, .. } => Some(link),
-            _ => None,
+        self.wait(|input| {
+            let Input::Link { link, .. } = input else {
+                return None;
+            };
+            Some(link)
         })
         .await
     }
 
     async fn next_message(&self) -> Option<Message> {
-        self.wait(|input| match input {
-            Input::Message { message, .. } => Some(message),
-            _ => None,
+        self.wait(|input| {
+            let Input::Message { message, .. } = input else {
+                return None;
+            };
+            Some(message)
         })
         .await
     }

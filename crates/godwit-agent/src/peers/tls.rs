@@ -28,11 +28,12 @@ pub enum TlsError {
         reason: pem::Error,
     },
     /// A file can't be opened.
-    #[error("[tls]: {}: {source}", path.display())]
+    #[error("[tls]: {}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// Why.
+        #[source]
         source: io::Error,
     },
     /// The authority's file holds no certificate.

@@ -110,6 +110,8 @@ pub struct FlowState {
     pub twin_snd_nxt: SeqNumber,
     /// End of what the client has sent.
     pub client_end: SeqNumber,
+    /// Right edge of the window that the client offers.
+    pub snd_edge: SeqNumber,
     /// Right edge of the window that our kernel offers.
     pub rcv_edge: SeqNumber,
     /// Window field to announce now.
@@ -231,6 +233,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         twin_ack: SeqNumber(raw.gated.twin_ack),
         twin_snd_nxt: SeqNumber(raw.gated.twin_snd_nxt),
         client_end: SeqNumber(raw.client.end),
+        snd_edge: SeqNumber(raw.client.edge),
         rcv_edge: SeqNumber(raw.own.edge),
         wnd: u16::try_from(wnd).unwrap_or(u16::MAX),
         mss: raw.mss,

@@ -21,6 +21,8 @@ pub struct ShareEntry {
     pub generation: Generation,
     /// Where mirrored segments go and where a twin's ACKs come from.
     pub peer_mac: MacAddr,
+    /// Group address of a multicast tap; none: the owner mirrors.
+    pub group: Option<MacAddr>,
     /// Bytes that a twin's application may lag behind the client.
     pub leash: u32,
     /// Longest time that a let-out ACK may trail the owner's own.
@@ -55,7 +57,7 @@ impl ShareTable {
             gate: u32::from(entry.gate),
             takeovers: entry.takeovers,
             peer_mac: entry.peer_mac.0,
-            pad: [0; 6],
+            service_mac: entry.group.unwrap_or(MacAddr::ZERO).0,
         };
         self.0.update(&share.0, &raw)
     }

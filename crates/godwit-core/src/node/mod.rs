@@ -23,22 +23,27 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    DigestEntry, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION, Message, NodeName,
-    ShareClaim, ShareId,
+    DigestEntry, Generation, Hello, MAX_VERSION, MIN_VERSION, Message, NodeName, ShareClaim,
+    ShareId,
 };
 
 use crate::time::earliest;
 use crate::{MonoTime, PeerId, detector};
 
 mod action;
+mod claims;
 mod config;
+mod context;
 mod event;
 mod input;
+mod link;
 mod owner;
 mod peer;
 mod share;
 mod standby;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use action::{Action, EndReason};
 pub use config::{Fencing, NodeConfig, PeerConfig, Resume, ShareConfig};
@@ -47,8 +52,9 @@ pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link};
 pub use status::{PeerStatus, ShareStatus};
 
 use action::Outbox;
+use context::Context;
 use peer::{LinkState, PeerSide};
-use share::{Context, ShareSide};
+use share::ShareSide;
 
 /// Decides everything that one node does. Pure: feed it, then drain it.
 ///
@@ -132,55 +138,6 @@ impl Node {
         self.settle(now);
     }
 
-    /// A message arrived on the control link.
-    pub fn handle_message(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
-        let Some(side) = self.peer_mut(peer) else {
-            return;
-        };
-        match (side.link, message) {
-            (LinkState::Silent | LinkState::Ready, Message::Hello(hello)) => {
-                self.handle_hello(peer, hello, now);
-            }
-            (LinkState::Silent, _) => self.blame(peer, "spoke before its hello", now),
-            (LinkState::Ready, Message::Goodbye { reason }) => {
-                self.handle_goodbye(peer, *reason, now);
-            }
-            (LinkState::Ready, _) => {
-                let incarnation = side.incarnation;
-                self.handle_share_message(peer, incarnation, message, now);
-            }
-            (LinkState::Down | LinkState::Incompatible, _) => {}
-        }
-        self.settle(now);
-    }
-
-    /// The control link to a peer came up or went down. A new link that
-    /// replaces an old one is `Up` once more.
-    pub fn handle_link(&mut self, peer: PeerId, link: Link, now: MonoTime) {
-        let Some(side) = self.peer_mut(peer) else {
-            return;
-        };
-        let was = side.link;
-        match link {
-            Link::Up => {
-                side.link = LinkState::Silent;
-                self.tell_peer(peer, PeerNews::LinkUp, now);
-            }
-            Link::Down if was == LinkState::Down => return,
-            Link::Down => {
-                side.link = LinkState::Down;
-                self.tell_peer(peer, PeerNews::LinkDown, now);
-            }
-        }
-        for share in &mut self.shares {
-            share.handle_link_change(peer);
-        }
-        if link == Link::Up {
-            self.introduce(peer);
-        }
-        self.settle(now);
-    }
-
     /// The data path noticed something about a flow.
     pub fn handle_flow_event(&mut self, event: FlowEvent, now: MonoTime) {
         self.with_share(event.share, now, |share, context| {
@@ -190,11 +147,13 @@ impl Node {
     }
 
     /// Where flows of a share that this node owns stand, if they changed since
-    /// the last call. To be called every 10 ms; goes to the standby.
+    /// the last call. To be called every 10 ms. Kept until there is a link to
+    /// the standby; what was under way when a link broke is lost.
     pub fn handle_changes(&mut self, share: ShareId, changes: &[DigestEntry], now: MonoTime) {
         self.with_share(share, now, |share, context| {
-            share.send_digest(changes, context);
+            share.note_changes(changes, context);
         });
+        self.settle(now);
     }
 
     /// Somebody asks for something.
@@ -293,77 +252,6 @@ impl Node {
             misses: config.misses,
         }
         .patience()
-    }
-
-    fn handle_hello(&mut self, peer: PeerId, hello: &Hello, now: MonoTime) {
-        let digest = self.hello.config_digest;
-        let Some(side) = self.peer_mut(peer) else {
-            return;
-        };
-        if side.name != hello.name {
-            self.blame(peer, "introduced itself under another name", now);
-            return;
-        }
-        let reborn = side.incarnation != hello.incarnation;
-        if !side.greet(hello) {
-            let news = PeerNews::Incompatible {
-                min_version: hello.min_version,
-                max_version: hello.max_version,
-            };
-            self.tell_peer(peer, news, now);
-            return;
-        }
-        side.detector.handle_hello(hello.incarnation, now);
-        side.config_differs = hello.config_digest != digest;
-        if side.config_differs {
-            self.tell_peer(peer, PeerNews::ConfigDiffers, now);
-        }
-        if reborn {
-            for share in &mut self.shares {
-                share.forget_claim(peer);
-            }
-        }
-    }
-
-    fn handle_goodbye(&mut self, peer: PeerId, reason: GoodbyeReason, now: MonoTime) {
-        if let Some(side) = self.peer_mut(peer) {
-            match reason {
-                GoodbyeReason::Restart => side.detector.handle_excuse(now),
-                GoodbyeReason::Detach | GoodbyeReason::Shutdown => side.detector.handle_farewell(),
-            }
-        }
-        self.tell_peer(peer, PeerNews::Goodbye { reason }, now);
-        self.with_shares(now, |share, context| {
-            share.handle_goodbye(peer, reason, context);
-        });
-    }
-
-    fn handle_share_message(
-        &mut self,
-        peer: PeerId,
-        incarnation: u64,
-        message: &Message,
-        now: MonoTime,
-    ) {
-        let Some(id) = share::of_message(message) else {
-            return;
-        };
-        let mine = self.with_share(id, now, |share, context| {
-            share.handle_message(peer, incarnation, message, context);
-        });
-        if !mine {
-            self.blame(peer, "spoke of a share that is not common", now);
-        }
-    }
-
-    /// Says who we are and what we do, as the first messages of a link.
-    fn introduce(&mut self, peer: PeerId) {
-        self.out.send(peer, Message::Hello(self.hello.clone()));
-        for share in &self.shares {
-            if share.has_member(peer) {
-                self.out.send(peer, Message::ShareState(share.claim()));
-            }
-        }
     }
 
     fn follow_detector(&mut self, peer: PeerId, now: MonoTime) {

@@ -2,15 +2,17 @@
 
 use std::time::Duration;
 
-use godwit_wire::v1::MAX_DIGEST_ENTRIES;
-use godwit_wire::{DigestEntry, FlowId, Generation, LeaveReason, Message};
+use godwit_wire::{
+    DigestEntry, FlowId, Generation, LeaveReason, MAX_DIGEST_ENTRIES, Message, UnprotectedReason,
+};
 
 use super::action::Action;
+use super::context::Context;
 use super::event::{EventKind, FlowNews, ShareNews};
 use super::input::{FlowEvent, FlowEventKind};
 use super::peer::PeerSide;
-use super::share::{Context, ShareSide};
-use crate::flow::{Order, Report};
+use super::share::ShareSide;
+use crate::flow::{MAX_FLOWS, Order, Report};
 use crate::insync::Left;
 use crate::share::{Change, State};
 use crate::{MonoTime, PeerId};
@@ -34,7 +36,7 @@ impl ShareSide {
             | State::Shadow { .. }
             | State::Quitting => {
                 self.in_sync.clear();
-                self.supervision.clear();
+                self.forget_flows();
                 self.requests.clear();
                 if let State::Shadow { generation, .. } = change.prev {
                     self.in_sync.raise(generation);
@@ -88,7 +90,7 @@ impl ShareSide {
                 share: self.id,
                 generation,
             });
-            self.supervision.clear();
+            self.forget_flows();
         }
         let left = Message::StandbyLeft {
             share: self.id,
@@ -119,6 +121,12 @@ impl ShareSide {
         }
     }
 
+    /// The stay is over that supervision and digests were about.
+    pub(super) fn forget_flows(&mut self) {
+        self.supervision.clear();
+        self.untold.clear();
+    }
+
     /// A standby says what it holds: see `settle_in_sync`.
     pub(super) fn handle_request(&mut self, peer: PeerId, held: Generation) {
         self.requests.insert(peer, held);
@@ -129,6 +137,7 @@ impl ShareSide {
         while let Some(order) = self.supervision.poll_order() {
             self.carry_out(order, context);
         }
+        self.send_digest(context);
         for (peer, held) in self.requests.clone() {
             if context.is_ready(peer) && self.rejoin_after <= context.now {
                 self.requests.remove(&peer);
@@ -157,7 +166,7 @@ impl ShareSide {
         }
         if self.in_sync.offered(peer) == Some(held) {
             self.in_sync.join(peer, held);
-            self.supervision.clear();
+            self.forget_flows();
             self.write_share(context.out);
             let news = ShareNews::StandbyJoined {
                 peer: context.peer_name(peer),
@@ -196,11 +205,26 @@ impl ShareSide {
         self.in_sync.contains(peer) && self.in_sync.is_protected(generation)
     }
 
-    pub(super) fn send_digest(&mut self, changes: &[DigestEntry], context: &mut Context<'_>) {
-        if self.machine.state() != State::Owner {
+    /// Keeps where flows stand until the standby can be told.
+    pub(super) fn note_changes(&mut self, changes: &[DigestEntry], context: &mut Context<'_>) {
+        if self.machine.state() != State::Owner || self.in_sync.generation().is_none() {
             return;
         }
-        for peer in self.in_sync.members().collect::<Vec<_>>() {
+        self.untold
+            .extend(changes.iter().map(|entry| (entry.flow, *entry)));
+        if self.untold.len() > MAX_FLOWS {
+            self.leave_all(LeaveReason::SupervisionOverflow, context);
+        }
+    }
+
+    fn send_digest(&mut self, context: &mut Context<'_>) {
+        let members: Vec<_> = self.in_sync.members().collect();
+        let linked = members.iter().all(|peer| context.is_linked(*peer));
+        if self.untold.is_empty() || !linked {
+            return;
+        }
+        let changes: Vec<_> = std::mem::take(&mut self.untold).into_values().collect();
+        for peer in members {
             for entries in changes.chunks(MAX_DIGEST_ENTRIES) {
                 let digest = Message::Digest {
                     share: self.id,
@@ -234,12 +258,7 @@ impl ShareSide {
         }
     }
 
-    fn ask_demotion(
-        &self,
-        flow: FlowId,
-        reason: godwit_wire::UnprotectedReason,
-        context: &mut Context<'_>,
-    ) {
+    fn ask_demotion(&self, flow: FlowId, reason: UnprotectedReason, context: &mut Context<'_>) {
         for peer in self.in_sync.members() {
             let question = Message::FlowDemote {
                 share: self.id,

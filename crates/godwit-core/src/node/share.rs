@@ -6,11 +6,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use godwit_wire::{Epoch, Generation, GoodbyeReason, Message, NodeName, Role, ShareClaim, ShareId};
+use godwit_wire::{
+    DigestEntry, FlowId, Generation, GoodbyeReason, LeaveReason, Message, NodeName, Role,
+    ShareClaim, ShareId,
+};
 
 use super::action::{Action, EndReason, Outbox};
+use super::claims::Known;
 use super::config::{NodeConfig, Resume, ShareConfig};
-use super::event::{EventKind, ShareNews};
+use super::context::Context;
+use super::event::ShareNews;
 use super::peer::PeerSide;
 use super::status::ShareStatus;
 use crate::announce::AnnounceSchedule;
@@ -23,79 +28,6 @@ use crate::{MonoTime, PeerId};
 
 /// How long a resumed role is believed in without hearing the other side.
 const RESUME_ALLOWANCE: Duration = Duration::from_secs(3);
-
-/// What a share needs to see of its node.
-pub(super) struct Context<'a> {
-    pub(super) name: NodeName,
-    pub(super) peers: &'a [PeerSide],
-    pub(super) out: &'a mut Outbox,
-    pub(super) now: MonoTime,
-}
-
-impl<'a> Context<'a> {
-    pub(super) const fn new(
-        name: NodeName,
-        peers: &'a [PeerSide],
-        out: &'a mut Outbox,
-        now: MonoTime,
-    ) -> Self {
-        Self {
-            name,
-            peers,
-            out,
-            now,
-        }
-    }
-
-    pub(super) fn peer(&self, peer: PeerId) -> Option<&PeerSide> {
-        self.peers.get(usize::from(peer.0))
-    }
-
-    pub(super) fn is_ready(&self, peer: PeerId) -> bool {
-        self.peer(peer).is_some_and(PeerSide::is_ready)
-    }
-
-    pub(super) fn is_alive(&self, peer: PeerId) -> bool {
-        self.peer(peer)
-            .is_some_and(|side| side.detector.state().is_alive())
-    }
-
-    /// Sends if there is a link; what is lost without one is said anew on the next.
-    pub(super) fn send(&mut self, peer: PeerId, message: Message) {
-        if self.peer(peer).is_some_and(PeerSide::is_linked) {
-            self.out.send(peer, message);
-        }
-    }
-
-    pub(super) fn peer_name(&self, peer: PeerId) -> NodeName {
-        self.peer(peer).map_or(self.name, |side| side.name)
-    }
-
-    pub(super) fn tell(&mut self, share: ShareId, news: ShareNews) {
-        self.out.tell(self.now, EventKind::Share { share, news });
-    }
-}
-
-/// What a peer said last of the share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
-    incarnation: u64,
-    epoch: Epoch,
-    role: Role,
-}
-
-impl Known {
-    /// Whether `next` may follow. Heartbeats and messages overtake each other:
-    /// within one life of an agent epochs only grow, and an owner leaves its
-    /// epoch only for a greater one.
-    fn allows(self, next: Self) -> bool {
-        if next.incarnation != self.incarnation {
-            return next.incarnation > self.incarnation;
-        }
-        let steps_back = self.role == Role::Owner && next.role != Role::Owner;
-        next.epoch > self.epoch || (next.epoch == self.epoch && !steps_back)
-    }
-}
 
 #[derive(Debug, Clone)]
 pub(super) struct ShareSide {
@@ -111,6 +43,8 @@ pub(super) struct ShareSide {
     // As the owner:
     pub(super) in_sync: InSyncSet,
     pub(super) supervision: Supervision,
+    /// Where flows stand that the standby has not been told of.
+    pub(super) untold: BTreeMap<FlowId, DigestEntry>,
     /// What standbys say that they hold, until it is dealt with.
     pub(super) requests: BTreeMap<PeerId, Generation>,
     pub(super) rejoin_after: MonoTime,
@@ -158,6 +92,7 @@ impl ShareSide {
             resumed_until: resume.map(|_| now.saturating_add(RESUME_ALLOWANCE)),
             in_sync: InSyncSet::new(),
             supervision: Supervision::default(),
+            untold: BTreeMap::new(),
             requests: BTreeMap::new(),
             rejoin_after: now,
             asked: false,
@@ -231,7 +166,7 @@ impl ShareSide {
 
     pub(super) fn handle_failed(&mut self, peer: PeerId, context: &mut Context<'_>) {
         self.machine.handle_failed(peer);
-        self.lose_standby(peer, godwit_wire::LeaveReason::StandbySilent, context);
+        self.lose_standby(peer, LeaveReason::StandbySilent, context);
     }
 
     pub(super) fn handle_goodbye(
@@ -243,7 +178,7 @@ impl ShareSide {
         self.machine.handle_goodbye(peer, reason);
         self.requests.remove(&peer);
         if reason != GoodbyeReason::Restart {
-            self.lose_standby(peer, godwit_wire::LeaveReason::StandbyQuit, context);
+            self.lose_standby(peer, LeaveReason::StandbyQuit, context);
         }
     }
 
@@ -276,7 +211,7 @@ impl ShareSide {
         self.machine.handle_quit();
         self.announce = None;
         self.revive = None;
-        self.supervision.clear();
+        self.forget_flows();
     }
 
     pub(super) fn poll_timeout(&self, peers: &[PeerSide]) -> Option<MonoTime> {
@@ -456,7 +391,7 @@ impl ShareSide {
         }
         for peer in self.in_sync.members().collect::<Vec<_>>() {
             if !context.is_alive(peer) {
-                self.lose_standby(peer, godwit_wire::LeaveReason::StandbySilent, context);
+                self.lose_standby(peer, LeaveReason::StandbySilent, context);
             }
         }
     }

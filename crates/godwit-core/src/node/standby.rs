@@ -3,9 +3,10 @@
 use godwit_wire::{DigestEntry, FlowId, Generation, Message, UnprotectedReason};
 
 use super::action::{Action, EndReason};
+use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::input::{FlowEvent, FlowEventKind};
-use super::share::{Context, ShareSide};
+use super::share::ShareSide;
 use crate::PeerId;
 use crate::share::{Change, Ownership, Reason, State};
 
@@ -17,7 +18,7 @@ impl ShareSide {
             State::Owner => {
                 self.end_flows(EndReason::Superseded, context.out);
                 self.in_sync.clear();
-                self.supervision.clear();
+                self.forget_flows();
                 self.requests.clear();
                 self.stop_schedules();
                 self.broadcast(context);

@@ -148,4 +148,49 @@ impl Client {
             other => bail!("the server says: {:?}", other.trim()),
         }
     }
+
+    /// Downloads so many zero bytes and looks at none of them.
+    ///
+    /// # Errors
+    /// Fails if the connection breaks or ends early.
+    pub fn drain(&mut self, length: u64) -> Result<()> {
+        let wish = Wish::Zeros(length).to_string();
+        self.stream
+            .write_all(wish.as_bytes())
+            .context("sending the first line")?;
+        let mut buffer = vec![0; 4 * CHUNK];
+        let mut left = length;
+        while left > 0 {
+            let part = self.stream.read(&mut buffer).context("downloading")?;
+            ensure!(part > 0, "{left} bytes did not come");
+            left = left.saturating_sub(part as u64);
+        }
+        Ok(())
+    }
+
+    /// Uploads so many zero bytes and waits until the server has read them.
+    ///
+    /// # Errors
+    /// Fails if the connection breaks.
+    pub fn pour(&mut self, length: u64) -> Result<()> {
+        let wish = Wish::Sink(length).to_string();
+        self.stream
+            .write_all(wish.as_bytes())
+            .context("sending the first line")?;
+        let buffer = vec![0; 4 * CHUNK];
+        let mut left = length;
+        while left > 0 {
+            let part = usize::try_from(left).map_or(buffer.len(), |left| left.min(buffer.len()));
+            self.stream
+                .write_all(&buffer[..part])
+                .context("uploading")?;
+            left -= part as u64;
+        }
+        let mut answer = String::new();
+        self.stream
+            .read_to_string(&mut answer)
+            .context("waiting for the server's answer")?;
+        ensure!(answer == "ok\n", "the server says: {:?}", answer.trim());
+        Ok(())
+    }
 }

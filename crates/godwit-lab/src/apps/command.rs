@@ -14,6 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use super::client::{Client, Rounds};
 use super::content::Content;
 use super::server;
+use crate::cluster;
 use crate::meter::Meter;
 
 /// Environment variable that names the program to run as server and client.
@@ -22,8 +23,11 @@ pub const PROGRAM_VARIABLE: &str = "GODWIT_LAB_APP";
 /// Hidden command of the `godwit` binary that calls [`run`].
 pub const HIDDEN_COMMAND: &str = "lab-app";
 
+/// Option of `serve`: the name of a congestion control follows.
+pub(crate) const CONGESTION: &str = "--congestion";
+
 const USAGE: &str = "usage:
-  godwit-lab-app serve ADDRESS:PORT...
+  godwit-lab-app serve [--congestion NAME] ADDRESS:PORT...
   godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
   godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
   godwit-lab-app get ADDRESS:PORT BYTES
@@ -41,12 +45,12 @@ pub fn run(args: &[String]) -> Result<()> {
         bail!(USAGE);
     };
     if verb == "serve" {
-        return server::serve(
-            &args[1..]
-                .iter()
-                .map(|a| address(a))
-                .collect::<Result<Vec<_>>>()?,
-        );
+        let (congestion, addresses) = match &args[1..] {
+            [option, name, rest @ ..] if option == CONGESTION => (Some(name.as_str()), rest),
+            addresses => (None, addresses),
+        };
+        let addresses = addresses.iter().map(|a| address(a));
+        return server::serve(&addresses.collect::<Result<Vec<_>>>()?, congestion);
     }
     let server = address(first)?;
     let numbers = rest.iter().map(|n| n.parse().context(USAGE));
@@ -83,10 +87,10 @@ pub fn run(args: &[String]) -> Result<()> {
 
 /// How to start the program with `args`: the one that `GODWIT_LAB_APP` names,
 /// else `godwit-lab-app` beside the running executable (for a test: one folder
-/// up), else the hidden command of the running executable.
+/// up), else the hidden command of the `godwit` binary.
 ///
 /// # Errors
-/// Fails if the running executable has no path.
+/// Fails if there is none of them.
 pub fn program(args: &[&str]) -> Result<Command> {
     let running = std::env::current_exe().context("looking for the running program")?;
     let beside = running
@@ -98,7 +102,7 @@ pub fn program(args: &[&str]) -> Result<Command> {
     let mut command = match named.into_iter().chain(beside).find(|p| p.is_file()) {
         Some(path) => Command::new(path),
         None => {
-            let mut command = Command::new(running);
+            let mut command = Command::new(cluster::binary()?);
             command.arg(HIDDEN_COMMAND);
             command
         }

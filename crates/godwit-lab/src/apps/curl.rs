@@ -45,8 +45,22 @@ pub struct Patience(
 /// # Errors
 /// Fails if curl is not installed or can't be started.
 pub fn download(node: &Node, url: &str, expected: Content, patience: Patience) -> Result<Transfer> {
+    download_all(node, &[url], expected, patience)
+}
+
+/// Starts downloading `urls` on `node`, one after the other over one connection
+/// as curl does it; all of them together are compared with `expected`.
+///
+/// # Errors
+/// Fails if curl is not installed or can't be started.
+pub fn download_all<S: AsRef<str>>(
+    node: &Node,
+    urls: &[S],
+    expected: Content,
+    patience: Patience,
+) -> Result<Transfer> {
     let mut command = curl(patience)?;
-    command.arg(url);
+    command.args(urls.iter().map(AsRef::as_ref));
     let mut curl = node.start("curl", command, Pipes::Output)?;
     let mut stream = curl.take_stdout().context("curl has no output")?;
     let meter = Arc::new(Meter::default());

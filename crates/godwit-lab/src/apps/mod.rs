@@ -2,7 +2,8 @@
 //!
 //! [`nginx`], [`redis`] and [`curl`] start what Debian ships. [`server`] is a
 //! small server whose every reply is a function of one connection's bytes, and
-//! [`client`] talks to it and checks each byte; both are also commands of the
+//! [`client`] talks to it and checks each byte, and [`raw`] does so in frames of
+//! its own making; server and client are also commands of the
 //! `godwit-lab-app` program ([`command`]), so that a server is a process that
 //! can die with its machine.
 
@@ -11,6 +12,7 @@ pub mod command;
 pub mod content;
 pub mod curl;
 pub mod nginx;
+pub mod raw;
 pub mod redis;
 pub mod server;
 

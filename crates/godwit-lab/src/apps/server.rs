@@ -7,9 +7,14 @@
 //! | `ask REQUEST REPLY` | for each `REQUEST` bytes, `REPLY` bytes of [`REPLIES`] come back |
 //! | `get SEED LENGTH` | that [`Content`] comes, then the end |
 //! | `put SEED LENGTH` | that content is read and compared; one line says `ok` or `wrong AT` |
+//! | `zeros LENGTH` | so many zero bytes come, then the end |
+//! | `sink LENGTH` | so many bytes are read and forgotten; one line says `ok` |
+//!
+//! The last two cost the server nothing but the copying: they measure the path.
 //!
 //! A line that is none of these ends the connection.
 
+use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -41,6 +46,9 @@ const REQUEST_LIMIT: u64 = 1 << 20;
 
 const CHUNK: usize = 64 * 1024;
 
+/// Bytes of one read or write of `zeros` and `sink`.
+const BULK_CHUNK: usize = 256 * 1024;
+
 /// What a client asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wish {
@@ -48,6 +56,8 @@ pub(crate) enum Wish {
     Ask { request: usize, reply: usize },
     Get(Content),
     Put(Content),
+    Zeros(u64),
+    Sink(u64),
 }
 
 /// Starts the server on `node` as a process, at `port` of every address.
@@ -55,23 +65,38 @@ pub(crate) enum Wish {
 /// # Errors
 /// Fails if it does not listen within five seconds.
 pub fn start(node: &Node, port: u16) -> Result<Process> {
+    start_with(node, port, &[])
+}
+
+/// As [`start`], with `congestion` instead of the kernel's default congestion
+/// control, as in `net.ipv4.tcp_available_congestion_control`.
+///
+/// # Errors
+/// Fails as [`start`] does, and if the kernel has no such congestion control.
+pub fn start_with_congestion(node: &Node, port: u16, congestion: &str) -> Result<Process> {
+    start_with(node, port, &[command::CONGESTION, congestion])
+}
+
+fn start_with(node: &Node, port: u16, options: &[&str]) -> Result<Process> {
     let everywhere: [SocketAddr; 2] = [
         (Ipv4Addr::UNSPECIFIED, port).into(),
         (Ipv6Addr::UNSPECIFIED, port).into(),
     ];
     let [v4, v6] = everywhere.map(|address| address.to_string());
-    let command = command::program(&["serve", &v4, &v6])?;
+    let args = [&["serve"], options, &[v4.as_str(), v6.as_str()]].concat();
+    let command = command::program(&args)?;
     let mut process = node.spawn("server", command)?;
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     wait_until_listening(node, &mut process, local, Duration::from_secs(5))?;
     Ok(process)
 }
 
-/// Serves at all of `addresses` until the process ends.
+/// Serves at all of `addresses` until the process ends; with `congestion`
+/// instead of the kernel's default congestion control.
 ///
 /// # Errors
 /// Fails if an address can't be listened at.
-pub fn serve(addresses: &[SocketAddr]) -> Result<()> {
+pub fn serve(addresses: &[SocketAddr], congestion: Option<&str>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -79,7 +104,8 @@ pub fn serve(addresses: &[SocketAddr]) -> Result<()> {
     runtime.block_on(async {
         let mut listeners = Vec::new();
         for address in addresses {
-            let listener = listen(*address).with_context(|| format!("listening at {address}"))?;
+            let listener = listen(*address, congestion);
+            let listener = listener.with_context(|| format!("listening at {address}"))?;
             listeners.push(tokio::spawn(accept(listener)));
         }
         for listener in listeners {
@@ -89,7 +115,7 @@ pub fn serve(addresses: &[SocketAddr]) -> Result<()> {
     })
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+fn listen(address: SocketAddr, congestion: Option<&str>) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
@@ -98,6 +124,10 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if address.is_ipv6() {
         // IPv4 has a listener of its own, as in most servers.
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
+    }
+    if let Some(name) = congestion {
+        // What it accepts inherits this.
+        setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(name))?;
     }
     socket.bind(address)?;
     socket.listen(BACKLOG)
@@ -125,6 +155,8 @@ async fn answer(stream: TcpStream) -> io::Result<()> {
         Some(Wish::Ask { request, reply }) => ask(stream, request, reply).await,
         Some(Wish::Get(content)) => get(stream, content).await,
         Some(Wish::Put(content)) => put(stream, content).await,
+        Some(Wish::Zeros(length)) => zeros(stream.into_inner(), length).await,
+        Some(Wish::Sink(length)) => sink(stream, length).await,
         None => Ok(()),
     }
 }
@@ -190,6 +222,32 @@ async fn put(mut stream: BufReader<TcpStream>, content: Content) -> io::Result<(
     stream.shutdown().await
 }
 
+async fn zeros(mut stream: TcpStream, length: u64) -> io::Result<()> {
+    let buffer = vec![0; BULK_CHUNK];
+    let mut left = length;
+    while left > 0 {
+        let part = usize::try_from(left).map_or(BULK_CHUNK, |left| left.min(BULK_CHUNK));
+        stream.write_all(&buffer[..part]).await?;
+        left -= part as u64;
+    }
+    stream.shutdown().await
+}
+
+async fn sink(stream: BufReader<TcpStream>, length: u64) -> io::Result<()> {
+    let mut left = length.saturating_sub(stream.buffer().len() as u64);
+    let mut stream = stream.into_inner();
+    let mut buffer = vec![0; BULK_CHUNK];
+    while left > 0 {
+        let length = stream.read(&mut buffer).await?;
+        if length == 0 {
+            return Ok(());
+        }
+        left = left.saturating_sub(length as u64);
+    }
+    stream.write_all(b"ok\n").await?;
+    stream.shutdown().await
+}
+
 impl Wish {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_suffix('\n')?.split(' ');
@@ -206,6 +264,8 @@ impl Wish {
             }),
             ("get", &[seed, length]) => Some(Self::Get(Content { seed, length })),
             ("put", &[seed, length]) => Some(Self::Put(Content { seed, length })),
+            ("zeros", &[length]) => Some(Self::Zeros(length)),
+            ("sink", &[length]) => Some(Self::Sink(length)),
             _ => None,
         }
     }
@@ -218,6 +278,8 @@ impl std::fmt::Display for Wish {
             Self::Ask { request, reply } => writeln!(f, "ask {request} {reply}"),
             Self::Get(content) => writeln!(f, "get {} {}", content.seed, content.length),
             Self::Put(content) => writeln!(f, "put {} {}", content.seed, content.length),
+            Self::Zeros(length) => writeln!(f, "zeros {length}"),
+            Self::Sink(length) => writeln!(f, "sink {length}"),
         }
     }
 }
@@ -233,7 +295,9 @@ mod tests {
             request: 150,
             reply: 10_000,
         };
-        for wish in [Wish::Echo, ask, Wish::Get(content), Wish::Put(content)] {
+        let bulk = [Wish::Zeros(3), Wish::Sink(4)];
+        let all = [Wish::Echo, ask, Wish::Get(content), Wish::Put(content)];
+        for wish in all.into_iter().chain(bulk) {
             assert_eq!(Wish::parse(&wish.to_string()), Some(wish));
         }
     }

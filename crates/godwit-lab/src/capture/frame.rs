@@ -14,6 +14,8 @@ pub enum FrameSeen {
     Segment(SegmentSeen),
     /// An ARP packet.
     Arp(ArpSeen),
+    /// A neighbour advertisement.
+    Advertisement(AdvertisementSeen),
     /// Anything else.
     Other,
 }
@@ -50,7 +52,20 @@ pub struct ArpSeen {
     pub packet: ArpPacket,
 }
 
+/// One captured neighbour advertisement (RFC 4861 section 4.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdvertisementSeen {
+    /// When it passed, in nanoseconds of the wall clock since 1970.
+    pub at_ns: u64,
+    /// Hardware address that it came from.
+    pub from_mac: MacAddr,
+    /// The address that it speaks of.
+    pub target: Ipv6Addr,
+}
+
 const PROTOCOL_TCP: u8 = 6;
+const PROTOCOL_ICMPV6: u8 = 58;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 
 impl SegmentSeen {
     /// The flow it belongs to if `service` is one of its ends.
@@ -72,7 +87,16 @@ impl FrameSeen {
         };
         let ip = match ethernet.ether_type {
             EthernetHeader::IPV4 => ipv4(payload),
-            EthernetHeader::IPV6 => ipv6(payload),
+            EthernetHeader::IPV6 => {
+                if let Some(target) = advertised(payload) {
+                    return Self::Advertisement(AdvertisementSeen {
+                        at_ns,
+                        from_mac: ethernet.source,
+                        target,
+                    });
+                }
+                ipv6(payload)
+            }
             EthernetHeader::ARP => {
                 return ArpPacket::parse(payload)
                     .map_or(Self::Other, |packet| Self::Arp(ArpSeen { at_ns, packet }));
@@ -108,19 +132,22 @@ fn ipv4(packet: &[u8]) -> Option<Ip<'_>> {
     })
 }
 
+/// The target of a neighbour advertisement.
+fn advertised(packet: &[u8]) -> Option<Ipv6Addr> {
+    if *packet.get(6)? != PROTOCOL_ICMPV6 || *packet.get(40)? != NEIGHBOUR_ADVERTISEMENT {
+        return None;
+    }
+    ipv6_at(packet, 48)
+}
+
 /// Extension headers are not followed: no peer in a lab sends them.
 fn ipv6(packet: &[u8]) -> Option<Ip<'_>> {
     if *packet.get(6)? != PROTOCOL_TCP {
         return None;
     }
-    let address = |at: usize| {
-        Some(Ipv6Addr::from(
-            <[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?,
-        ))
-    };
     Some(Ip {
-        from: address(8)?,
-        to: address(24)?,
+        from: ipv6_at(packet, 8)?,
+        to: ipv6_at(packet, 24)?,
         tcp: packet.get(40..)?,
         length: u32::from(be16(packet, 4)?),
     })
@@ -139,6 +166,11 @@ fn segment(at_ns: u64, from_mac: MacAddr, ip: &Ip<'_>) -> Option<SegmentSeen> {
         window: be16(ip.tcp, 14)?,
         length: ip.length.checked_sub(offset)?,
     })
+}
+
+fn ipv6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
+    let octets: [u8; 16] = bytes.get(at..at + 16)?.try_into().ok()?;
+    Some(octets.into())
 }
 
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::Signal;
 
-pub use frame::{ArpSeen, FrameSeen, SegmentSeen};
+pub use frame::{AdvertisementSeen, ArpSeen, FrameSeen, SegmentSeen};
 pub use pcap::Trace;
 
 use crate::host::Network;

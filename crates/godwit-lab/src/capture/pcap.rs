@@ -42,7 +42,7 @@ impl Trace {
     pub fn segments(&self) -> impl Iterator<Item = &SegmentSeen> + Clone {
         self.frames.iter().filter_map(|frame| match frame {
             FrameSeen::Segment(segment) => Some(segment),
-            FrameSeen::Arp(_) | FrameSeen::Other => None,
+            FrameSeen::Arp(_) | FrameSeen::Advertisement(_) | FrameSeen::Other => None,
         })
     }
 

@@ -111,7 +111,6 @@ data = \"{data}\"
 name = \"{name}\"
 address = [\"{SERVICE_V4}:{port}\", \"[{SERVICE_V6}]:{port}\"]
 standby = \"shadow\"
-tap = \"mirror\"
 primary = \"a\"
 backups = [\"b\"]
 {extra}

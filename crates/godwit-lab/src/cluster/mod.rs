@@ -8,6 +8,7 @@ mod status;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command};
@@ -19,7 +20,7 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 
 pub use config::{ClusterOptions, Service};
-pub use status::{FlowReport, Flows, ServiceReport, Status, Takeover};
+pub use status::{DataPath, FlowReport, Flows, ServiceReport, Status, Takeover};
 
 use crate::host::{Host, SERVICE};
 use crate::lab::Lab;
@@ -96,8 +97,7 @@ impl<'a> Cluster<'a> {
     pub fn start_agent(&mut self, host: Host) -> Result<()> {
         self.agents.remove(&host);
         let node = self.lab.node(host);
-        let pins = Path::new(PIN_ROOT).join(self.instance(host)?);
-        self.lab.remove_at_end(&pins)?;
+        self.lab.remove_at_end(&self.pins(host)?)?;
         let mut command = Command::new(&self.binary);
         command.arg("agent").arg("--config");
         command.arg(config_path(node.folder()?));
@@ -118,6 +118,22 @@ impl<'a> Cluster<'a> {
     /// The agent process of one server, if it was started.
     pub fn agent(&mut self, host: Host) -> Option<&mut Process> {
         self.agents.get_mut(&host)
+    }
+
+    /// The folder in which the agent of one server pins programs and maps.
+    ///
+    /// # Errors
+    /// Fails if the machine is gone.
+    pub fn pins(&self, host: Host) -> Result<PathBuf> {
+        Ok(Path::new(PIN_ROOT).join(self.instance(host)?))
+    }
+
+    /// The configuration file of one server.
+    ///
+    /// # Errors
+    /// Fails if its folder can't be made.
+    pub fn config_file(&self, host: Host) -> Result<PathBuf> {
+        Ok(config_path(self.lab.node(host).folder()?))
     }
 
     /// The configuration that both servers run with.
@@ -237,6 +253,22 @@ impl<'a> Cluster<'a> {
             .with_context(|| format!("no agent on {host}"))?;
         agent.signal(Signal::SIGTERM)?;
         agent.wait(Duration::from_secs(5)).map(drop)
+    }
+
+    /// Removes what the agent of one server has pinned, and the agent: for a
+    /// machine that is dark, before [`Lab::reboot`] gives it a new namespace.
+    ///
+    /// # Errors
+    /// Fails if its pins can't be removed.
+    pub fn power_off(&mut self, host: Host) -> Result<()> {
+        self.agents.remove(&host);
+        let pins = Path::new(PIN_ROOT).join(self.instance(host)?);
+        match fs::remove_dir_all(&pins) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(e).with_context(|| format!("removing {}", pins.display()))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     fn ask<T: DeserializeOwned>(&self, host: Host, what: &str) -> Result<T> {

@@ -2,6 +2,8 @@
 //!
 //! Fields that are added to the schemas later do not disturb it.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 /// One node's answer to `godwit status --json`.
@@ -11,9 +13,20 @@ pub struct Status {
     pub node: String,
     /// Its services.
     pub services: Vec<ServiceReport>,
+    /// What its data path has counted.
+    #[serde(default)]
+    pub data_path: DataPath,
     /// What needs attention.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// The data path in a [`Status`].
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct DataPath {
+    /// How often each verdict was given, by its name; those at 0 are left out.
+    #[serde(default)]
+    pub reasons: BTreeMap<String, u64>,
 }
 
 /// One service in a [`Status`].
@@ -74,6 +87,13 @@ pub struct FlowReport {
     pub reason: Option<String>,
     /// How far the twin is behind the client's acknowledgements.
     pub lag_bytes: Option<u32>,
+}
+
+impl Status {
+    /// How often the data path gave a verdict; 0 for a name that it lacks.
+    pub fn counted(&self, reason: &str) -> u64 {
+        self.data_path.reasons.get(reason).copied().unwrap_or(0)
+    }
 }
 
 impl ServiceReport {

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use crate::host::Host;
+use crate::host::{Host, Network};
 use crate::netns::Netns;
+use crate::packet::PacketSocket;
 use crate::process::{self, Output, Pipes, Process};
 
 /// A machine of a lab; cheap to clone, but only as alive as its lab.
@@ -84,6 +85,17 @@ impl Node {
     /// Goes on with a panic of `work`.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         self.netns.enter(work)
+    }
+
+    /// Puts whole frames on the data network, as they are.
+    ///
+    /// # Errors
+    /// Fails if the machine is gone, or its interface.
+    pub fn send_frames(&self, frames: &[Vec<u8>]) -> Result<()> {
+        self.enter(|| {
+            let socket = PacketSocket::open(Network::Data.interface())?;
+            frames.iter().try_for_each(|frame| socket.send(frame))
+        })?
     }
 
     fn scratch(&self, name: &str) -> Result<PathBuf> {

@@ -90,6 +90,13 @@ fn strangers_are_named_with_their_place() {
 }
 
 #[test]
+fn a_message_about_no_share_has_no_epoch() {
+    let mut bad = bytes(&GOODBYE);
+    bad[15] = 1;
+    assert_eq!(error(&bad).what, "message: epoch of no share");
+}
+
+#[test]
 fn an_error_ends_the_stream() {
     let mut decoder = Decoder::new();
     decoder.push(b"HTTP/1.1 400 Bad Request");

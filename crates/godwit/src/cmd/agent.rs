@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use godwit_agent::config::Config;
 use godwit_agent::control::{Client, FindError, StopReason, find, sweep};
@@ -11,7 +12,7 @@ use crate::out;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The configuration, the same on all nodes but for [node].
+    /// The configuration, the same on all nodes but for `[node]`.
     #[arg(long, value_name = "FILE", default_value = "/etc/godwit/godwit.toml")]
     config: PathBuf,
     /// End the running agent, if there is one, and remove programs and pins.
@@ -22,7 +23,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.detach {
-        return detach(&Config::load(&args.config)?);
+        return detach(&Arc::new(Config::load(&args.config)?));
     }
     logging::init();
     logging::die_on_panic();
@@ -30,7 +31,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn detach(config: &Config) -> anyhow::Result<ExitCode> {
+fn detach(config: &Arc<Config>) -> anyhow::Result<ExitCode> {
     let node = config.node.name;
     let ended = match find(
         &config.node.run_dir,

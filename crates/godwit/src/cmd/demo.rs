@@ -19,7 +19,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let options = DemoOptions { json: args.json, size: args.size << 20, ..DemoOptions::default() };
+    let options = DemoOptions {
+        json: args.json,
+        size: args.size << 20,
+        ..DemoOptions::default()
+    };
     let ok = demo::run(&args.name, options)?;
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(exit::FAILED) })
+    Ok(if ok {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(exit::FAILED)
+    })
 }

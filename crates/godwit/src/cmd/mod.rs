@@ -1,8 +1,10 @@
 //! A file per subcommand: its arguments, and what it does with them.
 
 pub(crate) mod agent;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod flows;
+pub(crate) mod lab_app;
 pub(crate) mod pki;
 pub(crate) mod status;

@@ -27,7 +27,7 @@ enum Command {
         /// Folder of the authority.
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
-        /// The node's name, as in its [[peer]].
+        /// The node's name, as in its `[[peer]]`.
         #[arg(long, value_name = "NAME")]
         name: NodeName,
         /// Folder for the node's files [default: the authority's].

@@ -1,0 +1,151 @@
+//! What a value of the file can become, and how an error quotes it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use godwit_wire::NodeName;
+use toml::de::DeValue;
+
+use super::InterfaceName;
+use super::reader::{Item, Place};
+use super::units::{self, Bytes};
+
+/// A raw value, as far as the conversions need to see it.
+pub(super) struct Value<'a>(pub(super) &'a DeValue<'a>);
+
+/// A type that a value of the file can become.
+pub(super) trait FromValue: Sized {
+    /// Converts, or says what would be right ("a duration such as ...").
+    fn from_value(value: &Value<'_>) -> Result<Self, String>;
+}
+
+impl Value<'_> {
+    pub(super) fn as_str(&self) -> Option<&str> {
+        self.0.as_str()
+    }
+
+    /// The value as an error message quotes it: cut, and on one line.
+    pub(super) fn show(&self) -> String {
+        match self.0 {
+            DeValue::String(text) => {
+                let cut: String = text.chars().take(60).collect();
+                let more = if cut.len() < text.len() { "..." } else { "" };
+                format!("{:?}", cut + more)
+            }
+            DeValue::Integer(number) => number.to_string(),
+            DeValue::Float(number) => number.to_string(),
+            DeValue::Boolean(value) => value.to_string(),
+            DeValue::Datetime(_) => "a date".into(),
+            DeValue::Array(_) => "a list".into(),
+            DeValue::Table(_) => "a table".into(),
+        }
+    }
+}
+
+impl FromValue for String {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+            .ok_or_else(|| "a string in quotes".into())
+    }
+}
+
+impl FromValue for u32 {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        let digits = value.0.as_integer().filter(|number| number.radix() == 10);
+        digits
+            .and_then(|number| number.as_str().parse().ok())
+            .ok_or_else(|| "a whole number".into())
+    }
+}
+
+impl FromValue for Duration {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .and_then(units::duration)
+            .ok_or_else(|| "a duration such as \"10ms\" or \"2s\"".into())
+    }
+}
+
+impl FromValue for Bytes {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .and_then(units::bytes)
+            .ok_or_else(|| "a size such as \"64KiB\" or \"4MiB\"".into())
+    }
+}
+
+impl FromValue for NodeName {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .and_then(|text| Self::new(text).ok())
+            // The certificate carries it as a DNS name.
+            .filter(|name| is_dns_name(name.as_str()))
+            .ok_or_else(|| "a name of 1 to 32 letters, digits, `-`, `_` or `.`".into())
+    }
+}
+
+impl FromValue for InterfaceName {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .filter(|name| (1..=15).contains(&name.len()) && !matches!(*name, "." | ".."))
+            .filter(|name| {
+                name.bytes()
+                    .all(|byte| byte.is_ascii_graphic() && byte != b'/')
+            })
+            .map(|name| Self(name.to_owned()))
+            .ok_or_else(|| "the name of an interface (1 to 15 characters)".into())
+    }
+}
+
+impl FromValue for SocketAddr {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .and_then(|text| text.parse::<Self>().ok())
+            .filter(|socket| socket.port() != 0)
+            .map(|socket| Self::new(socket.ip().to_canonical(), socket.port()))
+            .ok_or_else(|| {
+                "address and port, such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\"".into()
+            })
+    }
+}
+
+impl FromValue for IpAddr {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .and_then(|text| text.parse::<Self>().ok())
+            .map(|addr| addr.to_canonical())
+            .ok_or_else(|| "an address without port, such as \"10.9.0.11\"".into())
+    }
+}
+
+/// One value or a list of them.
+impl<T: FromValue> FromValue for Vec<Item<T>> {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        let Some(items) = value.0.as_array() else {
+            let at = Place::default();
+            return T::from_value(value).map(|value| vec![Item { value, at }]);
+        };
+        items
+            .iter()
+            .map(|item| {
+                let at = Place(item.span().start);
+                T::from_value(&Value(item.get_ref()))
+                    .map(|value| Item { value, at })
+                    .map_err(|expected| format!("a list, each {expected}"))
+            })
+            .collect()
+    }
+}
+
+fn is_dns_name(name: &str) -> bool {
+    rustls::pki_types::DnsName::try_from(name).is_ok()
+}

@@ -1,0 +1,56 @@
+//! Taking the data path away: an owner's connections go on without it, a
+//! standby's twins end while they are still silent.
+
+use std::io;
+
+use godwit_bpf::{Datapath, MapError, PinError};
+use godwit_sock::destroy_tcp;
+use godwit_wire::Role;
+use thiserror::Error;
+
+use super::addresses;
+use crate::config::Config;
+
+/// What could not be taken away.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DetachError {
+    /// Which flows are twins can't be read.
+    #[error(transparent)]
+    Map(#[from] MapError),
+    /// A twin lives on; without the gate it would speak, so the gate stays.
+    #[error("can't end a twin")]
+    Twin(#[source] io::Error),
+    /// A service address is still there.
+    #[error("can't remove a service address")]
+    Address(#[source] io::Error),
+    /// A pin is still there.
+    #[error(transparent)]
+    Pin(#[from] PinError),
+}
+
+/// Twins first, then addresses, then programs: nothing speaks in between.
+pub(super) fn detach(config: &Config, datapath: Datapath) -> Result<(), DetachError> {
+    let mut owned = Vec::new();
+    let mut idle = Vec::new();
+    for (id, service) in config.own_shares() {
+        let role = datapath.shares.left_over(id)?.map(|(role, ..)| role);
+        let list = if role == Some(Role::Owner) { &mut owned } else { &mut idle };
+        list.push((id, service.ips()));
+    }
+    let mut twins = Vec::new();
+    datapath.flows.for_each(|flow| {
+        if idle.iter().any(|(id, _)| *id == flow.share) {
+            twins.push(flow.id.key);
+        }
+    })?;
+    for twin in twins {
+        destroy_tcp(twin).map_err(DetachError::Twin)?;
+    }
+    // Connections of a share that we own need its address further on.
+    let mut unused: Vec<_> = idle.into_iter().flat_map(|(_, ips)| ips).collect();
+    unused.retain(|ip| !owned.iter().any(|(_, ips)| ips.contains(ip)));
+    addresses::remove(&unused).map_err(DetachError::Address)?;
+    datapath.detach()?;
+    Ok(())
+}

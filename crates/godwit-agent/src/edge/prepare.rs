@@ -1,0 +1,71 @@
+//! What comes before anything is changed: files, rights, the control socket's place.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::StartError;
+use crate::config::{Config, PeerRole};
+use crate::control::Place;
+use crate::doctor::{self, LiveHost};
+use crate::heartbeat::draw_secret;
+use crate::peers::Identity;
+
+/// What can be known and taken before anything is changed.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The configuration.
+    pub config: Arc<Config>,
+    /// Start of this agent: seconds since 1970 in the upper 32 bits.
+    pub incarnation: u64,
+    /// What heartbeat keys are derived from; the core's `heartbeat_key`.
+    pub secret: [u8; 32],
+    pub(super) identity: Identity,
+    pub(super) place: Place,
+}
+
+impl Prepared {
+    /// Reads configuration and certificates, and takes the control socket's place.
+    ///
+    /// # Errors
+    /// If anything is wrong; nothing has been changed then.
+    pub fn load(config: &Path) -> Result<Self, StartError> {
+        let config = Arc::new(Config::load(config)?);
+        let name = config.node.name;
+        let role = config.own_peer().role;
+        if role != PeerRole::Server {
+            return Err(StartError::NotAServer {
+                path: config.path.clone(),
+                name,
+                role,
+            });
+        }
+        let identity = Identity::load(&config.tls, name)?;
+        doctor::preflight(&LiveHost)?;
+        let kernel = |what| move |source| StartError::Kernel { what, source };
+        let secret = draw_secret()
+            .map_err(|_| io::Error::other("getrandom failed"))
+            .map_err(kernel("the kernel gives no random numbers"))?;
+        let cookie = godwit_sock::netns_cookie()
+            .map_err(kernel("can't ask which network namespace this is"))?;
+        let place = Place::take(&config.node.run_dir, cookie, name)?;
+        Ok(Self {
+            config,
+            incarnation: incarnation(),
+            secret,
+            identity,
+            place,
+        })
+    }
+}
+
+/// Later starts have greater ones, as long as the clock is not set back.
+pub(super) fn incarnation() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    // Nanoseconds as a fraction of 2^32: below 2^32, so the halves don't mix.
+    let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+    (since.as_secs() << 32) | fraction
+}

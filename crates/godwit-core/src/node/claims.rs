@@ -1,0 +1,49 @@
+//! Which of a peer's claims are news. Heartbeats and messages overtake each other.
+
+use godwit_wire::{Epoch, Role};
+
+/// What a peer said last of the share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Known {
+    pub(super) incarnation: u64,
+    pub(super) epoch: Epoch,
+    pub(super) role: Role,
+}
+
+impl Known {
+    /// Whether `next` may follow: within one life of an agent epochs only grow,
+    /// and an owner leaves its epoch only for a greater one.
+    pub(super) fn allows(self, next: Self) -> bool {
+        if next.incarnation != self.incarnation {
+            return next.incarnation > self.incarnation;
+        }
+        let steps_back = self.role == Role::Owner && next.role != Role::Owner;
+        next.epoch > self.epoch || (next.epoch == self.epoch && !steps_back)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn known(incarnation: u64, epoch: u64, role: Role) -> Known {
+        Known {
+            incarnation,
+            epoch: Epoch(epoch),
+            role,
+        }
+    }
+
+    #[test]
+    fn claims_move_forward_only() {
+        let owner = known(2, 5, Role::Owner);
+        let idle = known(2, 5, Role::None);
+        assert!(owner.allows(owner) && idle.allows(idle), "repetition");
+        assert!(idle.allows(owner), "it claimed");
+        assert!(!owner.allows(idle), "said before it claimed");
+        assert!(owner.allows(known(2, 6, Role::None)), "it stepped down");
+        assert!(!idle.allows(known(2, 4, Role::Owner)), "an older epoch");
+        assert!(owner.allows(known(3, 0, Role::None)), "a new life");
+        assert!(!owner.allows(known(1, 9, Role::Owner)), "the life before");
+    }
+}

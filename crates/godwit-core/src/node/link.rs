@@ -1,0 +1,129 @@
+//! What arrives over control links, and the first words on a new one.
+
+use godwit_wire::{GoodbyeReason, Hello, Message};
+
+use super::peer::LinkState;
+use super::{Link, Node, PeerNews, share};
+use crate::{MonoTime, PeerId};
+
+impl Node {
+    /// A message arrived on the control link.
+    pub fn handle_message(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
+        let Some(side) = self.peer_mut(peer) else {
+            return;
+        };
+        match (side.link, message) {
+            (LinkState::Silent | LinkState::Ready, Message::Hello(hello)) => {
+                self.handle_hello(peer, hello, now);
+            }
+            (LinkState::Silent, _) => self.blame(peer, "spoke before its hello", now),
+            (LinkState::Ready, Message::Goodbye { reason }) => {
+                self.handle_goodbye(peer, *reason, now);
+            }
+            (LinkState::Ready, _) => {
+                let incarnation = side.incarnation;
+                self.handle_share_message(peer, incarnation, message, now);
+            }
+            (LinkState::Down | LinkState::Incompatible, _) => {}
+        }
+        self.settle(now);
+    }
+
+    /// The control link to a peer came up or went down. A new link that
+    /// replaces an old one is `Up` once more.
+    pub fn handle_link(&mut self, peer: PeerId, link: Link, now: MonoTime) {
+        let Some(side) = self.peer_mut(peer) else {
+            return;
+        };
+        let was = side.link;
+        match link {
+            Link::Up => {
+                side.link = LinkState::Silent;
+                self.tell_peer(peer, PeerNews::LinkUp, now);
+            }
+            Link::Down if was == LinkState::Down => return,
+            Link::Down => {
+                side.link = LinkState::Down;
+                self.tell_peer(peer, PeerNews::LinkDown, now);
+            }
+        }
+        for share in &mut self.shares {
+            share.handle_link_change(peer);
+        }
+        if link == Link::Up {
+            self.introduce(peer);
+        }
+        self.settle(now);
+    }
+
+    fn handle_hello(&mut self, peer: PeerId, hello: &Hello, now: MonoTime) {
+        let digest = self.hello.config_digest;
+        let Some(side) = self.peer_mut(peer) else {
+            return;
+        };
+        if side.name != hello.name {
+            self.blame(peer, "introduced itself under another name", now);
+            return;
+        }
+        let reborn = side.incarnation != hello.incarnation;
+        if !side.greet(hello) {
+            let news = PeerNews::Incompatible {
+                min_version: hello.min_version,
+                max_version: hello.max_version,
+            };
+            self.tell_peer(peer, news, now);
+            return;
+        }
+        side.detector.handle_hello(hello.incarnation, now);
+        side.config_differs = hello.config_digest != digest;
+        if side.config_differs {
+            self.tell_peer(peer, PeerNews::ConfigDiffers, now);
+        }
+        if reborn {
+            for share in &mut self.shares {
+                share.forget_claim(peer);
+            }
+        }
+    }
+
+    fn handle_goodbye(&mut self, peer: PeerId, reason: GoodbyeReason, now: MonoTime) {
+        if let Some(side) = self.peer_mut(peer) {
+            match reason {
+                GoodbyeReason::Restart => side.detector.handle_excuse(now),
+                GoodbyeReason::Detach | GoodbyeReason::Shutdown => side.detector.handle_farewell(),
+            }
+        }
+        self.tell_peer(peer, PeerNews::Goodbye { reason }, now);
+        self.with_shares(now, |share, context| {
+            share.handle_goodbye(peer, reason, context);
+        });
+    }
+
+    fn handle_share_message(
+        &mut self,
+        peer: PeerId,
+        incarnation: u64,
+        message: &Message,
+        now: MonoTime,
+    ) {
+        let Some(id) = share::of_message(message) else {
+            return;
+        };
+        let mine = self.with_share(id, now, |share, context| {
+            share.handle_message(peer, incarnation, message, context);
+        });
+        if !mine {
+            self.blame(peer, "spoke of a share that is not common", now);
+        }
+    }
+
+    /// Says who we are and what we do, as the first messages of a link.
+    fn introduce(&mut self, peer: PeerId) {
+        self.out.send(peer, Message::Hello(self.hello.clone()));
+        for share in &self.shares {
+            if share.has_member(peer) {
+                self.out.send(peer, Message::ShareState(share.claim()));
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! What a single node does; two of them are in `tests/pair.rs`.
+
+use godwit_wire::{Endpoint, Epoch, FlowId, FlowKey, GoodbyeReason, Role, SeqNumber};
+
+use super::*;
+use crate::share::{Reason, State};
+
+const PEER: PeerId = PeerId(0);
+
+fn name(text: &str) -> NodeName {
+    NodeName::new(text).expect("a literal")
+}
+
+fn ms(ms: u64) -> MonoTime {
+    MonoTime(ms * 1_000_000)
+}
+
+/// Node `b`, backup of shares 0 and 1, primary of nothing.
+fn config() -> NodeConfig {
+    let share = |id| ShareConfig {
+        id: ShareId(id),
+        name: format!("service {id}"),
+        primary: name("a"),
+        backups: vec![name("b")],
+        fencing: Fencing::None,
+        resume: None,
+    };
+    NodeConfig {
+        name: name("b"),
+        incarnation: 7 << 32,
+        peers: vec![PeerConfig { name: name("a") }],
+        shares: vec![share(0), share(1)],
+        heartbeat: Duration::from_millis(10),
+        misses: 3,
+        startup_grace: NodeConfig::STARTUP_GRACE,
+        heartbeat_key: [1; 32],
+        config_digest: [2; 32],
+    }
+}
+
+fn hello() -> Hello {
+    Hello {
+        name: name("a"),
+        incarnation: 5 << 32,
+        min_version: 1,
+        max_version: 1,
+        heartbeat_key: [3; 32],
+        config_digest: [2; 32],
+    }
+}
+
+fn owner_beat(sequence: u64, shares: u32) -> Beat {
+    let claim = |id| ShareClaim {
+        share: ShareId(id),
+        role: Role::Owner,
+        epoch: Epoch::new(5, 1),
+    };
+    Beat {
+        incarnation: 5 << 32,
+        sequence,
+        shares: (0..shares).map(claim).collect(),
+    }
+}
+
+fn actions(node: &mut Node) -> Vec<Action> {
+    std::iter::from_fn(|| node.poll_action()).collect()
+}
+
+fn peer_news(node: &mut Node) -> Vec<PeerNews> {
+    std::iter::from_fn(|| node.poll_event())
+        .filter_map(|event| match event.kind {
+            EventKind::Peer { news, .. } => Some(news),
+            EventKind::Share { .. } | EventKind::Flow { .. } => None,
+        })
+        .collect()
+}
+
+#[test]
+fn all_shares_change_hands_before_any_is_announced_or_revived() {
+    let mut node = Node::new(&config(), ms(0));
+    node.handle_heartbeat(PEER, &owner_beat(1, 2), ms(10));
+    actions(&mut node);
+    node.handle_timeout(ms(42));
+    let order: Vec<_> = actions(&mut node)
+        .iter()
+        .filter_map(|action| {
+            if let Action::SetShare { share, .. } = action {
+                return Some(("set", share.0));
+            }
+            if let Action::Announce { share } = action {
+                return Some(("announce", share.0));
+            }
+            if let Action::Revive { share, .. } = action {
+                return Some(("revive", share.0));
+            }
+            None
+        })
+        .collect();
+    let expected = [
+        ("set", 0),
+        ("set", 1),
+        ("announce", 0),
+        ("announce", 1),
+        ("revive", 0),
+        ("revive", 1),
+    ];
+    assert_eq!(order, expected);
+}
+
+#[test]
+fn a_share_without_us_is_none_of_our_business() {
+    let mut config = config();
+    config.shares[1].backups = vec![name("c")];
+    let node = Node::new(&config, ms(0));
+    let shares: Vec<_> = node.share_status().map(|share| share.id).collect();
+    assert_eq!(shares, [ShareId(0)]);
+}
+
+#[test]
+fn hello_and_share_states_are_the_first_messages_of_a_link() {
+    let mut node = Node::new(&config(), ms(0));
+    actions(&mut node);
+    node.handle_link(PEER, Link::Up, ms(1));
+    let sent: Vec<_> = actions(&mut node)
+        .iter()
+        .map(|action| {
+            let Action::Send { message, .. } = action else {
+                panic!("{action:?}");
+            };
+            message.name()
+        })
+        .collect();
+    assert_eq!(sent, ["hello", "share_state", "share_state"]);
+}
+
+#[test]
+fn peers_that_misbehave_are_named_and_ignored() {
+    let mut node = Node::new(&config(), ms(0));
+    node.handle_link(PEER, Link::Up, ms(1));
+    let stranger = Hello {
+        name: name("mallory"),
+        ..hello()
+    };
+    node.handle_message(PEER, &Message::Hello(stranger), ms(2));
+    node.handle_message(PEER, &Message::Hello(hello()), ms(3));
+    let unknown = ShareClaim {
+        share: ShareId(9),
+        role: Role::Owner,
+        epoch: Epoch::new(5, 1),
+    };
+    node.handle_message(PEER, &Message::ShareState(unknown), ms(4));
+    let misbehaved = |what| PeerNews::Misbehaved { what };
+    let expected = [
+        PeerNews::LinkUp,
+        misbehaved("introduced itself under another name"),
+        misbehaved("spoke of a share that is not common"),
+    ];
+    assert_eq!(peer_news(&mut node), expected);
+    assert!(node.peer_status().all(|peer| peer.linked));
+}
+
+#[test]
+fn without_a_common_version_a_link_is_of_no_use() {
+    let mut node = Node::new(&config(), ms(0));
+    node.handle_link(PEER, Link::Up, ms(1));
+    let later = Hello {
+        min_version: 2,
+        max_version: 3,
+        ..hello()
+    };
+    node.handle_message(PEER, &Message::Hello(later), ms(2));
+    let incompatible = PeerNews::Incompatible {
+        min_version: 2,
+        max_version: 3,
+    };
+    assert_eq!(peer_news(&mut node), [PeerNews::LinkUp, incompatible]);
+    assert!(node.peer_status().all(|peer| !peer.linked));
+}
+
+#[test]
+fn a_heartbeat_of_a_life_before_changes_nothing() {
+    let mut node = Node::new(&config(), ms(0));
+    node.handle_heartbeat(PEER, &owner_beat(2, 1), ms(10));
+    node.handle_heartbeat(PEER, &owner_beat(1, 2), ms(11));
+    let states: Vec<_> = node.share_status().map(|share| share.state).collect();
+    assert!(matches!(states[0], State::Standby { owner: Some(_) }));
+    assert!(matches!(states[1], State::Starting { .. }), "replayed");
+}
+
+/// Node `a`, owner of share 0, which hears `b` and has a link to it.
+fn owner(inherited: Generation) -> Node {
+    let mut config = config();
+    config.name = name("a");
+    config.peers[0].name = name("b");
+    config.shares.truncate(1);
+    let mut node = Node::new(&config, ms(0));
+    node.handle_inherited_flows(ShareId(0), inherited, ms(0));
+    node.handle_timeout(ms(300));
+    node.handle_link(PEER, Link::Up, ms(301));
+    let standby = Hello {
+        name: name("b"),
+        ..hello()
+    };
+    node.handle_message(PEER, &Message::Hello(standby), ms(302));
+    node.handle_heartbeat(PEER, &owner_beat(1, 0), ms(303));
+    actions(&mut node);
+    node
+}
+
+fn ready(node: &Node, generation: u32) -> Message {
+    Message::StandbyReady {
+        share: ShareId(0),
+        epoch: node.share_status().next().expect("one share").epoch,
+        generation: Generation(generation),
+    }
+}
+
+#[test]
+fn an_inherited_flow_is_never_taken_for_a_later_one() {
+    let mut node = owner(Generation(41));
+    let request = ready(&node, 0);
+    node.handle_message(PEER, &request, ms(304));
+    let message = ready(&node, 42);
+    let offer = Action::Send {
+        peer: PEER,
+        message,
+    };
+    assert_eq!(actions(&mut node), [offer]);
+}
+
+/// Each answer used to come with a new offer, so that none was ever confirmed.
+#[test]
+fn a_standby_that_asks_twice_gets_in_sync() {
+    let mut node = owner(Generation::NONE);
+    for at in [304, 305] {
+        let request = ready(&node, 0);
+        node.handle_message(PEER, &request, ms(at));
+    }
+    let confirmation = ready(&node, 1);
+    node.handle_message(PEER, &confirmation, ms(306));
+    let in_sync: Vec<_> = node
+        .share_status()
+        .flat_map(|share| share.in_sync)
+        .collect();
+    assert_eq!(in_sync, [name("b")]);
+}
+
+#[test]
+fn a_node_that_quits_does_nothing_more() {
+    let mut node = Node::new(&config(), ms(0));
+    node.handle_heartbeat(PEER, &owner_beat(1, 2), ms(10));
+    node.handle_command(Command::Goodbye(GoodbyeReason::Shutdown), ms(11));
+    actions(&mut node);
+    assert_eq!(node.poll_timeout(), None);
+    node.handle_timeout(ms(9000));
+    node.handle_command(Command::Goodbye(GoodbyeReason::Detach), ms(9000));
+    assert_eq!(actions(&mut node), []);
+}
+
+#[test]
+fn numbers_of_flow_events_are_those_of_the_data_path() {
+    for number in 1..=7 {
+        let kind = FlowEventKind::try_from(number).expect("known");
+        assert_eq!(kind as u32, number);
+    }
+    assert_eq!(FlowEventKind::try_from(0), Err(0));
+    assert_eq!(FlowEventKind::try_from(8), Err(8));
+}
+
+#[test]
+fn events_have_stable_names_and_fields() {
+    let takeover = EventKind::Share {
+        share: ShareId(1),
+        news: ShareNews::TakeoverStarted {
+            from: name("a"),
+            epoch: Epoch::new(7, 2),
+            reason: Reason::OwnerFailed,
+            detection: Duration::from_millis(32),
+            generation: Generation(4),
+        },
+    };
+    assert_eq!(takeover.name(), "takeover_started");
+    assert_eq!(takeover.share(), Some(ShareId(1)));
+    assert!(takeover.is_warning());
+    let text = |text: &str| Field::Text(text.into());
+    let expected = [
+        ("from", text("a")),
+        ("epoch", text("7.2")),
+        ("reason", text("owner_failed")),
+        ("detection", Field::Span(Duration::from_millis(32))),
+        ("generation", Field::Count(4)),
+    ];
+    assert_eq!(takeover.fields(), expected);
+
+    let endpoint = |text: &str| text.parse::<Endpoint>().expect("a literal");
+    let twin = EventKind::Flow {
+        share: ShareId(1),
+        flow: FlowId {
+            key: FlowKey {
+                client: endpoint("10.9.0.10:40000"),
+                service: endpoint("10.9.0.100:80"),
+            },
+            irs: SeqNumber(1),
+        },
+        news: FlowNews::TwinClosed,
+    };
+    let flow = ("flow", text("10.9.0.10:40000 -> 10.9.0.100:80"));
+    assert_eq!((twin.name(), twin.fields()), ("twin_closed", vec![flow]));
+}

@@ -1,0 +1,144 @@
+//! The states of the role machine, and why they change.
+
+use godwit_wire::{Epoch, Generation, Role};
+
+use crate::{MonoTime, PeerId};
+
+/// Whom this node stands by for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ownership {
+    /// The owner.
+    pub peer: PeerId,
+    /// The period of its ownership.
+    pub epoch: Epoch,
+}
+
+/// What this node does for the share.
+///
+/// ```text
+///              peer owns              admitted
+///  Starting ─────────────► Standby ─────────────► Shadow
+///     │     ◄───────────── │  ▲  ▲ ◄───────────── │ │
+///     │      owner forgot  │  │  │    dismissed    │ │ owner failed,
+///     │ nobody owns        │  │  └─ other owner ───┘ │ shut down or forgot
+///     ▼       owner failed │  │ superseded           │
+///   Owner ◄────────────────┘  │                      │
+///     │  ◄─────────────────── │ ─────────────────────┘
+///     └───────────────────────┘          any state ── quit ──► Quitting
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Listens for an owner.
+    Starting {
+        /// When it claims if nobody owns.
+        until: MonoTime,
+    },
+    /// Silent, without twins that may be served.
+    Standby {
+        /// `None` after the owner has detached: nobody is to claim.
+        owner: Option<Ownership>,
+    },
+    /// Silent, with the twins of one generation.
+    Shadow {
+        /// Whose flows they are.
+        owner: Ownership,
+        /// The generation that the owner gave this stay.
+        generation: Generation,
+    },
+    /// Speaks to the clients.
+    Owner,
+    /// The agent ends; nothing changes any more.
+    Quitting,
+}
+
+impl State {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting { .. } => "starting",
+            Self::Standby { .. } => "standby",
+            Self::Shadow { .. } => "shadow",
+            Self::Owner => "owner",
+            Self::Quitting => "quitting",
+        }
+    }
+
+    /// The role in the data path that belongs to the state.
+    pub const fn role(self) -> Role {
+        match self {
+            Self::Starting { .. } | Self::Standby { .. } | Self::Quitting => Role::None,
+            Self::Shadow { .. } => Role::Shadow,
+            Self::Owner => Role::Owner,
+        }
+    }
+
+    /// Whom this node stands by for, if anyone.
+    pub const fn owner(self) -> Option<Ownership> {
+        match self {
+            Self::Standby { owner } => owner,
+            Self::Shadow { owner, .. } => Some(owner),
+            Self::Starting { .. } | Self::Owner | Self::Quitting => None,
+        }
+    }
+}
+
+/// Why the state changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Nobody owned the share at start.
+    ColdStart,
+    /// A peer owns it.
+    PeerOwns,
+    /// The owner is silent.
+    OwnerFailed,
+    /// The owner goes down and said so.
+    OwnerShutdown,
+    /// The owner took its programs away; its connections go on.
+    OwnerDetached,
+    /// The owner came back without its connections.
+    OwnerForgot,
+    /// A peer owns it under a greater epoch.
+    Superseded,
+    /// A greater epoch was heard from a node that does not own: claimed anew.
+    Raised,
+    /// The owner admitted this node to the in-sync set.
+    Admitted,
+    /// The owner removed this node from the in-sync set.
+    Dismissed,
+    /// The agent ends.
+    Quit,
+}
+
+impl Reason {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ColdStart => "cold_start",
+            Self::PeerOwns => "peer_owns",
+            Self::OwnerFailed => "owner_failed",
+            Self::OwnerShutdown => "owner_shutdown",
+            Self::OwnerDetached => "owner_detached",
+            Self::OwnerForgot => "owner_forgot",
+            Self::Superseded => "superseded",
+            Self::Raised => "raised",
+            Self::Admitted => "admitted",
+            Self::Dismissed => "dismissed",
+            Self::Quit => "quit",
+        }
+    }
+
+    /// Whether becoming the owner for this reason continues another's connections.
+    pub const fn is_takeover(self) -> bool {
+        match self {
+            Self::OwnerFailed | Self::OwnerShutdown | Self::OwnerForgot => true,
+            Self::ColdStart
+            | Self::PeerOwns
+            | Self::OwnerDetached
+            | Self::Superseded
+            | Self::Raised
+            | Self::Admitted
+            | Self::Dismissed
+            | Self::Quit => false,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Ten thousand idle connections and a hundred busy ones lose their owner.
+//!
+//! Every idle one must answer afterwards and every busy one end with each byte
+//! right. The *extra* stall is that of the busy connection that waited longest,
+//! less what a connection alone waits. Memory is what both agents and their
+//! maps grew by while the connections came, divided by their number.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::Pid;
+
+use super::budget::Budget;
+use super::pair::Pair;
+use super::report::Report;
+use super::stall;
+use super::stats::Samples;
+use super::stream::{Stream, Work, connect};
+use crate::apps::client::{Client, Rounds};
+use crate::cluster::ClusterOptions;
+use crate::host::Host;
+use crate::lab::{Lab, LabOptions};
+use crate::links::Shape;
+use crate::meter::Meter;
+
+const IDLE: u32 = 10_000;
+
+const BUSY: u32 = 100;
+
+/// Rate of the client's link, megabits per second.
+const MBIT: u64 = 1000;
+
+/// Bytes of each busy connection: two seconds of all together.
+const BUSY_BYTES: u64 = 2_500_000;
+
+/// Bytes of the connection alone.
+const ALONE_BYTES: u64 = 60_000_000;
+
+/// How long the busy ones run before the failure.
+const BEFORE: Duration = Duration::from_millis(200);
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What one run takes; measured, rounded up.
+const RUN: Duration = Duration::from_secs(12);
+
+/// Descriptors that client and server need each.
+const DESCRIPTORS: u64 = 12_000;
+
+/// What runs gave.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    survivors: Samples,
+    extra: Samples,
+    memory: [Samples; 2],
+}
+
+/// `crowd.*` and `memory.*`.
+pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
+    let mut seen = Seen::default();
+    if budget.has(RUN) {
+        allow_descriptors()?;
+        let lab = Lab::new(LabOptions::default())?;
+        lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
+        let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+        for run in budget.runs(20, 1, RUN) {
+            if run > 0 {
+                pair.reboot_standby()?;
+            }
+            one_run(&mut pair, &mut seen, report)?;
+        }
+    }
+    report.put_p50("crowd.survivors", &seen.survivors)?;
+    report.put_p50("crowd.stall.extra", &seen.extra)?;
+    let [owner, standby] = &seen.memory;
+    report.put_p50("memory.flow.owner", owner)?;
+    report.put_p50("memory.flow.standby", standby)
+}
+
+fn one_run(pair: &mut Pair<'_>, seen: &mut Seen, report: &Report) -> Result<()> {
+    let alone = stall::alone(pair, ALONE_BYTES, BEFORE)?;
+    pair.reboot_standby()?;
+
+    let hosts = [pair.owner(), pair.standby()];
+    let before = memory(pair, hosts)?;
+    let lab = pair.lab;
+    let idle = lab.client().enter(open_idle)??;
+    pair.wait_protected(u64::from(IDLE))?;
+    let after = memory(pair, hosts)?;
+    for ((samples, before), after) in seen.memory.iter_mut().zip(before).zip(after) {
+        samples.push((after - before) / f64::from(IDLE));
+    }
+
+    let mut busy = Vec::new();
+    for seed in 0..BUSY {
+        busy.push(Stream::start(lab, Work::Download(BUSY_BYTES), seed.into())?);
+    }
+    busy.iter().try_for_each(Stream::wait_begun)?;
+    pair.wait_protected(u64::from(IDLE + BUSY))?;
+    thread::sleep(BEFORE);
+    let crash = pair.crash_owner()?;
+    let mut stalls = Samples::default();
+    for stream in busy {
+        match stream.finish(crash.from) {
+            Ok(stall) => stalls.push_ms(stall),
+            Err(error) => report.progress(&format!("busy: {error:#}")),
+        }
+    }
+    let alive = idle.into_iter().map(answers).filter(Result::is_ok).count();
+    let alive = u32::try_from(alive).unwrap_or(u32::MAX);
+    seen.survivors.push(f64::from(alive + stalls.runs()));
+    let longest = stalls.max().context("no busy connection survived")?;
+    seen.extra.push(longest - alone.as_secs_f64() * 1e3);
+    Ok(())
+}
+
+/// Opens connections and lets each exchange something once.
+fn open_idle() -> Result<Vec<Client>> {
+    let once = Rounds {
+        count: 1,
+        request: 150,
+        reply: None,
+        pause: Duration::ZERO,
+    };
+    let open = |_| {
+        let mut client = connect(PATIENCE)?;
+        client.exchange(once, &Meter::default())?;
+        Ok(client)
+    };
+    (0..IDLE).map(open).collect()
+}
+
+/// Whether an idle connection still gives back what it gets.
+fn answers(client: Client) -> Result<()> {
+    let mut stream: &TcpStream = client.stream();
+    let question = *b"still there?";
+    let mut answer = [0; 12];
+    stream.write_all(&question).context("asking")?;
+    stream.read_exact(&mut answer).context("waiting for an answer")?;
+    ensure!(answer == question, "a byte is wrong");
+    Ok(())
+}
+
+/// Bytes of the agents and of the maps that they hold.
+fn memory(pair: &mut Pair<'_>, hosts: [Host; 2]) -> Result<[f64; 2]> {
+    let mut bytes = [0.0; 2];
+    for (bytes, host) in bytes.iter_mut().zip(hosts) {
+        let agent = pair.cluster.agent(host).context("both agents run")?;
+        *bytes = resident(agent.pid())? + maps(agent.pid())?;
+    }
+    Ok(bytes)
+}
+
+/// `VmRSS` of a process, proc(5).
+fn resident(process: Pid) -> Result<f64> {
+    let path = Path::new("/proc").join(process.to_string()).join("status");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let kib = field(&text, "VmRSS:").context("no VmRSS")?;
+    Ok(kib * 1024.0)
+}
+
+/// Memory of all BPF maps that a process holds, as the kernel counts it.
+fn maps(process: Pid) -> Result<f64> {
+    let folder = Path::new("/proc").join(process.to_string()).join("fdinfo");
+    let entries = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
+    let mut bytes = 0.0;
+    let mut counted = Vec::new();
+    for entry in entries {
+        let path = entry.context("listing descriptors")?.path();
+        // A descriptor may be closed meanwhile.
+        let Ok(text) = fs::read_to_string(&path) else {
+            continue;
+        };
+        let map = field(&text, "map_id:").zip(field(&text, "memlock:"));
+        if let Some((id, memory)) = map.filter(|(id, _)| !counted.contains(id)) {
+            counted.push(id);
+            bytes += memory;
+        }
+    }
+    ensure!(!counted.is_empty(), "the agent holds no map");
+    Ok(bytes)
+}
+
+fn field(text: &str, name: &str) -> Option<f64> {
+    let mut rows = text.lines().filter_map(|line| line.strip_prefix(name));
+    rows.next()?.split_whitespace().next()?.parse().ok()
+}
+
+/// Raises this process's limit, which its servers inherit.
+fn allow_descriptors() -> Result<()> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("asking for a limit")?;
+    ensure!(
+        hard >= DESCRIPTORS,
+        "`ulimit -Hn` is {hard}, and {DESCRIPTORS} are needed"
+    );
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context("raising a limit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_the_first_word_after_its_name() {
+        let text = "map_type:\t1\nmemlock:\t4096\nVmRSS:\t  12 kB\n";
+        assert_eq!(field(text, "memlock:"), Some(4096.0));
+        assert_eq!(field(text, "VmRSS:"), Some(12.0));
+        assert_eq!(field(text, "map_id:"), None);
+    }
+}

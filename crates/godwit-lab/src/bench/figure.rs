@@ -1,0 +1,176 @@
+//! Every figure there is: its name, unit and target, and where it is measured.
+//!
+//! `bench/README.md` describes each for people.
+
+/// What is measured together, in the order in which it is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Theme {
+    Machine,
+    Ratio,
+    Standby,
+    Zero,
+    SlowBeat,
+    Tap,
+    Crowd,
+    Recovery,
+}
+
+/// What a figure should be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Target {
+    AtMost(f64),
+    AtLeast(f64),
+    /// No more than the control, which is plain TCP doing the same.
+    Control,
+    /// Nothing: it says how another figure was measured.
+    None,
+}
+
+/// One figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spec {
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) target: Target,
+    pub(super) theme: Theme,
+}
+
+impl Theme {
+    /// What a quick benchmark may have no time for comes last.
+    pub(super) const ALL: [Self; 8] = [
+        Self::Machine,
+        Self::Ratio,
+        Self::Standby,
+        Self::Zero,
+        Self::SlowBeat,
+        Self::Tap,
+        Self::Crowd,
+        Self::Recovery,
+    ];
+
+    /// A line for the person who waits.
+    pub(super) const fn title(self) -> &'static str {
+        match self {
+            Self::Machine => "the owner goes dark, heartbeat 10 ms x 3",
+            Self::Ratio => "total times at 9 ms round trip and 1 Gbit/s",
+            Self::Standby => "the standby fails",
+            Self::Zero => "no delay, no shaping",
+            Self::SlowBeat => "the owner goes dark, heartbeat 50 ms x 3",
+            Self::Tap => "1 % of the mirrored segments are lost",
+            Self::Crowd => "10 000 idle and 100 busy connections",
+            Self::Recovery => "retransmissions after a takeover",
+        }
+    }
+
+    /// The figures of this theme, in the order in which they are printed.
+    pub(super) fn specs(self) -> impl Iterator<Item = &'static Spec> {
+        SPECS.iter().filter(move |spec| spec.theme == self)
+    }
+}
+
+/// The figure called `name`.
+pub(super) fn spec(name: &str) -> Option<&'static Spec> {
+    SPECS.iter().find(|spec| spec.name == name)
+}
+
+use Target::{AtLeast, AtMost, Control};
+
+const fn figure(
+    theme: Theme,
+    name: &'static str,
+    unit: &'static str,
+    target: Target,
+) -> Spec {
+    Spec {
+        name,
+        unit,
+        target,
+        theme,
+    }
+}
+
+const fn machine(name: &'static str, unit: &'static str, target: Target) -> Spec {
+    figure(Theme::Machine, name, unit, target)
+}
+
+const fn ratio(name: &'static str) -> Spec {
+    figure(Theme::Ratio, name, "ratio", AtMost(1.02))
+}
+
+/// Detection takes at most 30 ms; the targets are that and 5 or 20 ms more.
+const fn standby(name: &'static str, most: f64) -> Spec {
+    figure(Theme::Standby, name, "ms", AtMost(most))
+}
+
+const fn slow(name: &'static str) -> Spec {
+    figure(Theme::SlowBeat, name, "ms", AtMost(165.0))
+}
+
+const SPECS: &[Spec] = &[
+    machine("stall.machine.download.p50", "ms", AtMost(38.0)),
+    machine("stall.machine.download.p99", "ms", AtMost(60.0)),
+    machine("stall.machine.upload.p50", "ms", AtMost(38.0)),
+    machine("stall.machine.upload.p99", "ms", AtMost(60.0)),
+    machine("stall.machine.echo.p50", "ms", AtMost(38.0)),
+    machine("stall.machine.echo.p99", "ms", AtMost(60.0)),
+    machine("stall.machine.download.after_detection.p50", "ms", AtMost(5.0)),
+    machine("stall.machine.upload.after_detection.p50", "ms", AtMost(5.0)),
+    machine("stall.machine.echo.after_detection.p50", "ms", AtMost(5.0)),
+    machine("stall.machine.detection.p50", "ms", Target::None),
+    machine("exact.broken", "streams", AtMost(0.0)),
+    machine("exact.rst", "segments", AtMost(0.0)),
+    ratio("ratio.echo.100x150"),
+    ratio("ratio.interactive.100x10k"),
+    ratio("ratio.bulk.down.1m"),
+    ratio("ratio.bulk.down.5m"),
+    ratio("ratio.bulk.down.20m"),
+    ratio("ratio.bulk.down.100m"),
+    ratio("ratio.bulk.up.1m"),
+    ratio("ratio.bulk.up.5m"),
+    ratio("ratio.bulk.up.20m"),
+    ratio("ratio.bulk.up.100m"),
+    standby("stall.standby.dark.upload.p50", 35.0),
+    standby("stall.standby.dark.upload.p99", 50.0),
+    standby("stall.standby.dark.echo.p50", 35.0),
+    standby("stall.standby.dark.echo.p99", 50.0),
+    standby("stall.standby.stopped.upload.p50", 35.0),
+    standby("stall.standby.stopped.upload.p99", 50.0),
+    standby("stall.standby.stopped.echo.p50", 35.0),
+    standby("stall.standby.stopped.echo.p99", 50.0),
+    standby("stall.standby.server_killed.upload.p50", 35.0),
+    standby("stall.standby.server_killed.upload.p99", 50.0),
+    standby("stall.standby.server_killed.echo.p50", 35.0),
+    standby("stall.standby.server_killed.echo.p99", 50.0),
+    figure(Theme::Zero, "echo.added.p50", "us", AtMost(30.0)),
+    figure(Theme::Zero, "throughput.download.ratio", "ratio", AtLeast(0.5)),
+    figure(Theme::Zero, "throughput.upload.ratio", "ratio", AtLeast(0.4)),
+    figure(Theme::Zero, "throughput.download.absolute", "Gbit/s", Target::None),
+    figure(Theme::Zero, "throughput.upload.absolute", "Gbit/s", AtLeast(4.0)),
+    figure(Theme::Zero, "owner.cpu.download", "ratio", AtMost(1.3)),
+    figure(Theme::Zero, "owner.cpu.upload", "ratio", AtMost(1.3)),
+    slow("stall.machine50.download.p50"),
+    slow("stall.machine50.upload.p50"),
+    slow("stall.machine50.echo.p50"),
+    figure(Theme::Tap, "tap.loss1.upload", "ratio", AtLeast(0.5)),
+    figure(Theme::Crowd, "crowd.survivors", "connections", AtLeast(10_100.0)),
+    figure(Theme::Crowd, "crowd.stall.extra", "ms", AtMost(150.0)),
+    figure(Theme::Crowd, "memory.flow.owner", "bytes", AtMost(1024.0)),
+    figure(Theme::Crowd, "memory.flow.standby", "bytes", AtMost(1024.0)),
+    figure(Theme::Recovery, "recovery.20ms.retransmissions", "segments", Control),
+    figure(Theme::Recovery, "recovery.300ms.retransmissions", "segments", Control),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_figure_has_one_name_and_a_theme_that_is_run() {
+        let names: BTreeSet<_> = SPECS.iter().map(|spec| spec.name).collect();
+        assert_eq!(names.len(), SPECS.len());
+        let in_themes: usize = Theme::ALL.iter().map(|theme| theme.specs().count()).sum();
+        assert_eq!(in_themes, SPECS.len());
+    }
+}

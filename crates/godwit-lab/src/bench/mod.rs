@@ -1,0 +1,101 @@
+//! Benchmarks: what a client pays for Godwit, and what it sees of a failure.
+//!
+//! [`run`] builds labs of its own, measures the figures that [`figure`] lists
+//! and prints each as one line. What is compared runs interleaved: plain TCP,
+//! Godwit, plain TCP again; the second plain arm, divided by the first, is the
+//! *control*, which says how much of a figure is the machine's noise.
+//!
+//! | module | figures |
+//! |---|---|
+//! | [`stall`] | `stall.machine.*`, `stall.machine50.*`, `exact.*` |
+//! | [`standby`] | `stall.standby.*` |
+//! | [`ratio`] | `ratio.*`: total time over a wide-area path |
+//! | [`zero`] | `echo.added.*`, `throughput.*`, `owner.cpu.*`: no path at all |
+//! | [`tap`] | `tap.*`: segments lost between owner and standby |
+//! | [`crowd`] | `crowd.*`, `memory.*`: ten thousand connections |
+//! | [`recovery`] | `recovery.*`: retransmissions after a takeover |
+//!
+//! [`pair`] is the pair of servers under test, which fails over back and
+//! forth; [`stream`] is one client's connection through a failure.
+
+mod arms;
+mod budget;
+mod crowd;
+mod figure;
+mod pair;
+mod ratio;
+mod recovery;
+mod report;
+mod standby;
+mod stall;
+mod stats;
+mod stream;
+mod tap;
+mod zero;
+
+use anyhow::{Result, bail};
+
+use budget::Budget;
+use figure::Theme;
+use report::Report;
+
+/// Names that [`run`] knows, with what each measures.
+pub const NAMES: [(&str, &str); 1] = [(
+    "standby",
+    "a hot standby: cost without a failure, stalls with one",
+)];
+
+/// What may be chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BenchOptions {
+    /// One line of JSON per figure on standard output. Default: a table.
+    pub json: bool,
+    /// Ends within 45 s: fewer runs, and no 99th percentiles. Default: false.
+    pub quick: bool,
+    /// Measures only the figures whose names begin so. Default: all.
+    pub only: Option<String>,
+}
+
+/// Runs the benchmark called `name`; true if every figure could be measured,
+/// whether or not it meets its target.
+///
+/// # Errors
+/// Fails if there is no such benchmark, if this machine can't have a lab, or
+/// if no figure has the prefix that was asked for.
+pub fn run(name: &str, options: &BenchOptions) -> Result<bool> {
+    if name != "standby" {
+        let known = NAMES.map(|(name, _)| name).join(", ");
+        bail!("there is no benchmark {name:?}; there are: {known}");
+    }
+    crate::Lab::available()?;
+    let budget = Budget::new(options.quick);
+    let mut report = Report::new(options.json, options.only.clone())?;
+    let mut complete = true;
+    for theme in Theme::ALL {
+        if !report.wants(theme) {
+            continue;
+        }
+        report.progress(theme.title());
+        if budget.is_over() {
+            report.progress("no time left");
+        } else if let Err(error) = measure(theme, &budget, &mut report) {
+            complete = false;
+            report.progress(&format!("not measured: {error:#}"));
+        }
+        report.put_missing(theme)?;
+    }
+    Ok(complete)
+}
+
+fn measure(theme: Theme, budget: &Budget, report: &mut Report) -> Result<()> {
+    match theme {
+        Theme::Machine => stall::machine(budget, report),
+        Theme::Ratio => ratio::run(budget, report),
+        Theme::Standby => standby::run(budget, report),
+        Theme::Zero => zero::run(budget, report),
+        Theme::SlowBeat => stall::slow_heartbeat(budget, report),
+        Theme::Tap => tap::run(budget, report),
+        Theme::Crowd => crowd::run(budget, report),
+        Theme::Recovery => recovery::run(budget, report),
+    }
+}

@@ -1,0 +1,171 @@
+//! A pair of servers that fails over back and forth.
+//!
+//! A lab takes seconds to build and a machine a few tenths to boot: so the
+//! machine that died boots again and becomes the standby of the survivor, and
+//! the next failure goes the other way.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::apps::server;
+use crate::cluster::{Cluster, ClusterOptions, Takeover};
+use crate::host::Host;
+use crate::lab::Lab;
+use crate::links::Crash;
+use crate::process::Process;
+
+/// The port of the service.
+pub(super) const PORT: u16 = 80;
+
+/// Agents must have found each other by then.
+const IN_SYNC: Duration = Duration::from_secs(20);
+
+/// A flow must be protected by then; 30 ms are allowed by design.
+const PROTECTED: Duration = Duration::from_secs(3);
+
+/// Congestion control of both sides, whatever the kernel's default is: with bbr
+/// the same transfer over the same path takes times that differ by a tenth.
+pub(super) const CONGESTION_CONTROL: &str = "cubic";
+
+/// Two servers under Godwit, one of which owns the service.
+#[derive(Debug)]
+pub(super) struct Pair<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) cluster: Cluster<'a>,
+    servers: BTreeMap<Host, Process>,
+    owner: Host,
+}
+
+impl<'a> Pair<'a> {
+    /// Starts servers and agents; `a` owns the service and `b` is in sync.
+    pub(super) fn start(lab: &'a Lab, options: ClusterOptions) -> Result<Self> {
+        let mut servers = BTreeMap::new();
+        for host in Host::SERVERS {
+            servers.insert(host, start_server(lab, host)?);
+        }
+        let mut cluster = Cluster::start(lab, options)?;
+        cluster.wait_in_sync(Host::A, IN_SYNC)?;
+        Ok(Self {
+            lab,
+            cluster,
+            servers,
+            owner: Host::A,
+        })
+    }
+
+    /// Who owns the service.
+    pub(super) const fn owner(&self) -> Host {
+        self.owner
+    }
+
+    /// Who stands by.
+    pub(super) const fn standby(&self) -> Host {
+        match self.owner {
+            Host::A => Host::B,
+            Host::B | Host::Client | Host::Attacker => Host::A,
+        }
+    }
+
+    /// The server process of one machine.
+    pub(super) fn server(&mut self, host: Host) -> Result<&mut Process> {
+        let server = self.servers.get_mut(&host);
+        server.with_context(|| format!("no server runs on {host}"))
+    }
+
+    /// Waits until `count` flows would survive the owner.
+    pub(super) fn wait_protected(&self, count: u64) -> Result<()> {
+        let end = Instant::now() + PROTECTED;
+        loop {
+            let status = self.cluster.status(self.owner)?;
+            let protected = status.services.iter().map(|s| s.protected).sum::<u64>();
+            if protected >= count {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                bail!("{protected} of {count} flows are protected after {PROTECTED:?}");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The owner's machine goes dark; from now on the other one is the owner.
+    pub(super) fn crash_owner(&mut self) -> Result<Crash> {
+        let crash = self.lab.crash(self.owner)?;
+        self.owner = self.standby();
+        Ok(crash)
+    }
+
+    /// What the owner says of its last takeover.
+    pub(super) fn last_takeover(&self) -> Result<Takeover> {
+        let status = self.cluster.wait_owner(self.owner, IN_SYNC)?;
+        let takeover = status.services.into_iter().find_map(|s| s.last_takeover);
+        takeover.context("the owner knows of no takeover")
+    }
+
+    /// Boots the machine that is not the owner, as if it had died, and waits
+    /// until it stands by.
+    pub(super) fn reboot_standby(&mut self) -> Result<()> {
+        let host = self.standby();
+        // Dark first: what dies here must not be heard.
+        self.lab.cut(host, self.lab.networks_of(host))?;
+        self.servers.remove(&host);
+        self.cluster.power_off(host)?;
+        self.lab.reboot(host)?;
+        self.servers.insert(host, start_server(self.lab, host)?);
+        self.cluster.start_agent(host)?;
+        self.wait_in_sync()
+    }
+
+    /// Starts the standby's server again after it was killed.
+    pub(super) fn restart_server(&mut self) -> Result<()> {
+        let host = self.standby();
+        self.servers.remove(&host);
+        self.servers.insert(host, start_server(self.lab, host)?);
+        self.wait_in_sync()
+    }
+
+    fn wait_in_sync(&mut self) -> Result<()> {
+        self.cluster.wait_in_sync(self.owner, IN_SYNC)
+    }
+}
+
+/// Starts the server of one machine.
+pub(super) fn start_server(lab: &Lab, host: Host) -> Result<Process> {
+    server::start_with_congestion(lab.node(host), PORT, CONGESTION_CONTROL)
+}
+
+/// Ties all threads of a process to one CPU.
+pub(super) fn pin(process: Pid, cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu).context("no such CPU")?;
+    let tasks = Path::new("/proc").join(process.to_string()).join("task");
+    for entry in fs::read_dir(&tasks).with_context(|| format!("reading {}", tasks.display()))? {
+        let name = entry.context("listing threads")?.file_name();
+        let thread = name.to_str().and_then(|name| name.parse().ok());
+        let thread = thread.context("a thread's id is a number")?;
+        sched_setaffinity(Pid::from_raw(thread), &set)
+            .with_context(|| format!("pinning process {process} to CPU {cpu}"))?;
+    }
+    Ok(())
+}
+
+/// Ties the calling thread to one CPU.
+pub(super) fn pin_current_thread(cpu: usize) -> Result<()> {
+    let mut set = CpuSet::new();
+    set.set(cpu).context("no such CPU")?;
+    sched_setaffinity(Pid::from_raw(0), &set).with_context(|| format!("pinning to CPU {cpu}"))
+}
+
+/// Fails where there is only one CPU to pin to.
+pub(super) fn need_two_cpus() -> Result<()> {
+    let cpus = thread::available_parallelism().context("counting the CPUs")?;
+    ensure!(cpus.get() >= 2, "two CPUs are needed");
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! The owner's machine goes dark: what clients see, and whether they keep
+//! every byte.
+//!
+//! In each run a download, an upload and an echo session share the client's
+//! link of 200 Mbit/s; at a random moment the owner vanishes. All three must
+//! then end with every byte right. A run's stall is the longest silence that
+//! one of them saw from that moment on.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::budget::Budget;
+use super::pair::Pair;
+use super::report::{Measured, Report};
+use super::stats::Samples;
+use super::stream::{Stream, Work};
+use crate::capture::ResetCounter;
+use crate::cluster::ClusterOptions;
+use crate::host::Host;
+use crate::lab::{Lab, LabOptions};
+use crate::links::Shape;
+
+/// Rate of the client's link, megabits per second.
+const MBIT: u64 = 200;
+
+/// Bytes each way: they last longer than the latest moment of the failure.
+const BYTES: u64 = 8_000_000;
+
+/// Exchanges of the echo session, for the same reason.
+const EXCHANGES: u32 = 200;
+
+/// The failure comes so long after the flows are protected, at most.
+const LATEST: Duration = Duration::from_millis(120);
+
+/// What one run takes; measured, rounded up.
+const RUN: Duration = Duration::from_millis(2500);
+
+/// What runs of one kind gave.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    stalls: [Samples; 3],
+    after_detection: [Samples; 3],
+    detection: Samples,
+    broken: u32,
+    resets: u64,
+    takeovers: u32,
+}
+
+const WORKS: [Work; 3] = [
+    Work::Download(BYTES),
+    Work::Upload(BYTES),
+    Work::Echo(EXCHANGES),
+];
+
+/// `stall.machine.*` and `exact.*`.
+pub(super) fn machine(budget: &Budget, report: &mut Report) -> Result<()> {
+    let seen = measure(ClusterOptions::default(), budget, (200, 4), report)?;
+    for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
+        report.put_percentiles(&format!("stall.machine.{}", work.name()), stalls)?;
+    }
+    for (work, after) in WORKS.iter().zip(&seen.after_detection) {
+        let name = format!("stall.machine.{}.after_detection.p50", work.name());
+        report.put_p50(&name, after)?;
+    }
+    report.put_p50("stall.machine.detection.p50", &seen.detection)?;
+    let count = |value: f64| Measured {
+        value: (seen.takeovers > 0).then_some(value),
+        control: None,
+        runs: seen.takeovers,
+    };
+    report.put("exact.broken", count(f64::from(seen.broken)))?;
+    let resets = u32::try_from(seen.resets).unwrap_or(u32::MAX);
+    report.put("exact.rst", count(f64::from(resets)))
+}
+
+/// `stall.machine50.*`: three heartbeats of 50 ms, as the paper of 2003 has.
+pub(super) fn slow_heartbeat(budget: &Budget, report: &mut Report) -> Result<()> {
+    let options = ClusterOptions {
+        heartbeat: Duration::from_millis(50),
+        ..ClusterOptions::default()
+    };
+    let seen = measure(options, budget, (20, 2), report)?;
+    for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
+        report.put_p50(&format!("stall.machine50.{}.p50", work.name()), stalls)?;
+    }
+    Ok(())
+}
+
+fn measure(
+    options: ClusterOptions,
+    budget: &Budget,
+    (full, quick): (u32, u32),
+    report: &Report,
+) -> Result<Seen> {
+    let lab = Lab::new(LabOptions::default())?;
+    lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
+    let mut pair = Pair::start(&lab, options)?;
+    let resets = ResetCounter::start(lab.client())?;
+    let mut seen = Seen::default();
+    for run in budget.runs(full, quick, RUN) {
+        if run > 0 {
+            pair.reboot_standby()?;
+        }
+        one_run(&mut pair, run, &mut seen, report)?;
+    }
+    let resets = resets.read()?;
+    seen.resets = resets.received + resets.sent;
+    Ok(seen)
+}
+
+/// One failure; a stream that breaks is counted, not an error.
+fn one_run(pair: &mut Pair<'_>, run: u32, seen: &mut Seen, report: &Report) -> Result<()> {
+    let mut streams = Vec::new();
+    for (number, work) in (0..).zip(WORKS) {
+        streams.push(Stream::start(pair.lab, work, u64::from(run) * 3 + number)?);
+    }
+    streams.iter().try_for_each(Stream::wait_begun)?;
+    pair.wait_protected(streams.len() as u64)?;
+    thread::sleep(moment());
+    let crash = pair.crash_owner()?;
+    seen.takeovers += 1;
+    let stalls = streams.into_iter().map(|s| s.finish(crash.from));
+    let stalls = stalls.collect::<Vec<_>>();
+    let detection = pair.last_takeover()?.detection_ms;
+    seen.detection.push(detection);
+    for (kind, stall) in stalls.into_iter().enumerate() {
+        match stall {
+            Ok(stall) => {
+                seen.stalls[kind].push_ms(stall);
+                seen.after_detection[kind].push(stall.as_secs_f64() * 1e3 - detection);
+            }
+            Err(error) => {
+                seen.broken += 1;
+                report.progress(&format!("run {run}: {error:#}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A moment between now and [`LATEST`]; the low digits of a clock are as
+/// random as this needs.
+fn moment() -> Duration {
+    let noise = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.subsec_nanos());
+    LATEST.mul_f64(f64::from(noise % 10_007) / 10_007.0)
+}
+
+/// A failure of the only download of a link, as the measure of one alone.
+pub(super) fn alone(pair: &mut Pair<'_>, bytes: u64, before: Duration) -> Result<Duration> {
+    let stream = Stream::start(pair.lab, Work::Download(bytes), 1)?;
+    stream.wait_begun()?;
+    pair.wait_protected(1)?;
+    let begun = Instant::now();
+    thread::sleep(before.saturating_sub(begun.elapsed()));
+    let crash = pair.crash_owner()?;
+    stream.finish(crash.from)
+}

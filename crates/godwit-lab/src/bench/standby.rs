@@ -1,0 +1,108 @@
+//! The standby fails while the owner serves an upload and an echo session.
+//!
+//! The gate waits for a standby that says nothing, until it is given up: the
+//! client must see no more than that. Which machine stands by stays the same.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::budget::Budget;
+use super::pair::Pair;
+use super::report::Report;
+use super::stats::Samples;
+use super::stream::{Stream, Work};
+use crate::cluster::ClusterOptions;
+use crate::host::Host;
+use crate::lab::{Lab, LabOptions};
+use crate::links::Shape;
+
+/// Rate of the client's link, megabits per second.
+const MBIT: u64 = 200;
+
+const WORKS: [Work; 2] = [Work::Upload(6_000_000), Work::Echo(150)];
+
+/// What one run takes; measured, rounded up.
+const RUN: Duration = Duration::from_millis(2000);
+
+/// How a standby fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    /// Its machine goes dark.
+    Dark,
+    /// Its agent and its server are stopped (SIGSTOP); its kernel lives.
+    Stopped,
+    /// Its server is killed.
+    ServerKilled,
+}
+
+/// `stall.standby.*`.
+pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
+    let lab = Lab::new(LabOptions::default())?;
+    lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
+    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    for failure in [Failure::Dark, Failure::Stopped, Failure::ServerKilled] {
+        let prefix = format!("stall.standby.{}", failure.name());
+        if !report.wants_figure(&prefix) {
+            continue;
+        }
+        let mut seen = [Samples::default(), Samples::default()];
+        for run in budget.runs(200, 2, RUN) {
+            let stalls = one_run(&mut pair, failure, u64::from(run))
+                .with_context(|| format!("{prefix}, run {run}"))?;
+            for (samples, stall) in seen.iter_mut().zip(stalls) {
+                samples.push_ms(stall);
+            }
+        }
+        for (work, samples) in WORKS.iter().zip(&seen) {
+            report.put_percentiles(&format!("{prefix}.{}", work.name()), samples)?;
+        }
+    }
+    Ok(())
+}
+
+fn one_run(pair: &mut Pair<'_>, failure: Failure, seed: u64) -> Result<Vec<Duration>> {
+    let mut streams = Vec::new();
+    for work in WORKS {
+        streams.push(Stream::start(pair.lab, work, seed)?);
+    }
+    streams.iter().try_for_each(Stream::wait_begun)?;
+    pair.wait_protected(streams.len() as u64)?;
+    // Not in step with the heartbeats.
+    thread::sleep(Duration::from_millis(20 + seed % 11));
+    let since = fail(pair, failure)?;
+    let stalls = streams.into_iter().map(|stream| stream.finish(since));
+    let stalls = stalls.collect::<Result<Vec<_>>>()?;
+    match failure {
+        Failure::Dark | Failure::Stopped => pair.reboot_standby()?,
+        Failure::ServerKilled => pair.restart_server()?,
+    }
+    Ok(stalls)
+}
+
+/// Lets the standby fail; returns a moment just before.
+fn fail(pair: &mut Pair<'_>, failure: Failure) -> Result<Instant> {
+    let standby = pair.standby();
+    let since = Instant::now();
+    match failure {
+        Failure::Dark => return pair.lab.crash(standby).map(|crash| crash.from),
+        Failure::Stopped => {
+            let agent = pair.cluster.agent(standby);
+            agent.context("the standby has no agent")?.stop()?;
+            pair.server(standby)?.stop()?;
+        }
+        Failure::ServerKilled => pair.server(standby)?.kill()?,
+    }
+    Ok(since)
+}
+
+impl Failure {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Dark => "dark",
+            Self::Stopped => "stopped",
+            Self::ServerKilled => "server_killed",
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! One client's connection that lives through a failure, and what it saw.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use nix::sys::socket::{setsockopt, sockopt};
+
+use super::pair::{CONGESTION_CONTROL, PORT};
+use crate::apps::client::{Client, Rounds};
+use crate::apps::content::Content;
+use crate::host::SERVICE_V4;
+use crate::lab::Lab;
+use crate::meter::Meter;
+
+/// A silence that is longer has ended the connection for this benchmark.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// An upload is seen to go on when the sender's buffer has room again: a small
+/// one says it soon. The kernel doubles it.
+const SEND_BUFFER: usize = 128 << 10;
+
+/// What a connection does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// The server sends so many bytes.
+    Download(u64),
+    /// The client sends so many bytes.
+    Upload(u64),
+    /// So many exchanges of 150 bytes, with 1 ms between them.
+    Echo(u32),
+}
+
+/// A connection on a thread of its own.
+#[derive(Debug)]
+pub(super) struct Stream {
+    meter: Arc<Meter>,
+    thread: JoinHandle<Result<()>>,
+    name: &'static str,
+}
+
+/// Where the client finds the service.
+fn service() -> SocketAddr {
+    SocketAddr::from((SERVICE_V4, PORT))
+}
+
+/// Connects to the service, with the same congestion control as the server's.
+pub(super) fn connect(patience: Duration) -> Result<Client> {
+    let client = Client::connect(service(), patience)?;
+    let name = OsString::from(CONGESTION_CONTROL);
+    setsockopt(client.stream(), sockopt::TcpCongestion, &name)
+        .context("choosing the congestion control")?;
+    Ok(client)
+}
+
+impl Stream {
+    /// Connects to the service and begins; `seed` chooses the bytes.
+    pub(super) fn start(lab: &Lab, work: Work, seed: u64) -> Result<Self> {
+        let meter = Arc::new(Meter::default());
+        let (client, recorder) = (lab.client().clone(), Arc::clone(&meter));
+        let run = move || client.enter(|| perform(work, seed, &recorder))?;
+        let thread = thread::Builder::new()
+            .name("stream".to_owned())
+            .spawn(run)
+            .context("starting a thread")?;
+        Ok(Self {
+            meter,
+            thread,
+            name: work.name(),
+        })
+    }
+
+    /// Waits until the first bytes have passed.
+    pub(super) fn wait_begun(&self) -> Result<()> {
+        self.wait_bytes(1)
+    }
+
+    /// Waits until `bytes` have passed.
+    pub(super) fn wait_bytes(&self, bytes: u64) -> Result<()> {
+        while self.meter.bytes() < bytes {
+            let last = self.meter.last().unwrap_or(self.meter.started());
+            ensure!(
+                last.elapsed() < PATIENCE && !self.thread.is_finished(),
+                "the {} did not come to {bytes} bytes",
+                self.name
+            );
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Waits for the end: the longest silence that ended after `since`, at
+    /// least 1 ms, if every byte was right.
+    pub(super) fn finish(self, since: Instant) -> Result<Duration> {
+        let ended = self.thread.join();
+        ended
+            .map_err(|_| anyhow!("a client thread panicked"))?
+            .with_context(|| format!("the {} broke", self.name))?;
+        if self.meter.last().is_some_and(|last| last < since) {
+            bail!("the {} ended before the failure", self.name);
+        }
+        let gap = self.meter.longest_gap_since(since);
+        Ok(gap.map_or(Duration::from_millis(1), |gap| gap.length))
+    }
+}
+
+impl Work {
+    /// What it is called in figures.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Download(_) => "download",
+            Self::Upload(_) => "upload",
+            Self::Echo(_) => "echo",
+        }
+    }
+}
+
+fn perform(work: Work, seed: u64, meter: &Meter) -> Result<()> {
+    let mut client = connect(PATIENCE)?;
+    match work {
+        Work::Download(length) => {
+            let verdict = client.get(Content { seed, length }, meter)?;
+            ensure!(verdict.exact, "a byte is wrong or missing: {verdict:?}");
+            Ok(())
+        }
+        Work::Upload(length) => {
+            setsockopt(client.stream(), sockopt::SndBuf, &SEND_BUFFER)
+                .context("sizing the send buffer")?;
+            client.put(Content { seed, length }, meter)
+        }
+        Work::Echo(count) => {
+            let rounds = Rounds {
+                count,
+                request: 150,
+                reply: None,
+                pause: Duration::from_millis(1),
+            };
+            client.exchange(rounds, meter).map(drop)
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The command line as others script it: exit codes, one-line errors, schemas.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const CONFIG: &str = r#"
+[node]
+name = "a"
+interface = "lo"
+run_dir = "run"
+[[peer]]
+name = "a"
+role = "server"
+control = "127.0.0.1:7400"
+[[peer]]
+name = "b"
+role = "server"
+control = "127.0.0.2:7400"
+[tls]
+ca = "ca.pem"
+cert = "node.pem"
+key = "node.key"
+[[service]]
+name = "web"
+address = "10.9.0.100:80"
+primary = "a"
+backups = ["b"]
+"#;
+
+fn godwit(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_godwit"));
+    command
+        .args(args)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary runs")
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+/// What a failed command says: one line.
+fn complaint(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+    text.trim_end().to_owned()
+}
+
+fn write_config(dir: &TempDir, text: &str) -> String {
+    let path = dir.path().join("godwit.toml");
+    fs::write(&path, text).expect("written");
+    path.to_str().expect("UTF-8").to_owned()
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+#[test]
+fn usage_errors_are_2() {
+    assert_eq!(code(&godwit(&[])), Some(2));
+    assert_eq!(code(&godwit(&["nonsense"])), Some(2));
+    assert_eq!(code(&godwit(&["status", "--nonsense"])), Some(2));
+    assert_eq!(
+        code(&godwit(&[
+            "pki",
+            "issue",
+            "--dir",
+            "x",
+            "--name",
+            "not a name"
+        ])),
+        Some(2)
+    );
+}
+
+#[test]
+fn a_wrong_configuration_is_2_and_names_file_line_and_key() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let file = write_config(&dir, &CONFIG.replace("primary", "primry"));
+    for command in ["agent", "doctor", "status"] {
+        let output = godwit(&[command, "--config", &file]);
+        assert_eq!(code(&output), Some(2), "{command}");
+        let expected = format!("godwit: {file}:21: service \"web\": unknown key `primry`, did you mean `primary`?");
+        assert_eq!(complaint(&output), expected);
+    }
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let output = godwit(&["agent", "--config", "/nonexistent/godwit.toml"]);
+    assert_eq!(code(&output), Some(2));
+    assert!(complaint(&output).starts_with("godwit: /nonexistent/godwit.toml: No such file"));
+}
+
+#[test]
+fn an_agent_without_certificates_says_which() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let file = write_config(&dir, CONFIG);
+    let output = godwit(&["agent", "--config", &file]);
+    assert_eq!(code(&output), Some(1));
+    let complaint = complaint(&output);
+    let expected = format!("godwit: [tls]: {}/ca.pem: No such file", path(dir.path()));
+    assert!(complaint.starts_with(&expected), "{complaint}");
+    assert!(!dir.path().join("run").exists(), "nothing was made");
+}
+
+#[test]
+fn without_an_agent_there_is_nobody_to_ask() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    for command in ["status", "flows", "events"] {
+        let output = godwit(&[command, "--run-dir", path(dir.path())]);
+        assert_eq!(code(&output), Some(1), "{command}");
+        assert!(
+            complaint(&output).starts_with("godwit: no agent is running in this network namespace")
+        );
+        let socket = dir.path().join("control.sock");
+        let output = godwit(&[command, "--socket", path(&socket)]);
+        assert_eq!(code(&output), Some(1), "{command}");
+    }
+}
+
+#[test]
+fn certificates_are_made_where_asked() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let (ca, out) = (dir.path().join("ca"), dir.path().join("a"));
+    let init = ["pki", "init", "--dir", path(&ca)];
+    assert_eq!(code(&godwit(&init)), Some(0));
+    let issue = [
+        "pki",
+        "issue",
+        "--dir",
+        path(&ca),
+        "--name",
+        "a",
+        "--out",
+        path(&out),
+    ];
+    assert_eq!(code(&godwit(&issue)), Some(0));
+    for file in ["ca.pem", "node.pem", "node.key"] {
+        assert!(out.join(file).exists(), "{file}");
+    }
+    let again = godwit(&init);
+    assert_eq!(code(&again), Some(1));
+    assert!(complaint(&again).ends_with("exists; remove it to start anew"));
+}
+
+#[test]
+fn the_doctor_answers_in_json_and_its_code_is_its_verdict() {
+    let output = godwit(&["doctor", "--json"]);
+    let report: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!(report["schema"], "godwit.doctor/1");
+    let ok = report["ok"].as_bool().expect("a verdict");
+    assert_eq!(code(&output), Some(if ok { 0 } else { 1 }));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_godwit"))
+        .arg("doctor")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    drop(doctor.stdout.take());
+    let output = doctor.wait_with_output().expect("ended");
+    assert!(
+        output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}

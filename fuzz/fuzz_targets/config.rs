@@ -1,0 +1,33 @@
+//! The configuration file: no text panics, every error is one line that names
+//! the file, and what is accepted is accepted again with the same digest.
+#![no_main]
+
+use std::path::Path;
+
+use libfuzzer_sys::fuzz_target;
+
+// The module alone: the agent itself would bring libbpf along.
+#[expect(dead_code, unused_imports, reason = "a target uses a part of it")]
+#[path = "../../crates/godwit-agent/src/config/mod.rs"]
+mod config;
+
+use config::Config;
+
+const FILE: &str = "/etc/godwit/godwit.toml";
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = str::from_utf8(bytes) else {
+        return;
+    };
+    match Config::parse(Path::new(FILE), text) {
+        Ok(config) => {
+            let again = Config::parse(Path::new(FILE), text).expect("was valid");
+            assert_eq!(config, again);
+            assert_eq!(config.own_peer().name, config.node.name);
+        }
+        Err(error) => {
+            let error = error.to_string();
+            assert!(error.starts_with(FILE) && !error.contains('\n'), "{error}");
+        }
+    }
+});

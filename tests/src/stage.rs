@@ -1,0 +1,193 @@
+//! The questions that tests of faults and of agents coming and going ask.
+//!
+//! They start and stop agents themselves, so they hold lab and cluster apart,
+//! where a [`Site`](crate::Site) holds both; what fails here panics.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use godwit_lab::apps::server;
+use godwit_lab::capture::{Capture, Trace};
+use godwit_lab::cluster::{Cluster, ClusterOptions, FlowReport};
+use godwit_lab::host::{Host, Network, SERVICE};
+use godwit_lab::{Lab, LabOptions, Process};
+use godwit_wire::Endpoint;
+
+use crate::DEADLINE;
+
+/// How often a condition is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Port of the service in these tests.
+pub const PORT: u16 = 80;
+
+/// Waits until `condition` gives a value.
+///
+/// # Panics
+/// After [`DEADLINE`], naming `what`.
+pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(value) = condition() {
+            return value;
+        }
+        assert!(Instant::now() < end, "waited too long: {what}");
+        thread::sleep(LOOK);
+    }
+}
+
+/// Makes sure that `condition` holds at every look for `span`.
+///
+/// # Panics
+/// As soon as it does not, naming `what`.
+pub fn throughout(what: &str, span: Duration, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + span;
+    while Instant::now() < end {
+        assert!(condition(), "not at every moment: {what}");
+        thread::sleep(LOOK);
+    }
+}
+
+/// A lab, or `None` with the reason printed if this machine can't have one.
+///
+/// # Panics
+/// If the machine could have one and it can't be built.
+pub fn stage(options: LabOptions) -> Option<Lab> {
+    crate::lab(options).expect("a lab can be built")
+}
+
+/// The lab's own server on both machines, in the order of [`Host::SERVERS`].
+///
+/// # Panics
+/// If one does not start.
+pub fn servers(lab: &Lab) -> [Process; 2] {
+    Host::SERVERS.map(|host| server::start(lab.node(host), PORT).expect("the server starts"))
+}
+
+/// Godwit on both machines: a owns, b is in sync.
+///
+/// # Panics
+/// If that does not come about.
+pub fn in_sync(lab: &Lab, options: ClusterOptions) -> Cluster<'_> {
+    let mut cluster = Cluster::start(lab, options).expect("the agents start");
+    cluster
+        .wait_in_sync(Host::A, DEADLINE)
+        .expect("a owns and b is in sync");
+    cluster
+}
+
+/// The IPv4 address of the service.
+pub fn service_v4() -> SocketAddr {
+    SocketAddr::new(SERVICE[0], PORT)
+}
+
+/// The IPv6 address of the service.
+pub fn service_v6() -> SocketAddr {
+    SocketAddr::new(SERVICE[1], PORT)
+}
+
+/// What `host` says of the flow whose client is at `client`.
+pub fn flow(cluster: &Cluster<'_>, host: Host, client: SocketAddr) -> Option<FlowReport> {
+    let client = format!("{} -> ", Endpoint::from(client));
+    let flows = cluster.flows(host).ok()?.flows;
+    flows
+        .into_iter()
+        .find(|flow| flow.flow.starts_with(&client))
+}
+
+/// Waits until `host` says of the flow of `client` what `wanted` wants.
+///
+/// # Panics
+/// After [`DEADLINE`], with what it said last.
+pub fn wait_flow(
+    cluster: &Cluster<'_>,
+    host: Host,
+    client: SocketAddr,
+    wanted: impl Fn(&FlowReport) -> bool,
+) -> FlowReport {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let last = flow(cluster, host, client);
+        match last {
+            Some(report) if wanted(&report) => return report,
+            Some(_) | None if Instant::now() < end => thread::sleep(LOOK),
+            Some(_) | None => {
+                let said = Host::SERVERS.map(|host| cluster.status(host));
+                panic!("{host} says of the flow of {client}: {last:?}; status: {said:#?}")
+            }
+        }
+    }
+}
+
+/// Waits until the flow of `client` is protected.
+///
+/// # Panics
+/// After [`DEADLINE`], with what the owner said last.
+pub fn wait_protected(cluster: &Cluster<'_>, owner: Host, client: SocketAddr) {
+    wait_flow(cluster, owner, client, |flow| flow.protected);
+}
+
+/// Waits until the flow of `client` is unprotected, and checks why.
+///
+/// # Panics
+/// If it does not become so, or for another reason than one of `reasons`.
+pub fn wait_unprotected(
+    cluster: &Cluster<'_>,
+    owner: Host,
+    client: SocketAddr,
+    reasons: &[&str],
+) -> FlowReport {
+    let report = wait_flow(cluster, owner, client, |flow| flow.state == "unprotected");
+    let reason = report.reason.as_deref().unwrap_or("none");
+    assert!(reasons.contains(&reason), "another reason: {report:?}");
+    report
+}
+
+/// The generation of the only service at its owner.
+///
+/// # Panics
+/// If the owner does not answer.
+pub fn generation(cluster: &Cluster<'_>, owner: Host) -> u32 {
+    let status = cluster.status(owner).expect("the owner answers");
+    status.services[0].generation
+}
+
+/// How often the data path of `host` gave a verdict.
+///
+/// # Panics
+/// If its agent does not answer.
+pub fn counted(cluster: &Cluster<'_>, host: Host, reason: &str) -> u64 {
+    let status = cluster.status(host).expect("the agent answers");
+    status.counted(reason)
+}
+
+/// Starts capturing what the client sees.
+///
+/// # Panics
+/// If tcpdump does not start.
+pub fn witness(lab: &Lab) -> Capture {
+    Capture::start(lab.client(), Network::Data).expect("the capture starts")
+}
+
+/// Ends a capture at the client: it must hold no RST and no second voice.
+///
+/// # Panics
+/// If it does, or is not complete.
+pub fn assert_unnoticed(capture: Capture) -> Trace {
+    let trace = capture.finish().expect("the capture is complete");
+    assert_eq!(trace.resets(), 0, "segments with RST at the client");
+    assert_one_voice(&trace);
+    trace
+}
+
+/// At most one machine at a time spoke for the service.
+///
+/// # Panics
+/// If a second one did.
+pub fn assert_one_voice(trace: &Trace) {
+    for service in [service_v4(), service_v6()] {
+        let second = trace.second_voices(service.into());
+        assert!(second.is_empty(), "second voices: {second:?}");
+    }
+}

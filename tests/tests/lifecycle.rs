@@ -1,0 +1,400 @@
+//! Agents come, go and are taken away under running traffic.
+
+use std::fs;
+use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
+
+use godwit_lab::apps::server;
+use godwit_lab::capture::FrameSeen;
+use godwit_lab::cluster::{Cluster, ClusterOptions};
+use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
+use godwit_lab::{Lab, LabOptions};
+use godwit_tests::stage::{
+    PORT, assert_one_voice, assert_unnoticed, flow, in_sync, servers, service_v4, service_v6,
+    stage, throughout, wait_flow, wait_protected, wait_unprotected, witness,
+};
+use godwit_tests::traffic::{Load, Traffic};
+use godwit_tests::{DEADLINE, STALL_LIMIT};
+use godwit_wire::{ArpOperation, ArpPacket, EthernetHeader, MacAddr};
+
+/// `godwit agent --detach` on `host`, to its end.
+fn detach(cluster: &Cluster<'_>, host: Host) {
+    let file = cluster.config_file(host).expect("it has a folder");
+    let file = file.to_str().expect("the lab's folder is UTF-8");
+    let output = cluster.godwit(host, &["agent", "--config", file, "--detach"]);
+    let output = output.expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+    let pins = cluster.pins(host).expect("the machine is there");
+    assert!(!pins.exists(), "{} is left", pins.display());
+}
+
+/// An upload and an echo, one in each address family; both protected.
+fn protected_pair(lab: &Lab, cluster: &Cluster<'_>, owner: Host) -> [Traffic; 2] {
+    let pair = [
+        Traffic::start(lab, service_v4(), Load::Upload),
+        Traffic::start(lab, service_v6(), Load::Echo),
+    ];
+    for one in &pair {
+        wait_protected(cluster, owner, one.local());
+    }
+    pair
+}
+
+fn finish_all<const N: usize>(traffic: [Traffic; N], since: Instant) {
+    for one in traffic {
+        one.finish(since, STALL_LIMIT);
+    }
+}
+
+/// An owner that is detached serves on as if Godwit had never been there, and
+/// its standby stays away from the service.
+#[test]
+fn detaching_the_owner_leaves_its_connections_alone() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let [upload, echo] = protected_pair(&lab, &cluster, Host::A);
+    let download = Traffic::start(&lab, service_v4(), Load::Download);
+    let since = Instant::now();
+    detach(&cluster, Host::A);
+    for one in [&upload, &echo, &download] {
+        one.goes_on();
+    }
+    throughout("b does not claim", Duration::from_millis(500), || {
+        let status = cluster.status(Host::B).expect("b answers");
+        status.services[0].state == "standby"
+    });
+    // A new agent finds connections that it knows nothing of.
+    cluster
+        .start_agent(Host::A)
+        .expect("the agent starts again");
+    cluster
+        .wait_in_sync(Host::A, DEADLINE)
+        .expect("b is in sync again");
+    for one in [&upload, &echo, &download] {
+        one.goes_on();
+        let known = flow(&cluster, Host::A, one.local());
+        assert!(known.is_none_or(|flow| !flow.protected), "without a twin");
+    }
+    let fresh = Traffic::start(&lab, service_v6(), Load::Echo);
+    wait_protected(&cluster, Host::A, fresh.local());
+    finish_all([upload, echo, download, fresh], since);
+    assert_unnoticed(capture);
+}
+
+/// A standby that is detached ends its twins before anyone could hear them.
+#[test]
+fn detaching_the_standby_ends_twins_in_silence() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let pair = protected_pair(&lab, &cluster, Host::A);
+    for one in &pair {
+        wait_flow(&cluster, Host::B, one.local(), |flow| flow.state == "twin");
+    }
+    let since = Instant::now();
+    detach(&cluster, Host::B);
+    for one in &pair {
+        wait_unprotected(&cluster, Host::A, one.local(), &["standby_lost"]);
+        one.goes_on();
+    }
+    cluster
+        .start_agent(Host::B)
+        .expect("the agent starts again");
+    cluster
+        .wait_in_sync(Host::A, DEADLINE)
+        .expect("b is in sync again");
+    let fresh = Traffic::start(&lab, service_v4(), Load::Echo);
+    wait_protected(&cluster, Host::A, fresh.local());
+    finish_all([fresh], since);
+    finish_all(pair, since);
+    let trace = assert_unnoticed(capture);
+    let b = Host::B.mac(Network::Data);
+    let voices = trace
+        .segments()
+        .filter(|s| s.from_mac == b && s.from.port == PORT);
+    assert_eq!(voices.count(), 0, "segments of the standby at the client");
+}
+
+/// An agent may be restarted at any time: what it has pinned goes on, a crash
+/// after that is still survived.
+#[test]
+fn restarting_either_agent_disturbs_nothing() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let pair = protected_pair(&lab, &cluster, Host::A);
+    let since = Instant::now();
+    for host in Host::SERVERS {
+        eprintln!("{:?} stop {host}", since.elapsed());
+        cluster.stop_agent(host).expect("the agent ends");
+        for one in &pair {
+            one.goes_on();
+        }
+        eprintln!("{:?} start {host}", since.elapsed());
+        cluster.start_agent(host).expect("it starts again");
+        eprintln!("{:?} started {host}", since.elapsed());
+        cluster
+            .wait_in_sync(Host::A, DEADLINE)
+            .expect("both are where they were");
+        for one in &pair {
+            one.goes_on();
+            let known = flow(&cluster, host, one.local());
+            assert!(known.is_some(), "{host} forgot a flow");
+        }
+    }
+    for one in &pair {
+        wait_protected(&cluster, Host::A, one.local());
+    }
+    eprintln!("{:?} crash", since.elapsed());
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    eprintln!("{:?} taken over; {:?}", since.elapsed(), cluster.status(Host::B));
+    for one in &pair {
+        one.goes_on();
+    }
+    finish_all(pair, since);
+    assert_unnoticed(capture);
+}
+
+/// A standby's agent that is killed counts as lost; started again it stands by
+/// with twins of a new generation only.
+#[test]
+fn a_standby_whose_agent_is_killed_returns() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let pair = protected_pair(&lab, &cluster, Host::A);
+    let since = Instant::now();
+    let agent = cluster.agent(Host::B).expect("it was started");
+    agent.kill().expect("the agent can be killed");
+    for one in &pair {
+        wait_unprotected(&cluster, Host::A, one.local(), &["standby_lost"]);
+        one.goes_on();
+    }
+    cluster.start_agent(Host::B).expect("it starts again");
+    cluster
+        .wait_in_sync(Host::A, DEADLINE)
+        .expect("b is in sync again");
+    let fresh = Traffic::start(&lab, service_v4(), Load::Upload);
+    wait_protected(&cluster, Host::A, fresh.local());
+    finish_all(pair, since);
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    fresh.goes_on();
+    finish_all([fresh], since);
+    assert_unnoticed(capture);
+}
+
+/// A wrong configuration is one sentence and exit code 2; nothing is attached.
+#[test]
+fn a_wrong_configuration_attaches_nothing() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let cluster = Cluster::prepare(&lab, ClusterOptions::default()).expect("files are written");
+    let file = cluster.config_file(Host::A).expect("it has a folder");
+    let right = fs::read_to_string(&file).expect("it was written");
+    let wrong = [
+        ("heartbeat = \"10ms\"", "heartbeat = \"10 parsecs\""),
+        ("primary = \"a\"", "primary = \"nobody\""),
+        ("[detect]", "[detekt]"),
+        ("standby = \"shadow\"", "standby = \"shadows\""),
+        ("lease = \"60ms\"", "lease = \"20ms\""),
+        ("[cluster]", "[cluster"),
+    ];
+    for (from, to) in wrong {
+        assert!(right.contains(from), "the lab's file has no {from:?}");
+        fs::write(&file, right.replace(from, to)).expect("it can be written");
+        let path = file.to_str().expect("the lab's folder is UTF-8");
+        let output = cluster.godwit(Host::A, &["agent", "--config", path]);
+        let output = output.unwrap_or_else(|error| panic!("{to}: {error:#}"));
+        assert_eq!(output.status.code(), Some(2), "{to}: {output:?}");
+        let lines = output.stderr.lines().filter(|line| !line.trim().is_empty());
+        assert_eq!(lines.count(), 1, "{to}: {:?}", output.stderr);
+        let pins = cluster.pins(Host::A).expect("the machine is there");
+        assert!(!pins.exists(), "{to}: {} is left", pins.display());
+    }
+    let served = lab
+        .a()
+        .enter(|| std::net::TcpListener::bind((SERVICE_V4, PORT)));
+    let served = served.expect("the machine is there");
+    assert!(
+        served.is_err(),
+        "the service address is up without programs"
+    );
+}
+
+/// Asks the link and the standby itself for both service addresses: the owner
+/// alone may answer, before and after the standby has clients to speak to.
+#[test]
+fn only_the_owner_answers_for_a_service_address() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let since = Instant::now();
+    let pair = protected_pair(&lab, &cluster, Host::A);
+    let standby = Host::B.mac(Network::Data);
+    let group = SERVICE_V6.octets();
+    let group = MacAddr([0x33, 0x33, 0xff, group[13], group[14], group[15]]);
+    for _ in 0..3 {
+        let frames = [
+            who_has(MacAddr::BROADCAST),
+            who_has(standby),
+            solicitation(group),
+            solicitation(standby),
+        ];
+        lab.client().send_frames(&frames).expect("frames are sent");
+        for one in &pair {
+            one.goes_on();
+        }
+    }
+    finish_all(pair, since);
+    let trace = assert_unnoticed(capture);
+    let owner = Host::A.mac(Network::Data);
+    let mut answers = [0, 0];
+    for frame in &trace.frames {
+        match frame {
+            FrameSeen::Arp(seen) if seen.packet.sender == SERVICE_V4 => {
+                assert_eq!(seen.packet.sender_mac, owner, "{seen:?}");
+                answers[0] += 1;
+            }
+            FrameSeen::Advertisement(seen) if seen.target == SERVICE_V6 => {
+                assert_eq!(seen.from_mac, owner, "{seen:?}");
+                answers[1] += 1;
+            }
+            FrameSeen::Arp(_)
+            | FrameSeen::Advertisement(_)
+            | FrameSeen::Segment(_)
+            | FrameSeen::Other => {}
+        }
+    }
+    for f in &trace.frames { if !matches!(f, FrameSeen::Segment(_)) { eprintln!("{f:?}"); } }
+    assert!(
+        answers.iter().all(|count| *count >= 3),
+        "{answers:?} answers"
+    );
+}
+
+/// The old owner comes back empty, stands by, and saves the day in its turn.
+#[test]
+fn an_old_owner_returns_as_standby_and_takes_over_again() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let first = protected_pair(&lab, &cluster, Host::A);
+    let since = Instant::now();
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    for one in &first {
+        one.goes_on();
+        wait_unprotected(&cluster, Host::B, one.local(), &["after_takeover"]);
+    }
+    lab.reboot(Host::A).expect("a boots");
+    let mut c = std::process::Command::new("tcpdump");
+    c.args(["-i", "eth0", "-n", "-U", "-Z", "root", "-w", "/tmp/gw/e2eb-a.pcap", "icmp6 or arp or (ip6 and tcp)"]);
+    let _dump = lab.a().spawn("tcpdump", c).unwrap();
+    let _a = server::start(lab.a(), PORT).expect("the server starts");
+    cluster.start_agent(Host::A).expect("its agent starts");
+    cluster
+        .wait_in_sync(Host::B, DEADLINE)
+        .expect("a stands by for b");
+    for one in &first {
+        one.goes_on();
+    }
+    let second = protected_pair(&lab, &cluster, Host::B);
+    finish_all(first, since);
+    let trace = capture.finish().expect("the capture is complete");
+    assert_eq!(trace.resets(), 0, "segments with RST at the client");
+    assert_one_voice(&trace);
+
+    let capture = witness(&lab);
+    let since = Instant::now();
+    lab.crash(Host::B).expect("b crashes");
+    cluster.wait_owner(Host::A, DEADLINE).expect("a takes over");
+    for one in &second {
+        one.goes_on();
+    }
+    finish_all(second, since);
+    assert_unnoticed(capture);
+}
+
+/// An ARP request for the service's IPv4 address (RFC 826), from the client.
+fn who_has(to: MacAddr) -> Vec<u8> {
+    let client = Host::Client;
+    let packet = ArpPacket {
+        operation: ArpOperation::Request,
+        sender_mac: client.mac(Network::Data),
+        sender: client.v4(),
+        target_mac: MacAddr::ZERO,
+        target: SERVICE_V4,
+    };
+    let header = EthernetHeader {
+        destination: to,
+        source: client.mac(Network::Data),
+        ether_type: EthernetHeader::ARP,
+    };
+    let mut frame = Vec::new();
+    header.emit(&mut frame);
+    packet.emit(&mut frame);
+    frame
+}
+
+/// A neighbour solicitation for its IPv6 address (RFC 4861 section 4.3).
+fn solicitation(to: MacAddr) -> Vec<u8> {
+    let client = Host::Client;
+    let mac = client.mac(Network::Data);
+    let service = SERVICE_V6.octets();
+    // The solicited-node group, RFC 4291 section 2.7.1.
+    let group = Ipv6Addr::new(
+        0xff02,
+        0,
+        0,
+        0,
+        0,
+        1,
+        0xff00 | u16::from(service[13]),
+        u16::from_be_bytes([service[14], service[15]]),
+    );
+    let mut body = vec![135, 0, 0, 0, 0, 0, 0, 0];
+    body.extend_from_slice(&service);
+    body.extend_from_slice(&[1, 1]);
+    body.extend_from_slice(&mac.0);
+    let sum = icmpv6_checksum(client.v6(), group, &body);
+    body[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = vec![0x60, 0, 0, 0, 0, 32, 58, 255];
+    packet.extend_from_slice(&client.v6().octets());
+    packet.extend_from_slice(&group.octets());
+    packet.extend_from_slice(&body);
+    EthernetHeader::frame_ip(to, mac, &packet)
+}
+
+fn icmpv6_checksum(from: Ipv6Addr, to: Ipv6Addr, body: &[u8]) -> u16 {
+    let length = u8::try_from(body.len()).expect("a short packet");
+    let pseudo = [0, 0, 0, length, 0, 0, 0, 58];
+    let parts = [&from.octets()[..], &to.octets(), &pseudo, body];
+    let words = parts.iter().flat_map(|part| part.chunks(2));
+    let sum: u32 = words
+        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
+        .sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(u16::MAX)
+}

@@ -1,0 +1,290 @@
+//! Sequence numbers and time stamps that wrap, and handshakes that are cut in
+//! two, with a client that chooses them.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use godwit_lab::apps::content::Content;
+use godwit_lab::apps::raw::{Complaints, RawClient, RawOptions};
+use godwit_lab::apps::server;
+use godwit_lab::cluster::FlowReport;
+use godwit_lab::LabOptions;
+use godwit_lab::host::{Host, SERVICE_V4};
+use godwit_tests::stream::wish;
+use godwit_tests::{DEADLINE, Site, lab, until};
+use godwit_wire::SeqNumber;
+
+const SERVICE: SocketAddrV4 = SocketAddrV4::new(SERVICE_V4, 80);
+
+/// What each client sends or gets.
+const STREAM: Content = Content {
+    seed: 0x5e9,
+    length: 4_000_000,
+};
+
+/// Longer, so that a service's number that is near the wrap is found sooner.
+const LONG: Content = Content {
+    length: 16_000_000,
+    ..STREAM
+};
+
+const SHORT: Content = Content {
+    length: 200_000,
+    ..STREAM
+};
+
+/// Where signed and unsigned comparison of numbers change their minds.
+const TURNS: [u32; 2] = [1 << 31, 0];
+
+/// Bytes sent or received at once.
+const STEP: usize = 40_000;
+
+fn options(number: u8) -> RawOptions {
+    RawOptions {
+        address: Ipv4Addr::new(10, 9, 0, 50 + number),
+        port: 30_000,
+        iss: SeqNumber(1),
+        ts_val: Some(1),
+        mss: 1460,
+        wscale: Some(7),
+        ecn: false,
+    }
+}
+
+/// Takes care that each client is as far as the others, whatever it does.
+struct Pace(Instant);
+
+impl Pace {
+    /// A whole [`STREAM`] takes this long; its time stamps wrap meanwhile.
+    const SPAN: Duration = Duration::from_secs(2);
+
+    /// Waits for the moment at which byte `at` is due.
+    fn wait(&self, at: u64) {
+        let due = Self::SPAN.mul_f64(at as f64 / STREAM.length as f64);
+        thread::sleep(due.saturating_sub(self.0.elapsed()));
+    }
+}
+
+/// One client's connection, from the handshake to both FINs.
+type Work = fn(&mut RawClient) -> Result<()>;
+
+fn upload(client: &mut RawClient) -> Result<()> {
+    client.half_open(DEADLINE)?;
+    client.acknowledge()?;
+    client.send(wish("put", STREAM).as_bytes(), DEADLINE)?;
+    let (mut buffer, pace) = (vec![0; STEP], Pace(Instant::now()));
+    for at in (0..STREAM.length).step_by(STEP) {
+        pace.wait(at);
+        client.send(STREAM.part(at, &mut buffer), DEADLINE)?;
+    }
+    let answer = client.receive(3, DEADLINE)?;
+    ensure!(answer == b"ok\n", "the server says {answer:?}");
+    client.finish(DEADLINE)
+}
+
+fn download(client: &mut RawClient) -> Result<()> {
+    client.half_open(DEADLINE)?;
+    client.acknowledge()?;
+    read_all(client, STREAM)
+}
+
+fn read_all(client: &mut RawClient, content: Content) -> Result<()> {
+    client.send(wish("get", content).as_bytes(), DEADLINE)?;
+    let (mut buffer, pace) = (vec![0; STEP], Pace(Instant::now()));
+    for at in (0..content.length).step_by(STEP) {
+        pace.wait(at);
+        let expected = content.part(at, &mut buffer);
+        let received = client.receive(expected.len(), DEADLINE)?;
+        ensure!(received == expected, "a byte after {at} is wrong");
+    }
+    client.finish(DEADLINE)
+}
+
+/// The client's numbers pass 2^31 and 2^32 before, near and after the crash.
+#[test]
+fn a_client_whose_sequence_numbers_wrap_is_served_on() -> Result<()> {
+    let mut clients = Vec::new();
+    for turn in TURNS {
+        for part in 1..4 {
+            let before = u32::try_from(STREAM.length * part / 4)?;
+            let mut options = options(u8::try_from(clients.len())?);
+            options.iss = SeqNumber(turn.wrapping_sub(before));
+            clients.push((options, upload as Work));
+        }
+    }
+    cross(&clients)
+}
+
+/// The client's time stamps pass 2^31 and 2^32 before, near and after the
+/// crash, in both directions of data.
+#[test]
+fn a_client_whose_time_stamps_wrap_is_served_on() -> Result<()> {
+    let mut clients = Vec::new();
+    for turn in TURNS {
+        for (before, work) in [
+            (100, upload as Work),
+            (700, download as Work),
+            (1000, upload as Work),
+            (1500, download as Work),
+        ] {
+            let mut options = options(u8::try_from(clients.len())?);
+            options.ts_val = Some(turn.wrapping_sub(before));
+            clients.push((options, work));
+        }
+    }
+    cross(&clients)
+}
+
+/// Clients with few or odd options are served on.
+#[test]
+fn clients_with_unusual_options_are_served_on() -> Result<()> {
+    let plain = RawOptions {
+        ts_val: None,
+        wscale: None,
+        ..options(0)
+    };
+    let variants = [
+        plain,
+        RawOptions { mss: 536, ..plain },
+        RawOptions { wscale: Some(14), ..plain },
+        RawOptions { wscale: Some(0), ts_val: Some(0), ..plain },
+        RawOptions { ecn: true, ..plain },
+    ];
+    let mut clients = Vec::new();
+    for (number, variant) in variants.into_iter().enumerate() {
+        let address = options(u8::try_from(number)?).address;
+        let variant = RawOptions { address, ..variant };
+        let work = if number % 2 == 0 { upload } else { download };
+        clients.push((variant, work as Work));
+    }
+    cross(&clients)
+}
+
+/// A client whose MSS is below what the kernel makes sockets for (536) is
+/// served, and `flows` says that it is not protected.
+#[test]
+fn a_client_with_a_tiny_mss_is_served_unprotected() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
+    let site = Site::start(&lab, 80)?;
+    let tiny = RawOptions { mss: 88, ..options(0) };
+    let mut client = RawClient::open(lab.client(), SERVICE, tiny)?;
+    client.half_open(DEADLINE)?;
+    client.acknowledge()?;
+    until("the flow to be unprotected", || {
+        let flows = site.flows(Host::A)?;
+        let why = |flow: &FlowReport| !flow.protected && flow.reason.is_some();
+        Ok(flows.iter().any(|flow| flow.state == "unprotected" && why(flow)))
+    })?;
+    read_all(&mut client, SHORT)?;
+    expect_none(client.complaints)?;
+    site.verify().map(drop)
+}
+
+/// Runs all clients at once; the owner crashes when each is half-way.
+fn cross(clients: &[(RawOptions, Work)]) -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
+    let site = Site::start(&lab, 80)?;
+    let mut running = Vec::new();
+    for (options, work) in clients {
+        running.push((RawClient::open(lab.client(), SERVICE, *options)?, *work));
+    }
+    let meters = running.iter().map(|(client, _)| client.meter());
+    let meters = meters.collect::<Vec<_>>();
+    thread::scope(|scope| {
+        let workers = running.into_iter().map(|(mut client, work)| {
+            scope.spawn(move || work(&mut client).map(|()| client.complaints))
+        });
+        let workers = workers.collect::<Vec<_>>();
+        until("all clients to be half-way", || {
+            let ended = workers.iter().any(|worker| worker.is_finished());
+            Ok(ended || meters.iter().all(|m| m.bytes() >= STREAM.length * 2 / 5))
+        })?;
+        site.wait_protected(clients.len())?;
+        site.crash_owner()?;
+        for (worker, (options, _)) in workers.into_iter().zip(clients) {
+            let complaints = worker.join().map_err(|_| anyhow!("a client panicked"))?;
+            let complaints = complaints.with_context(|| format!("{options:?}"))?;
+            expect_none(complaints).with_context(|| format!("{options:?}"))?;
+        }
+        anyhow::Ok(())
+    })?;
+    site.verify().map(drop)
+}
+
+fn expect_none(complaints: Complaints) -> Result<()> {
+    ensure!(complaints == Complaints::default(), "{complaints:?}");
+    Ok(())
+}
+
+/// The service's own numbers pass 2^31 and 2^32 while its owner dies: the
+/// client dials until the service has chosen such a number.
+#[test]
+fn a_service_whose_sequence_numbers_wrap_goes_on() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
+    let site = Site::start(&lab, 80)?;
+    let mut client = RawClient::open(lab.client(), SERVICE, options(0))?;
+    let length = u32::try_from(LONG.length)?;
+    // Its numbers are random: one dial of 130 is near enough to a turn.
+    let before = (1_u16..20_000).find_map(|number| {
+        client.redial(30_000 + number);
+        let iss = match client.half_open(DEADLINE) {
+            Ok(iss) => iss,
+            Err(error) => return Some(Err(error)),
+        };
+        let near = TURNS.iter().map(|turn| turn.wrapping_sub(iss.0));
+        // Not within the first and last eighth of the stream.
+        let near = near.min().filter(|near| (length / 8..length * 7 / 8).contains(near));
+        match near {
+            Some(near) => Some(Ok(near)),
+            None => client.reset().err().map(Err),
+        }
+    });
+    let before = before.context("no number was near a turn")??;
+    client.acknowledge()?;
+    let meter = client.meter();
+    let complaints = thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            read_all(&mut client, LONG).map(|()| client.complaints)
+        });
+        until("the service to be near the turn", || {
+            let near = u64::from(before) - LONG.length / 16;
+            Ok(worker.is_finished() || meter.bytes() >= near)
+        })?;
+        site.wait_protected(1)?;
+        site.crash_owner()?;
+        worker.join().map_err(|_| anyhow!("the client panicked"))?
+    })?;
+    expect_none(complaints)?;
+    // The RSTs of the other dials are the client's own.
+    site.trace().map(drop)
+}
+
+/// The SYN-ACK came from the owner, the ACK that ends the handshake goes to
+/// the survivor: the connection is as good as any.
+#[test]
+fn a_handshake_that_the_owner_began_is_ended_by_the_survivor() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
+    let site = Site::start(&lab, 80)?;
+    let mut client = RawClient::open(lab.client(), SERVICE, options(0))?;
+    client.half_open(DEADLINE)?;
+    site.crash_owner()?;
+    site.wait_taken_over()?;
+    client.acknowledge()?;
+    read_all(&mut client, STREAM)?;
+    expect_none(client.complaints)?;
+    site.verify().map(drop)
+}

@@ -1,0 +1,74 @@
+//! What takes a minute: connections that are silent for long, then a crash.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use godwit_lab::LabOptions;
+use godwit_lab::apps::content::Content;
+use godwit_lab::apps::{redis, server};
+use godwit_lab::cluster::{ClusterOptions, Service};
+use godwit_lab::host::SERVICE;
+use godwit_tests::resp::{expect_message, publish, subscribe};
+use godwit_tests::stream::{Download, connect};
+use godwit_tests::{Site, lab};
+
+/// How long the client with the zero window does not read before the crash.
+const STOPPED: Duration = Duration::from_secs(30);
+
+/// A multiple of redis's own `tcp-keepalive` of five seconds.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// More than the buffers of both ends can hold.
+const LONG: Content = Content {
+    seed: 0x51_0e,
+    length: 20_000_000,
+};
+
+/// An idle subscriber, whose server sends keep-alives, and a client that stays
+/// stopped with a zero window, are both there after the crash.
+#[test]
+fn a_minute_of_keep_alives_and_window_probes_does_no_harm() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = [
+        redis::start(lab.a(), 6379, 5)?,
+        redis::start(lab.b(), 6379, 5)?,
+        server::start(lab.a(), 80)?,
+        server::start(lab.b(), 80)?,
+    ];
+    let services = vec![Service::new("web", 80), Service::new("redis", 6379)];
+    let options = ClusterOptions {
+        services,
+        ..ClusterOptions::default()
+    };
+    let site = Site::start_with(&lab, options)?;
+    let mut subscribers = Vec::new();
+    for address in SERVICE {
+        let mut subscriber = connect(lab.client(), (address, 6379).into())?;
+        subscribe(&mut subscriber, "news")?;
+        subscribers.push(subscriber);
+    }
+    thread::sleep(IDLE.saturating_sub(STOPPED));
+    let mut downloads = Vec::new();
+    for address in site.addresses() {
+        let stream = connect(lab.client(), address)?;
+        downloads.push(Download::ask(stream, LONG)?);
+    }
+    thread::sleep(STOPPED);
+    site.wait_protected(subscribers.len() + downloads.len())?;
+    site.crash_owner()?;
+    site.wait_taken_over()?;
+    // The stopped client stays so for a while: the survivor probes it.
+    thread::sleep(Duration::from_secs(3));
+    for download in &mut downloads {
+        download.read_to_end().context("the stopped client")?;
+    }
+    let mut publisher = connect(lab.client(), (SERVICE[0], 6379).into())?;
+    publish(&mut publisher, "news", "still-here", 2)?;
+    for subscriber in &mut subscribers {
+        expect_message(subscriber, "news", "still-here").context("the idle subscriber")?;
+    }
+    site.verify().map(drop)
+}
