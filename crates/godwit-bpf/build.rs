@@ -11,7 +11,8 @@ const SOURCE: &str = "bpf/godwit.bpf.c";
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=GODWIT_CLANG");
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("godwit.skel.rs");
+    let out =
+        PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("godwit.skel.rs");
     SkeletonBuilder::new()
         .source(SOURCE)
         .clang(clang())

@@ -1,5 +1,6 @@
 //! A lab under Godwit, and what must be true of it at the end.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -103,18 +104,24 @@ impl<'a> Site<'a> {
         waited.with_context(|| format!("{count} protected flows wanted, there are {last:#?}"))
     }
 
-    /// Waits until the twins of the protected flows have said all that clients
-    /// have acknowledged.
+    /// Waits until the twins have said all that the owner has said, and the
+    /// client has acknowledged it.
     ///
     /// # Errors
     /// Fails after [`DEADLINE`] with the flows that there are.
     pub fn wait_caught_up(&self) -> Result<()> {
-        let mut last = Vec::new();
+        let said = |host| -> Result<BTreeMap<String, u64>> {
+            let flows = self.flows(host)?.into_iter();
+            Ok(flows.map(|flow| (flow.flow, flow.bytes_out)).collect())
+        };
+        let mut last = None;
         let waited = until("twins to catch up", || {
-            last = self.flows(Host::A)?;
-            Ok(last.iter().all(|flow| flow.lag_bytes.unwrap_or(0) == 0))
+            let (owner, twin) = (said(Host::A)?, said(Host::B)?);
+            let equal = owner == twin;
+            last = Some((owner, twin));
+            Ok(equal)
         });
-        waited.with_context(|| format!("there are {last:#?}"))
+        waited.with_context(|| format!("bytes said: {last:?}"))
     }
 
     /// The flows of one server that have not ended; none without agents.

@@ -186,6 +186,10 @@ pub fn assert_unnoticed(capture: Capture) -> Trace {
 /// # Panics
 /// If a second one did.
 pub fn assert_one_voice(trace: &Trace) {
+    assert!(
+        trace.segments().count() > 0,
+        "an empty capture proves nothing"
+    );
     for service in [service_v4(), service_v6()] {
         let second = trace.second_voices(service.into());
         assert!(second.is_empty(), "second voices: {second:?}");

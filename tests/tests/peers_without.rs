@@ -168,10 +168,10 @@ fn transfer(client: &mut Client, upload: bool, meter: &Meter) -> Result<()> {
     Ok(())
 }
 
-/// What `ss -i` says of the client's connection at `local`.
+/// What `ss -oi` says of the client's connection at `local`.
 fn shown(lab: &Lab, local: SocketAddr) -> Result<String> {
     let mut command = Command::new("ss");
-    command.args(["-HtniO", "sport", "=", &format!(":{}", local.port())]);
+    command.args(["-HtnoiO", "sport", "=", &format!(":{}", local.port())]);
     let output = lab.client().run(command, DEADLINE)?;
     ensure!(output.status.success(), "ss: {}", output.stderr);
     Ok(output.stdout)

@@ -1,6 +1,7 @@
 //! Sequence numbers and time stamps that wrap, and handshakes that are cut in
 //! two, with a client that chooses them.
 
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,9 +11,9 @@ use godwit_lab::apps::content::Content;
 use godwit_lab::apps::raw::{Complaints, RawClient, RawOptions};
 use godwit_lab::apps::server;
 use godwit_lab::cluster::FlowReport;
-use godwit_lab::LabOptions;
 use godwit_lab::host::{Host, SERVICE_V4};
-use godwit_tests::stream::wish;
+use godwit_lab::{Lab, LabOptions};
+use godwit_tests::stream::{Download, connect, wish};
 use godwit_tests::{DEADLINE, Site, lab, until};
 use godwit_wire::SeqNumber;
 
@@ -38,6 +39,9 @@ const SHORT: Content = Content {
 /// Where signed and unsigned comparison of numbers change their minds.
 const TURNS: [u32; 2] = [1 << 31, 0];
 
+/// One way to a client that is far away: more than it takes to detect a crash.
+const FAR: Duration = Duration::from_millis(75);
+
 /// Bytes sent or received at once.
 const STEP: usize = 40_000;
 
@@ -61,9 +65,9 @@ impl Pace {
     const SPAN: Duration = Duration::from_secs(2);
 
     /// Waits for the moment at which byte `at` is due.
-    fn wait(&self, at: u64) {
+    fn wait(&self, client: &mut RawClient, at: u64) -> Result<()> {
         let due = Self::SPAN.mul_f64(at as f64 / STREAM.length as f64);
-        thread::sleep(due.saturating_sub(self.0.elapsed()));
+        client.wait_until(self.0 + due)
     }
 }
 
@@ -76,7 +80,7 @@ fn upload(client: &mut RawClient) -> Result<()> {
     client.send(wish("put", STREAM).as_bytes(), DEADLINE)?;
     let (mut buffer, pace) = (vec![0; STEP], Pace(Instant::now()));
     for at in (0..STREAM.length).step_by(STEP) {
-        pace.wait(at);
+        pace.wait(client, at)?;
         client.send(STREAM.part(at, &mut buffer), DEADLINE)?;
     }
     let answer = client.receive(3, DEADLINE)?;
@@ -94,7 +98,7 @@ fn read_all(client: &mut RawClient, content: Content) -> Result<()> {
     client.send(wish("get", content).as_bytes(), DEADLINE)?;
     let (mut buffer, pace) = (vec![0; STEP], Pace(Instant::now()));
     for at in (0..content.length).step_by(STEP) {
-        pace.wait(at);
+        pace.wait(client, at)?;
         let expected = content.part(at, &mut buffer);
         let received = client.receive(expected.len(), DEADLINE)?;
         ensure!(received == expected, "a byte after {at} is wrong");
@@ -268,6 +272,46 @@ fn a_service_whose_sequence_numbers_wrap_goes_on() -> Result<()> {
     expect_none(complaints)?;
     // The RSTs of the other dials are the client's own.
     site.trace().map(drop)
+}
+
+/// A client that is far away has seen time stamps whose echo nobody has heard
+/// when the owner dies: those of the survivor are not before them (PAWS).
+#[test]
+fn a_far_client_drops_nothing_as_old() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
+    lab.delay(Host::Client, FAR)?;
+    let site = Site::start(&lab, 80)?;
+    let mut downloads = Vec::new();
+    for address in site.addresses() {
+        let mut download = Download::ask(connect(lab.client(), address)?, STREAM)?;
+        download.read_until(STREAM.length / 8)?;
+        downloads.push(download);
+    }
+    site.wait_protected(downloads.len())?;
+    site.crash_owner()?;
+    thread::scope(|scope| {
+        let readers = downloads.iter_mut().map(|d| scope.spawn(|| d.read_to_end()));
+        let mut readers = readers.collect::<Vec<_>>().into_iter();
+        readers.try_for_each(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?)
+    })?;
+    let dropped = dropped_as_old(&lab)?;
+    ensure!(dropped == 0, "the client dropped {dropped} segments as old");
+    site.verify().map(drop)
+}
+
+/// The client kernel's `PAWSEstab`.
+fn dropped_as_old(lab: &Lab) -> Result<u64> {
+    let path = "/proc/thread-self/net/netstat";
+    let text = lab.client().enter(|| fs::read_to_string(path))?;
+    let text = text.context("reading the client's counters")?;
+    let mut rows = text.lines().map(str::split_whitespace);
+    let (names, values) = (rows.next(), rows.next());
+    let mut pairs = names.into_iter().flatten().zip(values.into_iter().flatten());
+    let found = pairs.find(|(name, _)| *name == "PAWSEstab");
+    found.context("no PAWSEstab")?.1.parse().context("PAWSEstab")
 }
 
 /// The SYN-ACK came from the owner, the ACK that ends the handshake goes to

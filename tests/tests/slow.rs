@@ -17,7 +17,7 @@ use godwit_tests::{Site, lab};
 const STOPPED: Duration = Duration::from_secs(30);
 
 /// A multiple of redis's own `tcp-keepalive` of five seconds.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_secs(31);
 
 /// More than the buffers of both ends can hold.
 const LONG: Content = Content {

@@ -4,8 +4,8 @@
 pub mod clock;
 pub mod config;
 pub mod control;
-pub mod driver;
 pub mod doctor;
+pub mod driver;
 pub mod edge;
 pub mod events;
 pub mod flows;

@@ -10,6 +10,7 @@ use crate::config::{Config, ConfigError};
 use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name};
 use crate::edge::{Edge, Prepared, StartError};
 use crate::input::Inbox;
+use crate::realtime::prefer;
 
 /// Why an agent did not run.
 #[derive(Debug, Error)]
@@ -32,7 +33,10 @@ pub enum AgentError {
 impl AgentError {
     /// Whether the user has to change the configuration.
     pub const fn is_usage(&self) -> bool {
-        matches!(self, Self::Start(StartError::Config(ConfigError::Invalid { .. })))
+        matches!(
+            self,
+            Self::Start(StartError::Config(ConfigError::Invalid { .. }))
+        )
     }
 }
 
@@ -62,10 +66,15 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
         events: edge.events.clone(),
         metrics: edge.metrics.clone(),
     };
-    let (driver, inputs) = installed.into_driver(node, surroundings)?;
-    driver.run(&inputs);
+    let run = installed
+        .into_driver(node, surroundings)
+        .map(|(driver, inputs)| {
+            prefer("gw-driver");
+            driver.run(&inputs);
+            // Here the queue closes: nobody waits for an answer any more.
+        });
     edge.shutdown();
-    Ok(())
+    Ok(run?)
 }
 
 /// Takes away what an agent that no longer runs has left: a standby's twins

@@ -103,13 +103,15 @@ struct gw_share {
 /* What the client has told us, in its own words. */
 struct gw_client {
 	__u64 heard_ns; /* when it last spoke */
-	__u64 ts_ecr_ns; /* when ts_ecr was heard */
+	__u64 ts_base_ns; /* a moment, and ... */
 	__u32 ack; /* SND.UNA of the service: highest byte acknowledged */
 	__u32 edge; /* right edge of the window it offers */
 	__u32 end; /* end of the highest segment it has sent */
 	__u32 ts_val;
 	__u32 ts_ecr;
+	__u32 ts_base; /* ... the least TSval that the owner had then */
 	__u32 fin; /* sequence number after its FIN */
+	__u32 pad;
 	__u8 mac[6]; /* next hop towards it, as our kernel resolved it */
 	__u16 wnd; /* window field of its last segment */
 };

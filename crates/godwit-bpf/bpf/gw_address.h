@@ -14,6 +14,9 @@
 #define GW_ND_SOLICIT 135
 #define GW_ND_ADVERT 136
 
+/* No verdict yet; GW_PASS is -1. */
+#define GW_UNDECIDED (-2)
+
 struct gw_arp {
 	__be16 hw, proto;
 	__u8 hw_len, proto_len;
@@ -141,17 +144,17 @@ static __noinline int gw_nd_group(struct __sk_buff *skb, const __be32 *addr)
 	__s64 diff;
 
 	if (bpf_skb_load_bytes(skb, at, &was, sizeof(was)))
-		return -1;
+		return GW_UNDECIDED;
 	now = was;
 	if (was.len != 1 || !gw_group_of(addr, now.mac))
-		return -1;
+		return GW_UNDECIDED;
 	diff = bpf_csum_diff((__be32 *)&was, sizeof(was), (__be32 *)&now,
 			     sizeof(now), 0);
 	if (bpf_l4_csum_replace(skb, icmp + offsetof(struct gw_nd, check), 0,
 				diff, 0) ||
 	    bpf_skb_store_bytes(skb, at, &now, sizeof(now), 0))
 		return gw_verdict(GW_REASON_ND_NOT_OWNED, GW_DROP);
-	return -1;
+	return GW_UNDECIDED;
 }
 
 /* ICMPv6 out of a server; only neighbour discovery is looked at. */
@@ -161,9 +164,9 @@ static __noinline int gw_nd_out(struct __sk_buff *skb, const struct gw_pkt *p)
 
 	if (bpf_skb_load_bytes(skb, GW_L3 + sizeof(struct ipv6hdr), &nd,
 			       sizeof(nd)))
-		return -1;
+		return GW_UNDECIDED;
 	if (nd.type != GW_ND_SOLICIT && nd.type != GW_ND_ADVERT)
-		return -1;
+		return GW_UNDECIDED;
 	if (gw_is_foreign(nd.target))
 		return gw_verdict(GW_REASON_ND_NOT_OWNED, GW_DROP);
 	if (nd.type == GW_ND_SOLICIT && gw_is_foreign(p->src.addr))
@@ -194,7 +197,7 @@ static __noinline int gw_other_out(struct __sk_buff *skb, struct gw_pkt *p,
 	    next == IPPROTO_ICMPV6) {
 		int verdict = gw_nd_out(skb, p);
 
-		if (verdict != -1)
+		if (verdict != GW_UNDECIDED)
 			return verdict;
 	}
 	if (gw_is_foreign(p->src.addr))

@@ -135,6 +135,19 @@ static __always_inline int gw_swallow(struct __sk_buff *skb)
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
+/* More acknowledged, or a window that was all but shut opens. */
+static __always_inline bool gw_is_news_to_client(const struct gw_flow *f,
+						 const struct gw_words *w)
+{
+	const struct gw_gated *g = &f->gated;
+	__u32 room = g->told_edge - g->told_ack;
+
+	if (gw_after(w->ack, g->told_ack))
+		return true;
+	return room < 2 * (__u32)f->mss && gw_after(w->edge, g->told_edge) &&
+	       w->edge - g->told_edge >= 2 * (__u32)f->mss;
+}
+
 /* An own segment of a gated flow on its way to the client. */
 static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 				  const struct gw_flow_key *key,
@@ -150,8 +163,7 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	gw_may_say(f, &w);
 	if (gw_is_pure_ack(p) && (ahead || gw_before(w.ack, p->ack)) &&
-	    w.ack == f->gated.told_ack &&
-	    !gw_after(w.edge, f->gated.told_edge)) {
+	    !gw_is_news_to_client(f, &w)) {
 		/* nothing that the client may know: the twin's ACK follows */
 		gw_flag(f, GW_FLOW_OWED);
 		gw_said(f, &w, s);
@@ -179,18 +191,10 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 static __always_inline bool gw_is_owed(struct gw_flow *f,
 				       const struct gw_words *w, bool sack)
 {
-	const struct gw_gated *g = &f->gated;
-	__u32 told_room = g->told_edge - g->told_ack;
-
-	if (gw_after(w->ack, g->told_ack))
-		return true;
-	/* a window that was all but shut opens */
-	if (told_room < 2 * (__u32)f->mss &&
-	    w->edge - g->told_edge >= 2 * (__u32)f->mss &&
-	    gw_after(w->edge, g->told_edge))
+	if (gw_is_news_to_client(f, w))
 		return true;
 	/* the twin misses what we have: the client is to send it again */
-	if (sack && gw_before(g->twin_ack, f->own.ack))
+	if (sack && gw_before(f->gated.twin_ack, f->own.ack))
 		return true;
 	return f->flags & GW_FLOW_OWED;
 }

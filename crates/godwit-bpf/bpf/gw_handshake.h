@@ -57,6 +57,7 @@ static __noinline int gw_note_syn_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	half->syn_ack_mss = o->mss;
 	/* the window of a SYN-ACK is never scaled, RFC 7323 section 2.2 */
 	half->syn_ack_edge = half->irs + 1 + p->wnd;
+	half->born_ns = gw_now();
 	half->answered = 1;
 	return 0;
 }
@@ -86,6 +87,8 @@ static __always_inline void gw_flow_fill(struct gw_flow *f,
 	f->client.end = half->irs + 1;
 	f->client.ts_val = half->client_ts_val;
 	f->client.ts_ecr = half->ts_val;
+	f->client.ts_base = half->ts_val;
+	f->client.ts_base_ns = half->born_ns;
 	__builtin_memcpy(f->client.mac, half->client_mac, 6);
 	f->own.snd_nxt = half->iss + 1;
 	f->own.ack = half->irs + 1;
@@ -116,7 +119,6 @@ static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
 	gw_flow_fill(f, half);
 	f->born_ns = gw_now();
 	f->client.heard_ns = f->born_ns;
-	f->client.ts_ecr_ns = f->born_ns;
 	gw_timer_init(f);
 	bpf_map_delete_elem(&gw_half_open, key);
 	return f;

@@ -28,17 +28,14 @@ static __always_inline void gw_adopt(struct gw_flow *f)
 
 /*
  * RFC 7323 section 5.4: a TSval below what the client has seen is dropped as
- * old. The owner's last TSval is not known, but it is at most what the client
- * echoed plus the time since, a margin for pacing ahead, and 1000 ppm of
- * drift between the two clocks.
+ * old. The owner's last TSval is not known, but its clock is, with a margin
+ * for pacing ahead and 1000 ppm of drift between the two clocks.
  */
 static __always_inline void gw_move_ts(struct gw_flow *f,
 				       const struct gw_pkt *p, __u64 now)
 {
-	__u32 since_ms = (now - f->client.ts_ecr_ns) / 1000000;
 	__u32 age_ms = (now - f->born_ns) / 1000000;
-	__u32 floor =
-		f->client.ts_ecr + since_ms + GW_TS_MARGIN_MS + age_ms / 1000;
+	__u32 floor = gw_owner_ts(f, now) + GW_TS_MARGIN_MS + age_ms / 1000;
 
 	if (f->flags & GW_FLOW_TS_MOVED)
 		return;

@@ -36,7 +36,11 @@ pub enum AttachError {
 /// Puts `program` on tcx of `ifindex` and pins the link at `pin`; a link that
 /// is pinned there already gets the new program in place of the old one, with
 /// no packet in between that sees neither.
-pub(crate) fn attach_or_replace(program: &mut ProgramMut<'_>, ifindex: u32, pin: &Path) -> Result<(), AttachError> {
+pub(crate) fn attach_or_replace(
+    program: &mut ProgramMut<'_>,
+    ifindex: u32,
+    pin: &Path,
+) -> Result<(), AttachError> {
     let name = program.name().to_string_lossy().into_owned();
     if pin.exists() {
         if let Ok(mut link) = Link::open(pin)
@@ -48,16 +52,27 @@ pub(crate) fn attach_or_replace(program: &mut ProgramMut<'_>, ifindex: u32, pin:
         // The interface of that link is gone: the pin holds nothing.
         let _ = std::fs::remove_file(pin);
     }
-    let mut link = attach(program, ifindex).map_err(|source| AttachError::Attach { program: name.clone(), ifindex, source })?;
-    link.pin(pin).map_err(|source| AttachError::Pin { program: name, source })
+    let mut link = attach(program, ifindex).map_err(|source| AttachError::Attach {
+        program: name.clone(),
+        ifindex,
+        source,
+    })?;
+    link.pin(pin).map_err(|source| AttachError::Pin {
+        program: name,
+        source,
+    })
 }
 
 fn attach(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {
-    let opts = bpf_tcx_opts { sz: size_of::<bpf_tcx_opts>() as u64, ..bpf_tcx_opts::default() };
+    let opts = bpf_tcx_opts {
+        sz: size_of::<bpf_tcx_opts>() as u64,
+        ..bpf_tcx_opts::default()
+    };
     let ifindex = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
     // SAFETY: the program is loaded and outlives the call; opts is valid and
     // says its own size.
-    let raw = unsafe { bpf_program__attach_tcx(program.as_libbpf_object().as_ptr(), ifindex, &opts) };
+    let raw =
+        unsafe { bpf_program__attach_tcx(program.as_libbpf_object().as_ptr(), ifindex, &opts) };
     let Some(raw) = std::ptr::NonNull::new(raw) else {
         return Err(io::Error::last_os_error());
     };

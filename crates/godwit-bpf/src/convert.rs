@@ -46,7 +46,14 @@ pub(crate) fn value_of<T: Plain>(bytes: &[u8]) -> Option<T> {
 
 pub(crate) fn addr_words(addr: Ipv6Addr) -> [u32; 4] {
     let octets = addr.octets();
-    std::array::from_fn(|i| u32::from_ne_bytes([octets[4 * i], octets[4 * i + 1], octets[4 * i + 2], octets[4 * i + 3]]))
+    std::array::from_fn(|i| {
+        u32::from_ne_bytes([
+            octets[4 * i],
+            octets[4 * i + 1],
+            octets[4 * i + 2],
+            octets[4 * i + 3],
+        ])
+    })
 }
 
 fn addr_from_words(words: [u32; 4]) -> Ipv6Addr {
@@ -59,7 +66,11 @@ fn addr_from_words(words: [u32; 4]) -> Ipv6Addr {
 
 impl From<Endpoint> for types::gw_endpoint {
     fn from(endpoint: Endpoint) -> Self {
-        Self { addr: addr_words(endpoint.addr), port: endpoint.port.to_be(), pad: 0 }
+        Self {
+            addr: addr_words(endpoint.addr),
+            port: endpoint.port.to_be(),
+            pad: 0,
+        }
     }
 }
 
@@ -71,13 +82,19 @@ impl From<types::gw_endpoint> for Endpoint {
 
 impl From<FlowKey> for types::gw_flow_key {
     fn from(key: FlowKey) -> Self {
-        Self { client: key.client.into(), service: key.service.into() }
+        Self {
+            client: key.client.into(),
+            service: key.service.into(),
+        }
     }
 }
 
 impl From<types::gw_flow_key> for FlowKey {
     fn from(raw: types::gw_flow_key) -> Self {
-        Self { client: raw.client.into(), service: raw.service.into() }
+        Self {
+            client: raw.client.into(),
+            service: raw.service.into(),
+        }
     }
 }
 

@@ -3,11 +3,13 @@
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::sync::Arc;
 
 use godwit_wire::MacAddr;
 use libbpf_rs::btf::Btf;
+use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
-use libbpf_rs::{AsRawLibbpf as _, MapHandle, MapMut, OpenObject};
+use libbpf_rs::{AsRawLibbpf as _, Link, MapHandle, MapMut, OpenObject, ProgramMut};
 use nix::net::if_::if_nameindex;
 use thiserror::Error;
 
@@ -22,6 +24,7 @@ use crate::maps::shares::ShareTable;
 use crate::orders::Orders;
 use crate::pin::PinDir;
 use crate::skel::{GodwitSkel, GodwitSkelBuilder, OpenGodwitSkel};
+use crate::trial::Hook;
 
 /// What the programs must know before they are loaded.
 #[derive(Debug, Clone)]
@@ -70,8 +73,8 @@ pub struct Datapath {
     pub shares: ShareTable,
     /// Endpoints that the data path cares for.
     pub services: ServiceTable,
-    /// Flows.
-    pub flows: FlowTable,
+    /// Flows; shared, so that a long scan need not hold up its owner.
+    pub flows: Arc<FlowTable>,
     /// Handshakes under way.
     pub half_open: HalfOpenTable,
     /// Verdict counters.
@@ -109,24 +112,37 @@ impl Datapath {
     /// in this call are removed again; those of an earlier agent stay.
     pub fn open(settings: &Settings, pins: PinDir) -> Result<(Self, Events), OpenError> {
         // The object outlives every handle made from it.
-        let storage: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
-        let mut open = GodwitSkelBuilder::default().open(storage).map_err(OpenError::Load)?;
+        let storage: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = GodwitSkelBuilder::default()
+            .open(storage)
+            .map_err(OpenError::Load)?;
         configure(&mut open, settings, &pins).map_err(OpenError::Load)?;
         let skel = open.load().map_err(OpenError::Load)?;
         // SAFETY: the loaded object lives as long as the process.
         let object = unsafe { skel.object().as_libbpf_object().as_ref() };
         let btf = Btf::from_bpf_object(object).ok().flatten();
         let maps = &skel.maps;
-        let events = Events::new(handle(&maps.gw_events, "gw_events")?)
-            .map_err(|source| OpenError::Map { map: "gw_events", source })?;
+        let events = Events::new(handle(&maps.gw_events, "gw_events")?).map_err(|source| {
+            OpenError::Map {
+                map: "gw_events",
+                source,
+            }
+        })?;
         let mut datapath = Self {
             shares: ShareTable::new(handle(&maps.gw_shares, "gw_shares")?),
-            services: ServiceTable::new(handle(&maps.gw_services, "gw_services")?, handle(&maps.gw_addresses, "gw_addresses")?),
-            flows: FlowTable::new(handle(&maps.gw_flows, "gw_flows")?),
+            services: ServiceTable::new(
+                handle(&maps.gw_services, "gw_services")?,
+                handle(&maps.gw_addresses, "gw_addresses")?,
+            ),
+            flows: Arc::new(FlowTable::new(handle(&maps.gw_flows, "gw_flows")?)),
             half_open: HalfOpenTable::new(handle(&maps.gw_half_open, "gw_half_open")?),
             counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
             orders: Orders::new(order_fd(&skel)?),
-            guard: GuardProgram { skel: Box::leak(Box::new(MaybeSkel(skel))), service_ifindex: settings.ifindex },
+            guard: GuardProgram {
+                skel: Box::leak(Box::new(MaybeSkel(skel))),
+                service_ifindex: settings.ifindex,
+            },
             pins,
         };
         datapath.attach()?;
@@ -136,7 +152,9 @@ impl Datapath {
     fn attach(&mut self) -> Result<(), OpenError> {
         let ifindex = self.guard.service_ifindex;
         let before = self.pins.link_names();
-        let attached = self.attach_service(ifindex).and_then(|()| self.guard_others());
+        let attached = self
+            .attach_service(ifindex)
+            .and_then(|()| self.guard_others());
         if attached.is_err() {
             for name in self.pins.link_names() {
                 if !before.contains(&name) {
@@ -166,22 +184,39 @@ impl Datapath {
             let ifindex = interface.index();
             let pin = format!("guard-{ifindex}");
             let is_loopback = interface.name().to_bytes() == b"lo";
-            if is_loopback || ifindex == self.guard.service_ifindex || (guarded.contains(&pin) && self.is_live(&pin)) {
+            if is_loopback
+                || ifindex == self.guard.service_ifindex
+                || (guarded.contains(&pin) && self.is_live(&pin))
+            {
                 continue;
             }
-            attach_or_replace(&mut self.guard.skel.0.progs.guard, ifindex, &self.pins.link(&pin))?;
+            attach_or_replace(
+                &mut self.guard.skel.0.progs.guard,
+                ifindex,
+                &self.pins.link(&pin),
+            )?;
         }
         Ok(())
     }
 
     fn is_live(&self, pin: &str) -> bool {
-        libbpf_rs::Link::open(self.pins.link(pin)).is_ok_and(|mut link| {
-            link.disconnect();
-            link.info().is_ok_and(|info| match info.info {
-                libbpf_rs::query::LinkTypeInfo::Tcx(tcx) => tcx.ifindex != 0,
-                _ => false,
-            })
-        })
+        let Ok(mut link) = Link::open(self.pins.link(pin)) else {
+            return false;
+        };
+        link.disconnect();
+        let Ok(info) = link.info() else { return false };
+        // The kernel says 0 when the interface is gone.
+        matches!(info.info, LinkTypeInfo::Tcx(tcx) if tcx.ifindex != 0)
+    }
+
+    /// The program of a hook, for [`Trial`](crate::Trial).
+    pub(crate) fn program(&self, hook: Hook) -> &ProgramMut<'static> {
+        let progs = &self.guard.skel.0.progs;
+        match hook {
+            Hook::Tap => &progs.tap,
+            Hook::Gate => &progs.gate,
+            Hook::Guard => &progs.guard,
+        }
     }
 
     /// Takes the programs out of the path and forgets all flows.
@@ -193,11 +228,17 @@ impl Datapath {
     }
 }
 
-fn configure(open: &mut OpenGodwitSkel<'static>, settings: &Settings, pins: &PinDir) -> libbpf_rs::Result<()> {
+fn configure(
+    open: &mut OpenGodwitSkel<'static>,
+    settings: &Settings,
+    pins: &PinDir,
+) -> libbpf_rs::Result<()> {
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.gw_self_mac = settings.mac.0;
         rodata.gw_ifindex = settings.ifindex;
-        rodata.gw_node_v4 = settings.node_v4.map_or(0, |addr| u32::from_ne_bytes(addr.octets()));
+        rodata.gw_node_v4 = settings
+            .node_v4
+            .map_or(0, |addr| u32::from_ne_bytes(addr.octets()));
         rodata.gw_node_v6 = settings.node_v6.map_or([0; 4], addr_words);
     }
     open.maps.gw_flows.set_max_entries(settings.max_flows)?;
@@ -224,5 +265,6 @@ fn handle(map: &MapMut<'_>, name: &'static str) -> Result<MapHandle, OpenError> 
 fn order_fd(skel: &GodwitSkel<'static>) -> Result<OwnedFd, OpenError> {
     let fd = skel.progs.order.as_fd();
     debug_assert!(fd.as_raw_fd() >= 0, "a loaded program has a descriptor");
-    fd.try_clone_to_owned().map_err(|err| OpenError::Load(err.into()))
+    fd.try_clone_to_owned()
+        .map_err(|err| OpenError::Load(err.into()))
 }

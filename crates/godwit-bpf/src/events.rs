@@ -55,7 +55,11 @@ impl Events {
             0
         })?;
         let ring = builder.build()?;
-        Ok(Self { ring, records, _map: map })
+        Ok(Self {
+            ring,
+            records,
+            _map: map,
+        })
     }
 
     /// Waits at most `timeout` and returns what came, oldest first.
@@ -74,7 +78,10 @@ impl Events {
 fn raw_event(raw: &types::gw_event) -> RawEvent {
     RawEvent {
         ns: raw.ns,
-        flow: FlowId { key: FlowKey::from(raw.key), irs: SeqNumber(raw.irs) },
+        flow: FlowId {
+            key: FlowKey::from(raw.key),
+            irs: SeqNumber(raw.irs),
+        },
         share: ShareId(raw.share),
         generation: Generation(raw.generation),
         kind: raw.kind,

@@ -21,18 +21,20 @@ mod maps;
 mod orders;
 mod pin;
 mod skel;
+mod trial;
 
 pub use attach::AttachError;
 pub use datapath::{Datapath, OpenError, Settings};
 pub use events::{Events, RawEvent};
+pub use maps::MapError;
 pub use maps::counters::{Counters, Reason};
 pub use maps::flows::{FlowState, FlowTable, FlowTimestamps, Phase};
 pub use maps::half_open::{HalfOpen, HalfOpenTable};
 pub use maps::services::ServiceTable;
 pub use maps::shares::{ShareEntry, ShareTable};
-pub use maps::MapError;
 pub use orders::{Order, OrderError, Orders};
 pub use pin::{PinDir, PinError};
+pub use trial::{Hook, Trial};
 
 /// Mark of a segment that the gate lets out as it is (`SO_MARK`).
 pub const MARK_SPOKEN: u32 = 0x6777_0001;

@@ -61,7 +61,13 @@ impl Orders {
             Order::Acknowledged(snd_una) => (4, snd_una.0),
             Order::Forget => (5, 0),
         };
-        let context = types::gw_order { key: flow.key.into(), irs: flow.irs.0, kind, detail, pad: 0 };
+        let context = types::gw_order {
+            key: flow.key.into(),
+            irs: flow.irs.0,
+            kind,
+            detail,
+            pad: 0,
+        };
         match self.run(&context).map_err(OrderError::Run)? {
             0 => Ok(()),
             _ => Err(OrderError::NoFlow),
@@ -79,6 +85,10 @@ impl Orders {
         // SAFETY: the descriptor is a loaded syscall program; opts says its own
         // size and points to a context that outlives the call.
         let err = unsafe { bpf_prog_test_run_opts(self.program.as_fd().as_raw_fd(), &mut opts) };
-        if err == 0 { Ok(opts.retval) } else { Err(io::Error::last_os_error()) }
+        if err == 0 {
+            Ok(opts.retval)
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }

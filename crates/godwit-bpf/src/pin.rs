@@ -107,9 +107,10 @@ impl PinDir {
 
 fn remove(path: &Path, how: fn(PathBuf) -> io::Result<()>) -> Result<(), PinError> {
     match how(path.to_owned()) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            Err(PinError::Folder { path: path.to_owned(), source })
-        }
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(PinError::Folder {
+            path: path.to_owned(),
+            source,
+        }),
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -128,7 +129,14 @@ fn ensure_bpffs() -> Result<(), PinError> {
     if is_bpffs() {
         return Ok(());
     }
-    mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), None::<&str>).map_err(PinError::Mount)
+    mount(
+        Some("bpf"),
+        BPFFS,
+        Some("bpf"),
+        MsFlags::empty(),
+        None::<&str>,
+    )
+    .map_err(PinError::Mount)
 }
 
 fn join_init_mounts() -> io::Result<()> {

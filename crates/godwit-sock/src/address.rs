@@ -5,7 +5,9 @@ use std::net::IpAddr;
 
 use nix::sys::socket::SockProtocol;
 
-use crate::netlink::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Netlink, attribute, push_attribute, u32_at};
+use crate::netlink::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Netlink, attribute, push_attribute, u32_at,
+};
 
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
@@ -33,7 +35,11 @@ pub fn add_address(ifindex: u32, addr: IpAddr) -> io::Result<bool> {
     let life = [0u32.to_ne_bytes(), u32::MAX.to_ne_bytes(), [0; 4], [0; 4]].concat();
     push_attribute(&mut body, IFA_CACHEINFO, &life);
     push_attribute(&mut body, IFA_PROTO, &[PROTO_GODWIT]);
-    match Netlink::open(SockProtocol::NetlinkRoute)?.request(RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL, &body) {
+    match Netlink::open(SockProtocol::NetlinkRoute)?.request(
+        RTM_NEWADDR,
+        NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL,
+        &body,
+    ) {
         Ok(_) => Ok(true),
         Err(err) if err.raw_os_error() == Some(libc::EEXIST) => Ok(false),
         Err(err) => Err(err),
@@ -45,7 +51,11 @@ pub fn add_address(ifindex: u32, addr: IpAddr) -> io::Result<bool> {
 /// # Errors
 /// Fails if the kernel's list can't be read.
 pub fn added_addresses() -> io::Result<Vec<(u32, IpAddr)>> {
-    let entries = Netlink::open(SockProtocol::NetlinkRoute)?.request(RTM_GETADDR, NLM_F_DUMP, &[0; IFADDRMSG])?;
+    let entries = Netlink::open(SockProtocol::NetlinkRoute)?.request(
+        RTM_GETADDR,
+        NLM_F_DUMP,
+        &[0; IFADDRMSG],
+    )?;
     Ok(entries.iter().filter_map(|entry| ours(entry)).collect())
 }
 
@@ -65,7 +75,11 @@ fn ours(entry: &[u8]) -> Option<(u32, IpAddr)> {
 /// # Errors
 /// Fails without CAP_NET_ADMIN, or if the interface is gone.
 pub fn remove_address(ifindex: u32, addr: IpAddr) -> io::Result<()> {
-    match Netlink::open(SockProtocol::NetlinkRoute)?.request(RTM_DELADDR, NLM_F_ACK, &message(ifindex, addr)) {
+    match Netlink::open(SockProtocol::NetlinkRoute)?.request(
+        RTM_DELADDR,
+        NLM_F_ACK,
+        &message(ifindex, addr),
+    ) {
         Err(err) if err.raw_os_error() != Some(libc::EADDRNOTAVAIL) => Err(err),
         Ok(_) | Err(_) => Ok(()),
     }

@@ -18,7 +18,11 @@ const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 /// # Errors
 /// Fails without CAP_NET_ADMIN, or if the kernel lacks INET_DIAG_DESTROY.
 pub fn destroy_tcp(flow: FlowKey) -> io::Result<bool> {
-    match Netlink::open(SockProtocol::NetlinkSockDiag)?.request(SOCK_DESTROY, NLM_F_ACK, &request(flow)) {
+    match Netlink::open(SockProtocol::NetlinkSockDiag)?.request(
+        SOCK_DESTROY,
+        NLM_F_ACK,
+        &request(flow),
+    ) {
         Ok(_) => Ok(true),
         Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         Err(err) => Err(err),
@@ -27,7 +31,11 @@ pub fn destroy_tcp(flow: FlowKey) -> io::Result<bool> {
 
 /// `struct inet_diag_req_v2`.
 fn request(flow: FlowKey) -> Vec<u8> {
-    let family = if flow.service.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let family = if flow.service.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
+    };
     let family = u8::try_from(family).expect("address families are small");
     let tcp = u8::try_from(libc::IPPROTO_TCP).expect("protocol numbers are small");
     let mut body = vec![family, tcp, 0, 0];

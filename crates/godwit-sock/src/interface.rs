@@ -47,21 +47,33 @@ const SIOCADDMULTI: libc::Ioctl = 0x8931;
 /// # Errors
 /// Fails without CAP_NET_ADMIN, or if the device keeps no list.
 pub fn join_group(name: &str, group: MacAddr) -> io::Result<()> {
-    let fd = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let fd = socket(
+        AddressFamily::Inet,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
     // SAFETY: all zero is a valid ifreq.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let len = name.len().min(request.ifr_name.len() - 1);
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(len)) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
-    let mut address = libc::sockaddr { sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC).unwrap_or(0), sa_data: [0; 14] };
+    let mut address = libc::sockaddr {
+        sa_family: libc::sa_family_t::try_from(libc::AF_UNSPEC).unwrap_or(0),
+        sa_data: [0; 14],
+    };
     for (to, from) in address.sa_data.iter_mut().zip(group.0) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_hwaddr = address;
     // SAFETY: the request is whole and outlives the call.
     let err = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCADDMULTI, &raw const request) };
-    if err == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if err == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }
 
 impl Interface {
@@ -85,26 +97,41 @@ impl Interface {
                 addresses.push(IpAddr::V6(v6.ip()));
             }
         }
-        let mac = mac.filter(|mac| !mac.is_zero()).ok_or_else(|| InterfaceError::NotEthernet(name.to_owned()))?;
-        Ok(Self { name: name.to_owned(), index, mac, addresses })
+        let mac = mac
+            .filter(|mac| !mac.is_zero())
+            .ok_or_else(|| InterfaceError::NotEthernet(name.to_owned()))?;
+        Ok(Self {
+            name: name.to_owned(),
+            index,
+            mac,
+            addresses,
+        })
     }
 
     /// An IPv4 address that is not one of `services`.
     pub fn own_v4(&self, services: &[IpAddr]) -> Option<Ipv4Addr> {
-        self.addresses.iter().filter(|addr| !services.contains(addr)).find_map(|addr| match addr {
-            IpAddr::V4(v4) => Some(*v4),
-            IpAddr::V6(_) => None,
-        })
+        self.addresses
+            .iter()
+            .filter(|addr| !services.contains(addr))
+            .find_map(|addr| match addr {
+                IpAddr::V4(v4) => Some(*v4),
+                IpAddr::V6(_) => None,
+            })
     }
 
     /// An IPv6 address that is not one of `services`, a global one if there is.
     pub fn own_v6(&self, services: &[IpAddr]) -> Option<Ipv6Addr> {
         let own = || {
-            self.addresses.iter().filter(|addr| !services.contains(addr)).filter_map(|addr| match addr {
-                IpAddr::V4(_) => None,
-                IpAddr::V6(v6) => Some(*v6),
-            })
+            self.addresses
+                .iter()
+                .filter(|addr| !services.contains(addr))
+                .filter_map(|addr| match addr {
+                    IpAddr::V4(_) => None,
+                    IpAddr::V6(v6) => Some(*v6),
+                })
         };
-        own().find(|v6| !v6.is_unicast_link_local()).or_else(|| own().next())
+        own()
+            .find(|v6| !v6.is_unicast_link_local())
+            .or_else(|| own().next())
     }
 }

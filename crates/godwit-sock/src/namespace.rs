@@ -14,12 +14,27 @@ const SO_NETNS_COOKIE: libc::c_int = 71;
 /// # Errors
 /// Fails on kernels older than 5.14.
 pub fn netns_cookie() -> io::Result<u64> {
-    let fd = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let fd = socket(
+        AddressFamily::Inet,
+        SockType::Datagram,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )?;
     let mut cookie = 0u64;
     let mut len = libc::socklen_t::try_from(size_of::<u64>()).expect("8 fits");
     // SAFETY: value and length point to live variables of the sizes given.
     let err = unsafe {
-        libc::getsockopt(fd.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, (&raw mut cookie).cast(), &raw mut len)
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut len,
+        )
     };
-    if err == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+    if err == 0 {
+        Ok(cookie)
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -38,7 +38,11 @@ pub enum NeighbourError {
 ///
 /// # Errors
 /// [`NeighbourError::Silent`] after `patience`.
-pub fn resolve_neighbour(ifindex: u32, addr: IpAddr, patience: Duration) -> Result<MacAddr, NeighbourError> {
+pub fn resolve_neighbour(
+    ifindex: u32,
+    addr: IpAddr,
+    patience: Duration,
+) -> Result<MacAddr, NeighbourError> {
     let deadline = Instant::now() + patience;
     loop {
         if let Some(mac) = known(ifindex, addr).map_err(NeighbourError::Table)? {
@@ -54,13 +58,21 @@ pub fn resolve_neighbour(ifindex: u32, addr: IpAddr, patience: Duration) -> Resu
 
 /// One datagram to the discard port (RFC 863) makes the kernel resolve.
 fn nudge(addr: IpAddr) {
-    let any: SocketAddr = if addr.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0u16; 8], 0).into() };
+    let any: SocketAddr = if addr.is_ipv4() {
+        ([0, 0, 0, 0], 0).into()
+    } else {
+        ([0u16; 8], 0).into()
+    };
     let _ = UdpSocket::bind(any).and_then(|socket| socket.send_to(&[], (addr, 9)));
 }
 
 fn known(ifindex: u32, addr: IpAddr) -> io::Result<Option<MacAddr>> {
     // struct ndmsg, all zero: every table
-    let entries = Netlink::open(SockProtocol::NetlinkRoute)?.request(RTM_GETNEIGH, NLM_F_DUMP, &[0; NDMSG])?;
+    let entries = Netlink::open(SockProtocol::NetlinkRoute)?.request(
+        RTM_GETNEIGH,
+        NLM_F_DUMP,
+        &[0; NDMSG],
+    )?;
     let octets = match addr {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),

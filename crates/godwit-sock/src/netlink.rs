@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto, setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, sendto,
+    setsockopt, socket, sockopt,
 };
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
@@ -24,7 +25,12 @@ pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
     pub(crate) fn open(protocol: SockProtocol) -> io::Result<Self> {
-        let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        let fd = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            protocol,
+        )?;
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         // The kernel answers at once; this only bounds a surprise.
         setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(1000))?;
@@ -42,7 +48,12 @@ impl Netlink {
         message.extend(1u32.to_ne_bytes()); // sequence: one request at a time
         message.extend(0u32.to_ne_bytes());
         message.extend(body);
-        sendto(self.0.as_raw_fd(), &message, &NetlinkAddr::new(0, 0), MsgFlags::empty())?;
+        sendto(
+            self.0.as_raw_fd(),
+            &message,
+            &NetlinkAddr::new(0, 0),
+            MsgFlags::empty(),
+        )?;
         self.answers()
     }
 
@@ -92,7 +103,10 @@ pub(crate) fn push_attribute(message: &mut Vec<u8>, kind: u16, value: &[u8]) {
 /// The value of the first attribute of this kind.
 pub(crate) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     loop {
-        let len = usize::from(u16::from_ne_bytes([*attributes.first()?, *attributes.get(1)?]));
+        let len = usize::from(u16::from_ne_bytes([
+            *attributes.first()?,
+            *attributes.get(1)?,
+        ]));
         let kind = u16::from_ne_bytes([*attributes.get(2)?, *attributes.get(3)?]);
         let value = attributes.get(4..len)?;
         if kind == wanted {

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind, send, sendto, setsockopt, socket,
-    sockopt,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind, send,
+    sendto, setsockopt, socket, sockopt,
 };
 
 /// Sends whole IP packets; the kernel finds route and next hop.
@@ -24,11 +24,19 @@ impl SegmentSender {
     /// Fails without CAP_NET_RAW and CAP_NET_ADMIN.
     pub fn open(mark: u32) -> io::Result<Self> {
         let raw = |family| -> io::Result<OwnedFd> {
-            let fd = socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK, SockProtocol::Raw)?;
+            let fd = socket(
+                family,
+                SockType::Raw,
+                SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
+                SockProtocol::Raw,
+            )?;
             setsockopt(&fd, sockopt::Mark, &mark)?;
             Ok(fd)
         };
-        Ok(Self { v4: raw(AddressFamily::Inet)?, v6: raw(AddressFamily::Inet6)? })
+        Ok(Self {
+            v4: raw(AddressFamily::Inet)?,
+            v6: raw(AddressFamily::Inet6)?,
+        })
     }
 
     /// Sends `packet`, which begins with its IP header, to `to`.
@@ -96,6 +104,7 @@ fn link_address(ifindex: u32) -> io::Result<nix::sys::socket::LinkAddr> {
     };
     let len = libc::socklen_t::try_from(size_of_val(&raw)).expect("a few bytes");
     // SAFETY: a whole sockaddr_ll of the family that the type expects.
-    let address = unsafe { nix::sys::socket::LinkAddr::from_raw((&raw const raw).cast(), Some(len)) };
+    let address =
+        unsafe { nix::sys::socket::LinkAddr::from_raw((&raw const raw).cast(), Some(len)) };
     address.ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }

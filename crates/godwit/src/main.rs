@@ -42,6 +42,8 @@ enum Command {
     Doctor(cmd::doctor::Args),
     /// See it work, in network namespaces of its own.
     Demo(cmd::demo::Args),
+    /// Measure against plain TCP, in network namespaces of its own.
+    Bench(cmd::bench::Args),
     /// Make certificates for tests and small clusters.
     Pki(cmd::pki::Args),
     #[command(hide = true)]
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Events(args) => cmd::events::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Demo(args) => cmd::demo::run(&args),
+        Command::Bench(args) => cmd::bench::run(&args),
         Command::Pki(args) => cmd::pki::run(&args),
         Command::LabApp(args) => cmd::lab_app::run(&args),
     };

@@ -86,7 +86,9 @@ fn a_wrong_configuration_is_2_and_names_file_line_and_key() {
     for command in ["agent", "doctor", "status"] {
         let output = godwit(&[command, "--config", &file]);
         assert_eq!(code(&output), Some(2), "{command}");
-        let expected = format!("godwit: {file}:21: service \"web\": unknown key `primry`, did you mean `primary`?");
+        let expected = format!(
+            "godwit: {file}:21: service \"web\": unknown key `primry`, did you mean `primary`?"
+        );
         assert_eq!(complaint(&output), expected);
     }
 }

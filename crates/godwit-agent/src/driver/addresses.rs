@@ -31,7 +31,8 @@ pub(super) fn remove(addresses: &[IpAddr]) -> io::Result<()> {
     let mut result = Ok(());
     for (ifindex, address) in added_addresses()? {
         if addresses.contains(&address) {
-            result = result.and(remove_address(ifindex, address));
+            let removed = remove_address(ifindex, address);
+            result = result.and(removed);
         }
     }
     result
@@ -48,9 +49,15 @@ impl Driver {
     /// Gratuitous ARP in both forms (RFC 5227 section 3), unsolicited neighbour
     /// advertisements (RFC 4861 section 7.2.6).
     pub(super) fn announce(&self, share: ShareId) {
-        let Some(share) = self.shares.get(share) else { return };
+        let Some(share) = self.shares.get(share) else {
+            return;
+        };
         let mac = share.entry.group.unwrap_or(self.mac);
-        for frame in share.addresses.iter().flat_map(|address| announcements(*address, mac)) {
+        for frame in share
+            .addresses
+            .iter()
+            .flat_map(|address| announcements(*address, mac))
+        {
             let frame = from_mac(frame, self.mac);
             if let Err(error) = self.frames.send(&frame) {
                 tracing::warn!(service = share.name, error = %error, "address not announced");

@@ -10,8 +10,17 @@ use crate::clock;
 impl Driver {
     pub(super) fn carry_out(&mut self, action: Action) {
         match action {
-            Action::SetShare { share, role, epoch, generation, peer } => {
-                if let Err(error) = self.shares.set(&self.datapath, share, role, epoch, generation, peer) {
+            Action::SetShare {
+                share,
+                role,
+                epoch,
+                generation,
+                peer,
+            } => {
+                if let Err(error) =
+                    self.shares
+                        .set(&self.datapath, share, role, epoch, generation, peer)
+                {
                     tracing::error!(share = share.0, error = %error, "role not set");
                 }
             }
@@ -41,8 +50,12 @@ impl Driver {
     }
 
     fn resend_handshake(&self, share: ShareId, flow: FlowId) {
-        let Some(peer) = self.shares.get(share).map(|share| share.entry.peer_mac) else { return };
-        let Some(packets) = self.flow(flow).as_ref().and_then(segments::handshake) else { return };
+        let Some(peer) = self.shares.get(share).map(|share| share.entry.peer_mac) else {
+            return;
+        };
+        let Some(packets) = self.flow(flow).as_ref().and_then(segments::handshake) else {
+            return;
+        };
         for packet in &packets {
             if let Err(error) = self.frames.send(&segments::frame(peer, self.mac, packet)) {
                 tracing::debug!(flow = %flow.key, error = %error, "handshake not sent again");
@@ -52,6 +65,9 @@ impl Driver {
 
     /// When this node last took a share over; the start if it never did.
     pub(super) fn taken_over_at(&self, share: ShareId) -> MonoTime {
-        self.shares.get(share).and_then(|share| share.taken_over).unwrap_or(self.started)
+        self.shares
+            .get(share)
+            .and_then(|share| share.taken_over)
+            .unwrap_or(self.started)
     }
 }

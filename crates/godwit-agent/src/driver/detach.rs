@@ -35,7 +35,11 @@ pub(super) fn detach(config: &Config, datapath: Datapath) -> Result<(), DetachEr
     let mut idle = Vec::new();
     for (id, service) in config.own_shares() {
         let role = datapath.shares.left_over(id)?.map(|(role, ..)| role);
-        let list = if role == Some(Role::Owner) { &mut owned } else { &mut idle };
+        let list = if role == Some(Role::Owner) {
+            &mut owned
+        } else {
+            &mut idle
+        };
         list.push((id, service.ips()));
     }
     let mut twins = Vec::new();

@@ -30,7 +30,11 @@ pub(super) struct Digest {
 
 impl Digest {
     pub(super) fn new(now: MonoTime) -> Self {
-        Self { due: now, told: BTreeMap::new(), ended: Vec::new() }
+        Self {
+            due: now,
+            told: BTreeMap::new(),
+            ended: Vec::new(),
+        }
     }
 
     pub(super) fn due(&self) -> MonoTime {
@@ -49,7 +53,12 @@ impl Digest {
     }
 
     /// What the standby of each share should know by now.
-    pub(super) fn collect(&mut self, datapath: &Datapath, shares: &Shares, now: MonoTime) -> BTreeMap<ShareId, Vec<DigestEntry>> {
+    pub(super) fn collect(
+        &mut self,
+        datapath: &Datapath,
+        shares: &Shares,
+        now: MonoTime,
+    ) -> BTreeMap<ShareId, Vec<DigestEntry>> {
         let mut entries: BTreeMap<ShareId, Vec<DigestEntry>> = BTreeMap::new();
         for event in std::mem::take(&mut self.ended) {
             if is_guarded(shares, event.share) {
@@ -66,12 +75,21 @@ impl Digest {
         entries
     }
 
-    fn scan(&mut self, datapath: &Datapath, shares: &Shares, now: MonoTime, entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>) {
+    fn scan(
+        &mut self,
+        datapath: &Datapath,
+        shares: &Shares,
+        now: MonoTime,
+        entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>,
+    ) {
         let told = &mut self.told;
         let scanned = datapath.flows.for_each(|flow| {
             let generation = shares.get(flow.share).map(|share| share.entry.generation);
             let concerned = generation.is_some_and(|generation| flow.is_protected(generation));
-            if !concerned || flow.phase == Phase::Ended || now.0.saturating_sub(flow.heard_ns) < QUIET_NS {
+            if !concerned
+                || flow.phase == Phase::Ended
+                || now.0.saturating_sub(flow.heard_ns) < QUIET_NS
+            {
                 return;
             }
             // The twin's application has said it all: nothing waits for an ACK.
@@ -90,14 +108,28 @@ impl Digest {
 }
 
 fn is_guarded(shares: &Shares, share: ShareId) -> bool {
-    shares.get(share).is_some_and(|share| share.entry.role == Role::Owner && !share.entry.generation.is_none())
+    shares
+        .get(share)
+        .is_some_and(|share| share.entry.role == Role::Owner && !share.entry.generation.is_none())
 }
 
 fn ended(event: FlowEvent) -> DigestEntry {
     let unknown = SeqNumber(0);
-    DigestEntry { flow: event.flow, snd_una: unknown, snd_nxt: unknown, rcv_nxt: unknown, ended: true }
+    DigestEntry {
+        flow: event.flow,
+        snd_una: unknown,
+        snd_nxt: unknown,
+        rcv_nxt: unknown,
+        ended: true,
+    }
 }
 
 fn entry(flow: &FlowState) -> DigestEntry {
-    DigestEntry { flow: flow.id, snd_una: flow.snd_una, snd_nxt: flow.snd_nxt, rcv_nxt: flow.rcv_nxt, ended: false }
+    DigestEntry {
+        flow: flow.id,
+        snd_una: flow.snd_una,
+        snd_nxt: flow.snd_nxt,
+        rcv_nxt: flow.rcv_nxt,
+        ended: false,
+    }
 }

@@ -6,10 +6,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
-use godwit_bpf::{Datapath, Events, MARK_INJECT, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Settings};
+use godwit_bpf::{
+    Datapath, Events, MARK_INJECT, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Settings,
+};
 use godwit_core::node::Resume;
 use godwit_core::{Fencing, Node, NodeConfig, PeerConfig, ShareConfig};
-use godwit_sock::{FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie};
+use godwit_sock::{
+    FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
+};
 use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
 use thiserror::Error;
 
@@ -90,11 +94,16 @@ impl Installed {
     /// # Errors
     /// If the kernel or the interface lacks something.
     pub fn new(config: Arc<Config>) -> Result<Self, InstallError> {
-        let services: Vec<IpAddr> = config.own_shares().flat_map(|(_, service)| service.ips()).collect();
+        let services: Vec<IpAddr> = config
+            .own_shares()
+            .flat_map(|(_, service)| service.ips())
+            .collect();
         let interface = Interface::by_name(config.node.interface.as_str())?;
         let segments = SegmentSender::open(MARK_SPOKEN).map_err(InstallError::Socket)?;
-        let frames = FrameSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
-        let injected = FrameSender::open(interface.index, MARK_INJECT).map_err(InstallError::Socket)?;
+        let frames =
+            FrameSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
+        let injected =
+            FrameSender::open(interface.index, MARK_INJECT).map_err(InstallError::Socket)?;
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
@@ -103,7 +112,15 @@ impl Installed {
             max_flows: MAX_FLOWS,
         };
         let (datapath, events) = Datapath::open(&settings, PinDir::open(&pin_name(&config)?)?)?;
-        let installed = Self { config, interface, datapath, events, segments, frames, injected };
+        let installed = Self {
+            config,
+            interface,
+            datapath,
+            events,
+            segments,
+            frames,
+            injected,
+        };
         match installed.introduce(&services) {
             Ok(()) => Ok(installed),
             Err(error) => {
@@ -119,7 +136,10 @@ impl Installed {
         NodeConfig {
             name: config.node.name,
             incarnation,
-            peers: config.others().map(|peer| PeerConfig { name: peer.name }).collect(),
+            peers: config
+                .others()
+                .map(|peer| PeerConfig { name: peer.name })
+                .collect(),
             shares: self.share_configs(),
             heartbeat: config.detect.heartbeat,
             misses: config.detect.misses,
@@ -143,7 +163,10 @@ impl Installed {
 
     /// Undoes [`Installed::new`], unless an earlier agent's flows are in there.
     pub fn remove(self) {
-        let left = self.config.own_shares().any(|(share, _)| self.resume(share).is_some());
+        let left = self
+            .config
+            .own_shares()
+            .any(|(share, _)| self.resume(share).is_some());
         if left {
             return;
         }
@@ -164,19 +187,34 @@ impl Installed {
     fn introduce(&self, services: &[IpAddr]) -> Result<(), InstallError> {
         let shares = self.config.own_shares();
         let endpoints: Vec<_> = shares
-            .flat_map(|(share, service)| service.addresses.iter().map(move |address| (Endpoint::from(*address), share)))
+            .flat_map(|(share, service)| {
+                service
+                    .addresses
+                    .iter()
+                    .map(move |address| (Endpoint::from(*address), share))
+            })
             .collect();
         self.datapath.services.replace(&endpoints)?;
-        for group in self.config.own_shares().filter_map(|(_, service)| service.group()) {
-            join_group(&self.interface.name, group).map_err(|source| InstallError::Group { group, source })?;
+        for group in self
+            .config
+            .own_shares()
+            .filter_map(|(_, service)| service.group())
+        {
+            join_group(&self.interface.name, group)
+                .map_err(|source| InstallError::Group { group, source })?;
         }
-        addresses::add(self.interface.index, services).map_err(|(address, source)| InstallError::Address { address, source })
+        addresses::add(self.interface.index, services)
+            .map_err(|(address, source)| InstallError::Address { address, source })
     }
 
     /// What an earlier agent of this node left in the data path.
     fn resume(&self, share: ShareId) -> Option<Resume> {
         let (role, epoch, generation) = self.datapath.shares.left_over(share).ok().flatten()?;
-        Some(Resume { role, epoch, generation })
+        Some(Resume {
+            role,
+            epoch,
+            generation,
+        })
     }
 
     /// The greatest generation of flows that an earlier agent left, per share.
@@ -194,7 +232,11 @@ impl Installed {
     ///
     /// # Errors
     /// If the thread that reads the ring buffer can't be started.
-    pub fn into_driver(self, node: NodeConfig, surroundings: Surroundings) -> Result<(Driver, Receiver<Input>), InstallError> {
+    pub fn into_driver(
+        self,
+        node: NodeConfig,
+        surroundings: Surroundings,
+    ) -> Result<(Driver, Receiver<Input>), InstallError> {
         let now = clock::now();
         let inherited = self.inherited();
         spawn_event_reader(self.events, surroundings.inbox).map_err(InstallError::Thread)?;

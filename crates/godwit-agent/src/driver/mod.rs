@@ -138,7 +138,9 @@ impl Driver {
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return Next::Stop(GoodbyeReason::Shutdown, None),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Next::Stop(GoodbyeReason::Shutdown, None);
+                }
             }
             self.drain();
             waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
@@ -153,8 +155,12 @@ impl Driver {
 
     fn patience(&self) -> Duration {
         let now = clock::now();
-        let core = self.node.poll_timeout().map_or(HOUSEKEEPING, |due| due.since(now));
-        core.min(self.digest.due().since(now)).min(self.housekeeping.since(now))
+        let core = self
+            .node
+            .poll_timeout()
+            .map_or(HOUSEKEEPING, |due| due.since(now));
+        core.min(self.digest.due().since(now))
+            .min(self.housekeeping.since(now))
     }
 
     fn feed(&mut self, input: Input) -> Next {
@@ -168,9 +174,8 @@ impl Driver {
                 self.node.handle_link(peer, link, now);
             }
             Input::Flow(event) => self.feed_flow(event, now),
-            // Whoever asked may have gone.
-            Input::Query(Query::Status(answer)) => drop(answer.send(self.status(now))),
-            Input::Query(Query::Flows(answer)) => drop(answer.send(self.flows(now))),
+            Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
+            Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue
@@ -211,7 +216,8 @@ impl Driver {
     }
 
     fn quit(mut self, reason: GoodbyeReason) {
-        self.node.handle_command(Command::Goodbye(reason), clock::now());
+        self.node
+            .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
         if reason == GoodbyeReason::Detach
             && let Err(error) = detach::detach(&self.config, self.datapath)
@@ -225,7 +231,9 @@ impl Driver {
 fn forward_events(events: &Events, inbox: &Inbox) {
     loop {
         for raw in events.wait(Duration::from_millis(200)) {
-            let Some(event) = flow_event(raw) else { continue };
+            let Some(event) = flow_event(raw) else {
+                continue;
+            };
             if inbox.send(Input::Flow(event)).is_err() {
                 return;
             }
@@ -236,9 +244,17 @@ fn forward_events(events: &Events, inbox: &Inbox) {
 /// A kind that this version does not know comes from a later data path.
 fn flow_event(raw: RawEvent) -> Option<FlowEvent> {
     let kind = FlowEventKind::try_from(raw.kind).ok()?;
-    Some(FlowEvent { share: raw.share, flow: raw.flow, generation: raw.generation, kind })
+    Some(FlowEvent {
+        share: raw.share,
+        flow: raw.flow,
+        generation: raw.generation,
+        kind,
+    })
 }
 
 fn spawn_event_reader(events: Events, inbox: Inbox) -> std::io::Result<()> {
-    thread::Builder::new().name("gw-events".into()).spawn(move || forward_events(&events, &inbox)).map(drop)
+    thread::Builder::new()
+        .name("gw-events".into())
+        .spawn(move || forward_events(&events, &inbox))
+        .map(drop)
 }

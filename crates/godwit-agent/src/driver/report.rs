@@ -1,57 +1,96 @@
 //! What people see of this node: `status`, `flows`, the last takeover.
 
 use std::collections::BTreeMap;
+use std::thread;
 
+use godwit_bpf::FlowTable;
 use godwit_core::node::ShareNews;
 use godwit_core::{Event, EventKind, MonoTime};
-use godwit_wire::ShareId;
+use godwit_wire::{Generation, Role, ShareId};
+use tokio::sync::oneshot;
 
 use super::Driver;
 use super::shares::LastTakeover;
 use crate::clock;
 use crate::flows::{FlowCounts, FlowReport, FlowStateName, Flows, ShareView};
-use crate::status::{DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport, ms, whole_ms};
+use crate::status::{
+    DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport, ms, whole_ms,
+};
+
+/// What a scan of the flow table needs to know of the shares.
+#[derive(Debug)]
+struct Views(BTreeMap<ShareId, View>);
+
+#[derive(Debug)]
+struct View {
+    service: String,
+    role: Role,
+    generation: Generation,
+}
 
 impl Driver {
-    pub(super) fn status(&self, now: MonoTime) -> Status {
-        let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
-        status.peers = self
-            .config
-            .others()
-            .zip(self.node.peer_status())
-            .map(|(config, peer)| PeerReport::new(config, &peer, now))
-            .collect();
-        let counts = self.flow_counts();
-        status.services = self
-            .config
-            .shares()
-            .flat_map(|(id, config)| self.node.share_status().find(|share| share.id == id).map(|share| (config, share)))
-            .map(|(config, share)| {
-                let flows = counts.get(&share.id).copied().unwrap_or_default();
-                self.with_takeovers(ServiceReport::new(config, &share, flows), share.id, now)
-            })
-            .collect();
-        status.data_path = self.data_path();
-        status.add_warnings();
-        status
+    /// Answers when the flows have been counted, on a thread of its own: with
+    /// many flows that takes longer than a heartbeat.
+    pub(super) fn answer_status(&self, answer: oneshot::Sender<Status>, now: MonoTime) {
+        let (mut status, ids) = self.status(now);
+        let (flows, views) = (self.datapath.flows.clone(), self.views());
+        aside(move || {
+            let counts = views.count(&flows);
+            for (report, id) in status.services.iter_mut().zip(ids) {
+                report.flows = counts.get(&id).copied().unwrap_or_default();
+                report.protected = report.flows.protected;
+            }
+            // Whoever asked may have gone.
+            let _ = answer.send(status);
+        });
     }
 
-    pub(super) fn flows(&self, now: MonoTime) -> Flows {
-        let mut reports = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
-            if let Some(view) = self.view(flow.share) {
-                reports.push(FlowReport::new(&flow, view, now));
-            }
+    /// As [`Driver::answer_status`].
+    pub(super) fn answer_flows(&self, answer: oneshot::Sender<Flows>, now: MonoTime) {
+        let node = self.config.node.name;
+        let (flows, views) = (self.datapath.flows.clone(), self.views());
+        aside(move || {
+            // Whoever asked may have gone.
+            let _ = answer.send(Flows::new(node.as_str(), views.report(&flows, now)));
         });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't read the flows");
+    }
+
+    /// Everything but the flow counts, and the shares of its services.
+    fn status(&self, now: MonoTime) -> (Status, Vec<ShareId>) {
+        let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
+        let peers = self.config.others().zip(self.node.peer_status());
+        status.peers = peers
+            .map(|(config, peer)| PeerReport::new(config, &peer, now))
+            .collect();
+        let mut ids = Vec::new();
+        for share in self.node.share_status() {
+            let Some((_, config)) = self.config.shares().find(|(id, _)| *id == share.id) else {
+                continue;
+            };
+            let report = ServiceReport::new(config, &share, FlowCounts::default());
+            status
+                .services
+                .push(self.with_takeovers(report, share.id, now));
+            ids.push(share.id);
         }
-        Flows::new(self.config.node.name.as_str(), reports)
+        status.data_path = self.data_path();
+        status.add_warnings();
+        (status, ids)
     }
 
     /// Remembers a takeover of this node for `status`.
     pub(super) fn note_takeover(&mut self, event: &Event) {
-        let EventKind::Share { share, news: ShareNews::TakeoverStarted { from, reason, detection, .. } } = &event.kind else {
+        let EventKind::Share {
+            share,
+            news:
+                ShareNews::TakeoverStarted {
+                    from,
+                    reason,
+                    detection,
+                    ..
+                },
+        } = &event.kind
+        else {
             return;
         };
         let (share, at) = (*share, clock::now());
@@ -63,38 +102,38 @@ impl Driver {
             age_ms: 0,
         };
         if let Some(share) = self.shares.get_mut(share) {
-            self.metrics.observe_stall(&share.name, *detection + at.since(event.at));
+            self.metrics
+                .observe_stall(&share.name, *detection + at.since(event.at));
             share.last_takeover = Some(LastTakeover { report, at });
         }
     }
 
-    fn with_takeovers(&self, mut report: ServiceReport, share: ShareId, now: MonoTime) -> ServiceReport {
+    fn with_takeovers(
+        &self,
+        mut report: ServiceReport,
+        share: ShareId,
+        now: MonoTime,
+    ) -> ServiceReport {
         if let Some(share) = self.shares.get(share) {
             report.takeovers = u64::from(share.entry.takeovers);
-            report.last_takeover = share
-                .last_takeover
-                .as_ref()
-                .map(|last| TakeoverReport { age_ms: whole_ms(now.since(last.at)), ..last.report.clone() });
+            report.last_takeover = share.last_takeover.as_ref().map(|last| TakeoverReport {
+                age_ms: whole_ms(now.since(last.at)),
+                ..last.report.clone()
+            });
         }
         report
     }
 
-    fn view(&self, share: ShareId) -> Option<ShareView<'_>> {
-        let share = self.shares.get(share)?;
-        Some(ShareView { service: &share.name, role: share.entry.role, generation: share.entry.generation })
-    }
-
-    fn flow_counts(&self) -> BTreeMap<ShareId, FlowCounts> {
-        let mut counts: BTreeMap<ShareId, FlowCounts> = BTreeMap::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
-            if let Some(view) = self.view(flow.share) {
-                counts.entry(flow.share).or_default().count(FlowStateName::of(&flow, view));
-            }
+    fn views(&self) -> Views {
+        let views = self.shares.iter().map(|(id, share)| {
+            let view = View {
+                service: share.name.clone(),
+                role: share.entry.role,
+                generation: share.entry.generation,
+            };
+            (id, view)
         });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't count the flows");
-        }
-        counts
+        Views(views.collect())
     }
 
     fn data_path(&self) -> DataPathReport {
@@ -103,7 +142,58 @@ impl Driver {
             interface: self.config.node.interface.to_string(),
             attached: true,
             version: env!("CARGO_PKG_VERSION").into(),
-            reasons: reasons.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count)).collect(),
+            reasons: reasons
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
         }
+    }
+}
+
+impl Views {
+    fn of(&self, share: ShareId) -> Option<ShareView<'_>> {
+        let view = self.0.get(&share)?;
+        Some(ShareView {
+            service: &view.service,
+            role: view.role,
+            generation: view.generation,
+        })
+    }
+
+    fn report(&self, flows: &FlowTable, now: MonoTime) -> Vec<FlowReport> {
+        let mut reports = Vec::new();
+        let scanned = flows.for_each(|flow| {
+            if let Some(view) = self.of(flow.share) {
+                reports.push(FlowReport::new(&flow, view, now));
+            }
+        });
+        if let Err(error) = scanned {
+            tracing::error!(error = %error, "can't read the flows");
+        }
+        reports
+    }
+
+    fn count(&self, flows: &FlowTable) -> BTreeMap<ShareId, FlowCounts> {
+        let mut counts: BTreeMap<ShareId, FlowCounts> = BTreeMap::new();
+        let scanned = flows.for_each(|flow| {
+            if let Some(view) = self.of(flow.share) {
+                counts
+                    .entry(flow.share)
+                    .or_default()
+                    .count(FlowStateName::of(&flow, view));
+            }
+        });
+        if let Err(error) = scanned {
+            tracing::error!(error = %error, "can't count the flows");
+        }
+        counts
+    }
+}
+
+/// Without a thread there is no answer, and whoever asked is told so.
+fn aside(work: impl FnOnce() + Send + 'static) {
+    if let Err(error) = thread::Builder::new().name("gw-report".into()).spawn(work) {
+        tracing::warn!(error = %error, "a question stays unanswered");
     }
 }

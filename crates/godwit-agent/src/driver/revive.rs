@@ -29,7 +29,9 @@ impl Driver {
             }
             if flow.not_in_sync || flow.phase == Phase::Closed {
                 unserved.push(flow);
-            } else if flow.heard_ns < taken_over.0 && now.0.saturating_sub(flow.heard_ns) < busy_for(attempt, taken_over, now) {
+            } else if flow.heard_ns < taken_over.0
+                && now.0.saturating_sub(flow.heard_ns) < busy_for(attempt, taken_over, now)
+            {
                 busy.push(flow);
             }
         });
@@ -53,7 +55,11 @@ impl Driver {
         let now = clock::now();
         let mut held = Vec::new();
         let scanned = self.datapath.flows.for_each(|flow| {
-            if flow.share == share && flow.generation == generation && flow.gated && (flow.is_held() || flow.leashed) {
+            if flow.share == share
+                && flow.generation == generation
+                && flow.gated
+                && (flow.is_held() || flow.leashed)
+            {
                 held.push(flow);
             }
         });
@@ -101,7 +107,10 @@ impl Driver {
             Err(error) => return tracing::error!(error = %error, "can't read the handshakes"),
         };
         for half in half_open {
-            if half.share != share || !half.tapped || now.0.saturating_sub(half.born_ns) > HALF_OPEN_NS {
+            if half.share != share
+                || !half.tapped
+                || now.0.saturating_sub(half.born_ns) > HALF_OPEN_NS
+            {
                 continue;
             }
             if let Some(packet) = segments::syn_ack(&half)
@@ -116,5 +125,9 @@ impl Driver {
 /// Later rounds still mean those that were busy at the takeover.
 fn busy_for(attempt: u32, taken_over: MonoTime, now: MonoTime) -> u64 {
     let since = now.0.saturating_sub(taken_over.0);
-    if attempt == 0 { BUSY_NS } else { BUSY_NS.saturating_add(since) }
+    if attempt == 0 {
+        BUSY_NS
+    } else {
+        BUSY_NS.saturating_add(since)
+    }
 }

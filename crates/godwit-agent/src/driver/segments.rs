@@ -3,7 +3,9 @@
 
 use godwit_bpf::{FlowState, HalfOpen};
 use godwit_core::MonoTime;
-use godwit_wire::{Endpoint, EthernetHeader, MacAddr, Segment, SeqNumber, TcpFlags, TcpOptions, TimeStamps};
+use godwit_wire::{
+    Endpoint, EthernetHeader, MacAddr, Segment, SeqNumber, TcpFlags, TcpOptions, TimeStamps,
+};
 
 /// Lead of TSval after a takeover: what pacing may have put ahead.
 const TS_MARGIN_MS: u64 = 2;
@@ -39,7 +41,10 @@ pub(super) fn client_window(flow: &FlowState) -> Option<Vec<u8>> {
         seq: flow.rcv_nxt,
         ack: flow.snd_una,
         wnd: u16::try_from(room >> (flow.snd_wscale & 15)).unwrap_or(u16::MAX),
-        options: stamped(flow.ts.map(|ts| TimeStamps { ts_val: ts.client_val, ts_ecr: ts.client_ecr })),
+        options: stamped(flow.ts.map(|ts| TimeStamps {
+            ts_val: ts.client_val,
+            ts_ecr: ts.client_ecr,
+        })),
         ..bare(flow.id.key.client, flow.id.key.service)
     };
     segment.to_packet().ok()
@@ -55,7 +60,25 @@ pub(super) fn client_ack(flow: &FlowState, snd_una: SeqNumber) -> Option<Vec<u8>
         ack: flow.snd_nxt,
         // Less than a unit is offered as one: the gate holds what is too much.
         wnd: if room > 0 { wnd.max(1) } else { 0 },
-        options: stamped(flow.ts.map(|ts| TimeStamps { ts_val: ts.client_val, ts_ecr: ts.own_val })),
+        options: stamped(flow.ts.map(|ts| TimeStamps {
+            ts_val: ts.client_val,
+            ts_ecr: ts.own_val,
+        })),
+        ..bare(flow.id.key.client, flow.id.key.service)
+    };
+    segment.to_packet().ok()
+}
+
+/// What a client would ask to hear whether a twin is there: it answers with an
+/// ACK at once (RFC 9293 section 3.8.4), which its gate sends to the owner.
+pub(super) fn client_keep_alive(flow: &FlowState) -> Option<Vec<u8>> {
+    let segment = Segment {
+        seq: SeqNumber(flow.rcv_nxt.0.wrapping_sub(1)),
+        ack: flow.snd_nxt,
+        options: stamped(flow.ts.map(|ts| TimeStamps {
+            ts_val: ts.client_val,
+            ts_ecr: ts.own_val,
+        })),
         ..bare(flow.id.key.client, flow.id.key.service)
     };
     segment.to_packet().ok()
@@ -72,11 +95,15 @@ pub(super) fn handshake(flow: &FlowState) -> Option<[Vec<u8>; 3]> {
         sack_permitted: flow.sack,
         time_stamps: flow.ts.map(|_| TimeStamps { ts_val, ts_ecr }),
     };
-    let ts = flow.ts.map_or((0, 0), |ts| (ts.client_val, ts.client_ecr));
+    let ts = flow.ts.map_or((0, 0), |ts| (ts.client_val, ts.own_val));
     let syn = Segment {
         seq: irs,
         ack: SeqNumber(0),
-        flags: if flow.ecn { TcpFlags::SYN.with(ecn).with(TcpFlags::CWR) } else { TcpFlags::SYN },
+        flags: if flow.ecn {
+            TcpFlags::SYN.with(ecn).with(TcpFlags::CWR)
+        } else {
+            TcpFlags::SYN
+        },
         options: options(flow.mss, flow.snd_wscale, ts.0, 0),
         ..bare(key.client, key.service)
     };
@@ -92,10 +119,17 @@ pub(super) fn handshake(flow: &FlowState) -> Option<[Vec<u8>; 3]> {
     let third = Segment {
         seq: irs + 1,
         ack: iss + 1,
-        options: stamped(flow.ts.map(|_| TimeStamps { ts_val: ts.0, ts_ecr: ts.1 })),
+        options: stamped(flow.ts.map(|_| TimeStamps {
+            ts_val: ts.0,
+            ts_ecr: ts.1,
+        })),
         ..bare(key.client, key.service)
     };
-    Some([syn.to_packet().ok()?, syn_ack.to_packet().ok()?, third.to_packet().ok()?])
+    Some([
+        syn.to_packet().ok()?,
+        syn_ack.to_packet().ok()?,
+        third.to_packet().ok()?,
+    ])
 }
 
 /// The SYN-ACK of a handshake that the failed owner had answered. A client that
@@ -110,7 +144,9 @@ pub(super) fn syn_ack(half: &HalfOpen) -> Option<Vec<u8>> {
             mss: Some(half.mss),
             wscale: half.rcv_wscale,
             sack_permitted: half.sack,
-            time_stamps: half.ts.map(|(ts_val, ts_ecr)| TimeStamps { ts_val, ts_ecr }),
+            time_stamps: half
+                .ts
+                .map(|(ts_val, ts_ecr)| TimeStamps { ts_val, ts_ecr }),
         },
         ..bare(half.key.service, half.key.client)
     };
@@ -127,7 +163,10 @@ fn to_client(flow: &FlowState, seq: SeqNumber, payload: &[u8], now: MonoTime) ->
         seq,
         ack: flow.rcv_nxt,
         wnd: flow.wnd,
-        options: stamped(flow.ts.map(|ts| TimeStamps { ts_val: ts_val(flow, now), ts_ecr: ts.client_val })),
+        options: stamped(flow.ts.map(|ts| TimeStamps {
+            ts_val: ts_val(flow, now),
+            ts_ecr: ts.client_val,
+        })),
         payload,
         ..bare(flow.id.key.service, flow.id.key.client)
     };
@@ -135,17 +174,17 @@ fn to_client(flow: &FlowState, seq: SeqNumber, payload: &[u8], now: MonoTime) ->
 }
 
 /// A TSval that the client can't take for old: our kernel's last one, or, for a
-/// twin, what the client echoed plus the time since (RFC 7323 section 5.4).
+/// twin, what the owner's clock must say by now (RFC 7323 section 5.4).
 /// The data path reckons in the same way (`gw_move_ts`).
 fn ts_val(flow: &FlowState, now: MonoTime) -> u32 {
     let Some(ts) = flow.ts else { return 0 };
     if !flow.twin {
         return ts.own_val;
     }
-    let since_ms = now.0.saturating_sub(ts.client_ecr_ns) / 1_000_000;
+    let since_ms = now.0.saturating_sub(ts.base_ns) / 1_000_000;
     let age_ms = now.0.saturating_sub(flow.born_ns) / 1_000_000;
     let ahead = since_ms + TS_MARGIN_MS + age_ms / 1000;
-    ts.client_ecr.wrapping_add(low_word(ahead))
+    ts.base.wrapping_add(low_word(ahead))
 }
 
 /// Time stamps wrap, so the lower half is all that counts.
@@ -154,7 +193,10 @@ fn low_word(value: u64) -> u32 {
 }
 
 fn stamped(time_stamps: Option<TimeStamps>) -> TcpOptions {
-    TcpOptions { time_stamps, ..TcpOptions::default() }
+    TcpOptions {
+        time_stamps,
+        ..TcpOptions::default()
+    }
 }
 
 fn bare(source: Endpoint, destination: Endpoint) -> Segment<'static> {

@@ -67,11 +67,20 @@ impl Shares {
                 gate: service.gate_in_force() == Gate::Ack,
                 takeovers: 0,
             };
-            let share =
-                Share { name: service.name.to_string(), addresses: service.ips(), entry, taken_over: None, last_takeover: None };
+            let share = Share {
+                name: service.name.to_string(),
+                addresses: service.ips(),
+                entry,
+                taken_over: None,
+                last_takeover: None,
+            };
             (id, share)
         });
-        Self { ifindex, peers: config.others().map(|peer| peer.data).collect(), shares: shares.collect() }
+        Self {
+            ifindex,
+            peers: config.others().map(|peer| peer.data).collect(),
+            shares: shares.collect(),
+        }
     }
 
     pub(super) fn get(&self, share: ShareId) -> Option<&Share> {
@@ -100,7 +109,10 @@ impl Shares {
         peer: Option<PeerId>,
     ) -> Result<(), SetShareError> {
         let mac = self.peer_mac(peer)?;
-        let share_state = self.shares.get_mut(&share).ok_or(SetShareError::Unknown(share))?;
+        let share_state = self
+            .shares
+            .get_mut(&share)
+            .ok_or(SetShareError::Unknown(share))?;
         let entry = &mut share_state.entry;
         if entry.role == Role::Shadow && role == Role::Owner {
             entry.takeovers += 1;

@@ -56,7 +56,12 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows to end");
         }
         if !flows.is_empty() {
-            tracing::info!(share = share.0, count = flows.len(), reason = reason.as_str(), "ending sockets");
+            tracing::info!(
+                share = share.0,
+                count = flows.len(),
+                reason = reason.as_str(),
+                "ending sockets"
+            );
         }
         for flow in flows {
             end_socket(&self.datapath, flow);
@@ -66,7 +71,12 @@ impl Driver {
     pub(super) fn poke_twin(&self, flow: FlowId, snd_una: SeqNumber) {
         self.give(flow, Order::Acknowledged(snd_una));
         let Some(state) = self.flow(flow) else { return };
-        self.inject(&state, segments::client_ack(&state, snd_una));
+        if state.snd_nxt.ge(snd_una) {
+            // It has said it all, and the owner does not know: have it speak.
+            self.inject(&state, segments::client_keep_alive(&state));
+        } else {
+            self.inject(&state, segments::client_ack(&state, snd_una));
+        }
     }
 
     /// Hands our own kernel a segment as if the client had sent it.
@@ -88,7 +98,9 @@ impl Driver {
     pub(super) fn give(&self, flow: FlowId, order: Order) {
         match self.datapath.orders.give(flow, order) {
             Ok(()) | Err(OrderError::NoFlow) => {}
-            Err(error) => tracing::error!(flow = %flow.key, error = %error, "order not carried out"),
+            Err(error) => {
+                tracing::error!(flow = %flow.key, error = %error, "order not carried out")
+            }
         }
     }
 }

@@ -13,8 +13,9 @@ use super::{Shared, tls};
 /// First pause between attempts; doubled up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// A peer that returns is noticed within this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A peer that returns is noticed within this. Until then a standby that was
+/// restarted can't tell whether its owner is alive.
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
 /// A link that lived this long was a good one: start over with short pauses.
 const GOOD: Duration = Duration::from_secs(5);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use libbpf_rs::btf::types::Enum;
 use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::Enum;
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 
 /// A named way in which a packet left a hook.
@@ -19,22 +19,39 @@ pub struct Counters {
 
 impl Counters {
     pub(crate) fn new(handle: MapHandle, btf: Option<&Btf<'_>>) -> Self {
-        Self { handle, names: btf.map(reason_names).unwrap_or_default() }
+        Self {
+            handle,
+            names: btf.map(reason_names).unwrap_or_default(),
+        }
     }
 
     /// Name and count over all CPUs of every reason, also those at 0.
     pub fn read(&self) -> Vec<(&str, u64)> {
-        self.names.iter().map(|(reason, name)| (name.as_str(), self.count(*reason))).collect()
+        self.names
+            .iter()
+            .map(|(reason, name)| (name.as_str(), self.count(*reason)))
+            .collect()
     }
 
     /// Count of one reason by its name; 0 for an unknown one.
     pub fn by_name(&self, name: &str) -> u64 {
-        self.names.iter().find(|(_, known)| *known == name).map_or(0, |(reason, _)| self.count(*reason))
+        self.names
+            .iter()
+            .find(|(_, known)| *known == name)
+            .map_or(0, |(reason, _)| self.count(*reason))
     }
 
     fn count(&self, reason: Reason) -> u64 {
-        let per_cpu = self.handle.lookup_percpu(&reason.0.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-        per_cpu.iter().flatten().filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?))).sum()
+        let per_cpu = self
+            .handle
+            .lookup_percpu(&reason.0.to_ne_bytes(), MapFlags::ANY)
+            .ok()
+            .flatten();
+        per_cpu
+            .iter()
+            .flatten()
+            .filter_map(|bytes| Some(u64::from_ne_bytes(bytes.get(..8)?.try_into().ok()?)))
+            .sum()
     }
 }
 

@@ -1,7 +1,9 @@
 //! `gw_flows`: the flows that this node owns or shadows. Read-only here; what
 //! the agent changes goes through [`crate::Orders`].
 
-use godwit_wire::{Endpoint, FlowId, FlowKey, Generation, MacAddr, SeqNumber, ShareId, UnprotectedReason};
+use godwit_wire::{
+    Endpoint, FlowId, FlowKey, Generation, MacAddr, SeqNumber, ShareId, UnprotectedReason,
+};
 use libbpf_rs::MapHandle;
 
 use super::{MapError, TypedMap};
@@ -153,8 +155,10 @@ pub struct FlowTimestamps {
     pub client_val: u32,
     /// Latest TSecr of the client.
     pub client_ecr: u32,
-    /// When that was heard, CLOCK_MONOTONIC nanoseconds.
-    pub client_ecr_ns: u64,
+    /// The least that the owner's clock said at `base_ns`.
+    pub base: u32,
+    /// When, CLOCK_MONOTONIC nanoseconds.
+    pub base_ns: u64,
     /// Latest TSval of our own kernel, before the offset.
     pub own_val: u32,
     /// Added to it on the way out.
@@ -165,7 +169,10 @@ impl FlowState {
     /// Whether a takeover would keep it now: gated and confirmed, by a standby
     /// of the generation that is in sync.
     pub fn is_protected(&self, in_sync: Generation) -> bool {
-        self.gated && self.phase == Phase::Protected && !in_sync.is_none() && self.generation == in_sync
+        self.gated
+            && self.phase == Phase::Protected
+            && !in_sync.is_none()
+            && self.generation == in_sync
     }
 
     /// Sequence number of a segment without data now. A twin that lags speaks
@@ -195,7 +202,10 @@ impl FlowTable {
     /// Fails if the kernel refuses the read.
     pub fn get(&self, key: FlowKey) -> Result<Option<FlowState>, MapError> {
         let raw_key = types::gw_flow_key::from(key);
-        Ok(self.0.lookup(&raw_key)?.map(|raw| flow_state(raw_key, &raw)))
+        Ok(self
+            .0
+            .lookup(&raw_key)?
+            .map(|raw| flow_state(raw_key, &raw)))
     }
 
     /// Calls `each` for every flow; those that come or go meanwhile may be
@@ -209,15 +219,24 @@ impl FlowTable {
 }
 
 fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
-    let key = FlowKey { client: Endpoint::from(raw_key.client), service: Endpoint::from(raw_key.service) };
+    let key = FlowKey {
+        client: Endpoint::from(raw_key.client),
+        service: Endpoint::from(raw_key.service),
+    };
     let has = |flag: u32| raw.flags & flag != 0;
     let wnd = raw.own.edge.wrapping_sub(raw.own.ack) >> (raw.rcv_wscale & 15);
     FlowState {
-        id: FlowId { key, irs: SeqNumber(raw.irs) },
+        id: FlowId {
+            key,
+            irs: SeqNumber(raw.irs),
+        },
         share: ShareId(raw.share),
         generation: Generation(raw.generation),
         phase: Phase::from_number(raw.phase),
-        why: UnprotectedReason::ALL.iter().copied().find(|reason| reason.number() == raw.why),
+        why: UnprotectedReason::ALL
+            .iter()
+            .copied()
+            .find(|reason| reason.number() == raw.why),
         gated: has(FLAG_GATED),
         twin: has(FLAG_TWIN),
         twin_seen: has(FLAG_TWIN_SEEN),
@@ -246,7 +265,8 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         ts: has(u32::from(FLAG_TS)).then_some(FlowTimestamps {
             client_val: raw.client.ts_val,
             client_ecr: raw.client.ts_ecr,
-            client_ecr_ns: raw.client.ts_ecr_ns,
+            base: raw.client.ts_base,
+            base_ns: raw.client.ts_base_ns,
             own_val: raw.own.ts_val,
             offset: raw.own.ts_off,
         }),

@@ -67,7 +67,8 @@ fn half_open(key: types::gw_flow_key, raw: &types::gw_half_open) -> HalfOpen {
         irs: SeqNumber(raw.irs),
         iss: SeqNumber(raw.iss),
         mss: raw.syn_ack_mss,
-        wnd: u16::try_from(raw.syn_ack_edge.wrapping_sub(raw.irs.wrapping_add(1))).unwrap_or(u16::MAX),
+        wnd: u16::try_from(raw.syn_ack_edge.wrapping_sub(raw.irs.wrapping_add(1)))
+            .unwrap_or(u16::MAX),
         rcv_wscale: has(super::flows::FLAG_WSCALE).then_some(raw.rcv_wscale),
         sack: has(super::flows::FLAG_SACK),
         ts: has(super::flows::FLAG_TS).then_some((raw.ts_val, raw.client_ts_val)),

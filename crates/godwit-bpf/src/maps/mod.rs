@@ -32,7 +32,11 @@ pub(crate) struct TypedMap<K, V> {
 
 impl<K: Plain, V: Plain> TypedMap<K, V> {
     pub(crate) fn new(handle: MapHandle, name: &'static str) -> Self {
-        Self { handle, name, types: std::marker::PhantomData }
+        Self {
+            handle,
+            name,
+            types: std::marker::PhantomData,
+        }
     }
 
     pub(crate) fn lookup(&self, key: &K) -> Result<Option<V>, MapError> {
@@ -50,11 +54,16 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
     }
 
     pub(crate) fn keys(&self) -> Vec<K> {
-        self.handle.keys().filter_map(|key| value_of(&key)).collect()
+        self.handle
+            .keys()
+            .filter_map(|key| value_of(&key))
+            .collect()
     }
 
     pub(crate) fn delete(&self, key: &K) -> Result<(), MapError> {
-        self.handle.delete(bytes_of(key)).map_err(|source| self.error("delete from", source))
+        self.handle
+            .delete(bytes_of(key))
+            .map_err(|source| self.error("delete from", source))
     }
 
     /// Every entry, in batches of the kernel's own order. Entries that come or
@@ -74,7 +83,11 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
     }
 
     fn error(&self, op: &'static str, source: libbpf_rs::Error) -> MapError {
-        MapError { op, map: self.name, source }
+        MapError {
+            op,
+            map: self.name,
+            source,
+        }
     }
 }
 

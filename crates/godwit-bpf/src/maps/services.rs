@@ -16,7 +16,10 @@ pub struct ServiceTable {
 
 impl ServiceTable {
     pub(crate) fn new(services: MapHandle, addresses: MapHandle) -> Self {
-        Self { services: TypedMap::new(services, "gw_services"), addresses: TypedMap::new(addresses, "gw_addresses") }
+        Self {
+            services: TypedMap::new(services, "gw_services"),
+            addresses: TypedMap::new(addresses, "gw_addresses"),
+        }
     }
 
     /// Makes the table hold exactly these endpoints. Those that stay are never
@@ -25,18 +28,28 @@ impl ServiceTable {
     /// # Errors
     /// Fails if the kernel refuses a change.
     pub fn replace(&self, endpoints: &[(Endpoint, ShareId)]) -> Result<(), MapError> {
-        let services: Vec<_> = endpoints.iter().map(|(endpoint, share)| (types::gw_endpoint::from(*endpoint), share.0)).collect();
+        let services: Vec<_> = endpoints
+            .iter()
+            .map(|(endpoint, share)| (types::gw_endpoint::from(*endpoint), share.0))
+            .collect();
         for (key, share) in &services {
-            self.addresses.update(&types::gw_address { addr: key.addr }, share)?;
+            self.addresses
+                .update(&types::gw_address { addr: key.addr }, share)?;
             self.services.update(key, share)?;
         }
         for key in self.services.keys() {
-            if !services.iter().any(|(kept, _)| (kept.addr, kept.port) == (key.addr, key.port)) {
+            if !services
+                .iter()
+                .any(|(kept, _)| (kept.addr, kept.port) == (key.addr, key.port))
+            {
                 self.services.delete(&key)?;
             }
         }
         for key in self.addresses.keys() {
-            if !endpoints.iter().any(|(endpoint, _)| addr_words(endpoint.addr) == key.addr) {
+            if !endpoints
+                .iter()
+                .any(|(endpoint, _)| addr_words(endpoint.addr) == key.addr)
+            {
                 self.addresses.delete(&key)?;
             }
         }

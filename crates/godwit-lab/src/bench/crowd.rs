@@ -2,7 +2,7 @@
 //!
 //! Every idle one must answer afterwards and every busy one end with each byte
 //! right. The *extra* stall is that of the busy connection that waited longest,
-//! less what a connection alone waits. Memory is what both agents and their
+//! less what the new owner needed to notice. Memory is what both agents and their
 //! maps grew by while the connections came, divided by their number.
 
 use std::fs;
@@ -19,7 +19,6 @@ use nix::unistd::Pid;
 use super::budget::Budget;
 use super::pair::Pair;
 use super::report::Report;
-use super::stall;
 use super::stats::Samples;
 use super::stream::{Stream, Work, connect};
 use crate::apps::client::{Client, Rounds};
@@ -33,22 +32,25 @@ const IDLE: u32 = 10_000;
 
 const BUSY: u32 = 100;
 
+/// Connections where only their memory is looked at.
+const FEW: u32 = 1_000;
+
 /// Rate of the client's link, megabits per second.
 const MBIT: u64 = 1000;
 
 /// Bytes of each busy connection: two seconds of all together.
 const BUSY_BYTES: u64 = 2_500_000;
 
-/// Bytes of the connection alone.
-const ALONE_BYTES: u64 = 60_000_000;
-
 /// How long the busy ones run before the failure.
 const BEFORE: Duration = Duration::from_millis(200);
+
+/// A client that was silent for two seconds counts as idle at a takeover.
+const REST: Duration = Duration::from_millis(2200);
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What one run takes; measured, rounded up.
-const RUN: Duration = Duration::from_secs(12);
+const RUN: Duration = Duration::from_secs(15);
 
 /// Descriptors that client and server need each.
 const DESCRIPTORS: u64 = 12_000;
@@ -56,26 +58,30 @@ const DESCRIPTORS: u64 = 12_000;
 /// What runs gave.
 #[derive(Clone, Debug, Default)]
 struct Seen {
+    protected: Samples,
     survivors: Samples,
     extra: Samples,
     memory: [Samples; 2],
 }
 
 /// `crowd.*` and `memory.*`.
-pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
+pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let mut seen = Seen::default();
-    if budget.has(RUN) {
-        allow_descriptors()?;
-        let lab = Lab::new(LabOptions::default())?;
-        lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
-        let mut pair = Pair::start(&lab, ClusterOptions::default())?;
-        for run in budget.runs(20, 1, RUN) {
-            if run > 0 {
-                pair.reboot_standby()?;
-            }
-            one_run(&mut pair, &mut seen, report)?;
+    allow_descriptors()?;
+    let lab = Lab::new(LabOptions::default())?;
+    lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
+    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    for run in budget.runs(20, 1, RUN) {
+        if run > 0 {
+            pair.reboot_standby()?;
         }
+        one_run(&mut pair, &mut seen, report)?;
     }
+    if seen.survivors.runs() == 0 {
+        // Too little time for a failure, but enough to see what a flow takes.
+        open_idle(&mut pair, FEW, &mut seen)?;
+    }
+    report.put_p50("crowd.protected", &seen.protected)?;
     report.put_p50("crowd.survivors", &seen.survivors)?;
     report.put_p50("crowd.stall.extra", &seen.extra)?;
     let [owner, standby] = &seen.memory;
@@ -84,25 +90,18 @@ pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
 }
 
 fn one_run(pair: &mut Pair<'_>, seen: &mut Seen, report: &Report) -> Result<()> {
-    let alone = stall::alone(pair, ALONE_BYTES, BEFORE)?;
-    pair.reboot_standby()?;
-
-    let hosts = [pair.owner(), pair.standby()];
-    let before = memory(pair, hosts)?;
     let lab = pair.lab;
-    let idle = lab.client().enter(open_idle)??;
-    pair.wait_protected(u64::from(IDLE))?;
-    let after = memory(pair, hosts)?;
-    for ((samples, before), after) in seen.memory.iter_mut().zip(before).zip(after) {
-        samples.push((after - before) / f64::from(IDLE));
-    }
-
+    let idle = open_idle(pair, IDLE, seen)?;
+    // Only now are they idle for the new owner, which probes the others.
+    thread::sleep(REST);
     let mut busy = Vec::new();
     for seed in 0..BUSY {
         busy.push(Stream::start(lab, Work::Download(BUSY_BYTES), seed.into())?);
     }
     busy.iter().try_for_each(Stream::wait_begun)?;
-    pair.wait_protected(u64::from(IDLE + BUSY))?;
+    let protected = pair.wait_protected(u64::from(IDLE + BUSY))?;
+    let protected = u32::try_from(protected).unwrap_or(u32::MAX);
+    seen.protected.push(f64::from(protected));
     thread::sleep(BEFORE);
     let crash = pair.crash_owner()?;
     let mut stalls = Samples::default();
@@ -112,28 +111,42 @@ fn one_run(pair: &mut Pair<'_>, seen: &mut Seen, report: &Report) -> Result<()> 
             Err(error) => report.progress(&format!("busy: {error:#}")),
         }
     }
+    let detection = pair.last_takeover()?.detection_ms;
     let alive = idle.into_iter().map(answers).filter(Result::is_ok).count();
     let alive = u32::try_from(alive).unwrap_or(u32::MAX);
     seen.survivors.push(f64::from(alive + stalls.runs()));
     let longest = stalls.max().context("no busy connection survived")?;
-    seen.extra.push(longest - alone.as_secs_f64() * 1e3);
+    seen.extra.push(longest - detection);
     Ok(())
 }
 
-/// Opens connections and lets each exchange something once.
-fn open_idle() -> Result<Vec<Client>> {
+/// Opens `count` connections, lets each exchange something once, and records
+/// what they take.
+fn open_idle(pair: &mut Pair<'_>, count: u32, seen: &mut Seen) -> Result<Vec<Client>> {
+    let hosts = [pair.owner(), pair.standby()];
+    let before = memory(pair, hosts)?;
+    let idle = pair.lab.client().enter(|| {
+        let clients = (0..count).map(|_| exchange_once());
+        clients.collect::<Result<Vec<_>>>()
+    })??;
+    pair.wait_protected(u64::from(count))?;
+    let after = memory(pair, hosts)?;
+    for ((samples, before), after) in seen.memory.iter_mut().zip(before).zip(after) {
+        samples.push((after - before) / f64::from(count));
+    }
+    Ok(idle)
+}
+
+fn exchange_once() -> Result<Client> {
     let once = Rounds {
         count: 1,
         request: 150,
         reply: None,
         pause: Duration::ZERO,
     };
-    let open = |_| {
-        let mut client = connect(PATIENCE)?;
-        client.exchange(once, &Meter::default())?;
-        Ok(client)
-    };
-    (0..IDLE).map(open).collect()
+    let mut client = connect(PATIENCE)?;
+    client.exchange(once, &Meter::default())?;
+    Ok(client)
 }
 
 /// Whether an idle connection still gives back what it gets.

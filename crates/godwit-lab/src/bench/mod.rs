@@ -33,7 +33,10 @@ mod stream;
 mod tap;
 mod zero;
 
-use anyhow::{Result, bail};
+use std::sync::mpsc;
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
 
 use budget::Budget;
 use figure::Theme;
@@ -52,7 +55,8 @@ pub struct BenchOptions {
     pub json: bool,
     /// Ends within 45 s: fewer runs, and no 99th percentiles. Default: false.
     pub quick: bool,
-    /// Measures only the figures whose names begin so. Default: all.
+    /// Measures only the figures whose names begin so; several prefixes have
+    /// commas between them. Default: all.
     pub only: Option<String>,
 }
 
@@ -68,8 +72,27 @@ pub fn run(name: &str, options: &BenchOptions) -> Result<bool> {
         bail!("there is no benchmark {name:?}; there are: {known}");
     }
     crate::Lab::available()?;
+    let report = Report::new(options.json, options.only.clone())?;
     let budget = Budget::new(options.quick);
-    let mut report = Report::new(options.json, options.only.clone())?;
+    let Some(limit) = budget.limit() else {
+        return measure_all(budget, &report);
+    };
+    let (sender, receiver) = mpsc::channel();
+    let measuring = report.clone();
+    let measure = move || sender.send(measure_all(budget, &measuring));
+    thread::Builder::new()
+        .name("bench".to_owned())
+        .spawn(measure)
+        .context("starting a thread")?;
+    receiver.recv_timeout(limit).unwrap_or_else(|_| {
+        // A promise is a promise: what still runs ends with this process, and
+        // the lab's watchdog clears up.
+        report.progress("the time is over");
+        put_all_missing(&report).map(|()| false)
+    })
+}
+
+fn measure_all(budget: Budget, report: &Report) -> Result<bool> {
     let mut complete = true;
     for theme in Theme::ALL {
         if !report.wants(theme) {
@@ -78,7 +101,7 @@ pub fn run(name: &str, options: &BenchOptions) -> Result<bool> {
         report.progress(theme.title());
         if budget.is_over() {
             report.progress("no time left");
-        } else if let Err(error) = measure(theme, &budget, &mut report) {
+        } else if let Err(error) = measure(theme, budget, report) {
             complete = false;
             report.progress(&format!("not measured: {error:#}"));
         }
@@ -87,7 +110,12 @@ pub fn run(name: &str, options: &BenchOptions) -> Result<bool> {
     Ok(complete)
 }
 
-fn measure(theme: Theme, budget: &Budget, report: &mut Report) -> Result<()> {
+fn put_all_missing(report: &Report) -> Result<()> {
+    let mut themes = Theme::ALL.into_iter();
+    themes.try_for_each(|theme| report.put_missing(theme))
+}
+
+fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
     match theme {
         Theme::Machine => stall::machine(budget, report),
         Theme::Ratio => ratio::run(budget, report),

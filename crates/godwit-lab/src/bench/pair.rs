@@ -10,7 +10,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -28,7 +28,7 @@ pub(super) const PORT: u16 = 80;
 const IN_SYNC: Duration = Duration::from_secs(20);
 
 /// A flow must be protected by then; 30 ms are allowed by design.
-const PROTECTED: Duration = Duration::from_secs(3);
+const PROTECTED: Duration = Duration::from_secs(1);
 
 /// Congestion control of both sides, whatever the kernel's default is: with bbr
 /// the same transfer over the same path takes times that differ by a tenth.
@@ -79,20 +79,29 @@ impl<'a> Pair<'a> {
         server.with_context(|| format!("no server runs on {host}"))
     }
 
-    /// Waits until `count` flows would survive the owner.
-    pub(super) fn wait_protected(&self, count: u64) -> Result<()> {
+    /// Waits until `count` flows would survive the owner, at most a second;
+    /// returns how many there are then.
+    pub(super) fn wait_protected(&self, count: u64) -> Result<u64> {
         let end = Instant::now() + PROTECTED;
         loop {
             let status = self.cluster.status(self.owner)?;
             let protected = status.services.iter().map(|s| s.protected).sum::<u64>();
-            if protected >= count {
-                return Ok(());
-            }
-            if Instant::now() > end {
-                bail!("{protected} of {count} flows are protected after {PROTECTED:?}");
+            if protected >= count || Instant::now() > end {
+                return Ok(protected);
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// As [`wait_protected`](Self::wait_protected), and an error if they are
+    /// fewer.
+    pub(super) fn must_protect(&self, count: u64) -> Result<()> {
+        let protected = self.wait_protected(count)?;
+        ensure!(
+            protected >= count,
+            "{protected} of {count} flows are protected"
+        );
+        Ok(())
     }
 
     /// The owner's machine goes dark; from now on the other one is the owner.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 
-use super::arms::{Compared, Labs};
+use super::arms::{Arm, Compared, Labs};
 use super::budget::Budget;
 use super::report::Report;
 use super::stream::connect;
@@ -40,22 +40,23 @@ enum Job {
 
 const MEGABYTE: u64 = 1_000_000;
 
-/// Figure, job, and what a round of three takes at most, in milliseconds.
+/// Figure, job, and what must be left of a quick benchmark's time to do it, in
+/// milliseconds; the longest would leave none for anything else.
 const JOBS: [(&str, Job, u64); 10] = [
     ("ratio.echo.100x150", Job::Echo, 3300),
     ("ratio.interactive.100x10k", Job::Interactive, 3600),
     ("ratio.bulk.down.1m", Job::Down(MEGABYTE), 400),
     ("ratio.bulk.down.5m", Job::Down(5 * MEGABYTE), 600),
     ("ratio.bulk.down.20m", Job::Down(20 * MEGABYTE), 1200),
-    ("ratio.bulk.down.100m", Job::Down(100 * MEGABYTE), 4500),
+    ("ratio.bulk.down.100m", Job::Down(100 * MEGABYTE), 34_000),
     ("ratio.bulk.up.1m", Job::Up(MEGABYTE), 400),
     ("ratio.bulk.up.5m", Job::Up(5 * MEGABYTE), 600),
     ("ratio.bulk.up.20m", Job::Up(20 * MEGABYTE), 1200),
-    ("ratio.bulk.up.100m", Job::Up(100 * MEGABYTE), 4500),
+    ("ratio.bulk.up.100m", Job::Up(100 * MEGABYTE), 34_000),
 ];
 
 /// `ratio.*`.
-pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
+pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let labs = Labs::new(|lab| {
         lab.shape(Host::Client, Some(LINK))?;
         lab.delay(Host::Client, ROUND_TRIP / 2)
@@ -63,11 +64,12 @@ pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
     let arms = labs.start()?;
     let jobs = JOBS.map(|(name, job, cost)| (name, job, Duration::from_millis(cost)));
     let mut all = jobs.map(|_| Compared::default());
+    let order = budget.either(Arm::ROUND, Arm::SHORT_ROUND);
     // All jobs by turns: what changes over minutes hits every figure alike.
     for _ in budget.runs(20, 1, Duration::ZERO) {
         for ((name, job, cost), compared) in jobs.iter().zip(&mut all) {
             if report.wants_figure(name) && budget.has(budget.either(Duration::ZERO, *cost)) {
-                arms.round(compared, |lab| seconds(lab, *job))?;
+                arms.round(order, compared, |lab| seconds(lab, *job))?;
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -37,12 +38,12 @@ pub(super) struct Measured {
     pub(super) runs: u32,
 }
 
-/// Where figures go.
-#[derive(Debug)]
+/// Where figures go; clones print to the same place, each figure once.
+#[derive(Clone, Debug)]
 pub(super) struct Report {
     json: bool,
     only: Option<String>,
-    printed: BTreeSet<&'static str>,
+    printed: Arc<Mutex<BTreeSet<&'static str>>>,
     started: Instant,
 }
 
@@ -52,7 +53,7 @@ impl Report {
         let report = Self {
             json,
             only,
-            printed: BTreeSet::new(),
+            printed: Arc::default(),
             started: Instant::now(),
         };
         ensure!(
@@ -70,12 +71,14 @@ impl Report {
 
     /// Whether any figure that begins with `prefix` was asked for.
     pub(super) fn wants_figure(&self, prefix: &str) -> bool {
-        let only = self.only.as_deref().unwrap_or_default();
-        prefix.starts_with(only) || only.starts_with(prefix)
+        self.only.as_deref().is_none_or(|only| {
+            let mut parts = only.split(',');
+            parts.any(|part| prefix.starts_with(part) || part.starts_with(prefix))
+        })
     }
 
     /// Prints the p50 of `samples` as the figure `name`.
-    pub(super) fn put_p50(&mut self, name: &str, samples: &Samples) -> Result<()> {
+    pub(super) fn put_p50(&self, name: &str, samples: &Samples) -> Result<()> {
         self.put(
             name,
             Measured {
@@ -87,7 +90,7 @@ impl Report {
     }
 
     /// Prints `<prefix>.p50` and `<prefix>.p99`.
-    pub(super) fn put_percentiles(&mut self, prefix: &str, samples: &Samples) -> Result<()> {
+    pub(super) fn put_percentiles(&self, prefix: &str, samples: &Samples) -> Result<()> {
         self.put_p50(&format!("{prefix}.p50"), samples)?;
         self.put(
             &format!("{prefix}.p99"),
@@ -100,9 +103,11 @@ impl Report {
     }
 
     /// Prints the figure `name`, if it was asked for.
-    pub(super) fn put(&mut self, name: &str, measured: Measured) -> Result<()> {
+    pub(super) fn put(&self, name: &str, measured: Measured) -> Result<()> {
         let spec = figure::spec(name).with_context(|| format!("no figure is called {name}"))?;
-        if !self.is_asked_for(spec.name) || !self.printed.insert(spec.name) {
+        // Held while printing: a line is never cut by another.
+        let mut printed = self.printed.lock().unwrap_or_else(|e| e.into_inner());
+        if !self.is_asked_for(spec.name) || !printed.insert(spec.name) {
             return Ok(());
         }
         let line = line(spec, measured);
@@ -115,7 +120,7 @@ impl Report {
     }
 
     /// Prints the figures of `theme` that nobody could measure.
-    pub(super) fn put_missing(&mut self, theme: Theme) -> Result<()> {
+    pub(super) fn put_missing(&self, theme: Theme) -> Result<()> {
         theme
             .specs()
             .try_for_each(|spec| self.put(spec.name, Measured::default()))
@@ -134,7 +139,7 @@ impl Report {
     fn is_asked_for(&self, name: &str) -> bool {
         self.only
             .as_deref()
-            .is_none_or(|only| name.starts_with(only))
+            .is_none_or(|only| only.split(',').any(|part| name.starts_with(part)))
     }
 }
 
@@ -212,8 +217,10 @@ mod tests {
 
     #[test]
     fn a_prefix_chooses_figures_and_their_themes() {
-        let report = Report::new(true, Some("ratio.bulk.up".into())).expect("there are some");
-        assert!(report.wants(Theme::Ratio) && !report.wants(Theme::Machine));
+        let report = Report::new(true, Some("ratio.bulk.up,exact".into()));
+        let report = report.expect("there are some");
+        assert!(report.wants(Theme::Ratio) && report.wants(Theme::Machine));
+        assert!(!report.wants(Theme::Crowd));
         assert!(report.is_asked_for("ratio.bulk.up.5m"));
         assert!(!report.is_asked_for("ratio.bulk.down.5m"));
         assert!(Report::new(true, Some("nonsense".into())).is_err());

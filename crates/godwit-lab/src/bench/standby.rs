@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 
 use super::budget::Budget;
 use super::pair::Pair;
-use super::report::Report;
+use super::report::{Measured, Report};
 use super::stats::Samples;
 use super::stream::{Stream, Work};
 use crate::cluster::ClusterOptions;
@@ -38,42 +38,56 @@ enum Failure {
 }
 
 /// `stall.standby.*`.
-pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
+pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let lab = Lab::new(LabOptions::default())?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let (mut broken, mut failures) = (0, 0);
     for failure in [Failure::Dark, Failure::Stopped, Failure::ServerKilled] {
         let prefix = format!("stall.standby.{}", failure.name());
         if !report.wants_figure(&prefix) {
             continue;
         }
         let mut seen = [Samples::default(), Samples::default()];
-        for run in budget.runs(200, 2, RUN) {
+        for run in budget.runs(200, 1, RUN) {
             let stalls = one_run(&mut pair, failure, u64::from(run))
                 .with_context(|| format!("{prefix}, run {run}"))?;
+            failures += 1;
             for (samples, stall) in seen.iter_mut().zip(stalls) {
-                samples.push_ms(stall);
+                match stall {
+                    Ok(stall) => samples.push_ms(stall),
+                    Err(error) => {
+                        broken += 1;
+                        report.progress(&format!("{prefix}, run {run}: {error:#}"));
+                    }
+                }
             }
         }
         for (work, samples) in WORKS.iter().zip(&seen) {
             report.put_percentiles(&format!("{prefix}.{}", work.name()), samples)?;
         }
     }
-    Ok(())
+    let measured = Measured {
+        value: (failures > 0).then_some(f64::from(broken)),
+        control: None,
+        runs: failures,
+    };
+    report.put("stall.standby.broken", measured)
 }
 
-fn one_run(pair: &mut Pair<'_>, failure: Failure, seed: u64) -> Result<Vec<Duration>> {
+/// What each stream saw of one failure.
+fn one_run(pair: &mut Pair<'_>, failure: Failure, seed: u64) -> Result<Vec<Result<Duration>>> {
     let mut streams = Vec::new();
     for work in WORKS {
         streams.push(Stream::start(pair.lab, work, seed)?);
     }
     streams.iter().try_for_each(Stream::wait_begun)?;
-    pair.wait_protected(streams.len() as u64)?;
+    pair.must_protect(streams.len() as u64)?;
     // Not in step with the heartbeats.
     thread::sleep(Duration::from_millis(20 + seed % 11));
     let since = fail(pair, failure)?;
     let stalls = streams.into_iter().map(|stream| stream.finish(since));
-    let stalls = stalls.collect::<Result<Vec<_>>>()?;
+    let stalls = stalls.collect();
     match failure {
         Failure::Dark | Failure::Stopped => pair.reboot_standby()?,
         Failure::ServerKilled => pair.restart_server()?,

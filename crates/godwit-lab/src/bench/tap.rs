@@ -25,7 +25,7 @@ const PER_MYRIAD: u16 = 100;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// `tap.*`: time of a lossless upload / time of one with loss.
-pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
+pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let lab = Lab::new(LabOptions::default())?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let _pair = Pair::start(&lab, ClusterOptions::default())?;

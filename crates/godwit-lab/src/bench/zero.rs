@@ -43,7 +43,7 @@ enum Way {
 }
 
 /// `echo.added.*`, `throughput.*` and `owner.cpu.*`.
-pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
+pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let labs = Labs::new(|_| Ok(()))?;
     let mut arms = labs.start()?;
     if report.wants_figure("throughput") {
@@ -53,8 +53,8 @@ pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
     pin_all(&mut arms)?;
     if report.wants_figure("echo") {
         let mut added = Compared::default();
-        for _ in budget.runs(40, 4, Duration::from_secs(1)) {
-            arms.round(&mut added, exchange_us)?;
+        for _ in budget.runs(40, 2, Duration::from_secs(1)) {
+            arms.round(Arm::ROUND, &mut added, exchange_us)?;
         }
         report.put("echo.added.p50", added.difference())?;
     }
@@ -65,11 +65,11 @@ pub(super) fn run(budget: &Budget, report: &mut Report) -> Result<()> {
 }
 
 /// Gigabits per second each way, and their ratios.
-fn throughput(arms: &Arms<'_>, budget: &Budget, report: &mut Report) -> Result<()> {
+fn throughput(arms: &Arms<'_>, budget: Budget, report: &Report) -> Result<()> {
     for way in [Way::Down, Way::Up] {
         let mut rates = Compared::default();
-        for _ in budget.runs(20, 2, Duration::from_secs(2)) {
-            arms.round(&mut rates, |lab| Ok(gigabits(transfer(lab, way)?)))?;
+        for _ in budget.runs(20, 1, Duration::from_secs(2)) {
+            arms.round(budget.either(Arm::ROUND, Arm::SHORT_ROUND), &mut rates, |lab| Ok(gigabits(transfer(lab, way)?)))?;
         }
         let name = |what: &str| format!("throughput.{}.{what}", way.name());
         report.put(&name("ratio"), rates.ratio())?;
@@ -82,14 +82,14 @@ fn throughput(arms: &Arms<'_>, budget: &Budget, report: &mut Report) -> Result<(
 ///
 /// The owner has a CPU of its own; what else goes on there is little. Its
 /// received frames are handled there too (RPS), everything else elsewhere.
-fn owner_cpu(arms: &Arms<'_>, budget: &Budget, report: &mut Report) -> Result<()> {
+fn owner_cpu(arms: &Arms<'_>, budget: Budget, report: &Report) -> Result<()> {
     for arm in [Arm::Plain, Arm::Godwit] {
         steer(arms.lab(arm))?;
     }
     for way in [Way::Down, Way::Up] {
         let mut busy = Compared::default();
         for _ in budget.runs(20, 1, Duration::from_secs(3)) {
-            arms.round(&mut busy, |lab| {
+            arms.round(budget.either(Arm::ROUND, Arm::SHORT_ROUND), &mut busy, |lab| {
                 let before = busy_seconds(OWNER_CPU)?;
                 transfer(lab, way)?;
                 Ok(busy_seconds(OWNER_CPU)? - before)

@@ -26,6 +26,9 @@ use crate::tool;
 /// Bytes kept of each frame: Ethernet, IPv6 and TCP with all options.
 const SNAP_LENGTH: &str = "134";
 
+/// A capture that did not grow for this long has all that has passed.
+const SETTLED: Duration = Duration::from_millis(50);
+
 /// A tcpdump that runs on one machine.
 #[derive(Debug)]
 pub struct Capture {
@@ -46,7 +49,10 @@ impl Capture {
         command
             .args(["-i", network.interface(), "-n", "-s", SNAP_LENGTH])
             // 32 MiB for the kernel: a burst must not be lost.
-            .args(["-B", "32768", "--nano", "-Z", "root", "-w"])
+            .args(["-B", "32768", "--nano", "-Z", "root"])
+            // Else the kernel keeps the last second of frames for itself, and
+            // tcpdump leaves without them.
+            .args(["--immediate-mode", "-U", "-w"])
             .arg(&file)
             .arg("tcp or arp or icmp6");
         let mut tcpdump = node.spawn("tcpdump", command)?;
@@ -65,6 +71,7 @@ impl Capture {
     /// # Errors
     /// Fails if the kernel dropped frames: a count from it would be a guess.
     pub fn finish(mut self) -> Result<Trace> {
+        self.drain()?;
         self.tcpdump.signal(Signal::SIGINT)?;
         self.tcpdump.wait(Duration::from_secs(5))?;
         let log = self.tcpdump.log();
@@ -73,6 +80,21 @@ impl Capture {
         }
         let bytes = fs::read(&self.file).context("reading the capture")?;
         Trace::parse(&bytes)
+    }
+
+    /// Waits until tcpdump has written what the kernel has for it.
+    fn drain(&self) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(5);
+        let length = || fs::metadata(&self.file).map(|file| file.len());
+        let mut before = length().context("looking at the capture")?;
+        loop {
+            thread::sleep(SETTLED);
+            let now = length().context("looking at the capture")?;
+            if now == before || Instant::now() > end {
+                return Ok(());
+            }
+            before = now;
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 
 pub use config::{ClusterOptions, Service};
-pub use status::{DataPath, FlowReport, Flows, ServiceReport, Status, Takeover};
+pub use status::{DataPath, FlowReport, Flows, PeerReport, ServiceReport, Status, Takeover};
 
 use crate::host::{Host, SERVICE};
 use crate::lab::Lab;

@@ -11,6 +11,9 @@ use serde::Deserialize;
 pub struct Status {
     /// The node's name.
     pub node: String,
+    /// The other nodes.
+    #[serde(default)]
+    pub peers: Vec<PeerReport>,
     /// Its services.
     pub services: Vec<ServiceReport>,
     /// What its data path has counted.
@@ -19,6 +22,17 @@ pub struct Status {
     /// What needs attention.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// Another node in a [`Status`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct PeerReport {
+    /// Its name.
+    pub name: String,
+    /// `unknown`, `alive`, `excused`, `departed` or `failed`.
+    pub liveness: String,
+    /// Whether the control link is up and both sides have said hello.
+    pub linked: bool,
 }
 
 /// The data path in a [`Status`].
@@ -87,6 +101,9 @@ pub struct FlowReport {
     pub reason: Option<String>,
     /// How far the twin is behind the client's acknowledgements.
     pub lag_bytes: Option<u32>,
+    /// Sent to the client (owner), or would have been (shadow).
+    #[serde(default)]
+    pub bytes_out: u64,
 }
 
 impl Status {

@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// End within 45 s: fewer runs, no 99th percentiles.
     #[arg(long)]
     quick: bool,
-    /// Measure only the figures whose names begin so, as `stall.machine`.
+    /// Measure only the figures whose names begin so, as `stall,exact`.
     #[arg(long, value_name = "PREFIX")]
     only: Option<String>,
 }

@@ -1,6 +1,7 @@
 //! A file per subcommand: its arguments, and what it does with them.
 
 pub(crate) mod agent;
+pub(crate) mod bench;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;

@@ -81,6 +81,8 @@ pub struct RawClient {
     /// RCV.NXT; `None` until the SYN-ACK.
     rcv_nxt: Option<SeqNumber>,
     irs: SeqNumber,
+    /// Shift of the windows that the client announces.
+    rcv_wscale: u8,
     received: Vec<u8>,
     ended: bool,
 }
@@ -135,6 +137,7 @@ impl RawClient {
             },
             rcv_nxt: None,
             irs: SeqNumber(0),
+            rcv_wscale: 0,
             received: Vec::new(),
             ended: false,
         })
@@ -216,8 +219,31 @@ impl RawClient {
             client.received.len() >= length || client.ended
         })?;
         ensure!(self.received.len() >= length, "the service ended early");
+        let was = self.window();
         let rest = self.received.split_off(length);
-        Ok(std::mem::replace(&mut self.received, rest))
+        let taken = std::mem::replace(&mut self.received, rest);
+        if was < self.options.mss {
+            // The service may be waiting for the window to open.
+            self.acknowledge()?;
+        }
+        Ok(taken)
+    }
+
+    /// Answers as a kernel does, while its application waits for `moment`.
+    ///
+    /// # Errors
+    /// Fails if the wire is gone.
+    pub fn wait_until(&mut self, moment: Instant) -> Result<()> {
+        while Instant::now() < moment {
+            self.step(moment)?;
+        }
+        Ok(())
+    }
+
+    /// What the client can still take: bytes, before scaling.
+    fn window(&self) -> u16 {
+        let held = u16::try_from(self.received.len()).unwrap_or(u16::MAX);
+        u16::MAX - held
     }
 
     /// Waits for the service's FIN, before which nothing else may come, and

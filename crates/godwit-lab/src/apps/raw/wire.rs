@@ -137,6 +137,7 @@ impl RawClient {
         self.snd.window = u32::from(segment.wnd);
         let both = self.options.wscale.and(segment.options.wscale);
         self.snd.wscale = both.unwrap_or(0).min(14);
+        self.rcv_wscale = both.and(self.options.wscale).unwrap_or(0);
         let stamps = if self.options.ts_val.is_some() { 12 } else { 0 };
         let mss = segment.options.mss.unwrap_or(536).min(self.options.mss);
         self.snd.mss = usize::from(mss) - stamps;
@@ -226,13 +227,15 @@ impl RawClient {
         options: TcpOptions,
         payload: &[u8],
     ) -> Result<()> {
+        // The window of a SYN is never scaled (RFC 7323 §2.2).
+        let syn = flags.contains(TcpFlags::SYN);
         let segment = Segment {
             source: self.local,
             destination: self.service,
             seq,
             ack,
             flags,
-            wnd: u16::MAX,
+            wnd: if syn { self.window() } else { self.window() >> self.rcv_wscale },
             options,
             payload,
         };

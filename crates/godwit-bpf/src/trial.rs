@@ -1,0 +1,57 @@
+//! One frame through one hook, outside of any traffic: for tests.
+
+use libbpf_rs::ProgramInput;
+
+use crate::Datapath;
+
+/// A program in the path of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// Ingress of the service interface.
+    Tap,
+    /// Egress of the service interface.
+    Gate,
+    /// Egress of every other interface.
+    Guard,
+}
+
+/// What a hook did to a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial {
+    /// The tcx verdict: -1 next, 2 drop, 7 redirect (`linux/bpf.h`).
+    pub verdict: i32,
+    /// The frame as the hook left it.
+    pub frame: Vec<u8>,
+}
+
+/// Bytes from the start of `struct __sk_buff` to the end of its `ifindex`.
+const CONTEXT_LEN: usize = 192;
+/// Offset of `ifindex` in `struct __sk_buff`.
+const IFINDEX: usize = 40;
+/// A hook may lengthen a frame by the options that it adds.
+const ROOM: usize = 256;
+
+impl Datapath {
+    /// Runs `frame` through `hook` as if it were on interface `ifindex`
+    /// (`BPF_PROG_TEST_RUN`). What the hook clones does leave; a redirect of the
+    /// frame itself is only its verdict.
+    ///
+    /// # Errors
+    /// If the kernel takes it for no frame: 14 bytes or fewer, or too long.
+    pub fn try_frame(&self, hook: Hook, ifindex: u32, frame: &[u8]) -> libbpf_rs::Result<Trial> {
+        let mut context = [0; CONTEXT_LEN];
+        context[IFINDEX..IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
+        let mut out = vec![0; frame.len() + ROOM];
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ..ProgramInput::default()
+        };
+        let output = self.program(hook).test_run(input)?;
+        Ok(Trial {
+            verdict: output.return_value.cast_signed(),
+            frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
+        })
+    }
+}
