@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::capture::{Capture, Trace};
@@ -24,6 +25,10 @@ pub const PLAIN_VARIABLE: &str = "GODWIT_TESTS_PLAIN";
 /// Environment variable with a folder for the client's capture of a test that
 /// did not get to its end.
 const KEEP_VARIABLE: &str = "GODWIT_TESTS_KEEP";
+
+/// Tests share their processors with whatever builds beside them: a heartbeat
+/// that comes late must not be a crash. Benchmarks use the default.
+const HEARTBEAT: Duration = Duration::from_millis(30);
 
 /// A lab whose servers run Godwit: a owns every service, b shadows it.
 #[derive(Debug)]
@@ -54,18 +59,20 @@ impl<'a> Site<'a> {
     /// # Errors
     /// Fails if they are not in sync in time.
     pub fn start(lab: &'a Lab, port: u16) -> Result<Self> {
-        Self::start_with(lab, ClusterOptions {
-            services: vec![Service::new("web", port)],
-            ..ClusterOptions::default()
-        })
+        Self::start_with(lab, vec![Service::new("web", port)])
     }
 
-    /// As [`start`](Self::start), with any configuration.
+    /// As [`start`](Self::start), with any services.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_with(lab: &'a Lab, options: ClusterOptions) -> Result<Self> {
-        let ports = options.services.iter().map(|service| service.port).collect();
+    pub fn start_with(lab: &'a Lab, services: Vec<Service>) -> Result<Self> {
+        let ports = services.iter().map(|service| service.port).collect();
+        let options = ClusterOptions {
+            heartbeat: HEARTBEAT,
+            services,
+            ..ClusterOptions::default()
+        };
         let cluster = if std::env::var_os(PLAIN_VARIABLE).is_some() {
             lab.take_service_address(Host::A)?;
             None
@@ -145,8 +152,7 @@ impl<'a> Site<'a> {
         if self.cluster.is_some() {
             self.lab.crash(Host::A)
         } else {
-            self.lab
-                .crash_and_move_address(Host::A, Host::B, DETECTION)
+            self.lab.crash_and_move_address(Host::A, Host::B, DETECTION)
         }
     }
 
@@ -206,7 +212,10 @@ impl<'a> Site<'a> {
                 continue;
             };
             let reasons = status.data_path.reasons;
-            say(&format!("{host}: {:?}\n{host}: {reasons:?}", status.services));
+            say(&format!(
+                "{host}: {:?}\n{host}: {reasons:?}",
+                status.services
+            ));
             for flow in self.flows(host).unwrap_or_default() {
                 say(&format!("{host}: {flow:?}"));
             }

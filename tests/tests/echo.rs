@@ -56,7 +56,9 @@ fn sixty_four_busy_connections_outlive_their_server() -> Result<()> {
         queue: Duration::from_millis(100),
         ..Shape::mbit(200)
     });
-    cross_a_crash(BULK, BULK_LENGTH / 8, shape, |n| if n % 4 < 2 { up } else { down })
+    cross_a_crash(BULK, BULK_LENGTH / 8, shape, |n| {
+        if n % 4 < 2 { up } else { down }
+    })
 }
 
 const fn content(seed: u64) -> Content {

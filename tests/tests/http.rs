@@ -69,7 +69,10 @@ fn uploads_outlive_their_server() -> Result<()> {
         let mut checker = Checker::new(FILE);
         checker.feed(&bytes);
         let verdict = checker.finish();
-        ensure!(verdict.exact, "upload {number} on the survivor: {verdict:?}");
+        ensure!(
+            verdict.exact,
+            "upload {number} on the survivor: {verdict:?}"
+        );
     }
     site.verify().map(drop)
 }
@@ -144,7 +147,8 @@ fn expect_exact(transfers: Vec<Transfer>, crash: Crash) -> Result<()> {
         });
         let ends = ends.collect::<Vec<_>>();
         for end in ends {
-            end.join().map_err(|_| anyhow::anyhow!("a thread panicked"))??;
+            end.join()
+                .map_err(|_| anyhow::anyhow!("a thread panicked"))??;
         }
         Ok(())
     })

@@ -101,7 +101,13 @@ fn clients_with_fewer_options_outlive_their_server_too() -> Result<()> {
     let crash = thread::scope(|scope| {
         let mut workers = Vec::new();
         let mut meters = Vec::new();
-        for Connection { name, client, upload, meter } in &mut connections {
+        for Connection {
+            name,
+            client,
+            upload,
+            meter,
+        } in &mut connections
+        {
             meters.push(&*meter);
             let (name, upload, meter) = (&*name, *upload, &*meter);
             let worker = scope.spawn(move || transfer(client, upload, meter).context(name.clone()));

@@ -63,12 +63,16 @@ fn a_connection_that_is_opened_while_the_owner_dies_comes_about() -> Result<()> 
             thread::sleep(Duration::from_millis(2));
         }
         for (number, dial) in dials.into_iter().enumerate() {
-            let took = dial.join().map_err(|_| anyhow::anyhow!("a dial panicked"))?;
+            let took = dial
+                .join()
+                .map_err(|_| anyhow::anyhow!("a dial panicked"))?;
             let took = took.with_context(|| format!("dial {number}"))?;
             ensure!(took < SYN_LIMIT, "dial {number} took {took:?}");
         }
         let crash = crash.context("there was a crash")?.join();
-        crash.map_err(|_| anyhow::anyhow!("the crash panicked"))?.map(drop)
+        crash
+            .map_err(|_| anyhow::anyhow!("the crash panicked"))?
+            .map(drop)
     })?;
     // A connection that had no twin yet may be reset, but it must not hang:
     // that all of them ended well was checked above.
@@ -193,20 +197,27 @@ fn every_phase_of_a_busy_connection_goes_on() -> Result<()> {
             (name.clone(), scope.spawn(move || after(download)))
         });
         for (name, worker) in workers.collect::<Vec<_>>() {
-            let outcome = worker.join().map_err(|_| anyhow::anyhow!("a phase panicked"))?;
+            let outcome = worker
+                .join()
+                .map_err(|_| anyhow::anyhow!("a phase panicked"))?;
             outcome.context(name)?;
         }
         anyhow::Ok(())
     })?;
     for (name, _, download) in &downloads {
-        download.expect_no_stall(crash.until).with_context(|| name.clone())?;
+        download
+            .expect_no_stall(crash.until)
+            .with_context(|| name.clone())?;
     }
     drop(downloads);
     let trace = site.verify()?;
     let survivor = Host::B.mac(Network::Data);
     let before = trace.segments().take_while(|s| s.from_mac != survivor);
     let mut closed = before.filter(|s| s.to.port == 80 && s.window == 0);
-    ensure!(closed.next().is_some(), "no window was zero before the crash");
+    ensure!(
+        closed.next().is_some(),
+        "no window was zero before the crash"
+    );
     Ok(())
 }
 
@@ -244,7 +255,13 @@ fn connections_that_were_half_over_end_in_peace() -> Result<()> {
     }
     // The client's FIN gets its ACK: nothing waits for one for ever.
     until("the client's sockets to be gone", || {
-        let states = ["last-ack", "fin-wait-1", "fin-wait-2", "closing", "established"];
+        let states = [
+            "last-ack",
+            "fin-wait-1",
+            "fin-wait-2",
+            "closing",
+            "established",
+        ];
         let left = states.iter().map(|state| sockets_in(&lab, state));
         Ok(left.sum::<Result<usize>>()? == 0)
     })?;
@@ -279,18 +296,28 @@ fn a_reset_four_tuple_is_used_again_at_once() -> Result<()> {
     site.wait_protected(downloads.len())?;
     site.crash_owner()?;
     for (port, address, mut download) in downloads {
-        download.read_until(LONG.length / 2).context("over the crash")?;
+        download
+            .read_until(LONG.length / 2)
+            .context("over the crash")?;
         reset(download.stream)?;
         again(port, address)
             .and_then(|mut download| download.read_to_end())
             .context("after the crash")?;
     }
-    until("the survivor's flows to end", || Ok(site.flows(Host::B)?.is_empty()))?;
+    until("the survivor's flows to end", || {
+        Ok(site.flows(Host::B)?.is_empty())
+    })?;
     let trace = site.trace()?;
     let resets = live_resets(&trace, &services);
     let from_service = resets.iter().filter(|s| s.from.port == 80).count();
-    ensure!(from_service == 0, "{from_service} RST from the service: {resets:#?}");
-    ensure!(resets.len() >= 4 * services.len(), "the client's own RSTs are seen");
+    ensure!(
+        from_service == 0,
+        "{from_service} RST from the service: {resets:#?}"
+    );
+    ensure!(
+        resets.len() >= 4 * services.len(),
+        "the client's own RSTs are seen"
+    );
     Ok(())
 }
 

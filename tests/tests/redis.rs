@@ -36,7 +36,10 @@ fn pipelined_commands_outlive_their_server() -> Result<()> {
         let (mut commands, mut replies) = (String::new(), String::new());
         for number in round * PIPELINE..(round + 1) * PIPELINE {
             let value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_string();
-            write!(commands, "SET k{number} {value}\r\nGET k{number}\r\nINCR n\r\n")?;
+            write!(
+                commands,
+                "SET k{number} {value}\r\nGET k{number}\r\nINCR n\r\n"
+            )?;
             write!(replies, "+OK\r\n{}:{}\r\n", bulk(&value), number + 1)?;
         }
         send(&mut stream, commands)?;
@@ -103,7 +106,9 @@ fn cross(
         })?;
         site.wait_protected(connections)?;
         let crash = site.crash_owner()?;
-        worker.join().map_err(|_| anyhow!("the client panicked"))??;
+        worker
+            .join()
+            .map_err(|_| anyhow!("the client panicked"))??;
         anyhow::Ok(crash)
     })?;
     expect_no_stall(&meter, crash.from)

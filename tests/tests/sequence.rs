@@ -40,7 +40,7 @@ const SHORT: Content = Content {
 const TURNS: [u32; 2] = [1 << 31, 0];
 
 /// One way to a client that is far away: more than it takes to detect a crash.
-const FAR: Duration = Duration::from_millis(75);
+const FAR: Duration = Duration::from_millis(100);
 
 /// Bytes sent or received at once.
 const STEP: usize = 40_000;
@@ -152,8 +152,15 @@ fn clients_with_unusual_options_are_served_on() -> Result<()> {
     let variants = [
         plain,
         RawOptions { mss: 536, ..plain },
-        RawOptions { wscale: Some(14), ..plain },
-        RawOptions { wscale: Some(0), ts_val: Some(0), ..plain },
+        RawOptions {
+            wscale: Some(14),
+            ..plain
+        },
+        RawOptions {
+            wscale: Some(0),
+            ts_val: Some(0),
+            ..plain
+        },
         RawOptions { ecn: true, ..plain },
     ];
     let mut clients = Vec::new();
@@ -175,14 +182,19 @@ fn a_client_with_a_tiny_mss_is_served_unprotected() -> Result<()> {
     };
     let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
     let site = Site::start(&lab, 80)?;
-    let tiny = RawOptions { mss: 88, ..options(0) };
+    let tiny = RawOptions {
+        mss: 88,
+        ..options(0)
+    };
     let mut client = RawClient::open(lab.client(), SERVICE, tiny)?;
     client.half_open(DEADLINE)?;
     client.acknowledge()?;
     until("the flow to be unprotected", || {
         let flows = site.flows(Host::A)?;
         let why = |flow: &FlowReport| !flow.protected && flow.reason.is_some();
-        Ok(flows.iter().any(|flow| flow.state == "unprotected" && why(flow)))
+        Ok(flows
+            .iter()
+            .any(|flow| flow.state == "unprotected" && why(flow)))
     })?;
     read_all(&mut client, SHORT)?;
     expect_none(client.complaints)?;
@@ -248,7 +260,9 @@ fn a_service_whose_sequence_numbers_wrap_goes_on() -> Result<()> {
         };
         let near = TURNS.iter().map(|turn| turn.wrapping_sub(iss.0));
         // Not within the first and last eighth of the stream.
-        let near = near.min().filter(|near| (length / 8..length * 7 / 8).contains(near));
+        let near = near
+            .min()
+            .filter(|near| (length / 8..length * 7 / 8).contains(near));
         match near {
             Some(near) => Some(Ok(near)),
             None => client.reset().err().map(Err),
@@ -258,9 +272,7 @@ fn a_service_whose_sequence_numbers_wrap_goes_on() -> Result<()> {
     client.acknowledge()?;
     let meter = client.meter();
     let complaints = thread::scope(|scope| {
-        let worker = scope.spawn(move || {
-            read_all(&mut client, LONG).map(|()| client.complaints)
-        });
+        let worker = scope.spawn(move || read_all(&mut client, LONG).map(|()| client.complaints));
         until("the service to be near the turn", || {
             let near = u64::from(before) - LONG.length / 16;
             Ok(worker.is_finished() || meter.bytes() >= near)
@@ -293,7 +305,9 @@ fn a_far_client_drops_nothing_as_old() -> Result<()> {
     site.wait_protected(downloads.len())?;
     site.crash_owner()?;
     thread::scope(|scope| {
-        let readers = downloads.iter_mut().map(|d| scope.spawn(|| d.read_to_end()));
+        let readers = downloads
+            .iter_mut()
+            .map(|d| scope.spawn(|| d.read_to_end()));
         let mut readers = readers.collect::<Vec<_>>().into_iter();
         readers.try_for_each(|reader| reader.join().map_err(|_| anyhow!("a reader panicked"))?)
     })?;
@@ -309,9 +323,16 @@ fn dropped_as_old(lab: &Lab) -> Result<u64> {
     let text = text.context("reading the client's counters")?;
     let mut rows = text.lines().map(str::split_whitespace);
     let (names, values) = (rows.next(), rows.next());
-    let mut pairs = names.into_iter().flatten().zip(values.into_iter().flatten());
+    let mut pairs = names
+        .into_iter()
+        .flatten()
+        .zip(values.into_iter().flatten());
     let found = pairs.find(|(name, _)| *name == "PAWSEstab");
-    found.context("no PAWSEstab")?.1.parse().context("PAWSEstab")
+    found
+        .context("no PAWSEstab")?
+        .1
+        .parse()
+        .context("PAWSEstab")
 }
 
 /// The SYN-ACK came from the owner, the ACK that ends the handshake goes to

@@ -14,9 +14,6 @@
 #define GW_ND_SOLICIT 135
 #define GW_ND_ADVERT 136
 
-/* No verdict yet; GW_PASS is -1. */
-#define GW_UNDECIDED (-2)
-
 struct gw_arp {
 	__be16 hw, proto;
 	__u8 hw_len, proto_len;

@@ -103,15 +103,20 @@ static __always_inline void gw_flow_fill(struct gw_flow *f,
 	f->tapped.snd_nxt = half->iss + 1;
 }
 
-/* Moves a finished handshake into the flow table; NULL when it is full. */
+/*
+ * Moves a finished handshake into the flow table. NULL: the table is full, or
+ * another CPU has done it with the segment behind this one.
+ */
 static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
 						struct gw_half_open *half)
 {
-	/* too big for the stack beside the callers': a per-CPU blank */
+	/* too big for the stack beside the callers' frames */
 	static const struct gw_flow blank;
-	struct gw_flow *f;
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 
-	if (bpf_map_update_elem(&gw_flows, key, &blank, BPF_ANY))
+	if (f && f->phase == GW_PHASE_ENDED)
+		bpf_map_delete_elem(&gw_flows, key);
+	if (bpf_map_update_elem(&gw_flows, key, &blank, BPF_NOEXIST))
 		return NULL;
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f)

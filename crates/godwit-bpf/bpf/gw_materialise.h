@@ -87,7 +87,6 @@ static __noinline int gw_materialise(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_tell(key, f, GW_EVENT_MATERIALISE_FAILED, err);
 		return GW_REASON_MATERIALISE_REFUSED;
 	}
-	gw_flag(f, GW_FLOW_TWIN);
 	return 0;
 }
 

@@ -64,6 +64,7 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_TABLE_FULL, GW_PASS);
 	if (tapped) {
 		f->phase = GW_PHASE_TWIN;
+		gw_flag(f, GW_FLOW_TWIN);
 		err = gw_materialise(skb, p, key, f);
 		if (err && err != GW_REASON_TAPPED_SEGMENT)
 			return gw_verdict(err, GW_PASS);

@@ -14,6 +14,7 @@
  */
 #define GW_PASS (-1) /* TCX_NEXT */
 #define GW_DROP 2 /* TCX_DROP */
+#define GW_UNDECIDED (-2) /* no verdict yet: the caller goes on */
 
 enum gw_reason {
 	GW_REASON_NONE = 0,
@@ -60,6 +61,7 @@ enum gw_reason {
 	GW_REASON_CAUGHT_UP = 45,
 	GW_REASON_CATCHING_UP = 46,
 	GW_REASON_UNPROTECTED_AT_TAKEOVER = 47,
+	GW_REASON_LATE_RST = 48,
 
 	/* Shadow, from the tap. */
 	GW_REASON_TAPPED_SYN = 50,

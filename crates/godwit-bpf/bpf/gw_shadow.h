@@ -102,11 +102,12 @@ static __noinline int gw_shadow_begin(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_NOT_EXACT, GW_DROP);
 	f = gw_flow_begin(key, half);
 	if (!f)
-		return gw_verdict(GW_REASON_TABLE_FULL, GW_DROP);
+		return GW_UNDECIDED;
 	f->phase = GW_PHASE_TWIN;
+	gw_flag(f, GW_FLOW_TWIN);
 	gw_hear_client(f, p, now);
 	err = gw_materialise(skb, p, key, f);
-	if (err)
+	if (err && err != GW_REASON_TAPPED_SEGMENT)
 		return gw_verdict(err, GW_DROP);
 	gw_greet(skb, p);
 	gw_ask_quick_ack(skb, p);
@@ -140,9 +141,15 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f || f->phase == GW_PHASE_ENDED) {
+		int verdict = GW_UNDECIDED;
+
 		if (!(p->flags & GW_TCP_RST) &&
 		    (!f || bpf_map_lookup_elem(&gw_half_open, key)))
-			return gw_shadow_begin(skb, p, key, now);
+			verdict = gw_shadow_begin(skb, p, key, now);
+		if (verdict != GW_UNDECIDED)
+			return verdict;
+		/* another CPU was first, with the segment behind this one */
+		f = bpf_map_lookup_elem(&gw_flows, key);
 		if (!f)
 			return gw_verdict(GW_REASON_NO_FLOW, GW_DROP);
 	}
@@ -283,6 +290,63 @@ static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_count(GW_REASON_REPORTED);
 }
 
+/* The client's ACK of all that the twin has sent, with a window of `wnd`. */
+static __noinline int gw_answer(struct __sk_buff *skb, struct gw_pkt *p,
+				const struct gw_flow_key *key,
+				struct gw_flow *f, __u16 wnd)
+{
+	struct gw_bare b = {
+		.seq = p->ack,
+		.ack = f->own.snd_nxt,
+		.wnd = wnd,
+		.flags = GW_TCP_ACK,
+		.ts = !!p->ts_at,
+		.ts_val = f->client.ts_val,
+		.ts_ecr = p->ts_val,
+	};
+	__u8 self[6];
+
+	if (gw_craft(skb, p, &key->client, &key->service, &b))
+		return -1;
+	gw_self(self);
+	gw_set_macs(skb, self, f->client.mac);
+	skb->mark = GW_MARK_REFLECT;
+	return 0;
+}
+
+/*
+ * A zero-window probe or keep-alive of the twin: unanswered, its timers would
+ * kill it. It is offered one unit, so that a FIN that waits behind a shut
+ * window shows itself; data that it tries then stays unsent.
+ */
+static __always_inline int gw_answer_probe(struct __sk_buff *skb,
+					   struct gw_pkt *p,
+					   const struct gw_flow_key *key,
+					   struct gw_flow *f)
+{
+	__u16 wnd = gw_twin_wnd(f, f->own.snd_nxt, gw_send_edge(f));
+
+	if (gw_answer(skb, p, key, f, wnd ? wnd : 1))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_count(GW_REASON_PROBE_ANSWERED);
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
+/*
+ * Beyond what the client has: dropped, so that it stays unsent in the twin.
+ * TCP takes that for congestion of its own host, tries again and in the end
+ * gives up (tcp_send_probe0): an ACK that shuts the window makes it wait.
+ */
+static __always_inline int gw_keep_unsent(struct __sk_buff *skb,
+					  struct gw_pkt *p,
+					  const struct gw_flow_key *key,
+					  struct gw_flow *f)
+{
+	if (!gw_answer(skb, p, key, f, 0))
+		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	return gw_verdict(GW_REASON_UNSENT, GW_DROP);
+}
+
 /* A bare ACK of the twin: to the owner as it is, or a probe to answer here. */
 static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key,
@@ -290,11 +354,8 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	__u8 self[6], peer[6];
 
-	if (p->seq == f->own.snd_nxt - 1) {
-		/* zero-window probe or keep-alive: its timers must not kill it */
-		gw_count(GW_REASON_PROBE_ANSWERED);
-		return gw_reflect(skb, p, key, f, f->own.snd_nxt);
-	}
+	if (p->seq == f->own.snd_nxt - 1)
+		return gw_answer_probe(skb, p, key, f);
 	gw_reported(f, gw_now());
 	gw_self(self);
 	__builtin_memcpy(peer, s->peer_mac, 6);
@@ -346,7 +407,7 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	gw_end_if_closed(key, f);
 	if (beyond)
-		return gw_verdict(GW_REASON_UNSENT, GW_DROP);
+		return gw_keep_unsent(skb, p, key, f);
 	gw_count(GW_REASON_REFLECTED);
 	return gw_reflect(skb, p, key, f, end);
 }

@@ -109,6 +109,10 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	__u32 end = gw_seg_end(p);
 
+	/* a last segment that was sent again too early (the round-trip time was
+	 * learnt from reflections), answered by a client in TIME-WAIT */
+	if ((p->flags & GW_TCP_RST) && f->phase == GW_PHASE_ENDED)
+		return gw_verdict(GW_REASON_LATE_RST, GW_DROP);
 	gw_adopt(f);
 	gw_hear_own(f, p);
 	if (!gw_is_pure_ack(p) && !(p->flags & GW_TCP_RST) &&

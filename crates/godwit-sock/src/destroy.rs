@@ -1,6 +1,8 @@
-//! Ending a TCP socket of another process (sock_diag(7), SOCK_DESTROY).
+//! TCP sockets of other processes (sock_diag(7)): whether there is one, and
+//! ending it.
 //!
-//! The kernel sends a RST: only for sockets whose segments are suppressed.
+//! The kernel sends a RST when it ends a socket: only for sockets whose
+//! segments are suppressed.
 
 use std::io;
 
@@ -9,7 +11,10 @@ use nix::sys::socket::SockProtocol;
 
 use crate::netlink::{NLM_F_ACK, Netlink};
 
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
+/// include/net/tcp_states.h
+const TCP_LISTEN: u8 = 10;
 const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 
 /// Aborts the socket of `flow` at its service side. Returns whether there was
@@ -24,6 +29,26 @@ pub fn destroy_tcp(flow: FlowKey) -> io::Result<bool> {
         &request(flow),
     ) {
         Ok(_) => Ok(true),
+        Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(err) => Err(err),
+    }
+}
+
+/// Whether `flow` has a socket of its own at its service side; a listener that
+/// would take its segments is none.
+///
+/// # Errors
+/// Fails if the kernel lacks INET_DIAG.
+pub fn has_tcp_socket(flow: FlowKey) -> io::Result<bool> {
+    match Netlink::open(SockProtocol::NetlinkSockDiag)?.request(
+        SOCK_DIAG_BY_FAMILY,
+        NLM_F_ACK,
+        &request(flow),
+    ) {
+        // struct inet_diag_msg: family, state, ...
+        Ok(found) => Ok(found
+            .iter()
+            .any(|message| message.get(1).is_some_and(|state| *state != TCP_LISTEN))),
         Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         Err(err) => Err(err),
     }

@@ -14,7 +14,7 @@ mod netlink;
 mod raw;
 
 pub use address::{add_address, added_addresses, remove_address};
-pub use destroy::destroy_tcp;
+pub use destroy::{destroy_tcp, has_tcp_socket};
 pub use interface::{Interface, InterfaceError, join_group};
 pub use namespace::netns_cookie;
 pub use neighbour::{NeighbourError, resolve_neighbour};

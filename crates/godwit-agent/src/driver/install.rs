@@ -258,6 +258,7 @@ impl Installed {
             events: surroundings.events,
             metrics: surroundings.metrics,
             housekeeping: now,
+            next_sweep: now.saturating_add(super::SWEEP),
         };
         for (share, latest) in inherited {
             driver.node.handle_inherited_flows(share, latest, now);

@@ -58,6 +58,9 @@ use twins::Farewells;
 /// How often interfaces that came later get their guard.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
+/// How often flows without a socket are looked for.
+const SWEEP: Duration = Duration::from_secs(120);
+
 /// What the driver needs besides what [`Installed`] has.
 #[derive(Debug)]
 pub struct Surroundings {
@@ -99,6 +102,7 @@ pub struct Driver {
     events: EventLog,
     metrics: Metrics,
     housekeeping: MonoTime,
+    next_sweep: MonoTime,
 }
 
 /// How the driver came to its end.
@@ -198,6 +202,10 @@ impl Driver {
         self.farewells.carry_out(&self.datapath, now);
         if self.housekeeping <= now {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
+            if self.next_sweep <= now {
+                self.next_sweep = now.saturating_add(SWEEP);
+                self.sweep(now);
+            }
             if let Err(error) = self.datapath.guard_others() {
                 tracing::warn!(error = %error, "an interface is without its guard");
             }

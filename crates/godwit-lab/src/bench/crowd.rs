@@ -35,11 +35,15 @@ const BUSY: u32 = 100;
 /// Connections where only their memory is looked at.
 const FEW: u32 = 1_000;
 
-/// Rate of the client's link, megabits per second.
-const MBIT: u64 = 1000;
+/// The client's link: its queue holds the first ten segments of all busy ones,
+/// so that what they wait for is the takeover and not each other's loss.
+const LINK: Shape = Shape {
+    rate_bits: 1_000_000_000,
+    queue: Duration::from_millis(40),
+};
 
-/// Bytes of each busy connection: two seconds of all together.
-const BUSY_BYTES: u64 = 2_500_000;
+/// Bytes of each busy connection: three seconds of all together.
+const BUSY_BYTES: u64 = 4_000_000;
 
 /// How long the busy ones run before the failure.
 const BEFORE: Duration = Duration::from_millis(200);
@@ -69,7 +73,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let mut seen = Seen::default();
     allow_descriptors()?;
     let lab = Lab::new(LabOptions::default())?;
-    lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
+    lab.shape(Host::Client, Some(LINK))?;
     let mut pair = Pair::start(&lab, ClusterOptions::default())?;
     for run in budget.runs(20, 1, RUN) {
         if run > 0 {
@@ -155,7 +159,9 @@ fn answers(client: Client) -> Result<()> {
     let question = *b"still there?";
     let mut answer = [0; 12];
     stream.write_all(&question).context("asking")?;
-    stream.read_exact(&mut answer).context("waiting for an answer")?;
+    stream
+        .read_exact(&mut answer)
+        .context("waiting for an answer")?;
     ensure!(answer == question, "a byte is wrong");
     Ok(())
 }

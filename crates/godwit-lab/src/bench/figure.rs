@@ -40,8 +40,8 @@ impl Theme {
     pub(super) const ALL: [Self; 8] = [
         Self::Machine,
         Self::Ratio,
-        Self::Standby,
         Self::Zero,
+        Self::Standby,
         Self::SlowBeat,
         Self::Tap,
         Self::Crowd,
@@ -75,12 +75,7 @@ pub(super) fn spec(name: &str) -> Option<&'static Spec> {
 
 use Target::{AtLeast, AtMost, Control};
 
-const fn figure(
-    theme: Theme,
-    name: &'static str,
-    unit: &'static str,
-    target: Target,
-) -> Spec {
+const fn figure(theme: Theme, name: &'static str, unit: &'static str, target: Target) -> Spec {
     Spec {
         name,
         unit,
@@ -113,8 +108,16 @@ const SPECS: &[Spec] = &[
     machine("stall.machine.upload.p99", "ms", AtMost(60.0)),
     machine("stall.machine.echo.p50", "ms", AtMost(38.0)),
     machine("stall.machine.echo.p99", "ms", AtMost(60.0)),
-    machine("stall.machine.download.after_detection.p50", "ms", AtMost(5.0)),
-    machine("stall.machine.upload.after_detection.p50", "ms", AtMost(5.0)),
+    machine(
+        "stall.machine.download.after_detection.p50",
+        "ms",
+        AtMost(5.0),
+    ),
+    machine(
+        "stall.machine.upload.after_detection.p50",
+        "ms",
+        AtMost(5.0),
+    ),
     machine("stall.machine.echo.after_detection.p50", "ms", AtMost(5.0)),
     machine("stall.machine.detection.p50", "ms", Target::None),
     machine("exact.broken", "streams", AtMost(0.0)),
@@ -142,25 +145,70 @@ const SPECS: &[Spec] = &[
     standby("stall.standby.server_killed.upload.p99", 50.0),
     standby("stall.standby.server_killed.echo.p50", 35.0),
     standby("stall.standby.server_killed.echo.p99", 50.0),
-    figure(Theme::Standby, "stall.standby.broken", "streams", AtMost(0.0)),
+    figure(
+        Theme::Standby,
+        "stall.standby.broken",
+        "streams",
+        AtMost(0.0),
+    ),
     figure(Theme::Zero, "echo.added.p50", "us", AtMost(30.0)),
-    figure(Theme::Zero, "throughput.download.ratio", "ratio", AtLeast(0.5)),
-    figure(Theme::Zero, "throughput.upload.ratio", "ratio", AtLeast(0.4)),
-    figure(Theme::Zero, "throughput.download.absolute", "Gbit/s", Target::None),
-    figure(Theme::Zero, "throughput.upload.absolute", "Gbit/s", AtLeast(4.0)),
+    figure(
+        Theme::Zero,
+        "throughput.download.ratio",
+        "ratio",
+        AtLeast(0.5),
+    ),
+    figure(
+        Theme::Zero,
+        "throughput.upload.ratio",
+        "ratio",
+        AtLeast(0.4),
+    ),
+    figure(
+        Theme::Zero,
+        "throughput.download.absolute",
+        "Gbit/s",
+        Target::None,
+    ),
+    figure(
+        Theme::Zero,
+        "throughput.upload.absolute",
+        "Gbit/s",
+        AtLeast(4.0),
+    ),
     figure(Theme::Zero, "owner.cpu.download", "ratio", AtMost(1.3)),
     figure(Theme::Zero, "owner.cpu.upload", "ratio", AtMost(1.3)),
     slow("stall.machine50.download.p50"),
     slow("stall.machine50.upload.p50"),
     slow("stall.machine50.echo.p50"),
     figure(Theme::Tap, "tap.loss1.upload", "ratio", AtLeast(0.5)),
-    figure(Theme::Crowd, "crowd.protected", "connections", AtLeast(10_100.0)),
-    figure(Theme::Crowd, "crowd.survivors", "connections", AtLeast(10_100.0)),
+    figure(
+        Theme::Crowd,
+        "crowd.protected",
+        "connections",
+        AtLeast(10_100.0),
+    ),
+    figure(
+        Theme::Crowd,
+        "crowd.survivors",
+        "connections",
+        AtLeast(10_100.0),
+    ),
     figure(Theme::Crowd, "crowd.stall.extra", "ms", AtMost(150.0)),
     figure(Theme::Crowd, "memory.flow.owner", "bytes", AtMost(1024.0)),
     figure(Theme::Crowd, "memory.flow.standby", "bytes", AtMost(1024.0)),
-    figure(Theme::Recovery, "recovery.20ms.retransmissions", "segments", Control),
-    figure(Theme::Recovery, "recovery.300ms.retransmissions", "segments", Control),
+    figure(
+        Theme::Recovery,
+        "recovery.20ms.retransmissions",
+        "segments",
+        Control,
+    ),
+    figure(
+        Theme::Recovery,
+        "recovery.300ms.retransmissions",
+        "segments",
+        Control,
+    ),
 ];
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::budget::Budget;
 use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stats::Samples;
-use super::stream::{Stream, Work};
+use super::stream::{self, Stream, Work};
 use crate::capture::ResetCounter;
 use crate::cluster::ClusterOptions;
 use crate::host::Host;
@@ -33,6 +33,9 @@ const EXCHANGES: u32 = 200;
 
 /// The failure comes so long after the flows are protected, at most.
 const LATEST: Duration = Duration::from_millis(120);
+
+/// Runs beyond those that are wanted.
+const SPARE: u32 = 20;
 
 /// What one run takes; measured, rounded up.
 const RUN: Duration = Duration::from_millis(2500);
@@ -101,7 +104,12 @@ fn measure(
     let mut pair = Pair::start(&lab, options)?;
     let resets = ResetCounter::start(lab.client())?;
     let mut seen = Seen::default();
-    for run in budget.runs(full, quick, RUN) {
+    // Some more than wanted, for those that end without a takeover.
+    let wanted = budget.either(full, quick);
+    for run in budget.runs(full + SPARE, quick + 1, RUN) {
+        if seen.takeovers == wanted {
+            break;
+        }
         if run > 0 {
             pair.reboot_standby()?;
         }
@@ -139,6 +147,8 @@ fn one_run(pair: &mut Pair<'_>, run: u32, seen: &mut Seen, report: &Report) -> R
                 seen.after_detection[kind].push(stall.as_secs_f64() * 1e3 - detection);
             }
             Err(error) => {
+                // It waited so long, and would have longer.
+                seen.stalls[kind].push_ms(stream::PATIENCE);
                 seen.broken += 1;
                 report.progress(&format!("run {run}: {error:#}"));
             }

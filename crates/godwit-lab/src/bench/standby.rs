@@ -12,7 +12,7 @@ use super::budget::Budget;
 use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stats::Samples;
-use super::stream::{Stream, Work};
+use super::stream::{self, Stream, Work};
 use crate::cluster::ClusterOptions;
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
@@ -43,7 +43,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, ClusterOptions::default())?;
     let (mut broken, mut failures) = (0, 0);
-    for failure in [Failure::Dark, Failure::Stopped, Failure::ServerKilled] {
+    for failure in [Failure::ServerKilled, Failure::Dark, Failure::Stopped] {
         let prefix = format!("stall.standby.{}", failure.name());
         if !report.wants_figure(&prefix) {
             continue;
@@ -57,6 +57,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
                 match stall {
                     Ok(stall) => samples.push_ms(stall),
                     Err(error) => {
+                        samples.push_ms(stream::PATIENCE);
                         broken += 1;
                         report.progress(&format!("{prefix}, run {run}: {error:#}"));
                     }

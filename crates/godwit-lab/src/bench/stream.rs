@@ -17,7 +17,7 @@ use crate::lab::Lab;
 use crate::meter::Meter;
 
 /// A silence that is longer has ended the connection for this benchmark.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An upload is seen to go on when the sender's buffer has room again: a small
 /// one says it soon. The kernel doubles it.
@@ -81,7 +81,7 @@ impl Stream {
     /// Waits until `bytes` have passed.
     pub(super) fn wait_bytes(&self, bytes: u64) -> Result<()> {
         while self.meter.bytes() < bytes {
-            let last = self.meter.last().unwrap_or(self.meter.started());
+            let last = self.meter.last().unwrap_or_else(|| self.meter.started());
             ensure!(
                 last.elapsed() < PATIENCE && !self.thread.is_finished(),
                 "the {} did not come to {bytes} bytes",

@@ -20,6 +20,7 @@ use crate::apps::client::Rounds;
 use crate::host::{Host, Network};
 use crate::lab::Lab;
 use crate::meter::Meter;
+use crate::process::Process;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -52,6 +53,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     need_two_cpus()?;
     pin_all(&mut arms)?;
     if report.wants_figure("echo") {
+        let _awake = keep_awake(&labs.plain)?;
         let mut added = Compared::default();
         for _ in budget.runs(40, 2, Duration::from_secs(1)) {
             arms.round(Arm::ROUND, &mut added, exchange_us)?;
@@ -69,7 +71,11 @@ fn throughput(arms: &Arms<'_>, budget: Budget, report: &Report) -> Result<()> {
     for way in [Way::Down, Way::Up] {
         let mut rates = Compared::default();
         for _ in budget.runs(20, 1, Duration::from_secs(2)) {
-            arms.round(budget.either(Arm::ROUND, Arm::SHORT_ROUND), &mut rates, |lab| Ok(gigabits(transfer(lab, way)?)))?;
+            arms.round(
+                budget.either(Arm::ROUND, Arm::SHORT_ROUND),
+                &mut rates,
+                |lab| Ok(gigabits(transfer(lab, way)?)),
+            )?;
         }
         let name = |what: &str| format!("throughput.{}.{what}", way.name());
         report.put(&name("ratio"), rates.ratio())?;
@@ -89,11 +95,15 @@ fn owner_cpu(arms: &Arms<'_>, budget: Budget, report: &Report) -> Result<()> {
     for way in [Way::Down, Way::Up] {
         let mut busy = Compared::default();
         for _ in budget.runs(20, 1, Duration::from_secs(3)) {
-            arms.round(budget.either(Arm::ROUND, Arm::SHORT_ROUND), &mut busy, |lab| {
-                let before = busy_seconds(OWNER_CPU)?;
-                transfer(lab, way)?;
-                Ok(busy_seconds(OWNER_CPU)? - before)
-            })?;
+            arms.round(
+                budget.either(Arm::ROUND, Arm::SHORT_ROUND),
+                &mut busy,
+                |lab| {
+                    let before = busy_seconds(OWNER_CPU)?;
+                    transfer(lab, way)?;
+                    Ok(busy_seconds(OWNER_CPU)? - before)
+                },
+            )?;
         }
         report.put(&format!("owner.cpu.{}", way.name()), busy.ratio())?;
     }
@@ -134,6 +144,20 @@ fn transfer(lab: &Lab, way: Way) -> Result<Duration> {
 fn gigabits(time: Duration) -> f64 {
     let bits = f64::from(u32::try_from(BULK).unwrap_or(u32::MAX)) * 8.0;
     bits / time.as_secs_f64() / 1e9
+}
+
+/// Programs that spin on both CPUs when nobody else wants them (SCHED_IDLE).
+///
+/// A CPU that goes idle wakes up late, in a virtual machine above all; the
+/// standby's work keeps it awake, and Godwit would look faster than plain TCP.
+fn keep_awake(lab: &Lab) -> Result<[Process; 2]> {
+    let spin = |cpu: usize| {
+        let mut command = Command::new("chrt");
+        command.args(["--idle", "0", "taskset", "-c", &cpu.to_string()]);
+        command.args(["sh", "-c", "while :; do :; done"]);
+        lab.client().spawn("spin", command)
+    };
+    Ok([spin(OTHER_CPU)?, spin(OWNER_CPU)?])
 }
 
 /// The owner's processes on one CPU, everything else on the other.
@@ -180,11 +204,15 @@ fn busy_seconds(cpu: usize) -> Result<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
     let line = line.with_context(|| format!("/proc/stat has no CPU {cpu}"))?;
     let ticks = line.split_whitespace().map(str::parse::<u32>);
-    let ticks = ticks.collect::<Result<Vec<_>, _>>().context("reading /proc/stat")?;
+    let ticks = ticks
+        .collect::<Result<Vec<_>, _>>()
+        .context("reading /proc/stat")?;
     // user, nice, system, idle, iowait, irq, softirq
     let busy = [0, 1, 2, 5, 6].iter().filter_map(|&at| ticks.get(at));
     let hertz = sysconf(SysconfVar::CLK_TCK).context("asking for the clock tick")?;
-    let hertz = hertz.and_then(|hertz| u32::try_from(hertz).ok()).unwrap_or(100);
+    let hertz = hertz
+        .and_then(|hertz| u32::try_from(hertz).ok())
+        .unwrap_or(100);
     Ok(busy.map(|&ticks| f64::from(ticks)).sum::<f64>() / f64::from(hertz))
 }
 

@@ -54,9 +54,15 @@ impl SwitchRules {
         for (&(from, to), &share) in &self.loss {
             let port = Network::Data.port(from);
             let mac = to.mac(Network::Data);
+            // nft refuses a comparison that is always true.
+            let chance = if share < PER_MYRIAD {
+                format!("numgen random mod {PER_MYRIAD} < {share} ")
+            } else {
+                String::new()
+            };
             let _ = writeln!(
                 text,
-                "iifname \"{port}\" ether daddr {mac} numgen random mod {PER_MYRIAD} < {share} counter drop"
+                "iifname \"{port}\" ether daddr {mac} {chance}counter drop"
             );
         }
         text.push_str("}\n}\n");
@@ -80,6 +86,11 @@ mod tests {
         let text = rules.render();
         assert!(text.contains("ether daddr 02:00:00:00:00:12 numgen random mod 10000 < 100"));
         assert!(text.contains("iifname \"p-a\""));
+        rules.set(Loss {
+            per_myriad: PER_MYRIAD,
+            ..loss
+        });
+        assert!(rules.render().contains("00:12 counter drop"));
         rules.set(Loss {
             per_myriad: 0,
             ..loss

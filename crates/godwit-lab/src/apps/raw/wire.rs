@@ -148,8 +148,7 @@ impl RawClient {
 
     /// PAWS (RFC 7323 §5.2), and whether the echo is one of ours.
     fn stamps_are_good(&mut self, segment: &Segment<'_>) -> bool {
-        let (Some(first), Some(stamps)) = (self.options.ts_val, segment.options.time_stamps)
-        else {
+        let (Some(first), Some(stamps)) = (self.options.ts_val, segment.options.time_stamps) else {
             return true;
         };
         let echoed = stamps.ts_ecr.wrapping_sub(first);
@@ -201,7 +200,12 @@ impl RawClient {
         self.send_with(flags, self.options.iss, SeqNumber(0), options, &[])
     }
 
-    pub(super) fn send_segment(&mut self, flags: TcpFlags, seq: SeqNumber, payload: &[u8]) -> Result<()> {
+    pub(super) fn send_segment(
+        &mut self,
+        flags: TcpFlags,
+        seq: SeqNumber,
+        payload: &[u8],
+    ) -> Result<()> {
         let Some(ack) = self.rcv_nxt else {
             bail!("there is no connection yet");
         };
@@ -235,7 +239,11 @@ impl RawClient {
             seq,
             ack,
             flags,
-            wnd: if syn { self.window() } else { self.window() >> self.rcv_wscale },
+            wnd: if syn {
+                self.window()
+            } else {
+                self.window() >> self.rcv_wscale
+            },
             options,
             payload,
         };

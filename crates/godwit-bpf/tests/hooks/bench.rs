@@ -1,0 +1,256 @@
+//! A data path on a lab's machine, and frames for its hooks.
+
+use std::io::Write as _;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use godwit_bpf::{Datapath, Events, Hook, PinDir, Settings, ShareEntry};
+use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
+use godwit_lab::{Lab, LabOptions};
+use godwit_sock::Interface;
+use godwit_wire::{
+    Endpoint, Epoch, EthernetHeader, Generation, MacAddr, Role, Segment, SeqNumber, ShareId,
+    TcpFlags, TcpOptions,
+};
+
+/// tcx verdict: let the next program or the stack have it.
+pub(crate) const NEXT: i32 = -1;
+/// tcx verdict: drop.
+pub(crate) const DROP: i32 = 2;
+/// tcx verdict: redirect.
+pub(crate) const REDIRECT: i32 = 7;
+
+/// Initial sequence numbers in the fixtures: the client's, the service's.
+pub(crate) const IRS: u32 = 0xffff_ff00;
+/// See [`IRS`].
+pub(crate) const ISS: u32 = 1000;
+
+const SHARE: ShareId = ShareId(0);
+const GENERATION: Generation = Generation(1);
+
+/// The hooks of one machine, of which frames are tried on one at a time.
+pub(crate) struct Bench {
+    datapath: Datapath,
+    _events: Events,
+    ifindex: u32,
+}
+
+/// Runs `work` with a data path on machine a; says why if it can't.
+pub(crate) fn on_bench(work: impl FnOnce(&Bench) + Send) {
+    if let Err(reason) = Lab::available() {
+        let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+        return;
+    }
+    let lab = Lab::new(LabOptions::default()).expect("a lab can be built");
+    let pins = format!("fixture-{}", lab.id());
+    let folder = format!("/sys/fs/bpf/godwit/{pins}");
+    lab.remove_at_end(folder.as_ref())
+        .expect("it is remembered");
+    let run = || {
+        let bench = Bench::open(&pins);
+        work(&bench);
+        bench.datapath.detach().expect("the programs are removed");
+    };
+    lab.a().enter(run).expect("the machine is there");
+}
+
+impl Bench {
+    fn open(pins: &str) -> Self {
+        let interface = Interface::by_name(Network::Data.interface()).expect("it has eth0");
+        let settings = Settings {
+            ifindex: interface.index,
+            mac: interface.mac,
+            node_v4: Some(Host::A.v4()),
+            node_v6: Some(Host::A.v6()),
+            max_flows: 1024,
+        };
+        let pins = PinDir::open(pins).expect("bpffs is there");
+        let (datapath, events) = Datapath::open(&settings, pins).expect("the programs load");
+        let services = [
+            (Endpoint::from(SocketAddr::from((SERVICE_V4, 80))), SHARE),
+            (Endpoint::from(SocketAddr::from((SERVICE_V6, 80))), SHARE),
+        ];
+        datapath
+            .services
+            .replace(&services)
+            .expect("services are set");
+        let bench = Self {
+            datapath,
+            _events: events,
+            ifindex: interface.index,
+        };
+        bench.play(Role::Owner);
+        bench
+    }
+
+    /// Makes this machine owner, shadow or nothing of the only share; the other
+    /// one is [`Host::B`].
+    pub(crate) fn play(&self, role: Role) {
+        let entry = ShareEntry {
+            role,
+            epoch: Epoch::new(1, 1),
+            generation: GENERATION,
+            peer_mac: Host::B.mac(Network::Data),
+            group: None,
+            leash: 4 << 20,
+            lag_limit: Duration::from_secs(3600),
+            gate: true,
+            takeovers: 0,
+        };
+        self.datapath
+            .shares
+            .set(SHARE, &entry)
+            .expect("the role is set");
+    }
+
+    /// Puts a frame through a hook: the verdict, and the reasons that were
+    /// counted for it.
+    pub(crate) fn pass(&self, hook: Hook, frame: &[u8]) -> (i32, Vec<String>) {
+        let before = self.counts();
+        let trial = self.datapath.try_frame(hook, self.ifindex, frame);
+        let verdict = trial.expect("the kernel runs it").verdict;
+        let after = self.counts();
+        let counted = after.into_iter().zip(before).filter(|(a, b)| a.1 > b.1);
+        (verdict, counted.map(|(reason, _)| reason.0).collect())
+    }
+
+    /// As [`pass`](Self::pass), without looking at reasons; `None` if the
+    /// kernel takes it for no frame.
+    pub(crate) fn verdict(&self, hook: Hook, frame: &[u8]) -> Option<i32> {
+        let trial = self.datapath.try_frame(hook, self.ifindex, frame);
+        trial.ok().map(|trial| trial.verdict)
+    }
+
+    /// Verdicts and side notes so far, by reason.
+    pub(crate) fn counts(&self) -> Vec<(String, u64)> {
+        let counters = self.datapath.counters.read();
+        counters
+            .into_iter()
+            .map(|(name, count)| (name.to_owned(), count))
+            .collect()
+    }
+
+    /// A verdict and one of the reasons for it.
+    pub(crate) fn expect(&self, hook: Hook, what: &str, frame: &[u8], verdict: i32, reason: &str) {
+        let (got, reasons) = self.pass(hook, frame);
+        assert_eq!(got, verdict, "{what}: {reasons:?}");
+        assert!(
+            reasons.iter().any(|r| r == reason),
+            "{what}: {reasons:?}, not {reason}"
+        );
+    }
+
+    /// Goes through a handshake at the owner, so that there is a gated flow.
+    pub(crate) fn connect(&self, port: u16, v6: bool) {
+        let syn = to_service(port, v6, IRS, 0, TcpFlags::SYN, &[]);
+        self.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
+        let both = TcpFlags::SYN.with(TcpFlags::ACK);
+        let syn_ack = from_service(port, v6, ISS, IRS.wrapping_add(1), both, &[]);
+        self.expect(Hook::Gate, "SYN-ACK", &syn_ack, NEXT, "syn_ack");
+        let third = to_service(port, v6, IRS.wrapping_add(1), ISS + 1, TcpFlags::ACK, &[]);
+        self.expect(Hook::Tap, "third ACK", &third, NEXT, "handshake_done");
+    }
+}
+
+/// A segment of the client, framed for this machine.
+pub(crate) fn to_service(
+    port: u16,
+    v6: bool,
+    seq: u32,
+    ack: u32,
+    flags: TcpFlags,
+    payload: &[u8],
+) -> Vec<u8> {
+    let (client, service) = ends(port, v6);
+    let packet = packet(client, service, (seq, ack), flags, payload);
+    let (a, client) = (Host::A.mac(Network::Data), Host::Client.mac(Network::Data));
+    EthernetHeader::frame_ip(a, client, &packet)
+}
+
+/// A segment in the service's name, out of this machine.
+pub(crate) fn from_service(
+    port: u16,
+    v6: bool,
+    seq: u32,
+    ack: u32,
+    flags: TcpFlags,
+    payload: &[u8],
+) -> Vec<u8> {
+    let (client, service) = ends(port, v6);
+    let packet = packet(service, client, (seq, ack), flags, payload);
+    let (a, client) = (Host::A.mac(Network::Data), Host::Client.mac(Network::Data));
+    EthernetHeader::frame_ip(client, a, &packet)
+}
+
+/// A frame of another machine in the service's name: a twin's ACK, if `from`
+/// is the standby's.
+pub(crate) fn twin(
+    from: MacAddr,
+    port: u16,
+    v6: bool,
+    numbers: (u32, u32),
+    flags: TcpFlags,
+    payload: &[u8],
+) -> Vec<u8> {
+    let (client, service) = ends(port, v6);
+    let packet = packet(service, client, numbers, flags, payload);
+    EthernetHeader::frame_ip(Host::A.mac(Network::Data), from, &packet)
+}
+
+fn ends(port: u16, v6: bool) -> (Endpoint, Endpoint) {
+    let (client, service): (Ipv6Addr, Ipv6Addr) = if v6 {
+        (Host::Client.v6(), SERVICE_V6)
+    } else {
+        (
+            Host::Client.v4().to_ipv6_mapped(),
+            SERVICE_V4.to_ipv6_mapped(),
+        )
+    };
+    (Endpoint::new(client, port), Endpoint::new(service, 80))
+}
+
+fn packet(
+    source: Endpoint,
+    destination: Endpoint,
+    (seq, ack): (u32, u32),
+    flags: TcpFlags,
+    payload: &[u8],
+) -> Vec<u8> {
+    let mss = flags.contains(TcpFlags::SYN).then_some(1460);
+    let segment = Segment {
+        source,
+        destination,
+        seq: SeqNumber(seq),
+        ack: SeqNumber(ack),
+        flags,
+        wnd: 64_000,
+        options: TcpOptions {
+            mss,
+            ..TcpOptions::default()
+        },
+        payload,
+    };
+    segment.to_packet().expect("it is short")
+}
+
+/// Puts raw option bytes, a multiple of four, in place of all options.
+pub(crate) fn with_options(mut frame: Vec<u8>, v6: bool, options: &[u8]) -> Vec<u8> {
+    let ip = EthernetHeader::LEN;
+    let tcp = ip + if v6 { 40 } else { 20 };
+    let header = usize::from(frame[tcp + 12] >> 4) * 4;
+    frame.splice(tcp + 20..tcp + header, options.iter().copied());
+    let words = (20 + options.len()) / 4;
+    frame[tcp + 12] = u8::try_from(words << 4).expect("at most 40 bytes of options");
+    let length = |from: usize| {
+        u16::try_from(frame.len() - from)
+            .expect("short")
+            .to_be_bytes()
+    };
+    let (at, length) = if v6 {
+        (ip + 4, length(tcp))
+    } else {
+        (ip + 2, length(ip))
+    };
+    frame[at..at + 2].copy_from_slice(&length);
+    frame
+}

@@ -1,0 +1,81 @@
+//! Frames in the service's name that are not, or can't be, the twin's
+//! acknowledgement: refused with a reason.
+
+use crate::bench::{DROP, IRS, ISS, NEXT, REDIRECT, from_service, on_bench, to_service, twin};
+use godwit_bpf::Hook;
+use godwit_lab::host::{Host, Network};
+use godwit_wire::{Role, TcpFlags};
+
+const ACK: TcpFlags = TcpFlags::ACK;
+/// What the client sends in the fixtures.
+const DATA: [u8; 100] = [7; 100];
+
+/// Only the peer's MAC, no payload, no other flags, not beyond what the client
+/// has sent; then the true one is let through.
+#[test]
+fn only_a_plausible_ack_of_the_peer_counts() {
+    on_bench(|bench| {
+        let standby = Host::B.mac(Network::Data);
+        for v6 in [false, true] {
+            bench.connect(7, v6);
+            let (next, sent) = (IRS.wrapping_add(1), IRS.wrapping_add(101));
+            let data = to_service(7, v6, next, ISS + 1, ACK, &DATA);
+            bench.expect(Hook::Tap, "data", &data, NEXT, "client_segment");
+            // Our kernel has it, the twin does not yet: nothing is said.
+            let early = from_service(7, v6, ISS + 1, sent, ACK, b"");
+            bench.expect(Hook::Gate, "the owner's ACK", &early, REDIRECT, "held");
+
+            let refused = |what: &str, frame: &[u8], reason: &str| {
+                bench.expect(Hook::Tap, what, frame, DROP, reason);
+            };
+            let other = Host::Attacker.mac(Network::Data);
+            let numbers = (ISS + 1, sent);
+            refused(
+                "another MAC",
+                &twin(other, 7, v6, numbers, ACK, b""),
+                "spoofed",
+            );
+            let payload = twin(standby, 7, v6, numbers, ACK, b"x");
+            refused("payload", &payload, "twin_ack_payload");
+            for flag in [TcpFlags::SYN, TcpFlags::FIN, TcpFlags::RST] {
+                let frame = twin(standby, 7, v6, numbers, ACK.with(flag), b"");
+                refused("flags", &frame, "twin_ack_flags");
+            }
+            let none = twin(standby, 7, v6, numbers, TcpFlags::PSH, b"");
+            refused("no ACK", &none, "twin_ack_flags");
+            let beyond = twin(standby, 7, v6, (ISS + 1, sent.wrapping_add(1)), ACK, b"");
+            refused("beyond what the client sent", &beyond, "twin_ack_beyond");
+            let stale = twin(standby, 7, v6, (ISS + 1, IRS), ACK, b"");
+            refused("below the start", &stale, "twin_ack_stale");
+            let stranger = twin(standby, 8, v6, numbers, ACK, b"");
+            refused("a flow that is not there", &stranger, "twin_ack_no_flow");
+
+            let true_one = twin(standby, 7, v6, numbers, ACK, b"");
+            bench.expect(
+                Hook::Tap,
+                "the twin's",
+                &true_one,
+                REDIRECT,
+                "twin_ack_forwarded",
+            );
+        }
+    });
+}
+
+/// A shadow believes only its owner, a node without a role nobody.
+#[test]
+fn a_shadow_takes_segments_from_its_owner_only() {
+    on_bench(|bench| {
+        let syn = to_service(7, false, IRS, 0, TcpFlags::SYN, b"");
+        bench.play(Role::Shadow);
+        bench.expect(Hook::Tap, "the client itself", &syn, DROP, "not_from_owner");
+        bench.play(Role::None);
+        bench.expect(Hook::Tap, "no role", &syn, DROP, "not_owner");
+        let own = from_service(7, false, ISS, IRS, ACK, b"data");
+        bench.expect(Hook::Gate, "no role", &own, DROP, "not_owner");
+        bench.expect(Hook::Guard, "no role", &own, DROP, "wrong_interface");
+        bench.play(Role::Shadow);
+        bench.expect(Hook::Gate, "a shadow", &own, DROP, "suppressed_no_flow");
+        bench.expect(Hook::Guard, "a shadow", &own, DROP, "wrong_interface");
+    });
+}

@@ -1,0 +1,124 @@
+//! The tap loses frames: clients notice nothing, protection nearly nothing.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use godwit_lab::LabOptions;
+use godwit_lab::apps::client::{Client, Rounds};
+use godwit_lab::cluster::ClusterOptions;
+use godwit_lab::host::Host;
+use godwit_lab::links::Loss;
+use godwit_lab::meter::Meter;
+use godwit_tests::stage::{
+    assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, wait_protected,
+    witness,
+};
+use godwit_tests::traffic::{Load, Traffic};
+use godwit_tests::{DEADLINE, STALL_LIMIT};
+
+/// Short connections that are open at the same time.
+const SHORT: usize = 200;
+
+const ONE_PER_CENT: Loss = Loss {
+    from: Host::A,
+    to: Host::B,
+    per_myriad: 100,
+};
+
+/// At 1 % and at 5 %: an upload, a download and many short connections.
+#[test]
+fn a_lossy_tap_costs_no_byte_and_little_protection() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    for (per_myriad, least) in [(100, 190), (500, 150)] {
+        let since = Instant::now();
+        lab.lose(Loss {
+            per_myriad,
+            ..ONE_PER_CENT
+        })
+        .expect("the rule is set");
+        let upload = Traffic::start(&lab, service_v4(), Load::Upload);
+        let download = Traffic::start(&lab, service_v6(), Load::Download);
+        let protected = lab.client().enter(|| {
+            let mut open: Vec<_> = (0..SHORT).map(|_| one_exchange()).collect();
+            let flows = cluster.flows(Host::A).expect("the owner answers").flows;
+            for client in &mut open {
+                exchange(client);
+            }
+            flows.iter().filter(|flow| flow.protected).count()
+        });
+        let protected = protected.expect("the client is there");
+        assert!(protected >= least, "{protected} protected at {per_myriad}");
+        upload.goes_on();
+        download.goes_on();
+        download.finish(since, STALL_LIMIT);
+        upload.finish(since, STALL_LIMIT);
+        let lost = cluster.status(Host::A).expect("a answers").data_path;
+        assert!(lost.reasons.contains_key("mirrored"), "{lost:?}");
+    }
+    assert_unnoticed(capture);
+}
+
+/// What the client was told is there when the owner dies, whatever was lost.
+#[test]
+fn an_upload_over_a_lossy_tap_survives_the_crash() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    lab.lose(ONE_PER_CENT).expect("the rule is set");
+    let uploads =
+        [service_v4(), service_v6()].map(|service| Traffic::start(&lab, service, Load::Upload));
+    // Long enough for some hundred losses.
+    while uploads
+        .iter()
+        .any(|upload| upload.meter.bytes() < 20_000_000)
+    {
+        for upload in &uploads {
+            upload.goes_on();
+        }
+    }
+    for upload in &uploads {
+        wait_protected(&cluster, Host::A, upload.local());
+    }
+    let since = Instant::now();
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    for upload in uploads {
+        upload.goes_on();
+        upload.finish(since, STALL_LIMIT);
+    }
+    assert_unnoticed(capture);
+}
+
+/// A connection that has asked and been answered; it stays open.
+fn one_exchange() -> Client {
+    let mut client = Client::connect(service_v4(), DEADLINE).expect("it connects");
+    let rounds = Rounds {
+        count: 1,
+        request: 150,
+        reply: None,
+        pause: Duration::ZERO,
+    };
+    let meter = Meter::default();
+    client
+        .exchange(rounds, &meter)
+        .expect("the answer is right");
+    thread::yield_now();
+    client
+}
+
+/// One more question; the server takes the first line for a part of it.
+fn exchange(client: &mut Client) {
+    use std::io::{Read as _, Write as _};
+    let (mut stream, mut answer) = (client.stream(), [0; 4]);
+    stream.write_all(b"more").expect("it can be sent");
+    stream.read_exact(&mut answer).expect("it is answered");
+    assert_eq!(&answer, b"more");
+}
