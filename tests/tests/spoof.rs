@@ -4,11 +4,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_lab::LabOptions;
 use godwit_lab::capture::Trace;
-use godwit_lab::cluster::{ClusterOptions, Service};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::{Host, Network};
 use godwit_lab::links::{Loss, PER_MYRIAD};
+use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
     PORT, assert_unnoticed, counted, in_sync, servers, service_v4, service_v6, stage,
     wait_protected, witness,
@@ -144,10 +144,14 @@ fn forged_acks_tell_the_client_nothing() {
         upload.finish(since, STALL_LIMIT);
         assert_unnoticed(capture);
     }
-    // What was told in spite of all is there: a crash proves it.
-    let capture = witness(&lab);
-    let upload = Traffic::start(&lab, service_v4(), Load::Upload);
-    wait_protected(&cluster, Host::A, upload.local());
+    crash_proves_it(&lab, &cluster);
+}
+
+/// What the client was told in spite of all is there.
+fn crash_proves_it(lab: &Lab, cluster: &Cluster<'_>) {
+    let capture = witness(lab);
+    let upload = Traffic::start(lab, service_v4(), Load::Upload);
+    wait_protected(cluster, Host::A, upload.local());
     let since = Instant::now();
     lab.crash(Host::A).expect("a crashes");
     cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
@@ -159,7 +163,7 @@ fn forged_acks_tell_the_client_nothing() {
 /// Everything that a stranger may try who does not know how far the true
 /// standby is: with its own MAC the right numbers, with the standby's MAC an
 /// acknowledgement of what was never sent, or one that is no bare ACK.
-fn forge(lab: &godwit_lab::Lab, flow: FlowKey, numbers: &Numbers) {
+fn forge(lab: &Lab, flow: FlowKey, numbers: &Numbers) {
     let (own, standby) = (
         Host::Attacker.mac(Network::Data),
         Host::B.mac(Network::Data),

@@ -32,7 +32,7 @@ fn a_lossy_tap_costs_no_byte_and_little_protection() {
         return;
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
     for (per_myriad, least) in [(100, 190), (500, 150)] {
         let since = Instant::now();
@@ -52,7 +52,12 @@ fn a_lossy_tap_costs_no_byte_and_little_protection() {
             flows.iter().filter(|flow| flow.protected).count()
         });
         let protected = protected.expect("the client is there");
-        assert!(protected >= least, "{protected} protected at {per_myriad}");
+        let said = cluster.agent(Host::A).map(|agent| agent.log());
+        assert!(
+            protected >= least,
+            "{protected} protected at {per_myriad}: {}",
+            said.unwrap_or_default()
+        );
         upload.goes_on();
         download.goes_on();
         download.finish(since, STALL_LIMIT);

@@ -84,6 +84,10 @@ int tap(struct __sk_buff *skb)
 	    skb->pkt_type != GW_PACKET_MULTICAST)
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
 	err = gw_parse(skb, &p);
+	/* not understood: the owner's kernel may have it, nobody else's */
+	if ((err == GW_REASON_FRAGMENT || err == GW_REASON_IP_OPTIONS) &&
+	    gw_is_foreign(p.dst.addr))
+		return gw_verdict(err, GW_DROP);
 	if (err)
 		return gw_verdict(err, GW_PASS);
 	s = gw_share_of(&p.dst, &share);
@@ -139,6 +143,8 @@ int guard(struct __sk_buff *skb)
 	__u32 share;
 	int err;
 
+	if (gw_is_bare_l3(skb))
+		return gw_guard_l3(skb);
 	err = gw_parse(skb, &p);
 	if (err)
 		return gw_other_out(skb, &p, err);

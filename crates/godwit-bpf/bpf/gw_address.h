@@ -172,6 +172,41 @@ static __noinline int gw_nd_out(struct __sk_buff *skb, const struct gw_pkt *p)
 			   nd.type == GW_ND_ADVERT ? nd.target : p->src.addr);
 }
 
+/* Does the device send packets without an Ethernet header (tun, WireGuard)? */
+static __always_inline bool gw_is_bare_l3(struct __sk_buff *skb)
+{
+	__be16 proto;
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) &&
+	    skb->protocol != bpf_htons(ETH_P_IPV6))
+		return false;
+	return bpf_skb_load_bytes(skb, offsetof(struct ethhdr, h_proto), &proto,
+				  sizeof(proto)) ||
+	       proto != skb->protocol;
+}
+
+/* Nothing in a service's name leaves by such a device. */
+static __noinline int gw_guard_l3(struct __sk_buff *skb)
+{
+	__be32 addr[4] = {}, v4 = 0;
+
+	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		if (bpf_skb_load_bytes_relative(
+			    skb, offsetof(struct ipv6hdr, saddr), addr,
+			    sizeof(addr), BPF_HDR_START_NET))
+			return gw_verdict(GW_REASON_TRUNCATED, GW_PASS);
+	} else {
+		if (bpf_skb_load_bytes_relative(
+			    skb, offsetof(struct iphdr, saddr), &v4, sizeof(v4),
+			    BPF_HDR_START_NET))
+			return gw_verdict(GW_REASON_TRUNCATED, GW_PASS);
+		gw_map_v4(addr, v4);
+	}
+	if (gw_share_of_address(addr))
+		return gw_verdict(GW_REASON_WRONG_INTERFACE, GW_DROP);
+	return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
+}
+
 /*
  * What is left of a packet that is not TCP of a service: it may not speak in
  * the name of a service address that this node does not own.

@@ -82,6 +82,14 @@ static __always_inline bool gw_is_gated(const struct gw_share *s,
 	       f->generation == s->generation;
 }
 
+/* Arms the watchdog unless it is. */
+static __always_inline void gw_watch(struct gw_flow *f, __u64 ns)
+{
+	if (__sync_fetch_and_or(&f->flags, GW_FLOW_WATCHED) & GW_FLOW_WATCHED)
+		return;
+	bpf_timer_start(&f->timer, ns, 0);
+}
+
 /* A new flow without a twin: when to look again. */
 static __noinline __u64 gw_check_start(const struct gw_flow_key *key,
 				       const struct gw_flow *f,
@@ -124,6 +132,9 @@ static __always_inline void gw_judge_fin(const struct gw_flow_key *key,
 	if (f->phase != GW_PHASE_TWIN || !(f->flags & GW_FLOW_OWN_FIN) ||
 	    (f->flags & GW_FLOW_OWNER_FIN))
 		return;
+	/* the owner's frame was lost, but the client acknowledges a FIN there */
+	if (!gw_before(f->client.ack, f->own.fin))
+		return;
 	f->phase = GW_PHASE_CLOSED;
 	f->why = GW_WHY_TWIN_CLOSED;
 	gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);
@@ -144,6 +155,9 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 	}
 	if (!s)
 		return 0;
+	/* the claim first, then the look: who holds back an ACK after our look
+	 * finds no claim and arms the timer itself */
+	gw_unflag(f, GW_FLOW_WATCHED);
 	if (s->role == GW_ROLE_SHADOW)
 		gw_judge_fin(key, f);
 	else if (gw_is_gated(s, f))
@@ -151,18 +165,8 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 			       gw_check_start(key, f, s, now) :
 			       gw_check_lag(key, f, s, now);
 	if (next)
-		bpf_timer_start(&f->timer, next, 0);
-	else
-		gw_unflag(f, GW_FLOW_WATCHED);
+		gw_watch(f, next);
 	return 0;
-}
-
-static __always_inline void gw_watch(struct gw_flow *f, __u64 ns)
-{
-	if (f->flags & GW_FLOW_WATCHED)
-		return;
-	gw_flag(f, GW_FLOW_WATCHED);
-	bpf_timer_start(&f->timer, ns, 0);
 }
 
 static __always_inline void gw_timer_init(struct gw_flow *f)
@@ -202,6 +206,9 @@ static __always_inline void gw_end_if_closed(const struct gw_flow_key *key,
  */
 static __always_inline __u32 gw_owner_ts(const struct gw_flow *f, __u64 now)
 {
+	/* another CPU may have anchored it anew a moment ago */
+	if (now <= f->client.ts_base_ns)
+		return f->client.ts_base;
 	return f->client.ts_base + (now - f->client.ts_base_ns) / 1000000;
 }
 
@@ -219,6 +226,9 @@ static __always_inline void gw_hear_client(struct gw_flow *f,
 	if (gw_after(end, f->own.edge + 1))
 		return;
 	f->client.heard_ns = now;
+	/* what ends before RCV.NXT is answered by the kernel, not heard */
+	if (gw_before(end, f->own.ack))
+		return;
 	if (p->flags & GW_TCP_ACK) {
 		gw_advance(&f->client.ack, p->ack);
 		gw_advance(&f->client.edge, edge);
@@ -233,7 +243,9 @@ static __always_inline void gw_hear_client(struct gw_flow *f,
 		gw_flag(f, GW_FLOW_CLIENT_FIN);
 	}
 	if (p->ts_at) {
-		gw_advance(&f->client.ts_val, p->ts_val);
+		/* RFC 7323 section 4.3 (2): not from a segment that came early */
+		if (!gw_after(p->seq, f->own.ack))
+			gw_advance(&f->client.ts_val, p->ts_val);
 		gw_advance(&f->client.ts_ecr, p->ts_ecr);
 		/* the owner's clock runs faster than ours */
 		if (gw_after(p->ts_ecr, gw_owner_ts(f, now))) {
@@ -241,6 +253,13 @@ static __always_inline void gw_hear_client(struct gw_flow *f,
 			f->client.ts_base_ns = now;
 		}
 	}
+}
+
+/* RFC 5961 section 3.2: only at RCV.NXT exactly; else a challenge follows. */
+static __always_inline bool gw_is_exact_rst(const struct gw_flow *f,
+					    const struct gw_pkt *p)
+{
+	return p->seq == f->own.ack || p->seq == f->client.end;
 }
 
 /* Takes down what our own kernel announces in a segment. */

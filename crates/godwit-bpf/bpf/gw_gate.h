@@ -162,7 +162,9 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 		ahead = gw_sack_ahead(f, &o);
 	}
 	gw_may_say(f, &w);
-	if (gw_is_pure_ack(p) && (ahead || gw_before(w.ack, p->ack)) &&
+	/* a probe of our kernel must reach the client to be answered */
+	if (gw_is_pure_ack(p) && p->seq != f->own.snd_nxt - 1 &&
+	    (ahead || gw_before(w.ack, p->ack)) &&
 	    !gw_is_news_to_client(f, &w)) {
 		/* nothing that the client may know: the twin's ACK follows */
 		gw_flag(f, GW_FLOW_OWED);
@@ -263,7 +265,8 @@ static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_unflag(f, GW_FLOW_LEASHED);
 		f->gated.leashed_ns = 0;
 	} else {
-		f->gated.leashed_ns = gw_now();
+		/* our kernel is not stuck now; gw_leash() sees when it is */
+		f->gated.leashed_ns = 0;
 	}
 	b.wnd = gw_wnd_down(edge - b.ack, f->snd_wscale);
 	if (gw_craft(skb, p, &key->client, &key->service, &b))

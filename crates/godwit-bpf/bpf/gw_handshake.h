@@ -28,6 +28,13 @@ static __noinline int gw_note_syn(const struct gw_pkt *p,
 		.tapped = s->role == GW_ROLE_SHADOW,
 	};
 
+	const struct gw_half_open *old =
+		bpf_map_lookup_elem(&gw_half_open, key);
+
+	/* again: what was agreed stands */
+	if (old && old->answered && old->irs == p->seq &&
+	    old->tapped == half.tapped && old->generation == half.generation)
+		return 0;
 	/* RFC 3168 section 6.1.1 */
 	if ((p->flags & (GW_TCP_ECE | GW_TCP_CWR)) == (GW_TCP_ECE | GW_TCP_CWR))
 		half.flags |= GW_FLOW_ECN;

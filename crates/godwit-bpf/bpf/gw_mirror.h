@@ -61,15 +61,20 @@ static __always_inline bool gw_is_news(const struct gw_flow *f,
 	       now - f->tapped.ns >= GW_MIRROR_NS;
 }
 
-static __always_inline void gw_mirror_news(struct __sk_buff *skb,
-					   struct gw_pkt *p,
-					   const struct gw_share *s,
-					   struct gw_flow *f, __u64 now)
+/* Does the standby in sync run a twin of this flow? */
+static __always_inline bool gw_is_tapped(const struct gw_share *s,
+					 const struct gw_flow *f)
 {
-	if (!f->generation || f->generation != s->generation ||
-	    gw_is_multicast(s))
+	return f->generation && f->generation == s->generation;
+}
+
+static __always_inline void
+gw_mirror_if(struct __sk_buff *skb, struct gw_pkt *p, const struct gw_share *s,
+	     struct gw_flow *f, bool news, __u64 now)
+{
+	if (!gw_is_tapped(s, f) || gw_is_multicast(s))
 		return;
-	if (!gw_is_news(f, p, now)) {
+	if (!news) {
 		gw_count(GW_REASON_MIRROR_SPARED);
 		return;
 	}

@@ -118,17 +118,18 @@ static __noinline int gw_walk_options(struct __sk_buff *skb, struct gw_pkt *p,
 }
 
 /* Time stamps in an unusual place: a second look, so that none is missed. */
-static __noinline int gw_find_ts(struct __sk_buff *skb, struct gw_pkt *p,
-				 struct gw_options *o)
+static __noinline int gw_find_ts(struct __sk_buff *skb, struct gw_pkt *p)
 {
+	struct gw_options o;
+
 	if (p->ts_at || p->hdr_len < 30)
 		return 0;
-	if (gw_walk_options(skb, p, o))
+	if (gw_walk_options(skb, p, &o))
 		return -1;
-	if (o->ts_at) {
-		p->ts_at = p->l4 + 20 + o->ts_at - 1;
-		p->ts_val = o->ts_val;
-		p->ts_ecr = o->ts_ecr;
+	if (o.ts_at) {
+		p->ts_at = p->l4 + 20 + o.ts_at - 1;
+		p->ts_val = o.ts_val;
+		p->ts_ecr = o.ts_ecr;
 	}
 	return 0;
 }

@@ -115,25 +115,42 @@ static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_set_wnd(skb, p, gw_wnd_down(limit - p->ack, f->snd_wscale));
 }
 
+/*
+ * Our kernel has closed, but the client was not told that its FIN has arrived:
+ * the twin has missed it. What the client sends again is for the twin alone;
+ * our kernel has no socket any more and would answer with RST.
+ */
+static __always_inline bool gw_is_through(const struct gw_flow *f)
+{
+	return (f->flags & GW_FLOW_CLIENT_FIN) &&
+	       (f->flags & GW_FLOW_OWN_FIN) &&
+	       !gw_before(f->client.ack, f->own.fin) &&
+	       !gw_before(f->own.ack, f->client.fin);
+}
+
 /* A segment of the client for a share that we own. */
 static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
 				      __u32 share, const struct gw_share *s)
 {
-	struct gw_options o;
 	struct gw_flow *f;
 	__u64 now = gw_now();
+	bool news, through;
 
 	if ((p->flags & GW_TCP_SYN) && !(p->flags & GW_TCP_ACK))
 		return gw_owner_syn(skb, p, key, share, s);
-	gw_find_ts(skb, p, &o);
+	gw_find_ts(skb, p);
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f || (f->phase == GW_PHASE_ENDED &&
 		   bpf_map_lookup_elem(&gw_half_open, key)))
 		return gw_owner_begin(skb, p, key, s, now);
 	if (f->flags & GW_FLOW_TWIN) {
+		if (gw_is_given_up(f))
+			return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER,
+					  GW_DROP);
 		if (p->flags & GW_TCP_RST) {
-			gw_end(key, f);
+			if (gw_is_exact_rst(f, p))
+				gw_end(key, f);
 			return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
 		}
 		if (gw_adopted_client(skb, p, f))
@@ -143,14 +160,21 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if (gw_after(p->ack, f->own.snd_nxt))
 		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
-	gw_mirror_news(skb, p, s, f, now);
-	if (p->flags & GW_TCP_RST) {
-		/* RFC 5961: only at rcv_nxt exactly; else a challenge follows */
-		if (p->seq == f->own.ack || p->seq == f->client.end)
-			gw_end(key, f);
+	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p))
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
-	}
-	gw_hear_client(f, p, now);
+	/* judged by the books as they were, sent after they are kept: the
+	 * twin's ACK may be back before this CPU goes on */
+	news = gw_is_tapped(s, f) && gw_is_news(f, p, now);
+	through = gw_is_gated(s, f) && gw_is_through(f);
+	if (p->flags & GW_TCP_RST)
+		gw_end(key, f);
+	else
+		gw_hear_client(f, p, now);
+	gw_mirror_if(skb, p, s, f, news, now);
+	if (p->flags & GW_TCP_RST)
+		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
+	if (through)
+		return gw_verdict(GW_REASON_CLIENT_LATE, GW_DROP);
 	if (gw_is_gated(s, f) && gw_leash(skb, p, f, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_end_if_closed(key, f);
@@ -162,8 +186,12 @@ static __noinline int gw_owner_syn_ack(struct __sk_buff *skb, struct gw_pkt *p,
 				       const struct gw_flow_key *key,
 				       const struct gw_share *s)
 {
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_options o;
 
+	/* our kernel took a new connection: it has no socket for the old one */
+	if (f && f->irs + 1 != p->ack)
+		gw_end(key, f);
 	if (!gw_note_syn_ack(skb, p, key, &o) && s->generation)
 		gw_mirror(skb, p, s);
 	return gw_verdict(GW_REASON_SYN_ACK, GW_PASS);
@@ -186,6 +214,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 					  GW_REASON_NO_FLOW,
 				  GW_PASS);
 	__builtin_memcpy(f->client.mac, p->dmac, 6);
+	if ((f->flags & GW_FLOW_TWIN) && gw_is_given_up(f))
+		return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER, GW_DROP);
 	if (f->flags & GW_FLOW_TWIN)
 		return gw_adopted_own(skb, p, key, f);
 	gated = gw_is_gated(s, f);
@@ -195,12 +225,12 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_advance(&f->own.snd_nxt, end);
 	}
 	if (p->flags & GW_TCP_RST) {
-		if (gated)
+		if (gw_is_tapped(s, f))
 			gw_mirror(skb, p, s);
 		gw_end(key, f);
 		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
 	}
-	if (gated && (p->flags & GW_TCP_FIN))
+	if ((p->flags & GW_TCP_FIN) && gw_is_tapped(s, f))
 		gw_mirror(skb, p, s);
 	if (gated)
 		return gw_gate_own(skb, p, key, f, s);

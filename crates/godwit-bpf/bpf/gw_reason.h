@@ -39,6 +39,7 @@ enum gw_reason {
 	GW_REASON_CLIENT_RST = 23,
 	GW_REASON_ADOPTED_LATE = 24,
 	GW_REASON_CLIENT_BEYOND = 25,
+	GW_REASON_CLIENT_LATE = 26,
 
 	/* Owner, from the standby. */
 	GW_REASON_TWIN_ACK = 30,

@@ -125,20 +125,27 @@ static __noinline int gw_shadow_retry(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_materialise(skb, p, key, f);
 }
 
+static __noinline int gw_shadow_syn(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow_key *key, __u32 share,
+				    const struct gw_share *s)
+{
+	struct gw_options o;
+
+	if (!gw_walk_options(skb, p, &o))
+		gw_note_syn(p, key, &o, share, s);
+	return gw_verdict(GW_REASON_TAPPED_SYN, GW_DROP);
+}
+
 /* A segment of the client, through the tap. */
 static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 				       const struct gw_flow_key *key,
 				       __u32 share, const struct gw_share *s)
 {
 	struct gw_flow *f;
-	struct gw_options o;
 	__u64 now = gw_now();
 
-	if (p->flags & GW_TCP_SYN) {
-		if (!gw_walk_options(skb, p, &o))
-			gw_note_syn(p, key, &o, share, s);
-		return gw_verdict(GW_REASON_TAPPED_SYN, GW_DROP);
-	}
+	if (p->flags & GW_TCP_SYN)
+		return gw_shadow_syn(skb, p, key, share, s);
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f || f->phase == GW_PHASE_ENDED) {
 		int verdict = GW_UNDECIDED;
@@ -153,8 +160,11 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 		if (!f)
 			return gw_verdict(GW_REASON_NO_FLOW, GW_DROP);
 	}
-	gw_find_ts(skb, p, &o);
+	gw_find_ts(skb, p);
 	if (p->flags & GW_TCP_RST) {
+		/* one that is lost here is made up for by the digest */
+		if (!gw_is_exact_rst(f, p))
+			return gw_verdict(GW_REASON_TAPPED_RST, GW_DROP);
 		gw_end(key, f);
 		return gw_verdict(GW_REASON_TAPPED_RST, GW_PASS);
 	}
@@ -380,7 +390,10 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	if (p->flags & GW_TCP_SYN)
 		return gw_verdict(GW_REASON_SUPPRESSED_SYN_ACK, GW_DROP);
 	if (p->flags & GW_TCP_RST) {
-		if (f->phase == GW_PHASE_TWIN) {
+		/* before the twin has spoken it is the listener's: a segment
+		 * overtook the one that makes the twin, on another CPU */
+		if (f->phase == GW_PHASE_TWIN &&
+		    (f->flags & GW_FLOW_TWIN_SEEN)) {
 			f->phase = GW_PHASE_CLOSED;
 			f->why = GW_WHY_TWIN_CLOSED;
 			gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);

@@ -14,6 +14,14 @@
 #define GW_INITIAL_WINDOW 10
 #define GW_TS_MARGIN_MS 2
 
+/* Demoted before the takeover: the agent resets it, nobody serves it. */
+static __always_inline bool gw_is_given_up(const struct gw_flow *f)
+{
+	return !(f->flags & GW_FLOW_ADOPTED) &&
+	       ((f->flags & GW_FLOW_NOT_IN_SYNC) ||
+		f->phase == GW_PHASE_CLOSED);
+}
+
 /* First segment of a flow after the share became ours. */
 static __always_inline void gw_adopt(struct gw_flow *f)
 {

@@ -38,13 +38,15 @@ impl Driver {
         if let Err(error) = scanned {
             tracing::error!(error = %error, "can't read the flows to revive");
         }
+        if attempt == 0 {
+            self.reset_unserved(&unserved);
+        }
         busy.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.heard_ns));
         for flow in &busy {
             self.speak(flow, segments::ack(flow, now));
             self.speak(flow, segments::probe(flow, now));
         }
         if attempt == 0 {
-            self.reset_unserved(&unserved);
             self.answer_half_open(share, now);
         }
     }

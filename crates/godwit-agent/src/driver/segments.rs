@@ -184,7 +184,9 @@ fn ts_val(flow: &FlowState, now: MonoTime) -> u32 {
     let since_ms = now.0.saturating_sub(ts.base_ns) / 1_000_000;
     let age_ms = now.0.saturating_sub(flow.born_ns) / 1_000_000;
     let ahead = since_ms + TS_MARGIN_MS + age_ms / 1000;
-    ts.base.wrapping_add(low_word(ahead))
+    let owner = SeqNumber(ts.base.wrapping_add(low_word(ahead)));
+    // Once the twin speaks for itself its clock may be ahead.
+    owner.max(SeqNumber(ts.own_val.wrapping_add(ts.offset))).0
 }
 
 /// Time stamps wrap, so the lower half is all that counts.

@@ -106,6 +106,8 @@ pub struct FlowState {
     pub rcv_nxt: SeqNumber,
     /// Next byte that the client knows to be expected.
     pub told_ack: SeqNumber,
+    /// Right edge of the window that the client knows.
+    pub told_edge: SeqNumber,
     /// Next byte that the twin expects, as the owner knows it.
     pub twin_ack: SeqNumber,
     /// How far the twin's application has answered, as the owner knows it.
@@ -181,9 +183,10 @@ impl FlowState {
         self.snd_nxt.max(self.snd_una)
     }
 
-    /// Whether an ACK of our kernel is withheld from the client.
+    /// Whether an acknowledgement or a window of our kernel is withheld from
+    /// the client.
     pub fn is_held(&self) -> bool {
-        self.told_ack.lt(self.rcv_nxt)
+        self.told_ack.lt(self.rcv_nxt) || self.told_edge.lt(self.rcv_edge)
     }
 }
 
@@ -249,6 +252,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         snd_nxt: SeqNumber(raw.own.snd_nxt),
         rcv_nxt: SeqNumber(raw.own.ack),
         told_ack: SeqNumber(raw.gated.told_ack),
+        told_edge: SeqNumber(raw.gated.told_edge),
         twin_ack: SeqNumber(raw.gated.twin_ack),
         twin_snd_nxt: SeqNumber(raw.gated.twin_snd_nxt),
         client_end: SeqNumber(raw.client.end),

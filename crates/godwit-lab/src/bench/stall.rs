@@ -93,6 +93,20 @@ pub(super) fn slow_heartbeat(budget: Budget, report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// `stall.multicast.*`: with the tap that hears what the client says to a dead
+/// owner. With the mirror the client must say it again, 200 ms later.
+pub(super) fn multicast(budget: Budget, report: &Report) -> Result<()> {
+    let mut options = ClusterOptions::default();
+    for service in &mut options.services {
+        service.extra = "tap = \"multicast\"".to_owned();
+    }
+    let seen = measure(options, budget, (20, 1), report)?;
+    for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
+        report.put_p50(&format!("stall.multicast.{}.p50", work.name()), stalls)?;
+    }
+    Ok(())
+}
+
 fn measure(
     options: ClusterOptions,
     budget: Budget,

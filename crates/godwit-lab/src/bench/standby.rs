@@ -42,7 +42,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let lab = Lab::new(LabOptions::default())?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, ClusterOptions::default())?;
-    let (mut broken, mut failures) = (0, 0);
+    let (mut broken, mut failures, mut unprotected) = (0, 0, 0);
     for failure in [Failure::ServerKilled, Failure::Dark, Failure::Stopped] {
         let prefix = format!("stall.standby.{}", failure.name());
         if !report.wants_figure(&prefix) {
@@ -52,6 +52,11 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         for run in budget.runs(200, 1, RUN) {
             let stalls = one_run(&mut pair, failure, u64::from(run))
                 .with_context(|| format!("{prefix}, run {run}"))?;
+            if stalls.is_empty() {
+                unprotected += 1;
+                report.progress(&format!("{prefix}, run {run}: flows not protected"));
+                continue;
+            }
             failures += 1;
             for (samples, stall) in seen.iter_mut().zip(stalls) {
                 match stall {
@@ -68,22 +73,27 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
             report.put_percentiles(&format!("{prefix}.{}", work.name()), samples)?;
         }
     }
-    let measured = Measured {
-        value: (failures > 0).then_some(f64::from(broken)),
+    let count = |value: u32| Measured {
+        value: (failures > 0).then_some(f64::from(value)),
         control: None,
         runs: failures,
     };
-    report.put("stall.standby.broken", measured)
+    report.put("stall.standby.broken", count(broken))?;
+    report.put("stall.standby.unprotected", count(unprotected))
 }
 
-/// What each stream saw of one failure.
+/// What each stream saw of one failure; nothing if they were not protected in
+/// time, and then there is no failure.
 fn one_run(pair: &mut Pair<'_>, failure: Failure, seed: u64) -> Result<Vec<Result<Duration>>> {
     let mut streams = Vec::new();
     for work in WORKS {
         streams.push(Stream::start(pair.lab, work, seed)?);
     }
     streams.iter().try_for_each(Stream::wait_begun)?;
-    pair.must_protect(streams.len() as u64)?;
+    if pair.must_protect(streams.len() as u64).is_err() {
+        pair.reboot_standby()?;
+        return Ok(Vec::new());
+    }
     // Not in step with the heartbeats.
     thread::sleep(Duration::from_millis(20 + seed % 11));
     let since = fail(pair, failure)?;

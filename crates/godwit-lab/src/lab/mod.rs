@@ -236,6 +236,11 @@ impl Lab {
         // The switch itself has nothing to say: no MLD, no router solicitation.
         self.switch.sysctl("ipv6.conf.all.disable_ipv6", "1")?;
         self.switch.sysctl("ipv6.conf.default.disable_ipv6", "1")?;
+        // Nor does it look into packets; a kernel without br_netfilter has no
+        // such keys, and no need of them.
+        for family in ["iptables", "ip6tables", "arptables"] {
+            let _ = self.switch.sysctl(&format!("bridge.bridge-nf-call-{family}"), "0");
+        }
         let mut lines = Vec::new();
         for network in [Network::Data, Network::Control] {
             let bridge = network.bridge();

@@ -85,6 +85,8 @@ pub struct RawClient {
     rcv_wscale: u8,
     received: Vec<u8>,
     ended: bool,
+    /// What becomes of each packet on its way out.
+    disguise: fn(Vec<u8>) -> Vec<Vec<u8>>,
 }
 
 /// The sender's half.
@@ -140,7 +142,14 @@ impl RawClient {
             rcv_wscale: 0,
             received: Vec::new(),
             ended: false,
+            disguise: |packet| vec![packet],
         })
+    }
+
+    /// From now on sends, for each IP packet, what `disguise` makes of it: for
+    /// options and fragments, which this client knows nothing of.
+    pub fn disguise(&mut self, disguise: fn(Vec<u8>) -> Vec<Vec<u8>>) {
+        self.disguise = disguise;
     }
 
     /// Progress: bytes received, and bytes that the service acknowledged.
@@ -302,7 +311,7 @@ impl RawClient {
             let payload = self.snd.queue[at..at + length].to_vec();
             let flags = TcpFlags::ACK.with(TcpFlags::PSH);
             self.send_segment(flags, self.snd.nxt, &payload)?;
-            self.snd.nxt = self.snd.nxt + u32::try_from(length)?;
+            self.snd.nxt += u32::try_from(length)?;
             self.snd.max = self.snd.max.max(self.snd.nxt);
         }
     }

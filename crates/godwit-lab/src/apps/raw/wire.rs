@@ -249,7 +249,9 @@ impl RawClient {
         };
         let packet = segment.to_packet().context("writing a segment")?;
         let mac = self.service_mac.context("the service's MAC is unknown")?;
-        self.socket
-            .send(&EthernetHeader::frame_ip(mac, self.mac, &packet))
+        (self.disguise)(packet)
+            .iter()
+            .map(|packet| EthernetHeader::frame_ip(mac, self.mac, packet))
+            .try_for_each(|frame| self.socket.send(&frame))
     }
 }

@@ -1,0 +1,143 @@
+//! More SYNs than a listener takes, and a standby that accepts nobody.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use godwit_lab::LabOptions;
+use godwit_lab::apps::server;
+use godwit_lab::cluster::ClusterOptions;
+use godwit_lab::host::{Host, Network, SERVICE_V4};
+use godwit_tests::stage::{
+    PORT, assert_unnoticed, in_sync, servers, service_v4, stage, wait_flow, wait_protected, witness,
+};
+use godwit_tests::traffic::{Load, Traffic};
+use godwit_tests::{DEADLINE, STALL_LIMIT};
+use godwit_wire::{Endpoint, EthernetHeader, Segment, SeqNumber, TcpFlags, TcpOptions};
+
+/// SYNs in one burst of the flood.
+const BURST: u16 = 500;
+
+/// A burst of SYNs from addresses that nobody has.
+fn burst(number: u16) -> Vec<Vec<u8>> {
+    let (from, to) = (
+        Host::Attacker.mac(Network::Data),
+        Host::A.mac(Network::Data),
+    );
+    let host = u8::try_from(number % 100).expect("below 100");
+    let address = Ipv4Addr::new(10, 9, 0, 150 + host);
+    let syn = |port: u16| Segment {
+        source: Endpoint::new(address.to_ipv6_mapped(), 1024 + port),
+        destination: Endpoint::new(SERVICE_V4.to_ipv6_mapped(), PORT),
+        seq: SeqNumber(u32::from(port)),
+        ack: SeqNumber(0),
+        flags: TcpFlags::SYN,
+        wnd: 1000,
+        options: TcpOptions {
+            mss: Some(1460),
+            ..TcpOptions::default()
+        },
+        payload: &[],
+    };
+    let packets = (0..BURST).map(|port| syn(port).to_packet().expect("it is short"));
+    packets
+        .map(|packet| EthernetHeader::frame_ip(to, from, &packet))
+        .collect()
+}
+
+/// With cookies active, what is protected stays so, what is new is served, and
+/// the crash in the middle of the flood is survived.
+#[test]
+fn a_syn_flood_takes_no_protection_away() {
+    let options = LabOptions {
+        attacker: true,
+        ..LabOptions::default()
+    };
+    let Some(lab) = stage(options) else {
+        return;
+    };
+    for node in [lab.a(), lab.b()] {
+        // A small backlog: the listener answers with cookies soon.
+        node.netns()
+            .sysctl("core.somaxconn", "64")
+            .expect("it is set");
+    }
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let download = Traffic::start(&lab, service_v4(), Load::Download);
+    wait_protected(&cluster, Host::A, download.local());
+    let since = Instant::now();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in (0..u16::MAX).take_while(|_| !over.load(Ordering::Relaxed)) {
+                let sent = lab.node(Host::Attacker).send_frames(&burst(number));
+                sent.expect("frames are sent");
+            }
+        });
+        for _ in 0..5 {
+            download.goes_on();
+        }
+        let fresh = Traffic::start(&lab, service_v4(), Load::Echo);
+        wait_flow(&cluster, Host::A, fresh.local(), |flow| {
+            flow.state != "confirming"
+        });
+        fresh.finish(since, STALL_LIMIT);
+        wait_protected(&cluster, Host::A, download.local());
+        lab.crash(Host::A).expect("a crashes");
+        cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+        download.goes_on();
+        over.store(true, Ordering::Relaxed);
+    });
+    download.finish(since, STALL_LIMIT);
+    assert_unnoticed(capture);
+}
+
+/// A standby whose server does not accept has no room for more twins: clients
+/// are served, their flows shown as unprotected.
+#[test]
+fn a_full_accept_queue_at_the_standby_leaves_flows_bare() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _a = server::start(lab.a(), PORT).expect("the server starts");
+    lab.b()
+        .netns()
+        .sysctl("core.somaxconn", "1")
+        .expect("it is set");
+    let listener = lab
+        .b()
+        .enter(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)));
+    let _deaf = listener.expect("the machine is there").expect("it listens");
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let since = Instant::now();
+    let clients: Vec<_> = (0..8)
+        .map(|_| Traffic::start(&lab, service_v4(), Load::Echo))
+        .collect();
+    let settled = clients.iter().map(|client| {
+        wait_flow(&cluster, Host::A, client.local(), |flow| {
+            flow.state != "confirming"
+        })
+    });
+    let settled: Vec<_> = settled.collect();
+    let bare = settled.iter().filter(|flow| !flow.protected).count();
+    assert!(bare >= 4, "{bare} of 8 are unprotected: {settled:#?}");
+    for flow in settled.iter().filter(|flow| !flow.protected) {
+        let reason = flow.reason.as_deref();
+        assert!(
+            matches!(
+                reason,
+                Some("not_confirmed" | "twin_closed" | "standby_lost")
+            ),
+            "{flow:?}"
+        );
+    }
+    for client in clients {
+        client.goes_on();
+        client.finish(since, STALL_LIMIT);
+    }
+    assert_unnoticed(capture);
+}
