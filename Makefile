@@ -28,7 +28,7 @@ demo: setup build ## a download crosses the death of its server (root)
 test: setup build unit root-test ## everything that CI runs (root for the lab)
 
 unit: ## tests without privileges
-	$(CARGO) test --locked --workspace --lib --bins --exclude godwit-lab
+	$(CARGO) test --locked -p godwit-wire -p godwit-core -p godwit-agent -p godwit
 
 root-test: build ## tests in network namespaces (root)
 	packaging/root-tests.sh

@@ -191,7 +191,12 @@ fn a_standby_whose_server_is_killed_leaves_uploads_and_echoes_bare() {
     // Nobody listens there: what is new is not protected, and says so.
     let since = Instant::now();
     let bare = Traffic::start(&lab, service_v4(), Load::Echo);
-    wait_unprotected(&cluster, Host::A, bare.local(), &["not_confirmed", "twin_closed"]);
+    wait_unprotected(
+        &cluster,
+        Host::A,
+        bare.local(),
+        &["not_confirmed", "twin_closed"],
+    );
     bare.finish(since, STALL_LIMIT);
     let _b = server::start(lab.b(), PORT).expect("the server starts");
     fresh_is_protected(&lab, &mut cluster);

@@ -10,8 +10,7 @@ use godwit_lab::host::Host;
 use godwit_lab::links::Loss;
 use godwit_lab::meter::Meter;
 use godwit_tests::stage::{
-    assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, wait_protected,
-    witness,
+    assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, wait_protected, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};

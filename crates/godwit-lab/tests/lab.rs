@@ -242,7 +242,9 @@ fn links_can_be_cut_apart() {
         .expect("the plug is pulled");
     assert_eq!((data(), control()), (0, 3));
     lab.plug(Host::B, Network::Data).expect("the plug is back");
-    assert_eq!((data(), control()), (3, 3));
+    // The carrier comes back a moment after the plug.
+    assert!((0..20).any(|_| data() == 3), "the data link stays down");
+    assert_eq!(control(), 3);
 }
 
 #[test]

@@ -239,7 +239,9 @@ impl Lab {
         // Nor does it look into packets; a kernel without br_netfilter has no
         // such keys, and no need of them.
         for family in ["iptables", "ip6tables", "arptables"] {
-            let _ = self.switch.sysctl(&format!("bridge.bridge-nf-call-{family}"), "0");
+            let _ = self
+                .switch
+                .sysctl(&format!("bridge.bridge-nf-call-{family}"), "0");
         }
         let mut lines = Vec::new();
         for network in [Network::Data, Network::Control] {
