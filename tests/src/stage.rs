@@ -3,6 +3,7 @@
 //! They start and stop agents themselves, so they hold lab and cluster apart,
 //! where a [`Site`](crate::Site) holds both; what fails here panics.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -160,6 +161,27 @@ pub fn generation(cluster: &Cluster<'_>, owner: Host) -> u32 {
 pub fn counted(cluster: &Cluster<'_>, host: Host, reason: &str) -> u64 {
     let status = cluster.status(host).expect("the agent answers");
     status.counted(reason)
+}
+
+/// One of the kernel's TCP counters on `host`, as `nstat` names it without its
+/// `TcpExt`.
+///
+/// # Panics
+/// If the kernel has no such counter.
+pub fn tcp_counter(lab: &Lab, host: Host, name: &str) -> u64 {
+    // `self` would be the main thread, which is in another namespace.
+    let table = lab
+        .node(host)
+        .enter(|| fs::read_to_string("/proc/thread-self/net/netstat"));
+    let table = table
+        .expect("the machine is there")
+        .expect("it can be read");
+    let mut rows = table.lines().filter(|row| row.starts_with("TcpExt:"));
+    let (names, values) = (rows.next().unwrap_or(""), rows.next().unwrap_or(""));
+    let mut pairs = names.split(' ').zip(values.split(' '));
+    let value = pairs.find_map(|(known, value)| (known == name).then_some(value));
+    let value = value.and_then(|value| value.parse().ok());
+    value.unwrap_or_else(|| panic!("the kernel does not count {name}"))
 }
 
 /// Starts capturing what the client sees.

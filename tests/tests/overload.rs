@@ -10,7 +10,8 @@ use godwit_lab::apps::server;
 use godwit_lab::cluster::ClusterOptions;
 use godwit_lab::host::{Host, Network, SERVICE_V4};
 use godwit_tests::stage::{
-    PORT, assert_unnoticed, in_sync, servers, service_v4, stage, wait_flow, wait_protected, witness,
+    PORT, assert_unnoticed, in_sync, servers, service_v4, stage, tcp_counter, wait_flow,
+    wait_protected, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
@@ -86,6 +87,8 @@ fn a_syn_flood_takes_no_protection_away() {
         });
         fresh.finish(since, STALL_LIMIT);
         wait_protected(&cluster, Host::A, download.local());
+        let cookies = tcp_counter(&lab, Host::A, "SyncookiesSent");
+        assert!(cookies > 0, "the flood is too small for cookies");
         lab.crash(Host::A).expect("a crashes");
         cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
         download.goes_on();

@@ -19,6 +19,9 @@ use godwit_wire::{
     Endpoint, EthernetHeader, FlowKey, MacAddr, Segment, SeqNumber, TcpFlags, TcpOptions,
 };
 
+/// Time for a client's retransmissions and for answers to forgeries.
+const WATCHED: Duration = Duration::from_millis(600);
+
 /// How far a conversation had come when a capture ended.
 #[derive(Debug)]
 struct Numbers {
@@ -126,6 +129,8 @@ fn forged_acks_tell_the_client_nothing() {
             let seen = || (counted(&cluster, Host::A, reason) > 0).then_some(());
             godwit_tests::stage::until(reason, seen);
         }
+        // The client tries again meanwhile, and is told nothing new.
+        thread::sleep(WATCHED);
         let after = assert_unnoticed(capture);
         let told = after
             .segments()

@@ -222,6 +222,7 @@ struct gw_order {
 	__u32 pad;
 };
 
+_Static_assert(sizeof(struct gw_flow) % 8 == 0, "copied as words");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_share) == 48, "shared with Rust");

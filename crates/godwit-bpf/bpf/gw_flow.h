@@ -87,7 +87,9 @@ static __always_inline void gw_watch(struct gw_flow *f, __u64 ns)
 {
 	if (__sync_fetch_and_or(&f->flags, GW_FLOW_WATCHED) & GW_FLOW_WATCHED)
 		return;
-	bpf_timer_start(&f->timer, ns, 0);
+	/* a flow that another CPU is just making has no timer yet */
+	if (bpf_timer_start(&f->timer, ns, 0))
+		gw_unflag(f, GW_FLOW_WATCHED);
 }
 
 /* A new flow without a twin: when to look again. */

@@ -110,28 +110,60 @@ static __always_inline void gw_flow_fill(struct gw_flow *f,
 	f->tapped.snd_nxt = half->iss + 1;
 }
 
+/* What a new flow starts as: a twin, gated, or unprotected for a reason. */
+static __always_inline void gw_flow_start(struct gw_flow *f,
+					  const struct gw_half_open *half,
+					  const struct gw_share *s)
+{
+	if (half->tapped) {
+		f->phase = GW_PHASE_TWIN;
+		f->flags |= GW_FLOW_TWIN;
+		return;
+	}
+	if (f->generation && f->generation == s->generation && s->gate) {
+		f->phase = GW_PHASE_CONFIRMING;
+		f->flags |= GW_FLOW_GATED;
+		return;
+	}
+	f->phase = GW_PHASE_UNPROTECTED;
+	f->why = !s->generation ? GW_WHY_NO_STANDBY :
+		 !s->gate	? GW_WHY_GATE_OFF :
+				  GW_WHY_STANDBY_LOST;
+}
+
 /*
- * Moves a finished handshake into the flow table. NULL: the table is full, or
- * another CPU has done it with the segment behind this one.
+ * Moves a finished handshake into the flow table, whole: another CPU may have
+ * the next segment at the same time. NULL: the table is full, or that CPU was
+ * first, with the segment behind this one.
  */
 static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
-						struct gw_half_open *half)
+						struct gw_half_open *half,
+						const struct gw_share *s)
 {
-	/* too big for the stack beside the callers' frames */
-	static const struct gw_flow blank;
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	struct gw_flow_words *words;
+	__u32 zero = 0;
 
 	if (f && f->phase == GW_PHASE_ENDED)
 		bpf_map_delete_elem(&gw_flows, key);
-	if (bpf_map_update_elem(&gw_flows, key, &blank, BPF_NOEXIST))
+	/* per CPU; softirqs of one CPU do not nest */
+	words = bpf_map_lookup_elem(&gw_scratch, &zero);
+	if (!words)
+		return NULL;
+	__builtin_memset(words, 0, sizeof(*words));
+	f = (struct gw_flow *)words;
+	gw_flow_fill(f, half);
+	gw_flow_start(f, half, s);
+	f->born_ns = gw_now();
+	f->client.heard_ns = f->born_ns;
+	if (bpf_map_update_elem(&gw_flows, key, f, BPF_NOEXIST))
 		return NULL;
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f)
 		return NULL;
-	gw_flow_fill(f, half);
-	f->born_ns = gw_now();
-	f->client.heard_ns = f->born_ns;
 	gw_timer_init(f);
+	if (f->flags & GW_FLOW_GATED)
+		gw_watch(f, GW_START_RETRY_NS);
 	bpf_map_delete_elem(&gw_half_open, key);
 	return f;
 }

@@ -61,6 +61,21 @@ struct {
 	__type(value, struct gw_flow);
 } gw_flows SEC(".maps");
 
+/*
+ * A flow under construction: too big for the stack. Words, because the kernel
+ * allows no timer in a per-CPU map, and gw_flow begins with one.
+ */
+struct gw_flow_words {
+	__u64 words[sizeof(struct gw_flow) / 8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct gw_flow_words);
+} gw_scratch SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);

@@ -28,21 +28,6 @@ static __noinline int gw_owner_syn(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_SYN, GW_PASS);
 }
 
-static __always_inline void gw_owner_gate(struct gw_flow *f,
-					  const struct gw_share *s)
-{
-	if (f->generation && f->generation == s->generation && s->gate) {
-		f->phase = GW_PHASE_CONFIRMING;
-		gw_flag(f, GW_FLOW_GATED);
-		gw_watch(f, GW_START_RETRY_NS);
-		return;
-	}
-	f->phase = GW_PHASE_UNPROTECTED;
-	f->why = !s->generation ? GW_WHY_NO_STANDBY :
-		 !s->gate	? GW_WHY_GATE_OFF :
-				  GW_WHY_STANDBY_LOST;
-}
-
 /*
  * The client completes a handshake. One that was tapped before we took over
  * has no socket here yet: it is materialised now, at the same exact numbers.
@@ -59,12 +44,10 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!half || !gw_is_third_ack(half, p))
 		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
 	tapped = half->tapped;
-	f = gw_flow_begin(key, half);
+	f = gw_flow_begin(key, half, s);
 	if (!f)
-		return gw_verdict(GW_REASON_TABLE_FULL, GW_PASS);
+		return GW_UNDECIDED;
 	if (tapped) {
-		f->phase = GW_PHASE_TWIN;
-		gw_flag(f, GW_FLOW_TWIN);
 		err = gw_materialise(skb, p, key, f);
 		if (err && err != GW_REASON_TAPPED_SEGMENT)
 			return gw_verdict(err, GW_PASS);
@@ -72,7 +55,6 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		return gw_verdict(GW_REASON_ADOPTED_LATE, GW_PASS);
 	}
-	gw_owner_gate(f, s);
 	if (f->generation && f->generation == s->generation)
 		gw_mirror_client(skb, p, s);
 	gw_hear_client(f, p, now);
@@ -142,8 +124,15 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_find_ts(skb, p);
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f || (f->phase == GW_PHASE_ENDED &&
-		   bpf_map_lookup_elem(&gw_half_open, key)))
-		return gw_owner_begin(skb, p, key, s, now);
+		   bpf_map_lookup_elem(&gw_half_open, key))) {
+		int verdict = gw_owner_begin(skb, p, key, s, now);
+
+		if (verdict != GW_UNDECIDED)
+			return verdict;
+		f = bpf_map_lookup_elem(&gw_flows, key);
+		if (!f)
+			return gw_verdict(GW_REASON_TABLE_FULL, GW_PASS);
+	}
 	if (f->flags & GW_FLOW_TWIN) {
 		if (gw_is_given_up(f))
 			return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER,

@@ -90,7 +90,8 @@ static __always_inline int gw_ask_quick_ack(struct __sk_buff *skb,
 
 /* The third ACK came through the tap: the twin's birth. */
 static __noinline int gw_shadow_begin(struct __sk_buff *skb, struct gw_pkt *p,
-				      const struct gw_flow_key *key, __u64 now)
+				      const struct gw_flow_key *key,
+				      const struct gw_share *s, __u64 now)
 {
 	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
 	struct gw_flow *f;
@@ -100,11 +101,9 @@ static __noinline int gw_shadow_begin(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_NO_HANDSHAKE, GW_DROP);
 	if (!gw_is_third_ack(half, p))
 		return gw_verdict(GW_REASON_NOT_EXACT, GW_DROP);
-	f = gw_flow_begin(key, half);
+	f = gw_flow_begin(key, half, s);
 	if (!f)
 		return GW_UNDECIDED;
-	f->phase = GW_PHASE_TWIN;
-	gw_flag(f, GW_FLOW_TWIN);
 	gw_hear_client(f, p, now);
 	err = gw_materialise(skb, p, key, f);
 	if (err && err != GW_REASON_TAPPED_SEGMENT)
@@ -152,7 +151,7 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 
 		if (!(p->flags & GW_TCP_RST) &&
 		    (!f || bpf_map_lookup_elem(&gw_half_open, key)))
-			verdict = gw_shadow_begin(skb, p, key, now);
+			verdict = gw_shadow_begin(skb, p, key, s, now);
 		if (verdict != GW_UNDECIDED)
 			return verdict;
 		/* another CPU was first, with the segment behind this one */
