@@ -36,7 +36,7 @@ root-test: build ## tests in network namespaces (root)
 check: ## format, lints, documentation, C format
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	clang-format-14 --dry-run --Werror $(C_FILES)
 
 format: ## format everything
