@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, Phase};
-use godwit_core::{FlowEvent, MonoTime};
-use godwit_wire::{DigestEntry, FlowKey, Role, SeqNumber, ShareId};
+use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
+use godwit_wire::{DigestEntry, FlowKey, Generation, Role, SeqNumber, ShareId};
 
 use super::shares::Shares;
 use crate::clock;
@@ -20,12 +20,22 @@ const SHARE_OF_TIME: u32 = 20;
 /// A client that is quiet for this long has said its last word for now.
 const QUIET_NS: u64 = 10_000_000;
 
+/// When a report of the data path counts as lost, and how often it is made up
+/// for.
+const REMINDER: Duration = Duration::from_millis(150);
+
+/// A flow may be configured to be held so long; one that is held longer was
+/// not reported, whatever the configuration.
+const LONGEST_LAG: Duration = Duration::from_secs(60);
+
 /// What the standby was told, and what is due.
 #[derive(Debug)]
 pub(super) struct Digest {
     due: MonoTime,
     told: BTreeMap<FlowKey, SeqNumber>,
     ended: Vec<FlowEvent>,
+    overdue: Vec<FlowEvent>,
+    reminded: BTreeMap<FlowKey, MonoTime>,
 }
 
 impl Digest {
@@ -34,6 +44,8 @@ impl Digest {
             due: now,
             told: BTreeMap::new(),
             ended: Vec::new(),
+            overdue: Vec::new(),
+            reminded: BTreeMap::new(),
         }
     }
 
@@ -44,7 +56,14 @@ impl Digest {
     /// The data path reports an end.
     pub(super) fn note_end(&mut self, event: FlowEvent) {
         self.told.remove(&event.flow.key);
+        self.reminded.remove(&event.flow.key);
         self.ended.push(event);
+    }
+
+    /// Flows that the data path's watchdog should have reported by now: its
+    /// records can be lost when the ring buffer is full.
+    pub(super) fn overdue(&mut self) -> Vec<FlowEvent> {
+        std::mem::take(&mut self.overdue)
     }
 
     /// Nobody was told anything: a link has changed.
@@ -82,9 +101,25 @@ impl Digest {
         now: MonoTime,
         entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>,
     ) {
+        let (overdue, reminded) = (&mut self.overdue, &mut self.reminded);
         let told = &mut self.told;
         let scanned = datapath.flows.for_each(|flow| {
             let generation = shares.get(flow.share).map(|share| share.entry.generation);
+            if let Some(kind) = generation.and_then(|generation| complaint(&flow, generation, now))
+            {
+                let due = reminded
+                    .get(&flow.id.key)
+                    .is_none_or(|last| now.since(*last) >= REMINDER);
+                if due {
+                    reminded.insert(flow.id.key, now);
+                    overdue.push(FlowEvent {
+                        share: flow.share,
+                        flow: flow.id,
+                        generation: flow.generation,
+                        kind,
+                    });
+                }
+            }
             let concerned = generation.is_some_and(|generation| flow.is_protected(generation));
             if !concerned
                 || flow.phase == Phase::Ended
@@ -104,6 +139,30 @@ impl Digest {
         if let Err(error) = scanned {
             tracing::warn!(error = %error, "can't read the flows for a digest");
         }
+    }
+}
+
+/// What the watchdog should have said of a flow that is held back for so long
+/// that it must have.
+fn complaint(flow: &FlowState, in_sync: Generation, now: MonoTime) -> Option<FlowEventKind> {
+    if !flow.gated || in_sync.is_none() || flow.generation != in_sync {
+        return None;
+    }
+    let since = |ns: u64| now.since(MonoTime::from_nanos(ns));
+    match flow.phase {
+        Phase::Confirming if since(flow.born_ns) >= REMINDER => Some(FlowEventKind::NotConfirmed),
+        Phase::Protected
+            if flow.held_ns != 0 && since(flow.held_ns) >= 2 * REMINDER + LONGEST_LAG =>
+        {
+            Some(FlowEventKind::Stalled)
+        }
+        Phase::Confirming
+        | Phase::Protected
+        | Phase::Unprotected
+        | Phase::Twin
+        | Phase::Closed
+        | Phase::Ended
+        | Phase::Unknown(_) => None,
     }
 }
 

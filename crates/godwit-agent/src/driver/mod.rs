@@ -201,6 +201,10 @@ impl Driver {
             for (share, changes) in self.digest.collect(&self.datapath, &self.shares, now) {
                 self.node.handle_changes(share, &changes, now);
             }
+            for event in self.digest.overdue() {
+                tracing::warn!(flow = %event.flow.key, kind = ?event.kind, "a report of the data path was lost");
+                self.node.handle_flow_event(event, now);
+            }
         }
         self.farewells.carry_out(&self.datapath, now);
         if self.housekeeping <= now {
