@@ -42,8 +42,8 @@ impl ShareTable {
         Self(TypedMap::new(handle, "gw_shares"))
     }
 
-    /// Writes the entry as a whole: segments see the old one or the new one
-    /// field by field, role last in effect since each is a word.
+    /// Writes the entry. A segment on another CPU may see some fields old and
+    /// some new; each field by itself is whole.
     ///
     /// # Errors
     /// Fails if the kernel refuses the write.
