@@ -9,6 +9,7 @@
 #include "gw_order.h"
 #include "gw_owner.h"
 #include "gw_shadow.h"
+#include "gw_suppress.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -35,18 +36,28 @@ static __always_inline bool gw_is_to_group(const struct gw_pkt *p,
 }
 
 /*
- * Is a client's frame for this node? A hook sees flooded frames for others
- * too; one to the service's group is ours, but the IP layer takes only what
- * is addressed to the host.
+ * Is a client's frame for this node, though it is addressed to another? To the
+ * service's group it is. To the peer's MAC it is when the switch floods it:
+ * that port's link is down and what was learnt there forgotten, so the peer
+ * itself will not have it. What it does have besides, TCP takes twice.
  */
+static __always_inline bool gw_is_copied(const struct gw_pkt *p,
+					 const struct gw_share *s)
+{
+	return gw_is_to_group(p, s) || gw_mac_equal(p->dmac, s->peer_mac);
+}
+
+/* The IP layer takes only what is addressed to the host. */
 static __always_inline bool gw_is_for_us(struct __sk_buff *skb,
 					 const struct gw_pkt *p,
 					 const struct gw_share *s)
 {
 	if (skb->pkt_type == GW_PACKET_HOST)
 		return true;
-	if (skb->pkt_type != GW_PACKET_MULTICAST || !gw_is_to_group(p, s))
+	if (!gw_is_copied(p, s))
 		return false;
+	if (skb->pkt_type == GW_PACKET_OTHERHOST)
+		gw_count(GW_REASON_FLOODED);
 	return !bpf_skb_change_type(skb, GW_PACKET_HOST);
 }
 
@@ -61,7 +72,7 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_owner_client(skb, p, &key, share, s);
 	if (s->role != GW_ROLE_SHADOW)
 		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
-	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_to_group(p, s))
+	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_copied(p, s))
 		return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
 	return gw_shadow_client(skb, p, &key, share, s);
 }
@@ -81,7 +92,8 @@ int tap(struct __sk_buff *skb)
 		return gw_verdict(GW_REASON_MARKED, GW_PASS);
 	}
 	if (skb->pkt_type != GW_PACKET_HOST &&
-	    skb->pkt_type != GW_PACKET_MULTICAST)
+	    skb->pkt_type != GW_PACKET_MULTICAST &&
+	    skb->pkt_type != GW_PACKET_OTHERHOST)
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
 	err = gw_parse(skb, &p);
 	/* not understood: the owner's kernel may have it, nobody else's */

@@ -124,6 +124,9 @@ struct gw_own {
 	__u32 ts_val;
 	__u32 fin; /* sequence number after our FIN */
 	__u32 ts_off; /* added to TSval, subtracted from TSecr */
+	__u32 ts_first; /* TSval of the first segment after a takeover */
+	__u32 pad;
+	__u64 first_ns; /* when that was sent; 0: not yet */
 };
 
 /* Owner: what the standby holds, and what the client was told. */
@@ -152,6 +155,7 @@ struct gw_tapped {
 struct gw_flow {
 	struct bpf_timer timer; /* owner: watchdog; ended: removes the entry */
 	__u64 born_ns;
+	__u64 rtt_ns; /* from the SYN-ACK to the client's answer */
 	__u64 bytes_in;
 	__u64 bytes_out;
 	struct gw_client client;
@@ -222,7 +226,8 @@ struct gw_order {
 	__u32 pad;
 };
 
-_Static_assert(sizeof(struct gw_flow) % 8 == 0, "copied as words");
+_Static_assert(sizeof(struct gw_flow) == 264, "shared with Rust, in words");
+_Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_share) == 48, "shared with Rust");

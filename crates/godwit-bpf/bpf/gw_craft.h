@@ -124,4 +124,15 @@ static __noinline int gw_craft(struct __sk_buff *skb, struct gw_pkt *p,
 	return bpf_skb_store_bytes(skb, p->l4, &h, 20, BPF_F_RECOMPUTE_CSUM);
 }
 
+/*
+ * Our kernel is to believe that it has sent this. TCX_DROP would tell it
+ * otherwise and tcx has no "stolen" verdict (it is taken as TCX_NEXT), so the
+ * segment is turned round and dropped on the way in.
+ */
+static __always_inline int gw_swallow(struct __sk_buff *skb)
+{
+	skb->mark = GW_MARK_DISCARD;
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
 #endif /* GW_CRAFT_H */

@@ -9,8 +9,8 @@
 #define GW_GATE_H
 
 #include "gw_craft.h"
-#include "gw_flow.h"
-#include "gw_options.h"
+#include "gw_sack.h"
+#include "gw_watchdog.h"
 
 /* What may be said to the client now. */
 struct gw_words {
@@ -66,73 +66,6 @@ static __always_inline void gw_said(struct gw_flow *f, const struct gw_words *w,
 	if (moved || !g->held_ns)
 		g->held_ns = gw_now();
 	gw_watch(f, s->lag_limit_ns);
-}
-
-static __always_inline bool gw_twin_holds(const struct gw_gated *g, __u32 start,
-					  __u32 end)
-{
-	if (!gw_after(end, g->twin_ack))
-		return true;
-	for (int i = 0; i < 6; i += 2)
-		if (g->sack[i] != g->sack[i + 1] &&
-		    !gw_before(start, g->sack[i]) &&
-		    !gw_after(end, g->sack[i + 1]))
-			return true;
-	return false;
-}
-
-struct gw_sack_walk {
-	const struct gw_gated *g;
-	const struct gw_options *o;
-	__u32 missing; /* blocks that the twin does not hold */
-};
-
-static long gw_sack_step(__u32 n, struct gw_sack_walk *c)
-{
-	__u32 at = c->o->sack_at - 1 + n * 8;
-
-	if (n * 8 + 8 > c->o->sack_len)
-		return 1;
-	if (!gw_twin_holds(c->g, gw_opt32(c->o, at), gw_opt32(c->o, at + 4)))
-		c->missing++;
-	return 0;
-}
-
-/* Are there SACK blocks in an own segment that the twin does not hold? */
-static __noinline bool gw_sack_ahead(struct gw_flow *f, struct gw_options *o)
-{
-	struct gw_sack_walk c = { .g = &f->gated, .o = o };
-
-	if (!o->sack_at)
-		return false;
-	bpf_loop(4, gw_sack_step, &c, 0);
-	return c.missing;
-}
-
-/* Remembers the blocks of the twin's ACK; none clears them. */
-static __always_inline void gw_note_sack(struct gw_flow *f,
-					 const struct gw_options *o)
-{
-	struct gw_gated *g = &f->gated;
-
-	for (int i = 0; i < 3; i++) {
-		__u32 at = o->sack_at - 1 + i * 8;
-		bool there = o->sack_at && i * 8 + 8 <= o->sack_len;
-
-		g->sack[i * 2] = there ? gw_opt32(o, at) : 0;
-		g->sack[i * 2 + 1] = there ? gw_opt32(o, at + 4) : 0;
-	}
-}
-
-/*
- * Our kernel believes that it has sent this ACK. TCX_DROP would tell it
- * otherwise and tcx has no "stolen" verdict (it is taken as TCX_NEXT), so the
- * segment is turned round and dropped on the way in.
- */
-static __always_inline int gw_swallow(struct __sk_buff *skb)
-{
-	skb->mark = GW_MARK_DISCARD;
-	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
 /* More acknowledged, or a window that was all but shut opens. */
@@ -201,9 +134,9 @@ static __always_inline bool gw_is_owed(struct gw_flow *f,
 	return f->flags & GW_FLOW_OWED;
 }
 
-/* The twin's bare ACK becomes ours, to the client: rewrites and redirects. */
-static __noinline int gw_forward(struct __sk_buff *skb, struct gw_pkt *p,
-				 struct gw_flow *f, const struct gw_words *w)
+/* The twin's bare ACK becomes ours, ready for the client; 0 or -1. */
+static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
+				   struct gw_flow *f, const struct gw_words *w)
 {
 	__u8 self[6], client[6];
 
@@ -211,14 +144,28 @@ static __noinline int gw_forward(struct __sk_buff *skb, struct gw_pkt *p,
 	if (gw_set_seq(skb, p, f->own.snd_nxt) ||
 	    gw_set_ts_val(skb, p, f->own.ts_val) ||
 	    gw_set_ack(skb, p, w->ack) || gw_set_wnd(skb, p, w->wnd))
-		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+		return -1;
 	gw_self(self);
 	__builtin_memcpy(client, f->client.mac, 6);
 	gw_set_macs(skb, client, self);
 	gw_unflag(f, GW_FLOW_OWED);
-	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_TWIN_ACK_FORWARDED);
-	return bpf_redirect(skb->ifindex, 0);
+	return 0;
+}
+
+/*
+ * The twin holds all that the client was told. The agent may be opening the
+ * gate at this moment, on another CPU, with a phase of its own: the flag is
+ * asked again after the phase is written, so that one of the two sees the other.
+ */
+static __always_inline void gw_confirm(const struct gw_flow_key *key,
+				       struct gw_flow *f)
+{
+	f->phase = GW_PHASE_PROTECTED;
+	if (!(__sync_fetch_and_or(&f->flags, 0) & GW_FLOW_GATED)) {
+		f->phase = GW_PHASE_UNPROTECTED;
+		return;
+	}
+	gw_tell(key, f, GW_EVENT_CONFIRMED, 0);
 }
 
 /* May this frame count as the twin's acknowledgement? 0 or a reason. */
@@ -294,15 +241,21 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 		   p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15)));
 	gw_advance(&f->gated.twin_snd_nxt, p->seq);
 	if (f->phase == GW_PHASE_CONFIRMING &&
-	    !gw_before(f->gated.twin_ack, f->gated.told_ack)) {
-		f->phase = GW_PHASE_PROTECTED;
-		gw_tell(key, f, GW_EVENT_CONFIRMED, 0);
-	}
+	    !gw_before(f->gated.twin_ack, f->gated.told_ack))
+		gw_confirm(key, f);
 	gw_may_say(f, &w);
 	if (gw_is_owed(f, &w, o.sack_at)) {
 		gw_said(f, &w, s);
 		gw_end_if_closed(key, f);
-		return gw_forward(skb, p, f, &w);
+		if (gw_own_words(skb, p, f, &w))
+			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+		gw_count(GW_REASON_TWIN_ACK_FORWARDED);
+		skb->mark = GW_MARK_SPOKEN;
+		if (!(f->flags & GW_FLOW_LEASHED))
+			return bpf_redirect(skb->ifindex, 0);
+		/* and our kernel is to hear of it as well */
+		bpf_clone_redirect(skb, skb->ifindex, 0);
+		skb->mark = 0;
 	}
 	if (f->flags & GW_FLOW_LEASHED)
 		return gw_move_leash(skb, p, key, f, s);

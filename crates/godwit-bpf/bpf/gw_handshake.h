@@ -7,8 +7,8 @@
 #ifndef GW_HANDSHAKE_H
 #define GW_HANDSHAKE_H
 
-#include "gw_flow.h"
 #include "gw_options.h"
+#include "gw_watchdog.h"
 
 /* The client's SYN, its options walked already. */
 static __noinline int gw_note_syn(const struct gw_pkt *p,
@@ -86,7 +86,7 @@ static __always_inline void gw_flow_fill(struct gw_flow *f,
 	f->iss = half->iss;
 	f->mss = half->mss;
 	f->syn_ack_mss = half->syn_ack_mss;
-	f->flags = half->flags;
+	f->flags = half->flags | GW_FLOW_WATCHED;
 	f->snd_wscale = half->snd_wscale;
 	f->rcv_wscale = half->rcv_wscale;
 	f->client.ack = half->iss + 1;
@@ -155,15 +155,14 @@ static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
 	gw_flow_fill(f, half);
 	gw_flow_start(f, half, s);
 	f->born_ns = gw_now();
+	f->rtt_ns = f->born_ns - half->born_ns;
 	f->client.heard_ns = f->born_ns;
 	if (bpf_map_update_elem(&gw_flows, key, f, BPF_NOEXIST))
 		return NULL;
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (!f)
 		return NULL;
-	gw_timer_init(f);
-	if (f->flags & GW_FLOW_GATED)
-		gw_watch(f, GW_START_RETRY_NS);
+	gw_watch_new(f);
 	bpf_map_delete_elem(&gw_half_open, key);
 	return f;
 }

@@ -47,17 +47,30 @@ struct sock {
 	char opaque;
 };
 
+/* include/net/sock.h, include/net/inet_timewait_sock.h, include/linux/tcp.h */
+struct sock_common {
+	__u32 skc_tw_rcv_nxt;
+} __attribute__((preserve_access_index));
+
+struct inet_timewait_sock {
+	struct sock_common __tw_common;
+} __attribute__((preserve_access_index));
+
+struct tcp_timewait_sock {
+	struct inet_timewait_sock tw_sk;
+} __attribute__((preserve_access_index));
+
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *s, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym;
 extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 
 /* include/net/tcp_states.h */
-#define GW_TCP_ESTABLISHED 1
 #define GW_TCP_LISTEN 10
 
 /* include/uapi/linux/if_packet.h */
 #define GW_PACKET_HOST 0
 #define GW_PACKET_MULTICAST 2
+#define GW_PACKET_OTHERHOST 3
 
 #endif /* GW_KERNEL_H */

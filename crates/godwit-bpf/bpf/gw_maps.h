@@ -26,7 +26,6 @@
 const volatile __u8 gw_self_mac[6];
 const volatile __be32 gw_node_v4; /* this node's own address; 0: none */
 const volatile __be32 gw_node_v6[4];
-const volatile __u32 gw_ifindex;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -94,6 +93,9 @@ struct {
  */
 const struct gw_event *gw_export_event __attribute__((unused));
 const struct gw_order *gw_export_order __attribute__((unused));
+const enum gw_flow_flags *gw_export_flags __attribute__((unused));
+const enum gw_order_kind *gw_export_order_kind __attribute__((unused));
+const enum gw_phase *gw_export_phase __attribute__((unused));
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 /* Serial arithmetic, RFC 9293 section 3.4. */

@@ -8,32 +8,28 @@
 #ifndef GW_MATERIALISE_H
 #define GW_MATERIALISE_H
 
+#include "gw_edit.h"
 #include "gw_flow.h"
 
-/* What a look-up of the flow's own socket found. */
-enum gw_socket {
-	GW_SOCKET_NONE,
-	GW_SOCKET_LISTENER,
-	GW_SOCKET_OTHER,
-};
-
-static __always_inline struct bpf_sock *gw_lookup(struct __sk_buff *skb,
-						  const struct gw_pkt *p)
+/* The socket that a segment of the client would find; to be released. */
+static __always_inline struct bpf_sock *
+gw_lookup(struct __sk_buff *skb, bool v6, const struct gw_endpoint *client,
+	  const struct gw_endpoint *service)
 {
 	struct bpf_sock_tuple tuple = {};
 
-	if (p->v6) {
-		__builtin_memcpy(tuple.ipv6.saddr, p->src.addr, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, p->dst.addr, 16);
-		tuple.ipv6.sport = p->src.port;
-		tuple.ipv6.dport = p->dst.port;
+	if (v6) {
+		__builtin_memcpy(tuple.ipv6.saddr, client->addr, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, service->addr, 16);
+		tuple.ipv6.sport = client->port;
+		tuple.ipv6.dport = service->port;
 		return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv6),
 					  BPF_F_CURRENT_NETNS, 0);
 	}
-	tuple.ipv4.saddr = p->src.addr[3];
-	tuple.ipv4.daddr = p->dst.addr[3];
-	tuple.ipv4.sport = p->src.port;
-	tuple.ipv4.dport = p->dst.port;
+	tuple.ipv4.saddr = client->addr[3];
+	tuple.ipv4.daddr = service->addr[3];
+	tuple.ipv4.sport = client->port;
+	tuple.ipv4.dport = service->port;
 	return bpf_skc_lookup_tcp(skb, &tuple, sizeof(tuple.ipv4),
 				  BPF_F_CURRENT_NETNS, 0);
 }
@@ -69,7 +65,7 @@ static __noinline int gw_materialise(struct __sk_buff *skb, struct gw_pkt *p,
 				     const struct gw_flow_key *key,
 				     struct gw_flow *f)
 {
-	struct bpf_sock *sk = gw_lookup(skb, p);
+	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
 	int err;
 
 	if (!sk) {

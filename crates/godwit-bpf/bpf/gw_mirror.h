@@ -8,6 +8,7 @@
 #ifndef GW_MIRROR_H
 #define GW_MIRROR_H
 
+#include "gw_edit.h"
 #include "gw_flow.h"
 
 #define GW_MIRROR_BYTES 65536

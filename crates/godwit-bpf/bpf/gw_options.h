@@ -9,7 +9,7 @@
 #ifndef GW_OPTIONS_H
 #define GW_OPTIONS_H
 
-#include "gw_packet.h"
+#include "gw_edit.h"
 
 #define GW_OPT_END 0
 #define GW_OPT_NOP 1

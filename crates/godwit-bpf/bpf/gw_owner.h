@@ -4,6 +4,8 @@
 #define GW_OWNER_H
 
 #include "gw_gate.h"
+#include "gw_handshake.h"
+#include "gw_materialise.h"
 #include "gw_mirror.h"
 #include "gw_takeover.h"
 

@@ -111,8 +111,13 @@ enum gw_reason {
 	GW_REASON_EVENT_LOST = 98,
 	GW_REASON_CLAMPED = 99,
 	GW_REASON_RAMPED = 100,
+	GW_REASON_FLOODED = 101,
 
-	GW_REASON_COUNT = 104,
+	/* Later additions to the groups above. */
+	GW_REASON_TIME_WAIT_ENDED = 110, /* shadow, from the tap */
+	GW_REASON_TOO_EARLY = 111, /* adopted twin, to the client */
+
+	GW_REASON_COUNT = 128,
 };
 
 struct {

@@ -8,7 +8,7 @@
 #ifndef GW_TAKEOVER_H
 #define GW_TAKEOVER_H
 
-#include "gw_shadow.h"
+#include "gw_twin.h"
 
 /* RFC 6928 */
 #define GW_INITIAL_WINDOW 10
@@ -52,6 +52,25 @@ static __always_inline void gw_move_ts(struct gw_flow *f,
 		f->own.ts_off = floor - p->ts_val;
 		gw_count(GW_REASON_TS_MOVED);
 	}
+	f->own.ts_first = p->ts_val + f->own.ts_off;
+	f->own.first_ns = now;
+}
+
+/*
+ * The twin's retransmission timer was learnt from reflections, which take no
+ * time, and is at its minimum (200 ms); the client may be further away than
+ * that. Until it has answered anything that we sent, the timer of a connection
+ * with one measured round trip holds: three of them (RFC 6298 section 2.2).
+ */
+static __always_inline bool gw_is_too_early(const struct gw_flow *f,
+					    const struct gw_pkt *p, __u64 now)
+{
+	if (!f->own.first_ns || !p->len ||
+	    gw_after(gw_seg_end(p), f->own.snd_nxt))
+		return false;
+	if (!gw_before(f->client.ts_ecr, f->own.ts_first))
+		return false;
+	return now - f->own.first_ns < 3 * f->rtt_ns;
 }
 
 /* Clears the ECN field of the IP header, RFC 3168 section 5. */
@@ -116,13 +135,19 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 				     struct gw_flow *f)
 {
 	__u32 end = gw_seg_end(p);
+	__u64 now;
 
 	/* a last segment that was sent again too early (the round-trip time was
 	 * learnt from reflections), answered by a client in TIME-WAIT */
 	if ((p->flags & GW_TCP_RST) && f->phase == GW_PHASE_ENDED)
 		return gw_verdict(GW_REASON_LATE_RST, GW_DROP);
+	now = gw_now();
 	gw_adopt(f);
 	gw_hear_own(f, p);
+	if (gw_is_too_early(f, p, now)) {
+		gw_count(GW_REASON_TOO_EARLY);
+		return gw_swallow(skb);
+	}
 	if (!gw_is_pure_ack(p) && !(p->flags & GW_TCP_RST) &&
 	    !gw_after(end, f->client.ack)) {
 		gw_advance(&f->own.snd_nxt, end);
@@ -134,7 +159,7 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_advance(&f->own.snd_nxt, end);
 	}
 	if (p->ts_at) {
-		gw_move_ts(f, p, gw_now());
+		gw_move_ts(f, p, now);
 		if (gw_set_ts_val(skb, p, p->ts_val + f->own.ts_off))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	}

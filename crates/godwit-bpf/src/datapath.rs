@@ -235,7 +235,6 @@ fn configure(
 ) -> libbpf_rs::Result<()> {
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.gw_self_mac = settings.mac.0;
-        rodata.gw_ifindex = settings.ifindex;
         rodata.gw_node_v4 = settings
             .node_v4
             .map_or(0, |addr| u32::from_ne_bytes(addr.octets()));

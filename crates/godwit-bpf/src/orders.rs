@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::convert::bytes_of;
 use crate::skel::types;
+use crate::skel::types::gw_order_kind as Kind;
 
 /// What to do with a flow (`enum gw_order_kind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,16 +56,16 @@ impl Orders {
     /// [`OrderError::NoFlow`] if the data path has no such flow.
     pub fn give(&self, flow: FlowId, order: Order) -> Result<(), OrderError> {
         let (kind, detail) = match order {
-            Order::Ungate(reason) => (1, u32::from(reason.number())),
-            Order::NotInSync => (2, 0),
-            Order::End => (3, 0),
-            Order::Acknowledged(snd_una) => (4, snd_una.0),
-            Order::Forget => (5, 0),
+            Order::Ungate(reason) => (Kind::GW_ORDER_UNGATE, u32::from(reason.number())),
+            Order::NotInSync => (Kind::GW_ORDER_NOT_IN_SYNC, 0),
+            Order::End => (Kind::GW_ORDER_END, 0),
+            Order::Acknowledged(snd_una) => (Kind::GW_ORDER_ACKNOWLEDGED, snd_una.0),
+            Order::Forget => (Kind::GW_ORDER_FORGET, 0),
         };
         let context = types::gw_order {
             key: flow.key.into(),
             irs: flow.irs.0,
-            kind,
+            kind: kind.0,
             detail,
             pad: 0,
         };

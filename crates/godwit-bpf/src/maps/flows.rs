@@ -8,19 +8,9 @@ use libbpf_rs::MapHandle;
 
 use super::{MapError, TypedMap};
 use crate::skel::types;
+use crate::skel::types::{gw_flow_flags as Flag, gw_phase as Raw};
 
-// enum gw_flow_flags
-pub(crate) const FLAG_TS: u16 = 1 << 0;
-pub(crate) const FLAG_SACK: u16 = 1 << 1;
-pub(crate) const FLAG_WSCALE: u16 = 1 << 2;
-const FLAG_ECN: u32 = 1 << 3;
-const FLAG_TWIN: u32 = 1 << 4;
-const FLAG_TWIN_SEEN: u32 = 1 << 5;
-const FLAG_CLIENT_FIN: u32 = 1 << 9;
-const FLAG_OWN_FIN: u32 = 1 << 10;
-const FLAG_LEASHED: u32 = 1 << 11;
-const FLAG_GATED: u32 = 1 << 12;
-const FLAG_NOT_IN_SYNC: u32 = 1 << 13;
+const _: () = assert!(size_of::<types::gw_flow>() == 264);
 
 /// Life of a flow on this node (`enum gw_phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,14 +33,14 @@ pub enum Phase {
 
 impl Phase {
     const fn from_number(number: u8) -> Self {
-        match number {
-            1 => Self::Confirming,
-            2 => Self::Protected,
-            3 => Self::Unprotected,
-            4 => Self::Twin,
-            5 => Self::Closed,
-            6 => Self::Ended,
-            other => Self::Unknown(other),
+        match Raw(number as u32) {
+            Raw::GW_PHASE_CONFIRMING => Self::Confirming,
+            Raw::GW_PHASE_PROTECTED => Self::Protected,
+            Raw::GW_PHASE_UNPROTECTED => Self::Unprotected,
+            Raw::GW_PHASE_TWIN => Self::Twin,
+            Raw::GW_PHASE_CLOSED => Self::Closed,
+            Raw::GW_PHASE_ENDED => Self::Ended,
+            _ => Self::Unknown(number),
         }
     }
 
@@ -226,7 +216,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         client: Endpoint::from(raw_key.client),
         service: Endpoint::from(raw_key.service),
     };
-    let has = |flag: u32| raw.flags & flag != 0;
+    let has = |flag: Flag| raw.flags & flag.0 != 0;
     let wnd = raw.own.edge.wrapping_sub(raw.own.ack) >> (raw.rcv_wscale & 15);
     FlowState {
         id: FlowId {
@@ -240,13 +230,13 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
             .iter()
             .copied()
             .find(|reason| reason.number() == raw.why),
-        gated: has(FLAG_GATED),
-        twin: has(FLAG_TWIN),
-        twin_seen: has(FLAG_TWIN_SEEN),
-        not_in_sync: has(FLAG_NOT_IN_SYNC),
-        leashed: has(FLAG_LEASHED),
-        client_fin: has(FLAG_CLIENT_FIN),
-        own_fin: has(FLAG_OWN_FIN),
+        gated: has(Flag::GW_FLOW_GATED),
+        twin: has(Flag::GW_FLOW_TWIN),
+        twin_seen: has(Flag::GW_FLOW_TWIN_SEEN),
+        not_in_sync: has(Flag::GW_FLOW_NOT_IN_SYNC),
+        leashed: has(Flag::GW_FLOW_LEASHED),
+        client_fin: has(Flag::GW_FLOW_CLIENT_FIN),
+        own_fin: has(Flag::GW_FLOW_OWN_FIN),
         iss: SeqNumber(raw.iss),
         snd_una: SeqNumber(raw.client.ack),
         snd_nxt: SeqNumber(raw.own.snd_nxt),
@@ -263,10 +253,10 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         syn_ack_mss: raw.syn_ack_mss,
         snd_wscale: raw.snd_wscale,
         rcv_wscale: raw.rcv_wscale,
-        wscale: has(u32::from(FLAG_WSCALE)),
-        sack: has(u32::from(FLAG_SACK)),
-        ecn: has(FLAG_ECN),
-        ts: has(u32::from(FLAG_TS)).then_some(FlowTimestamps {
+        wscale: has(Flag::GW_FLOW_WSCALE),
+        sack: has(Flag::GW_FLOW_SACK),
+        ecn: has(Flag::GW_FLOW_ECN),
+        ts: has(Flag::GW_FLOW_TS).then_some(FlowTimestamps {
             client_val: raw.client.ts_val,
             client_ecr: raw.client.ts_ecr,
             base: raw.client.ts_base,

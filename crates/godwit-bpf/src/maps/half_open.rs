@@ -5,6 +5,7 @@ use libbpf_rs::MapHandle;
 
 use super::{MapError, TypedMap};
 use crate::skel::types;
+use crate::skel::types::gw_flow_flags as Flag;
 
 const _: () = assert!(size_of::<types::gw_half_open>() == 56);
 
@@ -60,7 +61,7 @@ impl HalfOpenTable {
 }
 
 fn half_open(key: types::gw_flow_key, raw: &types::gw_half_open) -> HalfOpen {
-    let has = |flag: u16| raw.flags & flag != 0;
+    let has = |flag: Flag| u32::from(raw.flags) & flag.0 != 0;
     HalfOpen {
         key: key.into(),
         share: ShareId(raw.share),
@@ -69,9 +70,9 @@ fn half_open(key: types::gw_flow_key, raw: &types::gw_half_open) -> HalfOpen {
         mss: raw.syn_ack_mss,
         wnd: u16::try_from(raw.syn_ack_edge.wrapping_sub(raw.irs.wrapping_add(1)))
             .unwrap_or(u16::MAX),
-        rcv_wscale: has(super::flows::FLAG_WSCALE).then_some(raw.rcv_wscale),
-        sack: has(super::flows::FLAG_SACK),
-        ts: has(super::flows::FLAG_TS).then_some((raw.ts_val, raw.client_ts_val)),
+        rcv_wscale: has(Flag::GW_FLOW_WSCALE).then_some(raw.rcv_wscale),
+        sack: has(Flag::GW_FLOW_SACK),
+        ts: has(Flag::GW_FLOW_TS).then_some((raw.ts_val, raw.client_ts_val)),
         born_ns: raw.born_ns,
         tapped: raw.tapped != 0,
     }

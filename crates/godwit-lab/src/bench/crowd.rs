@@ -25,7 +25,7 @@ use crate::apps::client::{Client, Rounds};
 use crate::cluster::ClusterOptions;
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
-use crate::links::Shape;
+use crate::links::{Death, Shape};
 use crate::meter::Meter;
 
 const IDLE: u32 = 10_000;
@@ -113,7 +113,7 @@ fn one_run(pair: &mut Pair<'_>, seen: &mut Seen, report: &Report) -> Result<()> 
     let protected = u32::try_from(protected).unwrap_or(u32::MAX);
     seen.protected.push(f64::from(protected));
     thread::sleep(BEFORE);
-    let crash = pair.crash_owner()?;
+    let crash = pair.crash_owner(Death::Power)?;
     let mut stalls = Samples::default();
     for stream in busy {
         match stream.finish(crash.from) {

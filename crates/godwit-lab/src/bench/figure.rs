@@ -10,6 +10,7 @@ pub(super) enum Theme {
     Standby,
     Zero,
     SlowBeat,
+    Hung,
     Multicast,
     Tap,
     Crowd,
@@ -38,12 +39,13 @@ pub(super) struct Spec {
 
 impl Theme {
     /// What a quick benchmark may have no time for comes last.
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Machine,
         Self::Ratio,
         Self::Zero,
         Self::Standby,
         Self::SlowBeat,
+        Self::Hung,
         Self::Multicast,
         Self::Tap,
         Self::Crowd,
@@ -58,7 +60,8 @@ impl Theme {
             Self::Standby => "the standby fails",
             Self::Zero => "no delay, no shaping",
             Self::SlowBeat => "the owner goes dark, heartbeat 50 ms x 3",
-            Self::Multicast => "the owner goes dark, the network copies (multicast tap)",
+            Self::Hung => "the owner hangs and its link stays up",
+            Self::Multicast => "the owner hangs, the network copies (multicast tap)",
             Self::Tap => "1 % of the mirrored segments are lost",
             Self::Crowd => "10 000 idle and 100 busy connections",
             Self::Recovery => "retransmissions after a takeover",
@@ -102,6 +105,10 @@ const fn standby(name: &'static str, most: f64) -> Spec {
 
 const fn slow(name: &'static str) -> Spec {
     figure(Theme::SlowBeat, name, "ms", AtMost(165.0))
+}
+
+const fn hung(name: &'static str) -> Spec {
+    figure(Theme::Hung, name, "ms", Target::None)
 }
 
 const fn multicast(name: &'static str) -> Spec {
@@ -194,6 +201,9 @@ const SPECS: &[Spec] = &[
     slow("stall.machine50.download.p50"),
     slow("stall.machine50.upload.p50"),
     slow("stall.machine50.echo.p50"),
+    hung("stall.hung.download.p50"),
+    hung("stall.hung.upload.p50"),
+    hung("stall.hung.echo.p50"),
     multicast("stall.multicast.download.p50"),
     multicast("stall.multicast.upload.p50"),
     multicast("stall.multicast.echo.p50"),

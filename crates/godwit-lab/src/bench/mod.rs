@@ -7,7 +7,7 @@
 //!
 //! | module | figures |
 //! |---|---|
-//! | [`stall`] | `stall.machine.*`, `stall.machine50.*`, `stall.multicast.*`, `exact.*` |
+//! | [`stall`] | `stall.machine.*`, `stall.machine50.*`, `stall.hung.*`, `stall.multicast.*`, `exact.*` |
 //! | [`standby`] | `stall.standby.*` |
 //! | [`ratio`] | `ratio.*`: total time over a wide-area path |
 //! | [`zero`] | `echo.added.*`, `throughput.*`, `owner.cpu.*`: no path at all |
@@ -122,6 +122,7 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Standby => standby::run(budget, report),
         Theme::Zero => zero::run(budget, report),
         Theme::SlowBeat => stall::slow_heartbeat(budget, report),
+        Theme::Hung => stall::hung(budget, report),
         Theme::Multicast => stall::multicast(budget, report),
         Theme::Tap => tap::run(budget, report),
         Theme::Crowd => crowd::run(budget, report),

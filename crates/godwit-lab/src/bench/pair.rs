@@ -18,7 +18,7 @@ use crate::apps::server;
 use crate::cluster::{Cluster, ClusterOptions, Takeover};
 use crate::host::Host;
 use crate::lab::Lab;
-use crate::links::Crash;
+use crate::links::{Crash, Death};
 use crate::process::Process;
 
 /// The port of the service.
@@ -105,8 +105,8 @@ impl<'a> Pair<'a> {
     }
 
     /// The owner's machine goes dark; from now on the other one is the owner.
-    pub(super) fn crash_owner(&mut self) -> Result<Crash> {
-        let crash = self.lab.crash(self.owner)?;
+    pub(super) fn crash_owner(&mut self, death: Death) -> Result<Crash> {
+        let crash = self.lab.die(self.owner, death)?;
         self.owner = self.standby();
         Ok(crash)
     }
@@ -123,7 +123,7 @@ impl<'a> Pair<'a> {
     pub(super) fn reboot_standby(&mut self) -> Result<()> {
         let host = self.standby();
         // Dark first: what dies here must not be heard.
-        self.lab.cut(host, self.lab.networks_of(host))?;
+        self.lab.crash(host)?;
         self.servers.remove(&host);
         self.cluster.power_off(host)?;
         self.lab.reboot(host)?;

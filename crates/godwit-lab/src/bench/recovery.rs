@@ -16,7 +16,7 @@ use super::stats::Samples;
 use super::stream::{Stream, Work};
 use crate::host::Host;
 use crate::lab::Lab;
-use crate::links::Shape;
+use crate::links::{Death, Shape};
 
 const LINK: Shape = Shape {
     rate_bits: 100_000_000,
@@ -86,7 +86,7 @@ fn after_takeover(arms: &mut Arms<'_>, left: u64) -> Result<f64> {
     arms.pair.must_protect(1)?;
     let heir = arms.pair.standby();
     let before = retransmitted(lab, heir)?;
-    let crash = arms.pair.crash_owner()?;
+    let crash = arms.pair.crash_owner(Death::Power)?;
     stream.finish(crash.from)?;
     Ok(retransmitted(lab, heir)? - before)
 }

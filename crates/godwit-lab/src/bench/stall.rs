@@ -20,7 +20,7 @@ use crate::capture::ResetCounter;
 use crate::cluster::ClusterOptions;
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
-use crate::links::Shape;
+use crate::links::{Death, Shape};
 
 /// Rate of the client's link, megabits per second.
 const MBIT: u64 = 200;
@@ -60,7 +60,13 @@ const WORKS: [Work; 3] = [
 
 /// `stall.machine.*` and `exact.*`.
 pub(super) fn machine(budget: Budget, report: &Report) -> Result<()> {
-    let seen = measure(ClusterOptions::default(), budget, (200, 3), report)?;
+    let seen = measure(
+        ClusterOptions::default(),
+        Death::Power,
+        budget,
+        (200, 3),
+        report,
+    )?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
         report.put_percentiles(&format!("stall.machine.{}", work.name()), stalls)?;
     }
@@ -86,21 +92,36 @@ pub(super) fn slow_heartbeat(budget: Budget, report: &Report) -> Result<()> {
         heartbeat: Duration::from_millis(50),
         ..ClusterOptions::default()
     };
-    let seen = measure(options, budget, (20, 2), report)?;
+    let seen = measure(options, Death::Power, budget, (20, 2), report)?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
         report.put_p50(&format!("stall.machine50.{}.p50", work.name()), stalls)?;
     }
     Ok(())
 }
 
-/// `stall.multicast.*`: with the tap that hears what the client says to a dead
-/// owner. With the mirror the client must say it again, 200 ms later.
+/// `stall.hung.*`: the owner's kernel hangs and its link stays up, so nobody
+/// hears what the client says to it; the client says it again, 200 ms later.
+pub(super) fn hung(budget: Budget, report: &Report) -> Result<()> {
+    let seen = measure(
+        ClusterOptions::default(),
+        Death::Hang,
+        budget,
+        (20, 1),
+        report,
+    )?;
+    for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
+        report.put_p50(&format!("stall.hung.{}.p50", work.name()), stalls)?;
+    }
+    Ok(())
+}
+
+/// `stall.multicast.*`: the same with the tap for which the network copies.
 pub(super) fn multicast(budget: Budget, report: &Report) -> Result<()> {
     let mut options = ClusterOptions::default();
     for service in &mut options.services {
         service.extra = "tap = \"multicast\"".to_owned();
     }
-    let seen = measure(options, budget, (20, 1), report)?;
+    let seen = measure(options, Death::Hang, budget, (20, 1), report)?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
         report.put_p50(&format!("stall.multicast.{}.p50", work.name()), stalls)?;
     }
@@ -109,6 +130,7 @@ pub(super) fn multicast(budget: Budget, report: &Report) -> Result<()> {
 
 fn measure(
     options: ClusterOptions,
+    death: Death,
     budget: Budget,
     (full, quick): (u32, u32),
     report: &Report,
@@ -127,7 +149,7 @@ fn measure(
         if run > 0 {
             pair.reboot_standby()?;
         }
-        one_run(&mut pair, run, &mut seen, report)?;
+        one_run(&mut pair, death, run, &mut seen, report)?;
     }
     let resets = resets.read()?;
     seen.resets = resets.received + resets.sent;
@@ -136,7 +158,13 @@ fn measure(
 
 /// One failure; a stream that breaks is counted, not an error, and so is a run
 /// whose flows are not protected in time, which goes on without a failure.
-fn one_run(pair: &mut Pair<'_>, run: u32, seen: &mut Seen, report: &Report) -> Result<()> {
+fn one_run(
+    pair: &mut Pair<'_>,
+    death: Death,
+    run: u32,
+    seen: &mut Seen,
+    report: &Report,
+) -> Result<()> {
     let mut streams = Vec::new();
     for (number, work) in (0..).zip(WORKS) {
         streams.push(Stream::start(pair.lab, work, u64::from(run) * 3 + number)?);
@@ -148,7 +176,7 @@ fn one_run(pair: &mut Pair<'_>, run: u32, seen: &mut Seen, report: &Report) -> R
         return Ok(());
     }
     thread::sleep(moment());
-    let crash = pair.crash_owner()?;
+    let crash = pair.crash_owner(death)?;
     seen.takeovers += 1;
     let stalls = streams.into_iter().map(|s| s.finish(crash.from));
     let stalls = stalls.collect::<Vec<_>>();

@@ -23,6 +23,17 @@ use crate::lab::Lab;
 const DISABLED: u8 = 0;
 const FORWARDING: u8 = 3;
 
+/// How a machine dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// Its power fails. Its links go down with it, so the switch forgets where
+    /// it was and floods what is addressed to it.
+    Power,
+    /// Its kernel hangs. Its links stay up, and the switch goes on to send it
+    /// what nobody reads.
+    Hang,
+}
+
 /// When a machine went dark.
 ///
 /// The cut took effect between the two instants: within a few milliseconds.
@@ -73,6 +84,14 @@ impl Lab {
         self.switch.ip(&[format!("link set {port} up")])
     }
 
+    /// The machine's power fails; see [`die`](Self::die).
+    ///
+    /// # Errors
+    /// Fails if the switch refuses or a process survives.
+    pub fn crash(&self, host: Host) -> Result<Crash> {
+        self.die(host, Death::Power)
+    }
+
     /// The machine dies: not one more frame leaves it, then all its processes
     /// are killed. [`reboot`](Self::reboot) brings the machine back, empty.
     ///
@@ -80,8 +99,12 @@ impl Lab {
     ///
     /// # Errors
     /// Fails if the switch refuses or a process survives.
-    pub fn crash(&self, host: Host) -> Result<Crash> {
-        let crash = self.cut(host, self.networks_of(host))?;
+    pub fn die(&self, host: Host, death: Death) -> Result<Crash> {
+        let networks = self.networks_of(host);
+        let crash = match death {
+            Death::Power => self.unplug_all(host, networks)?,
+            Death::Hang => self.cut(host, networks)?,
+        };
         let netns = self.node(host).netns();
         netns
             .kill_all()
@@ -123,6 +146,15 @@ impl Lab {
             netns.batch("tc", &[line])?;
         }
         Ok(())
+    }
+
+    fn unplug_all(&self, host: Host, networks: &[Network]) -> Result<Crash> {
+        let from = Instant::now();
+        let ports = networks.iter().map(|net| self.switch_port(host, *net));
+        let lines = ports.map(|port| format!("link set {port} down"));
+        self.switch.ip(&lines.collect::<Vec<_>>())?;
+        let until = Instant::now();
+        Ok(Crash { from, until })
     }
 
     fn set_ports(&self, host: Host, networks: &[Network], state: u8) -> Result<()> {

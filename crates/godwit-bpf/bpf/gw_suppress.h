@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Outward side of a silent twin: nothing of it reaches the client. What the
+ * client has acknowledged (through the owner) is answered here with the
+ * client's ACK, the rest stays unsent, and the twin's own acknowledgements go
+ * to the owner's gate.
+ */
+#ifndef GW_SUPPRESS_H
+#define GW_SUPPRESS_H
+
+#include "gw_twin.h"
+#include "gw_watchdog.h"
+
+#define GW_REPORT_NS 5000000ull
+
+/* Does the owner need to hear from the twin beside its pure ACKs? */
+static __always_inline bool gw_report_due(const struct gw_flow *f,
+					  const struct gw_share *s, __u32 end,
+					  __u64 now)
+{
+	if (f->tapped.ack != f->own.ack || f->tapped.edge != f->own.edge)
+		return true;
+	if (end - f->tapped.snd_nxt >= s->leash / 8)
+		return true;
+	return now - f->tapped.ns >= GW_REPORT_NS;
+}
+
+static __always_inline void gw_reported(struct gw_flow *f, __u64 now)
+{
+	f->tapped.ack = f->own.ack;
+	f->tapped.edge = f->own.edge;
+	f->tapped.snd_nxt = f->own.snd_nxt;
+	f->tapped.ns = now;
+}
+
+/*
+ * Sends the owner the acknowledgement that rides on a suppressed segment. The
+ * packet becomes a bare ACK; the caller goes on to craft another from it.
+ */
+static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
+				 const struct gw_flow_key *key,
+				 struct gw_flow *f, const struct gw_share *s)
+{
+	struct gw_bare b = {
+		.seq = f->own.snd_nxt,
+		.ack = p->ack,
+		.wnd = p->wnd,
+		.flags = GW_TCP_ACK,
+		.ts = !!p->ts_at,
+		.ts_val = p->ts_val,
+		.ts_ecr = p->ts_ecr,
+	};
+	__u8 self[6], peer[6];
+
+	if (gw_craft(skb, p, &key->service, &key->client, &b)) {
+		gw_count(GW_REASON_CRAFT_FAILED);
+		return;
+	}
+	gw_self(self);
+	__builtin_memcpy(peer, s->peer_mac, 6);
+	gw_set_macs(skb, peer, self);
+	skb->mark = GW_MARK_SPOKEN;
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	gw_count(GW_REASON_REPORTED);
+}
+
+/* The client's ACK of all that the twin has sent, with a window of `wnd`. */
+static __noinline int gw_answer(struct __sk_buff *skb, struct gw_pkt *p,
+				const struct gw_flow_key *key,
+				struct gw_flow *f, __u16 wnd)
+{
+	struct gw_bare b = {
+		.seq = p->ack,
+		.ack = f->own.snd_nxt,
+		.wnd = wnd,
+		.flags = GW_TCP_ACK,
+		.ts = !!p->ts_at,
+		.ts_val = f->client.ts_val,
+		.ts_ecr = p->ts_val,
+	};
+	__u8 self[6];
+
+	if (gw_craft(skb, p, &key->client, &key->service, &b))
+		return -1;
+	gw_self(self);
+	gw_set_macs(skb, self, f->client.mac);
+	skb->mark = GW_MARK_REFLECT;
+	return 0;
+}
+
+/*
+ * A zero-window probe or keep-alive of the twin: unanswered, its timers would
+ * kill it. It is offered one unit, so that a FIN that waits behind a shut
+ * window shows itself; data that it tries then stays unsent.
+ */
+static __always_inline int gw_answer_probe(struct __sk_buff *skb,
+					   struct gw_pkt *p,
+					   const struct gw_flow_key *key,
+					   struct gw_flow *f)
+{
+	__u16 wnd = gw_twin_wnd(f, f->own.snd_nxt, gw_send_edge(f));
+
+	if (gw_answer(skb, p, key, f, wnd ? wnd : 1))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_count(GW_REASON_PROBE_ANSWERED);
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+}
+
+/*
+ * Beyond what the client has: dropped, so that it stays unsent in the twin.
+ * TCP takes that for congestion of its own host, tries again and in the end
+ * gives up (tcp_send_probe0): an ACK that shuts the window makes it wait.
+ */
+static __always_inline int gw_keep_unsent(struct __sk_buff *skb,
+					  struct gw_pkt *p,
+					  const struct gw_flow_key *key,
+					  struct gw_flow *f)
+{
+	if (!gw_answer(skb, p, key, f, 0))
+		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	return gw_verdict(GW_REASON_UNSENT, GW_DROP);
+}
+
+/* A bare ACK of the twin: to the owner as it is, or a probe to answer here. */
+static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow_key *key,
+				    struct gw_flow *f, const struct gw_share *s)
+{
+	__u8 self[6], peer[6];
+
+	if (p->seq == f->own.snd_nxt - 1)
+		return gw_answer_probe(skb, p, key, f);
+	gw_reported(f, gw_now());
+	gw_self(self);
+	__builtin_memcpy(peer, s->peer_mac, 6);
+	gw_set_macs(skb, peer, self);
+	skb->mark = GW_MARK_SPOKEN;
+	gw_count(GW_REASON_SUPPRESSED_ACK);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* A segment that the silent twin's kernel wants to send. */
+static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow_key *key,
+				    const struct gw_share *s)
+{
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	__u32 end = gw_seg_end(p);
+	__u64 now = gw_now();
+	bool beyond;
+
+	if (!f)
+		return gw_verdict(GW_REASON_SUPPRESSED_NO_FLOW, GW_DROP);
+	if (p->flags & GW_TCP_SYN)
+		return gw_verdict(GW_REASON_SUPPRESSED_SYN_ACK, GW_DROP);
+	if (p->flags & GW_TCP_RST) {
+		/* before the twin has spoken it is the listener's: a segment
+		 * overtook the one that makes the twin, on another CPU */
+		if (f->phase == GW_PHASE_TWIN &&
+		    (f->flags & GW_FLOW_TWIN_SEEN)) {
+			f->phase = GW_PHASE_CLOSED;
+			f->why = GW_WHY_TWIN_CLOSED;
+			gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);
+		}
+		return gw_verdict(GW_REASON_SUPPRESSED_RST, GW_DROP);
+	}
+	gw_flag(f, GW_FLOW_TWIN_SEEN);
+	gw_hear_own(f, p);
+	/* servers do not close at the same instant: the watchdog judges */
+	if ((p->flags & GW_TCP_FIN) && !(f->flags & GW_FLOW_OWNER_FIN))
+		gw_watch(f, s->lag_limit_ns);
+	if (gw_is_pure_ack(p))
+		return gw_shadow_ack(skb, p, key, f, s);
+
+	/* beyond what the client has: dropped here, it stays unsent there */
+	beyond = gw_after(end, f->client.ack);
+	if (!beyond && gw_after(end, f->own.snd_nxt)) {
+		f->bytes_out += end - f->own.snd_nxt;
+		gw_advance(&f->own.snd_nxt, end);
+	}
+	if (gw_report_due(f, s, f->own.snd_nxt, now)) {
+		gw_reported(f, now);
+		gw_report(skb, p, key, f, s);
+	}
+	gw_end_if_closed(key, f);
+	if (beyond)
+		return gw_keep_unsent(skb, p, key, f);
+	gw_count(GW_REASON_REFLECTED);
+	return gw_reflect(skb, p, key, f, end);
+}
+
+#endif /* GW_SUPPRESS_H */
