@@ -48,9 +48,14 @@ static __always_inline int gw_assign(struct __sk_buff *skb,
 		.wscale_ok = !!(f->flags & GW_FLOW_WSCALE),
 		.sack_ok = !!(f->flags & GW_FLOW_SACK),
 		.tstamp_ok = !!(f->flags & GW_FLOW_TS),
-		/* TSval goes on from what the client echoes */
+		/*
+		 * The twin's clock is the owner's of this moment. With the
+		 * client's echo, a round trip old, it would find that trip to
+		 * be zero and never open its window far enough
+		 * (tcp_rcv_rtt_measure_ts).
+		 */
 		.rcv_tsval = p->ts_val,
-		.rcv_tsecr = p->ts_ecr,
+		.rcv_tsecr = gw_owner_ts(f, gw_now()),
 	};
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(listener);
 
