@@ -4,7 +4,7 @@
 set -eu
 
 packages="gcc libc6-dev make pkg-config libelf-dev zlib1g-dev clang-14 clang-format-14
-iproute2 nftables ethtool tcpdump nginx curl redis-server redis-tools"
+iproute2 nftables tcpdump nginx curl redis-server redis-tools"
 
 missing=""
 for package in $packages; do

@@ -1,8 +1,10 @@
 //! A socket that reads and writes whole frames of one interface (packet(7)).
 
+use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result};
+use godwit_sock::keep_offload;
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{
@@ -22,6 +24,16 @@ pub(crate) struct PacketSocket {
 impl PacketSocket {
     /// Opens `interface` of the namespace that the calling thread is in.
     pub(crate) fn open(interface: &str) -> Result<Self> {
+        Self::open_with(interface, |_| Ok(()))
+    }
+
+    /// The same for frames with an [`OFFLOAD_HEADER`](godwit_sock::OFFLOAD_HEADER)
+    /// in front, which need not be cut to the MTU.
+    pub(crate) fn open_uncut(interface: &str) -> Result<Self> {
+        Self::open_with(interface, keep_offload)
+    }
+
+    fn open_with(interface: &str, prepare: fn(&OwnedFd) -> io::Result<()>) -> Result<Self> {
         let address = link_address(interface)?;
         let fd = socket(
             AddressFamily::Packet,
@@ -31,6 +43,7 @@ impl PacketSocket {
         )
         .context("opening a packet socket")?;
         setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER).context("sizing a packet socket")?;
+        prepare(&fd).context("preparing a packet socket")?;
         bind(fd.as_raw_fd(), &address)
             .with_context(|| format!("binding a packet socket to {interface}"))?;
         Ok(Self { fd })

@@ -1,4 +1,4 @@
-//! Runs a configuration tool (`ip`, `tc`, `bridge`, `nft`, `ethtool`) to its end.
+//! Runs a configuration tool (`ip`, `tc`, `bridge`, `nft`) to its end.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

@@ -11,6 +11,7 @@ mod interface;
 mod namespace;
 mod neighbour;
 mod netlink;
+mod offload;
 mod raw;
 
 pub use address::{add_address, added_addresses, remove_address};
@@ -18,4 +19,5 @@ pub use destroy::{destroy_tcp, has_tcp_socket};
 pub use interface::{Interface, InterfaceError, join_group};
 pub use namespace::netns_cookie;
 pub use neighbour::{NeighbourError, resolve_neighbour};
+pub use offload::{OFFLOAD_HEADER, keep_offload};
 pub use raw::{FrameSender, SegmentSender};

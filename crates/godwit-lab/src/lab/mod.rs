@@ -96,7 +96,6 @@ impl Lab {
             ("tc", "iproute2"),
             ("bridge", "iproute2"),
             ("nft", "nftables"),
-            ("ethtool", "ethtool"),
             ("tcpdump", "tcpdump"),
         ] {
             if which(program).is_none() {

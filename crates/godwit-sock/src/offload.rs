@@ -1,0 +1,36 @@
+//! Frames that are not yet cut: a packet socket that passes segmentation and
+//! checksums on instead of refusing or losing them (packet(7)).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
+
+use nix::libc;
+
+/// Bytes of `struct virtio_net_hdr` in front of each frame, in and out.
+pub const OFFLOAD_HEADER: usize = 10;
+
+/// From now on each frame that `socket` reads or writes has
+/// [`OFFLOAD_HEADER`] bytes in front, which say how it is to be segmented and
+/// what checksum is still missing (`PACKET_VNET_HDR`). To be called before the
+/// socket is bound.
+///
+/// # Errors
+/// If it is no packet socket.
+pub fn keep_offload(socket: &impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the value is an int that outlives the call, and its size is given.
+    let err = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_VNET_HDR,
+            std::ptr::from_ref(&on).cast(),
+            size_of_val(&on) as libc::socklen_t,
+        )
+    };
+    if err == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
