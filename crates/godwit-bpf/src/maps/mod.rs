@@ -3,6 +3,7 @@
 pub(crate) mod counters;
 pub(crate) mod flows;
 pub(crate) mod half_open;
+mod scan;
 pub(crate) mod services;
 pub(crate) mod shares;
 
@@ -66,20 +67,9 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
             .map_err(|source| self.error("delete from", source))
     }
 
-    /// Every entry, in batches of the kernel's own order. Entries that come or
-    /// go meanwhile may be missed or seen.
-    pub(crate) fn for_each(&self, mut each: impl FnMut(K, V)) -> Result<(), MapError> {
-        const BATCH: u32 = 1024;
-        let batches = self
-            .handle
-            .lookup_batch(BATCH, MapFlags::ANY, MapFlags::ANY)
-            .map_err(|source| self.error("read", source))?;
-        for (key, value) in batches {
-            if let (Some(key), Some(value)) = (value_of(&key), value_of(&value)) {
-                each(key, value);
-            }
-        }
-        Ok(())
+    /// Every entry. Those that come or go meanwhile may be missed or seen.
+    pub(crate) fn for_each(&self, each: impl FnMut(K, V)) -> Result<(), MapError> {
+        scan::for_each(&self.handle, each).map_err(|source| self.error("read", source.into()))
     }
 
     fn error(&self, op: &'static str, source: libbpf_rs::Error) -> MapError {

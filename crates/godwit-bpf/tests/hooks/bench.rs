@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use godwit_bpf::{Datapath, Events, Hook, PinDir, Settings, ShareEntry};
+use godwit_bpf::{Datapath, Events, FlowTable, Hook, PinDir, Settings, ShareEntry};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
 use godwit_sock::Interface;
@@ -62,7 +62,7 @@ impl Bench {
             mac: interface.mac,
             node_v4: Some(Host::A.v4()),
             node_v6: Some(Host::A.v6()),
-            max_flows: 1024,
+            max_flows: 8192,
         };
         let pins = PinDir::open(pins).expect("bpffs is there");
         let (datapath, events) = Datapath::open(&settings, pins).expect("the programs load");
@@ -101,6 +101,11 @@ impl Bench {
             .shares
             .set(SHARE, &entry)
             .expect("the role is set");
+    }
+
+    /// The flows that the data path has.
+    pub(crate) fn flows(&self) -> &FlowTable {
+        &self.datapath.flows
     }
 
     /// Puts a frame through a hook: the verdict, and the reasons that were

@@ -4,4 +4,5 @@
 mod bench;
 mod malformed;
 mod random;
+mod scan;
 mod spoofed;

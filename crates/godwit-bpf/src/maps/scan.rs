@@ -1,0 +1,97 @@
+//! A whole hash map in few system calls (`BPF_MAP_LOOKUP_BATCH`).
+//!
+//! The kernel copies whole buckets, so a batch that is not full says nothing
+//! about the end of the map: only ENOENT does. libbpf-rs takes a short batch
+//! for the last one and would miss entries, so the calls are made here.
+
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use libbpf_rs::MapHandle;
+use libbpf_rs::libbpf_sys::{bpf_map_batch_opts, bpf_map_lookup_batch};
+
+use crate::convert::Plain;
+
+/// Entries per call; more are asked for if a bucket alone holds more.
+const BATCH: usize = 1024;
+
+/// Position in a hash map: a bucket number.
+type Position = u32;
+
+/// Calls `each` for every entry. Entries that come or go meanwhile may be
+/// missed or seen; all others are seen once.
+///
+/// # Errors
+/// If the kernel refuses; what came before was passed to `each`.
+pub(super) fn for_each<K: Plain, V: Plain>(
+    map: &MapHandle,
+    mut each: impl FnMut(K, V),
+) -> io::Result<()> {
+    let mut room = BATCH;
+    let mut position: Option<Position> = None;
+    let (mut keys, mut values) = (Vec::<K>::new(), Vec::<V>::new());
+    loop {
+        keys.reserve(room);
+        values.reserve(room);
+        let (count, next, last) = match batch(map, position, &mut keys, &mut values, room) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
+                room *= 2;
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            outcome => outcome?,
+        };
+        // SAFETY: the kernel has written `count` keys and values, at most `room`.
+        unsafe { keys.set_len(count) };
+        // SAFETY: as above.
+        unsafe { values.set_len(count) };
+        for (key, value) in keys.drain(..).zip(values.drain(..)) {
+            each(key, value);
+        }
+        if last {
+            return Ok(());
+        }
+        position = Some(next);
+    }
+}
+
+/// One call: how many entries were written, where to go on, and whether that
+/// was the end. `keys` and `values` are empty and have `room`.
+fn batch<K: Plain, V: Plain>(
+    map: &MapHandle,
+    mut position: Option<Position>,
+    keys: &mut Vec<K>,
+    values: &mut Vec<V>,
+    room: usize,
+) -> io::Result<(usize, Position, bool)> {
+    let options = bpf_map_batch_opts {
+        sz: size_of::<bpf_map_batch_opts>() as u64,
+        ..bpf_map_batch_opts::default()
+    };
+    let mut next: Position = 0;
+    let mut count = u32::try_from(room).unwrap_or(u32::MAX);
+    let from = position
+        .as_mut()
+        .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    // SAFETY: the pointers are to positions and to `room` entries of the map's
+    // own layouts, and outlive the call.
+    let err = unsafe {
+        bpf_map_lookup_batch(
+            map.as_fd().as_raw_fd(),
+            from.cast(),
+            std::ptr::from_mut(&mut next).cast(),
+            keys.as_mut_ptr().cast(),
+            values.as_mut_ptr().cast(),
+            &raw mut count,
+            &raw const options,
+        )
+    };
+    let last = match err {
+        0 => false,
+        _ => match io::Error::last_os_error() {
+            end if end.raw_os_error() == Some(libc::ENOENT) => true,
+            error => return Err(error),
+        },
+    };
+    Ok((count as usize, next, last))
+}
