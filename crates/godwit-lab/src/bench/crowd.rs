@@ -86,7 +86,9 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let lab = Lab::new(LabOptions::default())?;
     lab.shape(Host::Client, Some(LINK))?;
     // A run takes a third of the client's ports, and TIME-WAIT keeps them.
-    lab.client().netns().sysctl("ipv4.tcp_max_tw_buckets", "0")?;
+    lab.client()
+        .netns()
+        .sysctl("ipv4.tcp_max_tw_buckets", "0")?;
     let mut pair = Pair::start(&lab, ClusterOptions::default())?;
     for run in budget.runs(20, 1, RUN) {
         if run > 0 {

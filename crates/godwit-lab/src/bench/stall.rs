@@ -34,6 +34,9 @@ const EXCHANGES: u32 = 200;
 /// The failure comes so long after the flows are protected, at most.
 const LATEST: Duration = Duration::from_millis(120);
 
+/// A longer stall is told as it happens.
+const WORTH_A_LINE: Duration = Duration::from_millis(100);
+
 /// Runs beyond those that are wanted.
 const SPARE: u32 = 20;
 
@@ -185,6 +188,12 @@ fn one_run(
     for (kind, stall) in stalls.into_iter().enumerate() {
         match stall {
             Ok(stall) => {
+                if stall > WORTH_A_LINE {
+                    report.progress(&format!(
+                        "run {run}: {} waited {stall:?}",
+                        WORKS[kind].name()
+                    ));
+                }
                 seen.stalls[kind].push_ms(stall);
                 seen.after_detection[kind].push(stall.as_secs_f64() * 1e3 - detection);
             }
