@@ -5,6 +5,7 @@
 //! | heartbeat receiver | [`Input::Heartbeat`] | dropped and counted: the next one is 10 ms away, and the detector tolerates misses |
 //! | links | [`Input::Link`], [`Input::Message`] | the link's task waits, and TCP slows the peer down |
 //! | ring buffer reader | [`Input::Flow`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
+//! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
 //! | signals | [`Input::Stop`] | waits |
 //!
@@ -54,6 +55,8 @@ pub enum Input {
     },
     /// The data path reports a flow.
     Flow(FlowEvent),
+    /// Network interfaces have come, gone or changed.
+    Devices,
     /// Somebody asks.
     Query(Query),
     /// The agent is to end.

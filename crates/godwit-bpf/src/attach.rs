@@ -33,6 +33,13 @@ pub enum AttachError {
     },
 }
 
+impl AttachError {
+    /// Whether the interface has gone since it was listed.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Attach { source, .. } if source.raw_os_error() == Some(libc::ENODEV))
+    }
+}
+
 /// Puts `program` on tcx of `ifindex` and pins the link at `pin`; a link that
 /// is pinned there already gets the new program in place of the old one, with
 /// no packet in between that sees neither.
@@ -50,7 +57,7 @@ pub(crate) fn attach_or_replace(
             return Ok(());
         }
         // The interface of that link is gone: the pin holds nothing.
-        let _ = std::fs::remove_file(pin);
+        release(pin);
     }
     let mut link = attach(program, ifindex).map_err(|source| AttachError::Attach {
         program: name.clone(),
@@ -61,6 +68,17 @@ pub(crate) fn attach_or_replace(
         program: name,
         source,
     })
+}
+
+/// Takes a pinned link out of the path, at once: without its pin alone it would
+/// be in the way of a new one until the kernel gets round to it.
+pub(crate) fn release(pin: &Path) {
+    if let Ok(link) = Link::open(pin) {
+        // Fails if the interface is gone, and the link with it.
+        let _ = link.detach();
+    }
+    // A pin that can't be removed names a link that does nothing.
+    let _ = std::fs::remove_file(pin);
 }
 
 fn attach(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {

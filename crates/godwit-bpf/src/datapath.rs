@@ -1,5 +1,6 @@
 //! Loading, taking over what is pinned, attaching, detaching.
 
+use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
@@ -10,10 +11,9 @@ use libbpf_rs::btf::Btf;
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{AsRawLibbpf as _, Link, MapHandle, MapMut, OpenObject, ProgramMut};
-use nix::net::if_::if_nameindex;
 use thiserror::Error;
 
-use crate::attach::{AttachError, attach_or_replace};
+use crate::attach::{AttachError, attach_or_replace, release};
 use crate::convert::addr_words;
 use crate::events::Events;
 use crate::maps::counters::Counters;
@@ -33,6 +33,8 @@ pub struct Settings {
     pub ifindex: u32,
     /// Its MAC address.
     pub mac: MacAddr,
+    /// The other ways out of this machine, see [`Datapath::guard`].
+    pub others: BTreeSet<u32>,
     /// An IPv4 address of this node that is no service address.
     pub node_v4: Option<Ipv4Addr>,
     /// An IPv6 address of this node that is no service address; link-local will do.
@@ -60,9 +62,6 @@ pub enum OpenError {
     /// A program is not in the path.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The interfaces can't be listed.
-    #[error("can't list the network interfaces")]
-    Interfaces(#[source] nix::Error),
 }
 
 /// The data path of one node, in place. Dropping it changes nothing: programs
@@ -86,12 +85,16 @@ pub struct Datapath {
     pins: PinDir,
 }
 
+/// Pins of `guard` are called this and the interface's index.
+const GUARD: &str = "guard-";
+
 /// The loaded object stays for the life of the process: `guard` is attached
 /// to interfaces that come later.
 #[derive(Debug)]
 struct GuardProgram {
     skel: &'static mut MaybeSkel,
-    service_ifindex: u32,
+    /// Where this object's `guard` is; an earlier agent's is replaced.
+    on: BTreeSet<u32>,
 }
 
 struct MaybeSkel(GodwitSkel<'static>);
@@ -104,7 +107,7 @@ impl std::fmt::Debug for MaybeSkel {
 
 impl Datapath {
     /// Loads the programs, takes over pinned maps, and puts `tap` and `gate`
-    /// on the service interface and `guard` on all others. No share has a
+    /// on the service interface and `guard` on the others. No share has a
     /// role until one is written, unless an earlier agent left it.
     ///
     /// # Errors
@@ -141,20 +144,19 @@ impl Datapath {
             orders: Orders::new(order_fd(&skel)?),
             guard: GuardProgram {
                 skel: Box::leak(Box::new(MaybeSkel(skel))),
-                service_ifindex: settings.ifindex,
+                on: BTreeSet::new(),
             },
             pins,
         };
-        datapath.attach()?;
+        datapath.attach(settings)?;
         Ok((datapath, events))
     }
 
-    fn attach(&mut self) -> Result<(), OpenError> {
-        let ifindex = self.guard.service_ifindex;
+    fn attach(&mut self, settings: &Settings) -> Result<(), AttachError> {
         let before = self.pins.link_names();
         let attached = self
-            .attach_service(ifindex)
-            .and_then(|()| self.guard_others());
+            .attach_service(settings.ifindex)
+            .and_then(|()| self.guard(&settings.others));
         if attached.is_err() {
             for name in self.pins.link_names() {
                 if !before.contains(&name) {
@@ -166,37 +168,43 @@ impl Datapath {
     }
 
     /// The gate first: a twin that a segment makes must find it closed.
-    fn attach_service(&mut self, ifindex: u32) -> Result<(), OpenError> {
+    fn attach_service(&mut self, ifindex: u32) -> Result<(), AttachError> {
         let progs = &mut self.guard.skel.0.progs;
         attach_or_replace(&mut progs.gate, ifindex, &self.pins.link("gate"))?;
         attach_or_replace(&mut progs.tap, ifindex, &self.pins.link("tap"))?;
         Ok(())
     }
 
-    /// Puts `guard` on every interface that has none yet; call it again when
-    /// interfaces may have come. Loopback carries no client of another host.
+    /// Makes `guard` be on exactly these interfaces: the ways out of this
+    /// machine that do not lead through the gate. Call it again when interfaces
+    /// have come or changed; those that have gone meanwhile are no error.
     ///
     /// # Errors
-    /// Fails if interfaces can't be listed or the kernel refuses a link.
-    pub fn guard_others(&mut self) -> Result<(), OpenError> {
-        let guarded = self.pins.link_names();
-        for interface in &if_nameindex().map_err(OpenError::Interfaces)? {
-            let ifindex = interface.index();
-            let pin = format!("guard-{ifindex}");
-            let is_loopback = interface.name().to_bytes() == b"lo";
-            if is_loopback
-                || ifindex == self.guard.service_ifindex
-                || (guarded.contains(&pin) && self.is_live(&pin))
-            {
+    /// Fails if the kernel refuses a link; all others are in place.
+    pub fn guard(&mut self, others: &BTreeSet<u32>) -> Result<(), AttachError> {
+        for pin in self.pins.link_names() {
+            let index = pin.strip_prefix(GUARD).and_then(|index| index.parse().ok());
+            if index.is_some_and(|index| !others.contains(&index)) {
+                release(&self.pins.link(&pin));
+            }
+        }
+        self.guard.on.retain(|index| others.contains(index));
+        let mut result = Ok(());
+        for index in others {
+            let pin = format!("{GUARD}{index}");
+            if self.guard.on.contains(index) && self.is_live(&pin) {
                 continue;
             }
-            attach_or_replace(
-                &mut self.guard.skel.0.progs.guard,
-                ifindex,
-                &self.pins.link(&pin),
-            )?;
+            let program = &mut self.guard.skel.0.progs.guard;
+            match attach_or_replace(program, *index, &self.pins.link(&pin)) {
+                Ok(()) => {
+                    self.guard.on.insert(*index);
+                }
+                Err(error) if error.is_gone() => {}
+                Err(error) => result = result.and(Err(error)),
+            }
         }
-        Ok(())
+        result
     }
 
     fn is_live(&self, pin: &str) -> bool {

@@ -7,6 +7,7 @@
 
 mod address;
 mod destroy;
+mod device;
 mod interface;
 mod namespace;
 mod neighbour;
@@ -16,6 +17,7 @@ mod raw;
 
 pub use address::{add_address, added_addresses, remove_address};
 pub use destroy::{destroy_tcp, has_tcp_socket};
+pub use device::{Device, DeviceWatch, Devices};
 pub use interface::{Interface, InterfaceError, join_group};
 pub use namespace::netns_cookie;
 pub use neighbour::{NeighbourError, resolve_neighbour};

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::process::{Command, Stdio};
 
+use godwit_sock::Devices;
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 /// A machine, as far as checks may see it.
@@ -23,6 +24,12 @@ pub trait Host {
 
     /// Whether an address is one of this machine's, in this network namespace.
     fn has_address(&self, address: IpAddr) -> bool;
+
+    /// The network devices of this network namespace.
+    ///
+    /// # Errors
+    /// If they can't be listed.
+    fn devices(&self) -> io::Result<Devices>;
 
     /// Whether a bpffs is mounted at a path.
     fn has_bpffs(&self, path: &str) -> bool;
@@ -69,6 +76,10 @@ impl Host for LiveHost {
 
     fn has_address(&self, address: IpAddr) -> bool {
         UdpSocket::bind((address, 0)).is_ok()
+    }
+
+    fn devices(&self) -> io::Result<Devices> {
+        Devices::read()
     }
 
     fn has_bpffs(&self, path: &str) -> bool {

@@ -4,6 +4,7 @@
 //! that tests can show it any machine. It never changes anything. A check that
 //! can't see what it looks for says so; only what will not work is a failure.
 
+mod devices;
 mod firewall;
 mod host;
 mod kernel;
@@ -148,6 +149,7 @@ pub fn examine(host: &impl Host, scope: &Scope) -> Report {
     checks.extend(kernel::others(host));
     checks.extend(tcp::checks(host, scope));
     checks.extend(network::checks(host, scope));
+    checks.extend(devices::check(host, scope));
     checks.extend(firewall::checks(host));
     Report {
         schema: SCHEMA.into(),

@@ -56,7 +56,7 @@ fn state(host: &impl Host, name: &str) -> Check {
 }
 
 /// The kernel uses the greater of `all` and the interface's own value.
-fn effective(host: &impl Host, family: &str, interface: Option<&str>, key: &str) -> i64 {
+pub(super) fn effective(host: &impl Host, family: &str, interface: Option<&str>, key: &str) -> i64 {
     let value = |name: &str| host.number(&format!("/proc/sys/net/{family}/conf/{name}/{key}"));
     let all = value("all").unwrap_or(0);
     interface.and_then(value).unwrap_or(0).max(all)

@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
+use godwit_sock::{Device, Devices};
+
 use super::*;
 
 /// A machine made of files and the output of programs.
@@ -10,6 +12,7 @@ struct PaperHost {
     files: BTreeMap<String, Vec<u8>>,
     programs: BTreeMap<&'static str, String>,
     has_bpffs: bool,
+    devices: Devices,
 }
 
 impl Host for PaperHost {
@@ -31,6 +34,10 @@ impl Host for PaperHost {
         address.is_loopback()
     }
 
+    fn devices(&self) -> io::Result<Devices> {
+        Ok(self.devices.clone())
+    }
+
     fn has_bpffs(&self, _: &str) -> bool {
         self.has_bpffs
     }
@@ -41,6 +48,7 @@ impl PaperHost {
     fn good() -> Self {
         let mut host = Self {
             has_bpffs: true,
+            devices: [device(2, "eth0", None)].into_iter().collect(),
             ..Self::default()
         };
         for (path, text) in [
@@ -82,6 +90,17 @@ impl PaperHost {
 
     fn set(&mut self, path: &str, text: &str) {
         self.files.insert(path.into(), text.into());
+    }
+}
+
+fn device(index: u32, name: &str, kind: Option<&str>) -> Device {
+    Device {
+        index,
+        name: name.into(),
+        kind: kind.map(str::to_owned),
+        master: None,
+        link: None,
+        is_loopback: false,
     }
 }
 
@@ -299,4 +318,44 @@ fn this_machine_can_be_examined() {
         serde_json::from_str::<Report>(&json).expect("readable"),
         report
     );
+}
+
+#[test]
+fn a_port_of_a_bridge_is_no_service_interface() {
+    let mut host = PaperHost::good();
+    let port = Device {
+        master: Some(3),
+        ..device(2, "eth0", None)
+    };
+    host.devices = [port, device(3, "br0", Some("bridge"))]
+        .into_iter()
+        .collect();
+    let report = examine(&host, &scope());
+    let check = check(&report, "lower_devices");
+    assert_eq!(check.level, Level::Fail);
+    assert_eq!(
+        check.advice.as_deref(),
+        Some("write interface = \"br0\" in [node]")
+    );
+}
+
+#[test]
+fn what_is_below_the_service_interface_must_not_answer_arp() {
+    for (kind, level) in [("vlan", Level::Warn), ("macvlan", Level::Fail)] {
+        let mut host = PaperHost::good();
+        let top = Device {
+            link: Some(3),
+            ..device(2, "eth0", Some(kind))
+        };
+        host.devices = [top, device(3, "card", None)].into_iter().collect();
+        let lower = |host: &PaperHost| check(&examine(host, &scope()), "lower_devices").clone();
+        assert_eq!(lower(&host).level, level, "{kind}");
+        assert_eq!(
+            lower(&host).advice.as_deref(),
+            Some("sysctl -w net.ipv4.conf.card.arp_ignore=1")
+        );
+        host.set("/proc/sys/net/ipv4/conf/card/arp_ignore", "1\n");
+        assert_eq!(lower(&host).level, Level::Ok, "{kind}");
+        assert_eq!(lower(&host).found, "card; not guarded");
+    }
 }

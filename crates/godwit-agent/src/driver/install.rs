@@ -12,13 +12,14 @@ use godwit_bpf::{
 use godwit_core::node::Resume;
 use godwit_core::{Fencing, Node, NodeConfig, PeerConfig, ShareConfig};
 use godwit_sock::{
-    FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
+    Devices, FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
 };
 use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
 use thiserror::Error;
 
 use super::addresses;
 use super::detach::{DetachError, detach};
+use super::devices;
 use super::digest::Digest;
 use super::shares::Shares;
 use super::twins::Farewells;
@@ -37,6 +38,9 @@ pub enum InstallError {
     /// The service interface can't serve.
     #[error(transparent)]
     Interface(#[from] InterfaceError),
+    /// The network interfaces can't be listed or watched.
+    #[error("can't list the network interfaces")]
+    Devices(#[source] io::Error),
     /// There is no place to pin to.
     #[error(transparent)]
     Pin(#[from] PinError),
@@ -107,6 +111,9 @@ impl Installed {
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
+            others: Devices::read()
+                .map_err(InstallError::Devices)?
+                .others(interface.index),
             node_v4: interface.own_v4(&services),
             node_v6: interface.own_v6(&services),
             max_flows: MAX_FLOWS,
@@ -239,12 +246,14 @@ impl Installed {
     ) -> Result<(Driver, Receiver<Input>), InstallError> {
         let now = clock::now();
         let inherited = self.inherited();
+        devices::spawn_watch(surroundings.inbox.clone()).map_err(InstallError::Devices)?;
         spawn_event_reader(self.events, surroundings.inbox).map_err(InstallError::Thread)?;
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
             node: Node::new(&node, now),
             shares: Shares::new(&self.config, self.interface.index),
+            ifindex: self.interface.index,
             mac: self.interface.mac,
             config: self.config,
             datapath: self.datapath,

@@ -14,6 +14,7 @@
 //! |---|---|---|
 //! | `gw-driver` | this, the node, the typed maps | after [`Input::Stop`] |
 //! | `gw-events` | the ring buffer's reading end | when the inbox is closed |
+//! | `gw-devices` | a netlink socket that hears of interfaces | when the inbox is closed |
 //!
 //! Nothing here blocks for longer than a map scan, but for a peer's link-layer
 //! address, which is asked for when that peer has just been heard.
@@ -21,6 +22,7 @@
 mod addresses;
 mod carry;
 mod detach;
+mod devices;
 mod digest;
 mod install;
 mod report;
@@ -55,8 +57,8 @@ use digest::Digest;
 use shares::Shares;
 use twins::Farewells;
 
-/// How often interfaces that came later get their guard.
-const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// How often interfaces are looked at whose coming was not heard.
+const HOUSEKEEPING: Duration = Duration::from_secs(10);
 
 /// Inputs that are fed before the clock is looked at: about a millisecond.
 const BATCH: usize = 256;
@@ -90,6 +92,8 @@ pub struct Driver {
     started: MonoTime,
     datapath: Datapath,
     shares: Shares,
+    /// Of the service interface.
+    ifindex: u32,
     /// Of the service interface.
     mac: MacAddr,
     /// Segments to clients; the kernel routes them.
@@ -181,6 +185,7 @@ impl Driver {
                 self.node.handle_link(peer, link, now);
             }
             Input::Flow(event) => self.feed_flow(event, now),
+            Input::Devices => self.guard_others(),
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
@@ -213,9 +218,7 @@ impl Driver {
                 self.next_sweep = now.saturating_add(SWEEP);
                 self.sweep(now);
             }
-            if let Err(error) = self.datapath.guard_others() {
-                tracing::warn!(error = %error, "an interface is without its guard");
-            }
+            self.guard_others();
         }
     }
 

@@ -1,5 +1,6 @@
 //! A data path on a lab's machine, and frames for its hooks.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -30,13 +31,19 @@ const GENERATION: Generation = Generation(1);
 
 /// The hooks of one machine, of which frames are tried on one at a time.
 pub(crate) struct Bench {
-    datapath: Datapath,
+    pub(crate) datapath: Datapath,
     _events: Events,
     ifindex: u32,
 }
 
 /// Runs `work` with a data path on machine a; says why if it can't.
 pub(crate) fn on_bench(work: impl FnOnce(&Bench) + Send) {
+    on_bench_of(|bench, _, _| work(bench));
+}
+
+/// As [`on_bench`], for work that changes the lab; also gives the name of the
+/// folder of pins.
+pub(crate) fn on_bench_of(work: impl FnOnce(&mut Bench, &Lab, &str) + Send) {
     if let Err(reason) = Lab::available() {
         let _ = writeln!(std::io::stderr(), "skipped: {reason}");
         return;
@@ -47,8 +54,8 @@ pub(crate) fn on_bench(work: impl FnOnce(&Bench) + Send) {
     lab.remove_at_end(folder.as_ref())
         .expect("it is remembered");
     let run = || {
-        let bench = Bench::open(&pins);
-        work(&bench);
+        let mut bench = Bench::open(&pins);
+        work(&mut bench, &lab, &pins);
         bench.datapath.detach().expect("the programs are removed");
     };
     lab.a().enter(run).expect("the machine is there");
@@ -60,6 +67,7 @@ impl Bench {
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
+            others: BTreeSet::new(),
             node_v4: Some(Host::A.v4()),
             node_v6: Some(Host::A.v6()),
             max_flows: 8192,

@@ -1,0 +1,59 @@
+//! What the service interface is made of, and what is made of it.
+
+use godwit_sock::{Device, Devices};
+
+use super::network::effective;
+use super::{Check, Host, Scope};
+
+const NAME: &str = "lower_devices";
+
+/// Frames of the service also pass the devices below its interface. There is no
+/// guard there, so nothing else may leave by them in the service's name.
+pub(super) fn check(host: &impl Host, scope: &Scope) -> Option<Check> {
+    let interface = scope.interface.as_deref()?;
+    let devices = host.devices().ok()?;
+    let service = devices.iter().find(|device| device.name == interface)?;
+    if let Some(upper) = service.master.and_then(|master| devices.get(master)) {
+        let upper = &upper.name;
+        return Some(Check::fail(
+            NAME,
+            format!("{interface} is a port of {upper}: clients are reached through {upper}"),
+            format!("write interface = \"{upper}\" in [node]"),
+        ));
+    }
+    let below = devices.below(service.index);
+    if below.is_empty() {
+        return Some(Check::ok(NAME, "none"));
+    }
+    if scope.has_ipv4()
+        && let Some(flux) = talkative(host, &devices, service)
+    {
+        return Some(flux);
+    }
+    let names = below.iter().filter_map(|index| devices.get(*index));
+    let names: Vec<_> = names.map(|device| device.name.as_str()).collect();
+    let names = names.join(", ");
+    Some(Check::ok(NAME, format!("{names}; not guarded")))
+}
+
+/// A device that others are stacked on hears ARP itself, and the kernel answers
+/// on each interface for every address that it has: past the gate, also on a
+/// standby. Ports of a bond or bridge hear nothing.
+fn talkative(host: &impl Host, devices: &Devices, service: &Device) -> Option<Check> {
+    let mut upper = service;
+    while let Some(lower) = upper.stacked_on().and_then(|index| devices.get(index)) {
+        let name = &lower.name;
+        if effective(host, "ipv4", Some(name), "arp_ignore") == 0 {
+            let found = format!("{name}, below the gate, answers ARP for service addresses");
+            let advice = format!("sysctl -w net.ipv4.conf.{name}.arp_ignore=1");
+            // Frames of a VLAN carry a tag: who asks there does not ask here.
+            return Some(if upper.kind.as_deref() == Some("vlan") {
+                Check::warn(NAME, found, advice)
+            } else {
+                Check::fail(NAME, found, advice)
+            });
+        }
+        upper = lower;
+    }
+    None
+}
