@@ -6,6 +6,7 @@
 //! | links | [`Input::Link`], [`Input::Message`] | the link's task waits, and TCP slows the peer down |
 //! | ring buffer reader | [`Input::Flow`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
+//! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
 //! | signals | [`Input::Stop`] | waits |
 //!
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId};
-use godwit_wire::{GoodbyeReason, Message};
+use godwit_wire::{GoodbyeReason, MacAddr, Message};
 use tokio::sync::oneshot;
 
 use crate::flows::Flows;
@@ -55,6 +56,13 @@ pub enum Input {
     },
     /// The data path reports a flow.
     Flow(FlowEvent),
+    /// A peer was found on the link, or elsewhere on it than before.
+    Neighbour {
+        /// Whom.
+        peer: PeerId,
+        /// Where.
+        mac: MacAddr,
+    },
     /// Network interfaces have come, gone or changed.
     Devices,
     /// Somebody asks.

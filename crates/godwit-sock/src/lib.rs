@@ -20,6 +20,6 @@ pub use destroy::{destroy_tcp, has_tcp_socket};
 pub use device::{Device, DeviceWatch, Devices};
 pub use interface::{Interface, InterfaceError, join_group};
 pub use namespace::netns_cookie;
-pub use neighbour::{NeighbourError, resolve_neighbour};
+pub use neighbour::{ask_neighbour, neighbour};
 pub use offload::{OFFLOAD_HEADER, keep_offload};
 pub use raw::{FrameSender, SegmentSender};

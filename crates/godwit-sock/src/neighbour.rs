@@ -1,87 +1,86 @@
 //! The link-layer address of a peer on the data network, as the kernel
 //! resolves it (ARP, RFC 826; neighbour discovery, RFC 4861).
 
+use std::ffi::OsString;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
 use godwit_wire::MacAddr;
-use nix::sys::socket::SockProtocol;
-use thiserror::Error;
+use nix::net::if_::if_indextoname;
+use nix::sys::socket::{SockProtocol, setsockopt, sockopt};
 
-use crate::netlink::{NLM_F_DUMP, Netlink, attribute, u32_at};
+use crate::netlink::{NLM_F_ACK, Netlink, attribute, push_attribute};
 
 const RTM_GETNEIGH: u16 = 30;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const NDMSG: usize = 12;
-/// NUD_INCOMPLETE | NUD_FAILED
-const UNUSABLE: u16 = 0x01 | 0x20;
+/// NUD_INCOMPLETE | NUD_FAILED | NUD_NOARP: no address, or not the peer's.
+const UNUSABLE: u16 = 0x01 | 0x20 | 0x40;
+/// The discard port, RFC 863.
+const DISCARD: u16 = 9;
 
-/// Why a peer's link-layer address is not known.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum NeighbourError {
-    /// No answer, or the address is not on this link.
-    #[error("{addr} does not answer on the service interface: it must be on the same link")]
-    Silent {
-        /// Whom we asked for.
-        addr: IpAddr,
-    },
-    /// The kernel's table can't be read.
-    #[error("can't read the neighbour table")]
-    Table(#[source] io::Error),
-}
-
-/// Asks for `addr` on interface `ifindex` and waits for the answer.
+/// What the kernel knows of `addr` on interface `ifindex`; never waits.
 ///
 /// # Errors
-/// [`NeighbourError::Silent`] after `patience`.
-pub fn resolve_neighbour(
-    ifindex: u32,
-    addr: IpAddr,
-    patience: Duration,
-) -> Result<MacAddr, NeighbourError> {
-    let deadline = Instant::now() + patience;
-    loop {
-        if let Some(mac) = known(ifindex, addr).map_err(NeighbourError::Table)? {
-            return Ok(mac);
-        }
-        if Instant::now() >= deadline {
-            return Err(NeighbourError::Silent { addr });
-        }
-        nudge(addr);
-        thread::sleep(Duration::from_millis(10));
+/// Fails if the kernel's table can't be read.
+pub fn neighbour(ifindex: u32, addr: IpAddr) -> io::Result<Option<MacAddr>> {
+    let answers = Netlink::open(SockProtocol::NetlinkRoute)?.request(
+        RTM_GETNEIGH,
+        NLM_F_ACK,
+        &question(ifindex, addr),
+    );
+    match answers {
+        Ok(answers) => Ok(answers.iter().find_map(|answer| usable(answer))),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
-/// One datagram to the discard port (RFC 863) makes the kernel resolve.
-fn nudge(addr: IpAddr) {
+/// Makes the kernel resolve `addr` on interface `ifindex`, by one datagram
+/// to the discard port.
+///
+/// # Errors
+/// Fails if there is no such interface, or no way to the address.
+pub fn ask_neighbour(ifindex: u32, addr: IpAddr) -> io::Result<()> {
     let any: SocketAddr = if addr.is_ipv4() {
         ([0, 0, 0, 0], 0).into()
     } else {
-        ([0u16; 8], 0).into()
+        (Ipv6Addr::UNSPECIFIED, 0).into()
     };
-    let _ = UdpSocket::bind(any).and_then(|socket| socket.send_to(&[], (addr, 9)));
+    let socket = UdpSocket::bind(any)?;
+    let name = if_indextoname(ifindex)?;
+    let name = OsString::from(name.to_string_lossy().into_owned());
+    setsockopt(&socket, sockopt::BindToDevice, &name)?;
+    socket.send_to(&[], on_link(ifindex, addr)).map(drop)
 }
 
-fn known(ifindex: u32, addr: IpAddr) -> io::Result<Option<MacAddr>> {
-    // struct ndmsg, all zero: every table
-    let entries = Netlink::open(SockProtocol::NetlinkRoute)?.request(
-        RTM_GETNEIGH,
-        NLM_F_DUMP,
-        &[0; NDMSG],
-    )?;
-    let octets = match addr {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
+/// Link-local addresses mean nothing without their link.
+fn on_link(ifindex: u32, addr: IpAddr) -> SocketAddr {
+    match addr {
+        IpAddr::V4(v4) => (v4, DISCARD).into(),
+        IpAddr::V6(v6) => SocketAddrV6::new(v6, DISCARD, 0, ifindex).into(),
+    }
+}
+
+/// `struct ndmsg` and the address.
+fn question(ifindex: u32, addr: IpAddr) -> Vec<u8> {
+    let (family, octets) = match addr {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
     };
-    Ok(entries.iter().find_map(|entry| {
-        let state = u16::from_ne_bytes([*entry.get(8)?, *entry.get(9)?]);
-        let attributes = entry.get(NDMSG..)?;
-        let here = u32_at(entry, 4)? == ifindex && attribute(attributes, NDA_DST)? == octets;
-        let mac = attribute(attributes, NDA_LLADDR)?.try_into().ok()?;
-        (here && state & UNUSABLE == 0).then_some(MacAddr(mac))
-    }))
+    let family = u8::try_from(family).expect("address families are small");
+    let mut body = vec![family, 0, 0, 0];
+    body.extend(ifindex.to_ne_bytes());
+    body.resize(NDMSG, 0);
+    push_attribute(&mut body, NDA_DST, &octets);
+    body
+}
+
+fn usable(answer: &[u8]) -> Option<MacAddr> {
+    let state = u16::from_ne_bytes([*answer.get(8)?, *answer.get(9)?]);
+    let mac = attribute(answer.get(NDMSG..)?, NDA_LLADDR)?
+        .try_into()
+        .ok()?;
+    (state & UNUSABLE == 0).then_some(MacAddr(mac))
 }

@@ -1,9 +1,10 @@
 //! From the core's actions to what the kernel is asked for.
 
 use godwit_bpf::Order;
-use godwit_core::{Action, MonoTime};
-use godwit_wire::{FlowId, ShareId, UnprotectedReason};
+use godwit_core::{Action, MonoTime, PeerId};
+use godwit_wire::{FlowId, MacAddr, ShareId, UnprotectedReason};
 
+use super::shares::Part;
 use super::{Driver, segments};
 use crate::clock;
 
@@ -17,12 +18,13 @@ impl Driver {
                 generation,
                 peer,
             } => {
-                if let Err(error) =
-                    self.shares
-                        .set(&self.datapath, share, role, epoch, generation, peer)
-                {
-                    tracing::error!(share = share.0, error = %error, "role not set");
-                }
+                let part = Part {
+                    role,
+                    epoch,
+                    generation,
+                    peer,
+                };
+                self.set_share(share, part);
             }
             Action::Announce { share } => self.announce(share),
             Action::Revive { share, attempt } => self.revive(share, attempt),
@@ -39,6 +41,50 @@ impl Driver {
                 }
             }
         }
+    }
+
+    fn set_share(&mut self, share: ShareId, part: Part) {
+        let Some(set) = self.shares.set(share, part, clock::now()) else {
+            return tracing::error!(share = share.0, "no such share");
+        };
+        let (name, lost) = (set.name.clone(), set.unresolved());
+        self.write_share(share);
+        if let Some(peer) = lost {
+            self.tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
+            self.resolver.hurry();
+        }
+    }
+
+    /// The moment from which a role holds.
+    pub(super) fn write_share(&self, share: ShareId) {
+        let Some(state) = self.shares.get(share) else {
+            return;
+        };
+        if let Err(error) = self.datapath.shares.set(share, &state.entry) {
+            tracing::error!(share = share.0, error = %error, "role not set");
+        }
+    }
+
+    /// What waited for this peer's place on the link is in force now.
+    pub(super) fn find_peer(&mut self, peer: PeerId, mac: MacAddr) {
+        let concerned = self.shares.learn(peer, mac);
+        for share in &concerned {
+            self.write_share(*share);
+        }
+        if !concerned.is_empty() {
+            self.tell_peer_place("peer_resolved", peer, &[("mac", &mac.to_string())]);
+        }
+    }
+
+    fn tell_peer_place(&self, event: &str, peer: PeerId, more: &[(&str, &str)]) {
+        let Some(config) = self.config.others().nth(usize::from(peer.0)) else {
+            return;
+        };
+        let (name, data) = (config.name.to_string(), config.data.to_string());
+        let fields = [("peer", name.as_str()), ("data", data.as_str())];
+        let warning = event == "peer_unresolved";
+        let fields = fields.into_iter().chain(more.iter().copied());
+        self.events.publish_own(event, warning, fields);
     }
 
     /// The gate opens first, then both sides hear what it kept from them.

@@ -34,7 +34,7 @@ pub(super) fn detach(config: &Config, datapath: Datapath) -> Result<(), DetachEr
     let mut owned = Vec::new();
     let mut idle = Vec::new();
     for (id, service) in config.own_shares() {
-        let role = datapath.shares.left_over(id)?.map(|(role, ..)| role);
+        let role = datapath.shares.left_over(id)?.map(|left| left.role);
         let list = if role == Some(Role::Owner) {
             &mut owned
         } else {

@@ -8,6 +8,7 @@ use std::sync::mpsc::Receiver;
 
 use godwit_bpf::{
     Datapath, Events, MARK_INJECT, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Settings,
+    ShareEntry,
 };
 use godwit_core::node::Resume;
 use godwit_core::{Fencing, Node, NodeConfig, PeerConfig, ShareConfig};
@@ -21,6 +22,7 @@ use super::addresses;
 use super::detach::{DetachError, detach};
 use super::devices;
 use super::digest::Digest;
+use super::neighbours::Resolver;
 use super::shares::Shares;
 use super::twins::Farewells;
 use super::{Driver, Surroundings, spawn_event_reader};
@@ -216,12 +218,16 @@ impl Installed {
 
     /// What an earlier agent of this node left in the data path.
     fn resume(&self, share: ShareId) -> Option<Resume> {
-        let (role, epoch, generation) = self.datapath.shares.left_over(share).ok().flatten()?;
+        let left = self.left_over(share)?;
         Some(Resume {
-            role,
-            epoch,
-            generation,
+            role: left.role,
+            epoch: left.epoch,
+            generation: left.generation,
         })
+    }
+
+    fn left_over(&self, share: ShareId) -> Option<ShareEntry> {
+        self.datapath.shares.left_over(share).ok().flatten()
     }
 
     /// The greatest generation of flows that an earlier agent left, per share.
@@ -246,13 +252,18 @@ impl Installed {
     ) -> Result<(Driver, Receiver<Input>), InstallError> {
         let now = clock::now();
         let inherited = self.inherited();
+        let shares = Shares::new(&self.config, |share| self.left_over(share));
+        let ifindex = self.interface.index;
+        let resolver = Resolver::spawn(&self.config, ifindex, surroundings.inbox.clone())
+            .map_err(InstallError::Thread)?;
         devices::spawn_watch(surroundings.inbox.clone()).map_err(InstallError::Devices)?;
         spawn_event_reader(self.events, surroundings.inbox).map_err(InstallError::Thread)?;
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
             node: Node::new(&node, now),
-            shares: Shares::new(&self.config, self.interface.index),
+            shares,
+            resolver,
             ifindex: self.interface.index,
             mac: self.interface.mac,
             config: self.config,

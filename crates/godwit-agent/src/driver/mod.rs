@@ -15,9 +15,9 @@
 //! | `gw-driver` | this, the node, the typed maps | after [`Input::Stop`] |
 //! | `gw-events` | the ring buffer's reading end | when the inbox is closed |
 //! | `gw-devices` | a netlink socket that hears of interfaces | when the inbox is closed |
+//! | `gw-neighbours` | where peers are on the link | when the driver is gone |
 //!
-//! Nothing here blocks for longer than a map scan, but for a peer's link-layer
-//! address, which is asked for when that peer has just been heard.
+//! Nothing here blocks for longer than a map scan.
 
 mod addresses;
 mod carry;
@@ -25,6 +25,7 @@ mod detach;
 mod devices;
 mod digest;
 mod install;
+mod neighbours;
 mod report;
 mod revive;
 mod segments;
@@ -54,6 +55,7 @@ pub use detach::DetachError;
 pub use install::{InstallError, Installed, pin_name};
 
 use digest::Digest;
+use neighbours::Resolver;
 use shares::Shares;
 use twins::Farewells;
 
@@ -92,6 +94,7 @@ pub struct Driver {
     started: MonoTime,
     datapath: Datapath,
     shares: Shares,
+    resolver: Resolver,
     /// Of the service interface.
     ifindex: u32,
     /// Of the service interface.
@@ -182,9 +185,11 @@ impl Driver {
             Input::Link { peer, link } => {
                 // What was under way on the old link is lost.
                 self.digest.forget();
+                self.resolver.hurry();
                 self.node.handle_link(peer, link, now);
             }
             Input::Flow(event) => self.feed_flow(event, now),
+            Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Devices => self.guard_others(),
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::Driver;
 use super::shares::LastTakeover;
 use crate::clock;
+use crate::config::PeerConfig;
 use crate::flows::{FlowCounts, FlowReport, FlowStateName, Flows, ShareView};
 use crate::status::{
     DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport, ms, whole_ms,
@@ -67,7 +68,16 @@ impl Driver {
             let Some((_, config)) = self.config.shares().find(|(id, _)| *id == share.id) else {
                 continue;
             };
-            let report = ServiceReport::new(config, &share, FlowCounts::default());
+            let mut report = ServiceReport::new(config, &share, FlowCounts::default());
+            if let Some(peer) = self.unresolved(share.id) {
+                report.in_sync.clear();
+                report.generation = 0;
+                status.warnings.push(format!(
+                    "service {}: peer {} does not answer for {} on the service interface, \
+                     so nothing is protected",
+                    report.name, peer.name, peer.data
+                ));
+            }
             status
                 .services
                 .push(self.with_takeovers(report, share.id, now));
@@ -76,6 +86,12 @@ impl Driver {
         status.data_path = self.data_path();
         status.add_warnings();
         (status, ids)
+    }
+
+    /// The other side of the tap, if it can't be found on the link.
+    fn unresolved(&self, share: ShareId) -> Option<&PeerConfig> {
+        let peer = self.shares.get(share)?.unresolved()?;
+        self.config.others().nth(usize::from(peer.0))
     }
 
     /// Remembers a takeover of this node for `status`.

@@ -1,26 +1,20 @@
-//! What this node's data path is told of each share.
+//! What this node's data path is told of each share. Pure: the driver writes.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::time::Duration;
 
-use godwit_bpf::{Datapath, MapError, ShareEntry};
+use godwit_bpf::ShareEntry;
 use godwit_core::{MonoTime, PeerId};
-use godwit_sock::{NeighbourError, resolve_neighbour};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
-use crate::clock;
 use crate::config::{Config, Gate};
 use crate::status::TakeoverReport;
-
-/// A peer that was heard a moment ago answers at once.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The shares of this node, by number.
 #[derive(Debug)]
 pub(super) struct Shares {
-    ifindex: u32,
-    peers: Vec<IpAddr>,
+    /// Where each peer is on the link, as it was last heard.
+    macs: BTreeMap<PeerId, MacAddr>,
     shares: BTreeMap<ShareId, Share>,
 }
 
@@ -29,7 +23,13 @@ pub(super) struct Shares {
 pub(super) struct Share {
     pub(super) name: String,
     pub(super) addresses: Vec<IpAddr>,
+    /// What the data path is told.
     pub(super) entry: ShareEntry,
+    /// The other side of the tap.
+    peer: Option<PeerId>,
+    /// What the entry will say when the peer's address on the link is known:
+    /// a tap that leads nowhere protects nothing.
+    withheld: Option<Generation>,
     /// When this agent last took it over.
     pub(super) taken_over: Option<MonoTime>,
     pub(super) last_takeover: Option<LastTakeover>,
@@ -42,20 +42,34 @@ pub(super) struct LastTakeover {
     pub(super) at: MonoTime,
 }
 
-/// Why a share's entry was not written.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum SetShareError {
-    #[error("there is no share {0}")]
-    Unknown(ShareId),
-    #[error(transparent)]
-    Peer(#[from] NeighbourError),
-    #[error(transparent)]
-    Map(#[from] MapError),
+/// What the core wants of a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) role: Role,
+    pub(super) epoch: Epoch,
+    pub(super) generation: Generation,
+    /// The other side of the tap. A takeover names none: the old peer's address
+    /// stays, for what it may still send.
+    pub(super) peer: Option<PeerId>,
 }
 
 impl Shares {
-    pub(super) fn new(config: &Config, ifindex: u32) -> Self {
-        let shares = config.own_shares().map(|(id, service)| {
+    /// `left` is what an earlier agent has left of each share.
+    pub(super) fn new(config: &Config, left: impl Fn(ShareId) -> Option<ShareEntry>) -> Self {
+        let mut macs = BTreeMap::new();
+        let mut shares = BTreeMap::new();
+        for (id, service) in config.own_shares() {
+            let left = left(id);
+            let mates: Vec<_> = (0..)
+                .map(PeerId)
+                .zip(config.others())
+                .filter(|(_, peer)| service.has_member(peer.name))
+                .collect();
+            if let (Some(left), [(peer, _)]) = (&left, &mates[..])
+                && left.peer_mac != MacAddr::ZERO
+            {
+                macs.insert(*peer, left.peer_mac);
+            }
             let entry = ShareEntry {
                 role: Role::None,
                 epoch: Epoch::NONE,
@@ -65,22 +79,20 @@ impl Shares {
                 leash: service.leash,
                 lag_limit: service.lag_limit,
                 gate: service.gate_in_force() == Gate::Ack,
-                takeovers: 0,
+                takeovers: left.map_or(0, |left| left.takeovers),
             };
             let share = Share {
                 name: service.name.to_string(),
                 addresses: service.ips(),
                 entry,
+                peer: None,
+                withheld: None,
                 taken_over: None,
                 last_takeover: None,
             };
-            (id, share)
-        });
-        Self {
-            ifindex,
-            peers: config.others().map(|peer| peer.data).collect(),
-            shares: shares.collect(),
+            shares.insert(id, share);
         }
+        Self { macs, shares }
     }
 
     pub(super) fn get(&self, share: ShareId) -> Option<&Share> {
@@ -95,39 +107,145 @@ impl Shares {
         self.shares.iter().map(|(id, share)| (*id, share))
     }
 
-    /// Writes a share's entry: the moment from which a role holds.
-    ///
-    /// A takeover names no peer and so never waits for one; the old peer's
-    /// address stays, for what it may still send.
-    pub(super) fn set(
-        &mut self,
-        datapath: &Datapath,
-        share: ShareId,
-        role: Role,
-        epoch: Epoch,
-        generation: Generation,
-        peer: Option<PeerId>,
-    ) -> Result<(), SetShareError> {
-        let mac = self.peer_mac(peer)?;
-        let share_state = self
-            .shares
-            .get_mut(&share)
-            .ok_or(SetShareError::Unknown(share))?;
-        let entry = &mut share_state.entry;
-        if entry.role == Role::Shadow && role == Role::Owner {
+    /// Gives a share another part: its entry is to be written then.
+    pub(super) fn set(&mut self, share: ShareId, part: Part, now: MonoTime) -> Option<&Share> {
+        let share = self.shares.get_mut(&share)?;
+        let entry = &mut share.entry;
+        if entry.role == Role::Shadow && part.role == Role::Owner {
             entry.takeovers += 1;
-            share_state.taken_over = Some(clock::now());
+            share.taken_over = Some(now);
         }
-        (entry.role, entry.epoch, entry.generation) = (role, epoch, generation);
-        entry.peer_mac = mac.unwrap_or(entry.peer_mac);
-        datapath.shares.set(share, entry)?;
-        Ok(())
+        (entry.role, entry.epoch) = (part.role, part.epoch);
+        share.peer = part.peer.or(share.peer);
+        let known = share.peer.and_then(|peer| self.macs.get(&peer));
+        if part.peer.is_some() && known.is_none() {
+            (entry.peer_mac, entry.generation) = (MacAddr::ZERO, Generation::NONE);
+            share.withheld = Some(part.generation);
+        } else {
+            entry.peer_mac = known.copied().unwrap_or(entry.peer_mac);
+            entry.generation = part.generation;
+            share.withheld = None;
+        }
+        Some(share)
     }
 
-    fn peer_mac(&self, peer: Option<PeerId>) -> Result<Option<MacAddr>, NeighbourError> {
-        let Some(address) = peer.and_then(|peer| self.peers.get(usize::from(peer.0))) else {
-            return Ok(None);
+    /// A peer is there on the link: the shares whose entries are to be written.
+    pub(super) fn learn(&mut self, peer: PeerId, mac: MacAddr) -> Vec<ShareId> {
+        if self.macs.insert(peer, mac) == Some(mac) {
+            return Vec::new();
+        }
+        let concerned = self
+            .shares
+            .iter_mut()
+            .filter(|(_, share)| share.peer == Some(peer));
+        concerned
+            .map(|(id, share)| {
+                share.entry.peer_mac = mac;
+                if let Some(generation) = share.withheld.take() {
+                    share.entry.generation = generation;
+                }
+                *id
+            })
+            .collect()
+    }
+}
+
+impl Share {
+    /// The peer that can't be reached on the link, if it is needed.
+    pub(super) fn unresolved(&self) -> Option<PeerId> {
+        self.peer.filter(|_| self.withheld.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Pair;
+
+    const SHARE: ShareId = ShareId(0);
+    const PEER: PeerId = PeerId(0);
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+    const NOW: MonoTime = MonoTime::ZERO;
+
+    fn shares() -> Shares {
+        Shares::new(&Pair::new().a, |_| None)
+    }
+
+    const fn part(role: Role, generation: u32, peer: Option<PeerId>) -> Part {
+        Part {
+            role,
+            epoch: Epoch::new(1, 1),
+            generation: Generation(generation),
+            peer,
+        }
+    }
+
+    fn entry(shares: &Shares) -> &ShareEntry {
+        &shares.get(SHARE).expect("a's only share").entry
+    }
+
+    #[test]
+    fn a_standby_that_is_nowhere_protects_nothing_until_it_is_found() {
+        let mut shares = shares();
+        for role in [Role::Owner, Role::Shadow] {
+            let mut shares = self::shares();
+            shares.set(SHARE, part(role, 4, Some(PEER)), NOW);
+            assert_eq!(
+                (entry(&shares).role, entry(&shares).generation),
+                (role, Generation::NONE)
+            );
+            assert_eq!(shares.get(SHARE).and_then(Share::unresolved), Some(PEER));
+            assert_eq!(shares.learn(PEER, MAC), [SHARE]);
+            assert_eq!(entry(&shares).generation, Generation(4));
+            assert_eq!(entry(&shares).peer_mac, MAC);
+            assert_eq!(shares.get(SHARE).and_then(Share::unresolved), None);
+        }
+        // Known ahead of time, it is in force at once.
+        assert!(shares.learn(PEER, MAC).is_empty());
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        assert_eq!(entry(&shares).generation, Generation(4));
+        assert!(shares.learn(PEER, MAC).is_empty(), "nothing new");
+    }
+
+    #[test]
+    fn what_is_withheld_is_forgotten_with_the_part_it_belongs_to() {
+        let mut shares = shares();
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Owner, 0, None), NOW);
+        assert_eq!(shares.get(SHARE).and_then(Share::unresolved), None);
+        shares.learn(PEER, MAC);
+        assert_eq!(entry(&shares).generation, Generation::NONE);
+    }
+
+    #[test]
+    fn a_takeover_keeps_the_old_peer_and_counts() {
+        let mut shares = shares();
+        shares.learn(PEER, MAC);
+        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Owner, 0, None), NOW);
+        assert_eq!(
+            (entry(&shares).peer_mac, entry(&shares).takeovers),
+            (MAC, 1)
+        );
+        // It comes back with another card.
+        assert_eq!(shares.learn(PEER, OTHER), [SHARE]);
+        assert_eq!(entry(&shares).peer_mac, OTHER);
+    }
+
+    #[test]
+    fn an_earlier_agent_knew_where_the_peer_is() {
+        let left = ShareEntry {
+            peer_mac: MAC,
+            takeovers: 3,
+            ..*entry(&shares())
         };
-        resolve_neighbour(self.ifindex, *address, PATIENCE).map(Some)
+        let mut shares = Shares::new(&Pair::new().a, |_| Some(left));
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        assert_eq!(
+            (entry(&shares).peer_mac, entry(&shares).takeovers),
+            (MAC, 3)
+        );
+        assert_eq!(entry(&shares).generation, Generation(4));
     }
 }

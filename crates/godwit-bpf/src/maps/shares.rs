@@ -62,14 +62,26 @@ impl ShareTable {
         self.0.update(&share.0, &raw)
     }
 
-    /// The role, epoch and generation that an earlier agent left, if any.
+    /// The entry that an earlier agent left, if it has a role.
     ///
     /// # Errors
     /// Fails if the kernel refuses the read.
-    pub fn left_over(&self, share: ShareId) -> Result<Option<(Role, Epoch, Generation)>, MapError> {
+    pub fn left_over(&self, share: ShareId) -> Result<Option<ShareEntry>, MapError> {
         Ok(self.0.lookup(&share.0)?.and_then(|raw| {
             let role = Role::try_from(u8::try_from(raw.role).ok()?).ok()?;
-            (role != Role::None).then_some((role, Epoch(raw.epoch), Generation(raw.generation)))
+            let group = MacAddr(raw.service_mac);
+            let entry = ShareEntry {
+                role,
+                epoch: Epoch(raw.epoch),
+                generation: Generation(raw.generation),
+                peer_mac: MacAddr(raw.peer_mac),
+                group: (group != MacAddr::ZERO).then_some(group),
+                leash: raw.leash,
+                lag_limit: Duration::from_nanos(raw.lag_limit_ns),
+                gate: raw.gate != 0,
+                takeovers: raw.takeovers,
+            };
+            (role != Role::None).then_some(entry)
         }))
     }
 }

@@ -278,6 +278,24 @@ impl<'a> Cluster<'a> {
         serde_json::from_str(&text).with_context(|| format!("reading `godwit {what}` of {host}"))
     }
 
+    /// Names of the events that one agent remembers, oldest first.
+    ///
+    /// # Errors
+    /// Fails if it does not answer.
+    pub fn events(&self, host: Host) -> Result<Vec<String>> {
+        #[derive(serde::Deserialize)]
+        struct Named {
+            event: String,
+        }
+
+        let socket = self.socket(host)?;
+        let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
+        let text = self.must(host, &["events", "--json", "--socket", socket])?;
+        let events = text.lines().map(serde_json::from_str::<Named>);
+        let names = events.map(|event| event.map(|named| named.event));
+        names.collect::<Result<_, _>>().context("reading events")
+    }
+
     /// Where an agent answers.
     fn socket(&self, host: Host) -> Result<PathBuf> {
         let run = self.lab.node(host).folder()?.join("run");

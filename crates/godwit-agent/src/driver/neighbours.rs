@@ -1,0 +1,133 @@
+//! Where peers are on the link: asked for ahead of time and off the driver's
+//! thread, so that no role ever waits for an answer.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use godwit_core::PeerId;
+use godwit_sock::{ask_neighbour, neighbour};
+use godwit_wire::MacAddr;
+
+use crate::config::Config;
+use crate::input::{Inbox, Input};
+
+/// How soon a question is repeated that had no answer; doubled up to [`ROUND`].
+const IMPATIENCE: Duration = Duration::from_millis(10);
+
+/// How often the kernel's table is looked at.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// Every so many rounds peers are asked although they are known: they may have
+/// got another card.
+const REFRESH: u32 = 10;
+
+/// Has the peers asked for at once.
+#[derive(Debug, Clone)]
+pub(super) struct Resolver(SyncSender<()>);
+
+impl Resolver {
+    /// Starts the thread that asks.
+    pub(super) fn spawn(config: &Config, ifindex: u32, inbox: Inbox) -> io::Result<Self> {
+        // One wish is as good as many.
+        let (wish, wishes) = sync_channel(1);
+        let mut search = Search {
+            ifindex,
+            peers: candidates(config),
+            inbox,
+        };
+        thread::Builder::new()
+            .name("gw-neighbours".into())
+            .spawn(move || search.run(&wishes))?;
+        Ok(Self(wish))
+    }
+
+    /// A peer may be there, or elsewhere, since a moment ago.
+    pub(super) fn hurry(&self) {
+        match self.0.try_send(()) {
+            Ok(()) | Err(TrySendError::Full(())) => {}
+            Err(TrySendError::Disconnected(())) => {
+                tracing::error!("peers are no longer looked for on the link");
+            }
+        }
+    }
+}
+
+/// Those that share a service with this node: others need not be on the link.
+fn candidates(config: &Config) -> Vec<Candidate> {
+    let peers = (0..).map(PeerId).zip(config.others());
+    let shares = |name| {
+        config
+            .own_shares()
+            .any(|(_, service)| service.has_member(name))
+    };
+    let mates = peers.filter(|(_, peer)| shares(peer.name));
+    mates
+        .map(|(id, peer)| Candidate {
+            id,
+            address: peer.data,
+            known: None,
+        })
+        .collect()
+}
+
+struct Candidate {
+    id: PeerId,
+    address: IpAddr,
+    known: Option<MacAddr>,
+}
+
+struct Search {
+    ifindex: u32,
+    peers: Vec<Candidate>,
+    inbox: Inbox,
+}
+
+impl Search {
+    /// Ends with the driver.
+    fn run(&mut self, wishes: &Receiver<()>) {
+        use std::sync::mpsc::RecvTimeoutError;
+
+        let mut pause = IMPATIENCE;
+        let mut round = 0_u32;
+        while let Some(complete) = self.look(round.is_multiple_of(REFRESH)) {
+            pause = if complete {
+                ROUND
+            } else {
+                ROUND.min(pause * 2)
+            };
+            match wishes.recv_timeout(pause) {
+                Ok(()) => (pause, round) = (IMPATIENCE, 0),
+                Err(RecvTimeoutError::Timeout) => round = round.wrapping_add(1),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    /// One look at all of them; says whether all are known. `None`: the driver
+    /// has ended.
+    fn look(&mut self, ask_all: bool) -> Option<bool> {
+        let mut complete = true;
+        for peer in &mut self.peers {
+            let found = neighbour(self.ifindex, peer.address).unwrap_or_else(|error| {
+                tracing::warn!(%error, "can't read the neighbour table");
+                None
+            });
+            if found.is_none() || ask_all {
+                // No way to it, as long as the interface is down: asked again.
+                let _ = ask_neighbour(self.ifindex, peer.address);
+            }
+            complete &= found.is_some();
+            // One that has fallen silent is where it was.
+            let Some(mac) = found.filter(|_| found != peer.known) else {
+                continue;
+            };
+            peer.known = found;
+            let input = Input::Neighbour { peer: peer.id, mac };
+            self.inbox.send(input).ok()?;
+        }
+        Some(complete)
+    }
+}
