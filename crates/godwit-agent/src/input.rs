@@ -7,6 +7,7 @@
 //! | ring buffer reader | [`Input::Flow`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
+//! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
 //! | signals | [`Input::Stop`] | waits |
 //!
@@ -14,12 +15,13 @@
 //! (`handle_timeout`): a heartbeat that has already arrived must not be judged
 //! as missing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId};
-use godwit_wire::{GoodbyeReason, MacAddr, Message};
+use godwit_wire::{Generation, GoodbyeReason, MacAddr, Message, ShareId};
 use tokio::sync::oneshot;
 
 use crate::flows::Flows;
@@ -63,6 +65,8 @@ pub enum Input {
         /// Where.
         mac: MacAddr,
     },
+    /// How many flows of each share are busy.
+    Census(BTreeMap<(ShareId, Generation), u32>),
     /// Network interfaces have come, gone or changed.
     Devices,
     /// Somebody asks.

@@ -88,6 +88,9 @@ pub struct ServiceReport {
     pub in_sync: Vec<String>,
     /// `ack` or `off`.
     pub gate: String,
+    /// How far a twin's application may be behind now, in bytes.
+    #[serde(default)]
+    pub leash_bytes: u32,
     /// Flows by state.
     pub flows: FlowCounts,
     /// Flows that would survive the owner's failure now.
@@ -205,6 +208,7 @@ impl ServiceReport {
             generation: status.generation.0,
             in_sync: names(&status.in_sync),
             gate: config.gate_in_force().as_str().into(),
+            leash_bytes: config.leash,
             protected: flows.protected,
             flows,
             takeovers: 0,

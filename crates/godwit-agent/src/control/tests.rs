@@ -87,6 +87,7 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Link { .. }
             | Input::Flow(_)
             | Input::Devices
+            | Input::Census(_)
             | Input::Neighbour { .. }
             | Input::Stop { done: None, .. } => panic!("nobody sends this"),
         }

@@ -22,6 +22,7 @@ use super::addresses;
 use super::detach::{DetachError, detach};
 use super::devices;
 use super::digest::Digest;
+use super::leash;
 use super::neighbours::Resolver;
 use super::shares::Shares;
 use super::twins::Farewells;
@@ -257,6 +258,8 @@ impl Installed {
         let resolver = Resolver::spawn(&self.config, ifindex, surroundings.inbox.clone())
             .map_err(InstallError::Thread)?;
         devices::spawn_watch(surroundings.inbox.clone()).map_err(InstallError::Devices)?;
+        leash::spawn_census(self.datapath.flows.clone(), surroundings.inbox.clone())
+            .map_err(InstallError::Thread)?;
         spawn_event_reader(self.events, surroundings.inbox).map_err(InstallError::Thread)?;
         let mut driver = Driver {
             incarnation: node.incarnation,

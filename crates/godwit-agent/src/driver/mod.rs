@@ -15,6 +15,7 @@
 //! | `gw-driver` | this, the node, the typed maps | after [`Input::Stop`] |
 //! | `gw-events` | the ring buffer's reading end | when the inbox is closed |
 //! | `gw-devices` | a netlink socket that hears of interfaces | when the inbox is closed |
+//! | `gw-census` | counts of busy flows | when the inbox is closed |
 //! | `gw-neighbours` | where peers are on the link | when the driver is gone |
 //!
 //! Nothing here blocks for longer than a map scan.
@@ -25,6 +26,7 @@ mod detach;
 mod devices;
 mod digest;
 mod install;
+mod leash;
 mod neighbours;
 mod report;
 mod revive;
@@ -190,6 +192,7 @@ impl Driver {
             }
             Input::Flow(event) => self.feed_flow(event, now),
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
+            Input::Census(census) => self.apply_census(&census),
             Input::Devices => self.guard_others(),
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),

@@ -78,9 +78,7 @@ impl Driver {
                     report.name, peer.name, peer.data
                 ));
             }
-            status
-                .services
-                .push(self.with_takeovers(report, share.id, now));
+            status.services.push(self.with_entry(report, share.id, now));
             ids.push(share.id);
         }
         status.data_path = self.data_path();
@@ -124,13 +122,14 @@ impl Driver {
         }
     }
 
-    fn with_takeovers(
+    fn with_entry(
         &self,
         mut report: ServiceReport,
         share: ShareId,
         now: MonoTime,
     ) -> ServiceReport {
         if let Some(share) = self.shares.get(share) {
+            report.leash_bytes = share.entry.leash;
             report.takeovers = u64::from(share.entry.takeovers);
             report.last_takeover = share.last_takeover.as_ref().map(|last| TakeoverReport {
                 age_ms: whole_ms(now.since(last.at)),

@@ -7,6 +7,7 @@ use godwit_bpf::ShareEntry;
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
+use super::leash::{self, Census};
 use crate::config::{Config, Gate};
 use crate::status::TakeoverReport;
 
@@ -25,6 +26,8 @@ pub(super) struct Share {
     pub(super) addresses: Vec<IpAddr>,
     /// What the data path is told.
     pub(super) entry: ShareEntry,
+    /// The longest leash of a flow.
+    leash: u32,
     /// The other side of the tap.
     peer: Option<PeerId>,
     /// What the entry will say when the peer's address on the link is known:
@@ -76,7 +79,7 @@ impl Shares {
                 generation: Generation::NONE,
                 peer_mac: MacAddr::ZERO,
                 group: service.group(),
-                leash: service.leash,
+                leash: left.map_or(service.leash, |left| left.leash.min(service.leash)),
                 lag_limit: service.lag_limit,
                 gate: service.gate_in_force() == Gate::Ack,
                 takeovers: left.map_or(0, |left| left.takeovers),
@@ -85,6 +88,7 @@ impl Shares {
                 name: service.name.to_string(),
                 addresses: service.ips(),
                 entry,
+                leash: service.leash,
                 peer: None,
                 withheld: None,
                 taken_over: None,
@@ -127,6 +131,25 @@ impl Shares {
             share.withheld = None;
         }
         Some(share)
+    }
+
+    /// Divides each service's budget over its busy flows: the shares whose
+    /// entries are to be written.
+    pub(super) fn apply_census(&mut self, census: &Census) -> Vec<ShareId> {
+        let mut changed = Vec::new();
+        for (id, share) in &mut self.shares {
+            let entry = &mut share.entry;
+            let busy = census.get(&(*id, entry.generation)).copied().unwrap_or(0);
+            let leash = leash::next(entry.role, entry.leash, share.leash, busy);
+            // Small changes are not worth a write.
+            if leash.abs_diff(entry.leash) > entry.leash / 8 || leash == share.leash {
+                if leash != entry.leash {
+                    changed.push(*id);
+                }
+                entry.leash = leash;
+            }
+        }
+        changed
     }
 
     /// A peer is there on the link: the shares whose entries are to be written.
@@ -231,6 +254,25 @@ mod tests {
         // It comes back with another card.
         assert_eq!(shares.learn(PEER, OTHER), [SHARE]);
         assert_eq!(entry(&shares).peer_mac, OTHER);
+    }
+
+    #[test]
+    fn many_busy_flows_have_a_shorter_leash_each() {
+        let mut shares = shares();
+        shares.learn(PEER, MAC);
+        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)), NOW);
+        let census = |busy| Census::from([((SHARE, Generation(4)), busy)]);
+        assert_eq!(shares.apply_census(&census(4)), []);
+        assert_eq!(shares.apply_census(&census(32)), [SHARE]);
+        assert_eq!(entry(&shares).leash, 512 << 10);
+        assert_eq!(shares.apply_census(&census(33)), [], "about the same");
+        // Flows of another stay have no twins.
+        let other = Census::from([((SHARE, Generation(3)), 32)]);
+        for _ in 0..3 {
+            assert_eq!(shares.apply_census(&other), [SHARE]);
+        }
+        assert_eq!(entry(&shares).leash, 4 << 20);
+        assert_eq!(shares.apply_census(&other), []);
     }
 
     #[test]

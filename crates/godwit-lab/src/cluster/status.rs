@@ -60,6 +60,9 @@ pub struct ServiceReport {
     pub in_sync: Vec<String>,
     /// Flows that would survive the owner's failure now.
     pub protected: u64,
+    /// How far a twin's application may be behind now.
+    #[serde(default)]
+    pub leash_bytes: u32,
     /// Takeovers by this node.
     #[serde(default)]
     pub takeovers: u64,

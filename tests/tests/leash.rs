@@ -1,0 +1,77 @@
+//! What twins may have to catch up with is bounded for the whole service.
+
+use std::time::{Duration, Instant};
+
+use godwit_lab::LabOptions;
+use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::host::Host;
+use godwit_tests::DEADLINE;
+use godwit_tests::stage::{
+    PORT, assert_unnoticed, in_sync, servers, service_v4, stage, until, wait_protected, witness,
+};
+use godwit_tests::traffic::{Load, Traffic};
+
+const FLOWS: u32 = 8;
+
+/// Of a service, in bytes.
+const BUDGET: u32 = 16 << 20;
+
+fn leashes(cluster: &Cluster<'_>) -> Option<Vec<u32>> {
+    let leash = |host| Some(cluster.status(host).ok()?.services.first()?.leash_bytes);
+    Host::SERVERS.into_iter().map(leash).collect()
+}
+
+fn lag(cluster: &Cluster<'_>) -> u32 {
+    let flows = cluster.flows(Host::A).expect("a answers").flows;
+    flows.iter().filter_map(|flow| flow.lag_bytes).sum()
+}
+
+/// Eight downloads whose twins stand still lag 16 MiB in all, not four each.
+#[test]
+fn many_flows_share_the_catch_up_budget() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let [_a, mut b] = servers(&lab);
+    let mut service = Service::new("web", PORT);
+    service.extra = "lag_limit = \"30s\"".to_owned();
+    let options = ClusterOptions {
+        services: vec![service],
+        ..ClusterOptions::default()
+    };
+    let cluster = in_sync(&lab, options);
+    assert_eq!(leashes(&cluster), Some(vec![4 << 20; 2]), "as configured");
+    let capture = witness(&lab);
+    let downloads: Vec<_> = (0..FLOWS)
+        .map(|_| Traffic::start(&lab, service_v4(), Load::Download))
+        .collect();
+    for download in &downloads {
+        wait_protected(&cluster, Host::A, download.local());
+    }
+    until("both divide the budget", || {
+        let each = leashes(&cluster)?;
+        each.iter()
+            .all(|leash| *leash == BUDGET / FLOWS)
+            .then_some(())
+    });
+    b.stop().expect("the server can be stopped");
+    let (mut last, mut since) = (0, Instant::now());
+    let most = until("the lag grows no more", || {
+        let now = lag(&cluster);
+        if now > last {
+            (last, since) = (now, Instant::now());
+        }
+        (last > BUDGET / 2 && since.elapsed() > Duration::from_secs(1)).then_some(last)
+    });
+    // A segment that is under way when the leash ends is let through.
+    assert!(most < BUDGET + FLOWS * (128 << 10), "{most} bytes behind");
+    b.cont().expect("the server can go on");
+    for download in downloads {
+        download.finish(Instant::now(), DEADLINE);
+    }
+    until("an idle service has its leash back", || {
+        let each = leashes(&cluster)?;
+        each.iter().all(|leash| *leash == 4 << 20).then_some(())
+    });
+    assert_unnoticed(capture);
+}
