@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::Ipv6Addr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::server;
@@ -49,6 +50,15 @@ fn protected_pair(lab: &Lab, cluster: &Cluster<'_>, owner: Host) -> [Traffic; 2]
         wait_protected(cluster, owner, one.local());
     }
     pair
+}
+
+/// Whether frames for `other` pass the filter of `host`'s card.
+fn takes_in(lab: &Lab, host: Host, other: Host) -> bool {
+    let mut command = Command::new("bridge");
+    command.args(["fdb", "show", "dev", Network::Data.interface()]);
+    let output = lab.node(host).run(command, DEADLINE).expect("it ends");
+    let mac = other.mac(Network::Data).to_string();
+    output.stdout.lines().any(|line| line.starts_with(&mac))
 }
 
 fn finish_all<const N: usize>(traffic: [Traffic; N], since: Instant) {
@@ -109,8 +119,12 @@ fn detaching_the_standby_ends_twins_in_silence() {
     for one in &pair {
         wait_flow(&cluster, Host::B, one.local(), |flow| flow.state == "twin");
     }
+    until("b's card to take in what is meant for a", || {
+        takes_in(&lab, Host::B, Host::A).then_some(())
+    });
     let since = Instant::now();
     detach(&cluster, Host::B);
+    assert!(!takes_in(&lab, Host::B, Host::A), "its filter is as before");
     for one in &pair {
         wait_unprotected(&cluster, Host::A, one.local(), &["standby_lost"]);
         one.goes_on();

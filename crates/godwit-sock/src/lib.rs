@@ -8,6 +8,7 @@
 mod address;
 mod destroy;
 mod device;
+mod filter;
 mod interface;
 mod namespace;
 mod neighbour;
@@ -18,6 +19,7 @@ mod raw;
 pub use address::{add_address, added_addresses, remove_address};
 pub use destroy::{destroy_tcp, has_tcp_socket};
 pub use device::{Device, DeviceWatch, Devices};
+pub use filter::{leave_out, take_in};
 pub use interface::{Interface, InterfaceError, join_group};
 pub use namespace::netns_cookie;
 pub use neighbour::{ask_neighbour, neighbour};

@@ -18,6 +18,7 @@ pub const OFFLOAD_HEADER: usize = 10;
 /// If it is no packet socket.
 pub fn keep_offload(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
+    let size = libc::socklen_t::try_from(size_of_val(&on)).map_err(io::Error::other)?;
     // SAFETY: the value is an int that outlives the call, and its size is given.
     let err = unsafe {
         libc::setsockopt(
@@ -25,7 +26,7 @@ pub fn keep_offload(socket: &impl AsFd) -> io::Result<()> {
             libc::SOL_PACKET,
             libc::PACKET_VNET_HDR,
             std::ptr::from_ref(&on).cast(),
-            size_of_val(&on) as libc::socklen_t,
+            size,
         )
     };
     if err == 0 {

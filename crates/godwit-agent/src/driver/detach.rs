@@ -8,7 +8,7 @@ use godwit_sock::destroy_tcp;
 use godwit_wire::Role;
 use thiserror::Error;
 
-use super::addresses;
+use super::{addresses, neighbours};
 use crate::config::Config;
 
 /// What could not be taken away.
@@ -30,7 +30,7 @@ pub enum DetachError {
 }
 
 /// Twins first, then addresses, then programs: nothing speaks in between.
-pub(super) fn detach(config: &Config, datapath: Datapath) -> Result<(), DetachError> {
+pub(super) fn detach(config: &Config, ifindex: u32, datapath: Datapath) -> Result<(), DetachError> {
     let mut owned = Vec::new();
     let mut idle = Vec::new();
     for (id, service) in config.own_shares() {
@@ -56,5 +56,6 @@ pub(super) fn detach(config: &Config, datapath: Datapath) -> Result<(), DetachEr
     unused.retain(|ip| !owned.iter().any(|(_, ips)| ips.contains(ip)));
     addresses::remove(&unused).map_err(DetachError::Address)?;
     datapath.detach()?;
+    neighbours::forget(config, ifindex);
     Ok(())
 }

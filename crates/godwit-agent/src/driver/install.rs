@@ -189,7 +189,7 @@ impl Installed {
     /// # Errors
     /// If something could not be ended or removed.
     pub fn detach(self) -> Result<(), DetachError> {
-        detach(&self.config, self.datapath)
+        detach(&self.config, self.interface.index, self.datapath)
     }
 
     /// Tells the data path its services, then adds their addresses: an address

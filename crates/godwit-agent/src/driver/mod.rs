@@ -246,7 +246,7 @@ impl Driver {
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
         if reason == GoodbyeReason::Detach
-            && let Err(error) = detach::detach(&self.config, self.datapath)
+            && let Err(error) = detach::detach(&self.config, self.ifindex, self.datapath)
         {
             tracing::error!(error = %error, "not everything could be detached");
         }

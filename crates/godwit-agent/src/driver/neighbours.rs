@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use godwit_core::PeerId;
-use godwit_sock::{ask_neighbour, neighbour};
+use godwit_sock::{ask_neighbour, leave_out, neighbour, take_in};
 use godwit_wire::MacAddr;
 
 use crate::config::Config;
@@ -124,10 +124,33 @@ impl Search {
             let Some(mac) = found.filter(|_| found != peer.known) else {
                 continue;
             };
-            peer.known = found;
+            if let Err(error) = hear_for(self.ifindex, peer.known.replace(mac), mac) {
+                tracing::info!(%error, peer = %peer.address, "the card takes in nothing for it");
+            }
             let input = Input::Neighbour { peer: peer.id, mac };
             self.inbox.send(input).ok()?;
         }
         Some(complete)
+    }
+}
+
+/// What the switch floods because the peer's link is down must pass our card's
+/// filter: the tap takes it for the peer's twins. Without that a takeover waits
+/// for the clients' retransmissions, no more.
+fn hear_for(ifindex: u32, old: Option<MacAddr>, new: MacAddr) -> io::Result<()> {
+    if let Some(old) = old {
+        leave_out(ifindex, old)?;
+    }
+    take_in(ifindex, new)
+}
+
+/// The card's filter as it was before there was an agent.
+pub(super) fn forget(config: &Config, ifindex: u32) {
+    for peer in config.others() {
+        // One that can't be found any more was never heard for, or its address
+        // in the filter does no harm.
+        if let Ok(Some(mac)) = neighbour(ifindex, peer.data) {
+            let _ = leave_out(ifindex, mac);
+        }
     }
 }
