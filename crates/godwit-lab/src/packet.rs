@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use anyhow::{Context as _, Result};
-use godwit_sock::keep_offload;
+use godwit_sock::{ignore_outgoing, keep_offload};
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{
@@ -15,7 +15,7 @@ use nix::unistd::{read, write};
 /// Bytes the kernel may hold for us: 300 ms at a gigabit per second.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// Raw access to one interface; does not see the frames that it wrote itself.
+/// Raw access to one interface; sees only what it receives.
 #[derive(Debug)]
 pub(crate) struct PacketSocket {
     fd: OwnedFd,
@@ -43,6 +43,7 @@ impl PacketSocket {
         )
         .context("opening a packet socket")?;
         setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER).context("sizing a packet socket")?;
+        ignore_outgoing(&fd).context("preparing a packet socket")?;
         prepare(&fd).context("preparing a packet socket")?;
         bind(fd.as_raw_fd(), &address)
             .with_context(|| format!("binding a packet socket to {interface}"))?;

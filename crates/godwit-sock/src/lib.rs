@@ -23,5 +23,5 @@ pub use filter::{leave_out, take_in};
 pub use interface::{Interface, InterfaceError, join_group};
 pub use namespace::netns_cookie;
 pub use neighbour::{ask_neighbour, neighbour};
-pub use offload::{OFFLOAD_HEADER, keep_offload};
+pub use offload::{OFFLOAD_HEADER, ignore_outgoing, keep_offload};
 pub use raw::{FrameSender, SegmentSender};

@@ -17,6 +17,20 @@ pub const OFFLOAD_HEADER: usize = 10;
 /// # Errors
 /// If it is no packet socket.
 pub fn keep_offload(socket: &impl AsFd) -> io::Result<()> {
+    enable(socket, libc::PACKET_VNET_HDR)
+}
+
+/// From now on `socket` reads what the interface receives, not what leaves by
+/// it: its own frames among them, if the kernel has cut them on the way
+/// (`PACKET_IGNORE_OUTGOING`).
+///
+/// # Errors
+/// If it is no packet socket.
+pub fn ignore_outgoing(socket: &impl AsFd) -> io::Result<()> {
+    enable(socket, libc::PACKET_IGNORE_OUTGOING)
+}
+
+fn enable(socket: &impl AsFd, option: libc::c_int) -> io::Result<()> {
     let on: libc::c_int = 1;
     let size = libc::socklen_t::try_from(size_of_val(&on)).map_err(io::Error::other)?;
     // SAFETY: the value is an int that outlives the call, and its size is given.
@@ -24,7 +38,7 @@ pub fn keep_offload(socket: &impl AsFd) -> io::Result<()> {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_PACKET,
-            libc::PACKET_VNET_HDR,
+            option,
             std::ptr::from_ref(&on).cast(),
             size,
         )
