@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * The data path. Two switchboards on the service interface, `tap` (ingress)
- * and `gate` (egress); `guard` on every other interface; `order`, by which the
- * agent changes one flow. Read ARCHITECTURE.md, then this, then the header of
- * the role that you are after: gw_owner.h, gw_shadow.h, gw_takeover.h.
+ * and `gate` (egress); `guard` on every other interface; `order` and `fence`,
+ * by which the agent changes one flow and one share. Read ARCHITECTURE.md, then
+ * this, then the header of the role that you are after: gw_owner.h,
+ * gw_shadow.h, gw_takeover.h.
  */
 #include "gw_address.h"
 #include "gw_order.h"
@@ -113,6 +114,29 @@ int tap(struct __sk_buff *skb)
 	return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
 }
 
+/*
+ * A frame that Godwit itself has made, final but for the fence: what the agent
+ * says for a share, and what the data path says, are segments of its owner too.
+ */
+static __noinline int gw_spoken_out(struct __sk_buff *skb)
+{
+	struct gw_pkt p = {};
+	struct gw_share *s;
+	bool fenced;
+	__u32 share;
+	int err;
+
+	err = gw_parse(skb, &p);
+	s = err ? NULL : gw_share_of(&p.src, &share);
+	if (s)
+		fenced = s->role == GW_ROLE_OWNER && gw_is_fenced(share);
+	else
+		fenced = gw_names_fenced(skb, &p, err);
+	if (fenced)
+		return gw_verdict(GW_REASON_FENCED, GW_DROP);
+	return gw_verdict(GW_REASON_MARKED, GW_PASS);
+}
+
 SEC("tcx/egress")
 int gate(struct __sk_buff *skb)
 {
@@ -123,7 +147,7 @@ int gate(struct __sk_buff *skb)
 	int err;
 
 	if (skb->mark == GW_MARK_SPOKEN)
-		return gw_verdict(GW_REASON_MARKED, GW_PASS);
+		return gw_spoken_out(skb);
 	if (skb->mark == GW_MARK_INJECT) {
 		skb->mark = GW_MARK_REFLECT;
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
@@ -135,6 +159,8 @@ int gate(struct __sk_buff *skb)
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
+	if (s->role == GW_ROLE_OWNER && gw_is_fenced(share))
+		return gw_verdict(GW_REASON_FENCED, GW_DROP);
 	if (s->role == GW_ROLE_OWNER)
 		return gw_owner_own(skb, &p, &key, s);
 	if (s->role == GW_ROLE_SHADOW)
@@ -164,6 +190,8 @@ int guard(struct __sk_buff *skb)
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
+	if (s->role == GW_ROLE_OWNER && gw_is_fenced(share))
+		return gw_verdict(GW_REASON_FENCED, GW_DROP);
 	if (s->role == GW_ROLE_OWNER && !bpf_map_lookup_elem(&gw_flows, &key))
 		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
 	return gw_verdict(GW_REASON_WRONG_INTERFACE, GW_DROP);
@@ -173,4 +201,10 @@ SEC("syscall")
 int order(struct gw_order *o)
 {
 	return gw_obey(o);
+}
+
+SEC("syscall")
+int fence(struct gw_fence_order *o)
+{
+	return gw_obey_fence(o);
 }

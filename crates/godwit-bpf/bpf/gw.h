@@ -100,6 +100,28 @@ struct gw_share {
 	__u8 service_mac[6]; /* group address of a multicast tap; zero: mirror */
 };
 
+/*
+ * Until when the owner of a share may speak. An entry of its own, apart from
+ * gw_share: that one is copied in as a whole, which may tear a word that moves
+ * at every renewal. Here each word is stored by itself; see gw_fence.h.
+ */
+struct gw_fence {
+	__u64 expiry_ns; /* CLOCK_BOOTTIME; 0: never granted; ~0: no end */
+};
+
+#define GW_NO_EXPIRY (~0ull)
+
+/* A change to a fence that the agent asks for; see gw_fence.h. */
+enum gw_fence_order_kind {
+	GW_FENCE_EXPIRE = 1, /* the owner may speak until `ns` */
+};
+
+struct gw_fence_order {
+	__u64 ns;
+	__u32 share;
+	__u32 kind; /* enum gw_fence_order_kind */
+};
+
 /* What the client has told us, in its own words. */
 struct gw_client {
 	__u64 heard_ns; /* when it last spoke */
@@ -231,6 +253,7 @@ _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_share) == 48, "shared with Rust");
+_Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_event) == 72, "shared with Rust");
 _Static_assert(sizeof(struct gw_half_open) == 56, "shared with Rust");
 

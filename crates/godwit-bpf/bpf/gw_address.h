@@ -8,7 +8,7 @@
 #ifndef GW_ADDRESS_H
 #define GW_ADDRESS_H
 
-#include "gw_flow.h"
+#include "gw_fence.h"
 
 #define GW_ARP_REQUEST 1
 #define GW_ND_SOLICIT 135
@@ -31,14 +31,31 @@ struct gw_nd {
 	__be32 target[4];
 };
 
-static __noinline struct gw_share *gw_share_of_address(const __be32 *addr)
+static __noinline __u32 *gw_index_of_address(const __be32 *addr)
 {
 	struct gw_address a;
-	__u32 *index;
 
 	__builtin_memcpy(a.addr, addr, sizeof(a.addr));
-	index = bpf_map_lookup_elem(&gw_addresses, &a);
+	return bpf_map_lookup_elem(&gw_addresses, &a);
+}
+
+static __always_inline struct gw_share *gw_share_of_address(const __be32 *addr)
+{
+	__u32 *index = gw_index_of_address(addr);
+
 	return index ? gw_share_at(*index) : NULL;
+}
+
+/* Is it a service address that this node owns and may not name any more? */
+static __noinline bool gw_is_fenced_address(const __be32 *addr)
+{
+	__u32 *index = gw_index_of_address(addr);
+	struct gw_share *s;
+
+	if (!index)
+		return false;
+	s = gw_share_at(*index);
+	return s && s->role == GW_ROLE_OWNER && gw_is_fenced(*index);
 }
 
 /* Is it a service address that this node does not own? */
@@ -207,6 +224,47 @@ static __noinline int gw_guard_l3(struct __sk_buff *skb)
 	return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
 }
 
+/* The next header of an IPv6 packet; 0 for others. */
+static __always_inline __u8 gw_next_header(struct __sk_buff *skb,
+					   const struct gw_pkt *p)
+{
+	__u8 next = 0;
+
+	if (p->v6)
+		bpf_skb_load_bytes(skb,
+				   GW_L3 + offsetof(struct ipv6hdr, nexthdr),
+				   &next, 1);
+	return next;
+}
+
+/*
+ * Does a packet that is not TCP of a service name an address whose owner is
+ * silenced: as its source, in ARP, or in neighbour discovery?
+ */
+static __noinline bool gw_names_fenced(struct __sk_buff *skb,
+				       const struct gw_pkt *p, int reason)
+{
+	__be32 sender[4];
+	struct gw_arp arp;
+	struct gw_nd nd;
+
+	if (reason == GW_REASON_NOT_IP) {
+		if (skb->protocol != bpf_htons(ETH_P_ARP) ||
+		    bpf_skb_load_bytes(skb, GW_L3, &arp, sizeof(arp)))
+			return false;
+		gw_map_arp(sender, arp.sip);
+		return gw_is_fenced_address(sender);
+	}
+	if (reason == GW_REASON_TRUNCATED)
+		return false;
+	if (gw_next_header(skb, p) == IPPROTO_ICMPV6 &&
+	    !bpf_skb_load_bytes(skb, GW_L3 + sizeof(struct ipv6hdr), &nd,
+				sizeof(nd)) &&
+	    nd.type == GW_ND_ADVERT && gw_is_fenced_address(nd.target))
+		return true;
+	return gw_is_fenced_address(p->src.addr);
+}
+
 /*
  * What is left of a packet that is not TCP of a service: it may not speak in
  * the name of a service address that this node does not own.
@@ -214,8 +272,8 @@ static __noinline int gw_guard_l3(struct __sk_buff *skb)
 static __noinline int gw_other_out(struct __sk_buff *skb, struct gw_pkt *p,
 				   int reason)
 {
-	__u8 next = 0;
-
+	if (gw_names_fenced(skb, p, reason))
+		return gw_verdict(GW_REASON_FENCED, GW_DROP);
 	if (reason == GW_REASON_NOT_IP) {
 		if (skb->protocol == bpf_htons(ETH_P_ARP))
 			return gw_arp_out(skb);
@@ -223,10 +281,7 @@ static __noinline int gw_other_out(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if (reason == GW_REASON_TRUNCATED)
 		return gw_verdict(reason, GW_PASS);
-	if (p->v6 &&
-	    !bpf_skb_load_bytes(skb, GW_L3 + offsetof(struct ipv6hdr, nexthdr),
-				&next, 1) &&
-	    next == IPPROTO_ICMPV6) {
+	if (gw_next_header(skb, p) == IPPROTO_ICMPV6) {
 		int verdict = gw_nd_out(skb, p);
 
 		if (verdict != GW_UNDECIDED)

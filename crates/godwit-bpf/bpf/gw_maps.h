@@ -53,6 +53,13 @@ struct {
 } gw_shares SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_MAX_SHARES);
+	__type(key, __u32);
+	__type(value, struct gw_fence);
+} gw_fences SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 262144);
@@ -93,6 +100,8 @@ struct {
  */
 const struct gw_event *gw_export_event __attribute__((unused));
 const struct gw_order *gw_export_order __attribute__((unused));
+const struct gw_fence_order *gw_export_fence_order __attribute__((unused));
+const enum gw_fence_order_kind *gw_export_fence_kind __attribute__((unused));
 const enum gw_flow_flags *gw_export_flags __attribute__((unused));
 const enum gw_order_kind *gw_export_order_kind __attribute__((unused));
 const enum gw_phase *gw_export_phase __attribute__((unused));
@@ -138,6 +147,12 @@ static __always_inline void gw_advance(__u32 *field, __u32 value)
 static __always_inline __u64 gw_now(void)
 {
 	return bpf_ktime_get_ns();
+}
+
+/* Goes on while the host is suspended: what a lease ends by. */
+static __always_inline __u64 gw_boot_now(void)
+{
+	return bpf_ktime_get_boot_ns();
 }
 
 #endif /* GW_MAPS_H */

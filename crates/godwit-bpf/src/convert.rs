@@ -27,6 +27,10 @@ unsafe impl Plain for types::gw_event {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_order {}
 // SAFETY: as above.
+unsafe impl Plain for types::gw_fence {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_fence_order {}
+// SAFETY: as above.
 unsafe impl Plain for types::gw_address {}
 
 /// The bytes of a value, as map calls want them.

@@ -1,9 +1,9 @@
 //! Loading, taking over what is pinned, attaching, detaching.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 
 use godwit_wire::MacAddr;
@@ -17,6 +17,7 @@ use crate::attach::{AttachError, attach_or_replace, release};
 use crate::convert::addr_words;
 use crate::events::Events;
 use crate::maps::counters::Counters;
+use crate::maps::fences::Fences;
 use crate::maps::flows::FlowTable;
 use crate::maps::half_open::HalfOpenTable;
 use crate::maps::services::ServiceTable;
@@ -133,7 +134,7 @@ impl Datapath {
             }
         })?;
         let mut datapath = Self {
-            shares: ShareTable::new(handle(&maps.gw_shares, "gw_shares")?),
+            shares: share_table(&skel)?,
             services: ServiceTable::new(
                 handle(&maps.gw_services, "gw_services")?,
                 handle(&maps.gw_addresses, "gw_addresses")?,
@@ -141,7 +142,7 @@ impl Datapath {
             flows: Arc::new(FlowTable::new(handle(&maps.gw_flows, "gw_flows")?)),
             half_open: HalfOpenTable::new(handle(&maps.gw_half_open, "gw_half_open")?),
             counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
-            orders: Orders::new(order_fd(&skel)?),
+            orders: Orders::new(&skel.progs.order).map_err(no_descriptor)?,
             guard: GuardProgram {
                 skel: Box::leak(Box::new(MaybeSkel(skel))),
                 on: BTreeSet::new(),
@@ -254,6 +255,7 @@ fn configure(
         &mut maps.gw_services,
         &mut maps.gw_addresses,
         &mut maps.gw_shares,
+        &mut maps.gw_fences,
         &mut maps.gw_flows,
         &mut maps.gw_half_open,
         &mut maps.gw_events,
@@ -269,9 +271,13 @@ fn handle(map: &MapMut<'_>, name: &'static str) -> Result<MapHandle, OpenError> 
     MapHandle::try_from(map).map_err(|source| OpenError::Map { map: name, source })
 }
 
-fn order_fd(skel: &GodwitSkel<'static>) -> Result<OwnedFd, OpenError> {
-    let fd = skel.progs.order.as_fd();
-    debug_assert!(fd.as_raw_fd() >= 0, "a loaded program has a descriptor");
-    fd.try_clone_to_owned()
-        .map_err(|err| OpenError::Load(err.into()))
+fn share_table(skel: &GodwitSkel<'static>) -> Result<ShareTable, OpenError> {
+    let fences = handle(&skel.maps.gw_fences, "gw_fences")?;
+    let fences = Fences::new(fences, &skel.progs.fence).map_err(no_descriptor)?;
+    let entries = handle(&skel.maps.gw_shares, "gw_shares")?;
+    Ok(ShareTable::new(entries, fences))
+}
+
+fn no_descriptor(error: io::Error) -> OpenError {
+    OpenError::Load(error.into())
 }

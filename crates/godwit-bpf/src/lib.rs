@@ -21,6 +21,7 @@ mod maps;
 mod orders;
 mod pin;
 mod skel;
+mod syscall;
 mod trial;
 
 pub use attach::AttachError;
@@ -28,6 +29,7 @@ pub use datapath::{Datapath, OpenError, Settings};
 pub use events::{Events, RawEvent};
 pub use maps::MapError;
 pub use maps::counters::{Counters, Reason};
+pub use maps::fences::Expiry;
 pub use maps::flows::{FlowState, FlowTable, FlowTimestamps, Phase};
 pub use maps::half_open::{HalfOpen, HalfOpenTable};
 pub use maps::services::ServiceTable;

@@ -2,15 +2,14 @@
 //! `godwit.bpf.c`): a read and a write back would undo what segments did.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use godwit_wire::{FlowId, SeqNumber, UnprotectedReason};
-use libbpf_rs::libbpf_sys::{bpf_prog_test_run_opts, bpf_test_run_opts};
+use libbpf_rs::ProgramMut;
 use thiserror::Error;
 
-use crate::convert::bytes_of;
 use crate::skel::types;
 use crate::skel::types::gw_order_kind as Kind;
+use crate::syscall::SyscallProgram;
 
 /// What to do with a flow (`enum gw_order_kind`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,12 +41,13 @@ pub enum OrderError {
 /// The way to give orders.
 #[derive(Debug)]
 pub struct Orders {
-    program: OwnedFd,
+    program: SyscallProgram<types::gw_order>,
 }
 
 impl Orders {
-    pub(crate) fn new(program: OwnedFd) -> Self {
-        Self { program }
+    pub(crate) fn new(program: &ProgramMut<'_>) -> io::Result<Self> {
+        let program = SyscallProgram::new(program)?;
+        Ok(Self { program })
     }
 
     /// Carries out one order at once.
@@ -69,27 +69,9 @@ impl Orders {
             detail,
             pad: 0,
         };
-        match self.run(&context).map_err(OrderError::Run)? {
+        match self.program.call(&context).map_err(OrderError::Run)? {
             0 => Ok(()),
             _ => Err(OrderError::NoFlow),
-        }
-    }
-
-    fn run(&self, context: &types::gw_order) -> io::Result<u32> {
-        let bytes = bytes_of(context);
-        let mut opts = bpf_test_run_opts {
-            sz: size_of::<bpf_test_run_opts>() as u64,
-            ctx_in: bytes.as_ptr().cast(),
-            ctx_size_in: u32::try_from(bytes.len()).unwrap_or(0),
-            ..bpf_test_run_opts::default()
-        };
-        // SAFETY: the descriptor is a loaded syscall program; opts says its own
-        // size and points to a context that outlives the call.
-        let err = unsafe { bpf_prog_test_run_opts(self.program.as_fd().as_raw_fd(), &mut opts) };
-        if err == 0 {
-            Ok(opts.retval)
-        } else {
-            Err(io::Error::last_os_error())
         }
     }
 }

@@ -26,6 +26,8 @@ pub struct Trial {
 
 /// Bytes from the start of `struct __sk_buff` to the end of its `ifindex`.
 const CONTEXT_LEN: usize = 192;
+/// Offset of `mark` in `struct __sk_buff`.
+const MARK: usize = 8;
 /// Offset of `ifindex` in `struct __sk_buff`.
 const IFINDEX: usize = 40;
 /// A hook may lengthen a frame by the options that it adds.
@@ -39,7 +41,22 @@ impl Datapath {
     /// # Errors
     /// If the kernel takes it for no frame: 14 bytes or fewer, or too long.
     pub fn try_frame(&self, hook: Hook, ifindex: u32, frame: &[u8]) -> libbpf_rs::Result<Trial> {
+        self.try_marked_frame(hook, ifindex, 0, frame)
+    }
+
+    /// As [`Datapath::try_frame`], for a frame that carries a mark (`SO_MARK`).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_marked_frame(
+        &self,
+        hook: Hook,
+        ifindex: u32,
+        mark: u32,
+        frame: &[u8],
+    ) -> libbpf_rs::Result<Trial> {
         let mut context = [0; CONTEXT_LEN];
+        context[MARK..MARK + 4].copy_from_slice(&mark.to_ne_bytes());
         context[IFINDEX..IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
         let mut out = vec![0; frame.len() + ROOM];
         let input = ProgramInput {

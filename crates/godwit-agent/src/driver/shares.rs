@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use godwit_bpf::ShareEntry;
+use godwit_bpf::{Expiry, ShareEntry};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
@@ -83,6 +83,7 @@ impl Shares {
                 lag_limit: service.lag_limit,
                 gate: service.gate_in_force() == Gate::Ack,
                 takeovers: left.map_or(0, |left| left.takeovers),
+                expiry: Expiry::Never,
             };
             let share = Share {
                 name: service.name.to_string(),

@@ -1,6 +1,7 @@
 //! The maps, a type each: raw keys and values never leave their file.
 
 pub(crate) mod counters;
+pub(crate) mod fences;
 pub(crate) mod flows;
 pub(crate) mod half_open;
 mod scan;

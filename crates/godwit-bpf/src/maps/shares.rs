@@ -5,6 +5,7 @@ use std::time::Duration;
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 use libbpf_rs::MapHandle;
 
+use super::fences::{Expiry, Fences};
 use super::{MapError, TypedMap};
 use crate::skel::types;
 
@@ -31,18 +32,33 @@ pub struct ShareEntry {
     pub gate: bool,
     /// How often this node has taken the share over.
     pub takeovers: u32,
+    /// Owner: until when it may speak.
+    pub expiry: Expiry,
 }
 
-/// Typed access to `gw_shares`.
+/// Typed access to `gw_shares` and `gw_fences`.
 #[derive(Debug)]
-pub struct ShareTable(TypedMap<u32, types::gw_share>);
+pub struct ShareTable {
+    entries: TypedMap<u32, types::gw_share>,
+    fences: Fences,
+}
 
 impl ShareTable {
-    pub(crate) fn new(handle: MapHandle) -> Self {
-        Self(TypedMap::new(handle, "gw_shares"))
+    pub(crate) fn new(handle: MapHandle, fences: Fences) -> Self {
+        let entries = TypedMap::new(handle, "gw_shares");
+        Self { entries, fences }
     }
 
-    /// Writes the entry. A segment on another CPU may see some fields old and
+    /// Moves the end of an owner's right to speak, and nothing else: one store.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the write.
+    pub fn renew(&self, share: ShareId, expiry: Expiry) -> Result<(), MapError> {
+        self.fences.expire(share, expiry)
+    }
+
+    /// Writes the entry, its expiry first: a role never comes with the expiry
+    /// of the one before. A segment on another CPU may see some fields old and
     /// some new; each field by itself is whole.
     ///
     /// # Errors
@@ -59,7 +75,8 @@ impl ShareTable {
             peer_mac: entry.peer_mac.0,
             service_mac: entry.group.unwrap_or(MacAddr::ZERO).0,
         };
-        self.0.update(&share.0, &raw)
+        self.fences.expire(share, entry.expiry)?;
+        self.entries.update(&share.0, &raw)
     }
 
     /// The entry that an earlier agent left, if it has a role.
@@ -67,7 +84,8 @@ impl ShareTable {
     /// # Errors
     /// Fails if the kernel refuses the read.
     pub fn left_over(&self, share: ShareId) -> Result<Option<ShareEntry>, MapError> {
-        Ok(self.0.lookup(&share.0)?.and_then(|raw| {
+        let expiry = self.fences.expiry(share)?;
+        Ok(self.entries.lookup(&share.0)?.and_then(|raw| {
             let role = Role::try_from(u8::try_from(raw.role).ok()?).ok()?;
             let group = MacAddr(raw.service_mac);
             let entry = ShareEntry {
@@ -80,6 +98,7 @@ impl ShareTable {
                 lag_limit: Duration::from_nanos(raw.lag_limit_ns),
                 gate: raw.gate != 0,
                 takeovers: raw.takeovers,
+                expiry,
             };
             (role != Role::None).then_some(entry)
         }))

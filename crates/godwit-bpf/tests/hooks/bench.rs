@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use godwit_bpf::{Datapath, Events, FlowTable, Hook, PinDir, Settings, ShareEntry};
+use godwit_bpf::{Datapath, Events, Expiry, FlowTable, Hook, PinDir, Settings, ShareEntry};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
 use godwit_sock::Interface;
@@ -104,11 +104,18 @@ impl Bench {
             lag_limit: Duration::from_secs(3600),
             gate: true,
             takeovers: 0,
+            expiry: Expiry::Never,
         };
         self.datapath
             .shares
             .set(SHARE, &entry)
             .expect("the role is set");
+    }
+
+    /// Moves the end of this machine's right to speak.
+    pub(crate) fn renew(&self, expiry: Expiry) {
+        let moved = self.datapath.shares.renew(SHARE, expiry);
+        moved.expect("the expiry is set");
     }
 
     /// The flows that the data path has.
@@ -119,8 +126,15 @@ impl Bench {
     /// Puts a frame through a hook: the verdict, and the reasons that were
     /// counted for it.
     pub(crate) fn pass(&self, hook: Hook, frame: &[u8]) -> (i32, Vec<String>) {
+        self.pass_marked(hook, 0, frame)
+    }
+
+    /// As [`pass`](Self::pass), for a frame that carries a mark.
+    pub(crate) fn pass_marked(&self, hook: Hook, mark: u32, frame: &[u8]) -> (i32, Vec<String>) {
         let before = self.counts();
-        let trial = self.datapath.try_frame(hook, self.ifindex, frame);
+        let trial = self
+            .datapath
+            .try_marked_frame(hook, self.ifindex, mark, frame);
         let verdict = trial.expect("the kernel runs it").verdict;
         let after = self.counts();
         let counted = after.into_iter().zip(before).filter(|(a, b)| a.1 > b.1);
@@ -191,6 +205,15 @@ pub(crate) fn from_service(
 ) -> Vec<u8> {
     let (client, service) = ends(port, v6);
     let packet = packet(service, client, (seq, ack), flags, payload);
+    let (a, client) = (Host::A.mac(Network::Data), Host::Client.mac(Network::Data));
+    EthernetHeader::frame_ip(client, a, &packet)
+}
+
+/// A segment from another port of the service address, out of this machine.
+pub(crate) fn on_service_address(v6: bool, port: u16) -> Vec<u8> {
+    let (client, service) = ends(40_000, v6);
+    let service = Endpoint::new(service.addr, port);
+    let packet = packet(service, client, (1, 1), TcpFlags::ACK, b"data");
     let (a, client) = (Host::A.mac(Network::Data), Host::Client.mac(Network::Data));
     EthernetHeader::frame_ip(client, a, &packet)
 }
