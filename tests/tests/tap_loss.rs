@@ -5,13 +5,12 @@ use std::time::{Duration, Instant};
 
 use godwit_lab::LabOptions;
 use godwit_lab::apps::client::{Client, Rounds};
-use godwit_lab::cluster::{ClusterOptions, Service};
+use godwit_lab::cluster::ClusterOptions;
 use godwit_lab::host::Host;
 use godwit_lab::links::Loss;
 use godwit_lab::meter::Meter;
 use godwit_tests::stage::{
-    PORT, assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, wait_protected,
-    witness,
+    assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, wait_protected, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
@@ -32,7 +31,7 @@ fn a_lossy_tap_costs_no_byte_and_little_protection() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, patient());
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
     for (per_myriad, least) in [(100, 190), (500, 150)] {
         let since = Instant::now();
@@ -75,7 +74,7 @@ fn an_upload_over_a_lossy_tap_survives_the_crash() {
         return;
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, patient());
+    let cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
     lab.lose(ONE_PER_CENT).expect("the rule is set");
     let uploads =
@@ -102,16 +101,47 @@ fn an_upload_over_a_lossy_tap_survives_the_crash() {
     assert_unnoticed(capture);
 }
 
-/// A segment that is lost on the tap twice comes a third time only after the
-/// client's retransmission timer, 200 ms or more: as long as `lag_limit` is by
-/// default. Here that is to be repaired, not given up.
-fn patient() -> ClusterOptions {
-    let mut service = Service::new("web", PORT);
-    service.extra = "lag_limit = \"1s\"".to_owned();
-    ClusterOptions {
-        services: vec![service],
-        ..ClusterOptions::default()
+/// Flows of the next test.
+const ECHOES: usize = 12;
+const UPLOADS: usize = 2;
+
+/// What the tap has lost twice comes again after the client's time-out: the gate
+/// holds for longer by default.
+#[test]
+fn a_flow_is_not_given_up_before_its_client_has_mended_it() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let start = |load| Traffic::start(&lab, service_v4(), load);
+    let echoes = (0..ECHOES).map(|_| start(Load::Echo));
+    let uploads = (0..UPLOADS).map(|_| start(Load::Upload));
+    let traffic: Vec<_> = echoes.chain(uploads).collect();
+    for one in &traffic {
+        wait_protected(&cluster, Host::A, one.local());
     }
+    let since = Instant::now();
+    lab.lose(Loss {
+        per_myriad: 500,
+        ..ONE_PER_CENT
+    })
+    .expect("the rule is set");
+    // A few hundred losses: with a limit of 200 ms two to four are given up.
+    thread::sleep(Duration::from_secs(4));
+    let flows = cluster.flows(Host::A).expect("the owner answers").flows;
+    let protected = flows.iter().filter(|flow| flow.protected).count();
+    assert!(protected + 1 >= traffic.len(), "{flows:#?}");
+    lab.lose(Loss {
+        per_myriad: 0,
+        ..ONE_PER_CENT
+    })
+    .expect("the rule is set");
+    for one in traffic {
+        one.finish(since, STALL_LIMIT);
+    }
+    assert_unnoticed(capture);
 }
 
 /// A connection that has asked and been answered; it stays open.

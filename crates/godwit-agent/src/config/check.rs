@@ -73,18 +73,16 @@ fn same_name(a: NodeName, b: NodeName) -> bool {
     a.as_str().eq_ignore_ascii_case(b.as_str())
 }
 
+/// With any fencing: a file that is right today is right when leases are there.
 fn check_detect(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
     let detect = &config.detect;
     let silence = detect.heartbeat * detect.misses;
-    match detect.fencing {
-        Fencing::None => Ok(()),
-        Fencing::Lease | Fencing::Stonith if detect.lease > silence => Ok(()),
-        Fencing::Lease | Fencing::Stonith => {
-            let lease = show_duration(detect.lease);
-            let silence = show_duration(silence);
-            Err(source.error(places.lease, Problem::LeaseTooShort { lease, silence }))
-        }
+    if detect.lease > silence {
+        return Ok(());
     }
+    let lease = show_duration(detect.lease);
+    let silence = show_duration(silence);
+    Err(source.error(places.lease, Problem::LeaseTooShort { lease, silence }))
 }
 
 fn check_support(

@@ -11,6 +11,10 @@ use super::reader::{Item, Place, Section};
 use super::units::{Bytes, show_bytes, show_duration};
 use super::value::FromValue;
 
+/// More than a client's two shortest retransmission time-outs (200 and 400 ms
+/// on Linux) and a round trip, see docs/adr/0006.
+const LAG_LIMIT: Duration = Duration::from_millis(700);
+
 /// One `[[service]]`: an address and port that Godwit cares for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceConfig {
@@ -107,7 +111,7 @@ pub(super) fn read(
     )?;
     let lag_limit = section.ranged(
         "lag_limit",
-        Duration::from_millis(200),
+        LAG_LIMIT,
         Duration::from_millis(1)..Duration::from_secs(60),
         show_duration,
     )?;

@@ -44,7 +44,7 @@ backups = ["b"]
 on_process_exit = "takeover"
 on_lag = "demote"
 leash = "4MiB"
-lag_limit = "200ms"
+lag_limit = "700ms"
 on_divergence = "demote"
 failback = "manual"
 "#;
@@ -364,11 +364,18 @@ fn there_is_room_for_256_services() {
 }
 
 #[test]
-fn a_lease_that_is_not_used_may_be_short() {
-    let text = GOOD
-        .replace("heartbeat = \"10ms\"", "heartbeat = \"50ms\"")
-        .replace("fencing = \"lease\"", "fencing = \"none\"");
-    assert!(parse(&text).is_ok());
+fn a_lease_is_checked_with_every_fencing_unless_it_is_left_out() {
+    for fencing in ["lease", "stonith", "none"] {
+        let text = GOOD
+            .replace("heartbeat = \"10ms\"", "heartbeat = \"20ms\"")
+            .replace("fencing = \"lease\"", &format!("fencing = \"{fencing}\""));
+        let error = parse(&text).expect_err(fencing).to_string();
+        let wanted = "/etc/godwit/godwit.toml:28: [detect]: \
+                      lease (60ms) must be greater than misses * heartbeat (60ms)";
+        assert_eq!(error, wanted, "{fencing}");
+        let without = parse(&text.replace("lease = \"60ms\"\n", "")).expect(fencing);
+        assert_eq!(without.detect.lease, Duration::from_millis(120));
+    }
 }
 
 #[test]
@@ -380,10 +387,10 @@ fn the_digest_is_the_same_on_all_nodes_and_ignores_spelling() {
             "name = \"b\"\ninterface = \"ens3\"",
             1,
         )
-        .replace("\"200ms\"", "\"200000us\"")
+        .replace("\"700ms\"", "\"700000us\"")
         .replace("ca.pem", "/elsewhere/ca.pem");
     assert_eq!(parse(&b).expect("valid").digest, digest);
-    let other = GOOD.replace("\"200ms\"", "\"201ms\"");
+    let other = GOOD.replace("\"700ms\"", "\"701ms\"");
     assert_ne!(parse(&other).expect("valid").digest, digest);
 }
 
