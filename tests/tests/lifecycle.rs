@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use godwit_lab::apps::server;
 use godwit_lab::capture::FrameSeen;
-use godwit_lab::cluster::{Cluster, ClusterOptions, PeerReport};
+use godwit_lab::cluster::{Cluster, ClusterOptions};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
@@ -27,17 +27,6 @@ fn detach(cluster: &Cluster<'_>, host: Host) {
     assert!(output.status.success(), "{output:?}");
     let pins = cluster.pins(host).expect("the machine is there");
     assert!(!pins.exists(), "{} is left", pins.display());
-}
-
-/// Waits until each agent hears the other: only then does it notice a crash.
-fn wait_heard(cluster: &Cluster<'_>) {
-    for host in Host::SERVERS {
-        until("the peer is heard", || {
-            let status = cluster.status(host).ok()?;
-            let heard = |peer: &PeerReport| peer.linked && peer.liveness == "alive";
-            status.peers.iter().all(heard).then_some(())
-        });
-    }
 }
 
 /// An upload and an echo, one in each address family; both protected.
@@ -168,7 +157,6 @@ fn restarting_either_agent_disturbs_nothing() {
         cluster
             .wait_in_sync(Host::A, DEADLINE)
             .expect("both are where they were");
-        wait_heard(&cluster);
         for one in &pair {
             one.goes_on();
             let known = flow(&cluster, host, one.local());

@@ -88,6 +88,10 @@ pub struct ServiceReport {
     pub in_sync: Vec<String>,
     /// `ack` or `off`.
     pub gate: String,
+    /// Whether the other side's heartbeats arrive, so that its failure would be
+    /// noticed at once: the owner's at a shadow, the standby's at an owner.
+    #[serde(default)]
+    pub watched: bool,
     /// How far a twin's application may be behind now, in bytes.
     #[serde(default)]
     pub leash_bytes: u32,
@@ -150,8 +154,25 @@ impl Status {
         }
     }
 
-    /// Adds the warnings that follow from what peers and services say.
-    pub fn add_warnings(&mut self) {
+    /// Adds what follows from what peers and services say together.
+    pub fn conclude(&mut self) {
+        let alive = |name: &String| {
+            let mut peers = self.peers.iter();
+            peers.any(|peer| peer.name == *name && peer.liveness == "alive")
+        };
+        for service in &mut self.services {
+            let heard = match service.state.as_str() {
+                "owner" => service.in_sync.iter().all(alive),
+                "shadow" => service.owner.as_ref().is_some_and(alive),
+                _ => false,
+            };
+            service.watched = heard && !service.in_sync.is_empty();
+        }
+        let warnings = self.conclusions();
+        self.warnings.extend(warnings);
+    }
+
+    fn conclusions(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for peer in &self.peers {
             if peer.config_differs {
@@ -168,9 +189,22 @@ impl Status {
             if service.state == "owner" && !service.backups.is_empty() && service.in_sync.is_empty()
             {
                 warnings.push(format!("service {} has no standby in sync", service.name));
+            } else if service.is_unwatched() {
+                // After a start: the peer's heartbeats count once it is linked.
+                warnings.push(format!(
+                    "service {}: the other side is not heard, so its failure \
+                     would be noticed seconds late",
+                    service.name
+                ));
+            }
+            if service.state == "standby" && service.owner.is_none() {
+                warnings.push(format!(
+                    "service {} has no owner: the last one was detached, and nobody takes over",
+                    service.name
+                ));
             }
         }
-        self.warnings.extend(warnings);
+        warnings
     }
 }
 
@@ -208,12 +242,20 @@ impl ServiceReport {
             generation: status.generation.0,
             in_sync: names(&status.in_sync),
             gate: config.gate_in_force().as_str().into(),
+            watched: false,
             leash_bytes: config.leash,
             protected: flows.protected,
             flows,
             takeovers: 0,
             last_takeover: None,
         }
+    }
+}
+
+impl ServiceReport {
+    /// In sync with a side that is not heard.
+    fn is_unwatched(&self) -> bool {
+        !self.in_sync.is_empty() && !self.watched
     }
 }
 
@@ -235,4 +277,76 @@ pub(crate) fn ms(span: Duration) -> f64 {
 /// Whole milliseconds.
 pub(crate) fn whole_ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Pair;
+
+    fn report(state: &str, in_sync: &[&str]) -> ServiceReport {
+        ServiceReport {
+            name: "web".into(),
+            share: 0,
+            addresses: Vec::new(),
+            primary: "a".into(),
+            backups: vec!["b".into()],
+            state: state.into(),
+            role: state.into(),
+            owner: (state != "standby").then(|| "b".into()),
+            epoch: "1.1".into(),
+            generation: 1,
+            in_sync: in_sync.iter().map(|name| (*name).to_owned()).collect(),
+            gate: "ack".into(),
+            watched: false,
+            leash_bytes: 0,
+            protected: 0,
+            flows: FlowCounts::default(),
+            takeovers: 0,
+            last_takeover: None,
+        }
+    }
+
+    /// What a node says with one peer, b, and one service.
+    fn said(liveness: &str, service: ServiceReport) -> (bool, Vec<String>) {
+        let mut status = Status::new(&Pair::new().a, 1, Duration::ZERO);
+        status.peers.push(PeerReport {
+            name: "b".into(),
+            role: "server".into(),
+            liveness: liveness.into(),
+            linked: liveness == "alive",
+            last_heard_ms: None,
+            max_interarrival_ms: 0.0,
+            ignored: 0,
+            config_differs: false,
+        });
+        status.services.push(service);
+        status.conclude();
+        (status.services[0].watched, status.warnings)
+    }
+
+    #[test]
+    fn a_side_that_is_not_heard_is_not_watched() {
+        for (state, in_sync) in [("owner", "b"), ("shadow", "a")] {
+            assert_eq!(said("alive", report(state, &[in_sync])), (true, vec![]));
+            for liveness in ["unknown", "excused", "departed"] {
+                let (watched, warnings) = said(liveness, report(state, &[in_sync]));
+                assert!(!watched, "{state}, {liveness}");
+                let [warning] = &warnings[..] else {
+                    panic!("{warnings:?}");
+                };
+                assert!(warning.contains("is not heard"), "{warning}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_has_nothing_to_watch_says_what_is_missing_instead() {
+        let (watched, warnings) = said("alive", report("owner", &[]));
+        assert!(!watched);
+        assert_eq!(warnings, ["service web has no standby in sync"]);
+        let (watched, warnings) = said("departed", report("standby", &[]));
+        assert!(!watched);
+        assert!(warnings[0].contains("has no owner"), "{warnings:?}");
+    }
 }

@@ -82,7 +82,7 @@ impl Driver {
             ids.push(share.id);
         }
         status.data_path = self.data_path();
-        status.add_warnings();
+        status.conclude();
         (status, ids)
     }
 

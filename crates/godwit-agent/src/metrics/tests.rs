@@ -28,6 +28,7 @@ fn status(pair: &Pair) -> Status {
         generation: 1,
         in_sync: vec!["b".into()],
         gate: "ack".into(),
+        watched: true,
         leash_bytes: 4 << 20,
         protected: flows.protected,
         flows,

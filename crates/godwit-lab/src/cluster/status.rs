@@ -60,6 +60,9 @@ pub struct ServiceReport {
     pub in_sync: Vec<String>,
     /// Flows that would survive the owner's failure now.
     pub protected: u64,
+    /// Whether the other side's failure would be noticed at once.
+    #[serde(default)]
+    pub watched: bool,
     /// How far a twin's application may be behind now.
     #[serde(default)]
     pub leash_bytes: u32,
@@ -119,11 +122,11 @@ impl Status {
 impl ServiceReport {
     /// True on an owner whose standby could take over now.
     pub fn is_owner_in_sync(&self) -> bool {
-        self.role == "owner" && self.generation != 0 && !self.in_sync.is_empty()
+        self.role == "owner" && self.generation != 0 && self.watched
     }
 
-    /// True on a standby that follows.
+    /// True on a standby that follows, and would notice its owner's failure.
     pub fn is_shadow(&self) -> bool {
-        self.role == "shadow"
+        self.role == "shadow" && self.watched
     }
 }
