@@ -58,7 +58,8 @@ pub enum StopReason {
     Restart,
     /// Programs and pins are removed; the owner's connections go on without Godwit.
     Detach,
-    /// The node goes down: the standby takes over at once.
+    /// The agent stays away: a standby in sync takes over at once; without one it
+    /// is as [`StopReason::Detach`].
     Shutdown,
 }
 

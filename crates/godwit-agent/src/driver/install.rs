@@ -26,7 +26,7 @@ use super::leash;
 use super::neighbours::Resolver;
 use super::shares::Shares;
 use super::twins::Farewells;
-use super::{Driver, Surroundings, spawn_event_reader};
+use super::{Driver, Surroundings, ring, turn};
 use crate::clock;
 use crate::config::Config;
 use crate::input::Input;
@@ -260,7 +260,7 @@ impl Installed {
         devices::spawn_watch(surroundings.inbox.clone()).map_err(InstallError::Devices)?;
         leash::spawn_census(self.datapath.flows.clone(), surroundings.inbox.clone())
             .map_err(InstallError::Thread)?;
-        spawn_event_reader(self.events, surroundings.inbox).map_err(InstallError::Thread)?;
+        ring::spawn_reader(self.events, surroundings.inbox).map_err(InstallError::Thread)?;
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
@@ -281,7 +281,7 @@ impl Installed {
             events: surroundings.events,
             metrics: surroundings.metrics,
             housekeeping: now,
-            next_sweep: now.saturating_add(super::SWEEP),
+            next_sweep: now.saturating_add(turn::SWEEP),
         };
         for (share, latest) in inherited {
             driver.node.handle_inherited_flows(share, latest, now);

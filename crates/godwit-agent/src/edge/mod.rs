@@ -192,7 +192,7 @@ impl Tasks {
                 Some(Exporter::bind(address).await.map_err(listen)?)
             }
         };
-        let signals = signals().map_err(StartError::Thread)?;
+        let signals = Signals::new().map_err(StartError::Thread)?;
         let office = Office {
             node: config.node.name.to_string(),
             inbox: self.inbox.clone(),
@@ -238,34 +238,41 @@ async fn last_words(peers: &PeerSender, busy: &AtomicUsize) {
     }
 }
 
-fn signals() -> io::Result<[Signal; 2]> {
-    Ok([
-        signal(SignalKind::terminate())?,
-        signal(SignalKind::interrupt())?,
-    ])
+/// The signals that end an agent.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    quit: Signal,
 }
 
-/// The first signal asks the driver to end, as before a restart: the data path
-/// stays. The second one does not wait.
-async fn obey([mut terminate, mut interrupt]: [Signal; 2], inbox: Inbox) {
-    let mut next = async || {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    };
-    next().await;
-    tracing::info!("told to end");
-    if inbox
-        .send(Input::Stop {
-            reason: GoodbyeReason::Restart,
-            done: None,
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            quit: signal(SignalKind::quit())?,
         })
-        .is_err()
-    {
+    }
+
+    /// What the next one means: SIGQUIT is for good (`systemctl stop`), the
+    /// others come before a restart.
+    async fn next(&mut self) -> GoodbyeReason {
+        tokio::select! {
+            _ = self.terminate.recv() => GoodbyeReason::Restart,
+            _ = self.interrupt.recv() => GoodbyeReason::Restart,
+            _ = self.quit.recv() => GoodbyeReason::Shutdown,
+        }
+    }
+}
+
+/// The first signal asks the driver to end. The second one does not wait.
+async fn obey(mut signals: Signals, inbox: Inbox) {
+    let reason = signals.next().await;
+    tracing::info!(%reason, "told to end");
+    if inbox.send(Input::Stop { reason, done: None }).is_err() {
         return;
     }
-    next().await;
+    signals.next().await;
     tracing::warn!("told again; ending at once");
     std::process::exit(1);
 }

@@ -1,0 +1,42 @@
+//! The ring buffer's reader: what the data path reports, as input.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use godwit_bpf::{Events, RawEvent};
+use godwit_core::{FlowEvent, FlowEventKind};
+
+use crate::input::{Inbox, Input};
+
+pub(super) fn spawn_reader(events: Events, inbox: Inbox) -> io::Result<()> {
+    thread::Builder::new()
+        .name("gw-events".into())
+        .spawn(move || forward_events(&events, &inbox))
+        .map(drop)
+}
+
+/// Reads the ring buffer until the driver is gone.
+fn forward_events(events: &Events, inbox: &Inbox) {
+    loop {
+        for raw in events.wait(Duration::from_millis(200)) {
+            let Some(event) = flow_event(raw) else {
+                continue;
+            };
+            if inbox.send(Input::Flow(event)).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A kind that this version does not know comes from a later data path.
+fn flow_event(raw: RawEvent) -> Option<FlowEvent> {
+    let kind = FlowEventKind::try_from(raw.kind).ok()?;
+    Some(FlowEvent {
+        share: raw.share,
+        flow: raw.flow,
+        generation: raw.generation,
+        kind,
+    })
+}

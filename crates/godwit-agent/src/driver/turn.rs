@@ -1,0 +1,146 @@
+//! The driver's loop: wait, feed, drain.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
+use godwit_wire::GoodbyeReason;
+use tokio::sync::oneshot;
+
+use super::Driver;
+use crate::clock;
+use crate::input::{Input, Query};
+
+/// How often interfaces are looked at whose coming was not heard.
+const HOUSEKEEPING: Duration = Duration::from_secs(10);
+
+/// Inputs that are fed before the clock is looked at: about a millisecond.
+const BATCH: usize = 256;
+
+/// How often flows without a socket are looked for.
+pub(super) const SWEEP: Duration = Duration::from_secs(120);
+
+/// How the driver came to its end.
+#[derive(Debug)]
+enum Next {
+    Continue,
+    Stop(GoodbyeReason, Option<oneshot::Sender<()>>),
+}
+
+impl Driver {
+    /// Runs until it is told to stop.
+    pub fn run(mut self, inputs: &Receiver<Input>) {
+        self.drain();
+        loop {
+            let next = self.step(inputs);
+            self.drain();
+            if let Next::Stop(reason, done) = next {
+                self.quit(reason);
+                if let Some(done) = done {
+                    // Whoever asked may have gone.
+                    let _ = done.send(());
+                }
+                return;
+            }
+        }
+    }
+
+    /// What is queued first, then time: a heartbeat that has arrived must not
+    /// be judged as missing. A steady stream of input can't stop the clock.
+    fn step(&mut self, inputs: &Receiver<Input>) -> Next {
+        let mut waited = inputs.recv_timeout(self.patience());
+        for _ in 0..BATCH {
+            match waited {
+                Ok(input) => {
+                    if let stop @ Next::Stop(..) = self.feed(input) {
+                        return stop;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Next::Stop(GoodbyeReason::Shutdown, None);
+                }
+            }
+            self.drain();
+            waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+        }
+        let now = clock::now();
+        if self.node.poll_timeout().is_some_and(|due| due <= now) {
+            self.node.handle_timeout(now);
+        }
+        self.tick(now);
+        Next::Continue
+    }
+
+    fn patience(&self) -> Duration {
+        let now = clock::now();
+        let core = self
+            .node
+            .poll_timeout()
+            .map_or(HOUSEKEEPING, |due| due.since(now));
+        core.min(self.digest.due().since(now))
+            .min(self.housekeeping.since(now))
+    }
+
+    fn feed(&mut self, input: Input) -> Next {
+        let now = clock::now();
+        match input {
+            Input::Heartbeat { peer, beat, at } => self.node.handle_heartbeat(peer, &beat, at),
+            Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
+            Input::Link { peer, link } => {
+                // What was under way on the old link is lost.
+                self.digest.forget();
+                self.resolver.hurry();
+                self.node.handle_link(peer, link, now);
+            }
+            Input::Flow(event) => self.feed_flow(event, now),
+            Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
+            Input::Census(census) => self.apply_census(&census),
+            Input::Devices => self.guard_others(),
+            Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
+            Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
+            Input::Stop { reason, done } => return Next::Stop(reason, done),
+        }
+        Next::Continue
+    }
+
+    fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
+        if event.kind == FlowEventKind::Ended {
+            self.digest.note_end(event);
+        }
+        self.node.handle_flow_event(event, now);
+    }
+
+    /// What is due by the clock and is none of the core's business.
+    fn tick(&mut self, now: MonoTime) {
+        if self.digest.due() <= now {
+            for (share, changes) in self.digest.collect(&self.datapath, &self.shares, now) {
+                self.node.handle_changes(share, &changes, now);
+            }
+            for event in self.digest.overdue() {
+                tracing::warn!(flow = %event.flow.key, kind = ?event.kind, "a report of the data path was lost");
+                self.node.handle_flow_event(event, now);
+            }
+        }
+        self.farewells.carry_out(&self.datapath, now);
+        if self.housekeeping <= now {
+            self.housekeeping = now.saturating_add(HOUSEKEEPING);
+            if self.next_sweep <= now {
+                self.next_sweep = now.saturating_add(SWEEP);
+                self.sweep(now);
+            }
+            self.guard_others();
+        }
+    }
+
+    pub(super) fn drain(&mut self) {
+        while let Some(action) = self.node.poll_action() {
+            self.carry_out(action);
+        }
+        while let Some(event) = self.node.poll_event() {
+            self.note_takeover(&event);
+            self.events.publish(&event);
+        }
+        self.board.post(self.node.share_claims().collect());
+    }
+}
