@@ -1,6 +1,8 @@
 //! The service interface is made of others, and others come beside it.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, TcpStream};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,12 +14,15 @@ use godwit_lab::apps::server;
 use godwit_lab::cluster::{ClusterOptions, Service};
 use godwit_lab::host::{Host, Network};
 use godwit_lab::{Lab, LabOptions};
+use godwit_sock::Interface;
 use godwit_tests::stage::{
     PORT, assert_unnoticed, counted, in_sync, service_v4, service_v6, stage, wait_protected,
     witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
+use godwit_wire::Endpoint;
+use socket2::{Domain, Socket, Type};
 
 /// What `eth0` of a server is made of instead of a plain card.
 #[derive(Clone, Copy)]
@@ -216,4 +221,60 @@ fn new_way() -> Vec<String> {
         format!("neigh add {client} lladdr {other_end} dev x0 nud permanent"),
         format!("route add {client}/32 dev x0"),
     ]
+}
+
+/// The client has nothing but its address on the link; the kernel ties the
+/// sockets of both servers to it.
+#[test]
+fn a_link_local_client_is_no_exception() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers =
+        Host::SERVERS.map(|host| server::start(lab.node(host), PORT).expect("it starts"));
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let connect = || {
+        let link_local = Interface::by_name(Network::Data.interface()).expect("it has eth0");
+        let own = link_local
+            .addresses
+            .iter()
+            .find_map(|address| match address {
+                IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(*v6),
+                IpAddr::V4(_) | IpAddr::V6(_) => None,
+            });
+        let own = own.expect("every interface has one");
+        let socket = Socket::new(Domain::IPV6, Type::STREAM, None).expect("a socket");
+        let own = SocketAddrV6::new(own, 0, 0, link_local.index);
+        socket.bind(&SocketAddr::V6(own).into()).expect("its own");
+        socket
+            .connect(&service_v6().into())
+            .expect("it is on the link");
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(DEADLINE)).expect("a socket");
+        stream
+    };
+    let mut stream = lab.client().enter(connect).expect("the machine is there");
+    stream.write_all(b"echo\n").expect("it can be sent");
+    let mut exchange = |question: &[u8; 4]| {
+        let mut answer = [0; 4];
+        stream.write_all(question).expect("it can be sent");
+        stream.read_exact(&mut answer).expect("it is answered");
+        assert_eq!(&answer, question);
+        stream.local_addr().expect("it is connected")
+    };
+    let local = exchange(b"here");
+    wait_protected(&cluster, Host::A, local);
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    let since = Instant::now();
+    exchange(b"gone");
+    assert!(since.elapsed() < STALL_LIMIT, "{:?}", since.elapsed());
+    let trace = assert_unnoticed(capture);
+    let own = Endpoint::from(local);
+    // The survivor has spoken first: it does not wait for the client's time-out.
+    let spoken = trace
+        .segments()
+        .filter(|s| s.to == own && s.from_mac == Host::B.mac(Network::Data));
+    assert!(spoken.count() > 0, "nothing from the survivor");
 }

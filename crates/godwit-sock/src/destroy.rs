@@ -18,15 +18,15 @@ const TCP_LISTEN: u8 = 10;
 const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 
 /// Aborts the socket of `flow` at its service side. Returns whether there was
-/// one.
+/// one. A link-local client is one on the link of `ifindex`.
 ///
 /// # Errors
 /// Fails without CAP_NET_ADMIN, or if the kernel lacks INET_DIAG_DESTROY.
-pub fn destroy_tcp(flow: FlowKey) -> io::Result<bool> {
+pub fn destroy_tcp(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
     match Netlink::open(SockProtocol::NetlinkSockDiag)?.request(
         SOCK_DESTROY,
         NLM_F_ACK,
-        &request(flow),
+        &request(ifindex, flow),
     ) {
         Ok(_) => Ok(true),
         Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(false),
@@ -35,15 +35,15 @@ pub fn destroy_tcp(flow: FlowKey) -> io::Result<bool> {
 }
 
 /// Whether `flow` has a socket of its own at its service side; a listener that
-/// would take its segments is none.
+/// would take its segments is none. As for [`destroy_tcp`].
 ///
 /// # Errors
 /// Fails if the kernel lacks INET_DIAG.
-pub fn has_tcp_socket(flow: FlowKey) -> io::Result<bool> {
+pub fn has_tcp_socket(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
     match Netlink::open(SockProtocol::NetlinkSockDiag)?.request(
         SOCK_DIAG_BY_FAMILY,
         NLM_F_ACK,
-        &request(flow),
+        &request(ifindex, flow),
     ) {
         // struct inet_diag_msg: family, state, ...
         Ok(found) => Ok(found
@@ -55,7 +55,7 @@ pub fn has_tcp_socket(flow: FlowKey) -> io::Result<bool> {
 }
 
 /// `struct inet_diag_req_v2`.
-fn request(flow: FlowKey) -> Vec<u8> {
+fn request(ifindex: u32, flow: FlowKey) -> Vec<u8> {
     let family = if flow.service.is_ipv4() {
         libc::AF_INET
     } else {
@@ -69,7 +69,9 @@ fn request(flow: FlowKey) -> Vec<u8> {
     body.extend(flow.client.port.to_be_bytes());
     body.extend(address(flow.service));
     body.extend(address(flow.client));
-    body.extend(0u32.to_ne_bytes()); // any interface
+    // Any interface, but the kernel ties sockets of link-local clients to one.
+    let tied = flow.client.addr.is_unicast_link_local();
+    body.extend(if tied { ifindex } else { 0 }.to_ne_bytes());
     body.extend(INET_DIAG_NOCOOKIE);
     body
 }

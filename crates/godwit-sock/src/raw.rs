@@ -15,14 +15,17 @@ use nix::sys::socket::{
 pub struct SegmentSender {
     v4: OwnedFd,
     v6: OwnedFd,
+    /// Where link-local addresses are: they mean nothing without their link.
+    ifindex: u32,
 }
 
 impl SegmentSender {
-    /// Opens a raw socket per family whose packets carry `mark`.
+    /// Opens a raw socket per family whose packets carry `mark`. Link-local
+    /// addresses are those on the link of `ifindex`.
     ///
     /// # Errors
     /// Fails without CAP_NET_RAW and CAP_NET_ADMIN.
-    pub fn open(mark: u32) -> io::Result<Self> {
+    pub fn open(ifindex: u32, mark: u32) -> io::Result<Self> {
         let raw = |family| -> io::Result<OwnedFd> {
             let fd = socket(
                 family,
@@ -36,6 +39,7 @@ impl SegmentSender {
         Ok(Self {
             v4: raw(AddressFamily::Inet)?,
             v6: raw(AddressFamily::Inet6)?,
+            ifindex,
         })
     }
 
@@ -50,7 +54,7 @@ impl SegmentSender {
                 sendto(self.v4.as_raw_fd(), packet, &to, MsgFlags::empty())?;
             }
             IpAddr::V6(v6) => {
-                let to = SockaddrIn6::from(SocketAddrV6::new(v6, 0, 0, 0));
+                let to = SockaddrIn6::from(SocketAddrV6::new(v6, 0, 0, self.ifindex));
                 sendto(self.v6.as_raw_fd(), packet, &to, MsgFlags::empty())?;
             }
         }

@@ -49,7 +49,7 @@ pub(super) fn detach(config: &Config, ifindex: u32, datapath: Datapath) -> Resul
         }
     })?;
     for twin in twins {
-        destroy_tcp(twin).map_err(DetachError::Twin)?;
+        destroy_tcp(ifindex, twin).map_err(DetachError::Twin)?;
     }
     // Connections of a share that we own need its address further on.
     let mut unused: Vec<_> = idle.into_iter().flat_map(|(_, ips)| ips).collect();

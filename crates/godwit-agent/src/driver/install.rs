@@ -106,7 +106,8 @@ impl Installed {
             .flat_map(|(_, service)| service.ips())
             .collect();
         let interface = Interface::by_name(config.node.interface.as_str())?;
-        let segments = SegmentSender::open(MARK_SPOKEN).map_err(InstallError::Socket)?;
+        let segments =
+            SegmentSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
         let frames =
             FrameSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
         let injected =

@@ -97,7 +97,7 @@ impl Driver {
             tracing::info!(flow = %flow.id.key, reason = "not_in_sync", "reset at takeover");
             self.speak(flow, segments::reset(flow));
             self.give(flow.id, godwit_bpf::Order::End);
-            if let Err(error) = destroy_tcp(flow.id.key) {
+            if let Err(error) = destroy_tcp(self.ifindex, flow.id.key) {
                 tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
             }
         }

@@ -122,7 +122,7 @@ impl Driver {
                 self.node.handle_flow_event(event, now);
             }
         }
-        self.farewells.carry_out(&self.datapath, now);
+        self.farewells.carry_out(self.ifindex, &self.datapath, now);
         if self.housekeeping <= now {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
             if self.next_sweep <= now {

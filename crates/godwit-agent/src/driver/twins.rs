@@ -28,10 +28,10 @@ impl Farewells {
         self.0.push((now.saturating_add(GRACE), flow));
     }
 
-    pub(super) fn carry_out(&mut self, datapath: &Datapath, now: MonoTime) {
+    pub(super) fn carry_out(&mut self, ifindex: u32, datapath: &Datapath, now: MonoTime) {
         self.0.retain(|(due, flow)| {
             if *due <= now && is_alive(datapath, *flow) {
-                end_socket(datapath, *flow);
+                end_socket(ifindex, datapath, *flow);
             }
             *due > now
         });
@@ -43,7 +43,7 @@ impl Driver {
         if reason == EndReason::EndedAtOwner {
             self.farewells.expect(flow, clock::now());
         } else {
-            end_socket(&self.datapath, flow);
+            end_socket(self.ifindex, &self.datapath, flow);
         }
     }
 
@@ -68,7 +68,7 @@ impl Driver {
             );
         }
         for flow in flows {
-            end_socket(&self.datapath, flow);
+            end_socket(self.ifindex, &self.datapath, flow);
         }
     }
 
@@ -84,7 +84,7 @@ impl Driver {
             tracing::warn!(error = %error, "can't look for flows without a socket");
         }
         for flow in silent {
-            if has_tcp_socket(flow.key).is_ok_and(|exists| !exists) {
+            if has_tcp_socket(self.ifindex, flow.key).is_ok_and(|exists| !exists) {
                 self.give(flow, Order::Forget);
             }
         }
@@ -132,8 +132,8 @@ fn is_alive(datapath: &Datapath, flow: FlowId) -> bool {
     state.is_some_and(|state| state.id.irs == flow.irs && state.phase != Phase::Ended)
 }
 
-fn end_socket(datapath: &Datapath, flow: FlowId) {
-    destroy(flow.key);
+fn end_socket(ifindex: u32, datapath: &Datapath, flow: FlowId) {
+    destroy(ifindex, flow.key);
     if let Err(error) = datapath.orders.give(flow, Order::Forget)
         && !matches!(error, OrderError::NoFlow)
     {
@@ -141,8 +141,8 @@ fn end_socket(datapath: &Datapath, flow: FlowId) {
     }
 }
 
-fn destroy(flow: FlowKey) {
-    if let Err(error) = destroy_tcp(flow) {
+fn destroy(ifindex: u32, flow: FlowKey) {
+    if let Err(error) = destroy_tcp(ifindex, flow) {
         tracing::warn!(flow = %flow, error = %error, "socket not ended");
     }
 }
