@@ -129,7 +129,7 @@ impl FlowReport {
             protected: reason.is_none(),
             reason: reason.map(Into::into),
             lag_bytes: state.lag_bytes(flow),
-            held_bytes: flow.rcv_nxt.checked_distance(flow.told_ack).unwrap_or(0),
+            held_bytes: state.held_bytes(flow),
             bytes_in: flow.bytes_in,
             bytes_out: flow.bytes_out,
             age_ms: since(flow.born_ns),
@@ -178,6 +178,16 @@ impl FlowStateName {
             Self::Twin if flow.generation == share.generation => None,
             Self::Twin => Some(UnprotectedReason::StandbyLost.as_str()),
             Self::Unprotected => Some(flow.why.unwrap_or_else(|| implied(flow)).as_str()),
+        }
+    }
+
+    /// Without a gate nothing is held.
+    fn held_bytes(self, flow: &FlowState) -> u32 {
+        match self {
+            Self::Confirming | Self::Protected => {
+                flow.rcv_nxt.checked_distance(flow.told_ack).unwrap_or(0)
+            }
+            Self::Unprotected | Self::Twin | Self::Closed | Self::Ended => 0,
         }
     }
 

@@ -72,6 +72,7 @@ enum gw_flow_flags {
 	GW_FLOW_ADOPTED = 1 << 14, /* the twin has become the owner's socket */
 	GW_FLOW_OWED = 1 << 15, /* a duplicate ACK was held back */
 	GW_FLOW_OWNER_FIN = 1 << 16, /* shadow: the owner has sent its FIN */
+	GW_FLOW_OVER = 1 << 17, /* ended; final, whatever the phase says */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Flow entries: look-up, events, the watchdog, the end. A flow is written by
+ * Flow entries: look-up, events, the books, the end. A flow is written by
  * whichever CPU holds one of its segments. Its sequence fields only ever move
  * forward (gw_advance) and each is a single aligned word, so a race costs at
  * most an ACK that is a moment older than it could be, never one too new.
@@ -71,6 +71,12 @@ static __noinline void gw_tell(const struct gw_flow_key *key,
 	bpf_ringbuf_submit(e, 0);
 }
 
+/* Has the connection ended? Another CPU may be writing a phase meanwhile. */
+static __always_inline bool gw_is_over(const struct gw_flow *f)
+{
+	return f->flags & GW_FLOW_OVER;
+}
+
 /*
  * Is the owner's gate to hold for this flow? One word in the share ungates all
  * flows of a standby that is lost: their generation is no longer the share's.
@@ -85,7 +91,7 @@ static __always_inline bool gw_is_gated(const struct gw_share *s,
 /* The connection is over: late segments still find the entry for a while. */
 static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 {
-	if (f->phase == GW_PHASE_ENDED)
+	if (__sync_fetch_and_or(&f->flags, GW_FLOW_OVER) & GW_FLOW_OVER)
 		return;
 	f->phase = GW_PHASE_ENDED;
 	gw_unflag(f, GW_FLOW_GATED);
@@ -93,12 +99,14 @@ static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 	gw_tell(key, f, GW_EVENT_ENDED, 0);
 }
 
-/* Ends the flow once both FINs are acknowledged (RFC 9293 section 3.6). */
+/*
+ * Ends the flow once both FINs are acknowledged (RFC 9293 section 3.6). A gated
+ * client does not know yet what our kernel has acknowledged.
+ */
 static __always_inline void gw_end_if_closed(const struct gw_flow_key *key,
-					     struct gw_flow *f)
+					     struct gw_flow *f, bool gated)
 {
-	/* a gated client does not know yet what our kernel has acknowledged */
-	__u32 told = f->flags & GW_FLOW_GATED ? f->gated.told_ack : f->own.ack;
+	__u32 told = gated ? f->gated.told_ack : f->own.ack;
 
 	if ((f->flags & GW_FLOW_CLIENT_FIN) && (f->flags & GW_FLOW_OWN_FIN) &&
 	    !gw_before(f->client.ack, f->own.fin) &&
@@ -122,20 +130,20 @@ static __always_inline __u32 gw_owner_ts(const struct gw_flow *f, __u64 now)
 /*
  * Takes down what the client says of itself in a segment. A segment beyond the
  * window that our kernel offers is not the client's, or of no use: RFC 9293
- * section 3.10.7.4 has the kernel drop it, so it must not move our books.
+ * section 3.10.7.4 has the kernel drop it, so it must not move our books: false.
  */
-static __always_inline void gw_hear_client(struct gw_flow *f,
+static __always_inline bool gw_hear_client(struct gw_flow *f,
 					   const struct gw_pkt *p, __u64 now)
 {
 	__u32 end = gw_seg_end(p);
 	__u32 edge = p->ack + ((__u32)p->wnd << (f->snd_wscale & 15));
 
 	if (gw_after(end, f->own.edge + 1))
-		return;
+		return false;
 	f->client.heard_ns = now;
 	/* what ends before RCV.NXT is answered by the kernel, not heard */
 	if (gw_before(end, f->own.ack))
-		return;
+		return false;
 	if (p->flags & GW_TCP_ACK) {
 		gw_advance(&f->client.ack, p->ack);
 		gw_advance(&f->client.edge, edge);
@@ -160,6 +168,7 @@ static __always_inline void gw_hear_client(struct gw_flow *f,
 			f->client.ts_base_ns = now;
 		}
 	}
+	return true;
 }
 
 /* RFC 5961 section 3.2: only at RCV.NXT exactly; else a challenge follows. */

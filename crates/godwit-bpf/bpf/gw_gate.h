@@ -99,11 +99,17 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 	if (gw_is_pure_ack(p) && p->seq != f->own.snd_nxt - 1 &&
 	    (ahead || gw_before(w.ack, p->ack)) &&
 	    !gw_is_news_to_client(f, &w)) {
-		/* nothing that the client may know: the twin's ACK follows */
+		/* nothing that the client may know: the twin's ACK follows,
+		 * unless it has come on another CPU before the debt was booked */
 		gw_flag(f, GW_FLOW_OWED);
-		gw_said(f, &w, s);
-		gw_count(GW_REASON_HELD);
-		return gw_swallow(skb);
+		ahead = gw_sack_ahead(f, &o);
+		gw_may_say(f, &w);
+		if (ahead || gw_before(w.ack, p->ack)) {
+			gw_said(f, &w, s);
+			gw_count(GW_REASON_HELD);
+			return gw_swallow(skb);
+		}
+		gw_unflag(f, GW_FLOW_OWED);
 	}
 	if (ahead) {
 		gw_count(GW_REASON_SACK_BLANKED);
@@ -113,7 +119,7 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 		/* the twin is no obstacle: our kernel's own words */
 		w.wnd = p->wnd;
 		gw_said(f, &w, s);
-		gw_end_if_closed(key, f);
+		gw_end_if_closed(key, f, true);
 		return gw_verdict(GW_REASON_SPOKEN, GW_PASS);
 	}
 	if (gw_set_ack(skb, p, w.ack) || gw_set_wnd(skb, p, w.wnd))
@@ -182,7 +188,9 @@ static __always_inline int gw_check_twin_ack(const struct gw_pkt *p,
 		return GW_REASON_TWIN_ACK_NO_FLOW;
 	if (!gw_is_gated(s, f))
 		return GW_REASON_TWIN_ACK_GENERATION;
-	if (gw_after(p->ack, f->client.end))
+	/* the twin may have had the client's segment before us, but nothing
+	 * beyond the window that the client knows, and its FIN */
+	if (gw_after(p->ack, f->gated.told_edge + 1))
 		return GW_REASON_TWIN_ACK_BEYOND;
 	if (gw_before(p->ack, f->gated.twin_ack))
 		return GW_REASON_TWIN_ACK_STALE;
@@ -246,7 +254,7 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_may_say(f, &w);
 	if (gw_is_owed(f, &w, o.sack_at)) {
 		gw_said(f, &w, s);
-		gw_end_if_closed(key, f);
+		gw_end_if_closed(key, f, true);
 		if (gw_own_words(skb, p, f, &w))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		gw_count(GW_REASON_TWIN_ACK_FORWARDED);

@@ -144,7 +144,7 @@ static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
 	struct gw_flow_words *words;
 	__u32 zero = 0;
 
-	if (f && f->phase == GW_PHASE_ENDED)
+	if (f && gw_is_over(f))
 		bpf_map_delete_elem(&gw_flows, key);
 	/* per CPU; softirqs of one CPU do not nest */
 	words = bpf_map_lookup_elem(&gw_scratch, &zero);

@@ -128,6 +128,11 @@ static __always_inline __u32 gw_max_seq(__u32 a, __u32 b)
 	return gw_before(a, b) ? b : a;
 }
 
+static __always_inline __u64 gw_min_ns(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
+
 /*
  * Moves a sequence field forward, never back, whichever CPU comes first: a
  * stale write would make the gate wait for bytes that nobody will send again.

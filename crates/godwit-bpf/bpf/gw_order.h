@@ -19,6 +19,8 @@ static __noinline int gw_obey(struct gw_order *o)
 		return 1;
 	switch (o->kind) {
 	case GW_ORDER_UNGATE:
+		if (gw_is_over(f))
+			return 1;
 		gw_unflag(f, GW_FLOW_GATED);
 		f->phase = GW_PHASE_UNPROTECTED;
 		f->why = o->detail;

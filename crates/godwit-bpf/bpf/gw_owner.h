@@ -57,10 +57,10 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		return gw_verdict(GW_REASON_ADOPTED_LATE, GW_PASS);
 	}
-	if (f->generation && f->generation == s->generation)
-		gw_mirror_client(skb, p, s);
 	gw_hear_client(f, p, now);
 	f->gated.kernel_edge = f->client.edge;
+	if (f->generation && f->generation == s->generation)
+		gw_mirror_client(skb, p, s);
 	return gw_verdict(GW_REASON_HANDSHAKE_DONE, GW_PASS);
 }
 
@@ -119,14 +119,13 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	struct gw_flow *f;
 	__u64 now = gw_now();
-	bool news, through;
+	bool news, through, heard = false;
 
 	if ((p->flags & GW_TCP_SYN) && !(p->flags & GW_TCP_ACK))
 		return gw_owner_syn(skb, p, key, share, s);
 	gw_find_ts(skb, p);
 	f = bpf_map_lookup_elem(&gw_flows, key);
-	if (!f || (f->phase == GW_PHASE_ENDED &&
-		   bpf_map_lookup_elem(&gw_half_open, key))) {
+	if (!f || (gw_is_over(f) && bpf_map_lookup_elem(&gw_half_open, key))) {
 		int verdict = gw_owner_begin(skb, p, key, s, now);
 
 		if (verdict != GW_UNDECIDED)
@@ -146,7 +145,7 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 		}
 		if (gw_adopted_client(skb, p, f))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-		gw_end_if_closed(key, f);
+		gw_end_if_closed(key, f, false);
 		return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
 	}
 	if (gw_after(p->ack, f->own.snd_nxt))
@@ -160,15 +159,16 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if (p->flags & GW_TCP_RST)
 		gw_end(key, f);
 	else
-		gw_hear_client(f, p, now);
+		heard = gw_hear_client(f, p, now);
 	gw_mirror_if(skb, p, s, f, news, now);
 	if (p->flags & GW_TCP_RST)
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
 	if (through)
 		return gw_verdict(GW_REASON_CLIENT_LATE, GW_DROP);
-	if (gw_is_gated(s, f) && gw_leash(skb, p, f, s))
+	if (heard && (p->flags & GW_TCP_ACK) && gw_is_gated(s, f) &&
+	    gw_leash(skb, p, f, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_end_if_closed(key, f);
+	gw_end_if_closed(key, f, gw_is_gated(s, f));
 	return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
 }
 
@@ -225,7 +225,7 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_mirror(skb, p, s);
 	if (gated)
 		return gw_gate_own(skb, p, key, f, s);
-	gw_end_if_closed(key, f);
+	gw_end_if_closed(key, f, false);
 	return gw_verdict(GW_REASON_SPOKEN, GW_PASS);
 }
 

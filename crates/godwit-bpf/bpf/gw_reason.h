@@ -116,6 +116,7 @@ enum gw_reason {
 	/* Later additions to the groups above. */
 	GW_REASON_TIME_WAIT_ENDED = 110, /* shadow, from the tap */
 	GW_REASON_TOO_EARLY = 111, /* adopted twin, to the client */
+	GW_REASON_TAPPED_BEYOND = 112, /* shadow, from the tap */
 	GW_REASON_FENCED = 112, /* owner, to anybody: its lease has ended */
 
 	GW_REASON_COUNT = 128,

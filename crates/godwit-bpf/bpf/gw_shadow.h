@@ -12,6 +12,9 @@
 #include "gw_materialise.h"
 #include "gw_twin.h"
 
+/* What an owner without a leash may have sent before it notices a slow twin. */
+#define GW_LEAD_MAX (64u << 20)
+
 /*
  * A twin must acknowledge at once: the client waits for it, and a delayed ACK
  * costs 40 ms where the twin's answer, on which it would ride, is held by the
@@ -75,6 +78,17 @@ static __noinline int gw_shadow_syn(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_TAPPED_SYN, GW_DROP);
 }
 
+/*
+ * RFC 5961 section 5: an acknowledgement of what was never sent is nobody's. The
+ * owner refuses it; a copy that the network makes comes here without having
+ * passed the owner, of which is known only how far it can be ahead of us.
+ */
+static __always_inline bool
+gw_is_lead_absurd(const struct gw_flow *f, const struct gw_share *s, __u32 ack)
+{
+	return gw_after(ack, f->own.snd_nxt + 4 * s->leash + GW_LEAD_MAX);
+}
+
 /* A segment of the client, through the tap. */
 static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 				       const struct gw_flow_key *key,
@@ -86,7 +100,7 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if (p->flags & GW_TCP_SYN)
 		return gw_shadow_syn(skb, p, key, share, s);
 	f = bpf_map_lookup_elem(&gw_flows, key);
-	if (!f || f->phase == GW_PHASE_ENDED) {
+	if (!f || gw_is_over(f)) {
 		int verdict = GW_UNDECIDED;
 
 		if (!(p->flags & GW_TCP_RST) &&
@@ -109,6 +123,8 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if (!(p->flags & GW_TCP_ACK))
 		return gw_verdict(GW_REASON_BAD_HEADER, GW_DROP);
+	if (gw_is_lead_absurd(f, s, p->ack))
+		return gw_verdict(GW_REASON_TAPPED_BEYOND, GW_DROP);
 	gw_hear_client(f, p, now);
 	if (!(f->flags & GW_FLOW_TWIN_SEEN)) {
 		int err = gw_shadow_retry(skb, p, key, f);
@@ -119,7 +135,7 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_ask_quick_ack(skb, p);
 	if (gw_gate_twin(skb, p, f))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_end_if_closed(key, f);
+	gw_end_if_closed(key, f, false);
 	return gw_verdict(GW_REASON_TAPPED_SEGMENT, GW_PASS);
 }
 
@@ -184,7 +200,7 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 			return gw_reset_twin(skb, p, key, f);
 		return gw_end_time_wait(skb, p, key);
 	}
-	if (f && (p->flags & GW_TCP_RST) && f->phase != GW_PHASE_ENDED)
+	if (f && (p->flags & GW_TCP_RST) && !gw_is_over(f))
 		return gw_reset_twin(skb, p, key, f);
 	if (f && (p->flags & GW_TCP_FIN))
 		gw_flag(f, GW_FLOW_OWNER_FIN);

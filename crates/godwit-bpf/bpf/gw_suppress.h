@@ -182,7 +182,7 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_reported(f, now);
 		gw_report(skb, p, key, f, s);
 	}
-	gw_end_if_closed(key, f);
+	gw_end_if_closed(key, f, false);
 	if (beyond)
 		return gw_keep_unsent(skb, p, key, f);
 	gw_count(GW_REASON_REFLECTED);

@@ -13,13 +13,26 @@
 /* RFC 6928 */
 #define GW_INITIAL_WINDOW 10
 #define GW_TS_MARGIN_MS 2
+#define GW_RTO_INITIAL_NS 1000000000ull
 
-/* Demoted before the takeover: the agent resets it, nobody serves it. */
+/*
+ * Has the twin said all, and the owner not, of which there is no sign either?
+ * Its server died, perhaps of the same cause as the owner a moment later: its
+ * FIN would end the client's stream too early.
+ */
+static __always_inline bool gw_is_cut_short(const struct gw_flow *f)
+{
+	return (f->flags & (GW_FLOW_OWN_FIN | GW_FLOW_OWNER_FIN |
+			    GW_FLOW_CLIENT_FIN)) == GW_FLOW_OWN_FIN &&
+	       gw_before(f->client.ack, f->own.fin);
+}
+
+/* Not whole at the takeover: the agent resets it, nobody serves it. */
 static __always_inline bool gw_is_given_up(const struct gw_flow *f)
 {
 	return !(f->flags & GW_FLOW_ADOPTED) &&
 	       ((f->flags & GW_FLOW_NOT_IN_SYNC) ||
-		f->phase == GW_PHASE_CLOSED);
+		f->phase == GW_PHASE_CLOSED || gw_is_cut_short(f));
 }
 
 /* First segment of a flow after the share became ours. */
@@ -70,7 +83,9 @@ static __always_inline bool gw_is_too_early(const struct gw_flow *f,
 		return false;
 	if (!gw_before(f->client.ts_ecr, f->own.ts_first))
 		return false;
-	return now - f->own.first_ns < 3 * f->rtt_ns;
+	/* and no longer than that of one that has measured nothing (2.1) */
+	return now - f->own.first_ns <
+	       gw_min_ns(3 * f->rtt_ns, GW_RTO_INITIAL_NS);
 }
 
 /* Clears the ECN field of the IP header, RFC 3168 section 5. */
@@ -139,7 +154,7 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 
 	/* a last segment that was sent again too early (the round-trip time was
 	 * learnt from reflections), answered by a client in TIME-WAIT */
-	if ((p->flags & GW_TCP_RST) && f->phase == GW_PHASE_ENDED)
+	if ((p->flags & GW_TCP_RST) && gw_is_over(f))
 		return gw_verdict(GW_REASON_LATE_RST, GW_DROP);
 	now = gw_now();
 	gw_adopt(f);
@@ -174,7 +189,7 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_end(key, f);
 		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
 	}
-	gw_end_if_closed(key, f);
+	gw_end_if_closed(key, f, false);
 	return gw_verdict(GW_REASON_CAUGHT_UP, GW_PASS);
 }
 

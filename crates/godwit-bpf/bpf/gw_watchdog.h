@@ -77,8 +77,13 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 	struct gw_share *s = gw_share_at(f->share);
 	__u64 now = gw_now(), next = 0;
 
-	if (f->phase == GW_PHASE_ENDED) {
-		bpf_map_delete_elem(&gw_flows, key);
+	if (gw_is_over(f)) {
+		const struct gw_flow *here =
+			bpf_map_lookup_elem(&gw_flows, key);
+
+		/* a later connection may have the four-tuple by now */
+		if (here && here->irs == f->irs)
+			bpf_map_delete_elem(&gw_flows, key);
 		return 0;
 	}
 	if (!s)
@@ -106,7 +111,7 @@ static __always_inline void gw_watch_new(struct gw_flow *f)
 {
 	bpf_timer_init(&f->timer, &gw_flows, 1 /* CLOCK_MONOTONIC */);
 	bpf_timer_set_callback(&f->timer, gw_watchdog);
-	if (f->phase == GW_PHASE_ENDED) /* by a RST on another CPU */
+	if (gw_is_over(f)) /* by a RST on another CPU */
 		bpf_timer_start(&f->timer, GW_LINGER_NS, 0);
 	else if (f->flags & GW_FLOW_GATED)
 		bpf_timer_start(&f->timer, GW_START_RETRY_NS, 0);

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use godwit_core::PeerId;
-use godwit_sock::{ask_neighbour, leave_out, neighbour, take_in};
+use godwit_sock::{Devices, ask_neighbour, leave_out, neighbour, take_in};
 use godwit_wire::MacAddr;
 
 use crate::config::Config;
@@ -137,15 +137,32 @@ impl Search {
 /// What the switch floods because the peer's link is down must pass our card's
 /// filter: the tap takes it for the peer's twins. Without that a takeover waits
 /// for the clients' retransmissions, no more.
+///
+/// A bridge hears floods anyway, and would take what is said to it here for its
+/// own address: frames to the peer would end in it.
 fn hear_for(ifindex: u32, old: Option<MacAddr>, new: MacAddr) -> io::Result<()> {
+    if has_table_of_its_own(ifindex)? {
+        return Ok(());
+    }
     if let Some(old) = old {
         leave_out(ifindex, old)?;
     }
     take_in(ifindex, new)
 }
 
+fn has_table_of_its_own(ifindex: u32) -> io::Result<bool> {
+    let devices = Devices::read()?;
+    let kind = devices
+        .get(ifindex)
+        .and_then(|device| device.kind.as_deref());
+    Ok(matches!(kind, Some("bridge" | "openvswitch" | "vxlan")))
+}
+
 /// The card's filter as it was before there was an agent.
 pub(super) fn forget(config: &Config, ifindex: u32) {
+    if !matches!(has_table_of_its_own(ifindex), Ok(false)) {
+        return;
+    }
     for peer in config.others() {
         // One that can't be found any more was never heard for, or its address
         // in the filter does no harm.

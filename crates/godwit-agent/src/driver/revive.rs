@@ -3,7 +3,7 @@
 use godwit_bpf::{FlowState, Phase};
 use godwit_core::MonoTime;
 use godwit_sock::destroy_tcp;
-use godwit_wire::ShareId;
+use godwit_wire::{ShareId, UnprotectedReason};
 
 use super::{Driver, segments};
 use crate::clock;
@@ -27,7 +27,7 @@ impl Driver {
             if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
                 return;
             }
-            if flow.not_in_sync || flow.phase == Phase::Closed {
+            if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
                 unserved.push(flow);
             } else if flow.heard_ns < taken_over.0
                 && now.0.saturating_sub(flow.heard_ns) < busy_for(attempt, taken_over, now)
@@ -94,7 +94,12 @@ impl Driver {
     /// A flow that was given up must be reset, with a reason, not served.
     fn reset_unserved(&self, flows: &[FlowState]) {
         for flow in flows {
-            tracing::info!(flow = %flow.id.key, reason = "not_in_sync", "reset at takeover");
+            let reason = if flow.not_in_sync {
+                UnprotectedReason::NotInSync
+            } else {
+                UnprotectedReason::TwinClosed
+            };
+            tracing::info!(flow = %flow.id.key, %reason, "reset at takeover");
             self.speak(flow, segments::reset(flow));
             self.give(flow.id, godwit_bpf::Order::End);
             if let Err(error) = destroy_tcp(self.ifindex, flow.id.key) {

@@ -80,6 +80,9 @@ pub struct FlowState {
     pub twin_seen: bool,
     /// Shadow: must not be served at a takeover.
     pub not_in_sync: bool,
+    /// Shadow: the twin's server has said all and the owner has not, so the
+    /// stream would end too early here.
+    pub cut_short: bool,
     /// Whether the owner is held back for the twin's application.
     pub leashed: bool,
     /// Whether the client has sent its FIN.
@@ -211,6 +214,15 @@ impl FlowTable {
     }
 }
 
+/// As the data path judges it (`gw_is_cut_short`), before it has served.
+fn is_cut_short(raw: &types::gw_flow) -> bool {
+    let (own, any) = (
+        Flag::GW_FLOW_TWIN.0 | Flag::GW_FLOW_OWN_FIN.0,
+        Flag::GW_FLOW_OWNER_FIN.0 | Flag::GW_FLOW_CLIENT_FIN.0 | Flag::GW_FLOW_ADOPTED.0,
+    );
+    raw.flags & (own | any) == own && SeqNumber(raw.client.ack).lt(SeqNumber(raw.own.fin))
+}
+
 fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
     let key = FlowKey {
         client: Endpoint::from(raw_key.client),
@@ -225,7 +237,11 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         },
         share: ShareId(raw.share),
         generation: Generation(raw.generation),
-        phase: Phase::from_number(raw.phase),
+        phase: if has(Flag::GW_FLOW_OVER) {
+            Phase::Ended
+        } else {
+            Phase::from_number(raw.phase)
+        },
         why: UnprotectedReason::ALL
             .iter()
             .copied()
@@ -234,6 +250,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         twin: has(Flag::GW_FLOW_TWIN),
         twin_seen: has(Flag::GW_FLOW_TWIN_SEEN),
         not_in_sync: has(Flag::GW_FLOW_NOT_IN_SYNC),
+        cut_short: is_cut_short(raw),
         leashed: has(Flag::GW_FLOW_LEASHED),
         client_fin: has(Flag::GW_FLOW_CLIENT_FIN),
         own_fin: has(Flag::GW_FLOW_OWN_FIN),

@@ -5,7 +5,10 @@ use std::io::Write as _;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use godwit_bpf::{Datapath, Events, Expiry, FlowTable, Hook, PinDir, Settings, ShareEntry};
+use godwit_bpf::{
+    Datapath, Events, Expiry, FlowState, FlowTable, Hook, Order, OrderError, PinDir, Settings,
+    ShareEntry,
+};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
 use godwit_sock::Interface;
@@ -25,6 +28,9 @@ pub(crate) const REDIRECT: i32 = 7;
 pub(crate) const IRS: u32 = 0xffff_ff00;
 /// See [`IRS`].
 pub(crate) const ISS: u32 = 1000;
+
+/// Window of every segment in the fixtures, not scaled.
+pub(crate) const WND: u16 = 64_000;
 
 const SHARE: ShareId = ShareId(0);
 const GENERATION: Generation = Generation(1);
@@ -94,10 +100,19 @@ impl Bench {
     /// Makes this machine owner, shadow or nothing of the only share; the other
     /// one is [`Host::B`].
     pub(crate) fn play(&self, role: Role) {
+        self.play_with(role, GENERATION);
+    }
+
+    /// The standby in sync is lost: no flow is gated any more.
+    pub(crate) fn lose_standby(&self) {
+        self.play_with(Role::Owner, Generation::NONE);
+    }
+
+    fn play_with(&self, role: Role, generation: Generation) {
         let entry = ShareEntry {
             role,
             epoch: Epoch::new(1, 1),
-            generation: GENERATION,
+            generation,
             peer_mac: Host::B.mac(Network::Data),
             group: None,
             leash: 4 << 20,
@@ -118,6 +133,19 @@ impl Bench {
         moved.expect("the expiry is set");
     }
 
+    /// The only flow that the data path has.
+    pub(crate) fn flow(&self) -> FlowState {
+        let mut found = None;
+        let scanned = self.flows().for_each(|flow| found = Some(flow));
+        scanned.expect("the map can be read");
+        found.expect("there is a flow")
+    }
+
+    /// Gives an order for the only flow.
+    pub(crate) fn order(&self, order: Order) -> Result<(), OrderError> {
+        self.datapath.orders.give(self.flow().id, order)
+    }
+
     /// The flows that the data path has.
     pub(crate) fn flows(&self) -> &FlowTable {
         &self.datapath.flows
@@ -135,7 +163,11 @@ impl Bench {
         let trial = self
             .datapath
             .try_marked_frame(hook, self.ifindex, mark, frame);
-        let verdict = trial.expect("the kernel runs it").verdict;
+        let trial = trial.expect("the kernel runs it");
+        if [NEXT, REDIRECT].contains(&trial.verdict) {
+            assert_sound(frame, &trial.frame);
+        }
+        let verdict = trial.verdict;
         let after = self.counts();
         let counted = after.into_iter().zip(before).filter(|(a, b)| a.1 > b.1);
         (verdict, counted.map(|(reason, _)| reason.0).collect())
@@ -176,6 +208,15 @@ impl Bench {
         self.expect(Hook::Gate, "SYN-ACK", &syn_ack, NEXT, "syn_ack");
         let third = to_service(port, v6, IRS.wrapping_add(1), ISS + 1, TcpFlags::ACK, &[]);
         self.expect(Hook::Tap, "third ACK", &third, NEXT, "handshake_done");
+    }
+}
+
+/// What goes on has right checksums if it came with right ones. The kernel
+/// tries frames with whole checksums, which a veth never has.
+fn assert_sound(came: &[u8], goes: &[u8]) {
+    let packet = |frame: &[u8]| frame.get(14..).map(Segment::verify);
+    if matches!(packet(came), Some(Ok(()))) {
+        assert_eq!(packet(goes), Some(Ok(())), "{goes:02x?}");
     }
 }
 
@@ -259,7 +300,7 @@ fn packet(
         seq: SeqNumber(seq),
         ack: SeqNumber(ack),
         flags,
-        wnd: 64_000,
+        wnd: WND,
         options: TcpOptions {
             mss,
             ..TcpOptions::default()

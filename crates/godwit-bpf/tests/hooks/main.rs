@@ -4,6 +4,7 @@
 mod bench;
 mod fence;
 mod guard;
+mod life;
 mod malformed;
 mod random;
 mod scan;

@@ -1,7 +1,7 @@
 //! Frames in the service's name that are not, or can't be, the twin's
 //! acknowledgement: refused with a reason.
 
-use crate::bench::{DROP, IRS, ISS, NEXT, REDIRECT, from_service, on_bench, to_service, twin};
+use crate::bench::{DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, on_bench, to_service, twin};
 use godwit_bpf::Hook;
 use godwit_lab::host::{Host, Network};
 use godwit_wire::{Role, TcpFlags};
@@ -43,8 +43,13 @@ fn only_a_plausible_ack_of_the_peer_counts() {
             }
             let none = twin(standby, 7, v6, numbers, TcpFlags::PSH, b"");
             refused("no ACK", &none, "twin_ack_flags");
-            let beyond = twin(standby, 7, v6, (ISS + 1, sent.wrapping_add(1)), ACK, b"");
-            refused("beyond what the client sent", &beyond, "twin_ack_beyond");
+            // The window of the SYN-ACK, and one for a FIN.
+            let last = IRS
+                .wrapping_add(1)
+                .wrapping_add(u32::from(WND))
+                .wrapping_add(1);
+            let beyond = twin(standby, 7, v6, (ISS + 1, last.wrapping_add(1)), ACK, b"");
+            refused("beyond the window", &beyond, "twin_ack_beyond");
             let stale = twin(standby, 7, v6, (ISS + 1, IRS), ACK, b"");
             refused("below the start", &stale, "twin_ack_stale");
             let stranger = twin(standby, 8, v6, numbers, ACK, b"");
