@@ -9,7 +9,7 @@
 
 /*
  * Segments that Godwit itself puts on the wire or into the stack. The marks
- * need CAP_NET_ADMIN to set on a socket, so they are no back door.
+ * need CAP_NET_RAW or CAP_NET_ADMIN to set on a socket (SECURITY.md).
  */
 #define GW_MARK_SPOKEN 0x67770001u /* egress: final, let out as it is */
 #define GW_MARK_REFLECT 0x67770002u /* ingress: made by us, for our kernel */

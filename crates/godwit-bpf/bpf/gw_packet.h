@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * A TCP segment as the programs see it: parsed once into a value, so that no
- * packet pointer outlives a helper call. IPv4 and IPv6 differ only here and in
- * gw_craft.h; addresses are 16 bytes from then on.
+ * packet pointer outlives a helper call. Addresses are 16 bytes from then on:
+ * IPv4 and IPv6 differ only where a header or a tuple is read or made.
  */
 #ifndef GW_PACKET_H
 #define GW_PACKET_H
@@ -166,7 +166,7 @@ static __noinline int gw_parse(struct __sk_buff *skb, struct gw_pkt *p)
 	return 0;
 }
 
-/* Window field for `room` bytes, rounded down: KERNEL note in gw_shadow.h. */
+/* Window field for `room` bytes, rounded down: gw_twin_wnd() says why. */
 static __always_inline __u16 gw_wnd_down(__u32 room, __u8 shift)
 {
 	__u32 wnd = room >> (shift & 15);
