@@ -1,4 +1,5 @@
-//! The clock of everything that is timed: CLOCK_MONOTONIC, as in the data path.
+//! The clock of everything that is timed: CLOCK_BOOTTIME, as in the data path:
+//! a lease goes on to run out while the host sleeps.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 /// The present moment.
 pub fn now() -> MonoTime {
     let time =
-        clock_gettime(ClockId::CLOCK_MONOTONIC).expect("the kernel always has CLOCK_MONOTONIC");
+        clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has it");
     MonoTime::ZERO.saturating_add(Duration::from(time))
 }
 
@@ -18,5 +19,5 @@ pub fn now() -> MonoTime {
 pub(crate) fn sleep_until(moment: MonoTime) {
     let time = TimeSpec::from_duration(moment.since(MonoTime::ZERO));
     let flags = ClockNanosleepFlags::TIMER_ABSTIME;
-    while clock_nanosleep(ClockId::CLOCK_MONOTONIC, flags, &time) == Err(Errno::EINTR) {}
+    while clock_nanosleep(ClockId::CLOCK_BOOTTIME, flags, &time) == Err(Errno::EINTR) {}
 }

@@ -20,7 +20,7 @@ static __always_inline bool gw_is_fenced(__u32 share)
 	if (!f)
 		return true;
 	expiry = *(volatile const __u64 *)&f->expiry_ns;
-	return expiry != GW_NO_EXPIRY && gw_boot_now() >= expiry;
+	return expiry != GW_NO_EXPIRY && gw_now() >= expiry;
 }
 
 /* 0: done, 1: no such share or order. */

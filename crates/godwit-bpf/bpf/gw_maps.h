@@ -149,13 +149,8 @@ static __always_inline void gw_advance(__u32 *field, __u32 value)
 	}
 }
 
+/* CLOCK_BOOTTIME: goes on while the host is suspended, as a lease must. */
 static __always_inline __u64 gw_now(void)
-{
-	return bpf_ktime_get_ns();
-}
-
-/* Goes on while the host is suspended: what a lease ends by. */
-static __always_inline __u64 gw_boot_now(void)
 {
 	return bpf_ktime_get_boot_ns();
 }

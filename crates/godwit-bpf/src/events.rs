@@ -15,7 +15,7 @@ const _: () = assert!(size_of::<types::gw_event>() == 72);
 /// One record of the ring buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct RawEvent {
-    /// When, CLOCK_MONOTONIC nanoseconds.
+    /// When, CLOCK_BOOTTIME nanoseconds.
     pub ns: u64,
     /// Which flow.
     pub flow: FlowId,

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A moment, in nanoseconds of CLOCK_MONOTONIC.
+/// A moment, in nanoseconds of CLOCK_BOOTTIME.
 ///
-/// The clock is the one of `bpf_ktime_get_ns`, so that times from the data
+/// The clock is the one of `bpf_ktime_get_boot_ns`, so that times from the data
 /// path and timers of the core compare directly. Arithmetic saturates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MonoTime(pub u64);

@@ -135,7 +135,7 @@ pub struct FlowState {
     pub bytes_in: u64,
     /// Bytes sent (owner) or reflected (twin).
     pub bytes_out: u64,
-    /// When the handshake ended, CLOCK_MONOTONIC nanoseconds.
+    /// When the handshake ended, CLOCK_BOOTTIME nanoseconds.
     pub born_ns: u64,
     /// When the client last spoke.
     pub heard_ns: u64,
@@ -152,7 +152,7 @@ pub struct FlowTimestamps {
     pub client_ecr: u32,
     /// The least that the owner's clock said at `base_ns`.
     pub base: u32,
-    /// When, CLOCK_MONOTONIC nanoseconds.
+    /// When, CLOCK_BOOTTIME nanoseconds.
     pub base_ns: u64,
     /// Latest TSval of our own kernel, before the offset.
     pub own_val: u32,

@@ -30,7 +30,7 @@ pub struct HalfOpen {
     pub sack: bool,
     /// TSval of the SYN-ACK and TSval of the SYN, if both sides use them.
     pub ts: Option<(u32, u32)>,
-    /// When the SYN was seen, CLOCK_MONOTONIC nanoseconds.
+    /// When the SYN was seen, CLOCK_BOOTTIME nanoseconds.
     pub born_ns: u64,
     /// Whether it was seen through the tap.
     pub tapped: bool,
