@@ -272,9 +272,12 @@ fn a_link_local_client_is_no_exception() {
     assert!(since.elapsed() < STALL_LIMIT, "{:?}", since.elapsed());
     let trace = assert_unnoticed(capture);
     let own = Endpoint::from(local);
-    // The survivor has spoken first: it does not wait for the client's time-out.
-    let spoken = trace
+    // Probes have found their way before the client had asked again.
+    let asked = trace.segments().filter(|s| s.from == own && s.length > 0);
+    let asked = asked.last().expect("it has asked").at_ns;
+    let survivor = Host::B.mac(Network::Data);
+    let mut probes = trace
         .segments()
-        .filter(|s| s.to == own && s.from_mac == Host::B.mac(Network::Data));
-    assert!(spoken.count() > 0, "nothing from the survivor");
+        .filter(|s| s.to == own && s.from_mac == survivor && s.at_ns < asked);
+    assert!(probes.next().is_some(), "the survivor has not spoken first");
 }

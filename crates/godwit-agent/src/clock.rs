@@ -10,8 +10,7 @@ use nix::time::{ClockId, ClockNanosleepFlags, clock_gettime, clock_nanosleep};
 
 /// The present moment.
 pub fn now() -> MonoTime {
-    let time =
-        clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has it");
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has it");
     MonoTime::ZERO.saturating_add(Duration::from(time))
 }
 

@@ -8,9 +8,8 @@
 #ifndef GW_GATE_H
 #define GW_GATE_H
 
-#include "gw_craft.h"
+#include "gw_leash.h"
 #include "gw_sack.h"
-#include "gw_watchdog.h"
 
 /* What may be said to the client now. */
 struct gw_words {
@@ -195,38 +194,6 @@ static __always_inline int gw_check_twin_ack(const struct gw_pkt *p,
 	if (gw_before(p->ack, f->gated.twin_ack))
 		return GW_REASON_TWIN_ACK_STALE;
 	return 0;
-}
-
-/* The leash was the limit and has moved: our kernel may send on. */
-static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
-				    const struct gw_flow_key *key,
-				    struct gw_flow *f, const struct gw_share *s)
-{
-	__u32 edge =
-		gw_min_seq(f->client.edge, f->gated.twin_snd_nxt + s->leash);
-	struct gw_bare b = {
-		.seq = f->own.ack,
-		.ack = f->client.ack,
-		.flags = GW_TCP_ACK,
-		.ts = f->flags & GW_FLOW_TS ? 1 : 0,
-		.ts_val = f->client.ts_val,
-		.ts_ecr = f->client.ts_ecr,
-	};
-
-	if (!gw_after(edge, f->gated.kernel_edge))
-		return gw_verdict(GW_REASON_TWIN_ACK, GW_DROP);
-	f->gated.kernel_edge = edge;
-	if (edge == f->client.edge) {
-		gw_unflag(f, GW_FLOW_LEASHED);
-		f->gated.leashed_ns = 0;
-	} else {
-		/* our kernel is not stuck now; gw_leash() sees when it is */
-		f->gated.leashed_ns = 0;
-	}
-	b.wnd = gw_wnd_down(edge - b.ack, f->snd_wscale);
-	if (gw_craft(skb, p, &key->client, &key->service, &b))
-		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	return gw_verdict(GW_REASON_LEASH_MOVED, GW_PASS);
 }
 
 /* A frame from the standby in the service's name: the twin's ACK. */

@@ -5,6 +5,7 @@
 
 #include "gw_gate.h"
 #include "gw_handshake.h"
+#include "gw_leash.h"
 #include "gw_materialise.h"
 #include "gw_mirror.h"
 #include "gw_takeover.h"
@@ -62,41 +63,6 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (f->generation && f->generation == s->generation)
 		gw_mirror_client(skb, p, s);
 	return gw_verdict(GW_REASON_HANDSHAKE_DONE, GW_PASS);
-}
-
-/*
- * Leash: the owner runs at most so many bytes ahead of the twin's application,
- * or a takeover would wait for it to catch up. The right edge that our kernel
- * sees stops there; it never moves back.
- */
-static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
-				    struct gw_flow *f, const struct gw_share *s)
-{
-	__u32 limit = f->gated.twin_snd_nxt + s->leash;
-	__u32 edge = p->ack + ((__u32)p->wnd << (f->snd_wscale & 15));
-
-	if (!gw_after(edge, limit)) {
-		gw_advance(&f->gated.kernel_edge, edge);
-		gw_unflag(f, GW_FLOW_LEASHED);
-		f->gated.leashed_ns = 0;
-		return 0;
-	}
-	limit = gw_max_seq(limit, f->gated.kernel_edge);
-	limit = gw_max_seq(limit, p->ack);
-	if (!gw_after(edge, limit))
-		return 0;
-	gw_flag(f, GW_FLOW_LEASHED);
-	/* stuck: the edge stands and the client has acknowledged up to it */
-	if (gw_after(limit, f->gated.kernel_edge) ||
-	    limit - p->ack >= 2 * (__u32)f->mss)
-		f->gated.leashed_ns = 0;
-	else if (!f->gated.leashed_ns)
-		f->gated.leashed_ns = gw_now();
-	if (f->gated.leashed_ns)
-		gw_watch(f, s->lag_limit_ns);
-	f->gated.kernel_edge = limit;
-	gw_count(GW_REASON_LEASHED);
-	return gw_set_wnd(skb, p, gw_wnd_down(limit - p->ack, f->snd_wscale));
 }
 
 /*
