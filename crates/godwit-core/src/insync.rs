@@ -6,7 +6,7 @@
 //! began in, and a standby that comes back gets a new one, so that its old,
 //! incomplete twins can never be mistaken for whole ones.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use godwit_wire::Generation;
 
@@ -24,7 +24,7 @@ pub struct Left {
 /// The standbys of one share that are in sync. Today at most one.
 #[derive(Debug, Clone, Default)]
 pub struct InSyncSet {
-    members: BTreeSet<PeerId>,
+    members: BTreeMap<PeerId, Generation>,
     /// Offered and not yet confirmed.
     offers: BTreeMap<PeerId, Generation>,
     /// Of the latest join; meaningless while there are no members.
@@ -55,12 +55,17 @@ impl InSyncSet {
 
     /// Whether `peer` is in sync.
     pub fn contains(&self, peer: PeerId) -> bool {
-        self.members.contains(&peer)
+        self.members.contains_key(&peer)
     }
 
     /// The members, in order.
     pub fn members(&self) -> impl Iterator<Item = PeerId> + '_ {
-        self.members.iter().copied()
+        self.members.keys().copied()
+    }
+
+    /// The members and the stay of each, in order.
+    pub fn stays(&self) -> impl Iterator<Item = (PeerId, Generation)> + '_ {
+        self.members.iter().map(|(peer, stay)| (*peer, *stay))
     }
 
     /// What has been offered to `peer` and not yet been confirmed.
@@ -90,13 +95,13 @@ impl InSyncSet {
         self.raise(generation);
         self.offers.remove(&peer);
         self.generation = self.generation.max(generation);
-        self.members.insert(peer);
+        self.members.insert(peer, generation);
     }
 
     /// Takes `peer` out; `None` if it was not in. An open offer lapses.
     pub fn leave(&mut self, peer: PeerId) -> Option<Left> {
         self.offers.remove(&peer);
-        self.members.remove(&peer).then_some(Left {
+        self.members.remove(&peer).map(|_| Left {
             generation: self.generation,
             last: self.members.is_empty(),
         })

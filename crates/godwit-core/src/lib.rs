@@ -19,15 +19,16 @@
 //! | look | getters | `&self`, cheap |
 //!
 //! Start with [`detector`]: it is the smallest whole machine. [`share`] decides
-//! which node owns a share, [`insync`] which standby holds what clients were
-//! told, [`flow`] what happens to flows that do not fit, and [`node`] puts them
-//! together.
+//! which node owns a share, [`lease`] whether it may and until when, [`insync`]
+//! which standby holds what clients were told, [`flow`] what happens to flows
+//! that do not fit, and [`node`] puts them together.
 #![forbid(unsafe_code)]
 
 pub mod announce;
 pub mod detector;
 pub mod flow;
 pub mod insync;
+pub mod lease;
 pub mod node;
 pub mod probe;
 pub mod share;
@@ -35,7 +36,8 @@ mod time;
 
 pub use node::{
     Action, Beat, Command, EndReason, Event, EventKind, Fencing, Field, FlowEvent, FlowEventKind,
-    Link, Node, NodeConfig, PeerConfig, PeerStatus, ShareConfig, ShareStatus,
+    LeaseConfig, LeaseStatus, Link, Node, NodeConfig, PeerConfig, PeerStatus, ShareConfig,
+    ShareStatus,
 };
 pub use time::MonoTime;
 

@@ -31,6 +31,13 @@ impl MonoTime {
         Self(self.0.saturating_add(nanos))
     }
 
+    /// The moment `earlier` before this one, or the start of the clock.
+    #[must_use]
+    pub fn saturating_sub(self, earlier: Duration) -> Self {
+        let nanos = u64::try_from(earlier.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+
     /// How long ago `earlier` was; zero if it is not earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -58,6 +65,7 @@ mod tests {
         let end = MonoTime(u64::MAX);
         assert_eq!(end.saturating_add(Duration::from_nanos(1)), end);
         assert_eq!(MonoTime(3).saturating_add(Duration::MAX), end);
+        assert_eq!(MonoTime(3).saturating_sub(Duration::MAX), MonoTime::ZERO);
         assert_eq!(MonoTime(3).since(MonoTime(5)), Duration::ZERO);
         assert_eq!(MonoTime(5).since(MonoTime(3)), Duration::from_nanos(2));
     }

@@ -36,6 +36,11 @@ impl NodeName {
         core::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
+    /// Size on the wire, in bytes.
+    pub(crate) const fn wire_len(&self) -> usize {
+        1 + self.len as usize
+    }
+
     pub(crate) fn emit(&self, out: &mut Vec<u8>) {
         out.push(self.len);
         out.extend_from_slice(self.as_bytes());

@@ -137,6 +137,8 @@ macro_rules! wire_enum {
     };
 }
 
+pub(crate) use wire_enum;
+
 wire_enum! {
     /// What a node does for a share.
     Role, "role" {

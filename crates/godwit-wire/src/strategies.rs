@@ -10,7 +10,8 @@ use proptest::sample::select;
 
 use crate::{
     DigestEntry, Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Heartbeat, Hello,
-    LeaveReason, Message, NodeName, Role, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
+    Lease, LeaseDatagram, LeaseMessage, LeaveReason, Message, NodeName, Refusal, Report, Role,
+    SeqNumber, ShareClaim, ShareId, Standing, Stay, UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -43,6 +44,19 @@ pub(crate) fn heartbeat() -> impl Strategy<Value = Heartbeat> {
             sequence,
             sent_ns,
             shares,
+        },
+    )
+}
+
+pub(crate) fn lease_datagram() -> impl Strategy<Value = LeaseDatagram> {
+    (name(), any::<[u64; 4]>(), vec(lease_message(), 0..40)).prop_map(
+        |(sender, [incarnation, receiver, sequence, voters], messages)| LeaseDatagram {
+            sender,
+            incarnation,
+            receiver,
+            sequence,
+            voters,
+            messages,
         },
     )
 }
@@ -157,4 +171,84 @@ fn digest() -> impl Strategy<Value = Message> {
             entries,
         },
     )
+}
+
+fn lease() -> impl Strategy<Value = Lease> {
+    let stay = (name(), any::<u32>()).prop_map(|(node, generation)| Stay {
+        node,
+        generation: Generation(generation),
+    });
+    let in_sync = vec(stay, 0..=Lease::MAX_IN_SYNC);
+    (name(), any::<[u64; 3]>(), in_sync).prop_map(|(holder, [epoch, number, term_ns], in_sync)| {
+        Lease {
+            holder,
+            epoch: Epoch(epoch),
+            number,
+            term_ns,
+            in_sync,
+        }
+    })
+}
+
+fn lease_request() -> impl Strategy<Value = LeaseMessage> {
+    let numbers = any::<(u32, u64, u64)>();
+    (numbers, lease(), select(Standing::ALL), 0..3).prop_map(
+        |((share, epoch, number), lease, standing, which)| {
+            let (share, epoch) = (ShareId(share), Epoch(epoch));
+            match which {
+                0 => LeaseMessage::Prepare {
+                    share,
+                    epoch,
+                    void: Epoch(number),
+                },
+                1 => LeaseMessage::Propose {
+                    share,
+                    lease,
+                    standing,
+                    void: epoch,
+                },
+                _ => LeaseMessage::Release {
+                    share,
+                    epoch,
+                    number,
+                },
+            }
+        },
+    )
+}
+
+fn lease_answer() -> impl Strategy<Value = LeaseMessage> {
+    let numbers = any::<(u32, u64, u64, u64)>();
+    let holder = proptest::option::of(name());
+    let last = proptest::option::of((lease(), any::<bool>()));
+    (numbers, last, holder, select(Refusal::ALL), 0..3).prop_map(
+        |((share, epoch, number, other), last, holder, refusal, which)| {
+            let (share, epoch) = (ShareId(share), Epoch(epoch));
+            match which {
+                0 => LeaseMessage::Promise {
+                    share,
+                    epoch,
+                    last: last.map(|(lease, released)| Report { lease, released }),
+                },
+                1 => LeaseMessage::Accepted {
+                    share,
+                    epoch,
+                    number,
+                },
+                _ => LeaseMessage::Refused {
+                    share,
+                    epoch,
+                    number,
+                    refusal,
+                    by: Epoch(other),
+                    holder,
+                    remaining_ns: number,
+                },
+            }
+        },
+    )
+}
+
+fn lease_message() -> impl Strategy<Value = LeaseMessage> {
+    prop_oneof![lease_request(), lease_answer()]
 }

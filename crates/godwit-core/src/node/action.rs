@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use godwit_wire::{
-    Epoch, FlowId, Generation, Message, Role, SeqNumber, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, LeaseDatagram, Message, Role, SeqNumber, ShareId, UnprotectedReason,
 };
 
 use super::event::{Event, EventKind};
@@ -47,7 +47,9 @@ impl EndReason {
 ///   `UngateFlow`. On the standby: `MarkDemoted`, then `Send` (the answer);
 /// - a standby that joins: on the standby `SetShare` (none), `EndFlows`,
 ///   `SetShare` (shadow), `Send`; then on the owner `SetShare`;
-/// - stepping down: `SetShare` (none), then `EndFlows`.
+/// - stepping down: `SetShare` (none), then `EndFlows`;
+/// - a lease that is given back, or shortened: `SetShare` or `SetExpiry`, then
+///   `SendLease`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Write the share's entry in the data path: one map write.
@@ -62,6 +64,18 @@ pub enum Action {
         generation: Generation,
         /// The other side of the tap: the standby in sync, or the owner.
         peer: Option<PeerId>,
+        /// When an owner falls silent by itself; `None` without a lease that ends.
+        expiry: Option<MonoTime>,
+    },
+    /// Write when the data path falls silent by itself: a part of the share's
+    /// entry, every few milliseconds. A time that has passed silences at once.
+    SetExpiry {
+        /// The share.
+        share: ShareId,
+        /// The epoch that the entry has.
+        epoch: Epoch,
+        /// The end of the lease less what may sit in queues.
+        expiry: MonoTime,
     },
     /// Tell the link that the share's addresses are here (gratuitous ARP, NA).
     Announce {
@@ -131,6 +145,19 @@ pub enum Action {
         /// First byte that the client has not acknowledged.
         snd_una: SeqNumber,
     },
+    /// Sign and send a datagram beside the heartbeats.
+    SendLease {
+        /// To whom.
+        peer: PeerId,
+        /// What.
+        datagram: LeaseDatagram,
+    },
+    /// Run the configured command that powers a node off. Its outcome goes to
+    /// [`crate::Node::handle_stonith`].
+    Stonith {
+        /// Which.
+        peer: PeerId,
+    },
     /// Send a message on the control link.
     Send {
         /// To whom.
@@ -145,9 +172,19 @@ pub enum Action {
 pub(crate) struct Outbox {
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
+    /// Peers that nothing can be decided without unless they are off.
+    fences: Vec<PeerId>,
 }
 
 impl Outbox {
+    pub(crate) fn want_fence(&mut self, peer: PeerId) {
+        self.fences.push(peer);
+    }
+
+    pub(crate) fn take_fences(&mut self) -> Vec<PeerId> {
+        std::mem::take(&mut self.fences)
+    }
+
     pub(crate) fn act(&mut self, action: Action) {
         self.actions.push_back(action);
     }

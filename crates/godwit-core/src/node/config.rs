@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use godwit_wire::{Epoch, Generation, NodeName, Role, ShareId};
 
+use crate::MonoTime;
+use crate::lease::Terms;
+
 /// Configuration of a [`crate::Node`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeConfig {
@@ -14,8 +17,11 @@ pub struct NodeConfig {
     pub incarnation: u64,
     /// The other nodes; a [`crate::PeerId`] is an index into this.
     pub peers: Vec<PeerConfig>,
-    /// The shares that this node is primary or backup of; others are ignored.
+    /// All shares. This node serves those that it is primary or backup of; on
+    /// the leases of the others it only votes. A witness serves none.
     pub shares: Vec<ShareConfig>,
+    /// What shares with a fence need.
+    pub lease: LeaseConfig,
     /// Time between two heartbeats; 1 ms to 10 s.
     pub heartbeat: Duration,
     /// How many heartbeats a peer may miss; 2 to 100.
@@ -42,10 +48,36 @@ impl std::fmt::Debug for NodeConfig {
             .field("incarnation", &self.incarnation)
             .field("peers", &self.peers)
             .field("shares", &self.shares)
+            .field("lease", &self.lease)
             .field("heartbeat", &self.heartbeat)
             .field("misses", &self.misses)
             .field("startup_grace", &self.startup_grace)
             .finish_non_exhaustive()
+    }
+}
+
+/// What leases need to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseConfig {
+    /// Who votes; the same on all nodes. This node may be one of them.
+    pub voters: Vec<NodeName>,
+    /// How long leases last.
+    pub terms: Terms,
+    /// Nobody has voted for this node since then. [`MonoTime::ZERO`] if no agent
+    /// ran since the host booted, and the start of this agent if nothing is known.
+    pub silent_since: MonoTime,
+    /// Makes the waits of candidates differ.
+    pub seed: u64,
+}
+
+impl Default for LeaseConfig {
+    fn default() -> Self {
+        Self {
+            voters: Vec::new(),
+            terms: Terms::default(),
+            silent_since: MonoTime::ZERO,
+            seed: 0,
+        }
     }
 }
 
@@ -62,6 +94,10 @@ pub enum Fencing {
     /// Nothing: an owner that only seemed to fail goes on speaking. Unsafe.
     #[default]
     None,
+    /// The end of its lease: its data path falls silent by the clock.
+    Lease,
+    /// Its power switch. Leases do not end by themselves.
+    Stonith,
 }
 
 impl Fencing {
@@ -69,6 +105,17 @@ impl Fencing {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Lease => "lease",
+            Self::Stonith => "stonith",
+        }
+    }
+
+    /// Whether leases are endless; `None` without leases.
+    pub const fn endless(self) -> Option<bool> {
+        match self {
+            Self::None => None,
+            Self::Lease => Some(false),
+            Self::Stonith => Some(true),
         }
     }
 }
@@ -101,4 +148,6 @@ pub struct Resume {
     pub epoch: Epoch,
     /// The generation of the standby that is in sync.
     pub generation: Generation,
+    /// When the data path falls silent by itself, see [`crate::Action::SetShare`].
+    pub expiry: Option<MonoTime>,
 }

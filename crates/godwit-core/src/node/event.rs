@@ -87,6 +87,12 @@ pub enum PeerNews {
     },
     /// It runs with another configuration. A warning: work goes on.
     ConfigDiffers,
+    /// The command that powers it off has been started.
+    StonithStarted,
+    /// It has been powered off.
+    StonithSucceeded,
+    /// It could not be powered off; that is tried again.
+    StonithFailed,
 }
 
 /// What happened to a share.
@@ -140,6 +146,13 @@ pub enum ShareNews {
         generation: Generation,
         /// Why.
         reason: LeaveReason,
+    },
+    /// Our lease has ended: we are silent, and try to have it back.
+    LeaseLapsed,
+    /// We have it back, and nobody owned in between.
+    LeaseRegained {
+        /// How long we were silent.
+        silent_for: Duration,
     },
 }
 
@@ -219,6 +232,9 @@ impl PeerNews {
             Self::Incompatible { .. } => "peer_incompatible",
             Self::Misbehaved { .. } => "peer_misbehaved",
             Self::ConfigDiffers => "config_differs",
+            Self::StonithStarted => "stonith_started",
+            Self::StonithSucceeded => "stonith_succeeded",
+            Self::StonithFailed => "stonith_failed",
         }
     }
 
@@ -227,7 +243,10 @@ impl PeerNews {
             Self::Down { .. }
             | Self::Incompatible { .. }
             | Self::Misbehaved { .. }
-            | Self::ConfigDiffers => true,
+            | Self::ConfigDiffers
+            | Self::StonithStarted
+            | Self::StonithSucceeded
+            | Self::StonithFailed => true,
             Self::Up { .. }
             | Self::Restarted
             | Self::Goodbye { .. }
@@ -252,7 +271,13 @@ impl PeerNews {
                 ("max_version", Field::Count(u64::from(*max_version))),
             ],
             Self::Misbehaved { what } => vec![("what", text(what))],
-            Self::Restarted | Self::LinkUp | Self::LinkDown | Self::ConfigDiffers => Vec::new(),
+            Self::Restarted
+            | Self::LinkUp
+            | Self::LinkDown
+            | Self::ConfigDiffers
+            | Self::StonithStarted
+            | Self::StonithSucceeded
+            | Self::StonithFailed => Vec::new(),
         }
     }
 }
@@ -265,6 +290,8 @@ impl ShareNews {
             Self::ClaimDisputed { .. } => "claim_disputed",
             Self::StandbyJoined { .. } => "standby_joined",
             Self::StandbyLeft { .. } => "standby_left",
+            Self::LeaseLapsed => "lease_lapsed",
+            Self::LeaseRegained { .. } => "lease_regained",
         }
     }
 
@@ -272,7 +299,9 @@ impl ShareNews {
         match self {
             Self::TakeoverStarted { .. }
             | Self::ClaimDisputed { .. }
-            | Self::StandbyLeft { .. } => true,
+            | Self::StandbyLeft { .. }
+            | Self::LeaseLapsed
+            | Self::LeaseRegained { .. } => true,
             Self::RoleChanged { .. } | Self::StandbyJoined { .. } => false,
         }
     }
@@ -324,6 +353,8 @@ impl ShareNews {
                 ("generation", count(*generation)),
                 ("reason", text(reason)),
             ],
+            Self::LeaseLapsed => Vec::new(),
+            Self::LeaseRegained { silent_for } => vec![("silent_for", Field::Span(*silent_for))],
         }
     }
 }

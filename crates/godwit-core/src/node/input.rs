@@ -86,6 +86,13 @@ impl TryFrom<u32> for FlowEventKind {
 /// What people ask of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
+    /// Get ready for that goodbye: take long leases before a restart, have the
+    /// voters know before programs are detached that no standby may take over.
+    /// Wait for [`crate::Node::is_prepared`], or as long as there is patience.
+    Prepare(GoodbyeReason),
+    /// This node can't serve the share at present: its lease is given back, and
+    /// wanted again if nobody takes the share within two terms.
+    Release(ShareId),
     /// End this agent. Carry out the actions that follow, then stop.
     Goodbye(GoodbyeReason),
 }

@@ -9,6 +9,7 @@ use crate::{MonoTime, PeerId};
 impl Node {
     /// A message arrived on the control link.
     pub fn handle_message(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
+        self.note_power(peer);
         let Some(side) = self.peer_mut(peer) else {
             return;
         };
@@ -39,6 +40,7 @@ impl Node {
         match link {
             Link::Up => {
                 side.link = LinkState::Silent;
+                self.note_power(peer);
                 self.tell_peer(peer, PeerNews::LinkUp, now);
             }
             Link::Down if was == LinkState::Down => return,

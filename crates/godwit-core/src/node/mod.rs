@@ -18,24 +18,28 @@
 //!
 //! The twins' place is ready before the first flow needs it. On a fresh link
 //! the standby repeats what it holds; if that is what the owner has, nothing
-//! changes.
+//! changes. With leases the last step, and the way out, wait for a majority of
+//! voters: see [`crate::lease`]. A node that serves no share is a witness.
 
 use std::time::Duration;
 
 use godwit_wire::{
-    DigestEntry, Generation, Hello, MAX_VERSION, MIN_VERSION, Message, NodeName, ShareClaim,
-    ShareId,
+    DigestEntry, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION, Message, NodeName,
+    Role, ShareClaim, ShareId,
 };
 
 use crate::time::earliest;
 use crate::{MonoTime, PeerId, detector};
 
 mod action;
+mod ballots;
 mod claims;
 mod config;
 mod context;
 mod event;
 mod input;
+mod leased;
+mod leases;
 mod link;
 mod owner;
 mod peer;
@@ -46,12 +50,13 @@ mod status;
 mod tests;
 
 pub use action::{Action, EndReason};
-pub use config::{Fencing, NodeConfig, PeerConfig, Resume, ShareConfig};
+pub use config::{Fencing, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link};
-pub use status::{PeerStatus, ShareStatus};
+pub use status::{LeaseStatus, PeerStatus, ShareStatus};
 
 use action::Outbox;
+use ballots::Ballots;
 use context::Context;
 use peer::{LinkState, PeerSide};
 use share::ShareSide;
@@ -60,7 +65,8 @@ use share::ShareSide;
 ///
 /// Invariants, over all nodes of a cluster with one configuration:
 ///
-/// - no two nodes ever own a share under the same epoch;
+/// - no two nodes ever own a share under the same epoch; with leases, no two
+///   data paths let segments out at one time;
 /// - a node that owns a share and hears of an owner with a greater epoch steps
 ///   down at once;
 /// - a flow is let out unprotected only after its standby has confirmed that it
@@ -72,6 +78,8 @@ pub struct Node {
     hello: Hello,
     peers: Vec<PeerSide>,
     shares: Vec<ShareSide>,
+    /// `None` if no share needs a lease.
+    ballots: Option<Ballots>,
     quitting: bool,
     out: Outbox,
 }
@@ -96,12 +104,14 @@ impl Node {
             },
             peers: config.peers.iter().map(side).collect(),
             shares: Vec::new(),
+            ballots: Ballots::new(config),
             quitting: false,
             out: Outbox::default(),
         };
         for share in &config.shares {
             if let Some(side) = ShareSide::new(share, config, now, &mut node.out) {
                 node.shares.push(side);
+                node.inherit(share, config);
             }
         }
         node.settle(now);
@@ -127,6 +137,7 @@ impl Node {
             return;
         }
         let departed = side.detector.state().is_departed();
+        self.note_power(peer);
         self.follow_detector(peer, now);
         if !departed {
             for claim in &beat.shares {
@@ -158,10 +169,23 @@ impl Node {
 
     /// Somebody asks for something.
     pub fn handle_command(&mut self, command: Command, now: MonoTime) {
-        let Command::Goodbye(reason) = command;
         if self.quitting {
             return;
         }
+        match command {
+            Command::Prepare(reason) => {
+                self.with_shares(now, |share, context| share.prepare(reason, context));
+                self.settle(now);
+            }
+            Command::Release(share) => {
+                self.with_share(share, now, |share, context| share.release(context.now));
+                self.settle(now);
+            }
+            Command::Goodbye(reason) => self.say_goodbye(reason, now),
+        }
+    }
+
+    fn say_goodbye(&mut self, reason: GoodbyeReason, now: MonoTime) {
         self.quitting = true;
         self.with_shares(now, |share, context| share.quit(reason, context));
         for (peer, side) in peers(&self.peers) {
@@ -169,6 +193,15 @@ impl Node {
                 self.out.send(peer, Message::Goodbye { reason });
             }
         }
+        self.settle_leases(now);
+        self.flush_leases();
+    }
+
+    /// Whether what [`Command::Prepare`] asked for has been done.
+    pub fn is_prepared(&self, reason: GoodbyeReason, now: MonoTime) -> bool {
+        self.shares
+            .iter()
+            .all(|share| share.is_prepared(reason, now))
     }
 
     /// When [`Node::handle_timeout`] wants to be called.
@@ -181,7 +214,7 @@ impl Node {
             .shares
             .iter()
             .map(|share| share.poll_timeout(&self.peers));
-        earliest(detectors.chain(shares))
+        earliest(detectors.chain(shares).chain([self.next_vacancy()]))
     }
 
     /// Time has passed. Feed everything that has arrived before.
@@ -235,6 +268,10 @@ impl Node {
             max_interval: side.detector.max_interval(),
             ignored: side.detector.ignored(),
             config_differs: side.config_differs,
+            lease_ignored: self
+                .peer_id(side.name)
+                .and_then(|peer| Some(self.ballots.as_ref()?.ignored(peer)))
+                .unwrap_or_default(),
         })
     }
 
@@ -276,9 +313,26 @@ impl Node {
     /// the first announcement, and all are announced before the first flow is
     /// revived: a map write is short, a thousand probes are not.
     fn settle(&mut self, now: MonoTime) {
+        self.settle_leases(now);
         self.with_shares(now, ShareSide::settle_announcement);
         self.with_shares(now, ShareSide::settle_revival);
         self.with_shares(now, ShareSide::settle_standby);
+        // What the owner has asked of the voters goes out with the rest.
+        self.settle_leases(now);
+        self.flush_leases();
+    }
+
+    /// What an earlier agent of this node holds, nobody else is promised.
+    fn inherit(&mut self, share: &ShareConfig, config: &NodeConfig) {
+        let held = share
+            .resume
+            .filter(|from| from.role == Role::Owner)
+            .and_then(|from| leased::inherited(share, config, &from));
+        if let (Some(ballots), Some((lease, expires))) = (&mut self.ballots, held) {
+            ballots
+                .acceptor()
+                .handle_inherited(share.id, lease, expires);
+        }
     }
 
     /// Runs `act` on every share, and has each change of role written at once.

@@ -73,8 +73,22 @@ impl ShareSide {
         context.tell(self.id, news);
     }
 
-    /// Takes a standby out of the set, if it is in, and lets its flows go.
+    /// Takes a standby out of the set, if it is in, and lets its flows go as
+    /// soon as a majority of voters knows.
     pub(super) fn lose_standby(
+        &mut self,
+        peer: PeerId,
+        reason: LeaveReason,
+        context: &mut Context<'_>,
+    ) {
+        if !self.ask_leave(peer, reason, context) {
+            self.part_with(peer, reason, context);
+        }
+    }
+
+    /// The standby is out of the set, as far as anybody is concerned who could
+    /// let it take over.
+    pub(super) fn part_with(
         &mut self,
         peer: PeerId,
         reason: LeaveReason,
@@ -92,6 +106,23 @@ impl ShareSide {
             });
             self.forget_flows();
         }
+        self.tell_left(peer, generation, reason, context);
+        let news = ShareNews::StandbyLeft {
+            peer: context.peer_name(peer),
+            generation,
+            reason,
+        };
+        context.tell(self.id, news);
+    }
+
+    /// Tells a standby that its stay is over, and when it may come back.
+    pub(super) fn tell_left(
+        &mut self,
+        peer: PeerId,
+        generation: Generation,
+        reason: LeaveReason,
+        context: &mut Context<'_>,
+    ) {
         let left = Message::StandbyLeft {
             share: self.id,
             epoch: self.machine.epoch(),
@@ -99,12 +130,6 @@ impl ShareSide {
             reason,
         };
         context.send(peer, left);
-        let news = ShareNews::StandbyLeft {
-            peer: context.peer_name(peer),
-            generation,
-            reason,
-        };
-        context.tell(self.id, news);
         if is_failure(reason) {
             self.rejoin_after = context.now.saturating_add(REJOIN_AFTER);
         }
@@ -112,13 +137,20 @@ impl ShareSide {
 
     /// Before the programs go away: nobody is to wait for a standby any more.
     pub(super) fn dismiss_all(&mut self, context: &mut Context<'_>) {
-        self.leave_all(LeaveReason::OwnerLeft, context);
+        for peer in self.in_sync.members().collect::<Vec<_>>() {
+            self.part_with(peer, LeaveReason::OwnerLeft, context);
+        }
     }
 
     fn leave_all(&mut self, reason: LeaveReason, context: &mut Context<'_>) {
         for peer in self.in_sync.members().collect::<Vec<_>>() {
             self.lose_standby(peer, reason, context);
         }
+    }
+
+    /// Takes all standbys out of the set, see [`crate::Node::is_prepared`].
+    pub(super) fn prepare_detach(&mut self, context: &mut Context<'_>) {
+        self.leave_all(LeaveReason::OwnerLeft, context);
     }
 
     /// The stay is over that supervision and digests were about.
@@ -139,7 +171,11 @@ impl ShareSide {
         }
         self.send_digest(context);
         for (peer, held) in self.requests.clone() {
-            if context.is_ready(peer) && self.rejoin_after <= context.now {
+            let leaving = self
+                .lease
+                .as_ref()
+                .is_some_and(|lease| lease.is_leaving(peer));
+            if context.is_ready(peer) && self.rejoin_after <= context.now && !leaving {
                 self.requests.remove(&peer);
                 self.admit(peer, held, context);
             }
@@ -149,9 +185,12 @@ impl ShareSide {
     /// When a standby that waits may be admitted.
     pub(super) fn next_admission(&self, peers: &[PeerSide]) -> Option<MonoTime> {
         let ready = |peer: &PeerId| {
-            peers
-                .get(usize::from(peer.0))
-                .is_some_and(PeerSide::is_ready)
+            let leaving = self
+                .lease
+                .as_ref()
+                .is_some_and(|lease| lease.is_leaving(*peer));
+            let side = peers.get(usize::from(peer.0));
+            !leaving && side.is_some_and(PeerSide::is_ready)
         };
         let waits = self.machine.state() == State::Owner && self.requests.keys().any(ready);
         waits.then_some(self.rejoin_after)
@@ -163,16 +202,16 @@ impl ShareSide {
                 return;
             }
             self.lose_standby(peer, LeaveReason::StandbyRestarted, context);
+            if self.in_sync.contains(peer) {
+                // A majority has to know first.
+                self.requests.insert(peer, held);
+                return;
+            }
         }
         if self.in_sync.offered(peer) == Some(held) {
-            self.in_sync.join(peer, held);
-            self.forget_flows();
-            self.write_share(context.out);
-            let news = ShareNews::StandbyJoined {
-                peer: context.peer_name(peer),
-                generation: held,
-            };
-            context.tell(self.id, news);
+            if !self.ask_join(peer, held, context) {
+                self.complete_join(peer, held, context);
+            }
         } else {
             self.in_sync.raise(held);
             let offer = Message::StandbyReady {
@@ -182,6 +221,23 @@ impl ShareSide {
             };
             context.send(peer, offer);
         }
+    }
+
+    /// The standby is in sync, and may take over: new flows are gated.
+    pub(super) fn complete_join(
+        &mut self,
+        peer: PeerId,
+        generation: Generation,
+        context: &mut Context<'_>,
+    ) {
+        self.in_sync.join(peer, generation);
+        self.forget_flows();
+        self.write_share(context.out);
+        let news = ShareNews::StandbyJoined {
+            peer: context.peer_name(peer),
+            generation,
+        };
+        context.tell(self.id, news);
     }
 
     pub(super) fn handle_owner_event(&mut self, event: FlowEvent, now: MonoTime) {

@@ -2,6 +2,7 @@
 
 use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, NodeName};
 
+use crate::MonoTime;
 use crate::detector::{self, Detector};
 
 /// How far the control link has come.
@@ -17,6 +18,19 @@ pub(super) enum LinkState {
     Incompatible,
 }
 
+/// Whether a peer is known to be without power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Power {
+    /// It may be on.
+    Unknown,
+    /// The command that powers it off runs.
+    Cutting,
+    /// The command failed; not before then again.
+    Stuck { until: MonoTime },
+    /// It is off, and has not been heard since.
+    Off,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct PeerSide {
     pub(super) name: NodeName,
@@ -25,6 +39,7 @@ pub(super) struct PeerSide {
     /// From the last hello.
     pub(super) incarnation: u64,
     pub(super) config_differs: bool,
+    pub(super) power: Power,
 }
 
 impl PeerSide {
@@ -35,6 +50,7 @@ impl PeerSide {
             link: LinkState::Down,
             incarnation: 0,
             config_differs: false,
+            power: Power::Unknown,
         }
     }
 

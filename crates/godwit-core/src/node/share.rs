@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_wire::{
-    DigestEntry, FlowId, Generation, GoodbyeReason, LeaveReason, Message, NodeName, Role,
+    DigestEntry, Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, Message, NodeName, Role,
     ShareClaim, ShareId,
 };
 
@@ -16,13 +16,14 @@ use super::claims::Known;
 use super::config::{NodeConfig, Resume, ShareConfig};
 use super::context::Context;
 use super::event::ShareNews;
+use super::leased::{self, ShareLease};
 use super::peer::PeerSide;
 use super::status::ShareStatus;
 use crate::announce::AnnounceSchedule;
 use crate::flow::Supervision;
 use crate::insync::InSyncSet;
 use crate::probe::ProbeSchedule;
-use crate::share::{self, Ballot, Change, Ownership, PeerClaim, ShareMachine, State};
+use crate::share::{self, Ballot, Change, Claiming, Ownership, PeerClaim, ShareMachine, State};
 use crate::time::earliest;
 use crate::{MonoTime, PeerId};
 
@@ -40,6 +41,8 @@ pub(super) struct ShareSide {
     revive: Option<ProbeSchedule>,
     /// When a resumed role needs to have heard the other side.
     resumed_until: Option<MonoTime>,
+    /// The right to own it; `None` without fencing.
+    pub(super) lease: Option<ShareLease>,
     // As the owner:
     pub(super) in_sync: InSyncSet,
     pub(super) supervision: Supervision,
@@ -69,8 +72,13 @@ impl ShareSide {
             .map(|(peer, _)| peer)
             .collect::<Vec<_>>();
         let incarnation = u32::try_from(config.incarnation >> 32).unwrap_or(u32::MAX);
+        let ballot = Ballot::new(incarnation, count(rank), count(nodes().count()));
         let machine_config = share::Config {
-            ballot: Ballot::new(incarnation, count(rank), count(nodes().count())),
+            claiming: match share.fencing.endless() {
+                None => Claiming::Bare,
+                Some(_) => Claiming::Leased,
+            },
+            ballot,
             primary: rank == 0,
             peers: members.clone(),
             startup_grace: config.startup_grace,
@@ -78,8 +86,12 @@ impl ShareSide {
         let resume = share
             .resume
             .and_then(|resume| Some((resume, resumed_state(resume, &members)?)));
+        let owned = resume
+            .filter(|(_, state)| *state == State::Owner)
+            .map(|(from, _)| (from, leased::stays(from, &members, config)));
         let mut side = Self {
             id: share.id,
+            lease: ShareLease::new(share, config, ballot, owned, now),
             name: share.name.clone(),
             machine: match resume {
                 Some((from, state)) => ShareMachine::resume(machine_config, state, from.epoch),
@@ -113,6 +125,10 @@ impl ShareSide {
             role: self.machine.state().role(),
             epoch: self.machine.epoch(),
         }
+    }
+
+    pub(super) fn members(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.members.iter().copied()
     }
 
     pub(super) fn has_member(&self, peer: PeerId) -> bool {
@@ -165,7 +181,10 @@ impl ShareSide {
     }
 
     pub(super) fn handle_failed(&mut self, peer: PeerId, context: &mut Context<'_>) {
-        self.machine.handle_failed(peer);
+        // With a lease, an owner is followed when that ends: `settle_candidacy`.
+        if self.lease.is_none() || self.owner().is_none() {
+            self.machine.handle_failed(peer);
+        }
         self.lose_standby(peer, LeaveReason::StandbySilent, context);
     }
 
@@ -191,6 +210,35 @@ impl ShareSide {
         }
     }
 
+    /// See [`crate::Command::Prepare`].
+    pub(super) fn prepare(&mut self, reason: GoodbyeReason, context: &mut Context<'_>) {
+        let owns = self.machine.state() == State::Owner;
+        let Some(lease) = self.lease.as_mut().filter(|_| owns) else {
+            return;
+        };
+        match reason {
+            GoodbyeReason::Restart => {
+                lease.proposer.handle_prolongation(context.now);
+                lease.proposer.handle_timeout(context.now);
+            }
+            GoodbyeReason::Detach => self.prepare_detach(context),
+            GoodbyeReason::Shutdown => {}
+        }
+    }
+
+    /// Whether that has been done.
+    pub(super) fn is_prepared(&self, reason: GoodbyeReason, now: MonoTime) -> bool {
+        let owns = self.machine.state() == State::Owner;
+        let Some(lease) = self.lease.as_ref().filter(|_| owns) else {
+            return true;
+        };
+        match reason {
+            GoodbyeReason::Restart => lease.proposer.is_prolonged(now),
+            GoodbyeReason::Detach => self.in_sync.generation().is_none(),
+            GoodbyeReason::Shutdown => true,
+        }
+    }
+
     pub(super) fn quit(&mut self, reason: GoodbyeReason, context: &mut Context<'_>) {
         match (self.machine.state(), reason) {
             // The data path goes on, and the next agent resumes.
@@ -205,6 +253,7 @@ impl ShareSide {
                 // Without a standby the kernel had better say goodbye to the clients.
                 if !self.in_sync.generation().is_none() {
                     self.fall_silent(context.out);
+                    self.release(context.now);
                 }
             }
         }
@@ -221,14 +270,24 @@ impl ShareSide {
             self.resumed_until,
             self.announce
                 .as_ref()
+                .filter(|_| !self.has_lapsed())
                 .and_then(AnnounceSchedule::poll_timeout),
-            self.revive.as_ref().and_then(ProbeSchedule::poll_timeout),
+            self.revive
+                .as_ref()
+                .filter(|_| !self.has_lapsed())
+                .and_then(ProbeSchedule::poll_timeout),
             self.next_admission(peers),
+            self.lease
+                .as_ref()
+                .and_then(|lease| lease.proposer.poll_timeout()),
         ])
     }
 
     pub(super) fn handle_timeout(&mut self, context: &mut Context<'_>) {
         self.machine.handle_timeout(context.now);
+        if let Some(lease) = &mut self.lease {
+            lease.proposer.handle_timeout(context.now);
+        }
         self.supervision.handle_timeout(context.now);
         if self.resumed_until.is_some_and(|until| until <= context.now) {
             self.resumed_until = None;
@@ -256,6 +315,9 @@ impl ShareSide {
 
     /// First step of settling: where the addresses are.
     pub(super) fn settle_announcement(&mut self, context: &mut Context<'_>) {
+        if self.is_silent(context.now) {
+            return;
+        }
         if let Some(schedule) = &mut self.announce
             && schedule.handle_timeout(context.now)
         {
@@ -265,6 +327,9 @@ impl ShareSide {
 
     /// Second step: flows that wait.
     pub(super) fn settle_revival(&mut self, context: &mut Context<'_>) {
+        if self.is_silent(context.now) {
+            return;
+        }
         let attempt = self
             .revive
             .as_mut()
@@ -311,10 +376,45 @@ impl ShareSide {
         out.act(Action::SetShare {
             share: self.id,
             role: self.machine.state().role(),
-            epoch: self.machine.epoch(),
+            epoch: self.data_path_epoch(),
             generation,
             peer,
+            expiry: self.fence(),
         });
+    }
+
+    /// The owner's epoch. With leases it may be below the greatest heard of,
+    /// if all voters that knew of that have forgotten it.
+    fn data_path_epoch(&self) -> Epoch {
+        let owner = self.owner().filter(|_| self.lease.is_some());
+        owner.map_or_else(|| self.machine.epoch(), |owner| owner.epoch)
+    }
+
+    /// Gives the lease back. The data path is silent already.
+    pub(super) fn release(&mut self, now: MonoTime) {
+        if let Some(lease) = &mut self.lease {
+            lease.proposer.handle_release(now);
+            lease.proposer.handle_timeout(now);
+        }
+    }
+
+    /// Whether we owned last, and know that we may not speak at present.
+    fn has_lapsed(&self) -> bool {
+        let lease = self.lease.as_ref();
+        lease.is_some_and(|lease| lease.proposer.has_lapsed())
+    }
+
+    fn is_silent(&self, now: MonoTime) -> bool {
+        let lease = self.lease.as_ref();
+        lease.is_some_and(|lease| !lease.proposer.is_in_force(now))
+    }
+
+    fn fence(&self) -> Option<MonoTime> {
+        let owns = self.machine.state() == State::Owner;
+        self.lease
+            .as_ref()
+            .filter(|_| owns)
+            .and_then(ShareLease::fence)
     }
 
     pub(super) fn fall_silent(&self, out: &mut Outbox) {
@@ -324,6 +424,7 @@ impl ShareSide {
             epoch: self.machine.epoch(),
             generation: Generation::NONE,
             peer: None,
+            expiry: None,
         });
     }
 
@@ -369,6 +470,7 @@ impl ShareSide {
             owner,
             in_sync,
             supervised: self.supervision.counts(),
+            lease: self.lease.as_ref().map(|lease| lease.status()),
         }
     }
 

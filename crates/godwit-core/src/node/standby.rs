@@ -14,6 +14,9 @@ impl ShareSide {
     pub(super) fn become_standby(&mut self, change: Change, context: &mut Context<'_>) {
         self.asked = false;
         self.write_share(context.out);
+        if let (State::Owner, Some(lease)) = (change.prev, &mut self.lease) {
+            lease.end();
+        }
         match change.prev {
             State::Owner => {
                 self.end_flows(EndReason::Superseded, context.out);

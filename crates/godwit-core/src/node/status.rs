@@ -28,6 +28,9 @@ pub struct PeerStatus {
     pub ignored: u64,
     /// Whether it runs with another configuration.
     pub config_differs: bool,
+    /// Lease datagrams that were old, replayed, meant for an earlier life of
+    /// this node, or counted on other voters.
+    pub lease_ignored: u64,
 }
 
 /// One share.
@@ -51,4 +54,18 @@ pub struct ShareStatus {
     pub in_sync: Vec<NodeName>,
     /// Flows under supervision.
     pub supervised: Counts,
+    /// How its lease stands; `None` without fencing.
+    pub lease: Option<LeaseStatus>,
+}
+
+/// The lease of a share, as this node sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseStatus {
+    /// Whether this node held it last, may not speak, and wants it back.
+    pub lapsed: bool,
+    /// When it ends unless it is renewed; `None` if this node does not hold it,
+    /// or it is endless.
+    pub expiry: Option<MonoTime>,
+    /// Whether this node stands for the share.
+    pub wanted: bool,
 }

@@ -30,6 +30,7 @@ fn config() -> NodeConfig {
         incarnation: 7 << 32,
         peers: vec![PeerConfig { name: name("a") }],
         shares: vec![share(0), share(1)],
+        lease: LeaseConfig::default(),
         heartbeat: Duration::from_millis(10),
         misses: 3,
         startup_grace: NodeConfig::STARTUP_GRACE,

@@ -1,9 +1,10 @@
 //! Role machine: what this node does for one share.
 //!
-//! This version runs without a fence (`fencing = "none"`): ownership follows
-//! from who was heard last, and if two nodes both believe that they own a
-//! share then the greater epoch wins. The lease will take the place of
-//! the bare claim; states and inputs stay.
+//! Without a fence (`fencing = "none"`) ownership follows from who was heard
+//! last, and if two nodes both believe that they own a share then the greater
+//! epoch wins. With leases ([`Claiming::Leased`]) a node that would claim only
+//! *wishes* to, and becomes the owner when it is granted the lease; states and
+//! inputs are the same.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -24,9 +25,20 @@ pub use state::{Ownership, Reason, State};
 /// Long enough for the primary to boot in the same cluster start.
 pub const COLD_START: Duration = Duration::from_secs(3);
 
+/// How a node becomes the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claiming {
+    /// It says so.
+    Bare,
+    /// It is granted a lease.
+    Leased,
+}
+
 /// What does not change while the agent runs.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// How this node becomes the owner.
+    pub claiming: Claiming,
     /// Makes epochs that only this node can claim.
     pub ballot: Ballot,
     /// Whether this node is the primary.
@@ -72,6 +84,8 @@ pub struct ShareMachine {
     state: State,
     /// Own epoch as the owner, else the latest one heard of.
     epoch: Epoch,
+    /// Why it wants to own, while it waits for a lease.
+    wish: Option<Reason>,
     /// Peers that said, since start, that they do nothing for the share.
     idle: BTreeSet<PeerId>,
     changes: VecDeque<Change>,
@@ -93,6 +107,7 @@ impl ShareMachine {
                 until: now.saturating_add(patience),
             },
             epoch: Epoch::NONE,
+            wish: None,
             idle: BTreeSet::new(),
             changes: VecDeque::new(),
         }
@@ -104,6 +119,7 @@ impl ShareMachine {
             config,
             state,
             epoch,
+            wish: None,
             idle: BTreeSet::new(),
             changes: VecDeque::new(),
         }
@@ -124,7 +140,15 @@ impl ShareMachine {
             State::Starting { .. } | State::Standby { owner: None } => {
                 self.follow(owner, Reason::PeerOwns);
             }
-            State::Standby { owner: Some(known) } | State::Shadow { owner: known, .. } => {
+            State::Standby { owner: Some(known) } => {
+                // Voters that forgot may have granted a lesser epoch. A node that
+                // has given its owner up, and holds no twins, goes by the claim.
+                let bereft = self.wish.is_some() && peer != known.peer;
+                if epoch > known.epoch || bereft {
+                    self.follow(owner, Reason::PeerOwns);
+                }
+            }
+            State::Shadow { owner: known, .. } => {
                 if epoch > known.epoch {
                     self.follow(owner, Reason::PeerOwns);
                 }
@@ -144,24 +168,28 @@ impl ShareMachine {
             .state
             .owner()
             .is_some_and(|owner| owner.peer == claim.peer);
-        self.learn(claim.epoch);
+        let leased = self.config.claiming == Claiming::Leased;
+        if !(leased && self.state == State::Owner) {
+            self.learn(claim.epoch);
+        }
         match self.state {
             State::Starting { .. } => self.hear_idle(claim),
             State::Standby { .. } => {
                 if from_owner {
-                    self.restart(now);
+                    self.restart(Reason::OwnerForgot, now);
                 }
             }
             State::Shadow { owner, .. } => {
                 if from_owner && claim.epoch > owner.epoch {
                     // It stepped down for a third node, which will be heard.
-                    self.restart(now);
+                    self.restart(Reason::OwnerForgot, now);
                 } else if from_owner {
                     self.claim(Reason::OwnerForgot);
                 }
             }
             State::Owner => {
-                if above {
+                // A lease is above every other that a majority ever granted.
+                if above && !leased {
                     self.claim(Reason::Raised);
                 }
             }
@@ -219,6 +247,62 @@ impl ShareMachine {
         }
     }
 
+    /// The lease of the owner `peer` has ended, or it was given back.
+    pub fn handle_lapse(&mut self, peer: PeerId, reason: Reason) {
+        self.lose_owner(peer, reason);
+    }
+
+    /// The lease of the owner `peer` is in force after all.
+    pub fn handle_owner_seen(&mut self, peer: PeerId) {
+        let lost = matches!(
+            self.wish,
+            Some(Reason::OwnerFailed | Reason::LeaseLapsed | Reason::OwnerReleased)
+        );
+        if lost && self.state.owner().is_some_and(|owner| owner.peer == peer) {
+            self.wish = None;
+        }
+    }
+
+    /// This node will be granted the share, but is no member of the last in-sync
+    /// set: its twins are to be ended first.
+    pub fn handle_not_in_sync(&mut self) {
+        match self.state {
+            State::Shadow { owner, .. } => {
+                let wish = self.wish;
+                self.enter(State::Standby { owner: Some(owner) }, Reason::Dismissed);
+                self.wish = wish;
+            }
+            State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
+        }
+    }
+
+    /// A majority grants the share to this node, under `epoch`.
+    pub fn handle_granted(&mut self, epoch: Epoch) {
+        match self.state {
+            State::Starting { .. } | State::Standby { .. } | State::Shadow { .. } => {
+                let reason = self.wish.unwrap_or(Reason::ColdStart);
+                self.epoch = epoch;
+                self.enter(State::Owner, reason);
+            }
+            State::Owner | State::Quitting => {}
+        }
+    }
+
+    /// Another node may have owned the share since our lease ended.
+    pub fn handle_lost(&mut self, to: Option<Ownership>, now: MonoTime) {
+        match (self.state, to) {
+            (State::Owner, Some(owner)) => self.follow(owner, Reason::LeaseLost),
+            (State::Owner, None) => self.restart(Reason::LeaseLost, now),
+            (
+                State::Starting { .. }
+                | State::Standby { .. }
+                | State::Shadow { .. }
+                | State::Quitting,
+                _,
+            ) => {}
+        }
+    }
+
     /// This node's agent ends.
     pub fn handle_quit(&mut self) {
         match self.state {
@@ -235,8 +319,12 @@ impl ShareMachine {
     /// When the machine claims of itself.
     pub const fn poll_timeout(&self) -> Option<MonoTime> {
         match self.state {
-            State::Starting { until } => Some(until),
-            State::Standby { .. } | State::Shadow { .. } | State::Owner | State::Quitting => None,
+            State::Starting { until } if self.wish.is_none() => Some(until),
+            State::Starting { .. }
+            | State::Standby { .. }
+            | State::Shadow { .. }
+            | State::Owner
+            | State::Quitting => None,
         }
     }
 
@@ -250,6 +338,11 @@ impl ShareMachine {
     /// The next change, oldest first.
     pub fn poll_change(&mut self) -> Option<Change> {
         self.changes.pop_front()
+    }
+
+    /// Why this node wants to own, while it waits for a lease.
+    pub const fn wish(&self) -> Option<Reason> {
+        self.wish
     }
 
     /// What this node does.
@@ -295,10 +388,10 @@ impl ShareMachine {
     }
 
     /// The owner has no connections and neither have we: as at cold start.
-    fn restart(&mut self, now: MonoTime) {
+    fn restart(&mut self, reason: Reason, now: MonoTime) {
         let fresh = Self::new(self.config.clone(), now);
         self.idle.clear();
-        self.enter(fresh.state, Reason::OwnerForgot);
+        self.enter(fresh.state, reason);
     }
 
     fn follow(&mut self, owner: Ownership, reason: Reason) {
@@ -307,8 +400,13 @@ impl ShareMachine {
     }
 
     fn claim(&mut self, reason: Reason) {
-        self.epoch = self.config.ballot.above(self.epoch);
-        self.enter(State::Owner, reason);
+        match self.config.claiming {
+            Claiming::Bare => {
+                self.epoch = self.config.ballot.above(self.epoch);
+                self.enter(State::Owner, reason);
+            }
+            Claiming::Leased => self.wish = self.wish.or(Some(reason)),
+        }
     }
 
     fn learn(&mut self, epoch: Epoch) {
@@ -318,6 +416,7 @@ impl ShareMachine {
     fn enter(&mut self, state: State, reason: Reason) {
         let prev = self.state;
         self.state = state;
+        self.wish = None;
         self.changes.push_back(Change {
             prev,
             state,

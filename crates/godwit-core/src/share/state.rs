@@ -97,6 +97,12 @@ pub enum Reason {
     OwnerDetached,
     /// The owner came back without its connections.
     OwnerForgot,
+    /// The owner gave its lease back.
+    OwnerReleased,
+    /// The owner's lease has ended, although it is heard.
+    LeaseLapsed,
+    /// Our lease has ended, and another node may have owned the share since.
+    LeaseLost,
     /// A peer owns it under a greater epoch.
     Superseded,
     /// A greater epoch was heard from a node that does not own: claimed anew.
@@ -119,6 +125,9 @@ impl Reason {
             Self::OwnerShutdown => "owner_shutdown",
             Self::OwnerDetached => "owner_detached",
             Self::OwnerForgot => "owner_forgot",
+            Self::OwnerReleased => "owner_released",
+            Self::LeaseLapsed => "lease_lapsed",
+            Self::LeaseLost => "lease_lost",
             Self::Superseded => "superseded",
             Self::Raised => "raised",
             Self::Admitted => "admitted",
@@ -130,8 +139,13 @@ impl Reason {
     /// Whether becoming the owner for this reason continues another's connections.
     pub const fn is_takeover(self) -> bool {
         match self {
-            Self::OwnerFailed | Self::OwnerShutdown | Self::OwnerForgot => true,
+            Self::OwnerFailed
+            | Self::OwnerShutdown
+            | Self::OwnerForgot
+            | Self::OwnerReleased
+            | Self::LeaseLapsed => true,
             Self::ColdStart
+            | Self::LeaseLost
             | Self::PeerOwns
             | Self::OwnerDetached
             | Self::Superseded

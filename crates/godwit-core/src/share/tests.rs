@@ -20,6 +20,7 @@ fn ms(ms: u64) -> MonoTime {
 
 fn config(primary: bool, peers: &[PeerId]) -> Config {
     Config {
+        claiming: Claiming::Bare,
         ballot: Ballot::new(40, u32::from(!primary), 3),
         primary,
         peers: peers.to_vec(),
@@ -348,4 +349,131 @@ fn a_peer_that_fails_no_longer_counts_as_idle() {
     machine.handle_failed(A);
     machine.handle_claim(says(C, Role::None, Epoch::NONE), ms(2));
     assert!(matches!(machine.state(), State::Starting { .. }));
+}
+
+/// A backup with leases, in `state`; its own epoch is `KNOWN` if it owns.
+fn leased(state: State) -> ShareMachine {
+    let config = Config {
+        claiming: Claiming::Leased,
+        ..config(false, &[A])
+    };
+    match state {
+        State::Starting { .. } => ShareMachine::new(config, ms(0)),
+        State::Standby { .. } | State::Shadow { .. } | State::Owner | State::Quitting => {
+            ShareMachine::resume(config, state, KNOWN)
+        }
+    }
+}
+
+const GRANTED: Epoch = Epoch::new(70, 1);
+
+#[test]
+fn with_leases_whoever_would_claim_wishes_to() {
+    for state in [
+        STARTING,
+        STANDBY,
+        ORPHAN,
+        SHADOW,
+        State::Owner,
+        State::Quitting,
+    ] {
+        for (name, input) in INPUTS {
+            let (mut bare, mut leased) = (machine_in(state), leased(state));
+            input(&mut bare);
+            input(&mut leased);
+            let changes = |machine: &mut ShareMachine| {
+                std::iter::from_fn(|| machine.poll_change()).collect::<Vec<_>>()
+            };
+            let (claims, waits) = (changes(&mut bare), changes(&mut leased));
+            let said = format!("{} and {name}", state.as_str());
+            match claims[..] {
+                // A lease is never raised.
+                [change] if change.reason == Reason::Raised => {
+                    assert_eq!((leased.wish(), leased.epoch()), (None, KNOWN), "{said}");
+                }
+                [change] if change.state == State::Owner => {
+                    assert_eq!(
+                        (leased.state(), leased.wish()),
+                        (state, Some(change.reason))
+                    );
+                    assert_eq!(waits, [], "{said}");
+                    leased.handle_granted(GRANTED);
+                    assert_eq!(changes(&mut leased), claims, "{said}");
+                    assert_eq!((leased.epoch(), leased.wish()), (GRANTED, None), "{said}");
+                }
+                _ => assert_eq!((waits, leased.wish()), (claims, None), "{said}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn twins_that_may_lack_bytes_are_ended_before_the_share_is_owned() {
+    let mut machine = leased(SHADOW);
+    machine.handle_failed(A);
+    machine.handle_not_in_sync();
+    assert_eq!(machine.wish(), Some(Reason::OwnerFailed));
+    machine.handle_granted(GRANTED);
+    let reasons: Vec<_> = std::iter::from_fn(|| machine.poll_change())
+        .map(|change| (change.state, change.reason))
+        .collect();
+    let expected = [
+        (STANDBY, Reason::Dismissed),
+        (State::Owner, Reason::OwnerFailed),
+    ];
+    assert_eq!(reasons, expected);
+}
+
+#[test]
+fn an_owner_that_is_seen_again_is_not_wished_away() {
+    for (reason, kept) in [
+        (Reason::OwnerFailed, false),
+        (Reason::LeaseLapsed, false),
+        (Reason::OwnerReleased, false),
+        (Reason::OwnerShutdown, true),
+    ] {
+        let mut machine = leased(SHADOW);
+        machine.handle_lapse(C, reason);
+        assert_eq!(machine.wish(), None, "no owner of ours");
+        machine.handle_lapse(A, reason);
+        machine.handle_owner_seen(C);
+        assert_eq!(machine.wish(), Some(reason));
+        machine.handle_owner_seen(A);
+        assert_eq!(machine.wish().is_some(), kept, "{}", reason.as_str());
+    }
+}
+
+#[test]
+fn a_wish_ends_with_the_state_that_it_arose_in() {
+    let mut machine = leased(SHADOW);
+    machine.handle_failed(A);
+    machine.handle_claim(says(C, Role::Owner, HIGHER), ms(1000));
+    assert_eq!(machine.wish(), None);
+    let mut starting = leased(STARTING);
+    starting.handle_timeout(ms(3000));
+    assert_eq!(starting.wish(), Some(Reason::ColdStart));
+    assert_eq!(starting.poll_timeout(), None, "it waits for a grant");
+}
+
+#[test]
+fn a_lost_lease_is_followed_to_its_owner_if_that_is_known() {
+    let other = Ownership {
+        peer: C,
+        epoch: HIGHER,
+    };
+    for (to, after) in [
+        (Some(other), State::Standby { owner: Some(other) }),
+        (None, RESTARTED),
+    ] {
+        let mut machine = leased(State::Owner);
+        machine.handle_lost(to, ms(1000));
+        assert_eq!(machine.state(), after);
+        let change = machine.poll_change().map(|change| change.reason);
+        assert_eq!(change, Some(Reason::LeaseLost));
+    }
+    for state in [STARTING, STANDBY, SHADOW, State::Quitting] {
+        let mut machine = leased(state);
+        machine.handle_lost(Some(other), ms(1000));
+        assert_eq!(machine.state(), state);
+    }
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 use godwit_core::node::{FlowNews, PeerNews, Resume, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
-    Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, Link, MonoTime,
-    Node, NodeConfig, PeerConfig, PeerId, ShareConfig,
+    Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, LeaseConfig, Link,
+    MonoTime, Node, NodeConfig, PeerConfig, PeerId, ShareConfig,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Message, NodeName, Role,
@@ -113,6 +113,7 @@ pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeCo
             fencing: Fencing::None,
             resume,
         }],
+        lease: LeaseConfig::default(),
         heartbeat: Duration::from_millis(HEARTBEAT_MS),
         misses: 3,
         startup_grace: NodeConfig::STARTUP_GRACE,
@@ -188,6 +189,7 @@ impl World {
                 role,
                 epoch,
                 generation,
+                expiry: None,
             }),
         );
         let latest = self.sides[side].latest;
@@ -412,6 +414,9 @@ impl World {
                     Role::Owner,
                     "only an owner speaks"
                 );
+            }
+            Action::SetExpiry { .. } | Action::SendLease { .. } | Action::Stonith { .. } => {
+                panic!("there is no fence here");
             }
             Action::ResendHandshake { .. }
             | Action::EndTwin { .. }

@@ -1,0 +1,398 @@
+//! The voter's side: promises, and leases that are in force.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use godwit_wire::{Epoch, Lease, LeaseMessage, NodeName, Refusal, Report, ShareId, Standing};
+
+use super::Terms;
+use crate::MonoTime;
+
+/// One life of a node's agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Speaker {
+    /// The node.
+    pub node: NodeName,
+    /// Start of its agent.
+    pub incarnation: u64,
+}
+
+/// What an acceptor knows of a share's last lease.
+#[derive(Debug, Clone, Copy)]
+pub struct View<'a> {
+    /// The lease that it accepted last.
+    pub lease: &'a Lease,
+    /// When it ends here.
+    pub expires: MonoTime,
+    /// Whether the holder has given it back.
+    pub released: bool,
+}
+
+impl View<'_> {
+    /// Whether the lease is in force.
+    pub fn is_in_force(&self, now: MonoTime) -> bool {
+        !self.released && now < self.expires
+    }
+}
+
+/// Votes on the leases of all shares. It keeps nothing on disk.
+///
+/// Witnesses have one and nothing else.
+#[derive(Debug, Clone)]
+pub struct Acceptor {
+    terms: Terms,
+    /// Until then leases that it accepted in an earlier life may be in force.
+    quiet_until: MonoTime,
+    slots: BTreeMap<ShareId, Slot>,
+    answers: VecDeque<(NodeName, LeaseMessage)>,
+}
+
+/// What is remembered of one share.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    endless: bool,
+    /// Kept beyond its end: it says who was in sync last.
+    last: Option<Accepted>,
+    /// What this node itself holds, although an earlier life accepted it.
+    inherited: Option<Accepted>,
+    promise: Option<Promise>,
+}
+
+#[derive(Debug, Clone)]
+struct Accepted {
+    lease: Lease,
+    expires: MonoTime,
+    released: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Promise {
+    epoch: Epoch,
+    to: Speaker,
+    until: MonoTime,
+}
+
+/// A refusal before it knows what it answers.
+#[derive(Debug)]
+struct Refuse {
+    refusal: Refusal,
+    by: Epoch,
+    holder: Option<NodeName>,
+    remaining: Duration,
+}
+
+impl Acceptor {
+    /// An acceptor that remembers nothing.
+    ///
+    /// `shares` are the shares that it votes on, and whether their leases are
+    /// endless. Nobody has voted for this node since `silent_since`: if that is
+    /// not known it is `now`, and [`MonoTime::ZERO`] if there was no agent
+    /// since the host booted.
+    pub fn new(
+        terms: Terms,
+        shares: impl IntoIterator<Item = (ShareId, bool)>,
+        silent_since: MonoTime,
+    ) -> Self {
+        let slot = |(share, endless)| {
+            let slot = Slot {
+                endless,
+                ..Slot::default()
+            };
+            (share, slot)
+        };
+        Self {
+            terms,
+            quiet_until: silent_since.saturating_add(terms.quarantine()),
+            slots: shares.into_iter().map(slot).collect(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    /// The data path says that this node holds `lease` until `expires`, from an
+    /// earlier life of its agent: nobody else is promised anything before that.
+    ///
+    /// No more follows from it. What an acceptor accepted last in an earlier
+    /// life, after the lease of its own node had ended, nobody knows.
+    pub fn handle_inherited(&mut self, share: ShareId, lease: Lease, expires: MonoTime) {
+        if let Some(slot) = self.slots.get_mut(&share) {
+            slot.inherited = Some(Accepted {
+                lease,
+                expires,
+                released: false,
+            });
+        }
+    }
+
+    /// An authentic message of a proposer arrived, that was meant for this life
+    /// of this node. Answers are ignored.
+    pub fn handle_message(&mut self, from: Speaker, message: &LeaseMessage, now: MonoTime) {
+        let share = message.share();
+        let quiet = now < self.quiet_until;
+        let Some(slot) = self.slots.get_mut(&share) else {
+            return;
+        };
+        let (epoch, number, outcome) = match message {
+            LeaseMessage::Prepare { epoch, void, .. } if !quiet => {
+                let promised = slot.prepare(from, *epoch, *void, &self.terms, now);
+                (*epoch, 0, promised.map(Some))
+            }
+            LeaseMessage::Propose {
+                lease,
+                standing,
+                void,
+                ..
+            } if !quiet => {
+                if lease.holder != from.node {
+                    return;
+                }
+                let accepted = slot.propose(lease, *standing, *void, &self.terms, now);
+                (lease.epoch, lease.number, accepted)
+            }
+            LeaseMessage::Prepare { epoch, .. } => (*epoch, 0, Err(self.quarantine(now))),
+            LeaseMessage::Propose { lease, .. } => {
+                (lease.epoch, lease.number, Err(self.quarantine(now)))
+            }
+            LeaseMessage::Release { epoch, number, .. } => {
+                slot.release(from.node, *epoch, *number);
+                return;
+            }
+            LeaseMessage::Promise { .. }
+            | LeaseMessage::Accepted { .. }
+            | LeaseMessage::Refused { .. } => return,
+        };
+        if let Some(answer) = answer(share, epoch, number, outcome) {
+            self.answers.push_back((from.node, answer));
+        }
+    }
+
+    /// The next answer, and who it is for.
+    pub fn poll_answer(&mut self) -> Option<(NodeName, LeaseMessage)> {
+        self.answers.pop_front()
+    }
+
+    /// What is known here of a share's last lease.
+    pub fn view(&self, share: ShareId) -> Option<View<'_>> {
+        let last = self.slots.get(&share)?.last.as_ref()?;
+        Some(View {
+            lease: &last.lease,
+            expires: last.expires,
+            released: last.released,
+        })
+    }
+
+    /// Until when it does not vote.
+    pub const fn quiet_until(&self) -> MonoTime {
+        self.quiet_until
+    }
+
+    fn quarantine(&self, now: MonoTime) -> Refuse {
+        Refuse {
+            refusal: Refusal::Quarantine,
+            by: Epoch::NONE,
+            holder: None,
+            remaining: self.quiet_until.since(now),
+        }
+    }
+}
+
+/// What an acceptor says to a request, if anything.
+enum Answer {
+    Promise(Option<Report>),
+    Accepted,
+}
+
+impl Slot {
+    fn prepare(
+        &mut self,
+        from: Speaker,
+        epoch: Epoch,
+        void: Epoch,
+        terms: &Terms,
+        now: MonoTime,
+    ) -> Result<Answer, Refuse> {
+        self.refuse_while_held(from.node, void, now)?;
+        let promise = self.promise.filter(|promise| now < promise.until);
+        if let Some(promise) = promise.filter(|promise| epoch <= promise.epoch) {
+            let again = epoch == promise.epoch && from == promise.to;
+            if !again {
+                return Err(promise.refuse(now));
+            }
+        }
+        if let Some(last) = self.last.as_ref().filter(|last| epoch <= last.lease.epoch) {
+            return Err(last.refuse(Refusal::Superseded, now));
+        }
+        self.promise = Some(Promise {
+            epoch,
+            to: from,
+            until: now.saturating_add(terms.promise()),
+        });
+        let report = |last: &Accepted| Report {
+            lease: last.lease.clone(),
+            released: last.released,
+        };
+        Ok(Answer::Promise(self.last.as_ref().map(report)))
+    }
+
+    /// `None`: nothing is to be said.
+    fn propose(
+        &mut self,
+        lease: &Lease,
+        standing: Standing,
+        void: Epoch,
+        terms: &Terms,
+        now: MonoTime,
+    ) -> Result<Option<Answer>, Refuse> {
+        self.refuse_while_held(lease.holder, void, now)?;
+        let term = self.term(lease, terms)?;
+        let promise = self.promise.filter(|promise| now < promise.until);
+        if let Some(promise) = promise.filter(|promise| lease.epoch < promise.epoch) {
+            return Err(promise.refuse(now));
+        }
+        if let Some(last) = &self.last {
+            let same = last.lease.epoch == lease.epoch && last.lease.holder == lease.holder;
+            if same && lease.number <= last.lease.number {
+                // Repeated by the network, or overtaken: the timer runs already.
+                return Ok((lease.number == last.lease.number).then_some(Answer::Accepted));
+            }
+        }
+        self.refuse_without_history(lease.epoch, standing, now)?;
+        if standing == Standing::Asking {
+            return Ok(Some(Answer::Accepted));
+        }
+        self.inherited = None;
+        self.last = Some(Accepted {
+            lease: lease.clone(),
+            expires: now.saturating_add(term),
+            released: false,
+        });
+        Ok(Some(Answer::Accepted))
+    }
+
+    /// Rule 1 of the module.
+    fn refuse_while_held(&self, from: NodeName, void: Epoch, now: MonoTime) -> Result<(), Refuse> {
+        let known = [&self.last, &self.inherited].into_iter().flatten();
+        for held in known {
+            let elsewhere = held.is_in_force(now) && held.lease.holder != from;
+            if elsewhere && held.lease.epoch != void {
+                return Err(held.refuse(Refusal::Held, now));
+            }
+        }
+        Ok(())
+    }
+
+    /// Rule 4 of the module. A holder whose lease goes on may overrule whatever
+    /// came to nothing here; one whose lease has ended needs to be remembered.
+    fn refuse_without_history(
+        &self,
+        epoch: Epoch,
+        standing: Standing,
+        now: MonoTime,
+    ) -> Result<(), Refuse> {
+        let fits = match (&self.last, standing) {
+            (None, Standing::Elected) | (_, Standing::Unbroken) => true,
+            (None, Standing::Lapsed | Standing::Asking) => {
+                self.promise.is_some_and(|own| own.epoch == epoch)
+            }
+            (Some(last), Standing::Elected) => last.lease.epoch <= epoch,
+            (Some(last), Standing::Lapsed | Standing::Asking) => last.lease.epoch == epoch,
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(self.last.as_ref().map_or(
+            Refuse {
+                refusal: Refusal::Forgotten,
+                by: Epoch::NONE,
+                holder: None,
+                remaining: Duration::ZERO,
+            },
+            |last| last.refuse(Refusal::Superseded, now),
+        ))
+    }
+
+    /// A lease longer than the quarantine would outlive our memory of it.
+    fn term(&self, lease: &Lease, terms: &Terms) -> Result<Duration, Refuse> {
+        let endless = lease.term_ns == Lease::ENDLESS;
+        let term = Duration::from_nanos(lease.term_ns);
+        let fits = if self.endless {
+            endless
+        } else {
+            term <= terms.longest()
+        };
+        if fits {
+            return Ok(if endless { Duration::MAX } else { term });
+        }
+        Err(Refuse {
+            refusal: Refusal::TooLong,
+            by: Epoch::NONE,
+            holder: None,
+            remaining: Duration::ZERO,
+        })
+    }
+
+    fn release(&mut self, from: NodeName, epoch: Epoch, number: u64) {
+        for held in [&mut self.last, &mut self.inherited].into_iter().flatten() {
+            let same = held.lease.holder == from && held.lease.epoch == epoch;
+            if same && held.lease.number < number {
+                held.lease.number = number;
+                held.released = true;
+            }
+        }
+    }
+}
+
+impl Accepted {
+    fn is_in_force(&self, now: MonoTime) -> bool {
+        !self.released && now < self.expires
+    }
+
+    fn refuse(&self, refusal: Refusal, now: MonoTime) -> Refuse {
+        Refuse {
+            refusal,
+            by: self.lease.epoch,
+            holder: Some(self.lease.holder),
+            remaining: if self.is_in_force(now) {
+                self.expires.since(now)
+            } else {
+                Duration::ZERO
+            },
+        }
+    }
+}
+
+impl Promise {
+    fn refuse(self, now: MonoTime) -> Refuse {
+        Refuse {
+            refusal: Refusal::Promised,
+            by: self.epoch,
+            holder: Some(self.to.node),
+            remaining: self.until.since(now),
+        }
+    }
+}
+
+fn answer(
+    share: ShareId,
+    epoch: Epoch,
+    number: u64,
+    outcome: Result<Option<Answer>, Refuse>,
+) -> Option<LeaseMessage> {
+    Some(match outcome {
+        Ok(None) => return None,
+        Ok(Some(Answer::Promise(last))) => LeaseMessage::Promise { share, epoch, last },
+        Ok(Some(Answer::Accepted)) => LeaseMessage::Accepted {
+            share,
+            epoch,
+            number,
+        },
+        Err(refuse) => LeaseMessage::Refused {
+            share,
+            epoch,
+            number,
+            refusal: refuse.refusal,
+            by: refuse.by,
+            holder: refuse.holder,
+            remaining_ns: u64::try_from(refuse.remaining.as_nanos()).unwrap_or(u64::MAX),
+        },
+    })
+}

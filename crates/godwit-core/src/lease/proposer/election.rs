@@ -1,0 +1,143 @@
+//! From wanting a share to holding it.
+
+use godwit_wire::LeaseMessage;
+
+use super::{Phase, Proposer};
+use crate::MonoTime;
+use crate::lease::event::LeaseEvent;
+use crate::lease::round::{Outcome, Round};
+use crate::lease::tenure::Tenure;
+
+impl Proposer {
+    /// Begins a round with an epoch that nobody has used.
+    pub(super) fn prepare(&mut self, now: MonoTime) {
+        let epoch = self.config.ballot.above(self.learned);
+        self.learned = epoch;
+        let terms = &self.config.terms;
+        let deadline = now.saturating_add(terms.own(terms.round()));
+        let resend = now.saturating_add(terms.renewal());
+        self.phase = Phase::Preparing(Round::new(epoch, deadline, resend));
+        self.ask();
+    }
+
+    /// Asks for promises. Who has promised does so again.
+    pub(super) fn ask(&mut self) {
+        if let Phase::Preparing(round) = &self.phase {
+            self.messages.push_back(LeaseMessage::Prepare {
+                share: self.config.share,
+                epoch: round.epoch,
+                void: self.void,
+            });
+        }
+    }
+
+    /// Looks what the answers so far come to.
+    pub(super) fn judge(&mut self, now: MonoTime) {
+        let (Phase::Preparing(round), Some(candidacy)) = (&self.phase, self.candidacy) else {
+            return;
+        };
+        if round.deadline <= now {
+            return;
+        }
+        let others = if self.config.endless {
+            &*self.config.others
+        } else {
+            &[]
+        };
+        match round.outcome(self.config.node, candidacy.held, &self.quorum, others) {
+            Outcome::Open => {}
+            Outcome::Blocked => match round.void(&self.quorum) {
+                Some(void) if void != self.void => {
+                    self.void = void;
+                    self.prepare(now);
+                }
+                Some(_) | None => self.retry(now),
+            },
+            Outcome::Elected {
+                member: false,
+                contested: true,
+            } if now < candidacy.fresh_after => {
+                self.phase = Phase::Waiting {
+                    until: candidacy.fresh_after,
+                };
+            }
+            Outcome::Elected { member, .. } => self.stand(member, now),
+        }
+    }
+
+    /// A majority has promised: now it is to accept a lease. Nobody is in sync
+    /// with an owner that has only just begun.
+    fn stand(&mut self, member: bool, now: MonoTime) {
+        let Phase::Preparing(round) = &self.phase else {
+            return;
+        };
+        let (epoch, deadline) = (round.epoch, round.deadline);
+        self.wish.in_sync.clear();
+        self.wish.revision += 1;
+        self.phase = Phase::Proposing {
+            round: Round::new(epoch, deadline, deadline),
+            member,
+            tenure: Tenure::elected(epoch, self.config.terms, self.config.endless, now),
+        };
+        self.propose(now);
+    }
+
+    /// Whether too many have refused the first lease.
+    pub(super) fn is_blocked(&self) -> bool {
+        match &self.phase {
+            Phase::Proposing { round, .. } => self.quorum.blocks(|node| round.has_answered(node)),
+            Phase::Idle | Phase::Waiting { .. } | Phase::Preparing(_) | Phase::Holding(_) => false,
+        }
+    }
+
+    /// Frees the voters that have accepted a lease which comes to nothing.
+    pub(super) fn give_back(&mut self, now: MonoTime) {
+        if let Phase::Proposing { tenure, .. } = &mut self.phase {
+            self.messages.push_back(LeaseMessage::Release {
+                share: self.config.share,
+                epoch: tenure.epoch,
+                number: tenure.number(now),
+            });
+        }
+    }
+
+    /// Waits until it may help to try again.
+    pub(super) fn retry(&mut self, now: MonoTime) {
+        let Some(candidacy) = self.candidacy else {
+            self.phase = Phase::Idle;
+            return;
+        };
+        let terms = &self.config.terms;
+        let free_at = match &self.phase {
+            Phase::Preparing(round) => round.free_at(&self.quorum),
+            Phase::Idle | Phase::Waiting { .. } | Phase::Proposing { .. } | Phase::Holding(_) => {
+                None
+            }
+        };
+        // A long lease may be given back, and a quarantined voter outvoted.
+        let longest = now.saturating_add(terms.term);
+        let at = match free_at {
+            Some(at) => at.min(longest),
+            None => now.saturating_add(self.backoff.next(terms.renewal() * 2)),
+        };
+        self.phase = Phase::Waiting {
+            until: at.saturating_add(candidacy.stagger),
+        };
+    }
+
+    /// Nobody can be sure of a server that does not answer, unless it is off.
+    pub(super) fn want_fence(&mut self, now: MonoTime) {
+        let (Phase::Preparing(round), Some(candidacy)) = (&self.phase, self.candidacy) else {
+            return;
+        };
+        if !self.config.endless || now < candidacy.fence_after {
+            return;
+        }
+        for node in &self.config.others {
+            if !round.has_answered(*node) && !self.quorum.is_fenced(*node) {
+                let node = *node;
+                self.events.push_back(LeaseEvent::FenceWanted { node });
+            }
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! What a voter promises, accepts and refuses.
+
+use super::*;
+
+/// An acceptor whose quarantine is over.
+fn acceptor() -> Acceptor {
+    Acceptor::new(terms(), [(SHARE, false)], MonoTime::ZERO)
+}
+
+/// The start of all tables: quarantine has ended long ago.
+const T0: u64 = 1_000;
+
+fn hear(acceptor: &mut Acceptor, from: &str, message: LeaseMessage, at: u64) -> LeaseMessage {
+    silent(acceptor, from, message, at).expect("an answer")
+}
+
+fn silent(
+    acceptor: &mut Acceptor,
+    from: &str,
+    message: LeaseMessage,
+    at: u64,
+) -> Option<LeaseMessage> {
+    let speaker = Speaker {
+        node: name(from),
+        incarnation: 1,
+    };
+    acceptor.handle_message(speaker, &message, ms(at));
+    let (to, answer) = acceptor.poll_answer()?;
+    assert_eq!((to, acceptor.poll_answer()), (name(from), None));
+    Some(answer)
+}
+
+fn prepare(epoch: u64) -> LeaseMessage {
+    LeaseMessage::Prepare {
+        share: SHARE,
+        epoch: Epoch(epoch),
+        void: Epoch::NONE,
+    }
+}
+
+fn propose(holder: &str, epoch: u64, number: u64, standing: Standing) -> LeaseMessage {
+    LeaseMessage::Propose {
+        share: SHARE,
+        lease: lease(holder, epoch, number),
+        standing,
+        void: Epoch::NONE,
+    }
+}
+
+fn release(epoch: u64, number: u64) -> LeaseMessage {
+    LeaseMessage::Release {
+        share: SHARE,
+        epoch: Epoch(epoch),
+        number,
+    }
+}
+
+/// `a` was elected under epoch 10 at `T0`.
+fn leased() -> Acceptor {
+    let mut acceptor = acceptor();
+    let elected = propose("a", 10, 1, Standing::Elected);
+    assert_eq!(
+        hear(&mut acceptor, "a", elected, T0),
+        accepted(Epoch(10), 1)
+    );
+    acceptor
+}
+
+#[test]
+fn a_lease_in_force_keeps_everybody_else_out() {
+    let mut acceptor = leased();
+    let held = |epoch, number, left| refused(Epoch(epoch), number, Refusal::Held, (10, "a"), left);
+    assert_eq!(
+        hear(&mut acceptor, "b", prepare(11), T0 + 59),
+        held(11, 0, 1)
+    );
+    for standing in Standing::ALL {
+        let other = propose("b", 11, 1, *standing);
+        assert_eq!(hear(&mut acceptor, "b", other, T0 + 59), held(11, 1, 1));
+    }
+    let last = lease("a", 10, 1);
+    let over = hear(&mut acceptor, "b", prepare(11), T0 + 60);
+    assert_eq!(over, promise(Epoch(11), Some(last)), "and it is remembered");
+}
+
+#[test]
+fn a_renewal_starts_the_timer_again_and_a_repetition_does_not() {
+    let mut acceptor = leased();
+    let renewal = || propose("a", 10, 5, Standing::Unbroken);
+    assert_eq!(
+        hear(&mut acceptor, "a", renewal(), T0 + 10),
+        accepted(Epoch(10), 5)
+    );
+    assert_eq!(
+        hear(&mut acceptor, "a", renewal(), T0 + 50),
+        accepted(Epoch(10), 5)
+    );
+    let overtaken = propose("a", 10, 4, Standing::Unbroken);
+    assert_eq!(silent(&mut acceptor, "a", overtaken, T0 + 50), None);
+    let view = acceptor.view(SHARE).expect("known");
+    assert_eq!((view.lease.number, view.expires), (5, ms(T0 + 70)));
+    assert!(view.is_in_force(ms(T0 + 69)) && !view.is_in_force(ms(T0 + 70)));
+}
+
+#[test]
+fn a_promise_keeps_lesser_epochs_out_for_a_round_and_a_term() {
+    let mut acceptor = acceptor();
+    assert_eq!(
+        hear(&mut acceptor, "b", prepare(20), T0),
+        promise(Epoch(20), None)
+    );
+    assert_eq!(
+        hear(&mut acceptor, "b", prepare(20), T0 + 1),
+        promise(Epoch(20), None),
+        "asked again"
+    );
+    let kept =
+        |epoch, number, left| refused(Epoch(epoch), number, Refusal::Promised, (20, "b"), left);
+    assert_eq!(
+        hear(&mut acceptor, "a", prepare(20), T0 + 1),
+        kept(20, 0, 90)
+    );
+    for standing in Standing::ALL {
+        let lesser = propose("a", 19, 1, *standing);
+        assert_eq!(hear(&mut acceptor, "a", lesser, T0 + 90), kept(19, 1, 1));
+    }
+    assert_eq!(
+        hear(&mut acceptor, "c", prepare(21), T0 + 2),
+        promise(Epoch(21), None)
+    );
+    let late = propose("a", 19, 1, Standing::Elected);
+    assert_eq!(
+        hear(&mut acceptor, "a", late, T0 + 93),
+        accepted(Epoch(19), 1)
+    );
+}
+
+#[test]
+fn after_a_restart_nothing_is_said_for_the_longest_lease_and_a_round() {
+    let mut acceptor = Acceptor::new(terms(), [(SHARE, false)], ms(T0));
+    assert_eq!(acceptor.quiet_until(), ms(T0 + 230));
+    let quiet =
+        |epoch, number, left| refused(Epoch(epoch), number, Refusal::Quarantine, (0, ""), left);
+    assert_eq!(
+        hear(&mut acceptor, "b", prepare(9), T0 + 229),
+        quiet(9, 0, 1)
+    );
+    let renewal = propose("a", 8, 7, Standing::Unbroken);
+    assert_eq!(hear(&mut acceptor, "a", renewal, T0), quiet(8, 7, 230));
+    assert!(acceptor.view(SHARE).is_none());
+    assert_eq!(
+        hear(&mut acceptor, "b", prepare(9), T0 + 230),
+        promise(Epoch(9), None)
+    );
+}
+
+#[test]
+fn a_holder_whose_lease_has_ended_must_be_the_last_that_is_remembered() {
+    // (who was the last to hold, under which epoch, the answer to `a` under 10)
+    let superseded = |epoch, holder| Some((Refusal::Superseded, (epoch, holder)));
+    let table = [
+        (None, Some((Refusal::Forgotten, (0, "")))),
+        (Some(("a", 10)), None),
+        (Some(("b", 11)), superseded(11, "b")),
+        (Some(("b", 9)), superseded(9, "b")),
+        (Some(("a", 9)), superseded(9, "a")),
+    ];
+    for (last, refusal) in table {
+        let mut acceptor = acceptor();
+        if let Some((holder, epoch)) = last {
+            let before = propose(holder, epoch, 1, Standing::Elected);
+            hear(&mut acceptor, holder, before, T0);
+        }
+        let answer = hear(
+            &mut acceptor,
+            "a",
+            propose("a", 10, 5, Standing::Lapsed),
+            T0 + 60,
+        );
+        let expected = match refusal {
+            Some((refusal, by)) => refused(Epoch(10), 5, refusal, by, 0),
+            None => accepted(Epoch(10), 5),
+        };
+        assert_eq!(answer, expected, "after {last:?}");
+    }
+}
+
+#[test]
+fn asking_is_answered_and_changes_nothing() {
+    let mut acceptor = leased();
+    let asks = propose("a", 10, 7, Standing::Asking);
+    assert_eq!(
+        hear(&mut acceptor, "a", asks, T0 + 60),
+        accepted(Epoch(10), 7)
+    );
+    let view = acceptor.view(SHARE).expect("known");
+    assert_eq!((view.lease.number, view.expires), (1, ms(T0 + 60)));
+}
+
+#[test]
+fn a_promise_of_this_life_is_memory_enough() {
+    let mut acceptor = acceptor();
+    hear(&mut acceptor, "a", prepare(10), T0);
+    let lapsed = propose("a", 10, 5, Standing::Lapsed);
+    assert_eq!(
+        hear(&mut acceptor, "a", lapsed, T0 + 500),
+        accepted(Epoch(10), 5)
+    );
+}
+
+#[test]
+fn a_holder_in_force_overrules_what_came_to_nothing() {
+    let mut acceptor = acceptor();
+    hear(
+        &mut acceptor,
+        "b",
+        propose("b", 11, 1, Standing::Elected),
+        T0,
+    );
+    let holder = || propose("a", 10, 5, Standing::Unbroken);
+    let held = refused(Epoch(10), 5, Refusal::Held, (11, "b"), 1);
+    assert_eq!(hear(&mut acceptor, "a", holder(), T0 + 59), held, "not yet");
+    assert_eq!(
+        hear(&mut acceptor, "a", holder(), T0 + 60),
+        accepted(Epoch(10), 5)
+    );
+}
+
+#[test]
+fn an_epoch_that_was_leased_is_not_promised_again() {
+    let mut acceptor = leased();
+    for epoch in [9, 10] {
+        let answer = hear(&mut acceptor, "b", prepare(epoch), T0 + 60);
+        let superseded = refused(Epoch(epoch), 0, Refusal::Superseded, (10, "a"), 0);
+        assert_eq!(answer, superseded);
+        let elected = propose("b", epoch - 1, 9, Standing::Elected);
+        let answer = hear(&mut acceptor, "b", elected, T0 + 60);
+        let superseded = refused(Epoch(epoch - 1), 9, Refusal::Superseded, (10, "a"), 0);
+        assert_eq!(answer, superseded);
+    }
+}
+
+#[test]
+fn a_lease_given_back_is_free_at_once_but_remembered() {
+    let mut acceptor = leased();
+    assert_eq!(silent(&mut acceptor, "b", release(10, 2), T0 + 1), None);
+    assert_eq!(silent(&mut acceptor, "a", release(9, 2), T0 + 1), None);
+    assert_eq!(silent(&mut acceptor, "a", release(10, 1), T0 + 1), None);
+    assert!(
+        acceptor.view(SHARE).expect("known").is_in_force(ms(T0 + 1)),
+        "none fits"
+    );
+
+    assert_eq!(silent(&mut acceptor, "a", release(10, 9), T0 + 1), None);
+    let overtaken = propose("a", 10, 8, Standing::Unbroken);
+    assert_eq!(silent(&mut acceptor, "a", overtaken, T0 + 2), None);
+    let LeaseMessage::Promise {
+        last: Some(report), ..
+    } = hear(&mut acceptor, "b", prepare(11), T0 + 2)
+    else {
+        panic!("no promise");
+    };
+    assert!(report.released && report.lease.epoch == Epoch(10));
+}
+
+#[test]
+fn leases_too_long_to_be_remembered_are_refused() {
+    for (endless, term_ns, fits) in [
+        (false, 200_000_000, true),
+        (false, 200_000_001, false),
+        (false, Lease::ENDLESS, false),
+        (true, Lease::ENDLESS, true),
+        (true, 60_000_000, false),
+    ] {
+        let mut acceptor = Acceptor::new(terms(), [(SHARE, endless)], MonoTime::ZERO);
+        let mut long = lease("a", 10, 1);
+        long.term_ns = term_ns;
+        let message = LeaseMessage::Propose {
+            share: SHARE,
+            lease: long,
+            standing: Standing::Elected,
+            void: Epoch::NONE,
+        };
+        let expected = if fits {
+            accepted(Epoch(10), 1)
+        } else {
+            refused(Epoch(10), 1, Refusal::TooLong, (0, ""), 0)
+        };
+        assert_eq!(hear(&mut acceptor, "a", message, T0), expected, "{term_ns}");
+    }
+}
+
+#[test]
+fn the_lease_of_a_node_without_power_is_void_and_no_other_is() {
+    let mut acceptor = leased();
+    let ask = |void| LeaseMessage::Prepare {
+        share: SHARE,
+        epoch: Epoch(11),
+        void: Epoch(void),
+    };
+    let held = refused(Epoch(11), 0, Refusal::Held, (10, "a"), 60);
+    assert_eq!(hear(&mut acceptor, "b", ask(9), T0), held);
+    let last = lease("a", 10, 1);
+    assert_eq!(
+        hear(&mut acceptor, "b", ask(10), T0),
+        promise(Epoch(11), Some(last))
+    );
+}
+
+#[test]
+fn what_the_data_path_remembers_is_kept_from_others() {
+    let mut acceptor = acceptor();
+    acceptor.handle_inherited(SHARE, lease("a", 10, 0), ms(T0 + 5));
+    let held = refused(Epoch(11), 0, Refusal::Held, (10, "a"), 5);
+    assert_eq!(hear(&mut acceptor, "b", prepare(11), T0), held);
+    assert!(acceptor.view(SHARE).is_none());
+    let lapsed = propose("a", 10, 1, Standing::Lapsed);
+    let forgotten = refused(Epoch(10), 1, Refusal::Forgotten, (0, ""), 0);
+    assert_eq!(
+        hear(&mut acceptor, "a", lapsed, T0),
+        forgotten,
+        "it says no more"
+    );
+    let renewal = propose("a", 10, 1, Standing::Unbroken);
+    assert_eq!(
+        hear(&mut acceptor, "a", renewal, T0),
+        accepted(Epoch(10), 1)
+    );
+}
+
+#[test]
+fn strangers_and_answers_are_ignored() {
+    let mut acceptor = acceptor();
+    let forged = propose("a", 10, 1, Standing::Elected);
+    assert_eq!(silent(&mut acceptor, "b", forged, T0), None, "not its own");
+    let unknown = LeaseMessage::Prepare {
+        share: ShareId(9),
+        epoch: Epoch(1),
+        void: Epoch::NONE,
+    };
+    assert_eq!(silent(&mut acceptor, "b", unknown, T0), None);
+    assert_eq!(silent(&mut acceptor, "b", accepted(Epoch(1), 1), T0), None);
+    assert_eq!(
+        silent(&mut acceptor, "b", promise(Epoch(1), None), T0),
+        None
+    );
+}

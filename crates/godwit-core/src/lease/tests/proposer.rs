@@ -1,0 +1,477 @@
+//! What a candidate and a holder say and conclude.
+
+use super::*;
+use crate::share::Ballot;
+
+const A: &str = "a";
+
+fn config(endless: bool, voters: &[&str]) -> ProposerConfig {
+    ProposerConfig {
+        share: SHARE,
+        node: name(A),
+        voters: voters.iter().map(|voter| name(voter)).collect(),
+        others: vec![name("b")],
+        ballot: Ballot::new(1, 0, 2),
+        endless,
+        terms: terms(),
+        seed: 7,
+    }
+}
+
+fn candidacy(held: Option<(u64, u32)>) -> Candidacy {
+    Candidacy {
+        above: Epoch::NONE,
+        held: held.map(|(epoch, generation)| (Epoch(epoch), Generation(generation))),
+        stagger: Duration::ZERO,
+        fresh_after: ms(500),
+        fence_after: MonoTime::ZERO,
+    }
+}
+
+fn messages(proposer: &mut Proposer) -> Vec<LeaseMessage> {
+    std::iter::from_fn(|| proposer.poll_message()).collect()
+}
+
+fn events(proposer: &mut Proposer) -> Vec<LeaseEvent> {
+    std::iter::from_fn(|| proposer.poll_event()).collect()
+}
+
+/// Stands for the share and asks for promises at 100 ms.
+fn candidate(endless: bool, voters: &[&str], held: Option<(u64, u32)>) -> (Proposer, Epoch) {
+    let mut proposer = Proposer::new(config(endless, voters));
+    proposer.handle_candidacy(candidacy(held), ms(100));
+    proposer.handle_timeout(ms(100));
+    let [LeaseMessage::Prepare { epoch, .. }] = messages(&mut proposer)[..] else {
+        panic!("asks for promises");
+    };
+    (proposer, epoch)
+}
+
+fn number(proposer: &mut Proposer) -> (u64, Standing, Lease) {
+    let said = messages(proposer);
+    let [
+        LeaseMessage::Propose {
+            lease, standing, ..
+        },
+    ] = &said[..]
+    else {
+        panic!("{said:?}");
+    };
+    (lease.number, *standing, lease.clone())
+}
+
+/// Holds the lease, granted at 102 ms on a proposal of 101 ms.
+fn holder() -> (Proposer, Epoch) {
+    let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], None);
+    for voter in ["a", "w"] {
+        proposer.handle_message(name(voter), &promise(epoch, None), ms(101));
+    }
+    let (number, standing, lease) = number(&mut proposer);
+    assert_eq!((standing, lease.in_sync), (Standing::Elected, vec![]));
+    for voter in ["a", "b"] {
+        proposer.handle_message(name(voter), &accepted(epoch, number), ms(102));
+    }
+    let granted = LeaseEvent::Granted {
+        epoch,
+        member: false,
+    };
+    assert_eq!(events(&mut proposer)[0], granted);
+    (proposer, epoch)
+}
+
+#[test]
+fn the_lease_counts_from_before_the_request_and_loses_the_drift_twice() {
+    let (proposer, _) = holder();
+    let end = MonoTime(ms(101).0 + 60_000_000 * 998 / 1000);
+    assert_eq!(proposer.expiry(), Some(end));
+    assert!(proposer.is_in_force(MonoTime(end.0 - 1)) && !proposer.is_in_force(end));
+}
+
+#[test]
+fn renewals_of_a_holder_are_due_every_sixth_of_a_term() {
+    let (mut proposer, _) = holder();
+    for at in [111, 121, 131, 141, 151] {
+        assert_eq!(proposer.poll_timeout(), Some(ms(at)));
+        proposer.handle_timeout(ms(at));
+        let (_, standing, _) = number(&mut proposer);
+        assert_eq!(standing, Standing::Unbroken);
+    }
+    assert_eq!(proposer.poll_timeout(), proposer.expiry());
+    proposer.handle_timeout(ms(161));
+    assert_eq!(events(&mut proposer), [LeaseEvent::Lapsed]);
+    let (asked, standing, _) = number(&mut proposer);
+    assert_eq!(standing, Standing::Asking);
+    let epoch = Epoch::new(1, 1);
+    for voter in ["a", "w"] {
+        proposer.handle_message(name(voter), &accepted(epoch, asked), ms(162));
+    }
+    assert_eq!(events(&mut proposer), [], "nothing is held yet");
+    let (last, standing, _) = number(&mut proposer);
+    assert_eq!(standing, Standing::Lapsed);
+    for voter in ["a", "w"] {
+        proposer.handle_message(name(voter), &accepted(epoch, last), ms(163));
+    }
+    assert_eq!(
+        events(&mut proposer),
+        [LeaseEvent::Regained, LeaseEvent::Moved]
+    );
+}
+
+#[test]
+fn one_voter_is_not_enough_and_a_stranger_is_none() {
+    let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], None);
+    for node in ["a", "x", "a"] {
+        proposer.handle_message(name(node), &promise(epoch, None), ms(101));
+    }
+    assert_eq!(messages(&mut proposer), []);
+    let earlier = promise(Epoch(epoch.0 - 1), None);
+    proposer.handle_message(name("b"), &earlier, ms(101));
+    assert_eq!(messages(&mut proposer), [], "of another round");
+    proposer.handle_message(name("b"), &promise(epoch, None), ms(140));
+    assert_eq!(messages(&mut proposer), [], "too late");
+}
+
+/// What `a` and `w` report of the last lease, and whether `a`, which holds the
+/// twins of (10, 4), may serve them.
+#[test]
+fn only_a_standby_that_a_majority_knows_to_be_in_sync_takes_over() {
+    let of = |holder, epoch, number, set: &[(&str, u32)]| {
+        let in_sync = set.iter().map(|(node, generation)| stay(node, *generation));
+        Some(Lease {
+            in_sync: in_sync.collect(),
+            ..lease(holder, epoch, number)
+        })
+    };
+    let in_sync = |number| of("b", 10, number, &[("a", 4)]);
+    let table = [
+        ((in_sync(7), in_sync(7)), true),
+        ((in_sync(7), in_sync(5)), true),
+        ((in_sync(7), of("b", 10, 8, &[])), false), // removed
+        ((in_sync(7), of("b", 10, 5, &[])), true),  // joined
+        ((in_sync(7), None), false),                // forgotten
+        ((None, in_sync(7)), false),
+        ((in_sync(7), of("c", 11, 1, &[])), false), // another owner
+        ((in_sync(7), of("b", 10, 8, &[("a", 5)])), false), // another stay
+    ];
+    for ((own, witness), member) in table {
+        let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], Some((10, 4)));
+        proposer.handle_message(name("a"), &promise(epoch, own.clone()), ms(101));
+        proposer.handle_message(name("w"), &promise(epoch, witness.clone()), ms(101));
+        // It may wait for what the third voter knows.
+        proposer.handle_timeout(ms(110));
+        let (number, ..) = number_of_proposal(&mut proposer);
+        for voter in ["a", "w"] {
+            proposer.handle_message(name(voter), &accepted(epoch, number), ms(111));
+        }
+        let granted = LeaseEvent::Granted { epoch, member };
+        assert_eq!(events(&mut proposer)[0], granted, "{own:?} and {witness:?}");
+    }
+}
+
+/// The proposal among repeated requests for promises.
+fn number_of_proposal(proposer: &mut Proposer) -> (u64, Standing) {
+    let said = messages(proposer);
+    let proposal = said.iter().find_map(|message| {
+        if let LeaseMessage::Propose {
+            lease, standing, ..
+        } = message
+        {
+            return Some((lease.number, *standing));
+        }
+        None
+    });
+    proposal.expect("proposes")
+}
+
+#[test]
+fn whoever_lacks_the_bytes_waits_for_those_that_have_them() {
+    let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], None);
+    let last = Lease {
+        in_sync: vec![stay("b", 4)],
+        ..lease("c", 10, 1)
+    };
+    for voter in ["a", "w"] {
+        let report = promise(epoch, Some(last.clone()));
+        proposer.handle_message(name(voter), &report, ms(101));
+    }
+    assert_eq!(messages(&mut proposer), []);
+    assert_eq!(proposer.poll_timeout(), Some(ms(500)), "fresh_after");
+}
+
+#[test]
+fn a_candidate_tries_again_when_the_leases_in_its_way_end() {
+    let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], None);
+    let held = |left| refused(epoch, 0, Refusal::Held, (10, "c"), left);
+    proposer.handle_message(name("a"), &held(20), ms(101));
+    assert_eq!(proposer.poll_timeout(), Some(ms(110)), "one may be wrong");
+    proposer.handle_message(name("w"), &held(30), ms(101));
+    assert_eq!(proposer.poll_timeout(), Some(ms(131)), "both are needed");
+    proposer.handle_timeout(ms(131));
+    let [LeaseMessage::Prepare { epoch: next, .. }] = messages(&mut proposer)[..] else {
+        panic!("asks again");
+    };
+    assert!(next > epoch && next > Epoch(10));
+}
+
+#[test]
+fn a_round_that_comes_to_nothing_gives_back_what_it_got() {
+    let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], None);
+    for voter in ["a", "w"] {
+        proposer.handle_message(name(voter), &promise(epoch, None), ms(101));
+    }
+    let (number, ..) = number(&mut proposer);
+    proposer.handle_message(name("a"), &accepted(epoch, number), ms(102));
+    let taken = refused(epoch, number, Refusal::Promised, (99, "b"), 50);
+    proposer.handle_message(name("b"), &taken, ms(103));
+    proposer.handle_message(name("w"), &taken, ms(103));
+    let said = messages(&mut proposer);
+    let [LeaseMessage::Release { epoch: given, .. }] = said[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(given, epoch);
+    assert!(proposer.poll_timeout() > Some(ms(103)), "and tries again");
+}
+
+#[test]
+fn a_change_of_the_set_is_agreed_when_a_majority_has_it() {
+    let (mut proposer, epoch) = holder();
+    let revision = proposer.handle_in_sync(vec![stay("b", 1)], ms(105));
+    assert_eq!(
+        proposer.handle_in_sync(vec![stay("b", 1)], ms(105)),
+        revision
+    );
+    assert_eq!(proposer.poll_timeout(), Some(ms(105)), "at once");
+    proposer.handle_timeout(ms(105));
+    let (number, _, lease) = number(&mut proposer);
+    assert_eq!(lease.in_sync, [stay("b", 1)]);
+    proposer.handle_message(name("a"), &accepted(epoch, number), ms(106));
+    assert_eq!(events(&mut proposer), []);
+    proposer.handle_message(name("w"), &accepted(epoch, number), ms(106));
+    let expected = [LeaseEvent::Moved, LeaseEvent::Agreed { revision }];
+    assert_eq!(events(&mut proposer), expected);
+}
+
+/// A holder that lost its lease at 161 ms.
+fn lapsed() -> (Proposer, Epoch, u64) {
+    let (mut proposer, epoch) = holder();
+    proposer.handle_timeout(ms(161));
+    events(&mut proposer);
+    let (number, ..) = number_of_proposal(&mut proposer);
+    (proposer, epoch, number)
+}
+
+#[test]
+fn a_lapsed_lease_is_lost_when_a_majority_knows_better() {
+    let (mut proposer, epoch, number) = lapsed();
+    let taken = refused(epoch, number, Refusal::Promised, (99, "b"), 50);
+    for voter in ["b", "w"] {
+        proposer.handle_message(name(voter), &taken, ms(162));
+    }
+    assert_eq!(events(&mut proposer), [], "that candidate may yet fail");
+    // The new owner has accepted its own lease, even if it is dead by now.
+    let owned = refused(epoch, number, Refusal::Superseded, (99, "b"), 0);
+    proposer.handle_message(name("w"), &owned, ms(163));
+    let to = Some((Epoch(99), name("b")));
+    assert_eq!(events(&mut proposer), [LeaseEvent::Lost { to }]);
+    assert!(proposer.is_idle());
+}
+
+#[test]
+fn a_lapsed_lease_is_given_up_when_a_majority_answers_in_vain() {
+    let (mut proposer, epoch, _) = lapsed();
+    for at in (171..400).step_by(10) {
+        proposer.handle_timeout(ms(at));
+        if proposer.is_idle() {
+            assert!(at >= 161 + 60, "{at}");
+            assert_eq!(events(&mut proposer), [LeaseEvent::Lost { to: None }]);
+            return;
+        }
+        let (number, ..) = number_of_proposal(&mut proposer);
+        proposer.handle_message(name("a"), &accepted(epoch, number), ms(at));
+        let forgotten = refused(epoch, number, Refusal::Forgotten, (0, ""), 0);
+        proposer.handle_message(name("w"), &forgotten, ms(at));
+    }
+    panic!("hopes for ever");
+}
+
+#[test]
+fn without_answers_a_lapsed_holder_keeps_hoping() {
+    let (mut proposer, ..) = lapsed();
+    for at in (171..5000).step_by(10) {
+        proposer.handle_timeout(ms(at));
+    }
+    assert!(proposer.has_lapsed() && events(&mut proposer).is_empty());
+}
+
+#[test]
+fn a_release_is_repeated_and_the_share_wanted_back_after_two_terms() {
+    let (mut proposer, epoch) = holder();
+    proposer.handle_release(ms(110));
+    assert_eq!(events(&mut proposer), [LeaseEvent::Lapsed]);
+    assert!(!proposer.is_in_force(ms(110)));
+    let mut releases = 0;
+    for at in (110..230).step_by(10) {
+        proposer.handle_timeout(ms(at));
+        let said = messages(&mut proposer);
+        let [LeaseMessage::Release { .. }] = said[..] else {
+            panic!("{said:?} at {at}");
+        };
+        releases += 1;
+    }
+    assert_eq!(releases, 12);
+    proposer.handle_timeout(ms(230));
+    for expected in [Standing::Asking, Standing::Lapsed] {
+        let (number, standing) = number_of_proposal(&mut proposer);
+        assert_eq!(standing, expected);
+        for voter in ["a", "w"] {
+            proposer.handle_message(name(voter), &accepted(epoch, number), ms(231));
+        }
+    }
+    assert_eq!(events(&mut proposer)[0], LeaseEvent::Regained);
+}
+
+#[test]
+fn a_long_lease_bridges_a_restart() {
+    let (mut proposer, epoch) = holder();
+    assert!(!proposer.is_prolonged(ms(105)));
+    proposer.handle_prolongation(ms(105));
+    proposer.handle_timeout(ms(105));
+    let (long, ..) = number_of_proposal(&mut proposer);
+    for voter in ["b", "w"] {
+        proposer.handle_message(name(voter), &accepted(epoch, long), ms(106));
+    }
+    assert!(proposer.is_prolonged(ms(106)));
+    let expiry = proposer.expiry().expect("a lease");
+    assert_eq!(expiry, MonoTime(ms(105).0 + 200_000_000 * 998 / 1000));
+
+    let set = vec![stay("b", 3)];
+    let config = config(false, &["a", "b", "w"]);
+    let mut next = Proposer::resume(config, epoch, expiry, set.clone(), ms(150));
+    next.handle_timeout(ms(150));
+    let (first, standing, lease) = number(&mut next);
+    assert_eq!((standing, &lease.in_sync), (Standing::Unbroken, &set));
+    let left = terms().own(Duration::from_nanos(lease.term_ns));
+    assert!(ms(150).saturating_add(left) >= expiry, "not given up yet");
+    assert_eq!(next.expiry(), Some(expiry));
+    for voter in ["b", "w"] {
+        next.handle_message(name(voter), &accepted(epoch, first), ms(151));
+    }
+    next.handle_timeout(ms(160));
+    let (.., lease) = number(&mut next);
+    assert_eq!(lease.term_ns, 60_000_000);
+    let short = MonoTime(ms(160).0 + 60_000_000 * 998 / 1000);
+    assert_eq!(next.expiry(), Some(short), "voters count from here now");
+}
+
+#[test]
+fn an_epoch_is_above_every_one_heard_of() {
+    let mut proposer = Proposer::new(config(false, &["a", "b", "w"]));
+    let candidacy = Candidacy {
+        above: Epoch::new(5, 5),
+        ..candidacy(None)
+    };
+    proposer.handle_candidacy(candidacy, ms(100));
+    proposer.handle_timeout(ms(100));
+    let [LeaseMessage::Prepare { epoch, .. }] = messages(&mut proposer)[..] else {
+        panic!("asks for promises");
+    };
+    assert!(epoch > Epoch::new(5, 5));
+}
+
+#[test]
+fn a_withdrawn_candidate_is_silent() {
+    let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], None);
+    proposer.handle_withdrawal(ms(101));
+    for voter in ["a", "w"] {
+        proposer.handle_message(name(voter), &promise(epoch, None), ms(101));
+    }
+    assert_eq!(
+        (messages(&mut proposer), proposer.poll_timeout()),
+        (vec![], None)
+    );
+}
+
+#[test]
+fn of_two_voters_the_silent_one_is_powered_off_first() {
+    let (mut proposer, epoch) = candidate(true, &["a", "b"], Some((10, 4)));
+    let held = |epoch| refused(epoch, 0, Refusal::Held, (10, "b"), 0);
+    proposer.handle_message(name("a"), &held(epoch), ms(101));
+    assert_eq!(messages(&mut proposer), []);
+    proposer.handle_timeout(ms(110));
+    proposer.handle_timeout(ms(131));
+    let node = name("b");
+    assert_eq!(events(&mut proposer), [LeaseEvent::FenceWanted { node }]);
+    messages(&mut proposer);
+
+    proposer.handle_fenced(node, ms(200));
+    proposer.handle_timeout(ms(200));
+    let [LeaseMessage::Prepare { epoch, .. }] = messages(&mut proposer)[..] else {
+        panic!("at once");
+    };
+    proposer.handle_message(name("a"), &held(epoch), ms(200));
+    let [LeaseMessage::Prepare { epoch, void, .. }] = messages(&mut proposer)[..] else {
+        panic!("with its lease void");
+    };
+    assert_eq!(void, Epoch(10));
+    let last = Lease {
+        in_sync: vec![stay("a", 4)],
+        term_ns: Lease::ENDLESS,
+        ..lease("b", 10, 1)
+    };
+    proposer.handle_message(name("a"), &promise(epoch, Some(last)), ms(200));
+    let (number, _, lease) = number(&mut proposer);
+    assert_eq!(lease.term_ns, Lease::ENDLESS);
+    proposer.handle_message(name("a"), &accepted(epoch, number), ms(200));
+    let granted = LeaseEvent::Granted {
+        epoch,
+        member: true,
+    };
+    assert_eq!(events(&mut proposer)[0], granted);
+    assert_eq!(proposer.expiry(), None);
+    assert!(proposer.is_in_force(MonoTime(u64::MAX - 1)));
+}
+
+#[test]
+fn of_two_voters_one_that_refuses_is_left_its_power() {
+    let (mut proposer, epoch) = candidate(true, &["a", "b"], None);
+    let held = refused(epoch, 0, Refusal::Held, (10, "b"), 0);
+    for voter in ["a", "b"] {
+        proposer.handle_message(name(voter), &held, ms(101));
+    }
+    for at in (101..140).step_by(10) {
+        proposer.handle_timeout(ms(at));
+        assert_eq!(events(&mut proposer), []);
+    }
+}
+
+#[test]
+fn a_silent_standby_is_powered_off_before_its_gates_open() {
+    let set = vec![stay("b", 4)];
+    let mut proposer = Proposer::resume(
+        config(true, &["a", "b"]),
+        Epoch(10),
+        MonoTime(u64::MAX),
+        set,
+        ms(100),
+    );
+    let revision = proposer.handle_in_sync(Vec::new(), ms(100));
+    proposer.handle_timeout(ms(100));
+    let (number, ..) = number_of_proposal(&mut proposer);
+    proposer.handle_message(name("a"), &accepted(Epoch(10), number), ms(100));
+    assert_eq!(events(&mut proposer), [], "its consent is needed");
+    let mut wanted = false;
+    for at in (110..=170).step_by(10) {
+        proposer.handle_timeout(ms(at));
+        let (number, ..) = number_of_proposal(&mut proposer);
+        proposer.handle_message(name("a"), &accepted(Epoch(10), number), ms(at));
+        let node = name("b");
+        wanted = events(&mut proposer) == [LeaseEvent::FenceWanted { node }];
+        assert_eq!(wanted, at >= 160, "{at}");
+    }
+    assert!(wanted);
+    proposer.handle_fenced(name("b"), ms(171));
+    proposer.handle_timeout(ms(171));
+    let (number, ..) = number_of_proposal(&mut proposer);
+    proposer.handle_message(name("a"), &accepted(Epoch(10), number), ms(171));
+    assert!(events(&mut proposer).contains(&LeaseEvent::Agreed { revision }));
+}

@@ -1,0 +1,559 @@
+//! Whole nodes with leases through failures: one voice, nobody without the
+//! bytes, and in which order the data path is asked.
+
+#[path = "fenced/mod.rs"]
+mod fenced;
+
+use fenced::{A, B, SHARE, W, World};
+use godwit_core::node::ShareNews;
+use godwit_core::share::{Reason, State};
+use godwit_core::{Action, Command, EndReason, Fencing, FlowEventKind};
+use godwit_wire::{Generation, GoodbyeReason, Role};
+use proptest::prelude::*;
+
+fn lease() -> World {
+    World::in_sync(Fencing::Lease, 3)
+}
+
+#[test]
+fn the_primary_is_granted_the_share_and_the_backup_gets_in_sync() {
+    let mut world = World::booted(Fencing::Lease, 3);
+    world.run(100);
+    assert_eq!(world.speakers(), [A], "well before the grace is over");
+    assert!(world.is_in_sync(A, B));
+    assert_eq!(world.takeovers, 0);
+    world.run(10_000);
+    assert_eq!(world.speakers(), [A]);
+    let lapses = world.share_news(A, |news| matches!(news, ShareNews::LeaseLapsed));
+    assert!(lapses.is_empty());
+}
+
+#[test]
+fn the_data_path_is_told_of_each_renewal_and_of_its_residence() {
+    let mut world = lease();
+    world.run(200);
+    let renewals = world.sides[A].actions.iter();
+    let renewals = renewals.filter(|action| matches!(action, Action::SetExpiry { .. }));
+    assert!(renewals.count() >= 19);
+    let expiry = world.sides[A].entry.expiry.expect("a lease that ends");
+    let left = expiry.since(world.now(A)).as_millis();
+    assert!((40..58).contains(&left), "{left} ms");
+}
+
+#[test]
+fn a_dark_owner_is_taken_over_when_its_lease_ends() {
+    for start in 0..20 {
+        let mut world = lease();
+        world.run(start);
+        world.crash(A);
+        let mut dark = 0;
+        while world.speakers().is_empty() {
+            world.run(1);
+            dark += 1;
+        }
+        assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+        assert!((45..=66).contains(&dark), "{dark} ms");
+        let started = |news: &ShareNews| matches!(news, ShareNews::TakeoverStarted { .. });
+        let [ShareNews::TakeoverStarted { reason, .. }] = world.share_news(B, started)[..] else {
+            panic!("one takeover");
+        };
+        assert_eq!(reason, Reason::OwnerFailed);
+    }
+}
+
+#[test]
+fn a_takeover_writes_the_map_then_announces_then_revives() {
+    let mut world = lease();
+    world.crash(A);
+    world.run(70);
+    let actions = world.local_actions(B);
+    let [
+        Action::SetShare {
+            role: Role::Owner,
+            generation: Generation::NONE,
+            expiry: Some(_),
+            ..
+        },
+        Action::Announce { .. },
+        Action::Revive { attempt: 0, .. },
+        ..,
+    ] = &actions[..]
+    else {
+        panic!("{actions:?}");
+    };
+}
+
+#[test]
+fn a_dark_standby_leaves_when_a_majority_knows() {
+    let mut world = lease();
+    world.crash(B);
+    world.run(45);
+    let actions = world.local_actions(A);
+    let [
+        Action::SetShare {
+            role: Role::Owner,
+            generation: Generation::NONE,
+            expiry: Some(_),
+            ..
+        },
+        Action::ReleaseGate {
+            share: SHARE,
+            generation: Generation(1),
+        },
+    ] = &actions[..]
+    else {
+        panic!("{actions:?}");
+    };
+}
+
+#[test]
+fn gates_stay_shut_while_no_majority_knows() {
+    let mut world = lease();
+    world.isolate(A);
+    world.flow_event(A, 1, FlowEventKind::Stalled);
+    world.run(40);
+    assert_eq!(world.local_actions(A), [], "the standby may take over");
+    world.run(2_000);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+    world.cuts.clear();
+    world.run(2_000);
+    assert!(world.is_in_sync(B, A));
+    let actions = world.local_actions(A);
+    assert!(
+        !actions
+            .iter()
+            .any(|action| matches!(action, Action::ReleaseGate { .. }))
+    );
+}
+
+#[test]
+fn whoever_lost_the_share_ends_its_sockets_in_silence_and_stands_by() {
+    let mut world = lease();
+    world.isolate(A);
+    world.run(300);
+    assert_eq!(world.state(A), State::Owner, "nobody has told it");
+    assert_eq!(world.local_actions(A), [], "and it hopes");
+    world.cuts.clear();
+    world.run(20);
+    let actions = world.local_actions(A);
+    let [
+        Action::SetShare {
+            role: Role::None, ..
+        },
+        Action::EndFlows {
+            reason: EndReason::Superseded,
+            ..
+        },
+        ..,
+    ] = &actions[..]
+    else {
+        panic!("{actions:?}");
+    };
+    world.run(1_000);
+    assert!(world.is_in_sync(B, A));
+}
+
+#[test]
+fn an_owner_that_nobody_replaced_goes_on() {
+    let mut world = lease();
+    world.isolate(A);
+    world.isolate(B);
+    world.run(500);
+    assert!(world.speakers().is_empty());
+    let epoch = world.sides[A].entry.epoch;
+    // The standby stays away, so that the owner can only go on.
+    world.cuts.retain(|(from, to)| *from == B || *to == B);
+    world.run(30);
+    assert_eq!(
+        (world.speakers(), world.sides[A].entry.epoch),
+        (vec![A], epoch)
+    );
+    let regained = |news: &ShareNews| matches!(news, ShareNews::LeaseRegained { .. });
+    assert_eq!(world.share_news(A, regained).len(), 1);
+}
+
+#[test]
+fn a_standby_that_left_and_does_not_know_begins_anew() {
+    let mut world = lease();
+    world.cuts.extend([(A, B), (B, A)]);
+    world.run(200);
+    assert_eq!(world.speakers(), [A], "the witness hears it");
+    assert!(
+        matches!(world.state(B), State::Shadow { .. }),
+        "and was not told"
+    );
+    world.crash(A);
+    world.run(100);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 0));
+    let actions = world.local_actions(B);
+    let [
+        Action::SetShare {
+            role: Role::None, ..
+        },
+        Action::EndFlows {
+            reason: EndReason::NotInSync,
+            ..
+        },
+        Action::SetShare {
+            role: Role::Owner, ..
+        },
+        ..,
+    ] = &actions[..]
+    else {
+        panic!("{actions:?}");
+    };
+}
+
+#[test]
+fn a_healthy_owner_is_not_disturbed_by_a_standby_that_does_not_hear_it() {
+    let mut world = lease();
+    world.cuts.insert((A, B));
+    world.run(3_000);
+    assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
+    let lapses = world.share_news(A, |news| matches!(news, ShareNews::LeaseLapsed));
+    assert!(lapses.is_empty());
+}
+
+#[test]
+fn a_lapsed_owner_that_is_heard_is_replaced_all_the_same() {
+    let mut world = lease();
+    world.cuts.extend([(W, A), (B, A)]);
+    world.run(150);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+}
+
+#[test]
+fn a_released_share_is_taken_over_at_once() {
+    let mut world = lease();
+    world.input(A, |node, now| {
+        node.handle_command(Command::Release(SHARE), now)
+    });
+    assert!(world.speakers().is_empty());
+    world.run(5);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+}
+
+#[test]
+fn a_released_share_that_nobody_takes_is_taken_back() {
+    let mut world = lease();
+    world.crash(B);
+    world.run(100);
+    world.input(A, |node, now| {
+        node.handle_command(Command::Release(SHARE), now)
+    });
+    world.run(115);
+    assert!(world.speakers().is_empty());
+    world.run(20);
+    assert_eq!(world.speakers(), [A]);
+}
+
+#[test]
+fn a_shutdown_is_a_takeover_at_once() {
+    let mut world = lease();
+    world.goodbye(A, GoodbyeReason::Shutdown);
+    world.run(4);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+}
+
+#[test]
+fn a_planned_restart_loses_neither_traffic_nor_protection() {
+    let mut world = lease();
+    let restart = GoodbyeReason::Restart;
+    let prepared = |world: &World| {
+        let node = world.sides[A].node.as_ref().expect("runs");
+        node.is_prepared(restart, world.now(A))
+    };
+    assert!(!prepared(&world));
+    world.input(A, |node, now| {
+        node.handle_command(Command::Prepare(restart), now)
+    });
+    world.run(3);
+    assert!(prepared(&world));
+    let before = world.sides[A].entry;
+    world.goodbye(A, restart);
+    for _ in 0..200 {
+        world.run(1);
+        assert_eq!(world.speakers(), [A]);
+    }
+    world.resume(A);
+    for _ in 0..2_000 {
+        world.run(1);
+        assert_eq!(world.speakers(), [A]);
+    }
+    assert!(world.is_in_sync(A, B));
+    let after = world.sides[A].entry;
+    assert_eq!(
+        (after.epoch, after.generation),
+        (before.epoch, before.generation)
+    );
+    let left = after.expiry.expect("ends").since(world.now(A)).as_millis();
+    assert!(left < 60, "an ordinary lease again: {left} ms");
+}
+
+#[test]
+fn an_agent_that_dies_is_a_takeover() {
+    let mut world = lease();
+    world.kill_agent(A);
+    world.run(80);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+    world.resume(A);
+    world.run(2_000);
+    assert!(world.is_in_sync(B, A));
+}
+
+#[test]
+fn an_agent_that_comes_back_in_time_goes_on() {
+    let mut world = lease();
+    world.kill_agent(A);
+    world.run(10);
+    world.resume(A);
+    world.run(2_000);
+    assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
+    assert!(world.is_in_sync(A, B));
+}
+
+#[test]
+fn a_stopped_owner_that_wakes_up_says_nothing_also_after_the_new_owner_died() {
+    let mut world = lease();
+    world.sides[A].stopped = true;
+    world.run(5_000);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+    world.crash(B);
+    world.run(5_000);
+    world.forget_log();
+    world.sides[A].stopped = false;
+    world.run(2_000);
+    let actions = world.local_actions(A);
+    let first_end = actions
+        .iter()
+        .position(|action| matches!(action, Action::EndFlows { .. }));
+    let first_voice = actions.iter().position(|action| {
+        matches!(
+            action,
+            Action::SetShare {
+                role: Role::Owner,
+                ..
+            }
+        )
+    });
+    assert_eq!(world.speakers(), [A]);
+    assert!(
+        first_end.is_some() && first_end < first_voice,
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn without_the_witness_two_servers_go_on_and_one_stops() {
+    let mut world = lease();
+    world.crash(W);
+    world.run(1_000);
+    assert_eq!(world.speakers(), [A]);
+    assert!(world.is_in_sync(A, B));
+    world.crash(A);
+    world.run(5_000);
+    assert!(world.speakers().is_empty(), "one of three is no majority");
+    world.boot(W);
+    world.run(1_000);
+    assert_eq!(world.speakers(), [B]);
+}
+
+#[test]
+fn a_third_of_all_lease_datagrams_may_be_lost() {
+    let mut world = lease();
+    world.loss = 33;
+    world.run(10_000);
+    assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
+    assert!(world.is_in_sync(A, B));
+}
+
+#[test]
+fn of_two_servers_the_dead_one_is_powered_off_before_the_other_takes_over() {
+    let mut world = World::in_sync(Fencing::Stonith, 2);
+    assert_eq!(world.sides[A].entry.expiry, None);
+    world.sides[A].stopped = true;
+    world.run(100);
+    assert_eq!(world.speakers(), [A], "it only seems dead");
+    world.run(150);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+    world.boot(A);
+    world.run(2_000);
+    assert!(world.is_in_sync(B, A));
+}
+
+#[test]
+fn of_two_servers_that_do_not_hear_each_other_one_is_powered_off() {
+    let mut world = World::in_sync(Fencing::Stonith, 2);
+    world.cuts.extend([(A, B), (B, A)]);
+    world.run(1_000);
+    assert_eq!(world.speakers().len(), 1);
+    let alive = world.sides.iter().filter(|side| side.node.is_some());
+    assert_eq!(alive.count(), 1);
+}
+
+#[test]
+fn of_two_servers_a_dead_standby_is_powered_off_before_gates_open() {
+    let mut world = World::in_sync(Fencing::Stonith, 2);
+    world.sides[B].stopped = true;
+    world.run(120);
+    let opened = |world: &World| {
+        let actions = world.local_actions(A);
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::ReleaseGate { .. }))
+    };
+    assert!(!opened(&world));
+    world.run(300);
+    assert!(opened(&world));
+    assert_eq!(world.speakers(), [A]);
+    world.boot(B);
+    world.run(2_000);
+    assert!(world.is_in_sync(A, B));
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Op {
+    Crash(usize),
+    Boot(usize),
+    KillAgent(usize),
+    Resume(usize),
+    Goodbye(usize, GoodbyeReason),
+    Prepare(usize),
+    Release(usize),
+    Cut(usize, usize),
+    Mend,
+    Stop(usize, bool),
+    DropLinks(usize),
+    Loss(u64),
+    Flow(usize, u16, FlowEventKind),
+}
+
+fn apply(world: &mut World, op: Op) {
+    let nodes = world.sides.len();
+    let restart = GoodbyeReason::Restart;
+    match op {
+        Op::Crash(side) => world.crash(side % nodes),
+        Op::Boot(side) => world.boot(side % nodes),
+        Op::KillAgent(side) => world.kill_agent(side % nodes),
+        Op::Resume(side) => {
+            if world.sides[side % nodes].node.is_none() {
+                world.resume(side % nodes);
+            }
+        }
+        Op::Goodbye(side, reason) => {
+            if !world.sides[side % nodes].stopped {
+                world.goodbye(side % nodes, reason);
+            }
+        }
+        Op::Prepare(side) => world.input(side % nodes, |node, now| {
+            node.handle_command(Command::Prepare(restart), now);
+        }),
+        Op::Release(side) => world.input(side % nodes, |node, now| {
+            node.handle_command(Command::Release(SHARE), now);
+        }),
+        Op::Cut(from, to) => {
+            world.cuts.insert((from % nodes, to % nodes));
+        }
+        Op::Mend => world.cuts.clear(),
+        Op::Stop(side, stop) => world.sides[side % nodes].stopped = stop,
+        Op::DropLinks(side) => world.drop_links(side % nodes),
+        Op::Loss(percent) => world.loss = percent,
+        Op::Flow(side, port, kind) => world.flow_event(side % nodes, port, kind),
+    }
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    use FlowEventKind::{Ended, NotConfirmed, Stalled, TwinClosed, Unconfirmed};
+    let side = || 0..3_usize;
+    let kind =
+        proptest::sample::select(vec![Unconfirmed, NotConfirmed, Stalled, TwinClosed, Ended]);
+    let reason = prop_oneof![Just(GoodbyeReason::Restart), Just(GoodbyeReason::Shutdown)];
+    prop_oneof![
+        1 => side().prop_map(Op::Crash),
+        2 => side().prop_map(Op::Boot),
+        1 => side().prop_map(Op::KillAgent),
+        1 => side().prop_map(Op::Resume),
+        1 => (side(), reason).prop_map(|(side, reason)| Op::Goodbye(side, reason)),
+        1 => side().prop_map(Op::Prepare),
+        1 => side().prop_map(Op::Release),
+        3 => (side(), side()).prop_map(|(from, to)| Op::Cut(from, to)),
+        2 => Just(Op::Mend),
+        2 => (side(), any::<bool>()).prop_map(|(side, stop)| Op::Stop(side, stop)),
+        1 => side().prop_map(Op::DropLinks),
+        1 => (0..40_u64).prop_map(Op::Loss),
+        2 => (side(), 1..5_u16, kind).prop_map(|(side, port, kind)| Op::Flow(side, port, kind)),
+    ]
+}
+
+/// Everything works again: one owner, the other server in sync.
+fn check_recovered(world: &mut World) {
+    world.cuts.clear();
+    world.loss = 0;
+    for side in 0..world.sides.len() {
+        world.sides[side].stopped = false;
+        if world.sides[side].node.is_none() {
+            world.boot(side);
+        }
+    }
+    let mut stable = 0;
+    for _ in 0..16_000 {
+        world.run(1);
+        // Powered off by a command that was under way.
+        for side in 0..world.sides.len() {
+            if world.sides[side].node.is_none() {
+                world.boot(side);
+            }
+        }
+        let whole = match world.speakers()[..] {
+            [owner] => world.is_in_sync(owner, 1 - owner),
+            _ => false,
+        };
+        stable = if whole { stable + 1 } else { 0 };
+        if stable == 1_000 {
+            return;
+        }
+    }
+    panic!("{:?}", [world.state(A), world.state(B)]);
+}
+
+fn history() -> impl Strategy<Value = Vec<(Op, u64)>> {
+    proptest::collection::vec((op(), 0..120_u64), 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        cases: 64,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_history_with_leases_keeps_the_invariants_and_recovers(history in history()) {
+        let mut world = World::booted(Fencing::Lease, 3);
+        for (op, ms) in history {
+            apply(&mut world, op);
+            world.run(ms);
+        }
+        check_recovered(&mut world);
+    }
+
+    #[test]
+    fn any_history_with_stonith_and_a_witness_keeps_the_invariants(history in history()) {
+        let mut world = World::booted(Fencing::Stonith, 3);
+        for (op, ms) in history {
+            apply(&mut world, op);
+            world.run(ms);
+        }
+        check_recovered(&mut world);
+    }
+
+    #[test]
+    fn any_history_with_stonith_keeps_the_invariants_and_recovers(history in history()) {
+        let mut world = World::booted(Fencing::Stonith, 2);
+        for (op, ms) in history {
+            apply(&mut world, op);
+            world.run(ms);
+        }
+        check_recovered(&mut world);
+    }
+}
