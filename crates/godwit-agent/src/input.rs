@@ -3,6 +3,8 @@
 //! | writer | input | when the queue is full |
 //! |---|---|---|
 //! | heartbeat receiver | [`Input::Heartbeat`] | dropped and counted: the next one is 10 ms away, and the detector tolerates misses |
+//! | heartbeat receiver | [`Input::Lease`] | dropped and counted: voters and candidates say everything again |
+//! | stonith | [`Input::Stonith`] | that thread waits |
 //! | links | [`Input::Link`], [`Input::Message`] | the link's task waits, and TCP slows the peer down |
 //! | ring buffer reader | [`Input::Flow`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
@@ -21,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId};
-use godwit_wire::{Generation, GoodbyeReason, MacAddr, Message, ShareId};
+use godwit_wire::{Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
 use tokio::sync::oneshot;
 
 use crate::flows::Flows;
@@ -41,6 +43,20 @@ pub enum Input {
         beat: Beat,
         /// When it was received.
         at: MonoTime,
+    },
+    /// An authentic lease datagram.
+    Lease {
+        /// Who sent it.
+        peer: PeerId,
+        /// What it says.
+        datagram: LeaseDatagram,
+    },
+    /// The command that powers a peer off has ended.
+    Stonith {
+        /// Which peer.
+        peer: PeerId,
+        /// Whether it succeeded.
+        off: bool,
     },
     /// A message from a peer, over a link that was announced as up.
     Message {

@@ -12,6 +12,7 @@ pub mod flows;
 pub mod heartbeat;
 pub mod input;
 pub mod logging;
+mod membership;
 pub mod metrics;
 pub mod peers;
 pub mod pki;
@@ -20,7 +21,10 @@ mod run;
 pub mod status;
 #[cfg(test)]
 mod testing;
+mod witness;
 
+pub use membership::Life;
 pub use run::{AgentError, detach, run};
+pub use witness::witness;
 
 pub use godwit_sock::netns_cookie;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use godwit_bpf::{PinDir, PinError};
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, PeerRole};
 use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name};
 use crate::edge::{Edge, Prepared, StartError};
 use crate::input::Inbox;
@@ -46,8 +46,8 @@ impl AgentError {
 /// # Errors
 /// If it can't start; then nothing of it is left behind.
 pub fn run(config: &Path) -> Result<(), AgentError> {
-    let prepared = Prepared::load(config)?;
-    let (incarnation, secret) = (prepared.incarnation, prepared.secret);
+    let prepared = Prepared::load(config, PeerRole::Server)?;
+    let life = prepared.life;
     let installed = Installed::new(prepared.config.clone())?;
     let (inbox, inputs) = Inbox::new();
     let edge = match Edge::start(prepared, inbox.clone()) {
@@ -57,12 +57,13 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
             return Err(error.into());
         }
     };
-    let node = installed.node_config(incarnation, secret);
+    let node = installed.node_config(&life);
     let surroundings = Surroundings {
         inputs,
         inbox,
         peers: edge.peers.clone(),
         board: edge.board.clone(),
+        leases: edge.leases.clone(),
         events: edge.events.clone(),
         metrics: edge.metrics.clone(),
     };

@@ -143,7 +143,7 @@ impl Status {
             version: env!("CARGO_PKG_VERSION").into(),
             incarnation,
             uptime_ms: whole_ms(uptime),
-            fencing: config.detect.fencing_in_force().into(),
+            fencing: config.fencing_in_force().into(),
             peers: Vec::new(),
             services: Vec::new(),
             data_path: DataPathReport {

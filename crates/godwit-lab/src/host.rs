@@ -19,6 +19,8 @@ pub enum Host {
     B,
     /// A third machine on the same switch that plays by no rules.
     Attacker,
+    /// Votes on leases; has no server.
+    Witness,
 }
 
 /// One of the two switched networks of a lab.
@@ -50,16 +52,18 @@ impl Host {
             Self::A => "a",
             Self::B => "b",
             Self::Attacker => "attacker",
+            Self::Witness => "w",
         }
     }
 
-    /// Last octet of the IPv4 addresses; 10 to 13.
+    /// Last octet of the IPv4 addresses; 10 to 14.
     const fn number(self) -> u8 {
         match self {
             Self::Client => 10,
             Self::A => 11,
             Self::B => 12,
             Self::Attacker => 13,
+            Self::Witness => 14,
         }
     }
 
@@ -89,8 +93,8 @@ impl Host {
     }
 
     /// True for the machines that stand on the control network.
-    pub const fn is_server(self) -> bool {
-        matches!(self, Self::A | Self::B)
+    pub const fn has_control(self) -> bool {
+        matches!(self, Self::A | Self::B | Self::Witness)
     }
 }
 

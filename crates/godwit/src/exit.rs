@@ -33,7 +33,7 @@ pub(crate) fn code_of(error: &anyhow::Error) -> ExitCode {
 }
 
 fn of_start(error: &StartError) -> u8 {
-    if matches!(error, StartError::Config(_) | StartError::NotAServer { .. }) {
+    if matches!(error, StartError::Config(_) | StartError::OtherRole { .. }) {
         USAGE
     } else if matches!(error, StartError::Place(PlaceError::Taken { .. })) {
         REFUSED

@@ -32,6 +32,8 @@ struct Cli {
 enum Command {
     /// Run the agent of this server.
     Agent(cmd::agent::Args),
+    /// Vote on leases, for clusters of two servers.
+    Witness(cmd::witness::Args),
     /// Show this node, its peers and its services.
     Status(cmd::status::Args),
     /// Show every flow, and why it is or is not protected.
@@ -53,6 +55,7 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Agent(args) => cmd::agent::run(&args),
+        Command::Witness(args) => cmd::witness::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Flows(args) => cmd::flows::run(&args),
         Command::Events(args) => cmd::events::run(&args),

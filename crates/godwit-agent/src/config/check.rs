@@ -24,6 +24,7 @@ pub(super) fn check(
 ) -> Result<Config, ConfigError> {
     check_peers(source, &config, places)?;
     check_detect(source, &config, places)?;
+    check_fencing(source, &config, places)?;
     if let (Some(service), Some(place)) = (
         config.services.get(MAX_SERVICES),
         places.services.get(MAX_SERVICES),
@@ -83,6 +84,23 @@ fn check_detect(source: &Source<'_>, config: &Config, places: &Places) -> Result
     let lease = show_duration(detect.lease);
     let silence = show_duration(silence);
     Err(source.error(places.lease, Problem::LeaseTooShort { lease, silence }))
+}
+
+/// Whether what keeps an old owner silent can work at all.
+fn check_fencing(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
+    let detect = &config.detect;
+    if detect.fencing == Fencing::Stonith && detect.stonith.is_none() {
+        return Err(source.error(places.fencing, Problem::NoStonith));
+    }
+    if config.fencing() == Fencing::Lease && detect.lease <= detect.egress_residence * 2 {
+        let lease = show_duration(detect.lease);
+        let residence = show_duration(detect.egress_residence);
+        return Err(source.error(
+            places.lease,
+            Problem::LeaseBelowResidence { lease, residence },
+        ));
+    }
+    Ok(())
 }
 
 fn check_support(
@@ -253,16 +271,15 @@ fn warnings(source: &Source<'_>, config: &Config, places: &Places) -> Vec<String
             source.line(at)
         ));
     };
-    match config.detect.fencing {
-        Fencing::None => {}
-        Fencing::Lease | Fencing::Stonith => warn(
+    if config.fencing() != config.detect.fencing {
+        warn(
             places.fencing,
             format!(
-                "[detect]: fencing = \"{}\" comes in a later version; running as \"none\", \
-                 which is unsafe when only the link between the nodes fails",
-                config.detect.fencing
+                "[detect]: fencing = \"lease\" needs three voters that are a [[peer]]; running as \
+                 \"{}\", which is unsafe when only the link between the nodes fails",
+                config.fencing()
             ),
-        ),
+        );
     }
     for (voter, at) in config.voters.iter().zip(&places.voters) {
         if config.peer(*voter).is_none() {

@@ -124,6 +124,17 @@ pub enum Problem {
         /// Silence after which a peer is held to have failed.
         silence: String,
     },
+    /// Nothing to power a node off with.
+    #[error("[detect]: fencing = \"stonith\" needs the command in stonith")]
+    NoStonith,
+    /// The lease is over before the last segment has left the machine.
+    #[error("[detect]: lease ({lease}) must be more than twice egress_residence ({residence})")]
+    LeaseBelowResidence {
+        /// The lease.
+        lease: String,
+        /// How long segments may wait below the data path.
+        residence: String,
+    },
     /// More services than the data path has room for.
     #[error("service \"{name}\": there are more than {most} services")]
     TooManyServices {

@@ -43,7 +43,7 @@ pub struct Config {
     pub path: PathBuf,
     /// What differs from node to node.
     pub node: NodeConfig,
-    /// Nodes that vote on leases; not used before leases are.
+    /// Nodes that vote on leases.
     pub voters: Vec<NodeName>,
     /// Every node of the cluster, this one too, by name.
     pub peers: Vec<PeerConfig>,
@@ -103,15 +103,20 @@ pub struct DetectConfig {
     pub heartbeat: Duration,
     /// Heartbeats in a row that must be missing, 2 to 100.
     pub misses: u32,
-    /// How long an owner may speak without renewal; not used before leases are.
+    /// How long an owner may speak without renewal.
     pub lease: Duration,
-    /// What was asked for; this version runs as [`Fencing::None`] whatever it says.
+    /// What was asked for to keep an old owner silent; see [`Config::fencing`].
     pub fencing: Fencing,
-    /// The command that powers a node off; not used before fencing is.
+    /// The shell command that powers the node in `GODWIT_NODE` off.
     pub stonith: Option<String>,
+    /// How long a segment may sit in queues below the data path, 0 to 1 s.
+    pub egress_residence: Duration,
     /// How long a primary waits at its start for an owner to speak up.
     pub startup_grace: Duration,
 }
+
+/// A majority of two is both: then nobody may take over from the other.
+const MIN_VOTERS: usize = 3;
 
 /// The name of a network interface, as the kernel allows it (1 to 15 bytes).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -169,23 +174,37 @@ impl Config {
         (0..).map(ShareId).zip(&self.services)
     }
 
+    /// What keeps an old owner silent here: leases need a majority that outlives
+    /// a node, so three voters that can be asked.
+    pub fn fencing(&self) -> Fencing {
+        let voters = self
+            .voters
+            .iter()
+            .filter(|name| self.peer(**name).is_some());
+        match self.detect.fencing {
+            Fencing::Lease if voters.count() < MIN_VOTERS => Fencing::None,
+            asked => asked,
+        }
+    }
+
+    /// The same for `status` and logs.
+    pub fn fencing_in_force(&self) -> &'static str {
+        match (self.fencing(), self.detect.fencing) {
+            (Fencing::None, Fencing::Lease) => {
+                "none (unsafe: leases need three voters that are peers)"
+            }
+            (Fencing::None, _) => {
+                "none (unsafe: two owners are possible when only the peers' link fails)"
+            }
+            (Fencing::Lease, _) => "lease",
+            (Fencing::Stonith, _) => "stonith",
+        }
+    }
+
     /// Shares for which this node is primary or backup.
     pub fn own_shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
         self.shares()
             .filter(|(_, service)| service.has_member(self.node.name))
-    }
-}
-
-impl DetectConfig {
-    /// How fencing really is, for `status` and logs.
-    pub const fn fencing_in_force(&self) -> &'static str {
-        match self.fencing {
-            Fencing::None => {
-                "none (unsafe: two owners are possible when only the peers' link fails)"
-            }
-            Fencing::Lease => "none (unsafe: lease comes in a later version)",
-            Fencing::Stonith => "none (unsafe: stonith comes in a later version)",
-        }
     }
 }
 

@@ -162,6 +162,12 @@ fn read_detect(section: Option<Section<'_>>) -> Result<(DetectConfig, Place, Pla
     let lease = section.optional::<Duration>("lease")?;
     let fencing = section.optional::<Fencing>("fencing")?;
     let stonith = section.optional::<String>("stonith")?;
+    let egress_residence = section.ranged(
+        "egress_residence",
+        defaults.egress_residence,
+        Duration::ZERO..second,
+        show_duration,
+    )?;
     let startup_grace = section.ranged(
         "startup_grace",
         defaults.startup_grace,
@@ -178,6 +184,7 @@ fn read_detect(section: Option<Section<'_>>) -> Result<(DetectConfig, Place, Pla
         lease: lease.as_ref().map_or(silence * 2, |item| item.value),
         fencing: fencing.as_ref().map_or(defaults.fencing, |item| item.value),
         stonith: stonith.map(|item| item.value),
+        egress_residence: egress_residence.value,
         startup_grace: startup_grace.value,
     };
     let place = |item: Option<Place>| item.unwrap_or(at);
@@ -196,6 +203,7 @@ impl Default for DetectConfig {
             lease: Duration::from_millis(60),
             fencing: Fencing::Lease,
             stonith: None,
+            egress_residence: Duration::from_millis(5),
             startup_grace: Duration::from_millis(300),
         }
     }

@@ -102,6 +102,7 @@ fn what_is_not_yet_in_force_is_a_warning() {
     let warnings = good().warnings;
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].starts_with("/etc/godwit/godwit.toml:29: [detect]: fencing"));
+    assert_eq!(good().fencing(), Fencing::None, "w can't vote");
     assert!(warnings[1].contains(":6: [cluster]: voter \"w\" is no [[peer]]"));
     let text = GOOD.replace("fencing = \"lease\"", "fencing = \"none\"");
     assert_eq!(parse(&text).expect("valid").warnings.len(), 1);
@@ -368,7 +369,10 @@ fn a_lease_is_checked_with_every_fencing_unless_it_is_left_out() {
     for fencing in ["lease", "stonith", "none"] {
         let text = GOOD
             .replace("heartbeat = \"10ms\"", "heartbeat = \"20ms\"")
-            .replace("fencing = \"lease\"", &format!("fencing = \"{fencing}\""));
+            .replace(
+                "fencing = \"lease\"",
+                &format!("fencing = \"{fencing}\"\nstonith = \"true\""),
+            );
         let error = parse(&text).expect_err(fencing).to_string();
         let wanted = "/etc/godwit/godwit.toml:28: [detect]: \
                       lease (60ms) must be greater than misses * heartbeat (60ms)";
@@ -376,6 +380,29 @@ fn a_lease_is_checked_with_every_fencing_unless_it_is_left_out() {
         let without = parse(&text.replace("lease = \"60ms\"\n", "")).expect(fencing);
         assert_eq!(without.detect.lease, Duration::from_millis(120));
     }
+}
+
+#[test]
+fn leases_are_in_force_with_three_voters_that_are_peers() {
+    let witness = "\n[[peer]]\nname = \"w\"\nrole = \"witness\"\ncontrol = \"10.9.0.13:7400\"\n\
+                   data = \"10.9.0.13\"\n";
+    let config = parse(&format!("{GOOD}{witness}")).expect("valid");
+    assert_eq!(config.fencing(), Fencing::Lease);
+    assert_eq!(config.fencing_in_force(), "lease");
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    let two = parse(&GOOD.replace(", \"w\"]", "]")).expect("valid");
+    assert_eq!(two.fencing(), Fencing::None);
+    assert_eq!(two.warnings.len(), 1, "{:?}", two.warnings);
+}
+
+#[test]
+fn stonith_needs_its_command() {
+    let text = GOOD.replace("fencing = \"lease\"", "fencing = \"stonith\"");
+    let error = parse(&text).expect_err("no command").to_string();
+    assert!(
+        error.ends_with("fencing = \"stonith\" needs the command in stonith"),
+        "{error}"
+    );
 }
 
 #[test]

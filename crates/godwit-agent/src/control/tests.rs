@@ -87,6 +87,8 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Link { .. }
             | Input::Flow(_)
             | Input::Devices
+            | Input::Lease { .. }
+            | Input::Stonith { .. }
             | Input::Census(_)
             | Input::Neighbour { .. }
             | Input::Stop { done: None, .. } => panic!("nobody sends this"),

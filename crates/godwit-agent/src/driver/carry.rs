@@ -4,6 +4,7 @@ use godwit_bpf::Order;
 use godwit_core::{Action, MonoTime, PeerId};
 use godwit_wire::{FlowId, MacAddr, ShareId, UnprotectedReason};
 
+use super::fence::to_expiry;
 use super::shares::Part;
 use super::{Driver, segments};
 use crate::clock;
@@ -17,15 +18,24 @@ impl Driver {
                 epoch,
                 generation,
                 peer,
+                expiry,
             } => {
                 let part = Part {
                     role,
                     epoch,
                     generation,
                     peer,
+                    expiry: to_expiry(expiry),
                 };
                 self.set_share(share, part);
             }
+            Action::SetExpiry { share, expiry, .. } => self.renew(share, expiry),
+            Action::SendLease { peer, datagram } => {
+                if let Err(error) = self.leases.send(peer, &datagram) {
+                    tracing::debug!(peer = peer.0, error = %error, "lease datagram not sent");
+                }
+            }
+            Action::Stonith { peer } => self.power_off(peer),
             Action::Announce { share } => self.announce(share),
             Action::Revive { share, attempt } => self.revive(share, attempt),
             Action::ReleaseGate { share, generation } => self.release_gate(share, generation),

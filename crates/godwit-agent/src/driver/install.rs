@@ -11,7 +11,7 @@ use godwit_bpf::{
     ShareEntry,
 };
 use godwit_core::node::Resume;
-use godwit_core::{Fencing, Node, NodeConfig, PeerConfig, ShareConfig};
+use godwit_core::{Node, NodeConfig};
 use godwit_sock::{
     Devices, FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
 };
@@ -22,6 +22,7 @@ use super::addresses;
 use super::detach::{DetachError, detach};
 use super::devices;
 use super::digest::Digest;
+use super::fence::from_expiry;
 use super::leash;
 use super::neighbours::Resolver;
 use super::shares::Shares;
@@ -30,6 +31,7 @@ use super::{Driver, Surroundings, ring, turn};
 use crate::clock;
 use crate::config::Config;
 use crate::input::Input;
+use crate::membership::{Life, node_config};
 
 /// Flows at a time; an entry takes about half a KiB, and only when in use.
 const MAX_FLOWS: u32 = 1 << 18;
@@ -141,35 +143,13 @@ impl Installed {
         }
     }
 
-    /// What the core must know. `heartbeat_key` is for the core's `Hello`.
-    pub fn node_config(&self, incarnation: u64, heartbeat_key: [u8; 32]) -> NodeConfig {
-        let config = &self.config;
-        NodeConfig {
-            name: config.node.name,
-            incarnation,
-            peers: config
-                .others()
-                .map(|peer| PeerConfig { name: peer.name })
-                .collect(),
-            shares: self.share_configs(),
-            heartbeat: config.detect.heartbeat,
-            misses: config.detect.misses,
-            startup_grace: config.detect.startup_grace,
-            heartbeat_key,
-            config_digest: config.digest,
+    /// What the core must know, with what an earlier agent left.
+    pub fn node_config(&self, life: &Life) -> NodeConfig {
+        let mut node = node_config(&self.config, life);
+        for share in &mut node.shares {
+            share.resume = self.resume(share.id);
         }
-    }
-
-    fn share_configs(&self) -> Vec<ShareConfig> {
-        let shares = self.config.own_shares().map(|(id, service)| ShareConfig {
-            id,
-            name: service.name.to_string(),
-            primary: service.primary,
-            backups: service.backups.clone(),
-            fencing: Fencing::None,
-            resume: self.resume(id),
-        });
-        shares.collect()
+        node
     }
 
     /// Undoes [`Installed::new`], unless an earlier agent's flows are in there.
@@ -225,6 +205,7 @@ impl Installed {
             role: left.role,
             epoch: left.epoch,
             generation: left.generation,
+            expiry: from_expiry(left.expiry),
         })
     }
 
@@ -261,7 +242,8 @@ impl Installed {
         devices::spawn_watch(surroundings.inbox.clone()).map_err(InstallError::Devices)?;
         leash::spawn_census(self.datapath.flows.clone(), surroundings.inbox.clone())
             .map_err(InstallError::Thread)?;
-        ring::spawn_reader(self.events, surroundings.inbox).map_err(InstallError::Thread)?;
+        ring::spawn_reader(self.events, surroundings.inbox.clone())
+            .map_err(InstallError::Thread)?;
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
@@ -279,6 +261,8 @@ impl Installed {
             farewells: Farewells::default(),
             peers: surroundings.peers,
             board: surroundings.board,
+            leases: surroundings.leases,
+            inbox: surroundings.inbox,
             events: surroundings.events,
             metrics: surroundings.metrics,
             housekeeping: now,

@@ -1,13 +1,36 @@
 //! The end of an agent's life, in order.
 
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
 use godwit_core::share::State;
 use godwit_core::{Command, ShareStatus};
 use godwit_wire::GoodbyeReason;
 
+use super::turn::Next;
 use super::{Driver, detach};
 use crate::clock;
+use crate::input::Input;
+
+/// How long voters may take to agree to an end that was planned.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 impl Driver {
+    /// Asks the voters for what the end needs: a lease that outlasts a restart.
+    /// Without an answer the end comes all the same, and the lease goes on to
+    /// run out.
+    pub(super) fn get_ready(&mut self, reason: GoodbyeReason, inputs: &Receiver<Input>) {
+        let end = clock::now().saturating_add(PATIENCE);
+        self.node
+            .handle_command(Command::Prepare(reason), clock::now());
+        self.drain();
+        while !self.node.is_prepared(reason, clock::now()) && clock::now() < end {
+            // Whoever asks to stop again is served by this end.
+            let _: Next = self.step(inputs);
+            self.drain();
+        }
+    }
+
     pub(super) fn quit(mut self, asked: GoodbyeReason) {
         let reason = self.parting(asked);
         if reason != asked {

@@ -25,6 +25,7 @@ mod carry;
 mod detach;
 mod devices;
 mod digest;
+mod fence;
 mod install;
 mod leash;
 mod leave;
@@ -47,7 +48,7 @@ use godwit_wire::MacAddr;
 
 use crate::config::Config;
 use crate::events::EventLog;
-use crate::heartbeat::ShareBoard;
+use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input};
 use crate::metrics::Metrics;
 use crate::peers::PeerSender;
@@ -71,6 +72,8 @@ pub struct Surroundings {
     pub peers: PeerSender,
     /// What heartbeats say.
     pub board: ShareBoard,
+    /// The way to voters.
+    pub leases: LeaseSender,
     /// What people hear of.
     pub events: EventLog,
     /// What machines read.
@@ -101,6 +104,9 @@ pub struct Driver {
     farewells: Farewells,
     peers: PeerSender,
     board: ShareBoard,
+    leases: LeaseSender,
+    /// The queue's writing end, for commands that end some time.
+    inbox: Inbox,
     events: EventLog,
     metrics: Metrics,
     housekeeping: MonoTime,

@@ -54,6 +54,8 @@ pub(super) struct Part {
     /// The other side of the tap. A takeover names none: the old peer's address
     /// stays, for what it may still send.
     pub(super) peer: Option<PeerId>,
+    /// Until when an owner may speak.
+    pub(super) expiry: Expiry,
 }
 
 impl Shares {
@@ -120,7 +122,7 @@ impl Shares {
             entry.takeovers += 1;
             share.taken_over = Some(now);
         }
-        (entry.role, entry.epoch) = (part.role, part.epoch);
+        (entry.role, entry.epoch, entry.expiry) = (part.role, part.epoch, part.expiry);
         share.peer = part.peer.or(share.peer);
         let known = share.peer.and_then(|peer| self.macs.get(&peer));
         if part.peer.is_some() && known.is_none() {
@@ -202,6 +204,7 @@ mod tests {
             epoch: Epoch::new(1, 1),
             generation: Generation(generation),
             peer,
+            expiry: Expiry::Never,
         }
     }
 

@@ -22,7 +22,7 @@ pub(super) const SWEEP: Duration = Duration::from_secs(120);
 
 /// How the driver came to its end.
 #[derive(Debug)]
-enum Next {
+pub(super) enum Next {
     Continue,
     Stop(GoodbyeReason, Option<oneshot::Sender<()>>),
 }
@@ -35,6 +35,7 @@ impl Driver {
             let next = self.step(inputs);
             self.drain();
             if let Next::Stop(reason, done) = next {
+                self.get_ready(reason, inputs);
                 self.quit(reason);
                 if let Some(done) = done {
                     // Whoever asked may have gone.
@@ -47,7 +48,7 @@ impl Driver {
 
     /// What is queued first, then time: a heartbeat that has arrived must not
     /// be judged as missing. A steady stream of input can't stop the clock.
-    fn step(&mut self, inputs: &Receiver<Input>) -> Next {
+    pub(super) fn step(&mut self, inputs: &Receiver<Input>) -> Next {
         let mut waited = inputs.recv_timeout(self.patience());
         for _ in 0..BATCH {
             match waited {
@@ -86,6 +87,8 @@ impl Driver {
         let now = clock::now();
         match input {
             Input::Heartbeat { peer, beat, at } => self.node.handle_heartbeat(peer, &beat, at),
+            Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
+            Input::Stonith { peer, off } => self.node.handle_stonith(peer, off, now),
             Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
             Input::Link { peer, link } => {
                 // What was under way on the old link is lost.

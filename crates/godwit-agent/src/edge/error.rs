@@ -20,15 +20,17 @@ pub enum StartError {
     /// The certificates can't be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// This node runs no services.
-    #[error("{}: node \"{name}\" is a {role}; only a server runs `godwit agent`", path.display())]
-    NotAServer {
+    /// This node is to run something else.
+    #[error("{}: node \"{name}\" is a {role}, and this command is for a {wanted}", path.display())]
+    OtherRole {
         /// The configuration.
         path: PathBuf,
         /// The node.
         name: NodeName,
         /// What it is.
         role: PeerRole,
+        /// What runs this command.
+        wanted: PeerRole,
     },
     /// The machine lacks something.
     #[error("this machine can't run an agent")]

@@ -32,7 +32,7 @@ use tokio::time::{Instant, sleep};
 use crate::config::Config;
 use crate::control::{self, Office, Place};
 use crate::events::EventLog;
-use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, ShareBoard};
+use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input};
 use crate::metrics::{self, Exporter, Metrics, Sources};
 use crate::peers::{self, Identity, PeerSender};
@@ -50,6 +50,8 @@ pub struct Edge {
     pub peers: PeerSender,
     /// Takes what heartbeats say of the shares.
     pub board: ShareBoard,
+    /// Sends lease datagrams to voters.
+    pub leases: LeaseSender,
     /// Takes events.
     pub events: EventLog,
     /// Takes stalls.
@@ -76,18 +78,17 @@ impl Edge {
     pub fn start(prepared: Prepared, inbox: Inbox) -> Result<Self, StartError> {
         let Prepared {
             config,
-            incarnation,
-            secret,
+            life,
             identity,
             place,
         } = prepared;
-        let keys = Arc::new(HeartbeatKeys::new(&config, &secret));
+        let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret));
         let events = EventLog::new(&config);
         for warning in &config.warnings {
             events.publish_own("config_warning", true, [("text", warning.as_str())]);
         }
         let metrics = Metrics::default();
-        let heartbeats = Heartbeats::start(&config, incarnation, keys.clone(), inbox.clone())
+        let heartbeats = Heartbeats::start(&config, life.incarnation, keys.clone(), inbox.clone())
             .map_err(listen(&config, "control address (UDP)"))?;
         let tasks = Tasks {
             identity,
@@ -110,6 +111,7 @@ impl Edge {
         Ok(Self {
             peers,
             board: heartbeats.board(),
+            leases: heartbeats.leases(),
             events,
             metrics,
             heartbeats: heartbeats.counters(),

@@ -10,6 +10,7 @@ use crate::config::{Config, PeerRole};
 use crate::control::Place;
 use crate::doctor::{self, LiveHost};
 use crate::heartbeat::draw_secret;
+use crate::membership::{Life, silent_since};
 use crate::peers::Identity;
 
 /// What can be known and taken before anything is changed.
@@ -17,10 +18,8 @@ use crate::peers::Identity;
 pub struct Prepared {
     /// The configuration.
     pub config: Arc<Config>,
-    /// Start of this agent: seconds since 1970 in the upper 32 bits.
-    pub incarnation: u64,
-    /// What heartbeat keys are derived from; the core's `heartbeat_key`.
-    pub secret: [u8; 32],
+    /// What sets this start of the agent apart from any other.
+    pub life: Life,
     pub(super) identity: Identity,
     pub(super) place: Place,
 }
@@ -30,19 +29,22 @@ impl Prepared {
     ///
     /// # Errors
     /// If anything is wrong; nothing has been changed then.
-    pub fn load(config: &Path) -> Result<Self, StartError> {
+    pub fn load(config: &Path, wanted: PeerRole) -> Result<Self, StartError> {
         let config = Arc::new(Config::load(config)?);
         let name = config.node.name;
         let role = config.own_peer().role;
-        if role != PeerRole::Server {
-            return Err(StartError::NotAServer {
+        if role != wanted {
+            return Err(StartError::OtherRole {
                 path: config.path.clone(),
                 name,
                 role,
+                wanted,
             });
         }
         let identity = Identity::load(&config.tls, name)?;
-        doctor::preflight(&LiveHost)?;
+        if role == PeerRole::Server {
+            doctor::preflight(&LiveHost)?;
+        }
         let kernel = |what| move |source| StartError::Kernel { what, source };
         let secret = draw_secret()
             .map_err(|_| io::Error::other("getrandom failed"))
@@ -50,10 +52,15 @@ impl Prepared {
         let cookie = godwit_sock::netns_cookie()
             .map_err(kernel("can't ask which network namespace this is"))?;
         let place = Place::take(&config.node.run_dir, cookie, name)?;
+        let silent_since = silent_since(&config.node.run_dir, cookie, name)
+            .map_err(kernel("can't write into the runtime directory"))?;
         Ok(Self {
             config,
-            incarnation: incarnation(),
-            secret,
+            life: Life {
+                incarnation: incarnation(),
+                secret,
+                silent_since,
+            },
             identity,
             place,
         })

@@ -5,6 +5,7 @@ use nix::unistd::Uid;
 
 use super::prepare::incarnation;
 use super::*;
+use crate::config::PeerRole;
 use crate::control::{Client, find};
 use crate::testing::{Pair, wait_for};
 
@@ -20,7 +21,7 @@ fn is_privileged() -> bool {
 }
 
 fn start(config: &Config) -> (Edge, Receiver<Input>) {
-    let prepared = Prepared::load(&config.path).expect("ready to start");
+    let prepared = Prepared::load(&config.path, PeerRole::Server).expect("ready to start");
     let (inbox, inputs) = Inbox::new();
     (Edge::start(prepared, inbox).expect("started"), inputs)
 }
@@ -47,12 +48,20 @@ fn two_edges_find_each_other_and_leave_nothing_behind() {
             .expect("linked");
     }
     let run_dir = pair.a.node.run_dir.clone();
-    assert_eq!(std::fs::read_dir(&run_dir).expect("there").count(), 2);
+    assert_eq!(places(&run_dir), 2);
     a.shutdown();
     let down = wait_for(&b_inputs, |input| link(&input, Link::Down));
     assert!(down.is_some(), "b notices");
     b.shutdown();
-    assert_eq!(std::fs::read_dir(&run_dir).expect("there").count(), 0);
+    assert_eq!(places(&run_dir), 0);
+}
+
+/// Folders of agents; that a node may have voted is remembered beside them.
+fn places(run_dir: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir(run_dir).expect("there").flatten();
+    let voted =
+        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("voted-");
+    entries.filter(|entry| !voted(entry)).count()
 }
 
 #[test]
@@ -62,7 +71,9 @@ fn a_second_agent_of_a_node_is_refused() {
     }
     let pair = Pair::new();
     let (edge, _inputs) = start(&pair.a);
-    let error = Prepared::load(&pair.a.path).expect_err("taken").to_string();
+    let error = Prepared::load(&pair.a.path, PeerRole::Server)
+        .expect_err("taken")
+        .to_string();
     assert!(
         error.starts_with("an agent of node \"a\" is already running"),
         "{error}"
@@ -81,7 +92,7 @@ fn an_address_that_is_taken_is_named() {
     let pair = Pair::new();
     let address = pair.a.own_peer().control;
     let _taken = std::net::UdpSocket::bind(address).expect("free");
-    let prepared = Prepared::load(&pair.a.path).expect("ready to start");
+    let prepared = Prepared::load(&pair.a.path, PeerRole::Server).expect("ready to start");
     let error = Edge::start(prepared, Inbox::new().0)
         .expect_err("taken")
         .to_string();

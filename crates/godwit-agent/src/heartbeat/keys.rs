@@ -4,12 +4,13 @@
 //! it, so that no peer can pretend to another one to be us. The key travels in
 //! the `Hello` of the control link, which is encrypted and authenticated. A
 //! heartbeat counts if its tag fits the key, its incarnation is that of the
-//! `Hello`, and its sequence number is greater than any before.
+//! `Hello`, and its sequence number is greater than any before. Lease datagrams
+//! are signed and checked in the same way.
 
 use std::sync::{Mutex, PoisonError};
 
 use godwit_core::PeerId;
-use godwit_wire::{Heartbeat, Hello, NodeName};
+use godwit_wire::{Heartbeat, Hello, LeaseDatagram, NodeName};
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -35,7 +36,22 @@ struct PeerKeys {
 struct TheirKey {
     key: hmac::Key,
     incarnation: u64,
-    last_sequence: Option<u64>,
+    last: LastSequences,
+}
+
+/// The latest sequence number of each kind of datagram.
+#[derive(Debug, Clone, Copy, Default)]
+struct LastSequences {
+    heartbeat: Option<u64>,
+    lease: Option<u64>,
+}
+
+/// What both kinds of datagrams begin with.
+#[derive(Debug, Clone, Copy)]
+struct Header {
+    sender: NodeName,
+    incarnation: u64,
+    sequence: u64,
 }
 
 /// Why a datagram does not count as a heartbeat.
@@ -114,14 +130,14 @@ impl HeartbeatKeys {
         };
         let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
         // The same agent over a new link: its sequence goes on.
-        let last_sequence = theirs
+        let last = theirs
             .as_ref()
             .filter(|known| known.incarnation == hello.incarnation)
-            .and_then(|known| known.last_sequence);
+            .map_or_else(LastSequences::default, |known| known.last);
         *theirs = Some(TheirKey {
             key: hmac::Key::new(hmac::HMAC_SHA256, &hello.heartbeat_key),
             incarnation: hello.incarnation,
-            last_sequence,
+            last,
         });
     }
 
@@ -139,27 +155,52 @@ impl HeartbeatKeys {
     /// Decides whether a datagram counts, and whose heartbeat it is.
     pub(crate) fn verify(&self, datagram: &[u8]) -> Result<(PeerId, Heartbeat), Refused> {
         let heartbeat = Heartbeat::parse(datagram).map_err(|_| Refused::Malformed)?;
+        let header = Header {
+            sender: heartbeat.sender,
+            incarnation: heartbeat.incarnation,
+            sequence: heartbeat.sequence,
+        };
+        let peer = self.admit(header, datagram, |last| &mut last.heartbeat)?;
+        Ok((peer, heartbeat))
+    }
+
+    /// The same for a lease datagram, which has a sequence of its own.
+    pub(crate) fn verify_lease(&self, datagram: &[u8]) -> Result<(PeerId, LeaseDatagram), Refused> {
+        let lease = LeaseDatagram::parse(datagram).map_err(|_| Refused::Malformed)?;
+        let header = Header {
+            sender: lease.sender,
+            incarnation: lease.incarnation,
+            sequence: lease.sequence,
+        };
+        let peer = self.admit(header, datagram, |last| &mut last.lease)?;
+        Ok((peer, lease))
+    }
+
+    fn admit(
+        &self,
+        header: Header,
+        datagram: &[u8],
+        last: impl Fn(&mut LastSequences) -> &mut Option<u64>,
+    ) -> Result<PeerId, Refused> {
         let (peer, keys) = (0..)
             .map(PeerId)
             .zip(&self.peers)
-            .find(|(_, keys)| keys.name == heartbeat.sender)
+            .find(|(_, keys)| keys.name == header.sender)
             .ok_or(Refused::Stranger)?;
         let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = theirs.as_mut().ok_or(Refused::NoKey)?;
         if !has_tag(&theirs.key, datagram) {
             return Err(Refused::BadTag);
         }
-        if heartbeat.incarnation != theirs.incarnation {
+        if header.incarnation != theirs.incarnation {
             return Err(Refused::OtherIncarnation);
         }
-        if theirs
-            .last_sequence
-            .is_some_and(|last| heartbeat.sequence <= last)
-        {
+        let last = last(&mut theirs.last);
+        if last.is_some_and(|last| header.sequence <= last) {
             return Err(Refused::Replayed);
         }
-        theirs.last_sequence = Some(heartbeat.sequence);
-        Ok((peer, heartbeat))
+        *last = Some(header.sequence);
+        Ok(peer)
     }
 
     fn peer(&self, peer: PeerId) -> Option<&PeerKeys> {

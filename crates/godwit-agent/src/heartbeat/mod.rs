@@ -12,6 +12,7 @@
 //! ([`ShareBoard`]): the sender never waits for the driver.
 
 mod keys;
+mod lease;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use crate::config::Config;
 use crate::input::Inbox;
 
 pub use keys::{HeartbeatKeys, Refused, draw_secret};
+pub use lease::LeaseSender;
 
 /// SO_PRIORITY of heartbeats: the highest an ordinary queue knows, so that
 /// they do not wait behind a mirror's bulk.
@@ -54,6 +56,7 @@ pub struct HeartbeatCounters {
 pub struct Heartbeats {
     counters: Arc<HeartbeatCounters>,
     board: ShareBoard,
+    leases: LeaseSender,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -122,6 +125,7 @@ impl Heartbeats {
         let mut heartbeats = Self {
             counters: Arc::default(),
             board: ShareBoard::default(),
+            leases: LeaseSender::new(config, &keys, socket.try_clone()?),
             stop: Arc::default(),
             threads: Vec::new(),
         };
@@ -155,6 +159,11 @@ impl Heartbeats {
     /// Where the driver says what it does for each share.
     pub fn board(&self) -> ShareBoard {
         self.board.clone()
+    }
+
+    /// The way to the voters.
+    pub fn leases(&self) -> LeaseSender {
+        self.leases.clone()
     }
 
     /// Counts, for metrics.

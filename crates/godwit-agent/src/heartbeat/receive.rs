@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use godwit_core::PeerId;
-use godwit_wire::Heartbeat;
+use godwit_core::MonoTime;
+use godwit_wire::{Heartbeat, LeaseDatagram};
 
 use super::{HeartbeatCounters, HeartbeatKeys, Refused};
 use crate::input::{Inbox, Input};
@@ -16,6 +16,13 @@ use crate::{clock, realtime};
 
 /// Between attempts while the socket fails: no busy loop at real-time priority.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// The longest datagram of either kind.
+const MAX_LEN: usize = if LeaseDatagram::MAX_LEN > Heartbeat::MAX_LEN {
+    LeaseDatagram::MAX_LEN
+} else {
+    Heartbeat::MAX_LEN
+};
 
 /// Everything the thread needs.
 pub(super) struct Receiver {
@@ -31,20 +38,15 @@ impl Receiver {
     pub(super) fn run(self) {
         realtime::prefer("gw-beat-recv");
         // One byte more than the longest, so that an overlong one is noticed.
-        let mut buffer = [0; Heartbeat::MAX_LEN + 1];
+        let mut buffer = [0; MAX_LEN + 1];
         while !self.stop.load(Ordering::Relaxed) {
             match self.socket.recv_from(&mut buffer) {
                 Ok((len, source)) => {
                     let at = clock::now();
                     let datagram = buffer.get(..len).unwrap_or_default();
-                    match self.check(source.ip(), datagram) {
-                        Ok((peer, heartbeat)) => {
-                            let beat = heartbeat.into();
-                            if self
-                                .inbox
-                                .offer(Input::Heartbeat { peer, beat, at })
-                                .is_err()
-                            {
+                    match self.check(source.ip(), datagram, at) {
+                        Ok(input) => {
+                            if self.inbox.offer(input).is_err() {
                                 return;
                             }
                         }
@@ -61,12 +63,18 @@ impl Receiver {
         }
     }
 
-    fn check(&self, source: IpAddr, datagram: &[u8]) -> Result<(PeerId, Heartbeat), Refused> {
+    fn check(&self, source: IpAddr, datagram: &[u8], at: MonoTime) -> Result<Input, Refused> {
         // Cheap first: strangers must not make a real-time thread compute.
         if !self.sources.contains(&source.to_canonical()) {
             return Err(Refused::Stranger);
         }
-        self.keys.verify(datagram)
+        if LeaseDatagram::is_one(datagram) {
+            let (peer, datagram) = self.keys.verify_lease(datagram)?;
+            return Ok(Input::Lease { peer, datagram });
+        }
+        let (peer, heartbeat) = self.keys.verify(datagram)?;
+        let beat = heartbeat.into();
+        Ok(Input::Heartbeat { peer, beat, at })
     }
 }
 

@@ -26,24 +26,29 @@ pub(super) struct Sender {
 }
 
 /// A peer that wants to hear from us.
+#[derive(Debug)]
 pub(super) struct Target {
-    address: SocketAddr,
-    key: hmac::Key,
+    pub(super) address: SocketAddr,
+    pub(super) key: hmac::Key,
 }
 
 /// Every other node, with the key that it knows from us.
 pub(super) fn targets(config: &Config, keys: &HeartbeatKeys) -> Vec<Target> {
-    (0..)
-        .map(PeerId)
-        .zip(config.others())
-        .filter_map(|(id, peer)| {
-            let key = keys.ours(id)?;
-            Some(Target {
-                address: peer.control,
-                key: hmac::Key::new(hmac::HMAC_SHA256, &key),
-            })
+    all_targets(config, keys).flatten().collect()
+}
+
+/// The same with a place for each peer, by its number.
+pub(super) fn all_targets(
+    config: &Config,
+    keys: &HeartbeatKeys,
+) -> impl Iterator<Item = Option<Target>> {
+    (0..).map(PeerId).zip(config.others()).map(|(id, peer)| {
+        let key = keys.ours(id)?;
+        Some(Target {
+            address: peer.control,
+            key: hmac::Key::new(hmac::HMAC_SHA256, &key),
         })
-        .collect()
+    })
 }
 
 impl Sender {

@@ -69,7 +69,7 @@ impl<'a> Pair<'a> {
     pub(super) const fn standby(&self) -> Host {
         match self.owner {
             Host::A => Host::B,
-            Host::B | Host::Client | Host::Attacker => Host::A,
+            Host::B | Host::Client | Host::Attacker | Host::Witness => Host::A,
         }
     }
 

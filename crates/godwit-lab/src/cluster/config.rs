@@ -17,6 +17,15 @@ pub struct Service {
     pub extra: String,
 }
 
+/// `[detect] fencing`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fencing {
+    /// Nothing.
+    None,
+    /// The end of its lease; [`Host::Witness`] is the third voter.
+    Lease,
+}
+
 /// How the agents of a lab are configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterOptions {
@@ -24,6 +33,9 @@ pub struct ClusterOptions {
     pub heartbeat: Duration,
     /// `[detect] misses`.
     pub misses: u32,
+    /// What keeps an old owner silent; [`Fencing::Lease`] needs a lab with a
+    /// witness.
+    pub fencing: Fencing,
     /// The services; [`Host::A`] is the primary, [`Host::B`] the backup of each.
     pub services: Vec<Service>,
 }
@@ -45,7 +57,25 @@ impl Default for ClusterOptions {
         Self {
             heartbeat: Duration::from_millis(10),
             misses: 3,
+            fencing: Fencing::None,
             services: vec![Service::new("web", 80)],
+        }
+    }
+}
+
+impl Fencing {
+    /// Who takes part.
+    pub(super) const fn nodes(self) -> &'static [Host] {
+        match self {
+            Self::None => &Host::SERVERS,
+            Self::Lease => &[Host::A, Host::B, Host::Witness],
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lease => "lease",
         }
     }
 }
@@ -58,6 +88,7 @@ impl ClusterOptions {
 
     /// The file for `host`, whose certificate and run-time files are in `folder`.
     pub(super) fn file_for(&self, host: Host, control_network: bool, folder: &Path) -> String {
+        let nodes = self.fencing.nodes();
         let heartbeat = self.heartbeat.as_millis();
         // Twice the detection: the rule is that it be longer than that.
         let lease = 2 * self.detection().as_millis();
@@ -68,7 +99,7 @@ interface = \"{interface}\"
 run_dir = \"{run}\"
 
 [cluster]
-voters = [\"a\", \"b\"]
+voters = {voters:?}
 
 [tls]
 ca = \"ca.pem\"
@@ -79,13 +110,19 @@ key = \"node.key\"
 heartbeat = \"{heartbeat}ms\"
 misses = {misses}
 lease = \"{lease}ms\"
-fencing = \"none\"
+fencing = \"{fencing}\"
 ",
+            voters = nodes.iter().map(|node| node.name()).collect::<Vec<_>>(),
+            fencing = self.fencing.as_str(),
             interface = Network::Data.interface(),
             run = folder.join("run").display(),
             misses = self.misses,
         );
-        for peer in Host::SERVERS {
+        for &peer in nodes {
+            let role = match peer {
+                Host::Witness => "witness",
+                Host::Client | Host::A | Host::B | Host::Attacker => "server",
+            };
             let control = if control_network {
                 peer.control_v4()
             } else {
@@ -96,7 +133,7 @@ fencing = \"none\"
                 "
 [[peer]]
 name = \"{peer}\"
-role = \"server\"
+role = \"{role}\"
 control = \"{control}:7400\"
 data = \"{data}\"
 ",

@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 
-pub use config::{ClusterOptions, Service};
+pub use config::{ClusterOptions, Fencing, Service};
 pub use status::{DataPath, FlowReport, Flows, PeerReport, ServiceReport, Status, Takeover};
 
 use crate::host::{Host, SERVICE};
@@ -51,7 +51,7 @@ impl<'a> Cluster<'a> {
     /// Fails if there is no binary or an agent ends at once.
     pub fn start(lab: &'a Lab, options: ClusterOptions) -> Result<Self> {
         let mut cluster = Self::prepare(lab, options)?;
-        for host in Host::SERVERS {
+        for &host in cluster.options.fencing.nodes() {
             cluster.start_agent(host)?;
         }
         Ok(cluster)
@@ -71,7 +71,7 @@ impl<'a> Cluster<'a> {
         let authority = lab.folder().join("pki");
         let authority = authority.to_str().context("the lab's folder is no UTF-8")?;
         cluster.must(Host::A, &["pki", "init", "--dir", authority])?;
-        for host in Host::SERVERS {
+        for &host in cluster.options.fencing.nodes() {
             let folder = lab.node(host).folder()?;
             let text = cluster
                 .options
@@ -90,7 +90,7 @@ impl<'a> Cluster<'a> {
         Ok(cluster)
     }
 
-    /// Starts the agent of one server; one that runs already is killed first.
+    /// Starts the agent of one server, or the witness; one that runs already is killed first.
     ///
     /// # Errors
     /// Fails if it ends within its first 50 ms; the message is its log.
@@ -99,7 +99,11 @@ impl<'a> Cluster<'a> {
         let node = self.lab.node(host);
         self.lab.remove_at_end(&self.pins(host)?)?;
         let mut command = Command::new(&self.binary);
-        command.arg("agent").arg("--config");
+        command.arg(match host {
+            Host::Witness => "witness",
+            Host::Client | Host::A | Host::B | Host::Attacker => "agent",
+        });
+        command.arg("--config");
         command.arg(config_path(node.folder()?));
         let mut agent = node.spawn("agent", command)?;
         let end = Instant::now() + Duration::from_millis(50);

@@ -35,6 +35,8 @@ pub struct LabOptions {
     pub control_network: bool,
     /// Adds [`Host::Attacker`]. Default: false.
     pub attacker: bool,
+    /// Adds [`Host::Witness`]. Default: false.
+    pub witness: bool,
 }
 
 impl Default for LabOptions {
@@ -42,6 +44,7 @@ impl Default for LabOptions {
         Self {
             control_network: true,
             attacker: false,
+            witness: false,
         }
     }
 }
@@ -121,6 +124,7 @@ impl Lab {
         fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let mut hosts = vec![Host::Client, Host::A, Host::B];
         hosts.extend(options.attacker.then_some(Host::Attacker));
+        hosts.extend(options.witness.then_some(Host::Witness));
         let switch = Netns::named(format!("{id}-switch"));
         let nodes = hosts
             .into_iter()
@@ -178,7 +182,7 @@ impl Lab {
     /// The machine `host`.
     ///
     /// # Panics
-    /// Panics for [`Host::Attacker`] if the lab was built without one.
+    /// Panics for [`Host::Attacker`] or [`Host::Witness`] if the lab was built without one.
     pub fn node(&self, host: Host) -> &Node {
         self.nodes
             .get(&host)
@@ -192,7 +196,7 @@ impl Lab {
 
     /// Networks that `host` has an interface on.
     pub fn networks_of(&self, host: Host) -> &'static [Network] {
-        if host.is_server() && self.options.control_network {
+        if host.has_control() && self.options.control_network {
             &[Network::Data, Network::Control]
         } else {
             &[Network::Data]

@@ -9,3 +9,4 @@ pub(crate) mod flows;
 pub(crate) mod lab_app;
 pub(crate) mod pki;
 pub(crate) mod status;
+pub(crate) mod witness;

@@ -1,0 +1,89 @@
+//! What the core must know of the cluster, from the configuration.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::Path;
+
+use godwit_core::lease::Terms;
+use godwit_core::node::LeaseConfig;
+use godwit_core::{MonoTime, NodeConfig, PeerConfig, ShareConfig};
+use godwit_wire::NodeName;
+
+use crate::clock;
+use crate::config::{Config, Fencing};
+
+/// One life of an agent or a witness.
+#[derive(Debug, Clone, Copy)]
+pub struct Life {
+    /// Start of the agent: seconds since 1970 in the upper 32 bits.
+    pub incarnation: u64,
+    /// What heartbeat keys are derived from.
+    pub secret: [u8; 32],
+    /// Since when nobody has voted in this node's name, see [`silent_since`].
+    pub silent_since: MonoTime,
+}
+
+/// The configuration of the core. No share is resumed.
+pub(crate) fn node_config(config: &Config, life: &Life) -> NodeConfig {
+    NodeConfig {
+        name: config.node.name,
+        incarnation: life.incarnation,
+        peers: config
+            .others()
+            .map(|peer| PeerConfig { name: peer.name })
+            .collect(),
+        shares: shares(config).collect(),
+        lease: leases(config, life),
+        heartbeat: config.detect.heartbeat,
+        misses: config.detect.misses,
+        startup_grace: config.detect.startup_grace,
+        heartbeat_key: life.secret,
+        config_digest: config.digest,
+    }
+}
+
+/// All shares: a node votes on those that it does not serve.
+fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
+    let fencing = match config.fencing() {
+        Fencing::Lease => godwit_core::Fencing::Lease,
+        Fencing::Stonith => godwit_core::Fencing::Stonith,
+        Fencing::None => godwit_core::Fencing::None,
+    };
+    config.shares().map(move |(id, service)| ShareConfig {
+        id,
+        name: service.name.to_string(),
+        primary: service.primary,
+        backups: service.backups.clone(),
+        fencing,
+        resume: None,
+    })
+}
+
+fn leases(config: &Config, life: &Life) -> LeaseConfig {
+    let seed = life.secret.iter().take(8);
+    LeaseConfig {
+        voters: config.voters.clone(),
+        terms: Terms {
+            term: config.detect.lease,
+            egress_residence: config.detect.egress_residence,
+            ..Terms::default()
+        },
+        silent_since: life.silent_since,
+        seed: seed.fold(0, |seed, byte| seed << 8 | u64::from(*byte)),
+    }
+}
+
+/// Since when no agent of this node can have voted: since the host booted if
+/// none ran, which `run_dir` (it does not outlive a boot) remembers; else only
+/// from now on, for an acceptor that restarts has forgotten its promises.
+///
+/// # Errors
+/// If that can't be written down.
+pub(crate) fn silent_since(run_dir: &Path, cookie: u64, node: NodeName) -> io::Result<MonoTime> {
+    let path = run_dir.join(format!("voted-n{cookie}-{node}"));
+    match OpenOptions::new().write(true).create_new(true).open(path) {
+        Ok(_) => Ok(MonoTime::ZERO),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(clock::now()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,147 @@
+//! A vote without a server: what makes two servers three voters.
+//!
+//! A witness has no data path and owns nothing. It hears the others, as an agent
+//! does, and accepts or refuses leases.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use godwit_core::{Action, Command, MonoTime, Node};
+use godwit_wire::GoodbyeReason;
+
+use crate::clock;
+use crate::config::{Config, PeerRole};
+use crate::edge::{Edge, Prepared};
+use crate::events::EventLog;
+use crate::flows::Flows;
+use crate::heartbeat::LeaseSender;
+use crate::input::{Inbox, Input, Query};
+use crate::membership::node_config;
+use crate::peers::PeerSender;
+use crate::realtime::prefer;
+use crate::run::AgentError;
+use crate::status::{PeerReport, Status};
+
+/// Longest wait; nothing depends on it.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// Runs a witness until a signal or a command ends it.
+///
+/// # Errors
+/// If it can't start.
+pub fn witness(config: &Path) -> Result<(), AgentError> {
+    let prepared = Prepared::load(config, PeerRole::Witness)?;
+    let (config, life) = (prepared.config.clone(), prepared.life);
+    let (inbox, inputs) = Inbox::new();
+    let edge = Edge::start(prepared, inbox)?;
+    let now = clock::now();
+    let mut witness = Witness {
+        node: Node::new(&node_config(&config, &life), now),
+        incarnation: life.incarnation,
+        started: now,
+        config,
+        peers: edge.peers.clone(),
+        leases: edge.leases.clone(),
+        events: edge.events.clone(),
+    };
+    prefer("gw-witness");
+    witness.run(&inputs);
+    drop(inputs);
+    edge.shutdown();
+    Ok(())
+}
+
+struct Witness {
+    node: Node,
+    incarnation: u64,
+    started: MonoTime,
+    config: Arc<Config>,
+    peers: PeerSender,
+    leases: LeaseSender,
+    events: EventLog,
+}
+
+impl Witness {
+    fn run(&mut self, inputs: &Receiver<Input>) {
+        loop {
+            self.drain();
+            let now = clock::now();
+            let patience = self.node.poll_timeout().map_or(IDLE, |due| due.since(now));
+            match inputs.recv_timeout(patience.min(IDLE)) {
+                Ok(Input::Stop { done, .. }) => {
+                    let goodbye = Command::Goodbye(GoodbyeReason::Shutdown);
+                    self.node.handle_command(goodbye, clock::now());
+                    self.drain();
+                    // Whoever asked may have gone.
+                    let _ = done.map(|done| done.send(()));
+                    return;
+                }
+                Ok(input) => self.feed(input),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = clock::now();
+            if self.node.poll_timeout().is_some_and(|due| due <= now) {
+                self.node.handle_timeout(now);
+            }
+        }
+    }
+
+    fn feed(&mut self, input: Input) {
+        let now = clock::now();
+        match input {
+            Input::Heartbeat { peer, beat, at } => self.node.handle_heartbeat(peer, &beat, at),
+            Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
+            Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
+            Input::Link { peer, link } => self.node.handle_link(peer, link, now),
+            Input::Query(Query::Status(answer)) => {
+                // Whoever asked may have gone.
+                let _ = answer.send(self.status(now));
+            }
+            Input::Query(Query::Flows(answer)) => {
+                let _ = answer.send(Flows::new(self.config.node.name.as_str(), Vec::new()));
+            }
+            // Of a data path, which a witness does not have.
+            Input::Flow(_)
+            | Input::Neighbour { .. }
+            | Input::Census(_)
+            | Input::Devices
+            | Input::Stonith { .. }
+            | Input::Stop { .. } => {}
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(action) = self.node.poll_action() {
+            let sent = match action {
+                Action::SendLease { peer, datagram } => self
+                    .leases
+                    .send(peer, &datagram)
+                    .map_err(|error| error.to_string()),
+                Action::Send { peer, message } => self
+                    .peers
+                    .send(peer, message)
+                    .map_err(|error| error.to_string()),
+                // It serves no share, so nothing else is asked of it.
+                _ => Ok(()),
+            };
+            if let Err(error) = sent {
+                tracing::debug!(error, "not sent");
+            }
+        }
+        while let Some(event) = self.node.poll_event() {
+            self.events.publish(&event);
+        }
+    }
+
+    fn status(&self, now: MonoTime) -> Status {
+        let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
+        let peers = self.config.others().zip(self.node.peer_status());
+        status.peers = peers
+            .map(|(config, peer)| PeerReport::new(config, &peer, now))
+            .collect();
+        status
+    }
+}
