@@ -1,0 +1,144 @@
+//! TCP listeners of all processes (sock_diag(7)).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use nix::sys::socket::SockProtocol;
+
+use crate::netlink::{NLM_F_DUMP, Netlink, attribute};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// include/net/tcp_states.h: 1 << TCP_LISTEN
+const LISTENING: u32 = 1 << 10;
+/// Size of `struct inet_diag_msg`; attributes follow.
+const MESSAGE: usize = 72;
+const INET_DIAG_SKV6ONLY: u16 = 11;
+
+/// Where something listened when it was looked.
+#[derive(Debug, Clone, Default)]
+pub struct Listeners(Vec<Listener>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Listener {
+    at: SocketAddr,
+    v6_only: bool,
+}
+
+impl Listeners {
+    /// Looks at all listeners of the caller's network namespace.
+    ///
+    /// # Errors
+    /// Fails if the kernel lacks INET_DIAG.
+    pub fn read() -> io::Result<Self> {
+        let mut found = Vec::new();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let answers = Netlink::open(SockProtocol::NetlinkSockDiag)?.request(
+                SOCK_DIAG_BY_FAMILY,
+                NLM_F_DUMP,
+                &request(family),
+            )?;
+            found.extend(answers.iter().filter_map(|message| listener(message)));
+        }
+        Ok(Self(found))
+    }
+
+    /// Whether a connection to `address` finds a listener.
+    pub fn serve(&self, address: SocketAddr) -> bool {
+        self.0.iter().any(|listener| listener.serves(address))
+    }
+}
+
+impl Listener {
+    fn serves(self, address: SocketAddr) -> bool {
+        if self.at.port() != address.port() {
+            return false;
+        }
+        match (self.at.ip(), address.ip()) {
+            (IpAddr::V4(at), IpAddr::V4(ip)) => at.is_unspecified() || at == ip,
+            (IpAddr::V6(at), IpAddr::V6(ip)) => at.is_unspecified() || at == ip,
+            (IpAddr::V6(at), IpAddr::V4(ip)) => {
+                at == ip.to_ipv6_mapped() || (at.is_unspecified() && !self.v6_only)
+            }
+            (IpAddr::V4(_), IpAddr::V6(_)) => false,
+        }
+    }
+}
+
+/// `struct inet_diag_req_v2` for a dump.
+fn request(family: libc::c_int) -> Vec<u8> {
+    let family = u8::try_from(family).expect("address families are small");
+    let tcp = u8::try_from(libc::IPPROTO_TCP).expect("protocol numbers are small");
+    let mut body = vec![family, tcp, 0, 0];
+    body.extend(LISTENING.to_ne_bytes());
+    // struct inet_diag_sockid: any
+    body.extend([0; 48]);
+    body
+}
+
+/// `struct inet_diag_msg`: family, state, timer, retrans, then the socket's
+/// source port (2), destination port (2), source address (16), ...
+fn listener(message: &[u8]) -> Option<Listener> {
+    let port = u16::from_be_bytes(message.get(4..6)?.try_into().ok()?);
+    let octets: [u8; 16] = message.get(8..24)?.try_into().ok()?;
+    let ip = if libc::c_int::from(*message.first()?) == libc::AF_INET {
+        let [a, b, c, d, ..] = octets;
+        IpAddr::from(Ipv4Addr::new(a, b, c, d))
+    } else {
+        IpAddr::from(Ipv6Addr::from(octets))
+    };
+    let v6_only = attribute(message.get(MESSAGE..)?, INET_DIAG_SKV6ONLY);
+    Some(Listener {
+        at: SocketAddr::new(ip, port),
+        v6_only: v6_only.is_some_and(|value| value.first() == Some(&1)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().expect("a literal")
+    }
+
+    #[test]
+    fn a_listener_serves_its_address_or_all_of_its_families() {
+        let listener = |text, v6_only| Listener {
+            at: at(text),
+            v6_only,
+        };
+        let cases = [
+            (listener("0.0.0.0:80", false), [true, false, false]),
+            (listener("10.0.0.1:80", false), [true, false, false]),
+            (listener("10.0.0.2:80", false), [false, false, false]),
+            (listener("[::]:80", true), [false, true, false]),
+            (listener("[::]:80", false), [true, true, false]),
+            (listener("[2001:db8::1]:80", false), [false, true, false]),
+            (
+                listener("[::ffff:10.0.0.1]:80", false),
+                [true, false, false],
+            ),
+        ];
+        for (listener, expected) in cases {
+            let services = ["10.0.0.1:80", "[2001:db8::1]:80", "10.0.0.1:81"];
+            let serves = services.map(|service| listener.serves(at(service)));
+            assert_eq!(serves, expected, "{listener:?}");
+        }
+    }
+
+    /// What the kernel says of a listener of our own, while it is there.
+    #[test]
+    fn listeners_are_found_and_lost() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let Ok(listener) = TcpListener::bind(local) else {
+                continue; // a host without this family
+            };
+            let address = listener.local_addr().expect("it is bound");
+            assert!(Listeners::read().expect("sock_diag").serve(address));
+            drop(listener);
+            assert!(!Listeners::read().expect("sock_diag").serve(address));
+        }
+    }
+}
