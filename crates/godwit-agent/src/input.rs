@@ -6,7 +6,7 @@
 //! | heartbeat receiver | [`Input::Lease`] | dropped and counted: voters and candidates say everything again |
 //! | stonith | [`Input::Stonith`] | that thread waits |
 //! | links | [`Input::Link`], [`Input::Message`] | the link's task waits, and TCP slows the peer down |
-//! | ring buffer reader | [`Input::Flow`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
+//! | ring buffer reader | [`Input::Flow`], [`Input::Exit`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
+use godwit_bpf::ProcessExit;
 use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId};
 use godwit_wire::{Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
 use tokio::sync::oneshot;
@@ -74,6 +75,8 @@ pub enum Input {
     },
     /// The data path reports a flow.
     Flow(FlowEvent),
+    /// A server process has died.
+    Exit(ProcessExit),
     /// A peer was found on the link, or elsewhere on it than before.
     Neighbour {
         /// Whom.

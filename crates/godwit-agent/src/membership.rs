@@ -55,6 +55,7 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
         primary: service.primary,
         backups: service.backups.clone(),
         fencing,
+        server_lost_hold: config.server_lost_hold(service),
         resume: None,
     })
 }

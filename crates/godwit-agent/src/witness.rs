@@ -105,6 +105,7 @@ impl Witness {
             }
             // Of a data path, which a witness does not have.
             Input::Flow(_)
+            | Input::Exit(_)
             | Input::Neighbour { .. }
             | Input::Census(_)
             | Input::Devices

@@ -7,6 +7,7 @@
  * gw_shadow.h, gw_takeover.h.
  */
 #include "gw_address.h"
+#include "gw_exit.h"
 #include "gw_order.h"
 #include "gw_owner.h"
 #include "gw_shadow.h"
@@ -122,18 +123,17 @@ static __noinline int gw_spoken_out(struct __sk_buff *skb)
 {
 	struct gw_pkt p = {};
 	struct gw_share *s;
-	bool fenced;
+	int err, why;
 	__u32 share;
-	int err;
 
 	err = gw_parse(skb, &p);
 	s = err ? NULL : gw_share_of(&p.src, &share);
 	if (s)
-		fenced = s->role == GW_ROLE_OWNER && gw_is_fenced(share);
+		why = s->role == GW_ROLE_OWNER ? gw_silenced(share) : 0;
 	else
-		fenced = gw_names_fenced(skb, &p, err);
-	if (fenced)
-		return gw_verdict(GW_REASON_FENCED, GW_DROP);
+		why = gw_names_silenced(skb, &p, err);
+	if (why)
+		return gw_verdict(why, GW_DROP);
 	return gw_verdict(GW_REASON_MARKED, GW_PASS);
 }
 
@@ -159,8 +159,12 @@ int gate(struct __sk_buff *skb)
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
-	if (s->role == GW_ROLE_OWNER && gw_is_fenced(share))
-		return gw_verdict(GW_REASON_FENCED, GW_DROP);
+	if (s->role == GW_ROLE_OWNER) {
+		int why = gw_silenced(share);
+
+		if (why)
+			return gw_verdict(why, GW_DROP);
+	}
 	if (s->role == GW_ROLE_OWNER)
 		return gw_owner_own(skb, &p, &key, s);
 	if (s->role == GW_ROLE_SHADOW)
@@ -190,8 +194,12 @@ int guard(struct __sk_buff *skb)
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
-	if (s->role == GW_ROLE_OWNER && gw_is_fenced(share))
-		return gw_verdict(GW_REASON_FENCED, GW_DROP);
+	if (s->role == GW_ROLE_OWNER) {
+		int why = gw_silenced(share);
+
+		if (why)
+			return gw_verdict(why, GW_DROP);
+	}
 	if (s->role == GW_ROLE_OWNER && !bpf_map_lookup_elem(&gw_flows, &key))
 		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
 	return gw_verdict(GW_REASON_WRONG_INTERFACE, GW_DROP);
@@ -207,4 +215,11 @@ SEC("syscall")
 int fence(struct gw_fence_order *o)
 {
 	return gw_obey_fence(o);
+}
+
+/* Before the kernel closes the files of a process that has ended. */
+SEC("tp_btf/sched_process_exit")
+int process_exit(__u64 *args)
+{
+	return gw_process_exit((struct task_struct *)args[0]);
 }

@@ -73,6 +73,7 @@ enum gw_flow_flags {
 	GW_FLOW_OWED = 1 << 15, /* a duplicate ACK was held back */
 	GW_FLOW_OWNER_FIN = 1 << 16, /* shadow: the owner has sent its FIN */
 	GW_FLOW_OVER = 1 << 17, /* ended; final, whatever the phase says */
+	GW_FLOW_ORPHANED = 1 << 18, /* owner: its process has died; gw_exit.h */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */
@@ -102,12 +103,15 @@ struct gw_share {
 };
 
 /*
- * Until when the owner of a share may speak. An entry of its own, apart from
+ * Whether the owner of a share may speak. An entry of its own, apart from
  * gw_share: that one is copied in as a whole, which may tear a word that moves
  * at every renewal. Here each word is stored by itself; see gw_fence.h.
  */
 struct gw_fence {
 	__u64 expiry_ns; /* CLOCK_BOOTTIME; 0: never granted; ~0: no end */
+	__u64 hold_ns; /* how long a dead process is kept silent; 0: it is not */
+	__u64 died_ns; /* CLOCK_BOOTTIME of its death: its flows; 0: none did */
+	__u64 released_ns; /* CLOCK_BOOTTIME: the whole share; 0: it is not */
 };
 
 #define GW_NO_EXPIRY (~0ull)
@@ -115,6 +119,9 @@ struct gw_fence {
 /* A change to a fence that the agent asks for; see gw_fence.h. */
 enum gw_fence_order_kind {
 	GW_FENCE_EXPIRE = 1, /* the owner may speak until `ns` */
+	GW_FENCE_HOLD = 2, /* a process that dies is kept silent for `ns` */
+	GW_FENCE_RELEASE = 3, /* the share is silent: another node takes it */
+	GW_FENCE_OPEN = 4, /* undoes that, and the silence of dead processes */
 };
 
 struct gw_fence_order {
@@ -231,6 +238,24 @@ struct gw_event {
 	__u32 pad;
 };
 
+/* Of a process that has died, as far as it concerns one share. */
+enum gw_exit_flags {
+	GW_EXIT_LISTENED = 1 << 0, /* it held a listener, perhaps with others */
+	GW_EXIT_LAST_LISTENER = 1 << 1, /* nobody listens there any more */
+};
+
+/* Record of the ring buffer gw_exits. */
+struct gw_exit {
+	__u64 ns;
+	__u32 share;
+	__u32 pid;
+	__u32 flows; /* sockets of flows that it held */
+	__u32 kept; /* of these, silent until another node serves them */
+	__u32 flags; /* enum gw_exit_flags */
+	__u32 code; /* as wait(2) has it */
+	char comm[16];
+};
+
 /* A change to one flow that the agent asks for; see gw_order(). */
 enum gw_order_kind {
 	GW_ORDER_UNGATE = 1, /* owner: let go, `detail` is enum gw_why */
@@ -255,6 +280,7 @@ _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_share) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
+_Static_assert(sizeof(struct gw_exit) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_event) == 72, "shared with Rust");
 _Static_assert(sizeof(struct gw_half_open) == 56, "shared with Rust");
 

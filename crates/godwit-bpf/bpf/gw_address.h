@@ -46,16 +46,18 @@ static __always_inline struct gw_share *gw_share_of_address(const __be32 *addr)
 	return index ? gw_share_at(*index) : NULL;
 }
 
-/* Is it a service address that this node owns and may not name any more? */
-static __noinline bool gw_is_fenced_address(const __be32 *addr)
+/* Why this node may not name a service address that it owns; 0 if it may. */
+static __noinline int gw_silenced_address(const __be32 *addr)
 {
 	__u32 *index = gw_index_of_address(addr);
 	struct gw_share *s;
 
 	if (!index)
-		return false;
+		return 0;
 	s = gw_share_at(*index);
-	return s && s->role == GW_ROLE_OWNER && gw_is_fenced(*index);
+	if (!s || s->role != GW_ROLE_OWNER)
+		return 0;
+	return gw_silenced(*index);
 }
 
 /* Is it a service address that this node does not own? */
@@ -238,11 +240,12 @@ static __always_inline __u8 gw_next_header(struct __sk_buff *skb,
 }
 
 /*
- * Does a packet that is not TCP of a service name an address whose owner is
- * silenced: as its source, in ARP, or in neighbour discovery?
+ * Why a packet that is not TCP of a service may not leave, for it names an
+ * address whose owner is silenced: as its source, in ARP, or in neighbour
+ * discovery. 0 if it may.
  */
-static __noinline bool gw_names_fenced(struct __sk_buff *skb,
-				       const struct gw_pkt *p, int reason)
+static __noinline int gw_names_silenced(struct __sk_buff *skb,
+					const struct gw_pkt *p, int reason)
 {
 	__be32 sender[4];
 	struct gw_arp arp;
@@ -251,18 +254,22 @@ static __noinline bool gw_names_fenced(struct __sk_buff *skb,
 	if (reason == GW_REASON_NOT_IP) {
 		if (skb->protocol != bpf_htons(ETH_P_ARP) ||
 		    bpf_skb_load_bytes(skb, GW_L3, &arp, sizeof(arp)))
-			return false;
+			return 0;
 		gw_map_arp(sender, arp.sip);
-		return gw_is_fenced_address(sender);
+		return gw_silenced_address(sender);
 	}
 	if (reason == GW_REASON_TRUNCATED)
-		return false;
+		return 0;
 	if (gw_next_header(skb, p) == IPPROTO_ICMPV6 &&
 	    !bpf_skb_load_bytes(skb, GW_L3 + sizeof(struct ipv6hdr), &nd,
 				sizeof(nd)) &&
-	    nd.type == GW_ND_ADVERT && gw_is_fenced_address(nd.target))
-		return true;
-	return gw_is_fenced_address(p->src.addr);
+	    nd.type == GW_ND_ADVERT) {
+		int why = gw_silenced_address(nd.target);
+
+		if (why)
+			return why;
+	}
+	return gw_silenced_address(p->src.addr);
 }
 
 /*
@@ -272,8 +279,10 @@ static __noinline bool gw_names_fenced(struct __sk_buff *skb,
 static __noinline int gw_other_out(struct __sk_buff *skb, struct gw_pkt *p,
 				   int reason)
 {
-	if (gw_names_fenced(skb, p, reason))
-		return gw_verdict(GW_REASON_FENCED, GW_DROP);
+	int why = gw_names_silenced(skb, p, reason);
+
+	if (why)
+		return gw_verdict(why, GW_DROP);
 	if (reason == GW_REASON_NOT_IP) {
 		if (skb->protocol == bpf_htons(ETH_P_ARP))
 			return gw_arp_out(skb);

@@ -88,6 +88,17 @@ static __always_inline bool gw_is_gated(const struct gw_share *s,
 	       f->generation == s->generation;
 }
 
+/* Shadow: the twin can't serve the client any more. */
+static __always_inline void gw_close_twin(const struct gw_flow_key *key,
+					  struct gw_flow *f)
+{
+	if (f->phase != GW_PHASE_TWIN)
+		return;
+	f->phase = GW_PHASE_CLOSED;
+	f->why = GW_WHY_TWIN_CLOSED;
+	gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);
+}
+
 /* The connection is over: late segments still find the entry for a while. */
 static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 {

@@ -10,6 +10,7 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
+#include <linux/in6.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
@@ -42,15 +43,42 @@ struct bpf_tcp_req_attrs {
 	__u8 reserved[3];
 };
 
-/* Only handed on; libbpf wants a definition to match the kfunc's prototype. */
-struct sock {
-	char opaque;
-};
+struct net {
+	__u64 net_cookie;
+} __attribute__((preserve_access_index));
 
-/* include/net/sock.h, include/net/inet_timewait_sock.h, include/linux/tcp.h */
+/* include/net/net_namespace.h: possible_net_t */
+struct gw_possible_net {
+	struct net *net;
+} __attribute__((preserve_access_index));
+
+/* include/net/sock.h */
 struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	volatile unsigned char skc_state;
+	unsigned char skc_ipv6only : 1;
+	struct gw_possible_net skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
 	__u32 skc_tw_rcv_nxt;
 } __attribute__((preserve_access_index));
+
+/* include/net/sock_reuseport.h */
+struct sock_reuseport {
+	__u16 num_socks;
+} __attribute__((preserve_access_index));
+
+struct sock {
+	struct sock_common __sk_common;
+	struct sock_reuseport *sk_reuseport_cb;
+	__u16 sk_protocol;
+} __attribute__((preserve_access_index));
+
+/* include/net/inet_timewait_sock.h, include/linux/tcp.h */
 
 struct inet_timewait_sock {
 	struct sock_common __tw_common;

@@ -23,6 +23,7 @@
 /* An ended flow stays this long, for segments that are late. */
 #define GW_LINGER_NS 3000000000ull
 
+const volatile __u64 gw_netns_cookie; /* of this node's services */
 const volatile __u8 gw_self_mac[6];
 const volatile __be32 gw_node_v4; /* this node's own address; 0: none */
 const volatile __be32 gw_node_v6[4];
@@ -94,10 +95,31 @@ struct {
 	__uint(max_entries, 1 << 20);
 } gw_events SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 14);
+} gw_exits SEC(".maps");
+
+/* What a process that ends held of each share; all 0 between two of them. */
+struct gw_tally {
+	__u32 flows;
+	__u32 kept;
+	__u32 flags;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GW_MAX_SHARES);
+	__type(key, __u32);
+	__type(value, struct gw_tally);
+} gw_tallies SEC(".maps");
+
 /*
  * Types that no map holds, kept in BTF for user space by a pointer to each:
  * the skeleton and the names of reasons are made from there.
  */
+const enum gw_exit_flags *gw_export_exit_flags __attribute__((unused));
+const struct gw_exit *gw_export_exit __attribute__((unused));
 const struct gw_event *gw_export_event __attribute__((unused));
 const struct gw_order *gw_export_order __attribute__((unused));
 const struct gw_fence_order *gw_export_fence_order __attribute__((unused));

@@ -3,6 +3,7 @@
 #ifndef GW_OWNER_H
 #define GW_OWNER_H
 
+#include "gw_fence.h"
 #include "gw_gate.h"
 #include "gw_handshake.h"
 #include "gw_leash.h"
@@ -170,6 +171,9 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 					  GW_REASON_UNPROTECTED_AT_TAKEOVER :
 					  GW_REASON_NO_FLOW,
 				  GW_PASS);
+	/* before anything is noted or mirrored: the twin must not hear of it */
+	if (gw_is_orphaned(f))
+		return gw_verdict(GW_REASON_PROCESS_EXIT, GW_DROP);
 	__builtin_memcpy(f->client.mac, p->dmac, 6);
 	if ((f->flags & GW_FLOW_TWIN) && gw_is_given_up(f))
 		return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER, GW_DROP);

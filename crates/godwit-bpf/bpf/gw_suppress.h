@@ -156,12 +156,8 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	if (p->flags & GW_TCP_RST) {
 		/* before the twin has spoken it is the listener's: a segment
 		 * overtook the one that makes the twin, on another CPU */
-		if (f->phase == GW_PHASE_TWIN &&
-		    (f->flags & GW_FLOW_TWIN_SEEN)) {
-			f->phase = GW_PHASE_CLOSED;
-			f->why = GW_WHY_TWIN_CLOSED;
-			gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);
-		}
+		if (f->flags & GW_FLOW_TWIN_SEEN)
+			gw_close_twin(key, f);
 		return gw_verdict(GW_REASON_SUPPRESSED_RST, GW_DROP);
 	}
 	gw_flag(f, GW_FLOW_TWIN_SEEN);

@@ -63,9 +63,7 @@ static __always_inline void gw_judge_fin(const struct gw_flow_key *key,
 	/* the owner's frame was lost, but the client acknowledges a FIN there */
 	if (!gw_before(f->client.ack, f->own.fin))
 		return;
-	f->phase = GW_PHASE_CLOSED;
-	f->why = GW_WHY_TWIN_CLOSED;
-	gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);
+	gw_close_twin(key, f);
 }
 
 /*

@@ -1,4 +1,4 @@
-//! tcx links: attach, replace in place, pin. libbpf-rs has no tcx wrapper.
+//! Links: attach, replace in place, pin. libbpf-rs has no tcx wrapper.
 
 use std::io;
 use std::path::Path;
@@ -6,6 +6,8 @@ use std::path::Path;
 use libbpf_rs::libbpf_sys::{bpf_program__attach_tcx, bpf_tcx_opts};
 use libbpf_rs::{AsRawLibbpf as _, Link, ProgramMut};
 use thiserror::Error;
+
+use crate::pin::PinDir;
 
 /// Why a program is not in the path.
 #[derive(Debug, Error)]
@@ -18,6 +20,24 @@ pub enum AttachError {
         program: String,
         /// Interface index.
         ifindex: u32,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel refused the link to a tracepoint.
+    #[error("can't attach {program} to its tracepoint")]
+    Tracepoint {
+        /// Program name.
+        program: String,
+        /// What libbpf said.
+        #[source]
+        source: libbpf_rs::Error,
+    },
+    /// The link exists but can't be renamed.
+    #[error("can't put the pin of {program} in place")]
+    Rename {
+        /// Program name.
+        program: String,
         /// What the kernel said.
         #[source]
         source: io::Error,
@@ -68,6 +88,37 @@ pub(crate) fn attach_or_replace(
         program: name,
         source,
     })
+}
+
+/// Puts `program` on the tracepoint that its section names and pins the link as
+/// `pin`. Such a link can't be given another program: the new one is attached
+/// beside the old one and takes its pin, so for a moment both run.
+pub(crate) fn attach_tracepoint(
+    program: &mut ProgramMut<'_>,
+    pins: &PinDir,
+    pin: &str,
+) -> Result<(), AttachError> {
+    let name = program.name().to_string_lossy().into_owned();
+    // bpffs allows no dots in names.
+    let next = format!("{pin}-next");
+    if pins.link(&next).exists() {
+        // Left by an agent that died between the two steps below.
+        release(&pins.link(&next));
+    }
+    let mut link = program.attach().map_err(|source| AttachError::Tracepoint {
+        program: name.clone(),
+        source,
+    })?;
+    link.pin(pins.link(&next))
+        .map_err(|source| AttachError::Pin {
+            program: name.clone(),
+            source,
+        })?;
+    pins.rename_link(&next, pin)
+        .map_err(|source| AttachError::Rename {
+            program: name,
+            source,
+        })
 }
 
 /// Takes a pinned link out of the path, at once: without its pin alone it would

@@ -25,6 +25,8 @@ unsafe impl Plain for types::gw_share {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_event {}
 // SAFETY: as above.
+unsafe impl Plain for types::gw_exit {}
+// SAFETY: as above.
 unsafe impl Plain for types::gw_order {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_fence {}

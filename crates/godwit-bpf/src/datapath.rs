@@ -13,7 +13,7 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{AsRawLibbpf as _, Link, MapHandle, MapMut, OpenObject, ProgramMut};
 use thiserror::Error;
 
-use crate::attach::{AttachError, attach_or_replace, release};
+use crate::attach::{AttachError, attach_or_replace, attach_tracepoint, release};
 use crate::convert::addr_words;
 use crate::events::Events;
 use crate::maps::counters::Counters;
@@ -40,6 +40,8 @@ pub struct Settings {
     pub node_v4: Option<Ipv4Addr>,
     /// An IPv6 address of this node that is no service address; link-local will do.
     pub node_v6: Option<Ipv6Addr>,
+    /// Cookie of that namespace: which processes' ends matter.
+    pub netns_cookie: u64,
     /// Most flows at a time, 1 to 16 777 216.
     pub max_flows: u32,
 }
@@ -127,11 +129,13 @@ impl Datapath {
         let object = unsafe { skel.object().as_libbpf_object().as_ref() };
         let btf = Btf::from_bpf_object(object).ok().flatten();
         let maps = &skel.maps;
-        let events = Events::new(handle(&maps.gw_events, "gw_events")?).map_err(|source| {
-            OpenError::Map {
-                map: "gw_events",
-                source,
-            }
+        let events = Events::new(
+            handle(&maps.gw_events, "gw_events")?,
+            handle(&maps.gw_exits, "gw_exits")?,
+        )
+        .map_err(|source| OpenError::Map {
+            map: "gw_events",
+            source,
         })?;
         let mut datapath = Self {
             shares: share_table(&skel)?,
@@ -173,7 +177,7 @@ impl Datapath {
         let progs = &mut self.guard.skel.0.progs;
         attach_or_replace(&mut progs.gate, ifindex, &self.pins.link("gate"))?;
         attach_or_replace(&mut progs.tap, ifindex, &self.pins.link("tap"))?;
-        Ok(())
+        attach_tracepoint(&mut progs.process_exit, &self.pins, "process_exit")
     }
 
     /// Makes `guard` be on exactly these interfaces: the ways out of this
@@ -243,6 +247,7 @@ fn configure(
     pins: &PinDir,
 ) -> libbpf_rs::Result<()> {
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.gw_netns_cookie = settings.netns_cookie;
         rodata.gw_self_mac = settings.mac.0;
         rodata.gw_node_v4 = settings
             .node_v4
@@ -259,6 +264,7 @@ fn configure(
         &mut maps.gw_flows,
         &mut maps.gw_half_open,
         &mut maps.gw_events,
+        &mut maps.gw_exits,
         &mut maps.gw_counters,
     ] {
         let path = pins.map(&map.name().to_string_lossy());

@@ -1,4 +1,4 @@
-//! `gw_events`: what the data path tells the agent.
+//! `gw_events` and `gw_exits`: what the data path tells the agent.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::mpsc::{Receiver, channel};
@@ -9,10 +9,45 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::convert::value_of;
 use crate::skel::types;
+use crate::skel::types::gw_exit_flags as Flag;
 
 const _: () = assert!(size_of::<types::gw_event>() == 72);
+const _: () = assert!(size_of::<types::gw_exit>() == 48);
 
-/// One record of the ring buffer.
+/// One record of a ring buffer.
+#[derive(Debug, Clone)]
+pub enum Record {
+    /// Of a flow.
+    Flow(RawEvent),
+    /// Of a process that has died.
+    Exit(ProcessExit),
+}
+
+/// A process that has died, as far as it concerns one share. Its flows and, if
+/// nobody listens any more, the share are silent already, see
+/// [`ShareTable::hold`](crate::ShareTable::hold).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessExit {
+    /// Which share.
+    pub share: ShareId,
+    /// The process.
+    pub pid: u32,
+    /// Its name (`/proc/PID/comm`), at most 15 bytes.
+    pub comm: String,
+    /// How it ended, as wait(2) has it: a signal in the lower 7 bits, or a code
+    /// in the second byte; never 0.
+    pub code: u32,
+    /// Sockets of flows that it held.
+    pub flows: u32,
+    /// How many of these are silent until another node serves them.
+    pub kept: u32,
+    /// Whether it held a listener, perhaps with others.
+    pub listened: bool,
+    /// Whether nobody listens there any more.
+    pub last_listener: bool,
+}
+
+/// A flow's record of a ring buffer.
 #[derive(Debug, Clone, Copy)]
 pub struct RawEvent {
     /// When, CLOCK_BOOTTIME nanoseconds.
@@ -32,9 +67,10 @@ pub struct RawEvent {
 /// The reading end. Belongs to one thread.
 pub struct Events {
     ring: RingBuffer<'static>,
-    records: Receiver<RawEvent>,
-    // The ring reads from it.
-    _map: MapHandle,
+    records: Receiver<Record>,
+    // The ring reads from them.
+    map: MapHandle,
+    _exits: MapHandle,
 }
 
 impl std::fmt::Debug for Events {
@@ -44,13 +80,20 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    pub(crate) fn new(map: MapHandle) -> libbpf_rs::Result<Self> {
+    pub(crate) fn new(map: MapHandle, exits: MapHandle) -> libbpf_rs::Result<Self> {
         let (sender, records) = channel();
+        let flows = sender.clone();
         let mut builder = RingBufferBuilder::new();
+        // The receiver lives beside the ring: it can't be gone.
         builder.add(&map, move |bytes| {
             if let Some(raw) = value_of(bytes) {
-                // The receiver lives beside the ring: it can't be gone.
-                let _ = sender.send(raw_event(&raw));
+                let _ = flows.send(Record::Flow(raw_event(&raw)));
+            }
+            0
+        })?;
+        builder.add(&exits, move |bytes| {
+            if let Some(raw) = value_of(bytes) {
+                let _ = sender.send(Record::Exit(process_exit(&raw)));
             }
             0
         })?;
@@ -58,20 +101,42 @@ impl Events {
         Ok(Self {
             ring,
             records,
-            _map: map,
+            map,
+            _exits: exits,
         })
     }
 
-    /// Waits at most `timeout` and returns what came, oldest first.
-    pub fn wait(&self, timeout: Duration) -> Vec<RawEvent> {
+    /// Waits at most `timeout` and returns what came, the oldest of each kind
+    /// first.
+    pub fn wait(&self, timeout: Duration) -> Vec<Record> {
         // EINTR is the only error of a wait; what came is read all the same.
         let _ = self.ring.poll(timeout);
         self.records.try_iter().collect()
     }
 
-    /// For an event loop: readable when there are records.
+    /// For an event loop: readable when there are records of flows.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self._map.as_fd()
+        self.map.as_fd()
+    }
+}
+
+fn process_exit(raw: &types::gw_exit) -> ProcessExit {
+    let comm: Vec<u8> = raw
+        .comm
+        .iter()
+        .map(|byte| byte.cast_unsigned())
+        .take_while(|byte| *byte != 0)
+        .collect();
+    let has = |flag: Flag| raw.flags & flag.0 != 0;
+    ProcessExit {
+        share: ShareId(raw.share),
+        pid: raw.pid,
+        comm: String::from_utf8_lossy(&comm).into_owned(),
+        code: raw.code,
+        flows: raw.flows,
+        kept: raw.kept,
+        listened: has(Flag::GW_EXIT_LISTENED),
+        last_listener: has(Flag::GW_EXIT_LAST_LISTENER),
     }
 }
 

@@ -26,7 +26,7 @@ mod trial;
 
 pub use attach::AttachError;
 pub use datapath::{Datapath, OpenError, Settings};
-pub use events::{Events, RawEvent};
+pub use events::{Events, ProcessExit, RawEvent, Record};
 pub use maps::MapError;
 pub use maps::counters::{Counters, Reason};
 pub use maps::fences::Expiry;

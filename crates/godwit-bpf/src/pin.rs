@@ -72,6 +72,11 @@ impl PinDir {
         self.links().join(name)
     }
 
+    /// Puts the pin `name` in place of the pin `earlier`, at once.
+    pub(crate) fn rename_link(&self, name: &str, earlier: &str) -> io::Result<()> {
+        fs::rename(self.link(name), self.link(earlier))
+    }
+
     pub(crate) fn link_names(&self) -> Vec<String> {
         fs::read_dir(self.links())
             .into_iter()

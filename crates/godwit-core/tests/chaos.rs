@@ -27,6 +27,7 @@ fn check_recovered(world: &mut World) {
         if world.sides[side].node.is_none() {
             world.boot(side);
         }
+        world.listening(side, true);
     }
     let mut stable = 0;
     for _ in 0..RECOVERY_MS {
@@ -122,6 +123,8 @@ enum Op {
     Stop(usize, bool),
     DropLink,
     Flow(usize, u16, FlowEventKind),
+    ServerExit(usize, u32, bool),
+    Listening(usize, bool),
 }
 
 fn apply(world: &mut World, op: Op) {
@@ -147,6 +150,8 @@ fn apply(world: &mut World, op: Op) {
         Op::Stop(side, stop) => world.sides[side].stopped = stop,
         Op::DropLink => world.drop_link(),
         Op::Flow(side, port, kind) => world.flow_event(side, port, kind),
+        Op::ServerExit(side, kept, listener_lost) => world.server_exit(side, kept, listener_lost),
+        Op::Listening(side, listening) => world.listening(side, listening),
     }
 }
 
@@ -172,6 +177,9 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (side(), any::<bool>()).prop_map(|(side, pass)| Op::Beats(side, pass)),
         1 => (side(), any::<bool>()).prop_map(|(side, stop)| Op::Stop(side, stop)),
         1 => Just(Op::DropLink),
+        1 => (side(), 0..3u32, any::<bool>())
+            .prop_map(|(side, kept, lost)| Op::ServerExit(side, kept, lost)),
+        1 => (side(), any::<bool>()).prop_map(|(side, listens)| Op::Listening(side, listens)),
         4 => (side(), 1..5u16, kind).prop_map(|(side, port, kind)| Op::Flow(side, port, kind)),
     ]
 }

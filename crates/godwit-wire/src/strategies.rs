@@ -66,6 +66,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
         hello().prop_map(Message::Hello),
         claim().prop_map(Message::ShareState),
         goodbye(),
+        server_lost(),
         about_standby(),
         about_flow(),
         digest(),
@@ -105,6 +106,14 @@ fn goodbye() -> impl Strategy<Value = Message> {
 fn stay() -> impl Strategy<Value = (ShareId, Epoch, Generation)> {
     (any::<u32>(), epoch(), any::<u32>())
         .prop_map(|(share, epoch, generation)| (ShareId(share), epoch, Generation(generation)))
+}
+
+fn server_lost() -> impl Strategy<Value = Message> {
+    stay().prop_map(|(share, epoch, generation)| Message::ServerLost {
+        share,
+        epoch,
+        generation,
+    })
 }
 
 fn about_standby() -> impl Strategy<Value = Message> {

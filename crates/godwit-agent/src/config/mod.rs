@@ -201,6 +201,15 @@ impl Config {
         }
     }
 
+    /// How long an owner whose server process has died keeps silent, so that a
+    /// standby can take over: two lease times, or not at all.
+    pub fn server_lost_hold(&self, service: &ServiceConfig) -> Duration {
+        match service.on_process_exit {
+            OnProcessExit::Takeover => self.detect.lease * 2,
+            OnProcessExit::Close => Duration::ZERO,
+        }
+    }
+
     /// Shares for which this node is primary or backup.
     pub fn own_shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
         self.shares()

@@ -86,6 +86,7 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Message { .. }
             | Input::Link { .. }
             | Input::Flow(_)
+            | Input::Exit(_)
             | Input::Devices
             | Input::Lease { .. }
             | Input::Stonith { .. }

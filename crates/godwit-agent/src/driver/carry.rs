@@ -2,7 +2,7 @@
 
 use godwit_bpf::Order;
 use godwit_core::{Action, MonoTime, PeerId};
-use godwit_wire::{FlowId, MacAddr, ShareId, UnprotectedReason};
+use godwit_wire::{FlowId, MacAddr, Role, ShareId, UnprotectedReason};
 
 use super::fence::to_expiry;
 use super::shares::Part;
@@ -36,6 +36,8 @@ impl Driver {
                 }
             }
             Action::Stonith { peer } => self.power_off(peer),
+            Action::Silence { share } => self.silence(share),
+            Action::Reopen { share } => self.reopen(share),
             Action::Announce { share } => self.announce(share),
             Action::Revive { share, attempt } => self.revive(share, attempt),
             Action::ReleaseGate { share, generation } => self.release_gate(share, generation),
@@ -54,6 +56,9 @@ impl Driver {
     }
 
     fn set_share(&mut self, share: ShareId, part: Part) {
+        if part.role == Role::Owner {
+            self.end_old_silence(share);
+        }
         let Some(set) = self.shares.set(share, part, clock::now()) else {
             return tracing::error!(share = share.0, "no such share");
         };

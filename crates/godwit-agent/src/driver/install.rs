@@ -25,6 +25,7 @@ use super::digest::Digest;
 use super::fence::from_expiry;
 use super::leash;
 use super::neighbours::Resolver;
+use super::servers::Servers;
 use super::shares::Shares;
 use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, turn};
@@ -122,6 +123,7 @@ impl Installed {
                 .others(interface.index),
             node_v4: interface.own_v4(&services),
             node_v6: interface.own_v6(&services),
+            netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
             max_flows: MAX_FLOWS,
         };
         let (datapath, events) = Datapath::open(&settings, PinDir::open(&pin_name(&config)?)?)?;
@@ -186,6 +188,10 @@ impl Installed {
             })
             .collect();
         self.datapath.services.replace(&endpoints)?;
+        for (share, service) in self.config.own_shares() {
+            let hold = self.config.server_lost_hold(service);
+            self.datapath.shares.hold(share, hold)?;
+        }
         for group in self
             .config
             .own_shares()
@@ -259,6 +265,7 @@ impl Installed {
             injected: self.injected,
             digest: Digest::new(now),
             farewells: Farewells::default(),
+            servers: Servers::new(now),
             peers: surroundings.peers,
             board: surroundings.board,
             leases: surroundings.leases,
@@ -271,6 +278,7 @@ impl Installed {
         for (share, latest) in inherited {
             driver.node.handle_inherited_flows(share, latest, now);
         }
+        driver.look_for_listeners(now);
         Ok((driver, surroundings.inputs))
     }
 }

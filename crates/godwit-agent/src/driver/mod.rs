@@ -34,6 +34,7 @@ mod report;
 mod revive;
 mod ring;
 mod segments;
+mod servers;
 mod shares;
 mod turn;
 mod twins;
@@ -58,6 +59,7 @@ pub use install::{InstallError, Installed, pin_name};
 
 use digest::Digest;
 use neighbours::Resolver;
+use servers::Servers;
 use shares::Shares;
 use twins::Farewells;
 
@@ -102,6 +104,7 @@ pub struct Driver {
     injected: FrameSender,
     digest: Digest,
     farewells: Farewells,
+    servers: Servers,
     peers: PeerSender,
     board: ShareBoard,
     leases: LeaseSender,

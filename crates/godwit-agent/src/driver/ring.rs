@@ -4,7 +4,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use godwit_bpf::{Events, RawEvent};
+use godwit_bpf::{Events, RawEvent, Record};
 use godwit_core::{FlowEvent, FlowEventKind};
 
 use crate::input::{Inbox, Input};
@@ -19,11 +19,12 @@ pub(super) fn spawn_reader(events: Events, inbox: Inbox) -> io::Result<()> {
 /// Reads the ring buffer until the driver is gone.
 fn forward_events(events: &Events, inbox: &Inbox) {
     loop {
-        for raw in events.wait(Duration::from_millis(200)) {
-            let Some(event) = flow_event(raw) else {
-                continue;
+        for record in events.wait(Duration::from_millis(200)) {
+            let input = match record {
+                Record::Flow(raw) => flow_event(raw).map(Input::Flow),
+                Record::Exit(exit) => Some(Input::Exit(exit)),
             };
-            if inbox.send(Input::Flow(event)).is_err() {
+            if input.is_some_and(|input| inbox.send(input).is_err()) {
                 return;
             }
         }

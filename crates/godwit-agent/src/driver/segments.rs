@@ -22,10 +22,11 @@ pub(super) fn probe(flow: &FlowState, now: MonoTime) -> Option<Vec<u8>> {
     to_client(flow, SeqNumber(flow.snd_una.0.wrapping_sub(1)), &[0], now)
 }
 
-/// Ends a connection that nobody can serve.
+/// Ends a connection that nobody can serve. A client that has not got all that
+/// was sent asks back (RFC 5961 section 3.2), and the kernel answers.
 pub(super) fn reset(flow: &FlowState) -> Option<Vec<u8>> {
     let segment = Segment {
-        seq: flow.snd_una,
+        seq: flow.send_next(),
         ack: flow.rcv_nxt,
         flags: TcpFlags::RST.with(TcpFlags::ACK),
         ..bare(flow.id.key.service, flow.id.key.client)

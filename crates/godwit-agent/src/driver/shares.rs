@@ -110,6 +110,21 @@ impl Shares {
         self.shares.get_mut(&share)
     }
 
+    /// The other shares that have an address in common with this one.
+    pub(super) fn mates(&self, of: ShareId) -> Vec<ShareId> {
+        let Some(share) = self.shares.get(&of) else {
+            return Vec::new();
+        };
+        let others = self.shares.iter().filter(|(id, other)| {
+            **id != of
+                && other
+                    .addresses
+                    .iter()
+                    .any(|ip| share.addresses.contains(ip))
+        });
+        others.map(|(id, _)| *id).collect()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (ShareId, &Share)> {
         self.shares.iter().map(|(id, share)| (*id, share))
     }

@@ -80,6 +80,7 @@ impl Driver {
             .poll_timeout()
             .map_or(HOUSEKEEPING, |due| due.since(now));
         core.min(self.digest.due().since(now))
+            .min(self.servers.due().since(now))
             .min(self.housekeeping.since(now))
     }
 
@@ -97,6 +98,7 @@ impl Driver {
                 self.node.handle_link(peer, link, now);
             }
             Input::Flow(event) => self.feed_flow(event, now),
+            Input::Exit(exit) => self.feed_exit(&exit, now),
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Census(census) => self.apply_census(&census),
             Input::Devices => self.guard_others(),
@@ -126,6 +128,9 @@ impl Driver {
             }
         }
         self.farewells.carry_out(self.ifindex, &self.datapath, now);
+        if self.servers.due() <= now {
+            self.look_for_listeners(now);
+        }
         if self.housekeeping <= now {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
             if self.next_sweep <= now {

@@ -1,8 +1,9 @@
-//! `gw_fences`: until when the owner of a share may speak. Written by a program
+//! `gw_fences`: whether the owner of a share may speak. Written by a program
 //! in the kernel (`fence` in `godwit.bpf.c`), a word at a time: a map update
 //! from here copies bytes, and a segment might see half of a word.
 
 use std::io;
+use std::time::Duration;
 
 use godwit_wire::ShareId;
 use libbpf_rs::{MapHandle, ProgramMut};
@@ -59,6 +60,19 @@ impl Fences {
 
     pub(crate) fn expire(&self, share: ShareId, expiry: Expiry) -> Result<(), MapError> {
         self.order(share, Kind::GW_FENCE_EXPIRE, expiry.to_ns())
+    }
+
+    pub(crate) fn hold(&self, share: ShareId, hold: Duration) -> Result<(), MapError> {
+        let ns = u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX);
+        self.order(share, Kind::GW_FENCE_HOLD, ns)
+    }
+
+    pub(crate) fn release(&self, share: ShareId) -> Result<(), MapError> {
+        self.order(share, Kind::GW_FENCE_RELEASE, 0)
+    }
+
+    pub(crate) fn open(&self, share: ShareId) -> Result<(), MapError> {
+        self.order(share, Kind::GW_FENCE_OPEN, 0)
     }
 
     /// Of a share that was never granted: in the past.

@@ -83,6 +83,8 @@ pub struct FlowState {
     /// Shadow: the twin's server has said all and the owner has not, so the
     /// stream would end too early here.
     pub cut_short: bool,
+    /// Owner: whether its process has died, and its segments are held back.
+    pub orphaned: bool,
     /// Whether the owner is held back for the twin's application.
     pub leashed: bool,
     /// Whether the client has sent its FIN.
@@ -251,6 +253,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         twin_seen: has(Flag::GW_FLOW_TWIN_SEEN),
         not_in_sync: has(Flag::GW_FLOW_NOT_IN_SYNC),
         cut_short: is_cut_short(raw),
+        orphaned: has(Flag::GW_FLOW_ORPHANED),
         leashed: has(Flag::GW_FLOW_LEASHED),
         client_fin: has(Flag::GW_FLOW_CLIENT_FIN),
         own_fin: has(Flag::GW_FLOW_OWN_FIN),

@@ -57,6 +57,34 @@ impl ShareTable {
         self.fences.expire(share, expiry)
     }
 
+    /// For how long the flows of a server process that dies are kept silent, and
+    /// with its last listener the share; zero: not at all. If the agent does not
+    /// [`open`](Self::open) the share then, it opens by itself half as long
+    /// again after that.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the write.
+    pub fn hold(&self, share: ShareId, hold: Duration) -> Result<(), MapError> {
+        self.fences.hold(share, hold)
+    }
+
+    /// Silences a share that this node owns, so that another node may serve it.
+    /// It opens by itself as flows do, see [`hold`](Self::hold).
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the write.
+    pub fn release(&self, share: ShareId) -> Result<(), MapError> {
+        self.fences.release(share)
+    }
+
+    /// Ends that silence, and that of flows whose process has died.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the write.
+    pub fn open(&self, share: ShareId) -> Result<(), MapError> {
+        self.fences.open(share)
+    }
+
     /// Writes the entry, its expiry first: a role never comes with the expiry
     /// of the one before. A segment on another CPU may see some fields old and
     /// some new; each field by itself is whole.

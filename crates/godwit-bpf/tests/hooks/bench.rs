@@ -11,7 +11,7 @@ use godwit_bpf::{
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
-use godwit_sock::Interface;
+use godwit_sock::{Interface, netns_cookie};
 use godwit_wire::{
     Endpoint, Epoch, EthernetHeader, Generation, MacAddr, Role, Segment, SeqNumber, ShareId,
     TcpFlags, TcpOptions,
@@ -32,13 +32,14 @@ pub(crate) const ISS: u32 = 1000;
 /// Window of every segment in the fixtures, not scaled.
 pub(crate) const WND: u16 = 64_000;
 
-const SHARE: ShareId = ShareId(0);
+/// The only share.
+pub(crate) const SHARE: ShareId = ShareId(0);
 const GENERATION: Generation = Generation(1);
 
 /// The hooks of one machine, of which frames are tried on one at a time.
 pub(crate) struct Bench {
     pub(crate) datapath: Datapath,
-    _events: Events,
+    pub(crate) events: Events,
     ifindex: u32,
 }
 
@@ -76,6 +77,7 @@ impl Bench {
             others: BTreeSet::new(),
             node_v4: Some(Host::A.v4()),
             node_v6: Some(Host::A.v6()),
+            netns_cookie: netns_cookie().expect("the kernel has cookies"),
             max_flows: 8192,
         };
         let pins = PinDir::open(pins).expect("bpffs is there");
@@ -90,7 +92,7 @@ impl Bench {
             .expect("services are set");
         let bench = Self {
             datapath,
-            _events: events,
+            events,
             ifindex: interface.index,
         };
         bench.play(Role::Owner);

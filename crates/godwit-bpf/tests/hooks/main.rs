@@ -6,6 +6,7 @@ mod fence;
 mod guard;
 mod life;
 mod malformed;
+mod process;
 mod random;
 mod scan;
 mod spoofed;

@@ -43,6 +43,8 @@ impl EndReason {
 ///
 /// - a takeover: `SetShare` (owner), `Announce`, `Revive`;
 /// - a standby that is lost: `SetShare` (generation 0), `ReleaseGate`;
+/// - the owner's server died: `Silence`, then `Send` (the share is free); if
+///   nobody takes it: `Send` (the standby is out), then `Reopen`;
 /// - a demoted flow on the owner: `Send` (the question); once it is answered
 ///   `UngateFlow`. On the standby: `MarkDemoted`, then `Send` (the answer);
 /// - a standby that joins: on the standby `SetShare` (none), `EndFlows`,
@@ -76,6 +78,20 @@ pub enum Action {
         epoch: Epoch,
         /// The end of the lease less what may sit in queues.
         expiry: MonoTime,
+    },
+    /// Silence the share, which this node owns, because its server has died:
+    /// another node may take it over. Until [`Action::Reopen`], the end of the
+    /// ownership, or for half as long again as
+    /// [`ShareConfig::server_lost_hold`](super::ShareConfig), whichever is first.
+    Silence {
+        /// The share.
+        share: ShareId,
+    },
+    /// Nobody took the share over: end its silence and that of flows whose
+    /// process has died, and tell their clients what they have missed.
+    Reopen {
+        /// The share.
+        share: ShareId,
     },
     /// Tell the link that the share's addresses are here (gratuitous ARP, NA).
     Announce {

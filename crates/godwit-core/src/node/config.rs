@@ -133,6 +133,10 @@ pub struct ShareConfig {
     pub backups: Vec<NodeName>,
     /// What keeps a failed owner silent.
     pub fencing: Fencing,
+    /// How long the owner, when its server process has died, stays silent for a
+    /// standby to take over; two lease times. Zero: it does not, clients see the
+    /// connections end.
+    pub server_lost_hold: Duration,
     /// What the pinned maps of an earlier agent of this node say.
     pub resume: Option<Resume>,
 }

@@ -131,6 +131,18 @@ pub enum ShareNews {
         /// Our epoch.
         epoch: Epoch,
     },
+    /// This node's server died, and it keeps silent for another to take over.
+    ShareReleased {
+        /// The standby that may.
+        peer: NodeName,
+        /// Its generation.
+        generation: Generation,
+    },
+    /// Nobody took over from a node whose server died: clients see its end.
+    NoTaker,
+    /// As a standby: the owner's server died within a second of our own. What
+    /// did that to both must not go on to a third.
+    TakeoverDeclined,
     /// A standby is in sync: new connections are protected.
     StandbyJoined {
         /// The standby.
@@ -288,6 +300,9 @@ impl ShareNews {
             Self::RoleChanged { .. } => "role_changed",
             Self::TakeoverStarted { .. } => "takeover_started",
             Self::ClaimDisputed { .. } => "claim_disputed",
+            Self::ShareReleased { .. } => "share_released",
+            Self::NoTaker => "no_taker",
+            Self::TakeoverDeclined => "takeover_declined",
             Self::StandbyJoined { .. } => "standby_joined",
             Self::StandbyLeft { .. } => "standby_left",
             Self::LeaseLapsed => "lease_lapsed",
@@ -301,7 +316,10 @@ impl ShareNews {
             | Self::ClaimDisputed { .. }
             | Self::StandbyLeft { .. }
             | Self::LeaseLapsed
-            | Self::LeaseRegained { .. } => true,
+            | Self::LeaseRegained { .. }
+            | Self::ShareReleased { .. }
+            | Self::NoTaker
+            | Self::TakeoverDeclined => true,
             Self::RoleChanged { .. } | Self::StandbyJoined { .. } => false,
         }
     }
@@ -341,7 +359,8 @@ impl ShareNews {
                 ("peer_epoch", text(peer_epoch)),
                 ("epoch", text(epoch)),
             ],
-            Self::StandbyJoined { peer, generation } => {
+            Self::NoTaker | Self::TakeoverDeclined => Vec::new(),
+            Self::ShareReleased { peer, generation } | Self::StandbyJoined { peer, generation } => {
                 vec![("peer", text(peer)), ("generation", count(*generation))]
             }
             Self::StandbyLeft {

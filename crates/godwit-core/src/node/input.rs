@@ -83,6 +83,20 @@ impl TryFrom<u32> for FlowEventKind {
     }
 }
 
+/// A server process of this node has died, as far as it concerns one share. The
+/// data path keeps its flows silent already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerExit {
+    /// The share.
+    pub share: ShareId,
+    /// Flows that another node could continue.
+    pub kept: u32,
+    /// Whether nothing listens for the share any more.
+    pub listener_lost: bool,
+    /// Whether all services of its addresses can move with it.
+    pub movable: bool,
+}
+
 /// What people ask of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {

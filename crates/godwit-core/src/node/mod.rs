@@ -43,6 +43,7 @@ mod leases;
 mod link;
 mod owner;
 mod peer;
+mod server;
 mod share;
 mod standby;
 mod status;
@@ -52,7 +53,7 @@ mod tests;
 pub use action::{Action, EndReason};
 pub use config::{Fencing, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
-pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link};
+pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link, ServerExit};
 pub use status::{LeaseStatus, PeerStatus, ShareStatus};
 
 use action::Outbox;
@@ -153,6 +154,23 @@ impl Node {
     pub fn handle_flow_event(&mut self, event: FlowEvent, now: MonoTime) {
         self.with_share(event.share, now, |share, context| {
             share.handle_flow_event(event, context);
+        });
+        self.settle(now);
+    }
+
+    /// A server process of this node has died.
+    pub fn handle_server_exit(&mut self, exit: ServerExit, now: MonoTime) {
+        self.with_share(exit.share, now, |share, context| {
+            share.handle_server_exit(exit, context);
+        });
+        self.settle(now);
+    }
+
+    /// Whether something listens at every address of a share on this node. A
+    /// node stands by only while it does; assumed until this is called.
+    pub fn handle_listening(&mut self, share: ShareId, listening: bool, now: MonoTime) {
+        self.with_share(share, now, |share, context| {
+            share.handle_listening(listening, context);
         });
         self.settle(now);
     }

@@ -142,7 +142,7 @@ impl ShareSide {
         }
     }
 
-    fn leave_all(&mut self, reason: LeaveReason, context: &mut Context<'_>) {
+    pub(super) fn leave_all(&mut self, reason: LeaveReason, context: &mut Context<'_>) {
         for peer in self.in_sync.members().collect::<Vec<_>>() {
             self.lose_standby(peer, reason, context);
         }
@@ -333,9 +333,11 @@ const fn is_failure(reason: LeaveReason) -> bool {
     match reason {
         LeaveReason::StandbySilent
         | LeaveReason::DemoteUnconfirmed
-        | LeaveReason::SupervisionOverflow => true,
+        | LeaveReason::SupervisionOverflow
+        | LeaveReason::NotTaken => true,
         LeaveReason::StandbyRestarted
         | LeaveReason::StandbyQuit
+        | LeaveReason::ServerLost
         | LeaveReason::WrongEpoch
         | LeaveReason::OwnerLeft => false,
     }

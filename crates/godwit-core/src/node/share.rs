@@ -18,6 +18,7 @@ use super::context::Context;
 use super::event::ShareNews;
 use super::leased::{self, ShareLease};
 use super::peer::PeerSide;
+use super::server::Server;
 use super::status::ShareStatus;
 use crate::announce::AnnounceSchedule;
 use crate::flow::Supervision;
@@ -53,6 +54,7 @@ pub(super) struct ShareSide {
     pub(super) rejoin_after: MonoTime,
     // As a standby:
     pub(super) asked: bool,
+    pub(super) server: Server,
 }
 
 impl ShareSide {
@@ -108,6 +110,7 @@ impl ShareSide {
             requests: BTreeMap::new(),
             rejoin_after: now,
             asked: false,
+            server: Server::new(share.server_lost_hold),
         };
         if let Some((from, State::Owner)) = resume
             && let (false, [standby]) = (from.generation.is_none(), &*side.members)
@@ -268,6 +271,7 @@ impl ShareSide {
             self.machine.poll_timeout(),
             self.supervision.poll_timeout(),
             self.resumed_until,
+            self.server.released_until,
             self.announce
                 .as_ref()
                 .filter(|_| !self.has_lapsed())
@@ -289,6 +293,7 @@ impl ShareSide {
             lease.proposer.handle_timeout(context.now);
         }
         self.supervision.handle_timeout(context.now);
+        self.handle_release_timeout(context);
         if self.resumed_until.is_some_and(|until| until <= context.now) {
             self.resumed_until = None;
             self.doubt_resumed(context);
@@ -299,6 +304,7 @@ impl ShareSide {
     pub(super) fn settle_role(&mut self, context: &mut Context<'_>) {
         while let Some(change) = self.machine.poll_change() {
             self.resumed_until = None;
+            self.server.released_until = None;
             match change.state {
                 State::Owner => self.become_owner(change, context),
                 State::Shadow { owner, generation } => {
@@ -508,7 +514,8 @@ pub(super) const fn of_message(message: &Message) -> Option<ShareId> {
         | Message::FlowDemote { share, .. }
         | Message::FlowDemoted { share, .. }
         | Message::TwinClosed { share, .. }
-        | Message::Digest { share, .. } => Some(*share),
+        | Message::Digest { share, .. }
+        | Message::ServerLost { share, .. } => Some(*share),
         Message::Hello(_) | Message::Goodbye { .. } => None,
     }
 }

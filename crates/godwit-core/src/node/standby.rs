@@ -116,6 +116,11 @@ impl ShareSide {
                     self.supervision.handle_twin_closed(*flow, *reason);
                 }
             }
+            Message::ServerLost { generation, .. } => {
+                if self.is_holder(peer, *generation) {
+                    self.handle_standby_server_lost(peer, context);
+                }
+            }
             // What only an owner says; or not about a share.
             Message::StandbyLeft { .. }
             | Message::FlowDemote { .. }
@@ -135,7 +140,9 @@ impl ShareSide {
     ) {
         match message {
             Message::StandbyReady { generation, .. } => {
-                if *generation != self.held() {
+                // Without a server there is nobody to make twins of; when there
+                // is one, we ask again.
+                if *generation != self.held() && self.server.is_listening() {
                     self.machine.handle_admitted(*generation);
                 }
             }
@@ -154,6 +161,11 @@ impl ShareSide {
             } => {
                 if self.holds(*generation) {
                     self.follow_digest(entries, context);
+                }
+            }
+            Message::ServerLost { generation, .. } => {
+                if self.holds(*generation) {
+                    self.handle_owner_server_lost(owner, *generation, context);
                 }
             }
             // What only a standby says; or not about a share.

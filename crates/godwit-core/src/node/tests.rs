@@ -23,6 +23,7 @@ fn config() -> NodeConfig {
         primary: name("a"),
         backups: vec![name("b")],
         fencing: Fencing::None,
+        server_lost_hold: Duration::from_millis(120),
         resume: None,
     };
     NodeConfig {

@@ -256,7 +256,12 @@ impl ShareMachine {
     pub fn handle_owner_seen(&mut self, peer: PeerId) {
         let lost = matches!(
             self.wish,
-            Some(Reason::OwnerFailed | Reason::LeaseLapsed | Reason::OwnerReleased)
+            Some(
+                Reason::OwnerFailed
+                    | Reason::LeaseLapsed
+                    | Reason::OwnerReleased
+                    | Reason::OwnerServerLost
+            )
         );
         if lost && self.state.owner().is_some_and(|owner| owner.peer == peer) {
             self.wish = None;
@@ -271,6 +276,19 @@ impl ShareMachine {
                 let wish = self.wish;
                 self.enter(State::Standby { owner: Some(owner) }, Reason::Dismissed);
                 self.wish = wish;
+            }
+            State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
+        }
+    }
+
+    /// The owner says that its server has died and that it is silent: whoever
+    /// holds the twins of that generation continues its connections.
+    pub fn handle_owner_server_lost(&mut self, offered: Generation) {
+        match self.state {
+            State::Shadow { generation, .. } => {
+                if generation == offered {
+                    self.claim(Reason::OwnerServerLost);
+                }
             }
             State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
         }
@@ -300,6 +318,16 @@ impl ShareMachine {
                 | State::Quitting,
                 _,
             ) => {}
+        }
+    }
+
+    /// This node's server has died, or nothing listens any more.
+    pub fn handle_server_lost(&mut self) {
+        match self.state {
+            State::Shadow { owner, .. } => {
+                self.enter(State::Standby { owner: Some(owner) }, Reason::ServerLost);
+            }
+            State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
         }
     }
 

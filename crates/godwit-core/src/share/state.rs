@@ -19,8 +19,9 @@ pub struct Ownership {
 ///              peer owns              admitted
 ///  Starting ─────────────► Standby ─────────────► Shadow
 ///     │     ◄───────────── │  ▲  ▲ ◄───────────── │ │
-///     │      owner forgot  │  │  │    dismissed    │ │ owner failed,
-///     │ nobody owns        │  │  └─ other owner ───┘ │ shut down or forgot
+///     │      owner forgot  │  │  │    dismissed,   │ │ owner failed, shut
+///     │                    │  │  │    server lost   │ │ down, forgot, or
+///     │ nobody owns        │  │  └─ other owner ───┘ │ its server died
 ///     ▼       owner failed │  │ superseded           │
 ///   Owner ◄────────────────┘  │                      │
 ///     │  ◄─────────────────── │ ─────────────────────┘
@@ -95,6 +96,8 @@ pub enum Reason {
     OwnerShutdown,
     /// The owner took its programs away; its connections go on.
     OwnerDetached,
+    /// The owner's server process died, and the owner said so.
+    OwnerServerLost,
     /// The owner came back without its connections.
     OwnerForgot,
     /// The owner gave its lease back.
@@ -111,6 +114,8 @@ pub enum Reason {
     Admitted,
     /// The owner removed this node from the in-sync set.
     Dismissed,
+    /// This node's server process died, or nothing listens any more.
+    ServerLost,
     /// The agent ends.
     Quit,
 }
@@ -124,6 +129,7 @@ impl Reason {
             Self::OwnerFailed => "owner_failed",
             Self::OwnerShutdown => "owner_shutdown",
             Self::OwnerDetached => "owner_detached",
+            Self::OwnerServerLost => "owner_server_lost",
             Self::OwnerForgot => "owner_forgot",
             Self::OwnerReleased => "owner_released",
             Self::LeaseLapsed => "lease_lapsed",
@@ -132,6 +138,7 @@ impl Reason {
             Self::Raised => "raised",
             Self::Admitted => "admitted",
             Self::Dismissed => "dismissed",
+            Self::ServerLost => "server_lost",
             Self::Quit => "quit",
         }
     }
@@ -141,6 +148,7 @@ impl Reason {
         match self {
             Self::OwnerFailed
             | Self::OwnerShutdown
+            | Self::OwnerServerLost
             | Self::OwnerForgot
             | Self::OwnerReleased
             | Self::LeaseLapsed => true,
@@ -152,6 +160,7 @@ impl Reason {
             | Self::Raised
             | Self::Admitted
             | Self::Dismissed
+            | Self::ServerLost
             | Self::Quit => false,
         }
     }

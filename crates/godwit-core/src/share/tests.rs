@@ -64,7 +64,7 @@ fn machine_in(state: State) -> ShareMachine {
 type Input = (&'static str, fn(&mut ShareMachine));
 
 /// Everything that can happen, at one second.
-const INPUTS: [Input; 16] = [
+const INPUTS: [Input; 19] = [
     ("owner, lower epoch", |m| {
         m.handle_claim(says(A, Role::Owner, LOWER), ms(1000))
     }),
@@ -93,6 +93,13 @@ const INPUTS: [Input; 16] = [
     ("dismissed from another stay", |m| {
         m.handle_dismissed(Generation(3))
     }),
+    ("owner's server lost", |m| {
+        m.handle_owner_server_lost(GENERATION)
+    }),
+    ("owner's server lost in another stay", |m| {
+        m.handle_owner_server_lost(Generation(3))
+    }),
+    ("server lost", ShareMachine::handle_server_lost),
     ("timeout", |m| m.handle_timeout(ms(3000))),
     ("quit", ShareMachine::handle_quit),
 ];
@@ -152,6 +159,9 @@ fn starting() {
             stays,
             stays,
             stays,
+            stays,
+            stays,
+            stays,
             (State::Owner, Some(Reason::ColdStart)),
             (State::Quitting, Some(Reason::Quit)),
         ],
@@ -183,6 +193,9 @@ fn standby() {
             stays,
             stays,
             stays,
+            stays,
+            stays,
+            stays,
             (State::Quitting, Some(Reason::Quit)),
         ],
     );
@@ -201,6 +214,9 @@ fn standby_of_nobody() {
             stays,
             stays,
             stays, // the connections of the detached owner may still run
+            stays,
+            stays,
+            stays,
             stays,
             stays,
             stays,
@@ -239,6 +255,9 @@ fn shadow() {
             (admitted, Some(Reason::Admitted)),
             (STANDBY, Some(Reason::Dismissed)),
             stays,
+            (State::Owner, Some(Reason::OwnerServerLost)),
+            stays,
+            (STANDBY, Some(Reason::ServerLost)),
             stays,
             (State::Quitting, Some(Reason::Quit)),
         ],
@@ -256,6 +275,9 @@ fn owner() {
             (standby_of(HIGHER), Some(Reason::Superseded)),
             stays,
             (State::Owner, Some(Reason::Raised)),
+            stays,
+            stays,
+            stays,
             stays,
             stays,
             stays,

@@ -13,7 +13,7 @@ use godwit_core::node::{FlowNews, PeerNews, Resume, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
     Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, LeaseConfig, Link,
-    MonoTime, Node, NodeConfig, PeerConfig, PeerId, ShareConfig,
+    MonoTime, Node, NodeConfig, PeerConfig, PeerId, ServerExit, ShareConfig,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Message, NodeName, Role,
@@ -31,6 +31,8 @@ const MS: u64 = 1_000_000;
 const LINK_DELAY_MS: u64 = 5;
 const LATENCY_MS: u64 = 1;
 const HEARTBEAT_MS: u64 = 10;
+/// How long an owner waits for a taker when its server has died.
+pub(crate) const HOLD_MS: u64 = 120;
 
 pub(crate) fn flow(port: u16) -> FlowId {
     let endpoint = |text: &str| text.parse::<Endpoint>().expect("a literal");
@@ -111,6 +113,7 @@ pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeCo
             primary: name(A),
             backups: vec![name(B)],
             fencing: Fencing::None,
+            server_lost_hold: Duration::from_millis(HOLD_MS),
             resume,
         }],
         lease: LeaseConfig::default(),
@@ -252,6 +255,24 @@ impl World {
             kind,
         };
         self.input(side, |node, now| node.handle_flow_event(event, now));
+    }
+
+    /// A server process dies; `kept` of its flows could go on elsewhere.
+    pub(crate) fn server_exit(&mut self, side: usize, kept: u32, listener_lost: bool) {
+        let exit = ServerExit {
+            share: SHARE,
+            kept,
+            listener_lost,
+            movable: true,
+        };
+        self.input(side, |node, now| node.handle_server_exit(exit, now));
+    }
+
+    /// The agent looks whether something listens.
+    pub(crate) fn listening(&mut self, side: usize, listening: bool) {
+        self.input(side, |node, now| {
+            node.handle_listening(SHARE, listening, now)
+        });
     }
 
     pub(crate) fn run(&mut self, ms: u64) {
@@ -417,6 +438,10 @@ impl World {
             }
             Action::SetExpiry { .. } | Action::SendLease { .. } | Action::Stonith { .. } => {
                 panic!("there is no fence here");
+            }
+            Action::Silence { .. } | Action::Reopen { .. } => {
+                let role = self.sides[side].entry.role;
+                assert_eq!(role, Role::Owner, "only an owner has a voice");
             }
             Action::ResendHandshake { .. }
             | Action::EndTwin { .. }

@@ -41,6 +41,9 @@ impl Message {
             }
             Self::StandbyReady {
                 share, generation, ..
+            }
+            | Self::ServerLost {
+                share, generation, ..
             } => emit_stay(out, *share, *generation),
             Self::StandbyLeft {
                 share,

@@ -37,8 +37,9 @@ pub(crate) mod kind {
     pub(crate) const TWIN_CLOSED: u8 = 7;
     pub(crate) const DIGEST: u8 = 8;
     pub(crate) const GOODBYE: u8 = 9;
+    pub(crate) const SERVER_LOST: u8 = 10;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=GOODBYE;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=SERVER_LOST;
 }
 
 /// First message of each side on a new link.
@@ -172,6 +173,17 @@ pub enum Message {
         /// Why.
         reason: GoodbyeReason,
     },
+    /// The sender's server process has died. From the owner: it is silent, and
+    /// the standby of that generation may take over at once. From the standby:
+    /// it is not in that generation any more, and does not take over.
+    ServerLost {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that may take over, or that the standby leaves.
+        generation: Generation,
+    },
 }
 
 impl Message {
@@ -187,6 +199,7 @@ impl Message {
             Self::TwinClosed { .. } => kind::TWIN_CLOSED,
             Self::Digest { .. } => kind::DIGEST,
             Self::Goodbye { .. } => kind::GOODBYE,
+            Self::ServerLost { .. } => kind::SERVER_LOST,
         }
     }
 
@@ -202,6 +215,7 @@ impl Message {
             Self::TwinClosed { .. } => "twin_closed",
             Self::Digest { .. } => "digest",
             Self::Goodbye { .. } => "goodbye",
+            Self::ServerLost { .. } => "server_lost",
         }
     }
 
@@ -215,7 +229,8 @@ impl Message {
             | Self::FlowDemote { epoch, .. }
             | Self::FlowDemoted { epoch, .. }
             | Self::TwinClosed { epoch, .. }
-            | Self::Digest { epoch, .. } => *epoch,
+            | Self::Digest { epoch, .. }
+            | Self::ServerLost { epoch, .. } => *epoch,
         }
     }
 }

@@ -53,6 +53,14 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
         kind::GOODBYE => Message::Goodbye {
             reason: GoodbyeReason::parse(&mut reader)?,
         },
+        kind::SERVER_LOST => {
+            let (share, generation) = parse_stay(&mut reader)?;
+            Message::ServerLost {
+                share,
+                epoch,
+                generation,
+            }
+        }
         other => {
             return Err(ParseError {
                 what: "message: kind",

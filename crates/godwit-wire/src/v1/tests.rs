@@ -86,6 +86,11 @@ fn one_of_each() -> Vec<Message> {
         Message::Goodbye {
             reason: GoodbyeReason::Detach,
         },
+        Message::ServerLost {
+            share,
+            epoch,
+            generation,
+        },
     ]
 }
 
@@ -124,8 +129,8 @@ fn parse() {
 #[test]
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    assert_eq!(kind::KNOWN, 1..=9);
+    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!(kind::KNOWN, 1..=10);
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! The server process behind a share: what follows when it dies.
+//!
+//! ```text
+//!  owner                                     standby
+//!  its server dies: Silence
+//!     ── ServerLost ────────────────────────► its own server lives: it claims
+//!     ◄───────────────── claim, higher epoch
+//!  steps down, ends its sockets
+//!
+//!  or nobody claims, or ◄──────── ServerLost  its own server died just now too
+//!     ── StandbyLeft ───────────────────────►
+//!  Reopen: clients see the connections end
+//! ```
+//!
+//! The data path decides nothing here but to be silent in time.
+
+use std::time::Duration;
+
+use godwit_wire::{Generation, LeaveReason, Message};
+
+use super::action::Action;
+use super::context::Context;
+use super::event::ShareNews;
+use super::input::ServerExit;
+use super::share::ShareSide;
+use crate::share::{Ownership, State};
+use crate::{MonoTime, PeerId};
+
+/// Two servers that die within this time of each other died of the same thing:
+/// a request that would kill the next server as well.
+const SAME_CAUSE: Duration = Duration::from_secs(1);
+
+/// The server process of one share on this node.
+#[derive(Debug, Clone)]
+pub(super) struct Server {
+    /// Whether something listens.
+    listening: bool,
+    /// When a process of it died last.
+    died: Option<MonoTime>,
+    /// As the owner: silent for somebody to take over, until then.
+    pub(super) released_until: Option<MonoTime>,
+    /// How long that is; zero: never silent.
+    hold: Duration,
+}
+
+impl Server {
+    pub(super) const fn new(hold: Duration) -> Self {
+        Self {
+            listening: true,
+            died: None,
+            released_until: None,
+            hold,
+        }
+    }
+
+    /// Whether twins can be made here.
+    pub(super) const fn is_listening(&self) -> bool {
+        self.listening
+    }
+
+    fn died_just_now(&self, now: MonoTime) -> bool {
+        self.died.is_some_and(|died| now.since(died) < SAME_CAUSE)
+    }
+}
+
+impl ShareSide {
+    pub(super) fn handle_server_exit(&mut self, exit: ServerExit, context: &mut Context<'_>) {
+        self.server.died = Some(context.now);
+        if exit.listener_lost {
+            self.server.listening = false;
+        }
+        match self.machine.state() {
+            State::Owner => self.set_free(exit, context),
+            // Twins that are lost alone are reported one by one.
+            State::Shadow { owner, generation } => {
+                if exit.listener_lost {
+                    self.retire(owner, generation, context);
+                }
+            }
+            State::Starting { .. } | State::Standby { .. } | State::Quitting => {}
+        }
+    }
+
+    pub(super) fn handle_listening(&mut self, listening: bool, context: &mut Context<'_>) {
+        if listening && !self.server.listening {
+            self.asked = false;
+        }
+        self.server.listening = listening;
+        if let (false, State::Shadow { owner, generation }) = (listening, self.machine.state()) {
+            self.retire(owner, generation, context);
+        }
+    }
+
+    /// As the owner: has the standby take over, if there is anything to save.
+    fn set_free(&mut self, exit: ServerExit, context: &mut Context<'_>) {
+        let anything = exit.kept > 0 || exit.listener_lost;
+        let enabled = !self.server.hold.is_zero();
+        if !anything || !enabled || self.server.released_until.is_some() {
+            return;
+        }
+        let ready = self.in_sync.members().find(|peer| context.is_ready(*peer));
+        let Some(peer) = ready.filter(|_| exit.movable) else {
+            self.reopen(context);
+            return;
+        };
+        let share = self.id;
+        let generation = self.in_sync.generation();
+        self.server.released_until = Some(context.now.saturating_add(self.server.hold));
+        context.out.act(Action::Silence { share });
+        let free = Message::ServerLost {
+            share,
+            epoch: self.machine.epoch(),
+            generation,
+        };
+        context.send(peer, free);
+        // Voters need not wait for the lease to run out.
+        self.release(context.now);
+        let peer = context.peer_name(peer);
+        context.tell(share, ShareNews::ShareReleased { peer, generation });
+    }
+
+    /// As the owner: what nobody takes over ends here. The standby is told
+    /// first that it may not any more.
+    fn reopen(&mut self, context: &mut Context<'_>) {
+        self.server.released_until = None;
+        self.leave_all(LeaveReason::NotTaken, context);
+        context.out.act(Action::Reopen { share: self.id });
+        context.tell(self.id, ShareNews::NoTaker);
+    }
+
+    pub(super) fn handle_release_timeout(&mut self, context: &mut Context<'_>) {
+        let due = self.server.released_until;
+        if due.is_some_and(|until| until <= context.now) {
+            self.reopen(context);
+        }
+    }
+
+    /// As the owner: the standby's server has died.
+    pub(super) fn handle_standby_server_lost(&mut self, peer: PeerId, context: &mut Context<'_>) {
+        self.lose_standby(peer, LeaveReason::ServerLost, context);
+        if self.server.released_until.is_some() && self.in_sync.generation().is_none() {
+            self.reopen(context);
+        }
+    }
+
+    /// As a standby: the owner's server has died, and it is silent.
+    pub(super) fn handle_owner_server_lost(
+        &mut self,
+        owner: Ownership,
+        generation: Generation,
+        context: &mut Context<'_>,
+    ) {
+        if self.server.died_just_now(context.now) {
+            context.tell(self.id, ShareNews::TakeoverDeclined);
+            self.retire(owner, generation, context);
+        } else {
+            self.machine.handle_owner_server_lost(generation);
+        }
+    }
+
+    /// As a standby: leaves the in-sync set.
+    fn retire(&mut self, owner: Ownership, generation: Generation, context: &mut Context<'_>) {
+        self.machine.handle_server_lost();
+        let lost = Message::ServerLost {
+            share: self.id,
+            epoch: owner.epoch,
+            generation,
+        };
+        context.send(owner.peer, lost);
+    }
+}
