@@ -9,6 +9,7 @@ pub(super) enum Theme {
     Ratio,
     Standby,
     Zero,
+    Process,
     SlowBeat,
     Hung,
     Multicast,
@@ -39,11 +40,12 @@ pub(super) struct Spec {
 
 impl Theme {
     /// What a quick benchmark may have no time for comes last.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Machine,
         Self::Ratio,
         Self::Zero,
         Self::Standby,
+        Self::Process,
         Self::SlowBeat,
         Self::Hung,
         Self::Multicast,
@@ -59,6 +61,7 @@ impl Theme {
             Self::Ratio => "total times at 9 ms round trip and 1 Gbit/s",
             Self::Standby => "the standby fails",
             Self::Zero => "no delay, no shaping",
+            Self::Process => "the owner's server process is killed",
             Self::SlowBeat => "the owner goes dark, heartbeat 50 ms x 3",
             Self::Hung => "the owner hangs and its link stays up",
             Self::Multicast => "the owner hangs, the network copies (multicast tap)",
@@ -101,6 +104,11 @@ const fn ratio(name: &'static str) -> Spec {
 /// Detection takes at most 30 ms; the targets are that and 5 or 20 ms more.
 const fn standby(name: &'static str, most: f64) -> Spec {
     figure(Theme::Standby, name, "ms", AtMost(most))
+}
+
+/// No detection is needed: the kernel says so before it closes anything.
+const fn process(name: &'static str, most: f64) -> Spec {
+    figure(Theme::Process, name, "ms", AtMost(most))
 }
 
 const fn slow(name: &'static str) -> Spec {
@@ -198,6 +206,25 @@ const SPECS: &[Spec] = &[
     ),
     figure(Theme::Zero, "owner.cpu.download", "ratio", AtMost(1.3)),
     figure(Theme::Zero, "owner.cpu.upload", "ratio", AtMost(1.3)),
+    process("stall.process.download.p50", 5.0),
+    process("stall.process.download.p99", 20.0),
+    process("stall.process.upload.p50", 5.0),
+    process("stall.process.upload.p99", 20.0),
+    process("stall.process.echo.p50", 5.0),
+    process("stall.process.echo.p99", 20.0),
+    figure(
+        Theme::Process,
+        "stall.process.broken",
+        "streams",
+        AtMost(0.0),
+    ),
+    figure(
+        Theme::Process,
+        "stall.process.unprotected",
+        "runs",
+        AtMost(0.0),
+    ),
+    figure(Theme::Process, "stall.process.rst", "segments", AtMost(0.0)),
     slow("stall.machine50.download.p50"),
     slow("stall.machine50.upload.p50"),
     slow("stall.machine50.echo.p50"),

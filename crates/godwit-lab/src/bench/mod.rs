@@ -9,6 +9,7 @@
 //! |---|---|
 //! | [`stall`] | `stall.machine.*`, `stall.machine50.*`, `stall.hung.*`, `stall.multicast.*`, `exact.*` |
 //! | [`standby`] | `stall.standby.*` |
+//! | [`process`] | `stall.process.*` |
 //! | [`ratio`] | `ratio.*`: total time over a wide-area path |
 //! | [`zero`] | `echo.added.*`, `throughput.*`, `owner.cpu.*`: no path at all |
 //! | [`tap`] | `tap.*`: segments lost between owner and standby |
@@ -23,6 +24,7 @@ mod budget;
 mod crowd;
 mod figure;
 mod pair;
+mod process;
 mod ratio;
 mod recovery;
 mod report;
@@ -121,6 +123,7 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Ratio => ratio::run(budget, report),
         Theme::Standby => standby::run(budget, report),
         Theme::Zero => zero::run(budget, report),
+        Theme::Process => process::run(budget, report),
         Theme::SlowBeat => stall::slow_heartbeat(budget, report),
         Theme::Hung => stall::hung(budget, report),
         Theme::Multicast => stall::multicast(budget, report),

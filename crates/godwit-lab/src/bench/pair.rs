@@ -111,6 +111,16 @@ impl<'a> Pair<'a> {
         Ok(crash)
     }
 
+    /// The owner's server is killed (SIGKILL), its machine goes on; from now on
+    /// the other one is the owner. Returns a moment just before.
+    pub(super) fn kill_owner_server(&mut self) -> Result<Instant> {
+        let owner = self.owner;
+        let since = Instant::now();
+        self.server(owner)?.kill()?;
+        self.owner = self.standby();
+        Ok(since)
+    }
+
     /// What the owner says of its last takeover.
     pub(super) fn last_takeover(&self) -> Result<Takeover> {
         let status = self.cluster.wait_owner(self.owner, IN_SYNC)?;
