@@ -63,6 +63,28 @@ static __always_inline bool gw_is_for_us(struct __sk_buff *skb,
 	return !bpf_skb_change_type(skb, GW_PACKET_HOST);
 }
 
+/*
+ * A client that has not heard yet where its service is: an owner that has
+ * stepped down hands its segments on, or the client would have to repeat them
+ * after 200 ms. Never what the peer hands on itself: that would be a circle.
+ */
+static __noinline int gw_forward(struct __sk_buff *skb, const struct gw_pkt *p,
+				 const struct gw_share *s)
+{
+	__u8 self[6], peer[6];
+
+	__builtin_memcpy(peer, s->peer_mac, 6);
+	if (gw_is_multicast(s) || gw_mac_equal(p->smac, peer) ||
+	    gw_mac_equal(p->dmac, peer) ||
+	    !(peer[0] | peer[1] | peer[2] | peer[3] | peer[4] | peer[5]))
+		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
+	gw_self(self);
+	gw_set_macs(skb, peer, self);
+	skb->mark = GW_MARK_SPOKEN;
+	gw_count(GW_REASON_FORWARDED);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 /* A segment of a client. */
 static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 				    __u32 share, const struct gw_share *s)
@@ -73,7 +95,7 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if (s->role == GW_ROLE_OWNER)
 		return gw_owner_client(skb, p, &key, share, s);
 	if (s->role != GW_ROLE_SHADOW)
-		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
+		return gw_forward(skb, p, s);
 	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_copied(p, s))
 		return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
 	return gw_shadow_client(skb, p, &key, share, s);

@@ -117,11 +117,12 @@ enum gw_reason {
 	GW_REASON_TIME_WAIT_ENDED = 110, /* shadow, from the tap */
 	GW_REASON_TOO_EARLY = 111, /* adopted twin, to the client */
 	GW_REASON_TAPPED_BEYOND = 112, /* shadow, from the tap */
-	GW_REASON_FENCED = 112, /* owner, to anybody: its lease has ended */
-	GW_REASON_RELEASED = 113, /* owner: another node takes the share over */
-	GW_REASON_PROCESS_EXIT = 114, /* owner: the flow's process has died */
-	GW_REASON_NO_TAKER =
-		115, /* counted beside: that went on for too long */
+	GW_REASON_FENCED = 113, /* owner, to anybody: its lease has ended */
+	GW_REASON_RELEASED = 114, /* owner: another node takes the share over */
+	GW_REASON_PROCESS_EXIT = 115, /* owner: the flow's process has died */
+	/* counted beside a verdict: a silence ended by itself */
+	GW_REASON_NO_TAKER = 116,
+	GW_REASON_FORWARDED = 117, /* no role: to the peer, who has one */
 
 	GW_REASON_COUNT = 128,
 };

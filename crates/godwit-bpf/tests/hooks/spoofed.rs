@@ -75,7 +75,11 @@ fn a_shadow_takes_segments_from_its_owner_only() {
         bench.play(Role::Shadow);
         bench.expect(Hook::Tap, "the client itself", &syn, DROP, "not_from_owner");
         bench.play(Role::None);
-        bench.expect(Hook::Tap, "no role", &syn, DROP, "not_owner");
+        bench.expect(Hook::Tap, "no role", &syn, REDIRECT, "forwarded");
+        // What the peer hands on must not go round in circles.
+        let a = Host::A.mac(Network::Data);
+        let handed_on = [&a.0[..], &Host::B.mac(Network::Data).0, &syn[12..]].concat();
+        bench.expect(Hook::Tap, "handed on", &handed_on, DROP, "not_owner");
         let own = from_service(7, false, ISS, IRS, ACK, b"data");
         bench.expect(Hook::Gate, "no role", &own, DROP, "not_owner");
         bench.expect(Hook::Guard, "no role", &own, DROP, "wrong_interface");
