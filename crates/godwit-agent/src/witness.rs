@@ -126,7 +126,20 @@ impl Witness {
                     .send(peer, message)
                     .map_err(|error| error.to_string()),
                 // It serves no share, so nothing else is asked of it.
-                _ => Ok(()),
+                Action::SetShare { .. }
+                | Action::SetExpiry { .. }
+                | Action::Silence { .. }
+                | Action::Reopen { .. }
+                | Action::Announce { .. }
+                | Action::Revive { .. }
+                | Action::ReleaseGate { .. }
+                | Action::UngateFlow { .. }
+                | Action::ResendHandshake { .. }
+                | Action::MarkDemoted { .. }
+                | Action::EndTwin { .. }
+                | Action::EndFlows { .. }
+                | Action::PokeTwin { .. }
+                | Action::Stonith { .. } => Ok(()),
             };
             if let Err(error) = sent {
                 tracing::debug!(error, "not sent");

@@ -18,7 +18,15 @@ fn left(world: &World, side: usize) -> Vec<LeaveReason> {
     let news = world.share_news(side, |news| matches!(news, ShareNews::StandbyLeft { .. }));
     let reason = |news| match news {
         ShareNews::StandbyLeft { reason, .. } => Some(reason),
-        _ => None,
+        ShareNews::RoleChanged { .. }
+        | ShareNews::TakeoverStarted { .. }
+        | ShareNews::ClaimDisputed { .. }
+        | ShareNews::ShareReleased { .. }
+        | ShareNews::NoTaker
+        | ShareNews::TakeoverDeclined
+        | ShareNews::StandbyJoined { .. }
+        | ShareNews::LeaseLapsed
+        | ShareNews::LeaseRegained { .. } => None,
     };
     news.into_iter().filter_map(reason).collect()
 }

@@ -183,7 +183,7 @@ impl Config {
             .filter(|name| self.peer(**name).is_some());
         match self.detect.fencing {
             Fencing::Lease if voters.count() < MIN_VOTERS => Fencing::None,
-            asked => asked,
+            asked @ (Fencing::Lease | Fencing::Stonith | Fencing::None) => asked,
         }
     }
 

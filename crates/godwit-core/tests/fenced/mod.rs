@@ -194,6 +194,7 @@ impl World {
                 primary: name(A),
                 backups: vec![name(B)],
                 fencing: self.fencing,
+                server_lost_hold: 2 * TERMS.term,
                 resume,
             }],
             lease: LeaseConfig {
@@ -484,7 +485,19 @@ impl World {
                     let target = other(side, *peer);
                     self.stonith.push((self.step + STONITH_STEPS, side, target));
                 }
-                _ => {}
+                Action::SetShare { .. }
+                | Action::SetExpiry { .. }
+                | Action::Silence { .. }
+                | Action::Reopen { .. }
+                | Action::Announce { .. }
+                | Action::Revive { .. }
+                | Action::ReleaseGate { .. }
+                | Action::UngateFlow { .. }
+                | Action::ResendHandshake { .. }
+                | Action::MarkDemoted { .. }
+                | Action::EndTwin { .. }
+                | Action::EndFlows { .. }
+                | Action::PokeTwin { .. } => {}
             }
             self.sides[side].actions.push(action);
         }
@@ -521,6 +534,9 @@ impl World {
                 assert!(self.speaks(side), "only an owner with a lease speaks");
             }
             Action::ReleaseGate { generation, .. } => assert_ne!(before.generation, *generation),
+            Action::Silence { .. } | Action::Reopen { .. } => {
+                panic!("no server dies here");
+            }
             Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }
             | Action::MarkDemoted { .. }
