@@ -169,6 +169,10 @@ fn a_standby_whose_server_is_stopped_does_not_hold_up_a_download() {
     assert_unnoticed(capture);
 }
 
+/// Why a flow is alone whose twin's server has died: the twin is reported, and
+/// the standby leaves; whichever the owner hears first.
+const LOST_TWIN: [&str; 2] = ["twin_closed", "standby_lost"];
+
 /// Twins that die with their server are no twins: nobody relies on them.
 #[test]
 fn a_standby_whose_server_is_killed_leaves_uploads_and_echoes_bare() {
@@ -187,7 +191,7 @@ fn a_standby_whose_server_is_killed_leaves_uploads_and_echoes_bare() {
     }
     let since = Instant::now();
     b.kill().expect("the server can be killed");
-    goes_on_unprotected(&cluster, traffic, since, &["twin_closed"]);
+    goes_on_unprotected(&cluster, traffic, since, &LOST_TWIN);
     // Nobody listens there: what is new is not protected, and says so.
     let since = Instant::now();
     let bare = Traffic::start(&lab, service_v4(), Load::Echo);
@@ -195,7 +199,7 @@ fn a_standby_whose_server_is_killed_leaves_uploads_and_echoes_bare() {
         &cluster,
         Host::A,
         bare.local(),
-        &["not_confirmed", "twin_closed"],
+        &["no_standby", "not_confirmed", "twin_closed"],
     );
     bare.finish(since, STALL_LIMIT);
     let _b = server::start(lab.b(), PORT).expect("the server starts");
@@ -216,12 +220,7 @@ fn a_standby_whose_server_is_killed_leaves_a_download_bare() {
     wait_protected(&cluster, Host::A, download.local());
     let since = Instant::now();
     b.kill().expect("the server can be killed");
-    wait_unprotected(
-        &cluster,
-        Host::A,
-        download.local(),
-        &["twin_closed", "lagging"],
-    );
+    wait_unprotected(&cluster, Host::A, download.local(), &LOST_TWIN);
     download.goes_on();
     download.finish(since, STALL_LIMIT);
     assert_unnoticed(capture);
@@ -243,5 +242,5 @@ fn a_standby_whose_server_is_killed_leaves_an_idle_connection_bare() {
     let local = idle.stream().local_addr().expect("it is connected");
     wait_protected(&cluster, Host::A, local);
     b.kill().expect("the server can be killed");
-    wait_unprotected(&cluster, Host::A, local, &["twin_closed"]);
+    wait_unprotected(&cluster, Host::A, local, &LOST_TWIN);
 }
