@@ -245,6 +245,47 @@ fn a_wrong_configuration_attaches_nothing() {
     );
 }
 
+/// Whatever is missing at start, the agent says so in one line and leaves
+/// nothing behind: not a program, not an address.
+#[test]
+fn an_agent_that_can_not_start_attaches_nothing() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let cluster = Cluster::prepare(&lab, ClusterOptions::default()).expect("files are written");
+    let file = cluster.config_file(Host::A).expect("it has a folder");
+    let binary = godwit_lab::cluster::binary().expect("it was built");
+    let mut unable = Command::new("setpriv");
+    unable
+        .arg("--bounding-set=-net_admin")
+        .arg("--inh-caps=-net_admin");
+    unable.arg(&binary).args(["agent", "--config"]).arg(&file);
+    let mut taken = Command::new(&binary);
+    taken.args(["agent", "--config"]).arg(&file);
+    let control = (Host::A.control_v4(), 7400);
+    let holder = lab.a().enter(|| std::net::UdpSocket::bind(control));
+    let _holder = holder.expect("the machine is there").expect("it is free");
+    for (what, command) in [
+        ("without a capability", unable),
+        ("without its port", taken),
+    ] {
+        let output = lab.a().run(command, DEADLINE).expect("it ends");
+        assert_eq!(output.status.code(), Some(1), "{what}: {output:?}");
+        let errors = output
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("godwit: "));
+        assert_eq!(errors.count(), 1, "{what}: {:?}", output.stderr);
+        let pins = cluster.pins(Host::A).expect("the machine is there");
+        assert!(!pins.exists(), "{what}: {} is left", pins.display());
+        let served = lab
+            .a()
+            .enter(|| std::net::TcpListener::bind((SERVICE_V4, PORT)));
+        let served = served.expect("the machine is there");
+        assert!(served.is_err(), "{what}: the service address is up");
+    }
+}
+
 /// Asks the link and the standby itself for both service addresses: the owner
 /// alone may answer, before and after the standby has clients to speak to.
 #[test]

@@ -128,7 +128,7 @@ impl Driver {
         };
         let config = self.config.clone();
         for (share, service) in config.own_shares() {
-            let listens = service.addresses.iter().all(|at| listeners.serve(*at));
+            let listens = service.addresses.iter().any(|at| listeners.serve(*at));
             self.note_listening(share, listens, now);
         }
         let pause = if self.servers.missing.is_empty() {

@@ -3,6 +3,7 @@
 
 mod bench;
 mod fence;
+mod gate;
 mod guard;
 mod life;
 mod malformed;
