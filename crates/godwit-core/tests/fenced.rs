@@ -247,6 +247,48 @@ fn a_released_share_that_nobody_takes_is_taken_back() {
     assert_eq!(world.speakers(), [A]);
 }
 
+fn reopened(world: &World, side: usize) -> bool {
+    let actions = world.local_actions(side);
+    actions
+        .iter()
+        .any(|action| matches!(action, Action::Reopen { .. }))
+}
+
+#[test]
+fn a_dead_server_is_a_takeover_at_once() {
+    let mut world = lease();
+    world.server_exit(A, true);
+    assert!(world.speakers().is_empty());
+    world.run(5);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+    assert!(!reopened(&world, A));
+}
+
+#[test]
+fn a_request_that_kills_both_servers_does_not_move_the_share() {
+    let mut world = lease();
+    world.server_exit(B, false);
+    world.run(50);
+    world.server_exit(A, false);
+    world.run(10);
+    assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
+    assert!(reopened(&world, A), "and clients hear of it at once");
+    world.run(200);
+    assert_eq!(world.speakers(), [A]);
+}
+
+#[test]
+fn clients_hear_of_a_dead_server_when_no_standby_can_take_over_any_more() {
+    let mut world = lease();
+    world.sides[B].stopped = true;
+    world.server_exit(A, true);
+    world.run(115);
+    assert!(!reopened(&world, A) && world.speakers().is_empty());
+    world.run(25);
+    assert!(reopened(&world, A), "the standby is out");
+    assert_eq!(world.speakers(), [A]);
+}
+
 #[test]
 fn a_shutdown_is_a_takeover_at_once() {
     let mut world = lease();
@@ -426,6 +468,8 @@ enum Op {
     DropLinks(usize),
     Loss(u64),
     Flow(usize, u16, FlowEventKind),
+    ServerExit(usize, bool),
+    Listening(usize),
 }
 
 fn apply(world: &mut World, op: Op) {
@@ -459,6 +503,10 @@ fn apply(world: &mut World, op: Op) {
         Op::DropLinks(side) => world.drop_links(side % nodes),
         Op::Loss(percent) => world.loss = percent,
         Op::Flow(side, port, kind) => world.flow_event(side % nodes, port, kind),
+        Op::ServerExit(side, listener) => world.server_exit(side % nodes, listener),
+        Op::Listening(side) => world.input(side % nodes, |node, now| {
+            node.handle_listening(SHARE, true, now);
+        }),
     }
 }
 
@@ -481,6 +529,8 @@ fn op() -> impl Strategy<Value = Op> {
         2 => (side(), any::<bool>()).prop_map(|(side, stop)| Op::Stop(side, stop)),
         1 => side().prop_map(Op::DropLinks),
         1 => (0..40_u64).prop_map(Op::Loss),
+        2 => (side(), any::<bool>()).prop_map(|(side, lost)| Op::ServerExit(side, lost)),
+        1 => side().prop_map(Op::Listening),
         2 => (side(), 1..5_u16, kind).prop_map(|(side, port, kind)| Op::Flow(side, port, kind)),
     ]
 }
@@ -494,6 +544,7 @@ fn check_recovered(world: &mut World) {
         if world.sides[side].node.is_none() {
             world.boot(side);
         }
+        apply(world, Op::Listening(side));
     }
     let mut stable = 0;
     for _ in 0..16_000 {
@@ -514,6 +565,34 @@ fn check_recovered(world: &mut World) {
         }
     }
     panic!("{:?}", [world.state(A), world.state(B)]);
+}
+
+/// Its acceptor knew the owner's lease as given back, then promised itself one
+/// round after the other, so that it never heard of the lease that went on.
+#[test]
+fn a_standby_that_missed_that_its_owner_goes_on_sees_it_again() {
+    let mut world = World::booted(Fencing::Stonith, 3);
+    world.run(76);
+    world.sides[B].stopped = true;
+    world.run(1);
+    apply(&mut world, Op::Release(A));
+    world.run(120);
+    world.crash(W);
+    check_recovered(&mut world);
+}
+
+/// The same, with an acceptor that had restarted and knew nothing.
+#[test]
+fn a_standby_that_knows_of_no_lease_believes_an_owner_that_it_hears() {
+    let mut world = World::booted(Fencing::Stonith, 2);
+    world.run(13);
+    world.server_exit(A, true);
+    world.run(2);
+    world.boot(A);
+    world.run(246);
+    world.sides[B].stopped = true;
+    world.run(29);
+    check_recovered(&mut world);
 }
 
 fn history() -> impl Strategy<Value = Vec<(Op, u64)>> {

@@ -165,6 +165,14 @@ impl Acceptor {
         }
     }
 
+    /// The candidate of this node has given its round up. What it was promised
+    /// would keep the holder out, who might have been forgotten here.
+    pub fn handle_given_up(&mut self, share: ShareId, node: NodeName) {
+        if let Some(slot) = self.slots.get_mut(&share) {
+            slot.promise = slot.promise.filter(|promise| promise.to.node != node);
+        }
+    }
+
     /// The next answer, and who it is for.
     pub fn poll_answer(&mut self) -> Option<(NodeName, LeaseMessage)> {
         self.answers.pop_front()

@@ -156,6 +156,19 @@ impl Proposer {
         self.candidacy = None;
     }
 
+    /// Another node says that it holds the lease: a round that has not come to a
+    /// proposal is given up. Whether it was.
+    pub fn handle_holder_heard(&mut self) -> bool {
+        match self.phase {
+            Phase::Idle | Phase::Holding(_) | Phase::Proposing { .. } => false,
+            Phase::Waiting { .. } | Phase::Preparing(_) => {
+                self.phase = Phase::Idle;
+                self.candidacy = None;
+                true
+            }
+        }
+    }
+
     /// This node has lost the share to another: nothing is given back.
     pub fn handle_resignation(&mut self) {
         self.phase = Phase::Idle;
@@ -195,6 +208,15 @@ impl Proposer {
         holding.tenure.lapse(now);
         holding.tenure.hurry(now);
         self.events.push_back(LeaseEvent::Lapsed);
+    }
+
+    /// Nobody else can take what this node gave up: it wants it back now.
+    pub fn handle_reclaim(&mut self, now: MonoTime) {
+        if let Phase::Holding(holding) = &mut self.phase
+            && holding.released.take().is_some()
+        {
+            holding.tenure.hurry(now);
+        }
     }
 
     /// `node` has been powered off. Only of use where leases are endless.

@@ -172,14 +172,20 @@ impl ShareSide {
         let Some(lease) = &mut self.lease else {
             return;
         };
+        let blank = view.is_none();
         let Some(view) = view.filter(|view| view.lease.holder == name) else {
             if failed {
                 self.machine.handle_lapse(owner.peer, Reason::OwnerFailed);
+            } else if blank {
+                // Our own candidacy would keep our acceptor blank for ever.
+                self.machine.handle_owner_seen(owner.peer);
             }
             return;
         };
         let over = view.expires.saturating_add(lease.grace(failed)) <= now;
-        if view.released {
+        if view.released && !self.server.may_claim(now) {
+            // Its owner takes it back.
+        } else if view.released {
             self.machine.handle_lapse(owner.peer, Reason::OwnerReleased);
             if lease.vacant != view.lease.epoch {
                 lease.vacant = view.lease.epoch;
@@ -303,6 +309,7 @@ impl ShareSide {
         for (peer, reason) in agreed_leaves {
             self.part_with(peer, reason, context);
         }
+        self.settle_reopening(context);
         for (peer, generation) in agreed_joins {
             self.complete_join(peer, generation, context);
         }

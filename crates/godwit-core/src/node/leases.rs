@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::{LeaseDatagram, LeaseMessage, ShareId};
+use godwit_wire::{LeaseDatagram, LeaseMessage, ShareId, Standing};
 
 use super::ballots::Ballots;
 use super::context::Context;
@@ -117,8 +117,31 @@ impl Node {
             if let Some(proposer) = self.proposer(message.share()) {
                 proposer.handle_message(from.node, message, now);
             }
-        } else if let Some(ballots) = &mut self.ballots {
+            return;
+        }
+        self.yield_to(message);
+        if let Some(ballots) = &mut self.ballots {
             ballots.acceptor().handle_message(from, message, now);
+        }
+    }
+
+    /// A holder that renews its lease is not stood against. Our acceptor may have
+    /// lost sight of it, and would not see it for what it promises ourselves.
+    fn yield_to(&mut self, message: &LeaseMessage) {
+        let LeaseMessage::Propose {
+            share,
+            standing: Standing::Unbroken,
+            ..
+        } = message
+        else {
+            return;
+        };
+        let given_up = self
+            .proposer(*share)
+            .is_some_and(Proposer::handle_holder_heard);
+        if let (true, Some(ballots)) = (given_up, &mut self.ballots) {
+            let me = ballots.me().node;
+            ballots.acceptor().handle_given_up(*share, me);
         }
     }
 

@@ -39,6 +39,9 @@ pub(super) struct Server {
     died: Option<MonoTime>,
     /// As the owner: silent for somebody to take over, until then.
     pub(super) released_until: Option<MonoTime>,
+    /// As the owner: nobody did, and clients hear of it when no standby is in
+    /// sync any more.
+    pub(super) reopening: bool,
     /// How long that is; zero: never silent.
     hold: Duration,
 }
@@ -49,6 +52,7 @@ impl Server {
             listening: true,
             died: None,
             released_until: None,
+            reopening: false,
             hold,
         }
     }
@@ -56,6 +60,12 @@ impl Server {
     /// Whether twins can be made here.
     pub(super) const fn is_listening(&self) -> bool {
         self.listening
+    }
+
+    /// Whether a share that its owner gave up is safe here: what killed the
+    /// owner's server may have killed ours.
+    pub(super) fn may_claim(&self, now: MonoTime) -> bool {
+        self.listening && !self.died_just_now(now)
     }
 
     fn died_just_now(&self, now: MonoTime) -> bool {
@@ -123,9 +133,21 @@ impl ShareSide {
     /// first that it may not any more.
     fn reopen(&mut self, context: &mut Context<'_>) {
         self.server.released_until = None;
+        self.server.reopening = true;
+        if let Some(lease) = &mut self.lease {
+            lease.proposer.handle_reclaim(context.now);
+        }
         self.leave_all(LeaveReason::NotTaken, context);
-        context.out.act(Action::Reopen { share: self.id });
-        context.tell(self.id, ShareNews::NoTaker);
+        self.settle_reopening(context);
+    }
+
+    /// With leases, a majority has to know that the standby is out.
+    pub(super) fn settle_reopening(&mut self, context: &mut Context<'_>) {
+        if self.server.reopening && self.in_sync.generation().is_none() {
+            self.server.reopening = false;
+            context.out.act(Action::Reopen { share: self.id });
+            context.tell(self.id, ShareNews::NoTaker);
+        }
     }
 
     pub(super) fn handle_release_timeout(&mut self, context: &mut Context<'_>) {
@@ -138,7 +160,7 @@ impl ShareSide {
     /// As the owner: the standby's server has died.
     pub(super) fn handle_standby_server_lost(&mut self, peer: PeerId, context: &mut Context<'_>) {
         self.lose_standby(peer, LeaveReason::ServerLost, context);
-        if self.server.released_until.is_some() && self.in_sync.generation().is_none() {
+        if self.server.released_until.is_some() {
             self.reopen(context);
         }
     }

@@ -305,6 +305,7 @@ impl ShareSide {
         while let Some(change) = self.machine.poll_change() {
             self.resumed_until = None;
             self.server.released_until = None;
+            self.server.reopening = false;
             match change.state {
                 State::Owner => self.become_owner(change, context),
                 State::Shadow { owner, generation } => {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use godwit_core::lease::Terms;
-use godwit_core::node::{Resume, ShareNews};
+use godwit_core::node::{Resume, ServerExit, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
     Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, LeaseConfig, Link,
@@ -317,6 +317,17 @@ impl World {
         self.input(side, |node, now| node.handle_flow_event(event, now));
     }
 
+    /// A server process dies, and with it the last listener or not.
+    pub(crate) fn server_exit(&mut self, side: usize, listener_lost: bool) {
+        let exit = ServerExit {
+            share: SHARE,
+            kept: 1,
+            listener_lost,
+            movable: true,
+        };
+        self.input(side, |node, now| node.handle_server_exit(exit, now));
+    }
+
     pub(crate) fn run(&mut self, ms: u64) {
         for _ in 0..ms * STEPS_PER_MS {
             self.step();
@@ -534,10 +545,11 @@ impl World {
                 assert!(self.speaks(side), "only an owner with a lease speaks");
             }
             Action::ReleaseGate { generation, .. } => assert_ne!(before.generation, *generation),
-            Action::Silence { .. } | Action::Reopen { .. } => {
-                panic!("no server dies here");
+            Action::Reopen { .. } => {
+                assert!(before.generation.is_none(), "the standby is out first");
             }
-            Action::UngateFlow { .. }
+            Action::Silence { .. }
+            | Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }
             | Action::MarkDemoted { .. }
             | Action::EndTwin { .. }

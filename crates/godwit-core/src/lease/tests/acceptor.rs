@@ -136,6 +136,21 @@ fn a_promise_keeps_lesser_epochs_out_for_a_round_and_a_term() {
 }
 
 #[test]
+fn what_was_promised_to_ourselves_can_be_given_up() {
+    let mut acceptor = acceptor();
+    hear(&mut acceptor, "b", prepare(20), T0);
+    let holder = || propose("a", 19, 1, Standing::Unbroken);
+    let kept = refused(Epoch(19), 1, Refusal::Promised, (20, "b"), 90);
+    acceptor.handle_given_up(SHARE, name("c"));
+    assert_eq!(hear(&mut acceptor, "a", holder(), T0), kept, "another's");
+    acceptor.handle_given_up(SHARE, name("b"));
+    assert_eq!(
+        hear(&mut acceptor, "a", holder(), T0),
+        accepted(Epoch(19), 1)
+    );
+}
+
+#[test]
 fn after_a_restart_nothing_is_said_for_the_longest_lease_and_a_round() {
     let mut acceptor = Acceptor::new(terms(), [(SHARE, false)], ms(T0));
     assert_eq!(acceptor.quiet_until(), ms(T0 + 230));

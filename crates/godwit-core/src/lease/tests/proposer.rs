@@ -331,6 +331,19 @@ fn a_release_is_repeated_and_the_share_wanted_back_after_two_terms() {
 }
 
 #[test]
+fn a_share_that_was_given_back_can_be_asked_for_at_once() {
+    let (mut proposer, _) = holder();
+    proposer.handle_release(ms(110));
+    proposer.handle_timeout(ms(110));
+    messages(&mut proposer);
+    proposer.handle_reclaim(ms(112));
+    assert_eq!(proposer.poll_timeout(), Some(ms(112)));
+    proposer.handle_timeout(ms(112));
+    let (_, standing) = number_of_proposal(&mut proposer);
+    assert_eq!(standing, Standing::Asking);
+}
+
+#[test]
 fn a_long_lease_bridges_a_restart() {
     let (mut proposer, epoch) = holder();
     assert!(!proposer.is_prolonged(ms(105)));
@@ -361,6 +374,23 @@ fn a_long_lease_bridges_a_restart() {
     assert_eq!(lease.term_ns, 60_000_000);
     let short = MonoTime(ms(160).0 + 60_000_000 * 998 / 1000);
     assert_eq!(next.expiry(), Some(short), "voters count from here now");
+}
+
+#[test]
+fn a_candidate_that_hears_a_holder_gives_its_round_up() {
+    let (mut waiting, epoch) = candidate(false, &["a", "b", "w"], None);
+    assert!(waiting.handle_holder_heard() && waiting.is_idle());
+    assert!(!waiting.handle_holder_heard());
+    let (mut proposing, _) = candidate(false, &["a", "b", "w"], None);
+    for voter in ["a", "w"] {
+        proposing.handle_message(name(voter), &promise(epoch, None), ms(101));
+    }
+    assert!(
+        !proposing.handle_holder_heard(),
+        "a majority knows of no holder"
+    );
+    let (mut holder, _) = holder();
+    assert!(!holder.handle_holder_heard());
 }
 
 #[test]
