@@ -29,6 +29,10 @@ use nix::unistd::Pid;
 /// A client that is told of an end must be told within this time.
 const TOLD: Duration = Duration::from_secs(2);
 
+/// The same if what ended it was lost behind a fence, and only a retransmission
+/// (200 ms, doubled four times: RFC 6298) meets an open one.
+const TOLD_BY_TIMER: Duration = Duration::from_secs(8);
+
 /// Every kind of traffic, over both families.
 fn mixed(lab: &Lab) -> Vec<Traffic> {
     let kinds = [
@@ -330,7 +334,7 @@ fn servers_killed_together_are_not_taken_over() {
             let _ = one.outcome();
         }
         let told = since.elapsed();
-        assert!(told < TOLD, "{first} first, {apart:?}: {told:?}");
+        assert!(told < TOLD_BY_TIMER, "{first} first, {apart:?}: {told:?}");
         let trace = capture.finish().expect("the capture is complete");
         assert_one_voice(&trace);
         assert_one_owner(&cluster);

@@ -119,6 +119,26 @@ static __noinline int gw_hide_ecn(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_set_flags(skb, p, p->flags & ~(GW_TCP_CWR | GW_TCP_ECE));
 }
 
+/*
+ * The agent may be held up between making a segment and sending it, and the
+ * twin speak meanwhile: RFC 7323 section 5.4.
+ */
+static __noinline int gw_stamp_late(struct __sk_buff *skb, struct gw_pkt *p)
+{
+	struct gw_flow_key key;
+	struct gw_flow *f;
+	__u32 last;
+
+	if (!p->ts_at)
+		return 0;
+	gw_key(&key, &p->dst, &p->src);
+	f = bpf_map_lookup_elem(&gw_flows, &key);
+	if (!f || !(f->flags & GW_FLOW_TS_MOVED))
+		return 0;
+	last = f->own.ts_val + f->own.ts_off;
+	return gw_before(p->ts_val, last) ? gw_set_ts_val(skb, p, last) : 0;
+}
+
 /* A client's segment for an adopted twin. */
 static __noinline int gw_adopted_client(struct __sk_buff *skb, struct gw_pkt *p,
 					struct gw_flow *f)
