@@ -124,9 +124,9 @@ pub(super) fn multicast(budget: Budget, report: &Report) -> Result<()> {
     for service in &mut options.services {
         service.extra = "tap = \"multicast\"".to_owned();
     }
-    let seen = measure(options, Death::Hang, budget, (20, 1), report)?;
+    let seen = measure(options, Death::Hang, budget, (200, 1), report)?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
-        report.put_p50(&format!("stall.multicast.{}.p50", work.name()), stalls)?;
+        report.put_percentiles(&format!("stall.multicast.{}", work.name()), stalls)?;
     }
     Ok(())
 }
