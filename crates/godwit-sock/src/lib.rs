@@ -3,7 +3,8 @@
 //! socket of another process.
 //!
 //! Everything here acts in the network namespace of the calling thread.
-//! TCP_REPAIR will live here too. `unsafe` is for calls that nix lacks.
+//! [`repair`] takes live connections out of the kernel and puts them back.
+//! `unsafe` is for calls that nix lacks.
 
 mod address;
 mod destroy;
@@ -16,6 +17,7 @@ mod neighbour;
 mod netlink;
 mod offload;
 mod raw;
+pub mod repair;
 
 pub use address::{add_address, added_addresses, remove_address};
 pub use destroy::{destroy_tcp, has_tcp_socket};

@@ -30,6 +30,7 @@ mod record;
 mod segment;
 mod seq;
 mod share;
+pub mod snapshot;
 #[cfg(test)]
 mod strategies;
 pub mod v1;
@@ -50,4 +51,5 @@ pub use seq::SeqNumber;
 pub use share::{
     Epoch, Generation, GoodbyeReason, LeaveReason, Role, ShareClaim, ShareId, UnprotectedReason,
 };
+pub use snapshot::{TcpSnapshot, TcpState};
 pub use v1::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message};

@@ -1,0 +1,165 @@
+//! The system calls, one by one.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use nix::libc;
+
+/// A call on a socket that the kernel refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{option}")]
+pub struct SockOptError {
+    /// The socket option or system call.
+    pub option: &'static str,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A socket option: its level, number and name.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opt {
+    level: libc::c_int,
+    number: libc::c_int,
+    name: &'static str,
+}
+
+/// A socket option with the name that libc gives it.
+macro_rules! opt {
+    ($name:ident = $level:ident, $number:expr) => {
+        pub(super) const $name: Opt = Opt {
+            level: libc::$level,
+            number: $number,
+            name: stringify!($name),
+        };
+    };
+}
+
+opt!(TCP_REPAIR = IPPROTO_TCP, libc::TCP_REPAIR);
+opt!(TCP_REPAIR_QUEUE = IPPROTO_TCP, libc::TCP_REPAIR_QUEUE);
+opt!(TCP_QUEUE_SEQ = IPPROTO_TCP, libc::TCP_QUEUE_SEQ);
+opt!(TCP_REPAIR_OPTIONS = IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS);
+opt!(TCP_REPAIR_WINDOW = IPPROTO_TCP, libc::TCP_REPAIR_WINDOW);
+opt!(TCP_TIMESTAMP = IPPROTO_TCP, libc::TCP_TIMESTAMP);
+opt!(TCP_INFO = IPPROTO_TCP, libc::TCP_INFO);
+opt!(TCP_MAXSEG = IPPROTO_TCP, libc::TCP_MAXSEG);
+opt!(TCP_CONGESTION = IPPROTO_TCP, libc::TCP_CONGESTION);
+opt!(TCP_ULP = IPPROTO_TCP, libc::TCP_ULP);
+opt!(TCP_NODELAY = IPPROTO_TCP, libc::TCP_NODELAY);
+opt!(TCP_KEEPIDLE = IPPROTO_TCP, libc::TCP_KEEPIDLE);
+opt!(TCP_KEEPINTVL = IPPROTO_TCP, libc::TCP_KEEPINTVL);
+opt!(TCP_KEEPCNT = IPPROTO_TCP, libc::TCP_KEEPCNT);
+opt!(TCP_USER_TIMEOUT = IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
+opt!(SO_KEEPALIVE = SOL_SOCKET, libc::SO_KEEPALIVE);
+opt!(SO_REUSEADDR = SOL_SOCKET, libc::SO_REUSEADDR);
+opt!(SO_SNDBUF = SOL_SOCKET, libc::SO_SNDBUF);
+opt!(SO_RCVBUF = SOL_SOCKET, libc::SO_RCVBUF);
+opt!(SO_SNDBUFFORCE = SOL_SOCKET, libc::SO_SNDBUFFORCE);
+opt!(SO_RCVBUFFORCE = SOL_SOCKET, libc::SO_RCVBUFFORCE);
+// Linux 5.14, include/uapi/asm-generic/socket.h
+opt!(SO_BUF_LOCK = SOL_SOCKET, 72);
+
+impl Opt {
+    fn error(self) -> SockOptError {
+        failed(self.name)
+    }
+
+    /// Sets the option to a number.
+    pub(super) fn set(self, fd: BorrowedFd<'_>, value: u32) -> Result<(), SockOptError> {
+        self.set_bytes(fd, &value.to_ne_bytes())
+    }
+
+    /// The option's number.
+    pub(super) fn get(self, fd: BorrowedFd<'_>) -> Result<u32, SockOptError> {
+        let mut value = [0; 4];
+        self.get_bytes(fd, &mut value)?;
+        Ok(u32::from_ne_bytes(value))
+    }
+
+    /// Sets the option to a structure, laid out as the kernel has it.
+    pub(super) fn set_bytes(self, fd: BorrowedFd<'_>, value: &[u8]) -> Result<(), SockOptError> {
+        let length = libc::socklen_t::try_from(value.len()).map_err(|_| self.error())?;
+        // SAFETY: the value outlives the call, and its length is given.
+        let err = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                self.level,
+                self.number,
+                value.as_ptr().cast(),
+                length,
+            )
+        };
+        (err == 0).then_some(()).ok_or_else(|| self.error())
+    }
+
+    /// Fills `value` as far as the kernel has anything; how far is returned.
+    pub(super) fn get_bytes(
+        self,
+        fd: BorrowedFd<'_>,
+        value: &mut [u8],
+    ) -> Result<usize, SockOptError> {
+        let mut length = libc::socklen_t::try_from(value.len()).map_err(|_| self.error())?;
+        // SAFETY: the kernel writes at most `length` bytes, which `value` has.
+        let err = unsafe {
+            libc::getsockopt(
+                fd.as_raw_fd(),
+                self.level,
+                self.number,
+                value.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        let filled = usize::try_from(length).unwrap_or(0).min(value.len());
+        (err == 0).then_some(filled).ok_or_else(|| self.error())
+    }
+}
+
+/// A number that an `ioctl` tells of a socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Count {
+    /// Bytes that can be read.
+    InQueue,
+    /// Bytes that are not acknowledged.
+    OutQueue,
+    /// Bytes of those that were never sent.
+    OutQueueNotSent,
+}
+
+impl Count {
+    /// include/uapi/linux/sockios.h; tcp(7).
+    const fn request(self) -> (libc::Ioctl, &'static str) {
+        match self {
+            Self::InQueue => (libc::FIONREAD, "SIOCINQ"),
+            Self::OutQueue => (libc::TIOCOUTQ, "SIOCOUTQ"),
+            Self::OutQueueNotSent => (0x894B, "SIOCOUTQNSD"),
+        }
+    }
+
+    /// Asks the kernel.
+    pub(super) fn get(self, fd: BorrowedFd<'_>) -> Result<u32, SockOptError> {
+        let (request, name) = self.request();
+        let mut value: libc::c_int = 0;
+        // SAFETY: each of these requests writes one int.
+        let err = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) };
+        if err != 0 {
+            return Err(failed(name));
+        }
+        u32::try_from(value).map_err(|_| failed(name))
+    }
+}
+
+/// What the last system call said, on behalf of `option`.
+pub(super) fn failed(option: &'static str) -> SockOptError {
+    SockOptError {
+        option,
+        source: io::Error::last_os_error(),
+    }
+}
+
+/// As [`failed`], for an error that is at hand.
+pub(super) fn refused(option: &'static str, source: impl Into<io::Error>) -> SockOptError {
+    SockOptError {
+        option,
+        source: source.into(),
+    }
+}

@@ -1,0 +1,156 @@
+//! Socket snapshots as bytes.
+
+use std::string::ToString;
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::strategies;
+
+fn sample() -> TcpSnapshot {
+    TcpSnapshot {
+        key: FlowKey {
+            client: "[2001:db8::10]:40000".parse().unwrap(),
+            service: "[2001:db8::100]:80".parse().unwrap(),
+        },
+        state: TcpState::CloseWait,
+        options: Options {
+            sack: true,
+            time_stamps: true,
+            wscale: Some((7, 14)),
+            mss_clamp: 1440,
+        },
+        ts_val: 1,
+        write_seq: SeqNumber(2),
+        rcv_nxt: SeqNumber(3),
+        window: Window {
+            snd_wl1: SeqNumber(4),
+            snd_wnd: 5,
+            max_window: 6,
+            rcv_wnd: 7,
+            rcv_wup: SeqNumber(8),
+        },
+        congestion: Congestion {
+            snd_cwnd: 10,
+            snd_ssthresh: 11,
+            srtt_us: 12,
+            name: b"bbr".to_vec(),
+        },
+        settings: Settings {
+            ipv6: true,
+            nodelay: true,
+            keep_alive: false,
+            keep_idle: 13,
+            keep_interval: 14,
+            keep_count: 15,
+            user_timeout: 16,
+            sndbuf: 17,
+            rcvbuf: 18,
+        },
+        queues: Queues {
+            recv: b"in".to_vec(),
+            send: b"sent, unsent".to_vec(),
+            unsent: 6,
+        },
+    }
+}
+
+fn bytes(snapshot: &TcpSnapshot) -> Vec<u8> {
+    let mut out = Vec::new();
+    snapshot.emit(&mut out);
+    out
+}
+
+#[test]
+fn emit() {
+    let out = bytes(&sample());
+    // Behind version and four-tuple.
+    #[rustfmt::skip]
+    let expected = [
+        8, 0b111, 0x05, 0xa0, 7, 14,
+        0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3,
+        0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 6, 0, 0, 0, 7, 0, 0, 0, 8,
+        0, 0, 0, 10, 0, 0, 0, 11, 0, 0, 0, 12, 3, b'b', b'b', b'r',
+        0b101, 0, 0, 0, 13, 0, 0, 0, 14, 0, 0, 0, 15, 0, 0, 0, 16,
+        0, 0, 0, 17, 0, 0, 0, 18,
+        0, 0, 0, 2, b'i', b'n', 0, 0, 0, 6, 0, 0, 0, 12,
+    ];
+    assert_eq!(out[37..37 + expected.len()], expected);
+    assert!(out.ends_with(b"sent, unsent"));
+}
+
+#[test]
+fn parse() {
+    assert_eq!(TcpSnapshot::parse(&bytes(&sample())), Ok(sample()));
+    let said = sample().to_string();
+    let positions = "CLOSE-WAIT snd_una 4294967286 snd_nxt 4294967292 write_seq 2 copied_seq 1";
+    assert!(said.contains(positions), "{said}");
+}
+
+#[test]
+fn truncated() {
+    let whole = bytes(&sample());
+    for len in 0..whole.len() {
+        assert!(TcpSnapshot::parse(&whole[..len]).is_err(), "{len} bytes");
+    }
+}
+
+#[test]
+fn impossible_length() {
+    let mut long = bytes(&sample());
+    long.push(0);
+    assert!(TcpSnapshot::parse(&long).is_err());
+    // A receive queue that claims all there is, and more.
+    let mut long = bytes(&sample());
+    let at = long.len() - 12 - 4 - 4 - 2 - 4;
+    long[at..at + 4].copy_from_slice(&[0xff; 4]);
+    let error = TcpSnapshot::parse(&long).unwrap_err();
+    assert_eq!((error.what, error.at), ("socket: receive queue", at));
+}
+
+#[test]
+fn more_unsent_than_there_is() {
+    let mut snapshot = sample();
+    snapshot.queues.unsent = 13;
+    let error = TcpSnapshot::parse(&bytes(&snapshot)).unwrap_err();
+    assert_eq!(error.what, "socket: unsent bytes");
+}
+
+#[test]
+fn a_state_that_has_no_business_here() {
+    for number in 0..=u8::MAX {
+        let mut odd = bytes(&sample());
+        odd[37] = number;
+        let known = [1, 4, 5, 8, 9, 11].contains(&number);
+        assert_eq!(TcpSnapshot::parse(&odd).is_ok(), known, "{number}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn roundtrip(
+        recv in proptest::collection::vec(any::<u8>(), 0..50),
+        send in proptest::collection::vec(any::<u8>(), 0..50),
+        numbers in any::<[u32; 4]>(),
+        key in strategies::flow_id(),
+        state in proptest::sample::select(&TcpState::ALL[..]),
+        wscale in proptest::option::of((0..=14u8, 0..=14u8)),
+    ) {
+        let mut snapshot = sample();
+        snapshot.key = key.key;
+        snapshot.state = state;
+        snapshot.options.wscale = wscale;
+        snapshot.ts_val = numbers[0];
+        snapshot.write_seq = SeqNumber(numbers[1]);
+        snapshot.window.rcv_wup = SeqNumber(numbers[2]);
+        snapshot.congestion.srtt_us = numbers[3];
+        snapshot.queues = Queues { unsent: length(&send) / 2, recv, send };
+        prop_assert_eq!(TcpSnapshot::parse(&bytes(&snapshot)), Ok(snapshot));
+    }
+
+    #[test]
+    fn noise_is_no_snapshot_and_no_panic(noise in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = TcpSnapshot::parse(&noise);
+    }
+}
