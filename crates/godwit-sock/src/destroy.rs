@@ -20,16 +20,22 @@ const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 /// Aborts the socket of `flow` at its service side. Returns whether there was
 /// one. A link-local client is one on the link of `ifindex`.
 ///
+/// Where there is none any more, the kernel's look-up goes on to the listener
+/// that would take the flow's segments, and would abort that: so the socket is
+/// looked for first, and then named by its cookie.
+///
 /// # Errors
 /// Fails without CAP_NET_ADMIN, or if the kernel lacks INET_DIAG_DESTROY.
 pub fn destroy_tcp(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
-    match Netlink::open(SockProtocol::NetlinkSockDiag)?.request(
-        SOCK_DESTROY,
-        NLM_F_ACK,
-        &request(ifindex, flow),
-    ) {
+    let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
+    let Some(cookie) = look_up(&netlink, ifindex, flow)? else {
+        return Ok(false);
+    };
+    let request = request(ifindex, flow, cookie);
+    match netlink.request(SOCK_DESTROY, NLM_F_ACK, &request) {
         Ok(_) => Ok(true),
-        Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        // Gone between the two requests.
+        Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => Ok(false),
         Err(err) => Err(err),
     }
 }
@@ -40,22 +46,30 @@ pub fn destroy_tcp(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
 /// # Errors
 /// Fails if the kernel lacks INET_DIAG.
 pub fn has_tcp_socket(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
-    match Netlink::open(SockProtocol::NetlinkSockDiag)?.request(
-        SOCK_DIAG_BY_FAMILY,
-        NLM_F_ACK,
-        &request(ifindex, flow),
-    ) {
-        // struct inet_diag_msg: family, state, ...
-        Ok(found) => Ok(found
-            .iter()
-            .any(|message| message.get(1).is_some_and(|state| *state != TCP_LISTEN))),
-        Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+    let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
+    look_up(&netlink, ifindex, flow).map(|found| found.is_some())
+}
+
+/// The cookie of the flow's own socket.
+fn look_up(netlink: &Netlink, ifindex: u32, flow: FlowKey) -> io::Result<Option<[u8; 8]>> {
+    let request = request(ifindex, flow, INET_DIAG_NOCOOKIE);
+    match netlink.request(SOCK_DIAG_BY_FAMILY, NLM_F_ACK, &request) {
+        Ok(found) => Ok(found.iter().find_map(|message| cookie_of(message))),
+        Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(err) => Err(err),
     }
 }
 
+/// From `struct inet_diag_msg`: family, state, timer, retrans, and a `struct
+/// inet_diag_sockid` that ends in the cookie. `None` for a listener.
+fn cookie_of(message: &[u8]) -> Option<[u8; 8]> {
+    let state = *message.get(1)?;
+    let cookie = message.get(44..52)?.try_into().ok()?;
+    (state != TCP_LISTEN).then_some(cookie)
+}
+
 /// `struct inet_diag_req_v2`.
-fn request(ifindex: u32, flow: FlowKey) -> Vec<u8> {
+fn request(ifindex: u32, flow: FlowKey, cookie: [u8; 8]) -> Vec<u8> {
     let family = if flow.service.is_ipv4() {
         libc::AF_INET
     } else {
@@ -72,7 +86,7 @@ fn request(ifindex: u32, flow: FlowKey) -> Vec<u8> {
     // Any interface, but the kernel ties sockets of link-local clients to one.
     let tied = flow.client.addr.is_unicast_link_local();
     body.extend(if tied { ifindex } else { 0 }.to_ne_bytes());
-    body.extend(INET_DIAG_NOCOOKIE);
+    body.extend(cookie);
     body
 }
 
