@@ -5,7 +5,8 @@
 //! crashes: a lab whose servers run Godwit in sync, with a capture at the
 //! client; the test opens connections ([`stream`]), waits until `godwit flows`
 //! says that all are protected, lets the owner crash, and checks every byte;
-//! [`Site::verify`] then reads the capture: no RST, and no second voice.
+//! [`Site::verify`] then reads the capture: no RST, no second voice, and no
+//! [`Misconduct`].
 //! [`stage`] and [`traffic`] are for tests in which something else goes wrong,
 //! while traffic that has no end of its own goes on.
 //!
@@ -16,6 +17,7 @@
 //! Nothing here sleeps for a result: it waits for a condition with a deadline.
 #![forbid(unsafe_code)]
 
+mod conduct;
 mod resets;
 pub mod resp;
 mod site;
@@ -24,6 +26,7 @@ pub mod stream;
 pub mod traffic;
 mod wait;
 
+pub use conduct::{Misconduct, misconduct};
 pub use resets::live_resets;
 pub use site::{PLAIN_VARIABLE, Site, lab};
 pub use wait::{DEADLINE, STALL_LIMIT, until, until_some};

@@ -16,6 +16,7 @@ use godwit_lab::links::Crash;
 use godwit_lab::{Lab, LabOptions};
 use godwit_wire::Endpoint;
 
+use crate::conduct::misconduct;
 use crate::resets::live_resets;
 use crate::wait::{DEADLINE, until};
 
@@ -168,10 +169,10 @@ impl<'a> Site<'a> {
     }
 
     /// Ends the capture and returns it; fails if any service spoke with a
-    /// second voice.
+    /// second voice, or as plain TCP would not ([`misconduct`]).
     ///
     /// # Errors
-    /// Fails if it is not complete, or a silenced server spoke again.
+    /// Fails if it is not complete, or holds what it may not.
     pub fn trace(mut self) -> Result<Trace> {
         let capture = self.capture.take().context("the capture was taken")?;
         let trace = capture.finish()?;
@@ -179,6 +180,13 @@ impl<'a> Site<'a> {
             let voices = trace.second_voices(Endpoint::from(service));
             ensure!(voices.is_empty(), "second voices: {voices:#?}");
         }
+        let wrong = misconduct(&trace, &self.services());
+        ensure!(
+            wrong.is_empty(),
+            "{} segments that plain TCP would not send, first {:?}",
+            wrong.len(),
+            wrong.first()
+        );
         Ok(trace)
     }
 

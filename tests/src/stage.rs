@@ -15,7 +15,7 @@ use godwit_lab::host::{Host, Network, SERVICE};
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_wire::{Endpoint, TcpFlags};
 
-use crate::DEADLINE;
+use crate::{DEADLINE, misconduct};
 
 /// How often a condition is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -192,7 +192,8 @@ pub fn witness(lab: &Lab) -> Capture {
     Capture::start(lab.client(), Network::Data).expect("the capture starts")
 }
 
-/// Ends a capture at the client: it must hold no RST and no second voice.
+/// Ends a capture at the client: it must hold no RST, no second voice, and
+/// nothing that plain TCP would not have sent.
 ///
 /// # Panics
 /// If it does, or is not complete.
@@ -212,10 +213,10 @@ pub fn assert_no_reset(trace: &Trace) {
     assert!(reset.is_none(), "{} RST, first {reset:?}", trace.resets());
 }
 
-/// At most one machine at a time spoke for the service.
+/// At most one machine at a time spoke for the service, and as plain TCP does.
 ///
 /// # Panics
-/// If a second one did.
+/// If a second one did, or for a [`Misconduct`](crate::Misconduct).
 pub fn assert_one_voice(trace: &Trace) {
     assert!(
         trace.segments().count() > 0,
@@ -225,4 +226,11 @@ pub fn assert_one_voice(trace: &Trace) {
         let second = trace.second_voices(service.into());
         assert!(second.is_empty(), "second voices: {second:?}");
     }
+    let wrong = misconduct(trace, &[service_v4(), service_v6()]);
+    let count = wrong.len();
+    assert!(
+        wrong.is_empty(),
+        "{count} segments that plain TCP would not send, first {:?}",
+        wrong.first()
+    );
 }

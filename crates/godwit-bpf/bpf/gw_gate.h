@@ -8,6 +8,7 @@
 #ifndef GW_GATE_H
 #define GW_GATE_H
 
+#include "gw_ecn.h"
 #include "gw_leash.h"
 #include "gw_sack.h"
 
@@ -146,7 +147,7 @@ static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 	__u8 self[6], client[6];
 
 	/* a forwarded ACK with the twin's TSval could fail PAWS later */
-	if (gw_set_seq(skb, p, f->own.snd_nxt) ||
+	if (gw_hide_ecn(skb, p, f) || gw_set_seq(skb, p, f->own.snd_nxt) ||
 	    gw_set_ts_val(skb, p, f->own.ts_val) ||
 	    gw_set_ack(skb, p, w->ack) || gw_set_wnd(skb, p, w->wnd))
 		return -1;

@@ -139,17 +139,33 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
 }
 
+/*
+ * A twin's first window is a multiple of the client's MSS, as after a SYN
+ * cookie (cookie_tcp_reqsk_init); our kernel's one of another size. The client
+ * is offered no more than both, or the right edge would retreat at a takeover.
+ */
+static __always_inline int gw_offer_less(struct __sk_buff *skb,
+					 struct gw_pkt *p, __u16 mss)
+{
+	if (!mss || p->wnd < mss || !(p->wnd % mss))
+		return 0;
+	return gw_set_wnd(skb, p, p->wnd - p->wnd % mss);
+}
+
 /* Our kernel's SYN-ACK: the standby needs it as the client does. */
 static __noinline int gw_owner_syn_ack(struct __sk_buff *skb, struct gw_pkt *p,
 				       const struct gw_flow_key *key,
 				       const struct gw_share *s)
 {
+	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_options o;
 
 	/* our kernel took a new connection: it has no socket for the old one */
 	if (f && f->irs + 1 != p->ack)
 		gw_end(key, f);
+	if (half && s->generation && gw_offer_less(skb, p, half->mss))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	if (!gw_note_syn_ack(skb, p, key, &o) && s->generation)
 		gw_mirror(skb, p, s);
 	return gw_verdict(GW_REASON_SYN_ACK, GW_PASS);

@@ -8,6 +8,7 @@
 #ifndef GW_TAKEOVER_H
 #define GW_TAKEOVER_H
 
+#include "gw_ecn.h"
 #include "gw_twin.h"
 
 /* RFC 6928 */
@@ -41,6 +42,8 @@ static __always_inline void gw_adopt(struct gw_flow *f)
 	if (f->flags & GW_FLOW_ADOPTED)
 		return;
 	f->ramp = GW_INITIAL_WINDOW * (__u32)f->mss;
+	/* the owner may have rounded up what it let out (gw_may_say) */
+	f->gated.told_edge = f->own.edge + (1u << (f->rcv_wscale & 15));
 	gw_flag(f, GW_FLOW_ADOPTED | GW_FLOW_RAMPING);
 	gw_unflag(f, GW_FLOW_GATED);
 	f->generation = 0;
@@ -88,35 +91,29 @@ static __always_inline bool gw_is_too_early(const struct gw_flow *f,
 	       gw_min_ns(3 * f->rtt_ns, GW_RTO_INITIAL_NS);
 }
 
-/* Clears the ECN field of the IP header, RFC 3168 section 5. */
-static __always_inline int gw_clear_ect(struct __sk_buff *skb,
-					const struct gw_pkt *p)
+/*
+ * The right edge that the client knows never retreats (RFC 9293 section 3.8.6),
+ * though the twin's kernel may be up to one unit behind it. A shut window stays
+ * shut: what is offered against it would be dropped.
+ */
+static __noinline int gw_keep_edge(struct __sk_buff *skb, struct gw_pkt *p,
+				   struct gw_flow *f)
 {
-	__be16 was, now;
+	__u8 shift = f->rcv_wscale & 15;
+	__u32 edge = p->ack + ((__u32)p->wnd << shift);
+	__u32 wnd;
 
-	if (bpf_skb_load_bytes(skb, GW_L3, &was, sizeof(was)))
-		return -1;
-	/* version, header length, TOS; or version, class, flow label */
-	now = was & (p->v6 ? bpf_htons(0xffcf) : bpf_htons(0xfffc));
-	if (now == was)
+	if (!p->wnd || !(p->flags & GW_TCP_ACK))
 		return 0;
-	if (!p->v6 && bpf_l3_csum_replace(skb, GW_L3 + 10, was, now, 2))
-		return -1;
-	return bpf_skb_store_bytes(skb, GW_L3, &now, sizeof(now),
-				   BPF_F_RECOMPUTE_CSUM);
-}
-
-/* The twin does ECN for our own ends; the client never agreed to it. */
-static __noinline int gw_hide_ecn(struct __sk_buff *skb, struct gw_pkt *p,
-				  const struct gw_flow *f)
-{
-	if (f->flags & GW_FLOW_ECN)
+	if (!gw_before(edge, f->gated.told_edge)) {
+		gw_advance(&f->gated.told_edge, edge);
 		return 0;
-	if (gw_clear_ect(skb, p))
-		return -1;
-	if (!(p->flags & (GW_TCP_CWR | GW_TCP_ECE)))
-		return 0;
-	return gw_set_flags(skb, p, p->flags & ~(GW_TCP_CWR | GW_TCP_ECE));
+	}
+	wnd = (f->gated.told_edge - p->ack + (1u << shift) - 1) >> shift;
+	if (wnd > 0xffff)
+		wnd = 0xffff;
+	gw_advance(&f->gated.told_edge, p->ack + (wnd << shift));
+	return gw_set_wnd(skb, p, wnd);
 }
 
 /*
@@ -198,7 +195,7 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 		if (gw_set_ts_val(skb, p, p->ts_val + f->own.ts_off))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	}
-	if (gw_hide_ecn(skb, p, f))
+	if (gw_hide_ecn(skb, p, f) || gw_keep_edge(skb, p, f))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	/* seq of a bare ACK that lags would make the client ignore it */
 	if (gw_is_pure_ack(p) && p->seq != f->own.snd_nxt - 1 &&

@@ -225,13 +225,29 @@ fn is_cut_short(raw: &types::gw_flow) -> bool {
     raw.flags & (own | any) == own && SeqNumber(raw.client.ack).lt(SeqNumber(raw.own.fin))
 }
 
+/// What to announce, rounded up as the kernel does: the right edge that the
+/// client knows must not retreat. For a twin that has not served yet it may be a
+/// unit ahead of ours (`gw_keep_edge`).
+fn window(raw: &types::gw_flow) -> u32 {
+    let unit = 1 << (raw.rcv_wscale & 15);
+    let room = raw.own.edge.wrapping_sub(raw.own.ack);
+    let told = if raw.flags & Flag::GW_FLOW_ADOPTED.0 != 0 {
+        raw.gated.told_edge.wrapping_sub(raw.own.ack)
+    } else if raw.flags & Flag::GW_FLOW_TWIN.0 != 0 {
+        room.saturating_add(unit)
+    } else {
+        room
+    };
+    if room < unit { 0 } else { told.div_ceil(unit) }
+}
+
 fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
     let key = FlowKey {
         client: Endpoint::from(raw_key.client),
         service: Endpoint::from(raw_key.service),
     };
     let has = |flag: Flag| raw.flags & flag.0 != 0;
-    let wnd = raw.own.edge.wrapping_sub(raw.own.ack) >> (raw.rcv_wscale & 15);
+    let wnd = window(raw);
     FlowState {
         id: FlowId {
             key,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use godwit_bpf::{
     Datapath, Events, Expiry, FlowState, FlowTable, Hook, Order, OrderError, PinDir, Settings,
-    ShareEntry,
+    ShareEntry, Trial,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
@@ -29,8 +29,11 @@ pub(crate) const IRS: u32 = 0xffff_ff00;
 /// See [`IRS`].
 pub(crate) const ISS: u32 = 1000;
 
-/// Window of every segment in the fixtures, not scaled.
-pub(crate) const WND: u16 = 64_000;
+/// Window of every segment in the fixtures, not scaled; a multiple of [`MSS`].
+pub(crate) const WND: u16 = 43 * MSS;
+
+/// MSS that both sides announce in the fixtures.
+pub(crate) const MSS: u16 = 1460;
 
 /// The only share.
 pub(crate) const SHARE: ShareId = ShareId(0);
@@ -162,6 +165,15 @@ impl Bench {
     /// As [`pass`](Self::pass), for a frame that carries a mark.
     pub(crate) fn pass_marked(&self, hook: Hook, mark: u32, frame: &[u8]) -> (i32, Vec<String>) {
         let before = self.counts();
+        let verdict = self.put(hook, mark, frame).verdict;
+        let after = self.counts();
+        let counted = after.into_iter().zip(before).filter(|(a, b)| a.1 > b.1);
+        (verdict, counted.map(|(reason, _)| reason.0).collect())
+    }
+
+    /// What a hook makes of a frame that carries a mark: if it goes on, with
+    /// sound checksums.
+    pub(crate) fn put(&self, hook: Hook, mark: u32, frame: &[u8]) -> Trial {
         let trial = self
             .datapath
             .try_marked_frame(hook, self.ifindex, mark, frame);
@@ -169,10 +181,7 @@ impl Bench {
         if [NEXT, REDIRECT].contains(&trial.verdict) {
             assert_sound(frame, &trial.frame);
         }
-        let verdict = trial.verdict;
-        let after = self.counts();
-        let counted = after.into_iter().zip(before).filter(|(a, b)| a.1 > b.1);
-        (verdict, counted.map(|(reason, _)| reason.0).collect())
+        trial
     }
 
     /// As [`pass`](Self::pass), without looking at reasons; `None` if the
@@ -203,9 +212,14 @@ impl Bench {
 
     /// Goes through a handshake at the owner, so that there is a gated flow.
     pub(crate) fn connect(&self, port: u16, v6: bool) {
-        let syn = to_service(port, v6, IRS, 0, TcpFlags::SYN, &[]);
+        self.connect_with(port, v6, [TcpFlags::default(); 2]);
+    }
+
+    /// As [`connect`](Self::connect), with more flags on SYN and SYN-ACK.
+    pub(crate) fn connect_with(&self, port: u16, v6: bool, more: [TcpFlags; 2]) {
+        let syn = to_service(port, v6, IRS, 0, TcpFlags::SYN.with(more[0]), &[]);
         self.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
-        let both = TcpFlags::SYN.with(TcpFlags::ACK);
+        let both = TcpFlags::SYN.with(TcpFlags::ACK).with(more[1]);
         let syn_ack = from_service(port, v6, ISS, IRS.wrapping_add(1), both, &[]);
         self.expect(Hook::Gate, "SYN-ACK", &syn_ack, NEXT, "syn_ack");
         let third = to_service(port, v6, IRS.wrapping_add(1), ISS + 1, TcpFlags::ACK, &[]);
@@ -276,7 +290,8 @@ pub(crate) fn twin(
     EthernetHeader::frame_ip(Host::A.mac(Network::Data), from, &packet)
 }
 
-fn ends(port: u16, v6: bool) -> (Endpoint, Endpoint) {
+/// Client and service of a fixture.
+pub(crate) fn ends(port: u16, v6: bool) -> (Endpoint, Endpoint) {
     let (client, service): (Ipv6Addr, Ipv6Addr) = if v6 {
         (Host::Client.v6(), SERVICE_V6)
     } else {
@@ -295,7 +310,7 @@ fn packet(
     flags: TcpFlags,
     payload: &[u8],
 ) -> Vec<u8> {
-    let mss = flags.contains(TcpFlags::SYN).then_some(1460);
+    let mss = flags.contains(TcpFlags::SYN).then_some(MSS);
     let segment = Segment {
         source,
         destination,

@@ -5,7 +5,7 @@ use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 
 use crate::bench::{
-    Bench, IRS, ISS, NEXT, REDIRECT, from_service, on_bench, to_service, twin, with_options,
+    Bench, IRS, ISS, MSS, NEXT, REDIRECT, from_service, on_bench, to_service, twin, with_options,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -92,4 +92,85 @@ fn told(bench: &Bench, frame: &[u8]) -> String {
         .into_iter()
         .find(|reason| reason.starts_with("mirror"));
     told.unwrap_or_default()
+}
+
+/// The window of a SYN-ACK is no larger than that of a twin made after it: or the
+/// right edge would retreat at a takeover.
+#[test]
+fn a_syn_ack_offers_no_more_than_a_twin() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            let syn = to_service(7, v6, IRS, 0, TcpFlags::SYN, b"");
+            bench.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
+            let at = 14 + if v6 { 40 } else { 20 } + 14;
+            let both = TcpFlags::SYN.with(ACK);
+            let mut syn_ack = from_service(7, v6, ISS, IRS.wrapping_add(1), both, b"");
+            // 45 times 1448, as Linux has it with time stamps.
+            syn_ack[at..at + 2].copy_from_slice(&65_160_u16.to_be_bytes());
+            let told = bench.put(Hook::Gate, 0, &syn_ack).frame;
+            let window = u16::from_be_bytes([told[at], told[at + 1]]);
+            assert_eq!(window, 44 * MSS, "IPv6: {v6}");
+        }
+    });
+}
+
+/// The ECN field of a frame's IP header.
+fn ecn_field(frame: &[u8], v6: bool) -> u8 {
+    if v6 {
+        frame[15] >> 4 & 3
+    } else {
+        frame[15] & 3
+    }
+}
+
+/// A twin does ECN with itself; its acknowledgement does not tell that to a
+/// client that has not agreed to it, and does to one that has.
+#[test]
+fn the_twins_ecn_is_not_the_clients() {
+    on_bench(|bench| {
+        let standby = Host::B.mac(Network::Data);
+        let ecn = TcpFlags::ECE.with(TcpFlags::CWR);
+        let cases = [
+            (7, false, false),
+            (7, true, false),
+            (8, false, true),
+            (8, true, true),
+        ];
+        for (port, v6, agreed) in cases {
+            if agreed {
+                bench.connect_with(port, v6, [ecn, TcpFlags::ECE]);
+            } else {
+                bench.connect(port, v6);
+            }
+            let (next, sent) = (IRS.wrapping_add(1), IRS.wrapping_add(101));
+            let data = to_service(port, v6, next, ISS + 1, ACK, &DATA);
+            bench.expect(Hook::Tap, "data", &data, NEXT, "client_segment");
+            let early = from_service(port, v6, ISS + 1, sent, ACK, b"");
+            bench.expect(Hook::Gate, "the owner's ACK", &early, REDIRECT, "held");
+            let echo = ACK.with(TcpFlags::ECE);
+            let twins = twin(standby, port, v6, (ISS + 1, sent), echo, b"");
+            let twins = capable(twins, v6);
+            assert_eq!(ecn_field(&twins, v6), 2);
+            let told = bench.put(Hook::Tap, 0, &twins);
+            assert_eq!(told.verdict, REDIRECT);
+            let flags = told.frame[14 + if v6 { 40 } else { 20 } + 13];
+            let echoed = flags & TcpFlags::ECE.0 != 0;
+            assert_eq!(echoed, agreed, "IPv6: {v6}");
+            assert_eq!(ecn_field(&told.frame, v6) != 0, agreed, "IPv6: {v6}");
+        }
+    });
+}
+
+/// Makes a frame's packet ECN-capable, with its checksum.
+fn capable(mut frame: Vec<u8>, v6: bool) -> Vec<u8> {
+    if v6 {
+        frame[15] |= 2 << 4;
+        return frame;
+    }
+    frame[15] |= 2;
+    // RFC 1624: two more in a word of the header is two less in the sum.
+    let sum = u16::from_be_bytes([frame[24], frame[25]]);
+    let (sum, borrow) = sum.overflowing_sub(2);
+    frame[24..26].copy_from_slice(&(sum - u16::from(borrow)).to_be_bytes());
+    frame
 }

@@ -11,3 +11,4 @@ mod process;
 mod random;
 mod scan;
 mod spoofed;
+mod stamps;

@@ -5,7 +5,9 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use godwit_wire::{ArpPacket, Endpoint, EthernetHeader, FlowKey, MacAddr, SeqNumber, TcpFlags};
+use godwit_wire::{
+    ArpPacket, Endpoint, EthernetHeader, FlowKey, MacAddr, SeqNumber, TcpFlags, TcpOptions,
+};
 
 /// One captured frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,10 @@ pub struct SegmentSeen {
     pub window: u16,
     /// Payload bytes, also those that the capture left out.
     pub length: u32,
+    /// Window scale option (RFC 7323 §2), which only a SYN may carry.
+    pub wscale: Option<u8>,
+    /// ECN field of the IP header (RFC 3168 §5); 0 is not ECN-capable.
+    pub ecn: u8,
 }
 
 /// One captured ARP packet.
@@ -112,6 +118,7 @@ impl FrameSeen {
 struct Ip<'a> {
     from: Ipv6Addr,
     to: Ipv6Addr,
+    ecn: u8,
     /// From the TCP header on, as far as captured.
     tcp: &'a [u8],
     /// Length of that as the IP header says.
@@ -127,6 +134,7 @@ fn ipv4(packet: &[u8]) -> Option<Ip<'_>> {
     Some(Ip {
         from: Ipv4Addr::from(be32(packet, 12)?).to_ipv6_mapped(),
         to: Ipv4Addr::from(be32(packet, 16)?).to_ipv6_mapped(),
+        ecn: *packet.get(1)? & 3,
         tcp: packet.get(header..)?,
         length: total.checked_sub(u32::try_from(header).ok()?)?,
     })
@@ -148,6 +156,7 @@ fn ipv6(packet: &[u8]) -> Option<Ip<'_>> {
     Some(Ip {
         from: ipv6_at(packet, 8)?,
         to: ipv6_at(packet, 24)?,
+        ecn: *packet.get(1)? >> 4 & 3,
         tcp: packet.get(40..)?,
         length: u32::from(be16(packet, 4)?),
     })
@@ -155,6 +164,8 @@ fn ipv6(packet: &[u8]) -> Option<Ip<'_>> {
 
 fn segment(at_ns: u64, from_mac: MacAddr, ip: &Ip<'_>) -> Option<SegmentSeen> {
     let offset = u32::from(ip.tcp.get(12)? >> 4) * 4;
+    let options = ip.tcp.get(20..usize::try_from(offset).ok()?);
+    let options = options.and_then(|bytes| TcpOptions::parse(bytes).ok());
     Some(SegmentSeen {
         at_ns,
         from_mac,
@@ -165,6 +176,8 @@ fn segment(at_ns: u64, from_mac: MacAddr, ip: &Ip<'_>) -> Option<SegmentSeen> {
         ack: SeqNumber(be32(ip.tcp, 8)?),
         window: be16(ip.tcp, 14)?,
         length: ip.length.checked_sub(offset)?,
+        wscale: options.and_then(|options| options.wscale),
+        ecn: ip.ecn,
     })
 }
 
@@ -205,6 +218,18 @@ mod tests {
             (SeqNumber(7), SeqNumber(9), 100)
         );
         assert_eq!(seen.flags, TcpFlags::FIN.with(TcpFlags::ACK));
+        assert_eq!((seen.wscale, seen.ecn), (None, 0));
+    }
+
+    #[test]
+    fn a_syn_shows_its_window_scale_and_a_packet_its_ecn_field() {
+        let mut frame = FRAME.to_vec();
+        (frame[15], frame[46]) = (0xff, 0x60);
+        frame.extend([1, 3, 3, 7]);
+        let FrameSeen::Segment(seen) = FrameSeen::parse(0, &frame) else {
+            panic!("not read as a segment");
+        };
+        assert_eq!((seen.wscale, seen.ecn), (Some(7), 3));
     }
 
     #[test]

@@ -120,6 +120,8 @@ mod tests {
             ack: SeqNumber(0),
             window: 0,
             length: 0,
+            wscale: None,
+            ecn: 0,
         })
     }
 

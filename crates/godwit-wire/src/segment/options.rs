@@ -39,7 +39,10 @@ impl TcpOptions {
     pub(super) const MAX_LEN: usize = 4 + 4 + 4 + 12;
 
     /// Reads the options of a header. A later one replaces an earlier of its kind.
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+    ///
+    /// # Errors
+    /// If one of them is longer than what there is, or shorter than its header.
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let mut options = Self::default();
         let mut reader = Reader::new(bytes);
         while !reader.rest().is_empty() {

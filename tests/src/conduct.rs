@@ -1,0 +1,278 @@
+//! What a client can see of a service that plain TCP would not have shown it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use godwit_lab::capture::{SegmentSeen, Trace};
+use godwit_wire::{Endpoint, FlowKey, SeqNumber, TcpFlags};
+
+/// Two segments that two processors send at once may leave in either order.
+const OVERTAKEN_NS: u64 = 2_000_000;
+
+/// One segment of a service that plain TCP would not have sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misconduct {
+    /// The right edge of the window moved back (RFC 9293 §3.8.6: SHOULD NOT; a
+    /// Linux receiver never does it).
+    EdgeRetreats {
+        /// The segment.
+        segment: SegmentSeen,
+        /// How far, in bytes.
+        by: u32,
+    },
+    /// ECN towards a client that has not negotiated it (RFC 3168 §6.1.1).
+    EcnLeaks {
+        /// The segment.
+        segment: SegmentSeen,
+        /// What the SYN and the SYN-ACK said.
+        agreed: [TcpFlags; 2],
+    },
+}
+
+/// What the client of one connection was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    /// Window scale of either SYN; `None` before it was seen.
+    client: Option<Syn>,
+    service: Option<Syn>,
+    ack: Option<SeqNumber>,
+    edge: Option<SeqNumber>,
+    /// When it was told of that edge first.
+    edge_ns: u64,
+    /// The client has sent its FIN: the window means nothing any more, and a
+    /// socket in TIME-WAIT rounds it down.
+    is_over: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Syn {
+    wscale: Option<u8>,
+    flags: TcpFlags,
+}
+
+/// All of `services` in `trace`: connections whose handshake the capture holds.
+pub fn misconduct(trace: &Trace, services: &[SocketAddr]) -> Vec<Misconduct> {
+    let services: Vec<_> = services.iter().copied().map(Endpoint::from).collect();
+    let mut connections = BTreeMap::<FlowKey, Told>::new();
+    let mut found = Vec::new();
+    for segment in trace.segments() {
+        let Some(key) = services.iter().find_map(|&end| segment.flow(end)) else {
+            continue;
+        };
+        let told = connections.entry(key).or_default();
+        if segment.from == key.client {
+            told.client_speaks(segment);
+        } else {
+            found.extend(told.service_speaks(segment));
+        }
+    }
+    found
+}
+
+impl Told {
+    fn client_speaks(&mut self, segment: &SegmentSeen) {
+        if segment.flags.contains(TcpFlags::SYN) {
+            *self = Self {
+                client: Some(Syn::of(segment)),
+                ..Self::default()
+            };
+        }
+        self.is_over |= segment.flags.contains(TcpFlags::FIN);
+    }
+
+    fn service_speaks(&mut self, segment: &SegmentSeen) -> Option<Misconduct> {
+        let client = self.client?;
+        if segment.flags.contains(TcpFlags::SYN) {
+            self.service = Some(Syn::of(segment));
+            self.ack = Some(segment.ack);
+            // The window of a SYN is never scaled (RFC 7323 §2.2).
+            self.edge = Some(segment.ack + u32::from(segment.window));
+            self.edge_ns = segment.at_ns;
+            return None;
+        }
+        let service = self.service?;
+        if !client.asks_for_ecn() || !service.agrees_to_ecn() {
+            let flags = TcpFlags(segment.flags.0 & TcpFlags::ECE.with(TcpFlags::CWR).0);
+            if segment.ecn != 0 || flags != TcpFlags::default() {
+                return Some(Misconduct::EcnLeaks {
+                    segment: *segment,
+                    agreed: [client.flags, service.flags],
+                });
+            }
+        }
+        self.window_is_told(segment, client, service)
+    }
+
+    fn window_is_told(
+        &mut self,
+        segment: &SegmentSeen,
+        client: Syn,
+        service: Syn,
+    ) -> Option<Misconduct> {
+        let counts = segment.flags.contains(TcpFlags::ACK);
+        if self.is_over || !counts || segment.flags.contains(TcpFlags::RST) {
+            return None;
+        }
+        // One that was overtaken on the way is no news to the client.
+        if self.ack.is_some_and(|ack| segment.ack.lt(ack)) {
+            return None;
+        }
+        let scale = client.wscale.and(service.wscale).unwrap_or(0).min(14);
+        let edge = segment.ack + (u32::from(segment.window) << scale);
+        let before = self.edge.unwrap_or(edge);
+        self.ack = Some(segment.ack);
+        let Some(by) = before.checked_distance(edge).filter(|by| *by > 0) else {
+            if edge.gt(before) {
+                (self.edge, self.edge_ns) = (Some(edge), segment.at_ns);
+            }
+            return None;
+        };
+        if segment.at_ns.saturating_sub(self.edge_ns) < OVERTAKEN_NS {
+            return None;
+        }
+        Some(Misconduct::EdgeRetreats {
+            segment: *segment,
+            by,
+        })
+    }
+}
+
+impl Syn {
+    const fn of(segment: &SegmentSeen) -> Self {
+        Self {
+            wscale: segment.wscale,
+            flags: segment.flags,
+        }
+    }
+
+    const fn asks_for_ecn(self) -> bool {
+        self.flags.contains(TcpFlags::ECE.with(TcpFlags::CWR))
+    }
+
+    const fn agrees_to_ecn(self) -> bool {
+        self.flags.contains(TcpFlags::ECE) && !self.flags.contains(TcpFlags::CWR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_lab::capture::FrameSeen;
+    use godwit_lab::host::{Host, SERVICE};
+    use godwit_wire::MacAddr;
+
+    use super::*;
+
+    const ACK: TcpFlags = TcpFlags::ACK;
+    const ECN: TcpFlags = TcpFlags::ECE.with(TcpFlags::CWR);
+
+    fn service() -> SocketAddr {
+        (SERVICE[0], 80).into()
+    }
+
+    fn said(by_client: bool, flags: TcpFlags, ack: u32, window: u16) -> SegmentSeen {
+        let client = Endpoint::new(Host::Client.v4().to_ipv6_mapped(), 4000);
+        let ends = [client, service().into()];
+        let syn = flags.contains(TcpFlags::SYN);
+        SegmentSeen {
+            at_ns: 1_000_000_000,
+            from_mac: MacAddr::ZERO,
+            from: ends[usize::from(!by_client)],
+            to: ends[usize::from(by_client)],
+            flags,
+            seq: SeqNumber(7),
+            ack: SeqNumber(ack),
+            window,
+            length: 0,
+            wscale: syn.then_some(2),
+            ecn: 0,
+        }
+    }
+
+    /// A handshake with window scale 2 and, if they are so, ECN; then `rest`.
+    fn judged(syn: TcpFlags, syn_ack: TcpFlags, rest: &[SegmentSeen]) -> Vec<Misconduct> {
+        let start = [
+            said(true, TcpFlags::SYN.with(syn), 0, 1000),
+            said(false, TcpFlags::SYN.with(ACK).with(syn_ack), 100, 1000),
+        ];
+        let all = start.iter().chain(rest).copied();
+        let timed = (0..).zip(all).map(|(number, segment)| SegmentSeen {
+            at_ns: segment.at_ns + number * 10_000_000,
+            ..segment
+        });
+        let frames = timed.map(FrameSeen::Segment).collect();
+        misconduct(&Trace { frames }, &[service()])
+    }
+
+    fn window(told: &[(u32, u16)]) -> Vec<Misconduct> {
+        let rest: Vec<_> = told.iter().map(|t| said(false, ACK, t.0, t.1)).collect();
+        judged(TcpFlags::default(), TcpFlags::default(), &rest)
+    }
+
+    #[test]
+    fn an_edge_that_stays_or_advances_is_right() {
+        let unscaled = 1000 / 4;
+        assert_eq!(window(&[(100, unscaled), (300, 200), (1100, 0)]), []);
+        // One segment overtook the other.
+        assert_eq!(window(&[(300, 250), (200, 250)]), []);
+    }
+
+    #[test]
+    fn an_edge_that_retreats_is_found() {
+        for (told, by) in [
+            (&[(100, 249)][..], 4),
+            (&[(300, 250), (400, 224)], 4),
+            (&[(300, 250), (300, 0)], 1000),
+        ] {
+            let found = window(told);
+            let [Misconduct::EdgeRetreats { by: found, .. }] = found[..] else {
+                panic!("{told:?}: {found:?}");
+            };
+            assert_eq!(found, by, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn segments_of_two_processors_may_overtake_each_other() {
+        let window = said(false, ACK, 300, 250);
+        let mut data = said(false, ACK, 300, 240);
+        data.at_ns -= 9_000_000;
+        let none = TcpFlags::default();
+        assert_eq!(judged(none, none, &[window, data]), []);
+        data.at_ns += 9_000_000;
+        assert_eq!(judged(none, none, &[window, data]).len(), 1);
+    }
+
+    #[test]
+    fn a_window_behind_the_clients_fin_means_nothing() {
+        let fin = said(true, TcpFlags::FIN.with(ACK), 0, 0);
+        let late = said(false, ACK, 101, 0);
+        assert_eq!(
+            judged(TcpFlags::default(), TcpFlags::default(), &[fin, late]),
+            []
+        );
+    }
+
+    #[test]
+    fn ecn_leaks_unless_both_sides_agreed() {
+        let none = TcpFlags::default();
+        let echo = said(false, ACK.with(TcpFlags::ECE), 100, 1000);
+        let reduced = said(false, ACK.with(TcpFlags::CWR), 100, 1000);
+        let capable = SegmentSeen {
+            ecn: 2,
+            ..said(false, ACK, 100, 1000)
+        };
+        for leak in [echo, reduced, capable] {
+            for (syn, syn_ack, leaks) in [
+                (none, none, 1),
+                (ECN, none, 1),
+                (none, TcpFlags::ECE, 1),
+                // A SYN-ACK that reflects both bits agrees to nothing.
+                (ECN, ECN, 1),
+                (ECN, TcpFlags::ECE, 0),
+            ] {
+                let found = judged(syn, syn_ack, &[leak]);
+                assert_eq!(found.len(), leaks, "{syn} {syn_ack} {leak:?}");
+            }
+        }
+    }
+}
