@@ -10,6 +10,7 @@
 //! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
+//! | sweep | [`Input::Gone`] | that thread waits |
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
 //! | signals | [`Input::Stop`] | waits |
 //!
@@ -86,6 +87,8 @@ pub enum Input {
     },
     /// How many flows of each share are busy.
     Census(BTreeMap<(ShareId, Generation), u32>),
+    /// Flows, silent for long, that have no socket any more.
+    Gone(Vec<FlowEvent>),
     /// Network interfaces have come, gone or changed.
     Devices,
     /// Somebody asks.

@@ -108,6 +108,7 @@ impl Witness {
             | Input::Exit(_)
             | Input::Neighbour { .. }
             | Input::Census(_)
+            | Input::Gone(_)
             | Input::Devices
             | Input::Stonith { .. }
             | Input::Stop { .. } => {}

@@ -18,6 +18,7 @@ mod netlink;
 mod offload;
 mod raw;
 pub mod repair;
+mod sockets;
 
 pub use address::{add_address, added_addresses, remove_address};
 pub use destroy::{destroy_tcp, has_tcp_socket};
@@ -29,3 +30,4 @@ pub use namespace::netns_cookie;
 pub use neighbour::{ask_neighbour, neighbour};
 pub use offload::{OFFLOAD_HEADER, ignore_outgoing, keep_offload};
 pub use raw::{FrameSender, SegmentSender};
+pub use sockets::without_tcp_socket;

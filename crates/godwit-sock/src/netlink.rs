@@ -40,6 +40,19 @@ impl Netlink {
     /// Sends one request and returns the bodies of the answers (a dump has
     /// many, an acknowledgement none).
     pub(crate) fn request(&self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        let mut bodies = Vec::new();
+        self.visit(kind, flags, body, |answer| bodies.push(answer.to_vec()))?;
+        Ok(bodies)
+    }
+
+    /// As [`request`](Self::request), for a dump that is too long to be kept.
+    pub(crate) fn visit(
+        &self,
+        kind: u16,
+        flags: u16,
+        body: &[u8],
+        visit: impl FnMut(&[u8]),
+    ) -> io::Result<()> {
         let len = u32::try_from(HEADER + body.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut message = Vec::with_capacity(HEADER + body.len());
         message.extend(len.to_ne_bytes());
@@ -54,25 +67,34 @@ impl Netlink {
             &NetlinkAddr::new(0, 0),
             MsgFlags::empty(),
         )?;
-        self.answers()
+        self.answers(visit)
     }
 
-    fn answers(&self) -> io::Result<Vec<Vec<u8>>> {
-        let mut bodies = Vec::new();
+    fn answers(&self, mut visit: impl FnMut(&[u8])) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
             let len = recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
-            let mut rest = &buffer[..len];
-            while let Some((kind, body, next)) = split_message(rest) {
-                match kind {
-                    NLMSG_DONE => return Ok(bodies),
-                    NLMSG_ERROR => return error_of(body).map(|()| bodies),
-                    _ => bodies.push(body.to_vec()),
-                }
-                rest = next;
+            if let Some(end) = read_datagram(&buffer[..len], &mut visit) {
+                return end;
             }
         }
     }
+}
+
+/// Visits the answers in one datagram; how the whole answer ended, if it did.
+pub(crate) fn read_datagram(
+    mut rest: &[u8],
+    visit: &mut impl FnMut(&[u8]),
+) -> Option<io::Result<()>> {
+    while let Some((kind, body, next)) = split_message(rest) {
+        match kind {
+            NLMSG_DONE => return Some(Ok(())),
+            NLMSG_ERROR => return Some(error_of(body)),
+            _ => visit(body),
+        }
+        rest = next;
+    }
+    None
 }
 
 fn split_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {

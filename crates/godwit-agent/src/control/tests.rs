@@ -91,6 +91,7 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Lease { .. }
             | Input::Stonith { .. }
             | Input::Census(_)
+            | Input::Gone(_)
             | Input::Neighbour { .. }
             | Input::Stop { done: None, .. } => panic!("nobody sends this"),
         }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, Phase};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
-use godwit_wire::{DigestEntry, FlowKey, Generation, Role, SeqNumber, ShareId};
+use godwit_wire::{DigestEntry, Generation, Role, SeqNumber, ShareId};
 
+use super::remembered::Remembered;
 use super::shares::Shares;
 use crate::clock;
 
@@ -32,20 +33,20 @@ const LONGEST_LAG: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Digest {
     due: MonoTime,
-    told: BTreeMap<FlowKey, SeqNumber>,
+    told: Remembered<SeqNumber>,
     ended: Vec<FlowEvent>,
     overdue: Vec<FlowEvent>,
-    reminded: BTreeMap<FlowKey, MonoTime>,
+    reminded: Remembered<MonoTime>,
 }
 
 impl Digest {
     pub(super) fn new(now: MonoTime) -> Self {
         Self {
             due: now,
-            told: BTreeMap::new(),
+            told: Remembered::new(),
             ended: Vec::new(),
             overdue: Vec::new(),
-            reminded: BTreeMap::new(),
+            reminded: Remembered::new(),
         }
     }
 
@@ -103,7 +104,11 @@ impl Digest {
     ) {
         let (overdue, reminded) = (&mut self.overdue, &mut self.reminded);
         let told = &mut self.told;
+        told.begin();
+        reminded.begin();
         let scanned = datapath.flows.for_each(|flow| {
+            told.saw(flow.id.key);
+            reminded.saw(flow.id.key);
             let generation = shares.get(flow.share).map(|share| share.entry.generation);
             if let Some(kind) = generation.and_then(|generation| complaint(&flow, generation, now))
             {
@@ -136,6 +141,8 @@ impl Digest {
                 entries.entry(flow.share).or_default().push(entry(&flow));
             }
         });
+        self.told.end(scanned.is_ok());
+        self.reminded.end(scanned.is_ok());
         if let Err(error) = scanned {
             tracing::warn!(error = %error, "can't read the flows for a digest");
         }

@@ -28,7 +28,7 @@ use super::neighbours::Resolver;
 use super::servers::Servers;
 use super::shares::Shares;
 use super::twins::Farewells;
-use super::{Driver, Surroundings, ring, turn};
+use super::{Driver, Surroundings, ring, sweep};
 use crate::clock;
 use crate::config::Config;
 use crate::input::Input;
@@ -248,6 +248,12 @@ impl Installed {
         devices::spawn_watch(surroundings.inbox.clone()).map_err(InstallError::Devices)?;
         leash::spawn_census(self.datapath.flows.clone(), surroundings.inbox.clone())
             .map_err(InstallError::Thread)?;
+        sweep::spawn(
+            self.datapath.flows.clone(),
+            ifindex,
+            surroundings.inbox.clone(),
+        )
+        .map_err(InstallError::Thread)?;
         ring::spawn_reader(self.events, surroundings.inbox.clone())
             .map_err(InstallError::Thread)?;
         let mut driver = Driver {
@@ -262,7 +268,7 @@ impl Installed {
             datapath: self.datapath,
             segments: self.segments,
             frames: self.frames,
-            injected: self.injected,
+            injected: Arc::new(self.injected),
             digest: Digest::new(now),
             farewells: Farewells::default(),
             servers: Servers::new(now),
@@ -273,7 +279,6 @@ impl Installed {
             events: surroundings.events,
             metrics: surroundings.metrics,
             housekeeping: now,
-            next_sweep: now.saturating_add(turn::SWEEP),
         };
         for (share, latest) in inherited {
             driver.node.handle_inherited_flows(share, latest, now);

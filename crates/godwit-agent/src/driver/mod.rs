@@ -16,6 +16,8 @@
 //! | `gw-events` | the ring buffer's reading end | when the inbox is closed |
 //! | `gw-devices` | a netlink socket that hears of interfaces | when the inbox is closed |
 //! | `gw-census` | counts of busy flows | when the inbox is closed |
+//! | `gw-sweep` | looks for flows without a socket | when the inbox is closed |
+//! | `gw-offers` | after a takeover: windows of idle twins | when all are told |
 //! | `gw-neighbours` | where peers are on the link | when the driver is gone |
 //!
 //! Nothing here blocks for longer than a map scan.
@@ -30,12 +32,15 @@ mod install;
 mod leash;
 mod leave;
 mod neighbours;
+mod offer;
+mod remembered;
 mod report;
 mod revive;
 mod ring;
 mod segments;
 mod servers;
 mod shares;
+mod sweep;
 mod turn;
 mod twins;
 
@@ -101,7 +106,7 @@ pub struct Driver {
     /// Frames to the standby and to the whole link.
     frames: FrameSender,
     /// Frames to our own kernel, turned round by the gate.
-    injected: FrameSender,
+    injected: Arc<FrameSender>,
     digest: Digest,
     farewells: Farewells,
     servers: Servers,
@@ -113,5 +118,4 @@ pub struct Driver {
     events: EventLog,
     metrics: Metrics,
     housekeeping: MonoTime,
-    next_sweep: MonoTime,
 }

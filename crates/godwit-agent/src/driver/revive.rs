@@ -1,6 +1,6 @@
 //! After a takeover: tell the clients that their connections go on.
 
-use godwit_bpf::{FlowState, Phase};
+use godwit_bpf::{FlowState, HalfOpen, Phase};
 use godwit_core::MonoTime;
 use godwit_sock::destroy_tcp;
 use godwit_wire::{ShareId, UnprotectedReason};
@@ -14,6 +14,10 @@ const BUSY_NS: u64 = 2_000_000_000;
 
 /// A client retransmits its third ACK's data for longer than this.
 const HALF_OPEN_NS: u64 = 5_000_000_000;
+
+/// As many are answered anew at a takeover: flows are waiting, and a SYN flood
+/// fills the table.
+const HALF_OPEN_MAX: usize = 1024;
 
 impl Driver {
     /// One round of ACKs and probes to busy clients that have not been heard
@@ -47,6 +51,7 @@ impl Driver {
             self.speak(flow, segments::probe(flow, now));
         }
         if attempt == 0 {
+            self.offer_windows(share, MonoTime(now.0.saturating_sub(BUSY_NS)));
             self.answer_half_open(share, now);
         }
     }
@@ -109,24 +114,33 @@ impl Driver {
     }
 
     fn answer_half_open(&self, share: ShareId, now: MonoTime) {
-        let half_open = match self.datapath.half_open.answered() {
+        let mut half_open = match self.datapath.half_open.answered() {
             Ok(half_open) => half_open,
             Err(error) => return tracing::error!(error = %error, "can't read the handshakes"),
         };
-        for half in half_open {
-            if half.share != share
-                || !half.tapped
-                || now.0.saturating_sub(half.born_ns) > HALF_OPEN_NS
-            {
-                continue;
-            }
-            if let Some(packet) = segments::syn_ack(&half)
+        half_open.retain(|half| {
+            half.share == share && half.tapped && now.0.saturating_sub(half.born_ns) <= HALF_OPEN_NS
+        });
+        for half in latest(&mut half_open) {
+            if let Some(packet) = segments::syn_ack(half)
                 && let Err(error) = self.segments.send(half.key.client.ip(), &packet)
             {
                 tracing::debug!(flow = %half.key, error = %error, "SYN-ACK not sent");
             }
         }
     }
+}
+
+/// The latest handshakes, as many as are answered. Under a SYN flood these are
+/// no better than others; their clients ask again after a second by themselves.
+fn latest(half_open: &mut [HalfOpen]) -> &[HalfOpen] {
+    half_open.sort_unstable_by_key(|half| std::cmp::Reverse(half.born_ns));
+    let answered = half_open.len().min(HALF_OPEN_MAX);
+    if answered < half_open.len() {
+        let left = half_open.len() - answered;
+        tracing::warn!(answered, left, "more handshakes than are answered anew");
+    }
+    &half_open[..answered]
 }
 
 /// Later rounds still mean those that were busy at the takeover.
@@ -136,5 +150,44 @@ fn busy_for(attempt: u32, taken_over: MonoTime, now: MonoTime) -> u64 {
         BUSY_NS
     } else {
         BUSY_NS.saturating_add(since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use godwit_wire::{FlowKey, SeqNumber};
+
+    use super::*;
+
+    fn half_open(born_ns: u64) -> HalfOpen {
+        HalfOpen {
+            key: FlowKey {
+                client: SocketAddr::from(([10, 9, 0, 10], 1)).into(),
+                service: SocketAddr::from(([10, 9, 0, 100], 80)).into(),
+            },
+            share: ShareId(0),
+            irs: SeqNumber(0),
+            iss: SeqNumber(0),
+            mss: 1460,
+            wnd: 0,
+            rcv_wscale: None,
+            sack: false,
+            ts: None,
+            born_ns,
+            tapped: true,
+        }
+    }
+
+    /// A flood's handshakes are not all answered: the latest are.
+    #[test]
+    fn the_latest_handshakes_are_answered() {
+        let mut flood: Vec<_> = (0..65_536).map(half_open).collect();
+        let answered = latest(&mut flood);
+        assert_eq!(answered.len(), HALF_OPEN_MAX);
+        assert!(answered.iter().all(|half| half.born_ns >= 65_536 - 1024));
+        let mut few = vec![half_open(1), half_open(2)];
+        assert_eq!(latest(&mut few).len(), 2);
     }
 }

@@ -10,6 +10,9 @@ use godwit_wire::{
 /// Lead of TSval after a takeover: what pacing may have put ahead.
 const TS_MARGIN_MS: u64 = 2;
 
+/// Segments that may be under way before a client has answered (RFC 6928).
+const INITIAL_WINDOW: u32 = 10;
+
 /// An ACK that says all that our kernel has.
 pub(super) fn ack(flow: &FlowState, now: MonoTime) -> Option<Vec<u8>> {
     to_client(flow, flow.send_next(), &[], now)
@@ -61,6 +64,27 @@ pub(super) fn client_ack(flow: &FlowState, snd_una: SeqNumber) -> Option<Vec<u8>
         ack: flow.snd_nxt,
         // Less than a unit is offered as one: the gate holds what is too much.
         wnd: if room > 0 { wnd.max(1) } else { 0 },
+        options: stamped(flow.ts.map(|ts| TimeStamps {
+            ts_val: ts.client_val,
+            ts_ecr: ts.own_val,
+        })),
+        ..bare(flow.id.key.client, flow.id.key.service)
+    };
+    segment.to_packet().ok()
+}
+
+/// What an idle client has said last, to a twin that serves it now: until the
+/// takeover its window was shut. Opened as slowly as by the data path
+/// (`gw_ramp_edge`).
+pub(super) fn client_offer(flow: &FlowState) -> Option<Vec<u8>> {
+    let ramp = flow.snd_una + INITIAL_WINDOW * u32::from(flow.mss);
+    let edge = flow.snd_edge.min(ramp);
+    let ack = flow.snd_nxt.min(flow.snd_una);
+    let room = edge.checked_distance(ack).unwrap_or(0) >> (flow.snd_wscale & 15);
+    let segment = Segment {
+        seq: flow.rcv_nxt,
+        ack,
+        wnd: u16::try_from(room).unwrap_or(u16::MAX),
         options: stamped(flow.ts.map(|ts| TimeStamps {
             ts_val: ts.client_val,
             ts_ecr: ts.own_val,

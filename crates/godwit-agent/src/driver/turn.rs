@@ -11,14 +11,12 @@ use super::Driver;
 use crate::clock;
 use crate::input::{Input, Query};
 
-/// How often interfaces are looked at whose coming was not heard.
+/// How often is looked for what was not heard: interfaces that came, flows that
+/// ended.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
 
 /// Inputs that are fed before the clock is looked at: about a millisecond.
 const BATCH: usize = 256;
-
-/// How often flows without a socket are looked for.
-pub(super) const SWEEP: Duration = Duration::from_secs(120);
 
 /// How the driver came to its end.
 #[derive(Debug)]
@@ -101,6 +99,7 @@ impl Driver {
             Input::Exit(exit) => self.feed_exit(&exit, now),
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Census(census) => self.apply_census(&census),
+            Input::Gone(gone) => self.forget_gone(gone, now),
             Input::Devices => self.guard_others(),
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
@@ -109,7 +108,7 @@ impl Driver {
         Next::Continue
     }
 
-    fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
+    pub(super) fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
         if event.kind == FlowEventKind::Ended {
             self.digest.note_end(event);
         }
@@ -133,10 +132,7 @@ impl Driver {
         }
         if self.housekeeping <= now {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
-            if self.next_sweep <= now {
-                self.next_sweep = now.saturating_add(SWEEP);
-                self.sweep(now);
-            }
+            self.find_lost_ends(now);
             self.guard_others();
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, Order, OrderError, Phase};
 use godwit_core::{EndReason, MonoTime};
-use godwit_sock::{destroy_tcp, has_tcp_socket};
+use godwit_sock::destroy_tcp;
 use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
 
 use super::{Driver, segments};
@@ -14,10 +14,6 @@ use crate::clock;
 /// A twin whose connection is over at the owner gets this long to end in its
 /// own way: its server may still be writing a log line.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// A client that is silent for so long may have gone, and its socket with it;
-/// the kernel tells nobody when it gives up.
-const FORGOTTEN_NS: u64 = 600_000_000_000;
 
 /// Twins that are to end unless they do so themselves.
 #[derive(Debug, Default)]
@@ -69,24 +65,6 @@ impl Driver {
         }
         for flow in flows {
             end_socket(self.ifindex, &self.datapath, flow);
-        }
-    }
-
-    /// Removes flows whose sockets ended without a segment.
-    pub(super) fn sweep(&self, now: MonoTime) {
-        let mut silent = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
-            if now.0.saturating_sub(flow.heard_ns) > FORGOTTEN_NS {
-                silent.push(flow.id);
-            }
-        });
-        if let Err(error) = scanned {
-            tracing::warn!(error = %error, "can't look for flows without a socket");
-        }
-        for flow in silent {
-            if has_tcp_socket(self.ifindex, flow.key).is_ok_and(|exists| !exists) {
-                self.give(flow, Order::Forget);
-            }
         }
     }
 

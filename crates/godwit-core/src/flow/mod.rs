@@ -218,6 +218,12 @@ impl Supervision {
         self.flows.get(flow).copied()
     }
 
+    /// Every flow that is not fine. The data path reports the end of each, but
+    /// a report can be lost: whoever sees flows must look after these.
+    pub fn flows(&self) -> impl Iterator<Item = FlowId> + '_ {
+        self.flows.keys().copied()
+    }
+
     /// How many flows there are, by state. Walks over all of them.
     pub fn counts(&self) -> Counts {
         self.flows

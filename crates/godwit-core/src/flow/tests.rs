@@ -241,6 +241,22 @@ fn a_full_table_costs_the_whole_standby() {
 }
 
 #[test]
+fn an_end_that_was_not_reported_can_be_made_up_for() {
+    let mut table = Supervision::default();
+    table.handle_report(flow(1), Report::Stalled, ms(0));
+    table.handle_demoted(flow(1));
+    table.handle_report(flow(2), Report::NotConfirmed, ms(0));
+    table.handle_report(flow(3), Report::Unconfirmed, ms(0));
+    let named: Vec<_> = table.flows().collect();
+    assert_eq!(named, [flow(1), flow(2), flow(3)]);
+    for flow in named {
+        table.handle_report(flow, Report::Ended, ms(1));
+    }
+    assert_eq!(table.flows().count(), 0);
+    assert_eq!(table.poll_timeout(), None);
+}
+
+#[test]
 fn clearing_forgets_flows_deadlines_and_orders() {
     let mut table = Supervision::default();
     table.handle_report(flow(1), Report::NotConfirmed, ms(0));

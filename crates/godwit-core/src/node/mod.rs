@@ -300,6 +300,13 @@ impl Node {
             .map(|share| share.status(self.name, &self.peers))
     }
 
+    /// The end of every flow under supervision, to be fed back
+    /// ([`handle_flow_event`](Self::handle_flow_event)) where it has come and was
+    /// not reported.
+    pub fn supervised_flows(&self) -> impl Iterator<Item = FlowEvent> + '_ {
+        self.shares.iter().flat_map(ShareSide::supervised_flows)
+    }
+
     /// How long a peer may be silent before it fails.
     pub fn detection_time(config: &NodeConfig) -> Duration {
         detector::Config {

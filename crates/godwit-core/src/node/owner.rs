@@ -256,6 +256,16 @@ impl ShareSide {
         self.supervision.handle_report(event.flow, report, now);
     }
 
+    /// The end of each flow under supervision, as the data path would report it.
+    pub(super) fn supervised_flows(&self) -> impl Iterator<Item = FlowEvent> + '_ {
+        self.supervision.flows().map(|flow| FlowEvent {
+            share: self.id,
+            flow,
+            generation: self.in_sync.generation(),
+            kind: FlowEventKind::Ended,
+        })
+    }
+
     /// Whether a message about `generation` comes from a standby that holds it.
     pub(super) fn is_holder(&self, peer: PeerId, generation: Generation) -> bool {
         self.in_sync.contains(peer) && self.in_sync.is_protected(generation)

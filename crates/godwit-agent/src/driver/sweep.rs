@@ -1,0 +1,108 @@
+//! Ends that nobody reports: of sockets that the kernel gave up without a
+//! segment, and of flows whose report was lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use godwit_bpf::{FlowState, FlowTable, Order, Phase};
+use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
+use godwit_sock::without_tcp_socket;
+
+use super::Driver;
+use crate::clock;
+use crate::input::{Inbox, Input};
+
+/// How often flows without a socket are looked for.
+const SWEEP: Duration = Duration::from_secs(120);
+
+/// A client that is silent for so long may have gone, and its socket with it;
+/// the kernel tells nobody when it gives up.
+const FORGOTTEN: Duration = Duration::from_secs(600);
+
+impl Driver {
+    /// Flows of which there is no socket: they are over.
+    pub(super) fn forget_gone(&mut self, gone: Vec<FlowEvent>, now: MonoTime) {
+        for event in gone {
+            self.give(event.flow, Order::Forget);
+            self.feed_flow(event, now);
+        }
+    }
+
+    /// Flows under supervision that have ended without the core's knowing.
+    pub(super) fn find_lost_ends(&mut self, now: MonoTime) {
+        let supervised: Vec<_> = self.node.supervised_flows().collect();
+        for event in supervised {
+            if !self.is_over(&event) {
+                continue;
+            }
+            // Or it is under way; it may come twice.
+            tracing::debug!(flow = %event.flow.key, "its end was not reported");
+            self.feed_flow(event, now);
+        }
+    }
+
+    /// Whether the data path has the flow no more. One that can't be looked up is
+    /// left for the next time.
+    fn is_over(&self, event: &FlowEvent) -> bool {
+        match self.datapath.flows.get(event.flow.key) {
+            Ok(Some(state)) => state.id.irs != event.flow.irs || state.phase == Phase::Ended,
+            Ok(None) => true,
+            Err(_) => false,
+        }
+    }
+}
+
+/// Looks until the driver is gone, off its thread: the kernel walks over all of
+/// its sockets.
+pub(super) fn spawn(flows: Arc<FlowTable>, ifindex: u32, inbox: Inbox) -> io::Result<()> {
+    let look = move || {
+        loop {
+            thread::sleep(SWEEP);
+            match gone(&flows, ifindex, clock::now()) {
+                Ok(gone) if gone.is_empty() => {}
+                Ok(gone) => {
+                    if inbox.send(Input::Gone(gone)).is_err() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "can't look for flows without a socket");
+                }
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("gw-sweep".into())
+        .spawn(look)
+        .map(drop)
+}
+
+/// Silent flows that have no socket here.
+fn gone(flows: &FlowTable, ifindex: u32, now: MonoTime) -> io::Result<Vec<FlowEvent>> {
+    let mut silent = BTreeMap::new();
+    let scanned = flows.for_each(|flow| {
+        if now.since(MonoTime::from_nanos(flow.heard_ns)) > FORGOTTEN {
+            silent.insert(flow.id.key, ended(&flow));
+        }
+    });
+    scanned.map_err(io::Error::other)?;
+    if silent.is_empty() {
+        return Ok(Vec::new());
+    }
+    let asked: BTreeSet<_> = silent.keys().copied().collect();
+    let gone = without_tcp_socket(ifindex, asked)?;
+    silent.retain(|flow, _| gone.contains(flow));
+    Ok(silent.into_values().collect())
+}
+
+fn ended(flow: &FlowState) -> FlowEvent {
+    FlowEvent {
+        share: flow.share,
+        flow: flow.id,
+        generation: flow.generation,
+        kind: FlowEventKind::Ended,
+    }
+}
