@@ -33,10 +33,11 @@ unit: ## tests without privileges
 root-test: build ## tests in network namespaces (root)
 	packaging/root-tests.sh
 
-check: ## format, lints, documentation, C format
+check: ## format, lints, documentation, fuzz targets, C format
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	packaging/fuzz.sh check
 	clang-format-14 --dry-run --Werror $(C_FILES)
 
 format: ## format everything

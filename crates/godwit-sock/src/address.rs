@@ -59,7 +59,7 @@ pub fn added_addresses() -> io::Result<Vec<(u32, IpAddr)>> {
     Ok(entries.iter().filter_map(|entry| ours(entry)).collect())
 }
 
-fn ours(entry: &[u8]) -> Option<(u32, IpAddr)> {
+pub(crate) fn ours(entry: &[u8]) -> Option<(u32, IpAddr)> {
     let attributes = entry.get(IFADDRMSG..)?;
     if attribute(attributes, IFA_PROTO)? != [PROTO_GODWIT] {
         return None;

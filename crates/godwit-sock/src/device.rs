@@ -120,7 +120,7 @@ impl Device {
     }
 }
 
-fn device(entry: &[u8]) -> Option<Device> {
+pub(crate) fn device(entry: &[u8]) -> Option<Device> {
     let attributes = entry.get(IFINFOMSG..)?;
     let number = |kind| u32_at(attribute(attributes, kind)?, 0);
     let foreign = attribute(attributes, IFLA_LINK_NETNSID).is_some();

@@ -7,6 +7,8 @@
 //! `unsafe` is for calls that nix lacks.
 
 mod address;
+#[cfg(any(test, fuzzing))]
+pub mod answers;
 mod destroy;
 mod device;
 mod filter;

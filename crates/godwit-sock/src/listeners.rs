@@ -19,7 +19,7 @@ const INET_DIAG_SKV6ONLY: u16 = 11;
 pub struct Listeners(Vec<Listener>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Listener {
+pub(crate) struct Listener {
     at: SocketAddr,
     v6_only: bool,
 }
@@ -77,7 +77,7 @@ fn request(family: libc::c_int) -> Vec<u8> {
 
 /// `struct inet_diag_msg`: family, state, timer, retrans, then the socket's
 /// source port (2), destination port (2), source address (16), ...
-fn listener(message: &[u8]) -> Option<Listener> {
+pub(crate) fn listener(message: &[u8]) -> Option<Listener> {
     let port = u16::from_be_bytes(message.get(4..6)?.try_into().ok()?);
     let octets: [u8; 16] = message.get(8..24)?.try_into().ok()?;
     let ip = if libc::c_int::from(*message.first()?) == libc::AF_INET {

@@ -77,7 +77,7 @@ fn question(ifindex: u32, addr: IpAddr) -> Vec<u8> {
     body
 }
 
-fn usable(answer: &[u8]) -> Option<MacAddr> {
+pub(crate) fn usable(answer: &[u8]) -> Option<MacAddr> {
     let state = u16::from_ne_bytes([*answer.get(8)?, *answer.get(9)?]);
     let mac = attribute(answer.get(NDMSG..)?, NDA_LLADDR)?
         .try_into()

@@ -237,3 +237,56 @@ fn several_agents_are_told_apart_by_name() {
     assert!(error.ends_with("choose with --node: a, b"), "{error}");
     assert_eq!(find(Some(node("b"))).expect("b"), places[1].socket());
 }
+
+/// Whatever a line holds, it is read as a request or refused, and a request that
+/// was read is written as one that means the same.
+#[test]
+fn noise_is_a_request_or_refused() {
+    const REQUESTS: [&str; 4] = [
+        r#"{"cmd":"status"}"#,
+        r#"{"cmd":"flows"}"#,
+        r#"{"cmd":"events","follow":true}"#,
+        r#"{"cmd":"stop","reason":"detach"}"#,
+    ];
+    let mut noise = Noise(7);
+    let mut read = 0;
+    for _ in 0..20_000 {
+        let mut line = REQUESTS[noise.below(REQUESTS.len())].as_bytes().to_vec();
+        for _ in 0..noise.below(4) {
+            let at = noise.below(line.len());
+            match noise.below(3) {
+                0 => line[at] = noise.byte(),
+                1 => line.insert(at, b"{}[]\":,\\0n"[noise.below(10)]),
+                _ => line.truncate(at.max(1)),
+            }
+        }
+        let Ok(request) = serde_json::from_slice::<Request>(&line) else {
+            continue;
+        };
+        read += 1;
+        let again = serde_json::to_vec(&request).expect("it is plain data");
+        let again = serde_json::from_slice::<Request>(&again);
+        assert_eq!(again.ok(), Some(request));
+    }
+    assert!((1000..19_000).contains(&read), "{read} requests");
+}
+
+/// splitmix64: enough for noise, and the same everywhere.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit as u64).expect("below a usize")
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.next().to_le_bytes()[0]
+    }
+}

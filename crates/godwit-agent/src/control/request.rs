@@ -1,0 +1,48 @@
+//! One request, as a line of JSON has it.
+
+use godwit_wire::GoodbyeReason;
+use serde::{Deserialize, Serialize};
+
+/// What a client may ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Everything about this node.
+    Status,
+    /// Every flow.
+    Flows,
+    /// What happened.
+    Events {
+        /// Whether to go on with what happens from now on.
+        #[serde(default)]
+        follow: bool,
+    },
+    /// End the agent.
+    Stop {
+        /// What peers are told.
+        reason: StopReason,
+    },
+}
+
+/// Why an agent is to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// It comes back at once; the data path goes on.
+    Restart,
+    /// Programs and pins are removed; the owner's connections go on without Godwit.
+    Detach,
+    /// The agent stays away: a standby in sync takes over at once; without one it
+    /// is as [`StopReason::Detach`].
+    Shutdown,
+}
+
+impl From<StopReason> for GoodbyeReason {
+    fn from(reason: StopReason) -> Self {
+        match reason {
+            StopReason::Restart => Self::Restart,
+            StopReason::Detach => Self::Detach,
+            StopReason::Shutdown => Self::Shutdown,
+        }
+    }
+}
