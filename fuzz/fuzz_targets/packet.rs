@@ -1,7 +1,9 @@
-//! Frames and packets: Ethernet, ARP, neighbour advertisements, segments.
+//! Frames and packets: Ethernet, ARP, neighbour discovery, segments.
 #![no_main]
 
-use godwit_wire::{ArpPacket, EthernetHeader, NeighbourAdvertisement, Segment};
+use godwit_wire::{
+    ArpPacket, EthernetHeader, NeighbourAdvertisement, NeighbourSolicitation, Segment,
+};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|frame: &[u8]| {
@@ -14,6 +16,7 @@ fuzz_target!(|frame: &[u8]| {
         assert!(packet.starts_with(&again));
     }
     let _ = NeighbourAdvertisement::parse(packet);
+    let _ = NeighbourSolicitation::parse(packet);
     let _ = Segment::verify(packet);
     if let Ok(segment) = Segment::parse(packet) {
         // Options may be dropped, so the bytes can differ: the meaning cannot.

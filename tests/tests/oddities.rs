@@ -2,17 +2,17 @@
 //! works, and is protected or says why not.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::apps::raw::{RawClient, RawOptions};
 use godwit_lab::cluster::{Cluster, ClusterOptions};
-use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
+use godwit_lab::host::{Host, Network, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
-    PORT, assert_one_voice, assert_unnoticed, counted, flow, in_sync, servers, service_v4, stage,
-    tcp_counter, wait_flow, wait_protected, witness,
+    assert_one_voice, assert_unnoticed, counted, flow, in_sync, servers, service_v4, service_v6,
+    stage, tcp_counter, wait_flow, wait_protected, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
@@ -67,6 +67,38 @@ fn in_fragments(packet: Vec<u8>) -> Vec<Vec<u8>> {
     vec![first, second]
 }
 
+/// A destination options header of IPv6 with nothing but padding (RFC 8200
+/// section 4.6).
+fn with_extension_header(packet: Vec<u8>) -> Vec<Vec<u8>> {
+    vec![extended(&packet, 60, &[6, 0, 1, 4, 0, 0, 0, 0])]
+}
+
+/// As [`in_fragments`], with the header of RFC 8200 section 4.5.
+fn in_fragments_v6(packet: Vec<u8>) -> Vec<Vec<u8>> {
+    if packet.len() <= 120 {
+        return vec![packet];
+    }
+    let (first, second) = (
+        &packet[..40 + 64],
+        [&packet[..40], &packet[40 + 64..]].concat(),
+    );
+    let id = &packet[58..60];
+    let header = |offset: u8, more: u8| [6, 0, 0, (offset * 8) | more, 0, 0, id[0], id[1]];
+    vec![
+        extended(first, 44, &header(0, 1)),
+        extended(&second, 44, &header(64 / 8, 0)),
+    ]
+}
+
+/// Puts an extension header of kind `next` behind that of IPv6.
+fn extended(packet: &[u8], next: u8, header: &[u8; 8]) -> Vec<u8> {
+    let mut longer = [&packet[..40], header, &packet[40..]].concat();
+    let length = u16::try_from(longer.len() - 40).expect("a short packet");
+    longer[4..6].copy_from_slice(&length.to_be_bytes());
+    longer[6] = next;
+    longer
+}
+
 /// Sets total length and checksum of an IPv4 header of `header` bytes.
 fn set_length(packet: &mut [u8], header: usize) {
     let total = u16::try_from(packet.len()).expect("a short packet");
@@ -93,13 +125,24 @@ fn fold(sum: u32) -> u16 {
     !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(u16::MAX)
 }
 
-/// A client that can be disguised, not connected yet.
-fn raw(lab: &Lab, port: u16) -> Result<RawClient> {
+/// Addresses of the client that can be disguised.
+const RAW: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(10, 9, 0, 77)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 0x77)),
+];
+
+/// That client, not connected yet.
+fn raw(lab: &Lab, address: IpAddr, port: u16) -> Result<RawClient> {
+    let service = if address.is_ipv4() {
+        service_v4()
+    } else {
+        service_v6()
+    };
     RawClient::open(
         lab.client(),
-        SocketAddrV4::new(SERVICE_V4, PORT),
+        service,
         RawOptions {
-            address: [10, 9, 0, 77].into(),
+            address,
             port,
             iss: SeqNumber(1000),
             ts_val: Some(1),
@@ -124,8 +167,8 @@ fn exchange(client: &mut RawClient, rounds: usize) -> Result<Duration> {
 }
 
 /// What the owner says of a raw client's flow.
-fn is_protected(cluster: &Cluster<'_>, port: u16) -> Option<bool> {
-    flow(cluster, Host::A, SocketAddr::from(([10, 9, 0, 77], port))).map(|flow| flow.protected)
+fn is_protected(cluster: &Cluster<'_>, client: SocketAddr) -> Option<bool> {
+    flow(cluster, Host::A, client).map(|flow| flow.protected)
 }
 
 /// A connection whose packets are disguised from the SYN on, or afterwards;
@@ -133,10 +176,11 @@ fn is_protected(cluster: &Cluster<'_>, port: u16) -> Option<bool> {
 fn disguised(
     lab: &Lab,
     cluster: &Cluster<'_>,
-    (port, from_the_start): (u16, bool),
+    (client, from_the_start): (SocketAddr, bool),
     disguise: fn(Vec<u8>) -> Vec<Vec<u8>>,
 ) -> Result<Option<bool>> {
-    let mut client = raw(lab, port)?;
+    let local = client;
+    let mut client = raw(lab, local.ip(), local.port())?;
     if from_the_start {
         client.disguise(disguise);
     }
@@ -146,7 +190,7 @@ fn disguised(
     client.disguise(disguise);
     let longest = exchange(&mut client, 20)?;
     ensure!(longest < STALL_LIMIT, "waited {longest:?}");
-    let protected = is_protected(cluster, port);
+    let protected = is_protected(cluster, local);
     client.reset()?;
     Ok(protected)
 }
@@ -163,10 +207,19 @@ fn options_and_fragments_leave_no_client_stuck() -> Result<()> {
     let since = Instant::now();
     let other = Traffic::start(&lab, service_v4(), Load::Echo);
     for (number, from_the_start) in [(0, true), (1, false)] {
-        let at = |port: u16| (port + number, from_the_start);
-        disguised(&lab, &cluster, at(5000), with_ip_options).context("IP options")?;
-        disguised(&lab, &cluster, at(5010), in_fragments).context("fragments")?;
-        let protected = disguised(&lab, &cluster, at(5020), with_unknown_option);
+        let at = |family: usize, port: u16| {
+            let client = SocketAddr::new(RAW[family], port + number);
+            (client, from_the_start)
+        };
+        let try_one = |at, disguise, what: &str| {
+            let protected = disguised(&lab, &cluster, at, disguise);
+            protected.with_context(|| format!("{what}, {from_the_start}"))
+        };
+        try_one(at(0, 5000), with_ip_options, "IP options")?;
+        try_one(at(0, 5010), in_fragments, "fragments")?;
+        try_one(at(1, 5030), with_extension_header, "an extension header")?;
+        try_one(at(1, 5040), in_fragments_v6, "fragments of IPv6")?;
+        let protected = disguised(&lab, &cluster, at(0, 5020), with_unknown_option);
         // A TCP option does not keep a segment from the twin.
         let protected = protected.context("an unknown TCP option")?;
         ensure!(

@@ -2,7 +2,7 @@
 //! two, with a client that chooses them.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,13 +11,11 @@ use godwit_lab::apps::content::Content;
 use godwit_lab::apps::raw::{Complaints, RawClient, RawOptions};
 use godwit_lab::apps::server;
 use godwit_lab::cluster::FlowReport;
-use godwit_lab::host::{Host, SERVICE_V4};
+use godwit_lab::host::{Host, SERVICE};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stream::{Download, connect, wish};
 use godwit_tests::{DEADLINE, Site, lab, until};
 use godwit_wire::SeqNumber;
-
-const SERVICE: SocketAddrV4 = SocketAddrV4::new(SERVICE_V4, 80);
 
 /// What each client sends or gets.
 const STREAM: Content = Content {
@@ -36,6 +34,10 @@ const SHORT: Content = Content {
     ..STREAM
 };
 
+/// A kernel makes sockets of no smaller MSS (bpf_sk_assign_tcp_reqsk): that of
+/// the smallest packets that every host takes, IPv4 and IPv6.
+const SMALLEST_MSS: [u16; 2] = [536, 1220];
+
 /// Where signed and unsigned comparison of numbers change their minds.
 const TURNS: [u32; 2] = [1 << 31, 0];
 
@@ -45,9 +47,15 @@ const FAR: Duration = Duration::from_millis(100);
 /// Bytes sent or received at once.
 const STEP: usize = 40_000;
 
-fn options(number: u8) -> RawOptions {
+fn options(number: u8, v6: bool) -> RawOptions {
+    let last = 50 + number;
+    let address: IpAddr = if v6 {
+        Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0x7a, last.into()).into()
+    } else {
+        Ipv4Addr::new(10, 9, 0, last).into()
+    };
     RawOptions {
-        address: Ipv4Addr::new(10, 9, 0, 50 + number),
+        address,
         port: 30_000,
         iss: SeqNumber(1),
         ts_val: Some(1),
@@ -55,6 +63,13 @@ fn options(number: u8) -> RawOptions {
         wscale: Some(7),
         ecn: false,
     }
+}
+
+/// A client that asks the service in its own address family.
+fn open(lab: &Lab, options: RawOptions) -> Result<RawClient> {
+    let [v4, v6] = SERVICE.map(|address| SocketAddr::new(address, 80));
+    let service = if options.address.is_ipv4() { v4 } else { v6 };
+    RawClient::open(lab.client(), service, options)
 }
 
 /// Takes care that each client is as far as the others, whatever it does.
@@ -110,10 +125,11 @@ fn read_all(client: &mut RawClient, content: Content) -> Result<()> {
 #[test]
 fn a_client_whose_sequence_numbers_wrap_is_served_on() -> Result<()> {
     let mut clients = Vec::new();
-    for turn in TURNS {
+    for (turn, swapped) in TURNS.into_iter().zip([false, true]) {
         for part in 1..4 {
             let before = u32::try_from(STREAM.length * part / 4)?;
-            let mut options = options(u8::try_from(clients.len())?);
+            let v6 = (part % 2 == 0) != swapped;
+            let mut options = options(u8::try_from(clients.len())?, v6);
             options.iss = SeqNumber(turn.wrapping_sub(before));
             clients.push((options, upload as Work));
         }
@@ -126,14 +142,14 @@ fn a_client_whose_sequence_numbers_wrap_is_served_on() -> Result<()> {
 #[test]
 fn a_client_whose_time_stamps_wrap_is_served_on() -> Result<()> {
     let mut clients = Vec::new();
-    for turn in TURNS {
-        for (before, work) in [
-            (100, upload as Work),
-            (700, download as Work),
-            (1000, upload as Work),
-            (1500, download as Work),
+    for (turn, swapped) in TURNS.into_iter().zip([false, true]) {
+        for (before, work, v6) in [
+            (100, upload as Work, false),
+            (700, download as Work, false),
+            (1000, upload as Work, true),
+            (1500, download as Work, true),
         ] {
-            let mut options = options(u8::try_from(clients.len())?);
+            let mut options = options(u8::try_from(clients.len())?, v6 != swapped);
             options.ts_val = Some(turn.wrapping_sub(before));
             clients.push((options, work));
         }
@@ -147,7 +163,7 @@ fn clients_with_unusual_options_are_served_on() -> Result<()> {
     let plain = RawOptions {
         ts_val: None,
         wscale: None,
-        ..options(0)
+        ..options(0, false)
     };
     let variants = [
         plain,
@@ -165,16 +181,23 @@ fn clients_with_unusual_options_are_served_on() -> Result<()> {
     ];
     let mut clients = Vec::new();
     for (number, variant) in variants.into_iter().enumerate() {
-        let address = options(u8::try_from(number)?).address;
-        let variant = RawOptions { address, ..variant };
         let work = if number % 2 == 0 { upload } else { download };
-        clients.push((variant, work as Work));
+        for v6 in [false, true] {
+            let address = options(u8::try_from(clients.len())?, v6).address;
+            let mss = variant.mss.max(SMALLEST_MSS[usize::from(v6)]);
+            let variant = RawOptions {
+                address,
+                mss,
+                ..variant
+            };
+            clients.push((variant, work as Work));
+        }
     }
     cross(&clients)
 }
 
-/// A client whose MSS is below what the kernel makes sockets for (536) is
-/// served, and `flows` says that it is not protected.
+/// A client whose MSS is below what the kernel makes sockets for is served, and
+/// `flows` says that it is not protected.
 #[test]
 fn a_client_with_a_tiny_mss_is_served_unprotected() -> Result<()> {
     let Some(lab) = lab(LabOptions::default())? else {
@@ -182,22 +205,26 @@ fn a_client_with_a_tiny_mss_is_served_unprotected() -> Result<()> {
     };
     let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
     let site = Site::start(&lab, 80)?;
-    let tiny = RawOptions {
-        mss: 88,
-        ..options(0)
-    };
-    let mut client = RawClient::open(lab.client(), SERVICE, tiny)?;
-    client.half_open(DEADLINE)?;
-    client.acknowledge()?;
-    until("the flow to be unprotected", || {
-        let flows = site.flows(Host::A)?;
-        let why = |flow: &FlowReport| !flow.protected && flow.reason.is_some();
-        Ok(flows
-            .iter()
-            .any(|flow| flow.state == "unprotected" && why(flow)))
-    })?;
-    read_all(&mut client, SHORT)?;
-    expect_none(client.complaints)?;
+    for (number, v6, mss) in [(0, false, 88), (1, false, 535), (2, true, 1219)] {
+        let tiny = RawOptions {
+            mss,
+            ..options(number, v6)
+        };
+        let mut client = open(&lab, tiny)?;
+        client.half_open(DEADLINE)?;
+        client.acknowledge()?;
+        until("the flow to be unprotected", || {
+            let flows = site.flows(Host::A)?;
+            let why = |flow: &FlowReport| !flow.protected && flow.reason.is_some();
+            Ok(flows
+                .iter()
+                .any(|flow| flow.state == "unprotected" && why(flow)))
+        })
+        .with_context(|| format!("an MSS of {mss}"))?;
+        read_all(&mut client, SHORT)?;
+        expect_none(client.complaints)?;
+        until("the flow to end", || Ok(site.flows(Host::A)?.is_empty()))?;
+    }
     site.verify().map(drop)
 }
 
@@ -210,7 +237,7 @@ fn cross(clients: &[(RawOptions, Work)]) -> Result<()> {
     let site = Site::start(&lab, 80)?;
     let mut running = Vec::new();
     for (options, work) in clients {
-        running.push((RawClient::open(lab.client(), SERVICE, *options)?, *work));
+        running.push((open(&lab, *options)?, *work));
     }
     let meters = running.iter().map(|(client, _)| client.meter());
     let meters = meters.collect::<Vec<_>>();
@@ -240,16 +267,25 @@ fn expect_none(complaints: Complaints) -> Result<()> {
     Ok(())
 }
 
-/// The service's own numbers pass 2^31 and 2^32 while its owner dies: the
-/// client dials until the service has chosen such a number.
 #[test]
 fn a_service_whose_sequence_numbers_wrap_goes_on() -> Result<()> {
+    cross_at_the_turn_of_the_service(false)
+}
+
+#[test]
+fn a_service_whose_sequence_numbers_wrap_goes_on_v6() -> Result<()> {
+    cross_at_the_turn_of_the_service(true)
+}
+
+/// The service's own numbers pass 2^31 and 2^32 while its owner dies: the
+/// client dials until the service has chosen such a number.
+fn cross_at_the_turn_of_the_service(v6: bool) -> Result<()> {
     let Some(lab) = lab(LabOptions::default())? else {
         return Ok(());
     };
     let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
     let site = Site::start(&lab, 80)?;
-    let mut client = RawClient::open(lab.client(), SERVICE, options(0))?;
+    let mut client = open(&lab, options(0, v6))?;
     let length = u32::try_from(LONG.length)?;
     // Its numbers are random: one dial of 130 is near enough to a turn.
     let before = (1_u16..20_000).find_map(|number| {
@@ -344,12 +380,19 @@ fn a_handshake_that_the_owner_began_is_ended_by_the_survivor() -> Result<()> {
     };
     let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
     let site = Site::start(&lab, 80)?;
-    let mut client = RawClient::open(lab.client(), SERVICE, options(0))?;
-    client.half_open(DEADLINE)?;
+    let mut clients = [
+        open(&lab, options(0, false))?,
+        open(&lab, options(1, true))?,
+    ];
+    for client in &mut clients {
+        client.half_open(DEADLINE)?;
+    }
     site.crash_owner()?;
     site.wait_taken_over()?;
-    client.acknowledge()?;
-    read_all(&mut client, STREAM)?;
-    expect_none(client.complaints)?;
+    for client in &mut clients {
+        client.acknowledge()?;
+        read_all(client, STREAM)?;
+        expect_none(client.complaints)?;
+    }
     site.verify().map(drop)
 }

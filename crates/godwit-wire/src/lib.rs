@@ -44,7 +44,7 @@ pub use heartbeat::Heartbeat;
 pub use lease::{Lease, LeaseDatagram, LeaseMessage, Refusal, Report, Standing, Stay};
 pub use message::{Decoder, MAX_VERSION, MIN_VERSION};
 pub use name::NodeName;
-pub use ndp::NeighbourAdvertisement;
+pub use ndp::{NeighbourAdvertisement, NeighbourSolicitation};
 pub use record::{FlowRecord, Negotiated};
 pub use segment::{Segment, TcpFlags, TcpOptions, TimeStamps};
 pub use seq::SeqNumber;

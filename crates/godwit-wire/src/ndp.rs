@@ -1,7 +1,7 @@
-//! Neighbour discovery: telling an IPv6 link where an address is now.
+//! Neighbour discovery: telling an IPv6 link where an address is now, and asking.
 //!
-//! Read RFC 4861 §4.4 (format), §7.1.2 (checks) and §7.2.6 (unsolicited
-//! advertisements) before editing.
+//! Read RFC 4861 §4.3 and §4.4 (formats), §7.1 (checks), §7.2.4 and §7.2.6
+//! (solicited and unsolicited advertisements) before editing.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -12,20 +12,26 @@ use crate::checksum::Checksum;
 use crate::cursor::{Reader, verify};
 use crate::{EthernetHeader, MacAddr, ParseError};
 
+mod solicitation;
+
+pub use solicitation::NeighbourSolicitation;
+
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ICMPV6: u8 = 58;
 const ADVERTISEMENT: u8 = 136;
 const TARGET_LINK_LAYER: u8 = 2;
+const SOLICITED: u32 = 1 << 30;
 const OVERRIDE: u32 = 1 << 29;
 const IPV6_LEN: usize = 40;
 const BODY_LEN: usize = 32;
+const PACKET_LEN: usize = IPV6_LEN + BODY_LEN;
 /// RFC 4861 §7.1.2: proves that the packet has not been routed.
 const HOP_LIMIT: u8 = 255;
 
-/// A neighbour advertisement that nobody asked for: `target` is at `mac` now.
+/// A neighbour advertisement: `target` is at `mac` now.
 ///
-/// Sent from the address itself to all nodes, with the override flag, so that
-/// caches replace what they hold.
+/// Sent from the address itself, with the override flag, so that caches replace
+/// what they hold; to all nodes unless one has asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighbourAdvertisement {
     /// The address.
@@ -36,56 +42,17 @@ pub struct NeighbourAdvertisement {
 
 impl NeighbourAdvertisement {
     /// Size of the IPv6 packet, in bytes.
-    pub const LEN: usize = IPV6_LEN + BODY_LEN;
+    pub const LEN: usize = PACKET_LEN;
 
     /// Reads an IPv6 packet.
     ///
     /// # Errors
-    /// If it is not an unsolicited advertisement with the override flag and a
-    /// link-layer address, or fails a check of RFC 4861 §7.1.2.
+    /// If it is not an advertisement with the override flag and a link-layer
+    /// address, or fails a check of RFC 4861 §7.1.2.
     pub fn parse(packet: &[u8]) -> Result<Self, ParseError> {
-        let mut reader = Reader::new(packet);
-        let version = reader.u32("neighbour advertisement: version")? >> 28;
-        verify(version == 6, "neighbour advertisement: version", 0, version)?;
-        let body_len = usize::from(reader.u16("neighbour advertisement: length")?);
-        verify(
-            body_len == BODY_LEN,
-            "neighbour advertisement: length",
-            4,
-            body_len as u64,
-        )?;
-        let [next_header, hop_limit] = reader.array("neighbour advertisement: hop limit")?;
-        verify(
-            next_header == ICMPV6 && hop_limit == HOP_LIMIT,
-            "neighbour advertisement: hop limit",
-            6,
-            u16::from_be_bytes([next_header, hop_limit]),
-        )?;
-        let source = Ipv6Addr::from(reader.array::<16>("neighbour advertisement: source")?);
-        let to = Ipv6Addr::from(reader.array::<16>("neighbour advertisement: destination")?);
-        let body = reader.array::<BODY_LEN>("neighbour advertisement: body")?;
-        let mut sum = Checksum::pseudo_header(source, to, ICMPV6, BODY_LEN);
-        sum.add(&body);
-        let sum = sum.finish();
-        verify(
-            sum == 0,
-            "neighbour advertisement: checksum",
-            IPV6_LEN + 2,
-            sum,
-        )?;
-        Self::parse_body(&body)
-    }
-
-    fn parse_body(body: &[u8; BODY_LEN]) -> Result<Self, ParseError> {
-        let mut reader = Reader::new(body);
-        let kind = reader.u16("neighbour advertisement: type")?;
-        verify(
-            kind == u16::from_be_bytes([ADVERTISEMENT, 0]),
-            "neighbour advertisement: type",
-            IPV6_LEN,
-            kind,
-        )?;
-        reader.u16("neighbour advertisement: checksum")?;
+        let (_, body) = open(packet, ADVERTISEMENT)?;
+        let mut reader = Reader::new(&body);
+        reader.u32("neighbour advertisement: checksum")?;
         let flags = reader.u32("neighbour advertisement: flags")?;
         verify(
             flags & OVERRIDE != 0,
@@ -109,40 +76,32 @@ impl NeighbourAdvertisement {
 
     /// Appends the IPv6 packet.
     pub fn emit(&self, out: &mut Vec<u8>) {
-        let body = self.body();
-        out.extend_from_slice(&[0x60, 0, 0, 0, 0]);
-        #[expect(clippy::cast_possible_truncation, reason = "32")]
-        out.push(BODY_LEN as u8);
-        out.extend_from_slice(&[ICMPV6, HOP_LIMIT]);
-        out.extend_from_slice(&self.target.octets());
-        out.extend_from_slice(&ALL_NODES.octets());
-        out.extend_from_slice(&body);
+        close(self.target, ALL_NODES, self.body(OVERRIDE), out);
     }
 
     /// A whole frame that reaches every IPv6 node of the link.
     pub fn multicast_frame(&self) -> Vec<u8> {
-        let mut frame = Vec::with_capacity(EthernetHeader::LEN + Self::LEN);
-        let header = EthernetHeader {
-            destination: MacAddr::multicast_for(ALL_NODES),
-            source: self.mac,
-            ether_type: EthernetHeader::IPV6,
-        };
-        header.emit(&mut frame);
+        let mut frame = framed(MacAddr::multicast_for(ALL_NODES), self.mac);
         self.emit(&mut frame);
         frame
     }
 
-    fn body(&self) -> [u8; BODY_LEN] {
+    /// A whole frame that answers one node (RFC 4861 §7.2.4).
+    pub fn answer_frame(&self, asked: &NeighbourSolicitation) -> Vec<u8> {
+        let mut frame = framed(asked.mac, self.mac);
+        let body = self.body(SOLICITED | OVERRIDE);
+        close(self.target, asked.source, body, &mut frame);
+        frame
+    }
+
+    fn body(&self, flags: u32) -> [u8; BODY_LEN] {
         let mut body = [0; BODY_LEN];
         body[0] = ADVERTISEMENT;
-        body[4..8].copy_from_slice(&OVERRIDE.to_be_bytes());
+        body[4..8].copy_from_slice(&flags.to_be_bytes());
         body[8..24].copy_from_slice(&self.target.octets());
         body[24] = TARGET_LINK_LAYER;
         body[25] = 1; // length in units of 8 bytes
         body[26..32].copy_from_slice(&self.mac.0);
-        let mut sum = Checksum::pseudo_header(self.target, ALL_NODES, ICMPV6, BODY_LEN);
-        sum.add(&body);
-        body[2..4].copy_from_slice(&sum.finish().to_be_bytes());
         body
     }
 }
@@ -151,6 +110,71 @@ impl fmt::Display for NeighbourAdvertisement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is at {}", self.target, self.mac)
     }
+}
+
+/// Source and body of a packet of neighbour discovery, after the checks that
+/// are the same for all of them (RFC 4861 §7.1).
+fn open(packet: &[u8], kind: u8) -> Result<(Ipv6Addr, [u8; BODY_LEN]), ParseError> {
+    let mut reader = Reader::new(packet);
+    let version = reader.u32("neighbour discovery: version")? >> 28;
+    verify(version == 6, "neighbour discovery: version", 0, version)?;
+    let body_len = usize::from(reader.u16("neighbour discovery: length")?);
+    verify(
+        body_len == BODY_LEN,
+        "neighbour discovery: length",
+        4,
+        body_len as u64,
+    )?;
+    let [next_header, hop_limit] = reader.array("neighbour discovery: hop limit")?;
+    verify(
+        next_header == ICMPV6 && hop_limit == HOP_LIMIT,
+        "neighbour discovery: hop limit",
+        6,
+        u16::from_be_bytes([next_header, hop_limit]),
+    )?;
+    let source = Ipv6Addr::from(reader.array::<16>("neighbour discovery: source")?);
+    let to = Ipv6Addr::from(reader.array::<16>("neighbour discovery: destination")?);
+    let body = reader.array::<BODY_LEN>("neighbour discovery: body")?;
+    let mut sum = Checksum::pseudo_header(source, to, ICMPV6, BODY_LEN);
+    sum.add(&body);
+    let sum = sum.finish();
+    verify(sum == 0, "neighbour discovery: checksum", IPV6_LEN + 2, sum)?;
+    let [found, code, ..] = body;
+    let found = u16::from_be_bytes([found, code]);
+    let wanted = u16::from_be_bytes([kind, 0]);
+    verify(
+        found == wanted,
+        "neighbour discovery: type",
+        IPV6_LEN,
+        found,
+    )?;
+    Ok((source, body))
+}
+
+/// Appends an IPv6 packet around a body whose checksum is not set yet.
+fn close(source: Ipv6Addr, to: Ipv6Addr, mut body: [u8; BODY_LEN], out: &mut Vec<u8>) {
+    let mut sum = Checksum::pseudo_header(source, to, ICMPV6, BODY_LEN);
+    sum.add(&body);
+    body[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+    out.extend_from_slice(&[0x60, 0, 0, 0, 0]);
+    #[expect(clippy::cast_possible_truncation, reason = "32")]
+    out.push(BODY_LEN as u8);
+    out.extend_from_slice(&[ICMPV6, HOP_LIMIT]);
+    out.extend_from_slice(&source.octets());
+    out.extend_from_slice(&to.octets());
+    out.extend_from_slice(&body);
+}
+
+/// The start of a frame for one packet.
+fn framed(destination: MacAddr, source: MacAddr) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(EthernetHeader::LEN + PACKET_LEN);
+    let header = EthernetHeader {
+        destination,
+        source,
+        ether_type: EthernetHeader::IPV6,
+    };
+    header.emit(&mut frame);
+    frame
 }
 
 #[cfg(test)]
@@ -195,6 +219,20 @@ mod tests {
             ADVERT.to_string(),
             "2001:db8:9::100 is at 02:00:00:00:00:0b"
         );
+    }
+
+    #[test]
+    fn an_answer_goes_to_who_asked() {
+        let asked = NeighbourSolicitation {
+            source: Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 0x10),
+            mac: MacAddr([2, 0, 0, 0, 0, 0x10]),
+            target: ADVERT.target,
+        };
+        let frame = ADVERT.answer_frame(&asked);
+        assert_eq!(frame[..6], asked.mac.0);
+        assert_eq!(frame[38..54], asked.source.octets());
+        assert_eq!(frame[58], 0x60, "solicited and override");
+        assert_eq!(NeighbourAdvertisement::parse(&frame[14..]), Ok(ADVERT));
     }
 
     #[test]

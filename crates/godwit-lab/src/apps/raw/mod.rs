@@ -2,8 +2,8 @@
 //!
 //! It chooses what a kernel does not let one choose: its initial sequence
 //! number, its time stamps, its options, and the moment of each step of the
-//! handshake. It has an IPv4 address, a MAC and ARP of its own on the client's
-//! wire, so that no kernel answers for it.
+//! handshake. It has an address, a MAC and ARP or neighbour discovery of its own
+//! on the client's wire, so that no kernel answers for it.
 //!
 //! As a receiver it is stricter than a kernel: it takes bytes only in order,
 //! and it counts what a peer may never do ([`Complaints`]). As a sender it is
@@ -12,7 +12,7 @@
 
 mod wire;
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ const RETRANSMIT: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawOptions {
     /// Its address; no machine of the lab may have it.
-    pub address: Ipv4Addr,
+    pub address: IpAddr,
     /// Its port.
     pub port: u16,
     /// Its initial sequence number.
@@ -73,7 +73,6 @@ pub struct RawClient {
     mac: MacAddr,
     local: Endpoint,
     service: Endpoint,
-    service_v4: Ipv4Addr,
     service_mac: Option<MacAddr>,
     started: Instant,
     ts_recent: u32,
@@ -109,11 +108,11 @@ impl RawClient {
     ///
     /// # Errors
     /// Fails if the machine is gone.
-    pub fn open(node: &Node, service: SocketAddrV4, options: RawOptions) -> Result<Self> {
+    pub fn open(node: &Node, service: SocketAddr, options: RawOptions) -> Result<Self> {
         let interface = Network::Data.interface();
         let socket = node.enter(|| PacketSocket::open(interface))??;
-        let [.., number] = options.address.octets();
-        let local = SocketAddrV4::new(options.address, options.port);
+        let local = Endpoint::from(SocketAddr::new(options.address, options.port));
+        let [.., number] = local.addr.octets();
         let now = Instant::now();
         Ok(Self {
             meter: Arc::default(),
@@ -121,9 +120,8 @@ impl RawClient {
             options,
             socket,
             mac: MacAddr([2, 0, 0, 0, 0x7a, number]),
-            local: Endpoint::from(SocketAddr::V4(local)),
-            service: Endpoint::from(SocketAddr::V4(service)),
-            service_v4: *service.ip(),
+            local,
+            service: Endpoint::from(service),
             service_mac: None,
             started: now,
             ts_recent: 0,

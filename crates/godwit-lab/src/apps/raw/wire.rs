@@ -1,12 +1,13 @@
 //! Frames of a [`RawClient`]: those that come, and those that it makes.
 
+use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 use godwit_wire::{
-    ArpOperation, ArpPacket, EthernetHeader, MacAddr, Segment, SeqNumber, TcpFlags, TcpOptions,
-    TimeStamps,
+    ArpOperation, ArpPacket, EthernetHeader, MacAddr, NeighbourAdvertisement,
+    NeighbourSolicitation, Segment, SeqNumber, TcpFlags, TcpOptions, TimeStamps,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -41,13 +42,16 @@ impl RawClient {
         };
         match ethernet.ether_type {
             EthernetHeader::ARP => self.take_arp(packet),
-            EthernetHeader::IPV4 if ethernet.destination == self.mac => {
+            EthernetHeader::IPV4 | EthernetHeader::IPV6 if ethernet.destination == self.mac => {
                 match Segment::parse(packet) {
                     Ok(s) if s.destination == self.local && s.source == self.service => {
                         self.take_segment(&s)
                     }
-                    Ok(_) | Err(_) => Ok(()),
+                    Ok(_) | Err(_) => self.take_discovery(packet),
                 }
+            }
+            EthernetHeader::IPV6 if ethernet.destination.is_multicast() => {
+                self.take_discovery(packet)
             }
             _ => Ok(()),
         }
@@ -58,14 +62,18 @@ impl RawClient {
         let Ok(arp) = ArpPacket::parse(packet) else {
             return Ok(());
         };
-        if arp.sender == self.service_v4 {
+        let addresses = (self.local.ip(), self.service.ip());
+        let (IpAddr::V4(own), IpAddr::V4(service)) = addresses else {
+            return Ok(());
+        };
+        if arp.sender == service {
             self.service_mac = Some(arp.sender_mac);
         }
-        if arp.operation == ArpOperation::Request && arp.target == self.options.address {
+        if arp.operation == ArpOperation::Request && arp.target == own {
             let reply = ArpPacket {
                 operation: ArpOperation::Reply,
                 sender_mac: self.mac,
-                sender: self.options.address,
+                sender: own,
                 target_mac: arp.sender_mac,
                 target: arp.sender,
             };
@@ -74,15 +82,43 @@ impl RawClient {
         Ok(())
     }
 
+    /// The same with neighbour discovery.
+    fn take_discovery(&mut self, packet: &[u8]) -> Result<()> {
+        if let Ok(advertisement) = NeighbourAdvertisement::parse(packet)
+            && advertisement.target == self.service.addr
+        {
+            self.service_mac = Some(advertisement.mac);
+        }
+        match NeighbourSolicitation::parse(packet) {
+            Ok(asked) if asked.target == self.local.addr => {
+                let answer = NeighbourAdvertisement {
+                    target: asked.target,
+                    mac: self.mac,
+                };
+                self.socket.send(&answer.answer_frame(&asked))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     pub(super) fn ask_for_mac(&mut self) -> Result<()> {
-        let request = ArpPacket {
-            operation: ArpOperation::Request,
-            sender_mac: self.mac,
-            sender: self.options.address,
-            target_mac: MacAddr([0; 6]),
-            target: self.service_v4,
+        let frame = match (self.local.ip(), self.service.ip()) {
+            (IpAddr::V4(sender), IpAddr::V4(target)) => ArpPacket {
+                operation: ArpOperation::Request,
+                sender_mac: self.mac,
+                sender,
+                target_mac: MacAddr::ZERO,
+                target,
+            }
+            .broadcast_frame(),
+            (IpAddr::V4(_) | IpAddr::V6(_), _) => NeighbourSolicitation {
+                source: self.local.addr,
+                mac: self.mac,
+                target: self.service.addr,
+            }
+            .multicast_frame(),
         };
-        self.socket.send(&request.broadcast_frame())
+        self.socket.send(&frame)
     }
 
     fn take_segment(&mut self, segment: &Segment<'_>) -> Result<()> {
