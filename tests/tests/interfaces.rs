@@ -232,6 +232,11 @@ fn a_link_local_client_is_no_exception() {
     };
     let _servers =
         Host::SERVERS.map(|host| server::start(lab.node(host), PORT).expect("it starts"));
+    for host in Host::SERVERS {
+        // Whoever does not say which link is meant has the other one.
+        let line = "route add fe80::/64 dev eth1 metric 1".to_owned();
+        ip(&lab, host, &[line]);
+    }
     let cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
     let connect = || {

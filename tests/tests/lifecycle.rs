@@ -1,13 +1,12 @@
 //! Agents come, go and are taken away under running traffic.
 
 use std::fs;
-use std::net::Ipv6Addr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::server;
 use godwit_lab::capture::FrameSeen;
-use godwit_lab::cluster::{Cluster, ClusterOptions};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
@@ -16,7 +15,7 @@ use godwit_tests::stage::{
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
-use godwit_wire::{ArpOperation, ArpPacket, EthernetHeader, MacAddr};
+use godwit_wire::{ArpOperation, ArpPacket, EthernetHeader, MacAddr, NeighbourSolicitation};
 
 /// `godwit agent --detach` on `host`, to its end.
 fn detach(cluster: &Cluster<'_>, host: Host) {
@@ -207,6 +206,38 @@ fn a_standby_whose_agent_is_killed_returns() {
     assert_unnoticed(capture);
 }
 
+/// Without fencing both may speak when only their link fails: every way to ask
+/// says so, and none does where leases hold.
+#[test]
+fn status_says_whether_two_owners_are_possible() {
+    for (fencing, is_safe) in [(Fencing::None, false), (Fencing::Lease, true)] {
+        let options = LabOptions {
+            witness: fencing == Fencing::Lease,
+            ..LabOptions::default()
+        };
+        let Some(lab) = stage(options) else {
+            return;
+        };
+        let _servers = servers(&lab);
+        let options = ClusterOptions {
+            fencing,
+            ..ClusterOptions::default()
+        };
+        let cluster = in_sync(&lab, options);
+        for host in Host::SERVERS {
+            let status = cluster.status(host).expect("it answers");
+            assert_eq!(status.fencing.contains("unsafe"), !is_safe, "{status:?}");
+            let socket = cluster.socket(host).expect("the machine is there");
+            let socket = socket.to_str().expect("the lab's folder is UTF-8");
+            let text = cluster.godwit(host, &["status", "--socket", socket]);
+            let text = text.expect("it ends").stdout;
+            let line = text.lines().find(|line| line.starts_with("fencing"));
+            let line = line.expect("a line about it");
+            assert_eq!(line.contains("unsafe"), !is_safe, "{line}");
+        }
+    }
+}
+
 /// A wrong configuration is one sentence and exit code 2; nothing is attached.
 #[test]
 fn a_wrong_configuration_attaches_nothing() {
@@ -299,14 +330,12 @@ fn only_the_owner_answers_for_a_service_address() {
     let since = Instant::now();
     let pair = protected_pair(&lab, &cluster, Host::A);
     let standby = Host::B.mac(Network::Data);
-    let group = SERVICE_V6.octets();
-    let group = MacAddr([0x33, 0x33, 0xff, group[13], group[14], group[15]]);
     for _ in 0..3 {
         let frames = [
             who_has(MacAddr::BROADCAST),
             who_has(standby),
-            solicitation(group),
-            solicitation(standby),
+            solicitation().multicast_frame(),
+            solicitation().frame_to(standby),
         ];
         lab.client().send_frames(&frames).expect("frames are sent");
         for one in &pair {
@@ -404,42 +433,10 @@ fn who_has(to: MacAddr) -> Vec<u8> {
 }
 
 /// A neighbour solicitation for its IPv6 address (RFC 4861 section 4.3).
-fn solicitation(to: MacAddr) -> Vec<u8> {
-    let client = Host::Client;
-    let mac = client.mac(Network::Data);
-    let service = SERVICE_V6.octets();
-    // The solicited-node group, RFC 4291 section 2.7.1.
-    let group = Ipv6Addr::new(
-        0xff02,
-        0,
-        0,
-        0,
-        0,
-        1,
-        0xff00 | u16::from(service[13]),
-        u16::from_be_bytes([service[14], service[15]]),
-    );
-    let mut body = vec![135, 0, 0, 0, 0, 0, 0, 0];
-    body.extend_from_slice(&service);
-    body.extend_from_slice(&[1, 1]);
-    body.extend_from_slice(&mac.0);
-    let sum = icmpv6_checksum(client.v6(), group, &body);
-    body[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut packet = vec![0x60, 0, 0, 0, 0, 32, 58, 255];
-    packet.extend_from_slice(&client.v6().octets());
-    packet.extend_from_slice(&group.octets());
-    packet.extend_from_slice(&body);
-    EthernetHeader::frame_ip(to, mac, &packet)
-}
-
-fn icmpv6_checksum(from: Ipv6Addr, to: Ipv6Addr, body: &[u8]) -> u16 {
-    let length = u8::try_from(body.len()).expect("a short packet");
-    let pseudo = [0, 0, 0, length, 0, 0, 0, 58];
-    let parts = [&from.octets()[..], &to.octets(), &pseudo, body];
-    let words = parts.iter().flat_map(|part| part.chunks(2));
-    let sum: u32 = words
-        .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
-        .sum();
-    let sum = (sum & 0xffff) + (sum >> 16);
-    !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(u16::MAX)
+fn solicitation() -> NeighbourSolicitation {
+    NeighbourSolicitation {
+        source: Host::Client.v6(),
+        mac: Host::Client.mac(Network::Data),
+        target: SERVICE_V6,
+    }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use godwit_lab::apps::redis;
+use godwit_lab::host::Host;
 use godwit_lab::meter::Meter;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::resp::{bulk, expect_message, publish, subscribe};
+use godwit_tests::stage::tcp_counter;
 use godwit_tests::stream::{connect, expect, expect_no_stall, send};
 use godwit_tests::{DEADLINE, Site, lab, until};
 
@@ -21,16 +23,25 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// Commands of each kind that are sent before the first reply is read.
 const PIPELINE: u64 = 50;
 
-/// A pipeline of SET and GET over one connection gets every reply, each once,
-/// and the survivor has all that was ever set.
 #[test]
 fn pipelined_commands_outlive_their_server() -> Result<()> {
+    pipelined_commands_cross(0)
+}
+
+#[test]
+fn pipelined_commands_outlive_their_server_v6() -> Result<()> {
+    pipelined_commands_cross(1)
+}
+
+/// A pipeline of SET and GET over one connection gets every reply, each once,
+/// and the survivor has all that was ever set.
+fn pipelined_commands_cross(family: usize) -> Result<()> {
     let Some(lab) = lab(LabOptions::default())? else {
         return Ok(());
     };
     let _servers = servers(&lab, 0)?;
     let site = Site::start(&lab, PORT)?;
-    let [address, _] = site.addresses();
+    let address = site.addresses()[family];
     let mut stream = connect(lab.client(), address)?;
     let work = |round: u64| {
         let (mut commands, mut replies) = (String::new(), String::new());
@@ -77,6 +88,45 @@ fn a_subscriber_misses_nothing() -> Result<()> {
     cross(&site, 2, work)?;
     site.verify().map(drop)
 }
+
+/// A client that was silent when its owner died is not probed: a message for it
+/// leaves all the same when it is there, not after the kernel's persist timer.
+#[test]
+fn a_push_to_an_idle_client_waits_for_no_timer() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = servers(&lab, 0)?;
+    let site = Site::start(&lab, PORT)?;
+    let mut subscribers = Vec::new();
+    for address in site.addresses().into_iter().cycle().take(SUBSCRIBERS) {
+        let mut subscriber = connect(lab.client(), address)?;
+        subscribe(&mut subscriber, "news")?;
+        subscribers.push(subscriber);
+    }
+    site.wait_protected(SUBSCRIBERS)?;
+    thread::sleep(IDLE);
+    site.crash_owner()?;
+    site.wait_taken_over()?;
+    // Twins are told within a few milliseconds.
+    thread::sleep(Duration::from_millis(300));
+    let probes = || tcp_counter(&lab, Host::B, "TCPWinProbe");
+    let before = probes();
+    let mut publisher = connect(lab.client(), site.addresses()[0])?;
+    let count = u32::try_from(SUBSCRIBERS)?;
+    publish(&mut publisher, "news", "still-here", count)?;
+    for subscriber in &mut subscribers {
+        expect_message(subscriber, "news", "still-here")?;
+    }
+    let probes = probes() - before;
+    anyhow::ensure!(probes == 0, "{probes} windows were probed first");
+    site.verify().map(drop)
+}
+
+const SUBSCRIBERS: usize = 8;
+
+/// Longer than a client may be silent to be probed after a takeover.
+const IDLE: Duration = Duration::from_millis(2500);
 
 fn servers(lab: &Lab, keepalive: u32) -> Result<[Process; 2]> {
     Ok([

@@ -3,21 +3,28 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use godwit_lab::LabOptions;
 use godwit_lab::apps::content::Content;
 use godwit_lab::apps::{redis, server};
+use godwit_lab::capture::Trace;
 use godwit_lab::cluster::Service;
-use godwit_lab::host::SERVICE;
+use godwit_lab::host::{Host, SERVICE};
 use godwit_tests::resp::{expect_message, publish, subscribe};
 use godwit_tests::stream::{Download, connect};
 use godwit_tests::{Site, lab};
+use godwit_wire::{Endpoint, SeqNumber, TcpFlags};
 
 /// How long the client with the zero window does not read before the crash.
 const STOPPED: Duration = Duration::from_secs(30);
 
 /// A multiple of redis's own `tcp-keepalive` of five seconds.
 const IDLE: Duration = Duration::from_secs(60);
+
+const SUBSCRIBERS: u64 = 2;
+
+/// Keep-alives of one subscriber in that time, at the very least.
+const KEEP_ALIVES: u64 = 8;
 
 /// More than the buffers of both ends can hold.
 const LONG: Content = Content {
@@ -54,6 +61,15 @@ fn a_minute_of_keep_alives_and_window_probes_does_no_harm() -> Result<()> {
     }
     thread::sleep(STOPPED);
     site.wait_protected(subscribers.len() + downloads.len())?;
+    if let Some(cluster) = &site.cluster {
+        // The twins' keep-alives and window probes end on their own machine.
+        let answered = cluster.status(Host::B)?.counted("probe_answered");
+        let least = SUBSCRIBERS * KEEP_ALIVES;
+        ensure!(
+            answered >= least,
+            "{answered} probes of twins were answered"
+        );
+    }
     site.crash_owner()?;
     site.wait_taken_over()?;
     // The stopped client stays so for a while: the survivor probes it.
@@ -66,5 +82,35 @@ fn a_minute_of_keep_alives_and_window_probes_does_no_harm() -> Result<()> {
     for subscriber in &mut subscribers {
         expect_message(subscriber, "news", "still-here").context("the idle subscriber")?;
     }
-    site.verify().map(drop)
+    let locals: Vec<_> = subscribers.iter().map(|s| s.local_addr()).collect();
+    let trace = site.verify()?;
+    for local in locals {
+        let (asked, unanswered) = keep_alives(&trace, local?.into());
+        ensure!(asked >= KEEP_ALIVES, "{asked} keep-alives in {IDLE:?}");
+        // The crash may have come between question and answer.
+        ensure!(unanswered <= 1, "{unanswered} of {asked} keep-alives");
+    }
+    Ok(())
+}
+
+/// Keep-alives to one client (RFC 9293 section 3.8.4), and those that it had not
+/// answered when the next one came.
+fn keep_alives(trace: &Trace, client: Endpoint) -> (u64, u64) {
+    let (mut asked, mut unanswered, mut waiting) = (0, 0, false);
+    let mut next = None;
+    for segment in trace.segments() {
+        if segment.from == client {
+            waiting = false;
+        } else if segment.to == client {
+            let end = segment.seq + segment.length;
+            let bare = segment.length == 0 && segment.flags == TcpFlags::ACK;
+            if bare && next == Some(segment.seq + 1) {
+                asked += 1;
+                unanswered += u64::from(waiting);
+                waiting = true;
+            }
+            next = Some(next.map_or(end, |next: SeqNumber| next.max(end)));
+        }
+    }
+    (asked, unanswered + u64::from(waiting))
 }

@@ -22,6 +22,10 @@ use godwit_wire::{
 /// Time for a client's retransmissions and for answers to forgeries.
 const WATCHED: Duration = Duration::from_millis(600);
 
+/// A client that has retransmitted in vain for about a second does so again
+/// within another two (RFC 6298 section 5.5).
+const CLIENTS_TIMER: Duration = Duration::from_secs(4);
+
 /// How far a conversation had come when a capture ended.
 #[derive(Debug)]
 struct Numbers {
@@ -143,7 +147,13 @@ fn forged_acks_tell_the_client_nothing() {
         let capture = witness(&lab);
         tap.per_myriad = 0;
         lab.lose(tap).expect("the tap is mended");
+        let mended = Instant::now();
         upload.goes_on();
+        let waited = mended.elapsed();
+        assert!(
+            waited < CLIENTS_TIMER,
+            "{waited:?} after the tap was mended"
+        );
         wait_protected(&cluster, Host::A, upload.local());
         let since = Instant::now();
         upload.finish(since, STALL_LIMIT);

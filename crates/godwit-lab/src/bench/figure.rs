@@ -144,6 +144,7 @@ const SPECS: &[Spec] = &[
     machine("stall.machine.detection.p50", "ms", Target::None),
     machine("exact.broken", "streams", AtMost(0.0)),
     machine("exact.unprotected", "runs", AtMost(0.0)),
+    machine("exact.idle", "runs", AtMost(0.0)),
     machine("exact.rst", "segments", AtMost(0.0)),
     ratio("ratio.echo.100x150"),
     ratio("ratio.interactive.100x10k"),

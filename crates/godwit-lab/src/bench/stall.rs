@@ -16,6 +16,7 @@ use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stats::Samples;
 use super::stream::{self, Stream, Work};
+use super::underway::is_bulk_under_way;
 use crate::capture::ResetCounter;
 use crate::cluster::ClusterOptions;
 use crate::host::Host;
@@ -51,6 +52,7 @@ struct Seen {
     detection: Samples,
     broken: u32,
     unprotected: u32,
+    idle: u32,
     resets: u64,
     takeovers: u32,
 }
@@ -85,6 +87,7 @@ pub(super) fn machine(budget: Budget, report: &Report) -> Result<()> {
     };
     report.put("exact.broken", count(f64::from(seen.broken)))?;
     report.put("exact.unprotected", count(f64::from(seen.unprotected)))?;
+    report.put("exact.idle", count(f64::from(seen.idle)))?;
     let resets = u32::try_from(seen.resets).unwrap_or(u32::MAX);
     report.put("exact.rst", count(f64::from(resets)))
 }
@@ -179,6 +182,8 @@ fn one_run(
         return Ok(());
     }
     thread::sleep(moment());
+    let owner = pair.lab.node(pair.owner());
+    seen.idle += u32::from(!is_bulk_under_way(pair.lab.client(), owner)?);
     let crash = pair.crash_owner(death)?;
     seen.takeovers += 1;
     let stalls = streams.into_iter().map(|s| s.finish(crash.from));

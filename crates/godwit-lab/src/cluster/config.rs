@@ -1,18 +1,23 @@
 //! Writes the `godwit.toml` of a lab's servers, in the documented format.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::host::{Host, Network, SERVICE_V4, SERVICE_V6};
+use crate::host::{Host, Network, SERVICE};
 
 /// A service to protect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Its name.
     pub name: String,
-    /// Its port at both service addresses.
+    /// Its addresses; [`SERVICE`] unless it is to have an owner of its own.
+    pub addresses: [IpAddr; 2],
+    /// Its port at both addresses.
     pub port: u16,
+    /// Its owner as long as nothing fails; the other server is its backup.
+    pub primary: Host,
     /// More lines for its `[[service]]` table, such as `gate = "off"`.
     pub extra: String,
 }
@@ -36,18 +41,46 @@ pub struct ClusterOptions {
     /// What keeps an old owner silent; [`Fencing::Lease`] needs a lab with a
     /// witness.
     pub fencing: Fencing,
-    /// The services; [`Host::A`] is the primary, [`Host::B`] the backup of each.
+    /// The services.
     pub services: Vec<Service>,
 }
 
 impl Service {
-    /// A service with the defaults for everything but name and port.
+    /// A service of [`Host::A`] with the defaults for all but name and port.
     pub fn new(name: &str, port: u16) -> Self {
         Self {
             name: name.to_owned(),
+            addresses: SERVICE,
             port,
+            primary: Host::A,
             extra: String::new(),
         }
+    }
+
+    fn table(&self) -> String {
+        let [v4, v6] = self.addresses;
+        let backup = match self.primary {
+            Host::A => Host::B,
+            Host::B | Host::Client | Host::Attacker | Host::Witness => Host::A,
+        };
+        let Self {
+            name,
+            port,
+            primary,
+            extra,
+            ..
+        } = self;
+        format!(
+            "
+[[service]]
+name = \"{name}\"
+address = [\"{v4}:{port}\", \"[{v6}]:{port}\"]
+standby = \"shadow\"
+primary = \"{primary}\"
+backups = [\"{backup}\"]
+{extra}
+"
+        )
     }
 }
 
@@ -140,19 +173,8 @@ data = \"{data}\"
                 data = peer.v4(),
             );
         }
-        for Service { name, port, extra } in &self.services {
-            let _ = write!(
-                text,
-                "
-[[service]]
-name = \"{name}\"
-address = [\"{SERVICE_V4}:{port}\", \"[{SERVICE_V6}]:{port}\"]
-standby = \"shadow\"
-primary = \"a\"
-backups = [\"b\"]
-{extra}
-"
-            );
+        for service in &self.services {
+            text.push_str(&service.table());
         }
         text
     }

@@ -301,7 +301,10 @@ impl<'a> Cluster<'a> {
     }
 
     /// Where an agent answers.
-    fn socket(&self, host: Host) -> Result<PathBuf> {
+    ///
+    /// # Errors
+    /// Fails if the machine is gone.
+    pub fn socket(&self, host: Host) -> Result<PathBuf> {
         let run = self.lab.node(host).folder()?.join("run");
         Ok(run.join(self.instance(host)?).join("control.sock"))
     }

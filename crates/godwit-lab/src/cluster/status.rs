@@ -11,6 +11,9 @@ use serde::Deserialize;
 pub struct Status {
     /// The node's name.
     pub node: String,
+    /// Which fencing is in force.
+    #[serde(default)]
+    pub fencing: String,
     /// The other nodes.
     #[serde(default)]
     pub peers: Vec<PeerReport>,

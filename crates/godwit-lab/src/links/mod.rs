@@ -18,6 +18,7 @@ pub use shape::Shape;
 
 use crate::host::{Host, Network};
 use crate::lab::Lab;
+use crate::tool;
 
 /// Bridge port states of `bridge link set`, IEEE 802.1D §8.4.
 const DISABLED: u8 = 0;
@@ -126,6 +127,23 @@ impl Lab {
         let mut rules = self.rules.lock().unwrap_or_else(|e| e.into_inner());
         rules.set(loss);
         self.switch.nft(&rules.render())
+    }
+
+    /// Frames dropped by the rules of [`lose`](Self::lose) since they were last
+    /// changed.
+    ///
+    /// # Errors
+    /// Fails if there are no rules.
+    pub fn frames_lost(&self) -> Result<u64> {
+        let list = ["-j", "list", "table", "bridge", "godwit_lab"];
+        let text = self.switch.enter(|| tool::run("nft", &list))??;
+        let json: serde_json::Value = serde_json::from_str(&text).context("reading nft's JSON")?;
+        let objects = json["nftables"].as_array().into_iter().flatten();
+        let terms =
+            objects.flat_map(|object| object["rule"]["expr"].as_array().into_iter().flatten());
+        Ok(terms
+            .filter_map(|term| term["counter"]["packets"].as_u64())
+            .sum())
     }
 
     /// Limits the rate of `host`'s data link in both directions; `None` lifts it.

@@ -1,0 +1,190 @@
+//! `godwit demo` and `godwit bench` as others script them: exit codes, schemas,
+//! two at once, and nothing left behind.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use godwit_lab::Lab;
+use godwit_lab::cluster::binary;
+use godwit_tests::until;
+use serde_json::Value;
+
+/// What `--quick` promises.
+const QUICK: Duration = Duration::from_secs(45);
+
+/// Where agents pin programs and maps.
+const PINS: &str = "/sys/fs/bpf/godwit";
+
+/// A `godwit` command that runs.
+struct Running {
+    child: Child,
+    since: Instant,
+}
+
+impl Running {
+    fn start(args: &[&str]) -> Result<Self> {
+        let mut command = Command::new(binary()?);
+        command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        Ok(Self {
+            child: command.spawn().context("starting godwit")?,
+            since: Instant::now(),
+        })
+    }
+
+    /// Waits for its end, and until nothing of it is left; the lines that it
+    /// wrote, and how long it took.
+    fn finish(self) -> Result<(Vec<Value>, Duration)> {
+        let pid = self.child.id();
+        let output = self
+            .child
+            .wait_with_output()
+            .context("waiting for godwit")?;
+        let took = self.since.elapsed();
+        ensure!(output.status.success(), "it ended with {}", output.status);
+        until("everything of it to be gone", || Ok(rests(pid).is_empty()))
+            .with_context(|| format!("left behind: {:?}", rests(pid)))?;
+        Ok((lines(&output)?, took))
+    }
+}
+
+fn lines(output: &Output) -> Result<Vec<Value>> {
+    let text = String::from_utf8(output.stdout.clone()).context("it writes UTF-8")?;
+    let lines = text.lines().map(serde_json::from_str);
+    lines.collect::<Result<_, _>>().context("each line is JSON")
+}
+
+/// Namespaces, folders and processes of the labs that a process has made: all
+/// are called after it.
+fn rests(pid: u32) -> Vec<String> {
+    let lab = format!("gw{pid}-");
+    let named = |folder: &str| {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.contains(&lab)).collect::<Vec<_>>()
+    };
+    let mut rests = named("/run/netns");
+    rests.extend(named(&std::env::temp_dir().to_string_lossy()));
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        if command.contains(&lab) {
+            rests.push(command);
+        }
+    }
+    rests
+}
+
+/// Names of what agents have pinned, on this host whoever runs them.
+fn pins() -> BTreeSet<String> {
+    let entries = fs::read_dir(Path::new(PINS))
+        .into_iter()
+        .flatten()
+        .flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.collect()
+}
+
+/// True if this machine can have labs; else says why not.
+fn has_labs() -> bool {
+    let reason = Lab::available().err();
+    if let Some(reason) = &reason {
+        eprintln!("skipped: {reason}");
+    }
+    reason.is_none()
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let fields = value.as_object().into_iter().flatten();
+    fields.map(|(key, _)| key.as_str()).collect()
+}
+
+/// Two at once: each ends well, with its one line.
+#[test]
+fn two_demonstrations_run_at_once_and_leave_nothing() -> Result<()> {
+    if !has_labs() {
+        return Ok(());
+    }
+    let before = pins();
+    let args = ["demo", "shadow", "--json", "--size", "128"];
+    let running = [Running::start(&args)?, Running::start(&args)?];
+    for one in running {
+        let (lines, _) = one.finish()?;
+        let [line] = &lines[..] else {
+            anyhow::bail!("{} lines", lines.len());
+        };
+        let mut wanted = vec![
+            "schema",
+            "demo",
+            "ok",
+            "bytes",
+            "digest_ok",
+            "rst",
+            "stall_ms",
+            "control",
+        ];
+        wanted.sort_unstable();
+        let mut fields = keys(line);
+        fields.sort_unstable();
+        ensure!(fields == wanted, "{line}");
+        ensure!(line["schema"] == "godwit.demo/1" && line["demo"] == "shadow");
+        ensure!(line["ok"] == true && line["digest_ok"] == true, "{line}");
+        ensure!(line["bytes"] == 128 << 20 && line["rst"] == 0, "{line}");
+        ensure!(line["stall_ms"].is_f64(), "{line}");
+        ensure!(line["control"]["digest_ok"] == false, "{line}");
+    }
+    until("pins to be gone", || Ok(pins().is_subset(&before)))
+}
+
+/// A quick benchmark keeps its promise: all figures, each once, in time.
+#[test]
+fn a_quick_benchmark_ends_in_time_with_every_figure() -> Result<()> {
+    if !has_labs() {
+        return Ok(());
+    }
+    let before = pins();
+    let (lines, took) = Running::start(&["bench", "standby", "--quick", "--json"])?.finish()?;
+    ensure!(took < QUICK, "it took {took:?}");
+    let mut figures = BTreeSet::new();
+    for line in &lines {
+        let mut wanted = vec![
+            "schema", "figure", "value", "unit", "control", "target", "ok", "runs",
+        ];
+        wanted.sort_unstable();
+        let mut fields = keys(line);
+        fields.sort_unstable();
+        ensure!(fields == wanted, "{line}");
+        ensure!(line["schema"] == "godwit.bench/1", "{line}");
+        let name = line["figure"].as_str().context("a name")?;
+        ensure!(figures.insert(name), "{name} comes twice");
+        // 200 runs are needed to know one (docs/benchmarks.md).
+        let runs = line["runs"].as_u64().context("a number of runs")?;
+        ensure!(
+            !name.ends_with(".p99") || runs >= 200 || line["value"].is_null(),
+            "{line}"
+        );
+        ensure!(line["ok"].is_null() == line["value"].is_null(), "{line}");
+    }
+    for (name, unit) in [
+        ("stall.machine.download.p50", "ms"),
+        ("stall.machine.upload.p50", "ms"),
+        ("stall.machine.echo.p50", "ms"),
+    ] {
+        let line = lines.iter().find(|line| line["figure"] == name);
+        let line = line.with_context(|| format!("no {name}"))?;
+        ensure!(line["unit"] == unit && line["value"].is_f64(), "{line}");
+    }
+    let known = ["exact.broken", "exact.rst"];
+    for name in known {
+        let line = lines.iter().find(|line| line["figure"] == name);
+        ensure!(line.is_some_and(|line| line["value"] == 0.0), "{line:?}");
+    }
+    until("pins to be gone", || Ok(pins().is_subset(&before)))
+}
