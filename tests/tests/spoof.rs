@@ -26,6 +26,14 @@ const WATCHED: Duration = Duration::from_millis(600);
 /// within another two (RFC 6298 section 5.5).
 const CLIENTS_TIMER: Duration = Duration::from_secs(4);
 
+/// How forgeries are refused.
+const REFUSED: [&str; 4] = [
+    "spoofed",
+    "twin_ack_payload",
+    "twin_ack_beyond",
+    "twin_ack_flags",
+];
+
 /// How far a conversation had come when a capture ended.
 #[derive(Debug)]
 struct Numbers {
@@ -124,12 +132,7 @@ fn forged_acks_tell_the_client_nothing() {
 
         let capture = witness(&lab);
         forge(&lab, flow, &before);
-        for reason in [
-            "spoofed",
-            "twin_ack_payload",
-            "twin_ack_beyond",
-            "twin_ack_flags",
-        ] {
+        for reason in REFUSED {
             let seen = || (counted(&cluster, Host::A, reason) > 0).then_some(());
             godwit_tests::stage::until(reason, seen);
         }
