@@ -6,10 +6,13 @@
 //! and check that the pair recovers once the faults are over.
 
 mod common;
+#[path = "histories/mod.rs"]
+mod histories;
 
 use common::{A, B, World};
 use godwit_core::FlowEventKind;
 use godwit_wire::GoodbyeReason;
+use histories::histories;
 use proptest::prelude::*;
 
 /// Long enough for every deadline: announced restart, cold start, rejoin.
@@ -185,7 +188,7 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {  failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(histories(64))]
 
     #[test]
     fn any_history_keeps_the_invariants_and_recovers(

@@ -3,12 +3,15 @@
 
 #[path = "fenced/mod.rs"]
 mod fenced;
+#[path = "histories/mod.rs"]
+mod histories;
 
 use fenced::{A, B, SHARE, W, World};
 use godwit_core::node::ShareNews;
 use godwit_core::share::{Reason, State};
 use godwit_core::{Action, Command, EndReason, Fencing, FlowEventKind};
 use godwit_wire::{Generation, GoodbyeReason, Role};
+use histories::histories;
 use proptest::prelude::*;
 
 fn lease() -> World {
@@ -600,11 +603,7 @@ fn history() -> impl Strategy<Value = Vec<(Op, u64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: None,
-        cases: 64,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(histories(24))]
 
     #[test]
     fn any_history_with_leases_keeps_the_invariants_and_recovers(history in history()) {

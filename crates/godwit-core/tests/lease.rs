@@ -1,12 +1,15 @@
 //! Leases under everything that a network and hosts can do: one voice at a
 //! time, no owner without the bytes, and an owner soon after all is well again.
 
+#[path = "histories/mod.rs"]
+mod histories;
 #[path = "leases/mod.rs"]
 mod leases;
 
 use std::time::Duration;
 
 use godwit_core::lease::Terms;
+use histories::histories;
 use leases::{Clock, Cluster, MS, Network};
 use proptest::prelude::*;
 
@@ -303,7 +306,7 @@ fn check(voters: usize, seed: u64, history: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(histories(32))]
 
     #[test]
     fn three_voters(seed in any::<u64>(), history in history(3)) {
