@@ -78,6 +78,18 @@ pub fn in_sync(lab: &Lab, options: ClusterOptions) -> Cluster<'_> {
     cluster
 }
 
+/// Waits until `owner` owns and the other server is in sync.
+///
+/// # Panics
+/// After [`DEADLINE`], with what both remember.
+pub fn wait_in_sync(cluster: &mut Cluster<'_>, owner: Host) {
+    if let Err(error) = cluster.wait_in_sync(owner, DEADLINE) {
+        let log = |host| cluster.agent(host).map(|agent| agent.log());
+        let logs = Host::SERVERS.map(log).map(Option::unwrap_or_default);
+        panic!("{error:#}\na: {}\nb: {}", logs[0], logs[1]);
+    }
+}
+
 /// The IPv4 address of the service.
 pub fn service_v4() -> SocketAddr {
     SocketAddr::new(SERVICE[0], PORT)
@@ -161,6 +173,23 @@ pub fn generation(cluster: &Cluster<'_>, owner: Host) -> u32 {
 pub fn counted(cluster: &Cluster<'_>, host: Host, reason: &str) -> u64 {
     let status = cluster.status(host).expect("the agent answers");
     status.counted(reason)
+}
+
+/// Whether `host` remembers an event of that name.
+///
+/// # Panics
+/// If its agent does not answer.
+pub fn has_event(cluster: &Cluster<'_>, host: Host, name: &str) -> bool {
+    let events = cluster.events(host).expect("the agent answers");
+    events.iter().any(|event| event == name)
+}
+
+/// Waits until it does.
+///
+/// # Panics
+/// After [`DEADLINE`].
+pub fn wait_event(cluster: &Cluster<'_>, host: Host, name: &str) {
+    until(name, || has_event(cluster, host, name).then_some(()));
 }
 
 /// One of the kernel's TCP counters on `host`, as `nstat` names it without its

@@ -17,7 +17,7 @@ use godwit_lab::apps::content::{Checker, Content};
 use godwit_lab::meter::Meter;
 
 use crate::DEADLINE;
-use crate::stage::until;
+use crate::stage::{service_v4, service_v6, until};
 
 /// What a client does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,24 @@ const ECHOED: Content = Content {
     seed: 0xec40,
     length: u64::MAX,
 };
+
+/// Every kind of traffic, over both families.
+///
+/// # Panics
+/// As [`Traffic::start`].
+pub fn mixed(lab: &Lab) -> Vec<Traffic> {
+    let kinds = [
+        (service_v4(), Load::Download),
+        (service_v6(), Load::Download),
+        (service_v4(), Load::Upload),
+        (service_v6(), Load::Upload),
+        (service_v4(), Load::Echo),
+        (service_v6(), Load::Echo),
+    ];
+    kinds
+        .map(|(service, load)| Traffic::start(lab, service, load))
+        .into()
+}
 
 impl Traffic {
     /// Connects from the client's machine to `service` and starts `load`.

@@ -17,11 +17,11 @@ use godwit_lab::links::Shape;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::resp::bulk;
 use godwit_tests::stage::{
-    PORT, assert_one_voice, assert_unnoticed, counted, in_sync, servers, service_v4, service_v6,
-    stage, throughout, until, wait_protected, wait_unprotected, witness,
+    PORT, assert_one_voice, assert_unnoticed, counted, has_event, in_sync, servers, service_v4,
+    service_v6, stage, throughout, until, wait_event, wait_protected, wait_unprotected, witness,
 };
 use godwit_tests::stream::{connect, expect, send};
-use godwit_tests::traffic::{Load, Traffic};
+use godwit_tests::traffic::{Load, Traffic, mixed};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -32,30 +32,6 @@ const TOLD: Duration = Duration::from_secs(2);
 /// The same if what ended it was lost behind a fence, and only a retransmission
 /// (200 ms, doubled four times: RFC 6298) meets an open one.
 const TOLD_BY_TIMER: Duration = Duration::from_secs(8);
-
-/// Every kind of traffic, over both families.
-fn mixed(lab: &Lab) -> Vec<Traffic> {
-    let kinds = [
-        (service_v4(), Load::Download),
-        (service_v6(), Load::Download),
-        (service_v4(), Load::Upload),
-        (service_v6(), Load::Upload),
-        (service_v4(), Load::Echo),
-        (service_v6(), Load::Echo),
-    ];
-    kinds
-        .map(|(service, load)| Traffic::start(lab, service, load))
-        .into()
-}
-
-fn has_event(cluster: &Cluster<'_>, host: Host, name: &str) -> bool {
-    let events = cluster.events(host).expect("the agent answers");
-    events.iter().any(|event| event == name)
-}
-
-fn wait_event(cluster: &Cluster<'_>, host: Host, name: &str) {
-    until(name, || has_event(cluster, host, name).then_some(()));
-}
 
 fn with(extra: &str) -> ClusterOptions {
     let mut service = Service::new("web", PORT);

@@ -29,6 +29,8 @@ pub struct SegmentSeen {
     pub at_ns: u64,
     /// Hardware address that it came from.
     pub from_mac: MacAddr,
+    /// Hardware address that it went to.
+    pub to_mac: MacAddr,
     /// Address and port that it came from.
     pub from: Endpoint,
     /// Address and port that it went to.
@@ -109,7 +111,7 @@ impl FrameSeen {
             }
             _ => None,
         };
-        ip.and_then(|ip| segment(at_ns, ethernet.source, &ip))
+        ip.and_then(|ip| segment(at_ns, &ethernet, &ip))
             .map_or(Self::Other, Self::Segment)
     }
 }
@@ -162,13 +164,14 @@ fn ipv6(packet: &[u8]) -> Option<Ip<'_>> {
     })
 }
 
-fn segment(at_ns: u64, from_mac: MacAddr, ip: &Ip<'_>) -> Option<SegmentSeen> {
+fn segment(at_ns: u64, ethernet: &EthernetHeader, ip: &Ip<'_>) -> Option<SegmentSeen> {
     let offset = u32::from(ip.tcp.get(12)? >> 4) * 4;
     let options = ip.tcp.get(20..usize::try_from(offset).ok()?);
     let options = options.and_then(|bytes| TcpOptions::parse(bytes).ok());
     Some(SegmentSeen {
         at_ns,
-        from_mac,
+        from_mac: ethernet.source,
+        to_mac: ethernet.destination,
         from: Endpoint::new(ip.from, be16(ip.tcp, 0)?),
         to: Endpoint::new(ip.to, be16(ip.tcp, 2)?),
         flags: TcpFlags(*ip.tcp.get(13)?),
@@ -213,6 +216,7 @@ mod tests {
         assert_eq!(seen.from.to_string(), "10.9.0.10:4660");
         assert_eq!(seen.to.to_string(), "10.9.0.100:80");
         assert_eq!(seen.from_mac, MacAddr([2, 0, 0, 0, 0, 0x10]));
+        assert_eq!(seen.to_mac, MacAddr([2, 0, 0, 0, 0, 0x11]));
         assert_eq!(
             (seen.seq, seen.ack, seen.length),
             (SeqNumber(7), SeqNumber(9), 100)

@@ -113,6 +113,7 @@ mod tests {
         FrameSeen::Segment(SegmentSeen {
             at_ns: 0,
             from_mac: MacAddr([2, 0, 0, 0, 0, by]),
+            to_mac: MacAddr([2, 0, 0, 0, 0, 0x10]),
             from: service(),
             to: Endpoint::new(Ipv4Addr::new(10, 9, 0, 10).to_ipv6_mapped(), 4000),
             flags: TcpFlags(flags),
