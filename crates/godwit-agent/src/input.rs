@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use godwit_bpf::ProcessExit;
-use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId};
+use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId, StonithFault};
 use godwit_wire::{Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
 use tokio::sync::oneshot;
 
@@ -57,8 +57,8 @@ pub enum Input {
     Stonith {
         /// Which peer.
         peer: PeerId,
-        /// Whether it succeeded.
-        off: bool,
+        /// Whether that node has no power now.
+        outcome: Result<(), StonithFault>,
     },
     /// A message from a peer, over a link that was announced as up.
     Message {

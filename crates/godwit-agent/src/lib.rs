@@ -19,6 +19,7 @@ pub mod pki;
 pub mod realtime;
 mod run;
 pub mod status;
+pub mod stonith;
 #[cfg(test)]
 mod testing;
 mod witness;

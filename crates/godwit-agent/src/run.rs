@@ -11,6 +11,7 @@ use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name
 use crate::edge::{Edge, Prepared, StartError};
 use crate::input::Inbox;
 use crate::realtime::prefer;
+use crate::stonith::Stonith;
 
 /// Why an agent did not run.
 #[derive(Debug, Error)]
@@ -48,8 +49,10 @@ impl AgentError {
 pub fn run(config: &Path) -> Result<(), AgentError> {
     let prepared = Prepared::load(config, PeerRole::Server)?;
     let life = prepared.life;
-    let installed = Installed::new(prepared.config.clone())?;
     let (inbox, inputs) = Inbox::new();
+    // While this process has all its privileges, and no real-time thread.
+    let stonith = Stonith::start(&prepared.config, &inbox).map_err(StartError::Stonith)?;
+    let installed = Installed::new(prepared.config.clone())?;
     let edge = match Edge::start(prepared, inbox.clone()) {
         Ok(edge) => edge,
         Err(error) => {
@@ -66,6 +69,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
         leases: edge.leases.clone(),
         events: edge.events.clone(),
         metrics: edge.metrics.clone(),
+        stonith,
     };
     let run = installed
         .into_driver(node, surroundings)

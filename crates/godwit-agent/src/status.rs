@@ -59,6 +59,13 @@ pub struct PeerReport {
     pub ignored: u64,
     /// Whether it runs with another configuration.
     pub config_differs: bool,
+    /// What is known of its power: `unknown`, `cutting`, `stuck` or `off`.
+    #[serde(default)]
+    pub power: String,
+    /// Why it could not be powered off when that was last tried:
+    /// `command_failed`, `timed_out` or `not_run`.
+    #[serde(default)]
+    pub stonith_fault: Option<String>,
 }
 
 /// One service, and the share that it is in this version.
@@ -184,6 +191,12 @@ impl Status {
             if peer.liveness == "failed" {
                 warnings.push(format!("peer {} is silent", peer.name));
             }
+            if let Some(fault) = &peer.stonith_fault {
+                warnings.push(format!(
+                    "peer {} can't be powered off ({fault}): nothing is taken over from it",
+                    peer.name
+                ));
+            }
         }
         for service in &self.services {
             if service.state == "owner" && !service.backups.is_empty() && service.in_sync.is_empty()
@@ -220,6 +233,8 @@ impl PeerReport {
             max_interarrival_ms: ms(status.max_interval),
             ignored: status.ignored,
             config_differs: status.config_differs,
+            power: status.power.as_str().into(),
+            stonith_fault: status.stonith_fault.map(|fault| fault.as_str().into()),
         }
     }
 }
@@ -319,6 +334,8 @@ mod tests {
             max_interarrival_ms: 0.0,
             ignored: 0,
             config_differs: false,
+            power: "unknown".into(),
+            stonith_fault: None,
         });
         status.services.push(service);
         status.conclude();

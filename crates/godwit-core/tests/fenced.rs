@@ -9,7 +9,7 @@ mod histories;
 use fenced::{A, B, SHARE, W, World};
 use godwit_core::node::ShareNews;
 use godwit_core::share::{Reason, State};
-use godwit_core::{Action, Command, EndReason, Fencing, FlowEventKind};
+use godwit_core::{Action, Command, EndReason, Fencing, FlowEventKind, Power, StonithFault};
 use godwit_wire::{Generation, GoodbyeReason, Role};
 use histories::histories;
 use proptest::prelude::*;
@@ -424,6 +424,46 @@ fn of_two_servers_the_dead_one_is_powered_off_before_the_other_takes_over() {
     world.boot(A);
     world.run(2_000);
     assert!(world.is_in_sync(B, A));
+}
+
+/// A command that fails has powered nothing off, however often.
+#[test]
+fn of_two_servers_one_that_can_not_be_powered_off_is_not_taken_over_from() {
+    for fault in [StonithFault::CommandFailed, StonithFault::TimedOut] {
+        let mut world = World::in_sync(Fencing::Stonith, 2);
+        world.switch = Err(fault);
+        world.sides[A].stopped = true;
+        world.run(3_500);
+        assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
+        assert!((3..=4).contains(&world.switched), "{}", world.switched);
+        assert_eq!(world.power(B, A).1, Some(fault));
+        world.switch = Ok(());
+        world.run(1_500);
+        assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+        assert_eq!(world.power(B, A), (Power::Off, None));
+        world.boot(A);
+        world.run(2_000);
+        assert!(world.is_in_sync(B, A));
+        assert_eq!(world.power(B, A), (Power::Unknown, None));
+    }
+}
+
+/// It was only cut off: who is heard again needs no power switch.
+#[test]
+fn a_server_that_is_heard_again_is_no_longer_to_be_powered_off() {
+    let mut world = World::in_sync(Fencing::Stonith, 2);
+    world.switch = Err(StonithFault::CommandFailed);
+    world.cuts.extend([(A, B), (B, A)]);
+    world.run(500);
+    assert!(world.power(B, A).1.is_some());
+    world.cuts.clear();
+    world.run(3_000);
+    assert_eq!(world.power(B, A), (Power::Unknown, None));
+    assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
+    assert!(world.is_in_sync(A, B));
+    let asked = world.switched;
+    world.run(3_000);
+    assert_eq!(world.switched, asked);
 }
 
 #[test]

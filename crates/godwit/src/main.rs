@@ -49,6 +49,8 @@ enum Command {
     /// Make certificates for tests and small clusters.
     Pki(cmd::pki::Args),
     #[command(hide = true)]
+    StonithHelper(cmd::stonith_helper::Args),
+    #[command(hide = true)]
     LabApp(cmd::lab_app::Args),
 }
 
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
         Command::Pki(args) => cmd::pki::run(&args),
+        Command::StonithHelper(args) => cmd::stonith_helper::run(&args),
         Command::LabApp(args) => cmd::lab_app::run(&args),
     };
     result.unwrap_or_else(|error| {

@@ -109,6 +109,8 @@ pub struct DetectConfig {
     pub fencing: Fencing,
     /// The shell command that powers the node in `GODWIT_NODE` off.
     pub stonith: Option<String>,
+    /// How long that command may run, 1 s to 10 min.
+    pub stonith_limit: Duration,
     /// How long a segment may sit in queues below the data path, 0 to 1 s.
     pub egress_residence: Duration,
     /// How long a primary waits at its start for an owner to speak up.
@@ -199,6 +201,15 @@ impl Config {
             (Fencing::Lease, _) => "lease",
             (Fencing::Stonith, _) => "stonith",
         }
+    }
+
+    /// The command that powers nodes off, and how long it may run; `None` with
+    /// any other fencing.
+    pub fn stonith_in_force(&self) -> Option<(&str, Duration)> {
+        let detect = &self.detect;
+        let command = detect.stonith.as_deref();
+        let command = command.filter(|_| self.fencing() == Fencing::Stonith)?;
+        Some((command, detect.stonith_limit))
     }
 
     /// How long an owner whose server process has died keeps silent, so that a

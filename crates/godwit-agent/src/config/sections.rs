@@ -162,6 +162,12 @@ fn read_detect(section: Option<Section<'_>>) -> Result<(DetectConfig, Place, Pla
     let lease = section.optional::<Duration>("lease")?;
     let fencing = section.optional::<Fencing>("fencing")?;
     let stonith = section.optional::<String>("stonith")?;
+    let stonith_limit = section.ranged(
+        "stonith_limit",
+        defaults.stonith_limit,
+        second..600 * second,
+        show_duration,
+    )?;
     let egress_residence = section.ranged(
         "egress_residence",
         defaults.egress_residence,
@@ -184,6 +190,7 @@ fn read_detect(section: Option<Section<'_>>) -> Result<(DetectConfig, Place, Pla
         lease: lease.as_ref().map_or(silence * 2, |item| item.value),
         fencing: fencing.as_ref().map_or(defaults.fencing, |item| item.value),
         stonith: stonith.map(|item| item.value),
+        stonith_limit: stonith_limit.value,
         egress_residence: egress_residence.value,
         startup_grace: startup_grace.value,
     };
@@ -203,6 +210,7 @@ impl Default for DetectConfig {
             lease: Duration::from_millis(60),
             fencing: Fencing::Lease,
             stonith: None,
+            stonith_limit: Duration::from_secs(30),
             egress_residence: Duration::from_millis(5),
             startup_grace: Duration::from_millis(300),
         }

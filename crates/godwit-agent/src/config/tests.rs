@@ -406,6 +406,26 @@ fn stonith_needs_its_command() {
 }
 
 #[test]
+fn two_voters_may_have_stonith_and_its_command_a_limit() {
+    let two = GOOD.replace(", \"w\"]", "]");
+    assert_eq!(parse(&two).expect("valid").stonith_in_force(), None);
+    let with = |lines: &str| two.replace("fencing = \"lease\"", lines);
+    let stonith = "fencing = \"stonith\"\nstonith = \"off\"\n";
+    let config = parse(&with(stonith)).expect("valid");
+    assert_eq!(config.fencing_in_force(), "stonith");
+    let half_a_minute = Duration::from_secs(30);
+    assert_eq!(config.stonith_in_force(), Some(("off", half_a_minute)));
+    let config = parse(&with(&format!("{stonith}stonith_limit = \"2s\""))).expect("valid");
+    let two_seconds = Duration::from_secs(2);
+    assert_eq!(config.stonith_in_force(), Some(("off", two_seconds)));
+    for wrong in ["999ms", "601s"] {
+        let text = with(&format!("{stonith}stonith_limit = \"{wrong}\""));
+        let error = parse(&text).expect_err(wrong).to_string();
+        assert!(error.contains("stonith_limit"), "{error}");
+    }
+}
+
+#[test]
 fn the_digest_is_the_same_on_all_nodes_and_ignores_spelling() {
     let digest = good().digest;
     let b = GOOD

@@ -275,7 +275,7 @@ impl Installed {
             peers: surroundings.peers,
             board: surroundings.board,
             leases: surroundings.leases,
-            inbox: surroundings.inbox,
+            stonith: surroundings.stonith,
             events: surroundings.events,
             metrics: surroundings.metrics,
             housekeeping: now,

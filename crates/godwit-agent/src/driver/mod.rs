@@ -58,6 +58,7 @@ use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input};
 use crate::metrics::Metrics;
 use crate::peers::PeerSender;
+use crate::stonith::Stonith;
 
 pub use detach::DetachError;
 pub use install::{InstallError, Installed, pin_name};
@@ -85,6 +86,8 @@ pub struct Surroundings {
     pub events: EventLog,
     /// What machines read.
     pub metrics: Metrics,
+    /// The way to other nodes' power switches.
+    pub stonith: Stonith,
 }
 
 /// The running driver.
@@ -113,8 +116,8 @@ pub struct Driver {
     peers: PeerSender,
     board: ShareBoard,
     leases: LeaseSender,
-    /// The queue's writing end, for commands that end some time.
-    inbox: Inbox,
+    /// The way to other nodes' power switches.
+    stonith: Stonith,
     events: EventLog,
     metrics: Metrics,
     housekeeping: MonoTime,

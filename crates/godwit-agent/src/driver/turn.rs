@@ -87,7 +87,7 @@ impl Driver {
         match input {
             Input::Heartbeat { peer, beat, at } => self.node.handle_heartbeat(peer, &beat, at),
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
-            Input::Stonith { peer, off } => self.node.handle_stonith(peer, off, now),
+            Input::Stonith { peer, outcome } => self.node.handle_stonith(peer, outcome, now),
             Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
             Input::Link { peer, link } => {
                 // What was under way on the old link is lost.

@@ -47,6 +47,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// There is no helper for the stonith command.
+    #[error("can't start the helper that runs the stonith command")]
+    Stonith(#[source] io::Error),
     /// An address can't be listened on.
     #[error("can't listen on {address}, the {what} of this node")]
     Listen {

@@ -44,6 +44,8 @@ fn status(pair: &Pair) -> Status {
         max_interarrival_ms: 12.5,
         ignored: 0,
         config_differs: false,
+        power: "unknown".into(),
+        stonith_fault: None,
     });
     status.data_path.reasons.insert("spoken".into(), 7);
     status

@@ -9,6 +9,7 @@ use godwit_wire::{
     Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, NodeName, ShareId, UnprotectedReason,
 };
 
+use super::input::StonithFault;
 use crate::MonoTime;
 use crate::share::{Reason, State};
 
@@ -91,8 +92,12 @@ pub enum PeerNews {
     StonithStarted,
     /// It has been powered off.
     StonithSucceeded,
-    /// It could not be powered off; that is tried again.
-    StonithFailed,
+    /// It could not be powered off; that is tried again, and until then nothing
+    /// is taken over from it.
+    StonithFailed {
+        /// Why.
+        fault: StonithFault,
+    },
 }
 
 /// What happened to a share.
@@ -246,7 +251,7 @@ impl PeerNews {
             Self::ConfigDiffers => "config_differs",
             Self::StonithStarted => "stonith_started",
             Self::StonithSucceeded => "stonith_succeeded",
-            Self::StonithFailed => "stonith_failed",
+            Self::StonithFailed { .. } => "stonith_failed",
         }
     }
 
@@ -258,7 +263,7 @@ impl PeerNews {
             | Self::ConfigDiffers
             | Self::StonithStarted
             | Self::StonithSucceeded
-            | Self::StonithFailed => true,
+            | Self::StonithFailed { .. } => true,
             Self::Up { .. }
             | Self::Restarted
             | Self::Goodbye { .. }
@@ -288,8 +293,8 @@ impl PeerNews {
             | Self::LinkDown
             | Self::ConfigDiffers
             | Self::StonithStarted
-            | Self::StonithSucceeded
-            | Self::StonithFailed => Vec::new(),
+            | Self::StonithSucceeded => Vec::new(),
+            Self::StonithFailed { fault } => vec![("reason", text(&fault.as_str()))],
         }
     }
 }

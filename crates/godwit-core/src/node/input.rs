@@ -32,6 +32,28 @@ pub enum Link {
     Down,
 }
 
+/// Why a peer could not be powered off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StonithFault {
+    /// The command said so.
+    CommandFailed,
+    /// The command took too long, and was killed.
+    TimedOut,
+    /// The command could not be run.
+    NotRun,
+}
+
+impl StonithFault {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CommandFailed => "command_failed",
+            Self::TimedOut => "timed_out",
+            Self::NotRun => "not_run",
+        }
+    }
+}
+
 /// Something that the data path noticed about one flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlowEvent {

@@ -7,7 +7,7 @@ use godwit_wire::{LeaseDatagram, LeaseMessage, ShareId, Standing};
 use super::ballots::Ballots;
 use super::context::Context;
 use super::peer::Power;
-use super::{Node, PeerNews};
+use super::{Node, PeerNews, StonithFault};
 use crate::lease::{Proposer, Speaker};
 use crate::{Action, MonoTime, PeerId, detector};
 
@@ -36,26 +36,31 @@ impl Node {
         self.settle(now);
     }
 
-    /// The command of [`Action::Stonith`] has ended; `off` if it succeeded.
-    pub fn handle_stonith(&mut self, peer: PeerId, off: bool, now: MonoTime) {
+    /// The command of [`Action::Stonith`] has ended. A failure is no answer: the
+    /// peer may be on, so nothing is taken over from it, and it is tried again.
+    pub fn handle_stonith(
+        &mut self,
+        peer: PeerId,
+        outcome: Result<(), StonithFault>,
+        now: MonoTime,
+    ) {
         let Some(side) = self.peer_mut(peer) else {
             return;
         };
         let name = side.name;
-        side.power = if off {
-            Power::Off
-        } else {
-            Power::Stuck {
+        side.stonith_fault = outcome.err();
+        side.power = match outcome {
+            Ok(()) => Power::Off,
+            Err(_) => Power::Stuck {
                 until: now.saturating_add(STONITH_AGAIN),
-            }
+            },
         };
-        let news = if off {
-            PeerNews::StonithSucceeded
-        } else {
-            PeerNews::StonithFailed
+        let news = match outcome {
+            Ok(()) => PeerNews::StonithSucceeded,
+            Err(fault) => PeerNews::StonithFailed { fault },
         };
         self.tell_peer(peer, news, now);
-        if off {
+        if outcome.is_ok() {
             for proposer in self.proposers() {
                 proposer.handle_fenced(name, now);
             }
@@ -71,6 +76,7 @@ impl Node {
         let name = side.name;
         if side.power != Power::Cutting {
             side.power = Power::Unknown;
+            side.stonith_fault = None;
         }
         for proposer in self.proposers() {
             proposer.handle_heard(name);

@@ -53,7 +53,8 @@ mod tests;
 pub use action::{Action, EndReason};
 pub use config::{Fencing, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
-pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link, ServerExit};
+pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link, ServerExit, StonithFault};
+pub use peer::Power;
 pub use status::{LeaseStatus, PeerStatus, ShareStatus};
 
 use action::Outbox;
@@ -290,6 +291,8 @@ impl Node {
                 .peer_id(side.name)
                 .and_then(|peer| Some(self.ballots.as_ref()?.ignored(peer)))
                 .unwrap_or_default(),
+            power: side.power,
+            stonith_fault: side.stonith_fault,
         })
     }
 

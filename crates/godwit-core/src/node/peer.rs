@@ -2,6 +2,7 @@
 
 use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, NodeName};
 
+use super::input::StonithFault;
 use crate::MonoTime;
 use crate::detector::{self, Detector};
 
@@ -20,15 +21,30 @@ pub(super) enum LinkState {
 
 /// Whether a peer is known to be without power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Power {
+pub enum Power {
     /// It may be on.
     Unknown,
     /// The command that powers it off runs.
     Cutting,
     /// The command failed; not before then again.
-    Stuck { until: MonoTime },
+    Stuck {
+        /// When it is tried again.
+        until: MonoTime,
+    },
     /// It is off, and has not been heard since.
     Off,
+}
+
+impl Power {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Cutting => "cutting",
+            Self::Stuck { .. } => "stuck",
+            Self::Off => "off",
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -40,6 +56,8 @@ pub(super) struct PeerSide {
     pub(super) incarnation: u64,
     pub(super) config_differs: bool,
     pub(super) power: Power,
+    /// Why it could not be powered off when that was last tried.
+    pub(super) stonith_fault: Option<StonithFault>,
 }
 
 impl PeerSide {
@@ -51,6 +69,7 @@ impl PeerSide {
             incarnation: 0,
             config_differs: false,
             power: Power::Unknown,
+            stonith_fault: None,
         }
     }
 

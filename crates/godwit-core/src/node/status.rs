@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use godwit_wire::{Epoch, Generation, NodeName, Role, ShareId};
 
+use super::input::StonithFault;
+use super::peer::Power;
 use crate::MonoTime;
 use crate::detector;
 use crate::flow::Counts;
@@ -31,6 +33,11 @@ pub struct PeerStatus {
     /// Lease datagrams that were old, replayed, meant for an earlier life of
     /// this node, or counted on other voters.
     pub lease_ignored: u64,
+    /// What is known of its power.
+    pub power: Power,
+    /// Why it could not be powered off when that was last tried; `None` when it
+    /// has been, or has been heard since.
+    pub stonith_fault: Option<StonithFault>,
 }
 
 /// One share.

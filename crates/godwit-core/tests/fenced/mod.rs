@@ -15,7 +15,7 @@ use godwit_core::node::{Resume, ServerExit, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
     Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, LeaseConfig, Link,
-    MonoTime, Node, NodeConfig, PeerConfig, PeerId, ShareConfig,
+    MonoTime, Node, NodeConfig, PeerConfig, PeerId, Power, ShareConfig, StonithFault,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, LeaseDatagram, Message, NodeName,
@@ -97,6 +97,10 @@ pub(crate) struct World {
     link_due: Vec<((usize, usize), u64)>,
     wire: VecDeque<(u64, usize, Parcel)>,
     stonith: Vec<(u64, usize, usize)>,
+    /// Whether the command that powers a node off does so, or why not.
+    pub(crate) switch: Result<(), StonithFault>,
+    /// How often it was run.
+    pub(crate) switched: u32,
     random: u64,
     last_owner: Epoch,
     /// Who has owned under which epoch, ever.
@@ -146,6 +150,8 @@ impl World {
             link_due: Vec::new(),
             wire: VecDeque::new(),
             stonith: Vec::new(),
+            switch: Ok(()),
+            switched: 0,
             random: 0,
             last_owner: Epoch::NONE,
             claims: BTreeMap::new(),
@@ -393,9 +399,12 @@ impl World {
         let now = self.step;
         while let Some(index) = self.stonith.iter().position(|(at, ..)| *at <= now) {
             let (_, by, target) = self.stonith.remove(index);
-            self.crash(target);
+            let outcome = self.switch;
+            if outcome.is_ok() {
+                self.crash(target);
+            }
             self.input(by, |node, now| {
-                node.handle_stonith(peer(by, target), true, now);
+                node.handle_stonith(peer(by, target), outcome, now);
             });
         }
     }
@@ -494,6 +503,7 @@ impl World {
                 }
                 Action::Stonith { peer } => {
                     let target = other(side, *peer);
+                    self.switched += 1;
                     self.stonith.push((self.step + STONITH_STEPS, side, target));
                 }
                 Action::SetShare { .. }
@@ -588,6 +598,14 @@ impl World {
         let entry = self.sides[side].entry;
         let in_force = entry.expiry.is_none_or(|expiry| self.now(side) < expiry);
         entry.role == Role::Owner && in_force
+    }
+
+    /// What `side` knows of the power of `other`, and why it can't cut it.
+    pub(crate) fn power(&self, side: usize, other: usize) -> (Power, Option<StonithFault>) {
+        let node = self.sides[side].node.as_ref().expect("runs");
+        let peer = usize::from(peer(side, other).0);
+        let status = node.peer_status().nth(peer).expect("a peer");
+        (status.power, status.stonith_fault)
     }
 
     /// Whose data path lets segments out.

@@ -29,6 +29,8 @@ pub enum Fencing {
     None,
     /// The end of its lease; [`Host::Witness`] is the third voter.
     Lease,
+    /// Its power switch, [`ClusterOptions::stonith`]; the servers are the voters.
+    Stonith,
 }
 
 /// How the agents of a lab are configured.
@@ -41,6 +43,8 @@ pub struct ClusterOptions {
     /// What keeps an old owner silent; [`Fencing::Lease`] needs a lab with a
     /// witness.
     pub fencing: Fencing,
+    /// `[detect] stonith`; it may run for a second.
+    pub stonith: String,
     /// The services.
     pub services: Vec<Service>,
 }
@@ -91,6 +95,7 @@ impl Default for ClusterOptions {
             heartbeat: Duration::from_millis(10),
             misses: 3,
             fencing: Fencing::None,
+            stonith: "false".into(),
             services: vec![Service::new("web", 80)],
         }
     }
@@ -100,7 +105,7 @@ impl Fencing {
     /// Who takes part.
     pub(super) const fn nodes(self) -> &'static [Host] {
         match self {
-            Self::None => &Host::SERVERS,
+            Self::None | Self::Stonith => &Host::SERVERS,
             Self::Lease => &[Host::A, Host::B, Host::Witness],
         }
     }
@@ -109,6 +114,7 @@ impl Fencing {
         match self {
             Self::None => "none",
             Self::Lease => "lease",
+            Self::Stonith => "stonith",
         }
     }
 }
@@ -144,9 +150,12 @@ heartbeat = \"{heartbeat}ms\"
 misses = {misses}
 lease = \"{lease}ms\"
 fencing = \"{fencing}\"
+stonith = {stonith:?}
+stonith_limit = \"1s\"
 ",
             voters = nodes.iter().map(|node| node.name()).collect::<Vec<_>>(),
             fencing = self.fencing.as_str(),
+            stonith = self.stonith,
             interface = Network::Data.interface(),
             run = folder.join("run").display(),
             misses = self.misses,

@@ -36,6 +36,12 @@ pub struct PeerReport {
     pub liveness: String,
     /// Whether the control link is up and both sides have said hello.
     pub linked: bool,
+    /// `unknown`, `cutting`, `stuck` or `off`.
+    #[serde(default)]
+    pub power: String,
+    /// Why it could not be powered off.
+    #[serde(default)]
+    pub stonith_fault: Option<String>,
 }
 
 /// The data path in a [`Status`].

@@ -9,4 +9,5 @@ pub(crate) mod flows;
 pub(crate) mod lab_app;
 pub(crate) mod pki;
 pub(crate) mod status;
+pub(crate) mod stonith_helper;
 pub(crate) mod witness;

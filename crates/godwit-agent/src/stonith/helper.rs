@@ -1,0 +1,120 @@
+//! The helper process: runs one command after the other, each with a limit.
+
+use std::io::{self, BufRead, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Answer, Outcome, Request};
+
+/// How often a command is looked at: short beside any power switch.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Runs a helper until its standard input ends.
+///
+/// # Errors
+/// If the agent's end of either pipe fails.
+pub fn helper() -> io::Result<()> {
+    let runtime = outlive_signals()?;
+    let served = serve(io::stdin().lock(), io::stdout());
+    drop(runtime);
+    served
+}
+
+/// A service manager signals all processes of a unit at once; the helper ends
+/// after its agent, when its input does. Handlers, unlike a mask or SIG_IGN, are
+/// not inherited by the commands.
+fn outlive_signals() -> io::Result<runtime::Runtime> {
+    let runtime = runtime::Builder::new_current_thread().enable_io().build()?;
+    let inside = runtime.enter();
+    for kind in [
+        SignalKind::terminate(),
+        SignalKind::quit(),
+        SignalKind::interrupt(),
+        SignalKind::hangup(),
+    ] {
+        // The handler stays when its listener is dropped.
+        drop(signal(kind)?);
+    }
+    drop(inside);
+    Ok(runtime)
+}
+
+/// Answers each request with one line.
+pub(super) fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+    for line in input.lines() {
+        let request: Request = serde_json::from_str(&line?)?;
+        let outcome = carry_out(&request);
+        let mut answer = serde_json::to_vec(&Answer { outcome })?;
+        answer.push(b'\n');
+        output.write_all(&answer)?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+/// What goes wrong is said on standard error, which is the agent's log.
+fn carry_out(request: &Request) -> Outcome {
+    let say = |what: &str| eprintln!("stonith of {}: {what}", request.node);
+    let started = start(request);
+    let mut child = match started {
+        Ok(child) => child,
+        Err(error) => {
+            say(&format!("the command can't be run: {error}"));
+            return Outcome::NotRun;
+        }
+    };
+    match wait(&mut child, Duration::from_millis(request.limit_ms)) {
+        Ok(Some(status)) if status.success() => Outcome::Off,
+        Ok(Some(status)) => {
+            say(&format!("the command failed: {status}"));
+            Outcome::CommandFailed
+        }
+        Ok(None) => {
+            say(&format!("the command took over {} ms", request.limit_ms));
+            Outcome::TimedOut
+        }
+        Err(error) => {
+            say(&format!("the command can't be waited for: {error}"));
+            Outcome::NotRun
+        }
+    }
+}
+
+/// In a process group of its own, so that all of it can be killed.
+fn start(request: &Request) -> io::Result<Child> {
+    let log = io::stderr().as_fd().try_clone_to_owned()?;
+    Command::new("/bin/sh")
+        .args(["-c", &request.command])
+        .env("GODWIT_NODE", &request.node)
+        .stdin(Stdio::null())
+        // Standard output is the way to the agent.
+        .stdout(log)
+        .process_group(0)
+        .spawn()
+}
+
+/// `None` if it took too long; it is dead then.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let end = Instant::now() + limit;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= end {
+            // The kernel's pid_max is 2^22.
+            let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+            killpg(group, Signal::SIGKILL)?;
+            child.wait()?;
+            return Ok(None);
+        }
+        thread::sleep(POLL);
+    }
+}
