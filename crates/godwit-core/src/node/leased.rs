@@ -9,6 +9,7 @@ use super::action::Action;
 use super::ballots::Audience;
 use super::config::{NodeConfig, Resume, ShareConfig};
 use super::context::Context;
+use super::ears::Ears;
 use super::event::ShareNews;
 use super::share::ShareSide;
 use super::status::LeaseStatus;
@@ -21,6 +22,7 @@ use crate::{MonoTime, PeerId, detector};
 pub(super) struct ShareLease {
     pub(super) proposer: Proposer,
     pub(super) audience: Audience,
+    ears: Ears,
     terms: Terms,
     endless: bool,
     /// The servers of the share in the order of precedence.
@@ -71,6 +73,7 @@ impl ShareLease {
         Some(Self {
             proposer,
             audience: Audience::new(config, &servers),
+            ears: Ears::new(config),
             terms,
             endless,
             servers,
@@ -216,6 +219,11 @@ impl ShareSide {
             return;
         };
         let since = *lease.wished_at.get_or_insert(now);
+        // Of two voters the silent one is to be powered off.
+        if !lease.endless && !lease.ears.hear_majority(context) {
+            lease.proposer.handle_withdrawal(now);
+            return;
+        }
         let patient = since.saturating_add(COLD_START);
         let candidacy = Candidacy {
             above: self.machine.epoch(),

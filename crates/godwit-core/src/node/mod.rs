@@ -36,6 +36,7 @@ mod ballots;
 mod claims;
 mod config;
 mod context;
+mod ears;
 mod event;
 mod input;
 mod leased;

@@ -1,6 +1,6 @@
-//! Random loss at the switch, as nftables rules (this kernel has no netem).
+//! Random loss and one-way cuts at the switch, as nftables rules (this kernel has no netem).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::host::{Host, Network};
@@ -21,10 +21,11 @@ pub struct Loss {
     pub per_myriad: u16,
 }
 
-/// The loss rules in force at the switch.
+/// The rules in force at the switch.
 #[derive(Debug, Default)]
 pub(crate) struct SwitchRules {
     loss: BTreeMap<(Host, Host), u16>,
+    cut: BTreeSet<(Network, Host, Host)>,
 }
 
 impl SwitchRules {
@@ -36,6 +37,14 @@ impl SwitchRules {
         };
     }
 
+    pub(crate) fn set_cut(&mut self, way: (Network, Host, Host), cut: bool) {
+        if cut {
+            self.cut.insert(way);
+        } else {
+            self.cut.remove(&way);
+        }
+    }
+
     /// The whole rule set, replacing any earlier one in one transaction.
     ///
     /// Without rules there is no table at all: the fast path stays bare.
@@ -43,7 +52,7 @@ impl SwitchRules {
         const TABLE: &str = "table bridge godwit_lab";
         // Naming it first makes the removal of an absent table succeed.
         let mut text = format!("{TABLE}\ndelete {TABLE}\n");
-        if self.loss.is_empty() {
+        if self.loss.is_empty() && self.cut.is_empty() {
             return text;
         }
         let _ = writeln!(text, "{TABLE} {{\nchain thin {{");
@@ -64,6 +73,10 @@ impl SwitchRules {
                 text,
                 "iifname \"{port}\" ether daddr {mac} {chance}counter drop"
             );
+        }
+        for &(network, from, to) in &self.cut {
+            let (port, mac) = (network.port(from), to.mac(network));
+            let _ = writeln!(text, "iifname \"{port}\" ether daddr {mac} counter drop");
         }
         text.push_str("}\n}\n");
         text
@@ -95,6 +108,15 @@ mod tests {
             per_myriad: 0,
             ..loss
         });
+        assert!(!rules.render().contains("chain"));
+        let way = (Network::Control, Host::A, Host::B);
+        rules.set_cut(way, true);
+        assert!(
+            rules
+                .render()
+                .contains("\"c-a\" ether daddr 02:00:00:00:01:12 counter drop")
+        );
+        rules.set_cut(way, false);
         assert!(!rules.render().contains("chain"));
     }
 }

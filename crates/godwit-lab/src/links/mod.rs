@@ -146,6 +146,29 @@ impl Lab {
             .sum())
     }
 
+    /// Makes the switch drop all that one machine sends to another's MAC on a
+    /// network: what goes the other way passes.
+    ///
+    /// # Errors
+    /// Fails if the kernel lacks nftables for bridges.
+    pub fn cut_way(&self, network: Network, from: Host, to: Host) -> Result<()> {
+        self.set_way((network, from, to), true)
+    }
+
+    /// Ends [`cut_way`](Self::cut_way).
+    ///
+    /// # Errors
+    /// As that.
+    pub fn heal_way(&self, network: Network, from: Host, to: Host) -> Result<()> {
+        self.set_way((network, from, to), false)
+    }
+
+    fn set_way(&self, way: (Network, Host, Host), cut: bool) -> Result<()> {
+        let mut rules = self.rules.lock().unwrap_or_else(|e| e.into_inner());
+        rules.set_cut(way, cut);
+        self.switch.nft(&rules.render())
+    }
+
     /// Limits the rate of `host`'s data link in both directions; `None` lifts it.
     ///
     /// # Errors

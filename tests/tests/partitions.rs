@@ -1,0 +1,133 @@
+//! Rows of `docs/partitions.md` with real packets, leases in force; that of an
+//! owner which is cut from all is in `fenced.rs`, those of stonith in `stonith.rs`.
+
+use std::time::{Duration, Instant};
+
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
+use godwit_lab::host::{Host, Network};
+use godwit_lab::{Lab, LabOptions};
+use godwit_tests::stage::{
+    assert_unnoticed, has_event, in_sync, servers, service_v4, service_v6, stage, throughout,
+    until, wait_in_sync, wait_protected, wait_unprotected, witness,
+};
+use godwit_tests::traffic::{Load, Traffic};
+use godwit_tests::{DEADLINE, STALL_LIMIT};
+
+fn lab() -> Option<Lab> {
+    stage(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    })
+}
+
+fn options() -> ClusterOptions {
+    ClusterOptions {
+        heartbeat: Duration::from_millis(30),
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    }
+}
+
+fn protected_pair(lab: &Lab, cluster: &Cluster<'_>) -> [Traffic; 2] {
+    let pair = [
+        Traffic::start(lab, service_v4(), Load::Upload),
+        Traffic::start(lab, service_v6(), Load::Echo),
+    ];
+    for one in &pair {
+        wait_protected(cluster, Host::A, one.local());
+    }
+    pair
+}
+
+const CUT_FOR: Duration = Duration::from_secs(1);
+
+fn a_owns(cluster: &Cluster<'_>) -> bool {
+    let status = cluster.status(Host::A).expect("a answers");
+    status.services[0].role == "owner"
+}
+
+/// The way from b to a is cut, with or without that from a to b: a does not know
+/// what b has, so b may not take over, and does not. It can when it is back.
+fn without_b(both_ways: bool) {
+    let Some(lab) = lab() else { return };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, options());
+    let capture = witness(&lab);
+    let pair = protected_pair(&lab, &cluster);
+    let since = Instant::now();
+    lab.cut_way(Network::Control, Host::B, Host::A)
+        .expect("it is cut");
+    if both_ways {
+        lab.cut_way(Network::Control, Host::A, Host::B)
+            .expect("it is cut");
+    }
+    for one in &pair {
+        wait_unprotected(&cluster, Host::A, one.local(), &["standby_lost"]);
+    }
+    throughout("a owns", CUT_FOR, || a_owns(&cluster));
+    for one in &pair {
+        one.goes_on();
+    }
+    let status = cluster.status(Host::B).expect("b answers");
+    assert_eq!(status.services[0].takeovers, 0);
+    assert!(!has_event(&cluster, Host::A, "lease_lapsed"));
+    for (from, to) in [(Host::A, Host::B), (Host::B, Host::A)] {
+        lab.heal_way(Network::Control, from, to).expect("it heals");
+    }
+    wait_in_sync(&mut cluster, Host::A);
+    for one in pair {
+        one.finish(since, STALL_LIMIT);
+    }
+    let pair = protected_pair(&lab, &cluster);
+    let since = Instant::now();
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    for one in pair {
+        one.goes_on();
+        one.finish(since, STALL_LIMIT);
+    }
+    assert_unnoticed(capture);
+}
+
+#[test]
+fn servers_that_do_not_hear_each_other_leave_the_owner_in_place() {
+    without_b(true);
+}
+
+#[test]
+fn an_owner_that_does_not_hear_its_standby_goes_on_without_it() {
+    without_b(false);
+}
+
+/// The witness is cut off and comes back, again and again: nobody notices.
+#[test]
+fn a_witness_may_come_and_go() {
+    let Some(lab) = lab() else { return };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, options());
+    let capture = witness(&lab);
+    let pair = protected_pair(&lab, &cluster);
+    let since = Instant::now();
+    let control = [Network::Control];
+    for _ in 0..4 {
+        lab.cut(Host::Witness, &control).expect("it is cut");
+        throughout("a owns", CUT_FOR / 4, || a_owns(&cluster));
+        lab.heal(Host::Witness, &control).expect("it heals");
+        throughout("a owns", CUT_FOR / 4, || a_owns(&cluster));
+    }
+    assert!(!has_event(&cluster, Host::A, "standby_left"));
+    assert!(!has_event(&cluster, Host::A, "lease_lapsed"));
+    wait_in_sync(&mut cluster, Host::A);
+    until("the witness is heard", || {
+        let status = cluster.status(Host::B).ok()?;
+        let heard = status.peers.iter().all(|peer| peer.liveness == "alive");
+        heard.then_some(())
+    });
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    for one in pair {
+        one.goes_on();
+        one.finish(since, STALL_LIMIT);
+    }
+    assert_unnoticed(capture);
+}
