@@ -236,6 +236,24 @@ fn a_released_share_is_taken_over_at_once() {
     assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
 }
 
+/// The next agent took an endless lease for one in force, although it had been
+/// given back: there were two voices.
+#[test]
+fn an_endless_lease_that_was_given_back_does_not_come_back_with_the_agent() {
+    let mut world = World::in_sync(Fencing::Stonith, 3);
+    world.input(A, |node, now| {
+        node.handle_command(Command::Release(SHARE), now)
+    });
+    world.run(3);
+    world.kill_agent(A);
+    world.cuts.extend([(A, B), (B, A)]);
+    world.run(300);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+    world.resume(A);
+    world.run(10);
+    assert_eq!(world.speakers(), [B]);
+}
+
 #[test]
 fn a_released_share_that_nobody_takes_is_taken_back() {
     let mut world = lease();

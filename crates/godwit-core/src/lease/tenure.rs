@@ -110,11 +110,16 @@ impl Tenure {
         agreed: Wish,
         now: MonoTime,
     ) -> Self {
-        Self {
+        let mut this = Self {
             expiry,
             agreed: Some(agreed),
             ..Self::elected(epoch, terms, endless, now)
+        };
+        // An endless lease has no end that a timer would find.
+        if endless && expiry <= now {
+            this.lapse(now);
         }
+        this
     }
 
     /// When we fall silent unless we hear of a renewal.

@@ -433,11 +433,9 @@ pub(super) fn inherited(
     Some((lease, over))
 }
 
-/// When the data path falls silent.
+/// When the data path falls silent. With an endless lease it never does, unless
+/// the lease was given back: another node may have it by now.
 fn expiry(from: &Resume, endless: bool) -> MonoTime {
-    if endless {
-        MonoTime(u64::MAX)
-    } else {
-        from.expiry.unwrap_or(MonoTime::ZERO)
-    }
+    let unset = if endless { u64::MAX } else { 0 };
+    from.expiry.unwrap_or(MonoTime(unset))
 }

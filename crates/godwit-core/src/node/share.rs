@@ -118,6 +118,10 @@ impl ShareSide {
             side.in_sync.join(*standby, from.generation);
         }
         side.write_share(out);
+        if resume.is_none() {
+            // An agent may have died between silence and the end of its sockets.
+            side.end_flows(EndReason::NotInSync, out);
+        }
         Some(side)
     }
 

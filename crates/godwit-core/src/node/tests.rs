@@ -77,6 +77,28 @@ fn peer_news(node: &mut Node) -> Vec<PeerNews> {
         .collect()
 }
 
+/// An agent that had died between `SetShare` (none) and `EndFlows` left sockets
+/// of an earlier epoch, which served their clients at the next takeover.
+#[test]
+fn an_agent_that_resumes_nothing_ends_what_another_has_left() {
+    let ends = |role: Option<Role>| {
+        let mut config = config();
+        config.shares.truncate(1);
+        config.shares[0].resume = role.map(|role| Resume {
+            role,
+            epoch: Epoch::new(5, 1),
+            generation: Generation(3),
+            expiry: None,
+        });
+        let actions = actions(&mut Node::new(&config, ms(0)));
+        let end = |action: &Action| matches!(action, Action::EndFlows { .. });
+        assert!(matches!(actions[0], Action::SetShare { .. }));
+        actions.iter().any(end)
+    };
+    assert!(ends(None) && ends(Some(Role::None)));
+    assert!(!ends(Some(Role::Owner)) && !ends(Some(Role::Shadow)));
+}
+
 #[test]
 fn all_shares_change_hands_before_any_is_announced_or_revived() {
     let mut node = Node::new(&config(), ms(0));
