@@ -11,7 +11,7 @@ CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 C_FILES := $(wildcard crates/godwit-bpf/bpf/*.c crates/godwit-bpf/bpf/*.h)
 
-.PHONY: help setup build demo test unit root-test check bench fuzz format clean
+.PHONY: help setup build demo test unit sim root-test check bench fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -25,10 +25,14 @@ build: ## release build: target/release/godwit
 demo: setup build ## a download crosses the death of its server (root)
 	$(TARGET)/release/godwit demo shadow
 
-test: setup build unit root-test ## everything that CI runs (root for the lab)
+test: setup build unit sim root-test ## everything that CI runs (root for the lab)
 
 unit: ## tests without privileges
 	$(CARGO) test --locked -p godwit-wire -p godwit-core -p godwit-agent -p godwit
+
+sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
+	$(CARGO) test --locked --profile sim -p godwit-sim
+	$(CARGO) run --locked --profile sim -p godwit-sim -- --seed $(or $(SEED),1) $(if $(SECONDS),--seconds $(SECONDS))
 
 root-test: build ## tests in network namespaces (root)
 	packaging/root-tests.sh

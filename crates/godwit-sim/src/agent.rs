@@ -1,0 +1,401 @@
+//! Agents: what `godwit-agent/src/driver` is to a real node. Feeds the core,
+//! carries out its actions one by one, and can be stopped between any two.
+
+use godwit_core::node::{PeerNews, ShareNews};
+use godwit_core::{Action, Beat, Event, EventKind, MonoTime, Node};
+use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Role};
+
+use crate::host::{Claims, Entry, Input, Sleep, node_of, peer_of};
+use crate::mutant::Mutant;
+use crate::network::{Fate, Net};
+use crate::plan::MS;
+use crate::world::{Happening, World, slot_of};
+
+impl World {
+    /// Whether a datagram proves who sent it: its key came with the last hello.
+    pub(crate) fn is_authentic(&self, from: usize, to: usize, incarnation: u64) -> bool {
+        self.hosts[to].agent.is_some() && self.hosts[to].keys[from] == incarnation
+    }
+
+    pub(crate) fn beat_arrives(
+        &mut self,
+        (from, to): (usize, usize),
+        incarnation: u64,
+        sequence: u64,
+        claims: Claims,
+    ) {
+        if !self.is_authentic(from, to, incarnation) {
+            return;
+        }
+        let host = &self.hosts[to];
+        let at = host.beats().then(|| host.clock.read(self.now_ns));
+        self.give(
+            to,
+            Input::Beat {
+                from,
+                incarnation,
+                sequence,
+                claims,
+                at,
+            },
+        );
+    }
+
+    /// Something arrives for an agent.
+    pub(crate) fn give(&mut self, node: usize, input: Input) {
+        let host = &mut self.hosts[node];
+        if host.agent.is_none() {
+            return;
+        }
+        if host.thinks() {
+            self.feed(node, input);
+            return;
+        }
+        // Sockets have room for so much; streams are held back, not lost.
+        let datagram = matches!(input, Input::Beat { .. } | Input::Lease(..));
+        if !datagram || host.inbox.len() < 200 {
+            host.inbox.push_back(input);
+        }
+    }
+
+    pub(crate) fn feed(&mut self, node: usize, input: Input) {
+        match input {
+            Input::Beat {
+                from,
+                incarnation,
+                sequence,
+                claims,
+                at,
+            } => {
+                let beat = Beat {
+                    incarnation,
+                    sequence,
+                    shares: claims.into_iter().flatten().collect(),
+                };
+                let peer = peer_of(node, from);
+                self.input(node, |agent, now| {
+                    agent.handle_heartbeat(peer, &beat, at.unwrap_or(now));
+                });
+            }
+            Input::Lease(from, datagram) => self.input(node, |agent, now| {
+                agent.handle_lease(peer_of(node, from), &datagram, now);
+            }),
+            Input::Message(from, message) => {
+                self.trace(|_| format!("{node}: from {from}: {message:?}"));
+                self.input(node, |agent, now| {
+                    agent.handle_message(peer_of(node, from), &message, now);
+                });
+            }
+            Input::Link(other, link) => self.input(node, |agent, now| {
+                agent.handle_link(peer_of(node, other), link, now);
+            }),
+            Input::Flow(event) => {
+                self.trace(|_| format!("{node}: {event:?}"));
+                self.input(node, |agent, now| agent.handle_flow_event(event, now));
+            }
+            Input::Exit(exit) => self.input(node, |agent, now| {
+                agent.handle_server_exit(exit, now);
+            }),
+            Input::Listening(share) => {
+                let listening = self.hosts[node].entries[share].listening;
+                let id = Self::share_id(share);
+                self.input(node, |agent, now| {
+                    agent.handle_listening(id, listening, now)
+                });
+            }
+            Input::Stonith(target, off) => self.input(node, |agent, now| {
+                agent.handle_stonith(peer_of(node, target), off, now);
+            }),
+        }
+    }
+
+    /// Feeds the core, and carries out what it decides.
+    pub(crate) fn input(&mut self, node: usize, act: impl FnOnce(&mut Node, MonoTime)) {
+        let host = &mut self.hosts[node];
+        let now = host.clock.read(self.now_ns);
+        if let Some(agent) = &mut host.agent {
+            act(agent, now);
+        }
+        self.carry_on(node);
+    }
+
+    /// Carries out what is left to do, unless something comes between.
+    pub(crate) fn carry_on(&mut self, node: usize) {
+        if let Some((share, entry)) = self.hosts[node].unwritten.take() {
+            self.finish_share(node, share, entry);
+        }
+        while let Some(action) = self.next_action(node) {
+            self.carry_out(node, action);
+            if self.hosts[node].unwritten.is_some() {
+                // Stopped in the middle of an action.
+                return;
+            }
+            if self.interrupt(node) {
+                return;
+            }
+        }
+        let host = &mut self.hosts[node];
+        let Some(agent) = &mut host.agent else {
+            return;
+        };
+        let mut claims = agent.share_claims();
+        host.claims = [claims.next(), claims.next()];
+        drop(claims);
+        while let Some(event) = self.next_event(node) {
+            self.note(node, &event);
+        }
+        self.set_alarm(node);
+    }
+
+    fn next_action(&mut self, node: usize) -> Option<Action> {
+        self.hosts[node].agent.as_mut()?.poll_action()
+    }
+
+    fn next_event(&mut self, node: usize) -> Option<Event> {
+        self.hosts[node].agent.as_mut()?.poll_event()
+    }
+
+    fn note(&mut self, node: usize, event: &Event) {
+        self.trace(|_| format!("{node}: {:?}", event.kind));
+        match &event.kind {
+            EventKind::Share {
+                news: ShareNews::TakeoverStarted { generation, .. },
+                ..
+            } => {
+                if *generation != Generation::NONE {
+                    self.tally.takeovers += 1;
+                }
+            }
+            EventKind::Peer {
+                peer,
+                news: PeerNews::Down { .. },
+            } => {
+                if self.plan.mutant == Some(Mutant::NoWait) {
+                    let silent = (0..self.plan.nodes).find(|one| crate::world::name(*one) == *peer);
+                    self.open_gates_at_once(node, silent);
+                }
+            }
+            EventKind::Peer { .. } | EventKind::Share { .. } | EventKind::Flow { .. } => {}
+        }
+    }
+
+    fn carry_out(&mut self, node: usize, action: Action) {
+        match action {
+            Action::SetShare {
+                share,
+                role,
+                epoch,
+                generation,
+                peer,
+                expiry,
+            } => {
+                let share = Self::share_at(share);
+                let before = self.hosts[node].entries[share];
+                let entry = Entry {
+                    role,
+                    epoch,
+                    generation,
+                    // The old peer's address stays, for what it may still send.
+                    peer: peer.map(|peer| node_of(node, peer)).or(before.peer),
+                    expiry,
+                    latest: before.latest.max(generation),
+                    ..before
+                };
+                self.set_share(node, share, entry);
+            }
+            Action::SetExpiry { share, expiry, .. } => {
+                let share = Self::share_at(share);
+                self.hosts[node].entries[share].expiry = Some(expiry);
+                self.check_voices(share);
+            }
+            Action::SendLease { peer, datagram } => {
+                self.send_lease(node, node_of(node, peer), datagram);
+            }
+            Action::Stonith { peer } => self.cut_power(node, node_of(node, peer)),
+            Action::Send { peer, message } => {
+                self.send_message(node, node_of(node, peer), message);
+            }
+            local @ (Action::Silence { .. }
+            | Action::Reopen { .. }
+            | Action::Announce { .. }
+            | Action::Revive { .. }
+            | Action::ReleaseGate { .. }
+            | Action::UngateFlow { .. }
+            | Action::ResendHandshake { .. }
+            | Action::MarkDemoted { .. }
+            | Action::EndTwin { .. }
+            | Action::EndFlows { .. }
+            | Action::PokeTwin { .. }) => self.carry_out_locally(node, local),
+        }
+    }
+
+    fn send_lease(&mut self, from: usize, to: usize, datagram: LeaseDatagram) {
+        self.note_release(from, &datagram);
+        let incarnation = self.hosts[from].incarnation;
+        let fate = self.send_datagram(from, to);
+        let arrival = |datagram| Happening::Lease {
+            from,
+            to,
+            incarnation,
+            datagram,
+        };
+        if let Some(at_ns) = fate.again_ns {
+            self.queue.push(at_ns, arrival(datagram.clone()));
+        }
+        if let Some(at_ns) = fate.at_ns {
+            self.queue.push(at_ns, arrival(datagram));
+        }
+    }
+
+    /// A command that powers a node off takes its time.
+    fn cut_power(&mut self, by: usize, target: usize) {
+        let life = self.hosts[by].life;
+        let at_ns = self.now_ns + self.random.between(5 * MS, 150 * MS);
+        self.trace(|_| format!("{by}: powers {target} off"));
+        self.queue
+            .push(at_ns, Happening::Stonith { by, life, target });
+    }
+
+    /// Nobody waits for queues to empty when a lease is given back, see
+    /// [`World::audit_word`].
+    fn note_release(&mut self, node: usize, datagram: &LeaseDatagram) {
+        for message in &datagram.messages {
+            if let LeaseMessage::Release { share, epoch, .. } = message {
+                self.hosts[node].entries[Self::share_at(*share)].given_back = *epoch;
+            }
+        }
+    }
+
+    fn carry_out_locally(&mut self, node: usize, action: Action) {
+        self.trace(|_| format!("{node}: {action:?}"));
+        match action {
+            Action::Silence { share } => {
+                let now = self.hosts[node].clock.read(self.now_ns);
+                self.hosts[node].entries[Self::share_at(share)].released = Some(now);
+            }
+            Action::Reopen { share } => self.reopen(node, Self::share_at(share)),
+            Action::Announce { share } => self.announce(node, Self::share_at(share)),
+            Action::Revive { share, attempt } => {
+                self.revive(node, Self::share_at(share), attempt);
+            }
+            Action::ReleaseGate { share, generation } => {
+                self.release_gate(node, Self::share_at(share), generation);
+            }
+            Action::UngateFlow { flow, .. } => {
+                let (slot, irs) = slot_of(flow);
+                self.ungate(node, slot, irs);
+            }
+            Action::ResendHandshake { flow, .. } => {
+                let (slot, irs) = slot_of(flow);
+                self.resend_handshake(node, slot, irs);
+            }
+            Action::MarkDemoted { flow, .. } => {
+                let (slot, irs) = slot_of(flow);
+                self.mark_demoted(node, slot, irs);
+            }
+            Action::EndTwin { flow, .. } => {
+                let (slot, irs) = slot_of(flow);
+                self.end_twin(node, slot, irs);
+            }
+            Action::EndFlows { share, .. } => self.end_flows(node, Self::share_at(share)),
+            Action::PokeTwin { flow, snd_una, .. } => {
+                let (slot, irs) = slot_of(flow);
+                self.poke_twin(node, slot, irs, snd_una.0);
+            }
+            // Carried out by the caller.
+            Action::SetShare { .. }
+            | Action::SetExpiry { .. }
+            | Action::SendLease { .. }
+            | Action::Stonith { .. }
+            | Action::Send { .. } => {}
+        }
+    }
+
+    fn send_datagram(&mut self, from: usize, to: usize) -> Fate {
+        let path = (Net::Control, from, to);
+        self.network.fate(path, self.now_ns, &mut self.random)
+    }
+
+    /// Heartbeats to all peers, and what twins may have missed.
+    pub(crate) fn tick(&mut self, node: usize, life: u64) {
+        let host = &mut self.hosts[node];
+        if host.life != life || host.agent.is_none() {
+            return;
+        }
+        let next_ns = self.now_ns + self.plan.heartbeat_ns;
+        self.queue.push(next_ns, Happening::Tick { node, life });
+        if !host.beats() || !host.up {
+            return;
+        }
+        host.beats += 1;
+        let (incarnation, sequence, claims) = (host.incarnation, host.beats, host.claims);
+        let decides = host.sleep == Sleep::No;
+        for to in (0..self.plan.nodes).filter(|to| *to != node) {
+            let fate = self.send_datagram(node, to);
+            for at_ns in [fate.at_ns, fate.again_ns].into_iter().flatten() {
+                self.queue.push(
+                    at_ns,
+                    Happening::Beat {
+                        from: node,
+                        to,
+                        incarnation,
+                        sequence,
+                        claims,
+                    },
+                );
+            }
+        }
+        if decides {
+            self.digest(node);
+        }
+    }
+
+    /// Where flows stand that have changed.
+    fn digest(&mut self, node: usize) {
+        for share in 0..self.plan.shares {
+            let entry = &self.hosts[node].entries[share];
+            if entry.role != Role::Owner || entry.generation.is_none() {
+                continue;
+            }
+            let changes = self.changed_flows(node, share);
+            if !changes.is_empty() {
+                let id = Self::share_id(share);
+                self.input(node, |agent, now| agent.handle_changes(id, &changes, now));
+            }
+        }
+    }
+
+    /// Queues the next deadline of an agent.
+    pub(crate) fn set_alarm(&mut self, node: usize) {
+        let host = &mut self.hosts[node];
+        let due = host.agent.as_ref().and_then(Node::poll_timeout);
+        let Some(due) = due else {
+            return;
+        };
+        // A thread does not wake up at once.
+        let at_ns = host.clock.reaches(due).max(self.now_ns + 5_000);
+        if at_ns < host.wake_ns {
+            host.wake_ns = at_ns;
+            let life = host.life;
+            self.queue.push(at_ns, Happening::Wake { node, life });
+        }
+    }
+
+    pub(crate) fn wake(&mut self, node: usize, life: u64) {
+        let host = &mut self.hosts[node];
+        if host.life != life || host.wake_ns > self.now_ns {
+            return;
+        }
+        host.wake_ns = u64::MAX;
+        if !host.thinks() {
+            return;
+        }
+        let now = host.clock.read(self.now_ns);
+        let due = host.agent.as_ref().and_then(Node::poll_timeout);
+        if due.is_some_and(|due| due <= now) {
+            self.input(node, Node::handle_timeout);
+        } else {
+            self.set_alarm(node);
+        }
+    }
+}

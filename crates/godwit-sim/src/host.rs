@@ -1,0 +1,189 @@
+//! One machine: its clock, its agent, and what its data path was told.
+
+use std::collections::VecDeque;
+
+use godwit_core::{FlowEvent, Link, MonoTime, Node, ServerExit};
+use godwit_wire::{Epoch, Generation, LeaseDatagram, Message, Role, ShareClaim};
+
+use crate::clock::Clock;
+use crate::flow::Flow;
+use crate::plan::Plan;
+
+/// The most shares of a history.
+pub(crate) const SHARES: usize = 2;
+
+/// What the data path was last told of a share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) role: Role,
+    pub(crate) epoch: Epoch,
+    pub(crate) generation: Generation,
+    /// The other side of the tap, a node.
+    pub(crate) peer: Option<usize>,
+    /// When an owner falls silent; `None`: never.
+    pub(crate) expiry: Option<MonoTime>,
+    /// Since when the share is silent, for its server has died.
+    pub(crate) released: Option<MonoTime>,
+    /// Since when flows of a dead process are.
+    pub(crate) died: Option<MonoTime>,
+    /// Whether something listens.
+    pub(crate) listening: bool,
+    /// The epoch whose lease was given back before its end.
+    pub(crate) given_back: Epoch,
+    /// The stay whose twins an owner continues, of a greater epoch.
+    pub(crate) from: Option<(Epoch, Generation)>,
+    /// The greatest generation that flows may have.
+    pub(crate) latest: Generation,
+}
+
+impl Entry {
+    /// Of a host that has just been booted: a fence that was never written is shut.
+    pub(crate) const DARK: Self = Self {
+        role: Role::None,
+        epoch: Epoch::NONE,
+        generation: Generation::NONE,
+        peer: None,
+        expiry: Some(MonoTime::ZERO),
+        released: None,
+        died: None,
+        listening: true,
+        given_back: Epoch::NONE,
+        from: None,
+        latest: Generation::NONE,
+    };
+}
+
+/// A handshake that the data path has seen.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Half {
+    pub(crate) irs: u32,
+    pub(crate) generation: Generation,
+    pub(crate) answered: bool,
+    /// Through the tap: the socket is elsewhere.
+    pub(crate) tapped: bool,
+    /// The twin that comes of it must not be served.
+    pub(crate) not_in_sync: bool,
+}
+
+/// What heartbeats say of the shares.
+pub(crate) type Claims = [Option<ShareClaim>; SHARES];
+
+/// What waits for an agent.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Beat {
+        from: usize,
+        incarnation: u64,
+        sequence: u64,
+        claims: Claims,
+        /// When the receiving thread saw it; `None` if that slept too.
+        at: Option<MonoTime>,
+    },
+    Lease(usize, LeaseDatagram),
+    Message(usize, Message),
+    Link(usize, Link),
+    Flow(FlowEvent),
+    Exit(ServerExit),
+    Listening(usize),
+    Stonith(usize, bool),
+}
+
+/// Why and until when something does not run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// Runs.
+    No,
+    /// The thread that decides; heartbeats go on.
+    Driver,
+    /// The agent, as by SIGSTOP.
+    Agent,
+    /// The whole host; its clock goes on.
+    Host,
+    /// The whole host and its clock.
+    Clock,
+}
+
+/// One machine.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) up: bool,
+    pub(crate) clock: Clock,
+    pub(crate) agent: Option<Node>,
+    /// Counts starts of agents: what was meant for an earlier one is void.
+    pub(crate) life: u64,
+    pub(crate) incarnation: u64,
+    /// Whether an agent has run since the host was booted.
+    pub(crate) has_voted: bool,
+    pub(crate) beats: u64,
+    pub(crate) claims: Claims,
+    /// Incarnation of each node whose key is known.
+    pub(crate) keys: Vec<u64>,
+    pub(crate) sleep: Sleep,
+    /// Names the present sleep.
+    pub(crate) nap: u64,
+    pub(crate) inbox: VecDeque<Input>,
+    /// In true time: the earliest wake-up that is queued.
+    pub(crate) wake_ns: u64,
+    pub(crate) entries: [Entry; SHARES],
+    pub(crate) flows: Vec<Flow>,
+    pub(crate) halves: Vec<Half>,
+    /// Segments stay in its queues until then.
+    pub(crate) deep_until_ns: u64,
+    /// A role that is half written, see [`crate::world::World::set_share`].
+    pub(crate) unwritten: Option<(usize, Entry)>,
+    /// A planned restart that waits for its preparation, until then.
+    pub(crate) parting_ns: Option<u64>,
+}
+
+impl Host {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            up: false,
+            clock: Clock::new(0, 0, 0),
+            agent: None,
+            life: 0,
+            incarnation: 0,
+            has_voted: false,
+            beats: 0,
+            claims: [None; SHARES],
+            keys: vec![0; plan.nodes],
+            sleep: Sleep::No,
+            nap: 0,
+            inbox: VecDeque::new(),
+            wake_ns: u64::MAX,
+            entries: [Entry::DARK; SHARES],
+            flows: vec![Flow::default(); plan.shares * plan.slots],
+            halves: vec![Half::default(); plan.shares * plan.slots],
+            deep_until_ns: 0,
+            unwritten: None,
+            parting_ns: None,
+        }
+    }
+
+    /// Whether kernel and data path run.
+    pub(crate) const fn runs(&self) -> bool {
+        self.up && !matches!(self.sleep, Sleep::Host | Sleep::Clock)
+    }
+
+    /// Whether the thread that decides runs.
+    pub(crate) const fn thinks(&self) -> bool {
+        self.agent.is_some() && matches!(self.sleep, Sleep::No)
+    }
+
+    /// Whether heartbeats are sent and stamped.
+    pub(crate) const fn beats(&self) -> bool {
+        self.agent.is_some() && matches!(self.sleep, Sleep::No | Sleep::Driver)
+    }
+}
+
+/// The number that `node` knows `other` by.
+pub(crate) fn peer_of(node: usize, other: usize) -> godwit_core::PeerId {
+    let index = other - usize::from(other > node);
+    godwit_core::PeerId(u16::try_from(index).unwrap_or(u16::MAX))
+}
+
+/// The node that `node` knows by that number.
+pub(crate) fn node_of(node: usize, peer: godwit_core::PeerId) -> usize {
+    let index = usize::from(peer.0);
+    index + usize::from(index >= node)
+}

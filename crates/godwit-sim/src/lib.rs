@@ -1,0 +1,42 @@
+//! Whole clusters of `godwit-core` on a virtual clock, in which everything goes
+//! wrong that can. For development only: no binary depends on it.
+//!
+//! ```text
+//!   clients ══ frames ══ data path ── orders, reports ── agent (a real Node)
+//!                 ║      of each node                       │
+//!                 ╚═ mirror, twin's ACKs                    ╪ heartbeats, leases,
+//!                                                           │ control links
+//! ```
+//!
+//! The nodes are the real ones. Networks, clocks, hosts, kernels, the data path
+//! and clients are models; `docs/simulation.md` says how far they go. A history
+//! is a function of its seed. What must hold is in `audit.rs`; [`Mutant`]s show
+//! that a violation would be seen.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod audit;
+mod client;
+mod clock;
+mod datapath;
+mod fault;
+mod flow;
+mod history;
+mod host;
+mod link;
+mod mutant;
+mod network;
+mod orders;
+mod plan;
+mod power;
+mod queue;
+mod random;
+mod run;
+mod tally;
+mod world;
+
+pub use fault::FaultKind;
+pub use history::{Outcome, run as history};
+pub use mutant::Mutant;
+pub use run::{Limits, run};
+pub use tally::Tally;

@@ -1,0 +1,39 @@
+//! Mechanisms that can be taken away, to see that the simulator notices.
+
+use clap::ValueEnum;
+
+/// One mechanism that is missing. The core is never touched: it is told less
+/// than is true, or the model of the data path does less than it should.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Mutant {
+    /// The data path lets an owner speak beyond the end of its lease.
+    NoFence,
+    /// The data path lets out what its kernel acknowledges, whatever the twin has.
+    NoGate,
+    /// Gates open as soon as the standby is silent, before a majority knows.
+    NoWait,
+    /// Agents believe that all clocks are right.
+    NoDrift,
+    /// Agents believe that what has passed the fence has left the host.
+    NoResidence,
+    /// A takeover serves flows that the standby had promised not to serve.
+    NoMark,
+    /// Clocks of hosts stop where only leases keep an old owner silent.
+    StoppedClock,
+    /// Sockets of an earlier stay are served at a takeover.
+    NoEnd,
+}
+
+impl Mutant {
+    /// Every one.
+    pub const ALL: [Self; 8] = [
+        Self::NoFence,
+        Self::NoGate,
+        Self::NoWait,
+        Self::NoDrift,
+        Self::NoResidence,
+        Self::NoMark,
+        Self::StoppedClock,
+        Self::NoEnd,
+    ];
+}

@@ -1,0 +1,73 @@
+//! What a run has come to.
+
+use std::fmt;
+
+use crate::fault::FaultKind;
+
+/// Sums over one history, or over many.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Histories.
+    pub histories: u64,
+    /// Faults that changed a role or hit a stream with bytes in flight.
+    pub faults: u64,
+    /// The same, by kind, in the order of [`FaultKind::ALL`].
+    pub by_kind: [u64; FaultKind::ALL.len()],
+    /// Faults that were injected, whether they count or not.
+    pub injected: u64,
+    /// Changes of owner that continued another's connections.
+    pub takeovers: u64,
+    /// Connections that a node went on serving whose owner was gone.
+    pub continued: u64,
+    /// Connections that clients opened.
+    pub streams: u64,
+    /// Of these, complete.
+    pub completed: u64,
+    /// Of these, ended by a reset with a reason.
+    pub resets: u64,
+    /// True time that has passed in the histories, in milliseconds.
+    pub simulated_ms: u64,
+    /// Things that happened.
+    pub steps: u64,
+}
+
+impl Tally {
+    /// Adds another one.
+    pub fn add(&mut self, other: &Self) {
+        self.histories += other.histories;
+        self.faults += other.faults;
+        for (sum, more) in self.by_kind.iter_mut().zip(other.by_kind) {
+            *sum += more;
+        }
+        self.injected += other.injected;
+        self.takeovers += other.takeovers;
+        self.continued += other.continued;
+        self.streams += other.streams;
+        self.completed += other.completed;
+        self.resets += other.resets;
+        self.simulated_ms += other.simulated_ms;
+        self.steps += other.steps;
+    }
+}
+
+/// All but the last line of what a run prints.
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (kind, count) in FaultKind::ALL.iter().zip(self.by_kind) {
+            writeln!(f, "{count:>10}  {}", kind.as_str())?;
+        }
+        writeln!(
+            f,
+            "{} histories, {} s simulated, {} steps, {} faults injected",
+            self.histories,
+            self.simulated_ms / 1000,
+            self.steps,
+            self.injected
+        )?;
+        write!(
+            f,
+            "{} connections completed, {} continued at a takeover, {} reset with a reason",
+            self.completed, self.continued, self.resets
+        )
+    }
+}
