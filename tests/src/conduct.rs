@@ -176,6 +176,7 @@ mod tests {
         SegmentSeen {
             at_ns: 1_000_000_000,
             from_mac: MacAddr::ZERO,
+            to_mac: MacAddr::ZERO,
             from: ends[usize::from(!by_client)],
             to: ends[usize::from(by_client)],
             flags,

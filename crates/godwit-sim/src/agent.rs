@@ -2,7 +2,7 @@
 //! carries out its actions one by one, and can be stopped between any two.
 
 use godwit_core::node::{PeerNews, ShareNews};
-use godwit_core::{Action, Beat, Event, EventKind, MonoTime, Node};
+use godwit_core::{Action, Beat, Event, EventKind, MonoTime, Node, StonithFault};
 use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Role};
 
 use crate::host::{Claims, Entry, Input, Sleep, node_of, peer_of};
@@ -104,7 +104,8 @@ impl World {
                 });
             }
             Input::Stonith(target, off) => self.input(node, |agent, now| {
-                agent.handle_stonith(peer_of(node, target), off, now);
+                let outcome = off.then_some(()).ok_or(StonithFault::CommandFailed);
+                agent.handle_stonith(peer_of(node, target), outcome, now);
             }),
         }
     }
