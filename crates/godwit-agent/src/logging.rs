@@ -13,6 +13,9 @@ pub fn init() {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false)
+        // A log that can't be written, on a full disk, must not be reported on
+        // the same standard error: that panics, and would end the agent.
+        .log_internal_errors(false)
         .try_init();
 }
 

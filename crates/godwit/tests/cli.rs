@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -176,4 +178,48 @@ fn a_reader_that_goes_away_is_no_error() {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
+}
+
+/// A vote goes on where its log can't be written: the disk is full.
+#[test]
+fn a_full_disk_ends_no_witness() {
+    const VOTERS: &str = r#"
+[cluster]
+voters = ["a", "b", "w"]
+[[peer]]
+name = "w"
+role = "witness"
+control = "127.0.0.3:7410"
+"#;
+    let dir = TempDir::new().expect("a folder");
+    let authority = path(&dir.path().join("pki")).to_owned();
+    let here = path(dir.path()).to_owned();
+    let made = godwit(&["pki", "init", "--dir", &authority]);
+    assert_eq!(code(&made), Some(0));
+    let issue = ["pki", "issue", "--dir", &authority, "--name", "w", "--out"];
+    let issued = godwit(&[&issue[..], &[here.as_str()]].concat());
+    assert_eq!(code(&issued), Some(0));
+    let text = CONFIG.replacen("name = \"a\"", "name = \"w\"", 1) + VOTERS;
+    let config = write_config(&dir, &text);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full");
+    let mut witness = Command::new(env!("CARGO_BIN_EXE_godwit"))
+        .args(["witness", "--config", &config])
+        .stdin(Stdio::null())
+        .stderr(full.expect("every Linux has it"))
+        .spawn()
+        .expect("the binary runs");
+    let is_up = || {
+        let mut places = fs::read_dir(dir.path().join("run")).into_iter().flatten();
+        places.any(|place| place.is_ok_and(|place| place.path().join("control.sock").exists()))
+    };
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_up() && Instant::now() < end {
+        thread::sleep(Duration::from_millis(20));
+    }
+    // It says so in its log, and ends in an orderly way.
+    let pid = witness.id().to_string();
+    let told = Command::new("kill").args(["-TERM", &pid]).status();
+    assert!(told.expect("every Linux has it").success());
+    let status = witness.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0), "{status}");
 }
