@@ -25,6 +25,7 @@
 pub mod apps;
 pub mod bench;
 pub mod capture;
+pub mod chaos;
 pub mod cluster;
 pub mod control;
 pub mod demo;

@@ -33,8 +33,22 @@ impl PacketSocket {
         Self::open_with(interface, keep_offload)
     }
 
+    /// All interfaces of the namespace that the calling thread is in, also those
+    /// that come later; in the order in which they receive.
+    pub(crate) fn open_everywhere() -> Result<Self> {
+        Self::unbound().map(|fd| Self { fd })
+    }
+
     fn open_with(interface: &str, prepare: fn(&OwnedFd) -> io::Result<()>) -> Result<Self> {
         let address = link_address(interface)?;
+        let fd = Self::unbound()?;
+        prepare(&fd).context("preparing a packet socket")?;
+        bind(fd.as_raw_fd(), &address)
+            .with_context(|| format!("binding a packet socket to {interface}"))?;
+        Ok(Self { fd })
+    }
+
+    fn unbound() -> Result<OwnedFd> {
         let fd = socket(
             AddressFamily::Packet,
             SockType::Raw,
@@ -44,10 +58,7 @@ impl PacketSocket {
         .context("opening a packet socket")?;
         setsockopt(&fd, sockopt::RcvBufForce, &RECEIVE_BUFFER).context("sizing a packet socket")?;
         ignore_outgoing(&fd).context("preparing a packet socket")?;
-        prepare(&fd).context("preparing a packet socket")?;
-        bind(fd.as_raw_fd(), &address)
-            .with_context(|| format!("binding a packet socket to {interface}"))?;
-        Ok(Self { fd })
+        Ok(fd)
     }
 
     /// The next frame's length, or `None` if there is none yet.

@@ -92,6 +92,11 @@ impl Process {
         matches!(self.poll(), Ok(None))
     }
 
+    /// How the program ended, if it has.
+    pub const fn ended(&self) -> Option<ExitStatus> {
+        self.ended
+    }
+
     /// Sends `signal` to the program and its children.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! One binary: agent, status, flows, events, doctor, demo, bench, pki.
+//! One binary: agent, status, flows, events, doctor, demo, bench, chaos, pki.
 //!
 //! A file per subcommand in `cmd/`; each parses its arguments and calls a
 //! library. Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 refused
@@ -46,6 +46,8 @@ enum Command {
     Demo(cmd::demo::Args),
     /// Measure against plain TCP, in network namespaces of its own.
     Bench(cmd::bench::Args),
+    /// Break it at random, in network namespaces of its own.
+    Chaos(cmd::chaos::Args),
     /// Make certificates for tests and small clusters.
     Pki(cmd::pki::Args),
     #[command(hide = true)]
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
+        Command::Chaos(args) => cmd::chaos::run(&args),
         Command::Pki(args) => cmd::pki::run(&args),
         Command::StonithHelper(args) => cmd::stonith_helper::run(&args),
         Command::LabApp(args) => cmd::lab_app::run(&args),

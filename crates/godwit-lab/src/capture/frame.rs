@@ -89,7 +89,7 @@ impl SegmentSeen {
 
 impl FrameSeen {
     /// Reads a frame that passed at `at_ns`.
-    pub(super) fn parse(at_ns: u64, frame: &[u8]) -> Self {
+    pub(crate) fn parse(at_ns: u64, frame: &[u8]) -> Self {
         let Ok((ethernet, payload)) = EthernetHeader::parse(frame) else {
             return Self::Other;
         };

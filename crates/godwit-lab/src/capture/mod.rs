@@ -1,10 +1,12 @@
 //! What a machine could see on its wire: a capture, and a counter of resets.
 //!
-//! A [`Capture`] is exact and costs time; a [`ResetCounter`] costs next to
+//! A [`Capture`] is exact and costs time; a `Wire` keeps a few words per flow
+//! and may run for days; a [`ResetCounter`] costs next to
 //! nothing and is enough to know that a client saw no RST.
 
 mod frame;
 mod pcap;
+mod wire;
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,6 +19,7 @@ use nix::sys::signal::Signal;
 
 pub use frame::{AdvertisementSeen, ArpSeen, FrameSeen, SegmentSeen};
 pub use pcap::Trace;
+pub(crate) use wire::{Books, Wire};
 
 use crate::host::Network;
 use crate::lab::{Node, which};

@@ -45,6 +45,8 @@ pub struct ClusterOptions {
     pub fencing: Fencing,
     /// `[detect] stonith`; it may run for a second.
     pub stonith: String,
+    /// More lines for `[detect]`, such as `egress_residence = "30ms"`.
+    pub detect: String,
     /// The services.
     pub services: Vec<Service>,
 }
@@ -96,6 +98,7 @@ impl Default for ClusterOptions {
             misses: 3,
             fencing: Fencing::None,
             stonith: "false".into(),
+            detect: String::new(),
             services: vec![Service::new("web", 80)],
         }
     }
@@ -152,7 +155,9 @@ lease = \"{lease}ms\"
 fencing = \"{fencing}\"
 stonith = {stonith:?}
 stonith_limit = \"1s\"
+{detect}
 ",
+            detect = self.detect,
             voters = nodes.iter().map(|node| node.name()).collect::<Vec<_>>(),
             fencing = self.fencing.as_str(),
             stonith = self.stonith,

@@ -20,7 +20,9 @@ use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 
 pub use config::{ClusterOptions, Fencing, Service};
-pub use status::{DataPath, FlowReport, Flows, PeerReport, ServiceReport, Status, Takeover};
+pub use status::{
+    DataPath, EventReport, FlowReport, Flows, PeerReport, ServiceReport, Status, Takeover,
+};
 
 use crate::host::{Host, SERVICE};
 use crate::lab::Lab;
@@ -287,17 +289,30 @@ impl<'a> Cluster<'a> {
     /// # Errors
     /// Fails if it does not answer.
     pub fn events(&self, host: Host) -> Result<Vec<String>> {
-        #[derive(serde::Deserialize)]
-        struct Named {
-            event: String,
-        }
+        let events = self.event_reports(host)?.into_iter();
+        Ok(events.map(|event| event.event).collect())
+    }
 
+    /// The events that one agent remembers, oldest first.
+    ///
+    /// # Errors
+    /// Fails if it does not answer.
+    pub fn event_reports(&self, host: Host) -> Result<Vec<EventReport>> {
         let socket = self.socket(host)?;
         let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
         let text = self.must(host, &["events", "--json", "--socket", socket])?;
-        let events = text.lines().map(serde_json::from_str::<Named>);
-        let names = events.map(|event| event.map(|named| named.event));
-        names.collect::<Result<_, _>>().context("reading events")
+        let events = text.lines().map(serde_json::from_str);
+        events.collect::<Result<_, _>>().context("reading events")
+    }
+
+    /// The events that one agent remembers, for a person.
+    ///
+    /// # Errors
+    /// Fails if it does not answer.
+    pub fn event_text(&self, host: Host) -> Result<String> {
+        let socket = self.socket(host)?;
+        let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
+        self.must(host, &["events", "--socket", socket])
     }
 
     /// Where an agent answers.

@@ -121,6 +121,21 @@ pub struct FlowReport {
     pub bytes_out: u64,
 }
 
+/// One line of `godwit events --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct EventReport {
+    /// Counts the events of one agent's life from 1.
+    pub sequence: u64,
+    /// Its stable name.
+    pub event: String,
+    /// The service that it is about, if it is about one.
+    pub service: Option<String>,
+    /// `client -> service`, if it is about a flow.
+    pub flow: Option<String>,
+    /// Why, where the event has a reason.
+    pub reason: Option<String>,
+}
+
 impl Status {
     /// How often the data path gave a verdict; 0 for a name that it lacks.
     pub fn counted(&self, reason: &str) -> u64 {

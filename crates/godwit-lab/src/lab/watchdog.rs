@@ -20,6 +20,7 @@ folder=$1
 shift
 for ns in "$@"; do kill -9 $(ip netns pids "$ns") ; done
 for ns in "$@"; do ip netns del "$ns"; done
+grep -o " $folder/[^ ]*" /proc/self/mounts | while read -r at; do umount -l "$at"; done
 [ -f "$folder/remove-at-end" ] && while read -r path; do rm -rf -- "$path"; done < "$folder/remove-at-end"
 rm -rf -- "$folder"
 "#;

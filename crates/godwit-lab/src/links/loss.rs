@@ -1,4 +1,6 @@
-//! Random loss and one-way cuts at the switch, as nftables rules (this kernel has no netem).
+//! Loss at the switch, as nftables rules (this kernel has no netem): of a share
+//! of the frames at random, of all in one direction of a link, or of all from one
+//! machine to another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -21,11 +23,21 @@ pub struct Loss {
     pub per_myriad: u16,
 }
 
+/// One direction of a machine's link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// What the machine sends.
+    From,
+    /// What is sent to the machine.
+    To,
+}
+
 /// The rules in force at the switch.
 #[derive(Debug, Default)]
 pub(crate) struct SwitchRules {
     loss: BTreeMap<(Host, Host), u16>,
     cut: BTreeSet<(Network, Host, Host)>,
+    closed: BTreeSet<(Host, Network, Way)>,
 }
 
 impl SwitchRules {
@@ -45,6 +57,14 @@ impl SwitchRules {
         }
     }
 
+    pub(crate) fn set_way(&mut self, way: (Host, Network, Way), open: bool) {
+        if open {
+            self.closed.remove(&way);
+        } else {
+            self.closed.insert(way);
+        }
+    }
+
     /// The whole rule set, replacing any earlier one in one transaction.
     ///
     /// Without rules there is no table at all: the fast path stays bare.
@@ -52,14 +72,29 @@ impl SwitchRules {
         const TABLE: &str = "table bridge godwit_lab";
         // Naming it first makes the removal of an absent table succeed.
         let mut text = format!("{TABLE}\ndelete {TABLE}\n");
-        if self.loss.is_empty() && self.cut.is_empty() {
+        if self.loss.is_empty() && self.cut.is_empty() && self.closed.is_empty() {
             return text;
         }
-        let _ = writeln!(text, "{TABLE} {{\nchain thin {{");
+        let _ = writeln!(text, "{TABLE} {{\nchain close {{");
+        let _ = writeln!(
+            text,
+            "type filter hook postrouting priority 300; policy accept;"
+        );
+        for (host, network, way) in &self.closed {
+            if *way == Way::To {
+                let _ = writeln!(text, "oifname \"{}\" counter drop", network.port(*host));
+            }
+        }
+        let _ = writeln!(text, "}}\nchain thin {{");
         let _ = writeln!(
             text,
             "type filter hook prerouting priority -300; policy accept;"
         );
+        for (host, network, way) in &self.closed {
+            if *way == Way::From {
+                let _ = writeln!(text, "iifname \"{}\" counter drop", network.port(*host));
+            }
+        }
         for (&(from, to), &share) in &self.loss {
             let port = Network::Data.port(from);
             let mac = to.mac(Network::Data);
@@ -117,6 +152,19 @@ mod tests {
                 .contains("\"c-a\" ether daddr 02:00:00:00:01:12 counter drop")
         );
         rules.set_cut(way, false);
+        assert!(!rules.render().contains("chain"));
+    }
+
+    #[test]
+    fn a_link_may_be_closed_one_way() {
+        let mut rules = SwitchRules::default();
+        rules.set_way((Host::A, Network::Control, Way::From), false);
+        rules.set_way((Host::B, Network::Data, Way::To), false);
+        let text = rules.render();
+        assert!(text.contains("iifname \"c-a\" counter drop"));
+        assert!(text.contains("oifname \"p-b\" counter drop"));
+        rules.set_way((Host::A, Network::Control, Way::From), true);
+        rules.set_way((Host::B, Network::Data, Way::To), true);
         assert!(!rules.render().contains("chain"));
     }
 }

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 
 pub(crate) use delay::DelayLine;
 pub(crate) use loss::SwitchRules;
-pub use loss::{Loss, PER_MYRIAD};
+pub use loss::{Loss, PER_MYRIAD, Way};
 pub use shape::Shape;
 
 use crate::host::{Host, Network};
@@ -152,7 +152,7 @@ impl Lab {
     /// # Errors
     /// Fails if the kernel lacks nftables for bridges.
     pub fn cut_way(&self, network: Network, from: Host, to: Host) -> Result<()> {
-        self.set_way((network, from, to), true)
+        self.set_pair((network, from, to), true)
     }
 
     /// Ends [`cut_way`](Self::cut_way).
@@ -160,12 +160,23 @@ impl Lab {
     /// # Errors
     /// As that.
     pub fn heal_way(&self, network: Network, from: Host, to: Host) -> Result<()> {
-        self.set_way((network, from, to), false)
+        self.set_pair((network, from, to), false)
     }
 
-    fn set_way(&self, way: (Network, Host, Host), cut: bool) -> Result<()> {
+    fn set_pair(&self, way: (Network, Host, Host), cut: bool) -> Result<()> {
         let mut rules = self.rules.lock().unwrap_or_else(|e| e.into_inner());
         rules.set_cut(way, cut);
+        self.switch.nft(&rules.render())
+    }
+
+    /// Makes the switch drop all frames of one direction of `host`'s link, or no
+    /// longer.
+    ///
+    /// # Errors
+    /// Fails if the kernel lacks nftables for bridges.
+    pub fn set_way(&self, host: Host, network: Network, way: Way, open: bool) -> Result<()> {
+        let mut rules = self.rules.lock().unwrap_or_else(|e| e.into_inner());
+        rules.set_way((host, network, way), open);
         self.switch.nft(&rules.render())
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod bench;
+pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;

@@ -1,0 +1,228 @@
+//! Decides what a broken connection and a change of voice mean.
+//!
+//! A connection that broke is no violation if its owner had said before that it
+//! was not protected, or if it was too young to be protected and was reset. All
+//! else that a client can notice is one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use godwit_wire::Endpoint;
+
+use super::seat::{Connection, Fate};
+use crate::capture::Books;
+use crate::cluster::{EventReport, FlowReport};
+
+/// A new flow is protected, or said not to be, 30 ms after its handshake; the
+/// rest is for a machine that is slow and for the time that looking takes.
+const YOUNG: Duration = Duration::from_millis(150);
+
+/// What agents said of flows in one round.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Clients whose flows were not protected when the fault came.
+    before: BTreeSet<Endpoint>,
+    /// And at any time after.
+    later: BTreeSet<Endpoint>,
+    /// Whether a service was taken over twice: nobody was told before the second
+    /// time but by what was said after the fault.
+    twice: bool,
+}
+
+/// The verdict over one round.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// One line each.
+    pub(super) violations: Vec<String>,
+    /// Connections that broke and had been said not to be protected.
+    pub(super) told: u64,
+    /// Connections that were reset before they were protected.
+    pub(super) young: u64,
+}
+
+impl Said {
+    /// Takes down what was said until the fault came.
+    pub(super) fn before(&mut self, flows: &[FlowReport], events: &[EventReport]) {
+        self.before
+            .extend(unprotected(flows).chain(demoted(events)));
+    }
+
+    /// Takes down one look at all flows after the fault.
+    pub(super) fn look(&mut self, flows: &[FlowReport]) {
+        self.later.extend(unprotected(flows));
+    }
+
+    /// Takes down what happened after the fault.
+    pub(super) fn hear(&mut self, events: &[EventReport]) {
+        self.later.extend(demoted(events));
+        let mut takeovers = BTreeMap::<_, u64>::new();
+        for event in events.iter().filter(|e| e.event == "takeover_started") {
+            *takeovers.entry(&event.service).or_default() += 1;
+        }
+        self.twice = takeovers.into_values().any(|count| count > 1);
+    }
+
+    /// Whether it was said in time that the connection was not protected.
+    fn is_told(&self, connection: &Connection, fault: Instant) -> bool {
+        let Some(client) = connection.local.map(Endpoint::from) else {
+            return false;
+        };
+        let is_new = connection.opened.is_none_or(|opened| opened > fault);
+        self.before.contains(&client) || ((is_new || self.twice) && self.later.contains(&client))
+    }
+}
+
+/// Clients whose flows their owner calls unprotected.
+fn unprotected(flows: &[FlowReport]) -> impl Iterator<Item = Endpoint> {
+    let owned = flows.iter().filter(|flow| flow.role == "owner");
+    let alone = owned.filter(|flow| !flow.protected && flow.state != "ended");
+    alone.filter_map(|flow| client_of(&flow.flow))
+}
+
+/// Clients whose flows were demoted.
+fn demoted(events: &[EventReport]) -> impl Iterator<Item = Endpoint> {
+    let events = events.iter().filter(|event| event.event == "flow_demoted");
+    events.filter_map(|event| client_of(event.flow.as_deref()?))
+}
+
+impl Verdict {
+    /// Judges every connection of a round whose fault came at `fault`.
+    pub(super) fn over(connections: &[Connection], said: &Said, fault: Instant) -> Self {
+        let mut verdict = Self::default();
+        for connection in connections {
+            verdict.judge(connection, said, fault);
+        }
+        verdict
+    }
+
+    fn judge(&mut self, connection: &Connection, said: &Said, fault: Instant) {
+        let (at, what) = match &connection.end {
+            Some((_, Fate::Exact)) => return,
+            Some((_, Fate::Wrong(what))) => {
+                self.violations
+                    .push(describe(connection, "wrong bytes", what));
+                return;
+            }
+            Some((at, Fate::Cut(what) | Fate::Dead(what))) => (*at, what),
+            None => {
+                let what = "its client never ended";
+                self.violations.push(describe(connection, "lost", what));
+                return;
+            }
+        };
+        if said.is_told(connection, fault) {
+            self.told += 1;
+            return;
+        }
+        let was_cut = matches!(connection.end, Some((_, Fate::Cut(_))));
+        let age = connection
+            .opened
+            .map(|opened| fault.max(opened).min(at).duration_since(opened));
+        if was_cut && age.is_some_and(|age| age < YOUNG) {
+            self.young += 1;
+            return;
+        }
+        self.violations
+            .push(describe(connection, "silently lost", what));
+    }
+
+    /// At most so many changes of voice as there were takeovers.
+    pub(super) fn hear(&mut self, books: &Books, takeovers: u64) {
+        for (flow, voice) in books.voices() {
+            if voice.changes.len() as u64 > takeovers {
+                let voices = voice.changes.iter().map(|(_, mac)| mac.to_string());
+                self.violations.push(format!(
+                    "second voice: {flow}: {} changes to {} in {takeovers} takeovers",
+                    voice.changes.len(),
+                    voices.collect::<Vec<_>>().join(", "),
+                ));
+            }
+            if let Some((before, after)) = voice.ts_back {
+                self.violations.push(format!(
+                    "time stamp: {flow}: TSval {after} after {before}, {} lower",
+                    before.wrapping_sub(after)
+                ));
+            }
+        }
+    }
+}
+
+fn describe(connection: &Connection, what: &str, detail: &str) -> String {
+    let local = connection
+        .local
+        .map_or_else(|| "?".to_owned(), |local| local.to_string());
+    format!(
+        "{what}: {} {local} -> {}: {detail}",
+        connection.kind, connection.service
+    )
+}
+
+/// The client's end of `client -> service`.
+fn client_of(flow: &str) -> Option<Endpoint> {
+    flow.split_once(" -> ")?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn connection(age: Duration, fate: Fate, fault: Instant) -> Connection {
+        Connection {
+            kind: "ask",
+            service: SocketAddr::from(([10, 9, 0, 100], 80)),
+            local: Some(SocketAddr::from(([10, 9, 0, 10], 4711))),
+            opened: fault.checked_sub(age),
+            end: Some((fault + Duration::from_millis(50), fate)),
+        }
+    }
+
+    fn flow(protected: bool) -> FlowReport {
+        FlowReport {
+            flow: "10.9.0.10:4711 -> 10.9.0.100:80".to_owned(),
+            role: "owner".to_owned(),
+            state: if protected {
+                "protected"
+            } else {
+                "unprotected"
+            }
+            .to_owned(),
+            protected,
+            reason: (!protected).then(|| "standby_lost".to_owned()),
+            lag_bytes: None,
+            bytes_out: 0,
+        }
+    }
+
+    fn judged(age_ms: u64, fate: Fate, protected: bool) -> (usize, u64, u64) {
+        let fault = Instant::now() + Duration::from_secs(60);
+        let mut said = Said::default();
+        said.before(&[flow(protected)], &[]);
+        // After a takeover every flow is said to be unprotected: too late.
+        said.look(&[flow(false)]);
+        let one = connection(Duration::from_millis(age_ms), fate, fault);
+        let verdict = Verdict::over(&[one], &said, fault);
+        (verdict.violations.len(), verdict.told, verdict.young)
+    }
+
+    #[test]
+    fn only_what_was_said_before_may_break() {
+        let cut = || Fate::Cut("reset".to_owned());
+        let dead = || Fate::Dead("silence".to_owned());
+        assert_eq!(judged(1000, Fate::Exact, true), (0, 0, 0));
+        assert_eq!(judged(1000, cut(), false), (0, 1, 0));
+        assert_eq!(judged(1000, dead(), false), (0, 1, 0));
+        assert_eq!(judged(1000, cut(), true), (1, 0, 0));
+        assert_eq!(judged(10, cut(), true), (0, 0, 1));
+        assert_eq!(judged(10, dead(), true), (1, 0, 0), "the young are reset");
+    }
+
+    #[test]
+    fn a_wrong_byte_is_never_excused() {
+        assert_eq!(
+            judged(10, Fate::Wrong("byte 7".to_owned()), false),
+            (1, 0, 0)
+        );
+    }
+}

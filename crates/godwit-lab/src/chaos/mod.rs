@@ -1,0 +1,219 @@
+//! Things go wrong, one after the other, under mixed real traffic.
+//!
+//! [`run`] builds a lab of a client, two servers and a witness, with leases.
+//! Then, round by round: clients begin; a fault is drawn from the seed; when a
+//! stream is in the phase that was drawn, it comes; it is healed; the clients
+//! come to their end, every byte compared; and the cluster is waited for until
+//! it is protected again. What may not be is a *violation*:
+//!
+//! * a wrong byte, whatever was said before;
+//! * a connection that broke although it was reported as protected;
+//! * a second voice: a node that speaks for a flow after another one has taken
+//!   it over, seen at the node's own wire exit (`capture::Wire`);
+//! * a time stamp that goes back;
+//! * a cluster that is not protected again.
+//!
+//! The seed decides what is done and in which order; when exactly, and what the
+//! machine does meanwhile, it can't.
+//!
+//! | module | |
+//! |---|---|
+//! | [`plan`] | the seed's sequence of faults |
+//! | [`inject`], [`scarce`] | carries a fault out and undoes it |
+//! | [`world`] | the cluster |
+//! | [`crowd`], [`seat`], [`talk`], [`phase`] | the clients |
+//! | [`judge`], [`tally`] | what it means, and what it adds up to |
+
+mod crowd;
+mod inject;
+mod judge;
+mod phase;
+mod plan;
+mod scarce;
+mod seat;
+mod talk;
+mod tally;
+mod world;
+
+use std::io::{self, Write as _};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use crowd::Crowd;
+use inject::Target;
+use judge::{Said, Verdict};
+use plan::{Draw, Fault, Plan, Random};
+use scarce::Shortage;
+use tally::Tally;
+use world::World;
+
+use crate::capture::Wire;
+use crate::cluster::EventReport;
+use crate::host::Host;
+use crate::lab::{Lab, LabOptions};
+use crate::links::Shape;
+
+/// What may be chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChaosOptions {
+    /// How long faults are drawn; the last round ends a little later.
+    pub duration: Duration,
+    /// Decides what is done, in which order.
+    pub seed: u64,
+    /// Only faults whose names begin so; several prefixes have commas between
+    /// them. Default: all.
+    pub faults: Option<String>,
+    /// Ends after the first round with a violation. Default: false.
+    pub until_violation: bool,
+}
+
+/// Rate of the client's link, megabits per second, and its queue: a round trip
+/// of some milliseconds, so that phases last long enough to be hit.
+const LINK: Shape = Shape {
+    rate_bits: 200_000_000,
+    queue: Duration::from_millis(6),
+};
+
+/// How long flows of a new round are given to be protected.
+const SETTLE: Duration = Duration::from_millis(120);
+
+/// How long a fault waits for the phase that it is meant for.
+const STEER: Duration = Duration::from_millis(250);
+
+/// A run of faults.
+struct Run<'a> {
+    world: World<'a>,
+    wire: Wire,
+    plan: Plan,
+    random: Random,
+    tally: Tally,
+    started: Instant,
+}
+
+/// Runs chaos; true if nothing was violated.
+///
+/// # Errors
+/// Fails if this machine can't have a lab, or the lab itself does not work.
+pub fn run(options: &ChaosOptions) -> Result<bool> {
+    let plan = Plan::new(options.seed, options.faults.as_deref(), is_possible)?;
+    say(&format!("seed {}", options.seed))?;
+    let lab = Lab::new(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    })?;
+    lab.shape(Host::Client, Some(LINK))?;
+    let mut run = Run {
+        wire: Wire::start(&lab)?,
+        world: World::start(&lab)?,
+        plan,
+        random: Random::new(!options.seed),
+        tally: Tally::default(),
+        started: Instant::now(),
+    };
+    run.world.news();
+    while run.started.elapsed() < options.duration {
+        let goes_on = run.round()?;
+        if !goes_on || (options.until_violation && run.tally.violations > 0) {
+            break;
+        }
+    }
+    say(&run.tally.summary())?;
+    Ok(run.tally.violations == 0)
+}
+
+/// Whether this machine can do a fault at all.
+fn is_possible(fault: Fault) -> bool {
+    !matches!(fault, Fault::MemoryShort(_)) || Shortage::is_possible()
+}
+
+impl Run<'_> {
+    /// One fault; false if there is no going on.
+    fn round(&mut self) -> Result<bool> {
+        let Draw {
+            fault,
+            moment,
+            hold,
+        } = self.plan.draw();
+        if fault.needs_every_vote() {
+            self.world.wait_votes();
+        }
+        let program = self.world.programs[self.random.index(self.world.programs.len())];
+        let target = Target::of(fault, program, &self.world)?;
+        let number = self.tally.faults + self.tally.missed + 1;
+        let name = format!("fault {number}, {} on {}", fault.name(), target.host);
+        self.progress(&format!("{name}, {moment}, {hold:?}"));
+
+        let crowd = Crowd::start(self.world.lab, &self.world.programs, self.random.next())?;
+        thread::sleep(SETTLE);
+        target.prepare(&self.world)?;
+        let mut said = Said::default();
+        crowd.wait_for(moment, STEER);
+        let mut news = self.world.news();
+        said.before(&self.world.flows(None), &news);
+        crowd.wait_for(moment, STEER);
+        let at = Instant::now();
+        target
+            .inject(&mut self.world)
+            .with_context(|| name.clone())?;
+        let busy = self.tally.hit(&crowd.phases());
+        thread::sleep(hold);
+        said.look(&self.world.flows(target.silent()));
+        target.heal(&mut self.world)?;
+        said.look(&self.world.flows(None));
+        let report = crowd.finish()?;
+        let healed = self.world.wait_ready();
+        let later = self.world.news();
+        said.hear(&later);
+        news.extend(later);
+
+        let takeovers = count(&news, &["takeover_started"]);
+        self.tally.takeovers += takeovers;
+        self.tally.demotions += count(&news, &["flow_demoted", "standby_left"]);
+        self.tally.bytes += report.bytes;
+        self.tally.streams += report.connections.len() as u64;
+        if busy || takeovers > 0 {
+            self.tally.faults += 1;
+        } else {
+            self.tally.missed += 1;
+        }
+        let mut verdict = Verdict::over(&report.connections, &said, at);
+        let books = self.wire.take()?;
+        verdict.hear(&books, takeovers);
+        self.tally.segments += books.segments;
+        self.tally.resets += books.resets;
+        self.tally.told += verdict.told;
+        self.tally.young += verdict.young;
+        if healed.is_err() || !verdict.violations.is_empty() {
+            self.progress(&self.world.story());
+        }
+        for violation in verdict.violations {
+            self.tally.violation(&format!("{name}: {violation}"))?;
+        }
+        if let Err(error) = healed {
+            self.tally.violation(&format!("{name}: {error:#}"))?;
+            return Ok(false);
+        }
+        self.world.wait_same_cause();
+        Ok(true)
+    }
+
+    /// Tells the person who waits what happens.
+    fn progress(&self, what: &str) {
+        // Nobody to tell is fine.
+        let seconds = self.started.elapsed().as_secs_f64();
+        let _ = writeln!(io::stderr(), "{seconds:8.1} s  {what}");
+    }
+}
+
+fn count(news: &[EventReport], names: &[&str]) -> u64 {
+    let of_them = news
+        .iter()
+        .filter(|event| names.contains(&event.event.as_str()));
+    of_them.count() as u64
+}
+
+fn say(line: &str) -> Result<()> {
+    writeln!(io::stdout(), "{line}").context("writing the report")
+}

@@ -1,0 +1,295 @@
+//! What is done to the cluster, in which order: a function of the seed alone.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::phase::Phase;
+use crate::links::Death;
+
+/// Numbers that look random, the same for the same seed: splitmix64.
+#[derive(Clone, Debug)]
+pub(super) struct Random(u64);
+
+/// Whose machine, seen from the service on the lab's own server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Owner,
+    Standby,
+    Witness,
+}
+
+/// Which of a machine's links.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Links {
+    Data,
+    Control,
+    All,
+}
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The machine goes dark, and boots again when the cluster is healed.
+    Dark(Part, Death),
+    /// Its agent is stopped (SIGSTOP), and goes on.
+    AgentStopped(Part),
+    /// Its servers are stopped, and go on.
+    ServersStopped(Part),
+    /// All its processes are stopped, and go on.
+    NodeStopped(Part),
+    /// One of its servers is killed, and starts again.
+    ServerKilled(Part),
+    /// Its agent is killed, and starts again.
+    AgentKilled(Part),
+    /// The switch drops what comes from it and goes to it; it keeps its carrier.
+    Cut(Part, Links),
+    /// The switch drops what comes from it, not what goes to it.
+    Muted(Part, Links),
+    /// The switch drops what goes to it, not what comes from it.
+    Deafened(Part, Links),
+    /// Its plug is pulled.
+    Unplugged(Part),
+    /// So many of 10 000 mirrored segments are lost; then the owner goes dark,
+    /// or not.
+    TapLoss { per_myriad: u16, dark: bool },
+    /// The disks of both servers are full; then a server of the owner is killed.
+    DisksFull,
+    /// Its agent and servers get no more memory.
+    MemoryShort(Part),
+    /// Its link is slow and its queue full when its agent is stopped: what is
+    /// already queued leaves while the lease ends.
+    Backlog(Part),
+}
+
+/// A fault, when, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Draw {
+    pub(super) fault: Fault,
+    /// It comes when a stream is in this phase.
+    pub(super) moment: Phase,
+    /// Time between the fault and its healing.
+    pub(super) hold: Duration,
+}
+
+/// The seed's sequence. Every kind comes once before any comes again.
+#[derive(Debug)]
+pub(super) struct Plan {
+    random: Random,
+    kinds: Vec<(&'static str, Fault)>,
+    deck: Vec<Fault>,
+}
+
+use Part::{Owner, Standby, Witness};
+
+/// Every kind by its name; the loss of [`Fault::TapLoss`] is drawn anew.
+const KINDS: [(&str, Fault); 34] = [
+    ("dark.owner", Fault::Dark(Owner, Death::Power)),
+    ("dark.standby", Fault::Dark(Standby, Death::Power)),
+    ("hung.owner", Fault::Dark(Owner, Death::Hang)),
+    ("agent.stopped.owner", Fault::AgentStopped(Owner)),
+    ("agent.stopped.standby", Fault::AgentStopped(Standby)),
+    ("agent.stopped.witness", Fault::AgentStopped(Witness)),
+    ("servers.stopped.owner", Fault::ServersStopped(Owner)),
+    ("servers.stopped.standby", Fault::ServersStopped(Standby)),
+    ("node.stopped.owner", Fault::NodeStopped(Owner)),
+    ("node.stopped.standby", Fault::NodeStopped(Standby)),
+    ("server.killed.owner", Fault::ServerKilled(Owner)),
+    ("server.killed.standby", Fault::ServerKilled(Standby)),
+    ("agent.killed.owner", Fault::AgentKilled(Owner)),
+    ("agent.killed.standby", Fault::AgentKilled(Standby)),
+    ("agent.killed.witness", Fault::AgentKilled(Witness)),
+    ("cut.data.owner", Fault::Cut(Owner, Links::Data)),
+    ("cut.data.standby", Fault::Cut(Standby, Links::Data)),
+    ("cut.control.owner", Fault::Cut(Owner, Links::Control)),
+    ("cut.control.standby", Fault::Cut(Standby, Links::Control)),
+    ("cut.control.witness", Fault::Cut(Witness, Links::Control)),
+    ("cut.all.owner", Fault::Cut(Owner, Links::All)),
+    ("muted.data.owner", Fault::Muted(Owner, Links::Data)),
+    ("muted.control.owner", Fault::Muted(Owner, Links::Control)),
+    ("muted.all.standby", Fault::Muted(Standby, Links::All)),
+    ("deafened.data.owner", Fault::Deafened(Owner, Links::Data)),
+    (
+        "deafened.control.owner",
+        Fault::Deafened(Owner, Links::Control),
+    ),
+    ("deafened.all.standby", Fault::Deafened(Standby, Links::All)),
+    ("unplugged.owner", Fault::Unplugged(Owner)),
+    ("unplugged.standby", Fault::Unplugged(Standby)),
+    (
+        "tap.lossy",
+        Fault::TapLoss {
+            per_myriad: 0,
+            dark: false,
+        },
+    ),
+    (
+        "tap.lossy.dark",
+        Fault::TapLoss {
+            per_myriad: 0,
+            dark: true,
+        },
+    ),
+    ("disks.full", Fault::DisksFull),
+    ("memory.short.owner", Fault::MemoryShort(Owner)),
+    ("backlog.owner", Fault::Backlog(Owner)),
+];
+
+/// Loss of the tap, 1 to 20 %.
+const LOSS: (u64, u64) = (100, 2000);
+
+/// Between a fault and its healing: shorter than a detection, and far longer
+/// than a lease.
+const HOLD_MS: (u64, u64) = (15, 700);
+
+/// Phases that a fault is steered to, in turn.
+const MOMENTS: [Phase; 5] = [
+    Phase::Syn,
+    Phase::Request,
+    Phase::Response,
+    Phase::Fin,
+    Phase::ZeroWindow,
+];
+
+impl Random {
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From `least` to `most`, both possible.
+    pub(super) const fn between(&mut self, (least, most): (u64, u64)) -> u64 {
+        least + self.next() % (most - least + 1)
+    }
+
+    /// An index below `length`, which is not 0.
+    pub(super) fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.next() % length as u64).unwrap_or(0)
+    }
+}
+
+impl Plan {
+    /// Only kinds whose names begin with one of `only` (separated by commas),
+    /// and not those that this machine can't do.
+    pub(super) fn new(seed: u64, only: Option<&str>, can: fn(Fault) -> bool) -> Result<Self> {
+        let wanted = |name: &str| {
+            only.is_none_or(|only| only.split(',').any(|prefix| name.starts_with(prefix)))
+        };
+        let all = KINDS.into_iter().filter(|(name, _)| wanted(name));
+        let kinds = all.filter(|(_, fault)| can(*fault)).collect::<Vec<_>>();
+        ensure!(
+            !kinds.is_empty(),
+            "no fault is called {:?}; there are: {}",
+            only.unwrap_or(""),
+            names()
+        );
+        Ok(Self {
+            random: Random::new(seed),
+            kinds,
+            deck: Vec::new(),
+        })
+    }
+
+    pub(super) fn draw(&mut self) -> Draw {
+        if self.deck.is_empty() {
+            self.deck = self.kinds.iter().map(|(_, fault)| *fault).collect();
+        }
+        let at = self.random.index(self.deck.len());
+        let mut fault = self.deck.swap_remove(at);
+        if let Fault::TapLoss { per_myriad, .. } = &mut fault {
+            *per_myriad = u16::try_from(self.random.between(LOSS)).unwrap_or(u16::MAX);
+        }
+        Draw {
+            fault,
+            moment: MOMENTS[self.random.index(MOMENTS.len())],
+            hold: Duration::from_millis(self.random.between(HOLD_MS)),
+        }
+    }
+}
+
+impl Fault {
+    /// Whether it takes a vote away, or has another node ask for votes. A voter
+    /// whose agent has just been started again has none for a while, and with
+    /// one more fault of this sort there is no majority.
+    pub(super) const fn needs_every_vote(self) -> bool {
+        match self {
+            Self::Dark(..)
+            | Self::AgentStopped(_)
+            | Self::NodeStopped(_)
+            | Self::AgentKilled(_)
+            | Self::Cut(_, Links::Control | Links::All)
+            | Self::Muted(_, Links::Control | Links::All)
+            | Self::Deafened(_, Links::Control | Links::All)
+            | Self::TapLoss { dark: true, .. }
+            | Self::MemoryShort(_)
+            | Self::Backlog(_) => true,
+            Self::ServersStopped(_)
+            | Self::ServerKilled(_)
+            | Self::Cut(_, Links::Data)
+            | Self::Muted(_, Links::Data)
+            | Self::Deafened(_, Links::Data)
+            | Self::Unplugged(_)
+            | Self::TapLoss { dark: false, .. }
+            | Self::DisksFull => false,
+        }
+    }
+
+    /// Its name, as in `--faults`.
+    pub(super) fn name(self) -> &'static str {
+        let same = |other: Self| match (self, other) {
+            (Self::TapLoss { dark, .. }, Self::TapLoss { dark: other, .. }) => dark == other,
+            (one, other) => one == other,
+        };
+        let found = KINDS.into_iter().find(|(_, fault)| same(*fault));
+        found.map_or("unnamed", |(name, _)| name)
+    }
+}
+
+/// The names of all kinds, for a person.
+pub(super) fn names() -> String {
+    KINDS.map(|(name, _)| name).join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draws(seed: u64, count: usize) -> Vec<Draw> {
+        let mut plan = Plan::new(seed, None, |_| true).expect("all kinds");
+        (0..count).map(|_| plan.draw()).collect()
+    }
+
+    #[test]
+    fn the_seed_alone_decides() {
+        assert_eq!(draws(7, 100), draws(7, 100));
+        assert_ne!(draws(7, 100), draws(8, 100));
+    }
+
+    #[test]
+    fn every_kind_comes_once_before_any_comes_again() {
+        let names = draws(3, KINDS.len())
+            .into_iter()
+            .map(|draw| draw.fault.name());
+        let mut names = names.collect::<Vec<_>>();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), KINDS.len());
+    }
+
+    #[test]
+    fn prefixes_choose_kinds() {
+        let mut plan = Plan::new(1, Some("tap,disks"), |_| true).expect("three kinds");
+        for _ in 0..30 {
+            let name = plan.draw().fault.name();
+            assert!(name.starts_with("tap") || name == "disks.full", "{name}");
+        }
+        assert!(Plan::new(1, Some("nothing"), |_| true).is_err());
+    }
+}

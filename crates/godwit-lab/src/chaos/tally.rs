@@ -1,0 +1,103 @@
+//! What a run adds up to, and how it is told.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+
+use anyhow::{Context as _, Result};
+
+use super::phase::Phase;
+
+/// Sums over all rounds.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Faults that changed a role or hit a stream with bytes in flight.
+    pub(super) faults: u64,
+    /// The others.
+    pub(super) missed: u64,
+    pub(super) streams: u64,
+    pub(super) violations: u64,
+    pub(super) takeovers: u64,
+    pub(super) moves: u64,
+    pub(super) demotions: u64,
+    pub(super) told: u64,
+    pub(super) young: u64,
+    pub(super) bytes: u64,
+    pub(super) segments: u64,
+    pub(super) resets: u64,
+    phases: BTreeMap<Phase, u64>,
+}
+
+impl Tally {
+    /// Takes down where streams were when a fault came; says whether any had
+    /// bytes in flight.
+    pub(super) fn hit(&mut self, phases: &BTreeMap<Phase, u64>) -> bool {
+        let mut busy = false;
+        for phase in Phase::BUSY {
+            let count = phases.get(&phase).copied().unwrap_or(0);
+            *self.phases.entry(phase).or_default() += count;
+            busy |= count > 0;
+        }
+        busy
+    }
+
+    /// Prints one violation, at once.
+    pub(super) fn violation(&mut self, text: &str) -> Result<()> {
+        self.violations += 1;
+        writeln!(io::stdout(), "violation: {text}").context("writing a violation")
+    }
+
+    /// Share of all hits that were in `phase`, in percent.
+    pub(super) fn percent(&self, phase: Phase) -> f64 {
+        let all = self.phases.values().sum::<u64>().max(1);
+        let one = self.phases.get(&phase).copied().unwrap_or(0);
+        // Both fit: they are streams of this run.
+        100.0 * one as f64 / all as f64
+    }
+
+    /// The lines at the end; the last one is for scripts.
+    pub(super) fn summary(&self) -> String {
+        let phases = Phase::BUSY.map(|phase| format!("{phase} {:.0} %", self.percent(phase)));
+        format!(
+            "takeovers {}\nmoves {}\ndemotions {}\nbytes {}\nsegments {}, RST {}\n\
+             broke as announced {}, reset before they were protected {}\n\
+             phases hit: {}\nfaults that hit nothing {}\n\
+             {} faults, {} streams, {} violations",
+            self.takeovers,
+            self.moves,
+            self.demotions,
+            self.bytes,
+            self.segments,
+            self.resets,
+            self.told,
+            self.young,
+            phases.join(", "),
+            self.missed,
+            self.faults,
+            self.streams,
+            self.violations,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_is_for_scripts() {
+        let mut tally = Tally::default();
+        assert!(!tally.hit(&BTreeMap::from([(Phase::Idle, 3)])));
+        assert!(tally.hit(&BTreeMap::from([(Phase::Syn, 1), (Phase::Fin, 3)])));
+        tally.faults = 2;
+        tally.streams = 8;
+        let text = tally.summary();
+        assert!(
+            text.ends_with("\n2 faults, 8 streams, 0 violations"),
+            "{text}"
+        );
+        assert!(
+            text.contains("SYN 25 %") && text.contains("FIN 75 %"),
+            "{text}"
+        );
+    }
+}

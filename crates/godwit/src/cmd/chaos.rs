@@ -1,0 +1,39 @@
+//! `godwit chaos`: what can go wrong goes wrong, in network namespaces of its own.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use godwit_lab::chaos::{self, ChaosOptions};
+
+use crate::exit;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// How long, in seconds; the last round ends a little later.
+    #[arg(long, default_value_t = 40)]
+    seconds: u64,
+    /// Chooses what is done, in which order.
+    #[arg(long, default_value_t = 7)]
+    seed: u64,
+    /// Only the faults whose names begin so, as `dark,tap`.
+    #[arg(long, value_name = "PREFIX")]
+    faults: Option<String>,
+    /// End at the first violation.
+    #[arg(long)]
+    until_violation: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let options = ChaosOptions {
+        duration: Duration::from_secs(args.seconds),
+        seed: args.seed,
+        faults: args.faults.clone(),
+        until_violation: args.until_violation,
+    };
+    let unbroken = chaos::run(&options)?;
+    Ok(if unbroken {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(exit::FAILED)
+    })
+}
