@@ -11,7 +11,7 @@ CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 C_FILES := $(wildcard crates/godwit-bpf/bpf/*.c crates/godwit-bpf/bpf/*.h)
 
-.PHONY: help setup build demo test unit sim root-test check bench fuzz format clean
+.PHONY: help setup build demo test unit sim root-test check bench chaos mutants fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,15 @@ format: ## format everything
 
 bench: setup build ## measure against plain TCP (root); results to docs/benchmarks.md by hand
 	$(TARGET)/release/godwit bench standby
+
+SECONDS ?= 40
+SEED ?= 7
+
+chaos: setup build ## break it at random: SECONDS=40 SEED=7 (root)
+	$(TARGET)/release/godwit chaos --seconds $(SECONDS) --seed $(SEED)
+
+mutants: setup build ## chaos must find what is missing in a broken build (root)
+	packaging/mutants.sh
 
 fuzz: ## each decoder for 60 s
 	packaging/fuzz.sh 60

@@ -1,4 +1,7 @@
 //! Compiles the data path with clang and writes its skeleton to `OUT_DIR`.
+//!
+//! `MUTANT=NAME` leaves one mechanism out, for a chaos run to find
+//! (docs/testing.md); the agent of such a build says so loudly.
 
 use std::env;
 use std::ffi::OsString;
@@ -8,15 +11,20 @@ use libbpf_cargo::SkeletonBuilder;
 
 const SOURCE: &str = "bpf/godwit.bpf.c";
 
+/// What may be left out, in the order of `enum gw_mutant` (gw_mutant.h) after
+/// its first.
+const MUTANTS: [&str; 3] = ["no-fence", "no-gate", "no-timestamp-offset"];
+
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=GODWIT_CLANG");
+    println!("cargo:rerun-if-env-changed=MUTANT");
     let out =
         PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("godwit.skel.rs");
     SkeletonBuilder::new()
         .source(SOURCE)
         .clang(clang())
-        .clang_args(clang_args())
+        .clang_args(clang_args().into_iter().chain(mutation()))
         .reference_obj(true)
         .build_and_generate(&out)
         .unwrap_or_else(|err| panic!("can't compile {SOURCE}: {err:#}"));
@@ -33,6 +41,17 @@ fn clang() -> OsString {
         .find(|path| Path::new(path).exists())
         .unwrap_or("clang")
         .into()
+}
+
+/// The compiler's argument for the mutant that is asked for, if one is.
+fn mutation() -> Option<OsString> {
+    let wanted = env::var("MUTANT").ok().filter(|name| !name.is_empty())?;
+    let number = MUTANTS.iter().zip(1..).find(|(name, _)| **name == wanted);
+    let Some((name, number)) = number else {
+        panic!("there is no mutant {wanted:?}; there are: {MUTANTS:?}");
+    };
+    println!("cargo:rustc-env=GODWIT_MUTANT={name}");
+    Some(format!("-DGW_MUTANT={number}").into())
 }
 
 fn clang_args() -> Vec<OsString> {

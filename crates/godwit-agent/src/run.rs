@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use godwit_bpf::{PinDir, PinError};
+use godwit_bpf::{MUTANT, PinDir, PinError};
 use thiserror::Error;
 
 use crate::config::{Config, ConfigError, PeerRole};
@@ -48,6 +48,10 @@ impl AgentError {
 /// If it can't start; then nothing of it is left behind.
 pub fn run(config: &Path) -> Result<(), AgentError> {
     let prepared = Prepared::load(config, PeerRole::Server)?;
+    if let Some(mutant) = MUTANT {
+        // Only a chaos run may ever see this.
+        tracing::error!("THIS BUILD IS BROKEN ON PURPOSE ({mutant}): never use it");
+    }
     let life = prepared.life;
     let (inbox, inputs) = Inbox::new();
     // While this process has all its privileges, and no real-time thread.

@@ -15,6 +15,7 @@
 #define GW_FENCE_H
 
 #include "gw_flow.h"
+#include "gw_mutant.h"
 
 /*
  * Is a silence that began at `since` in force? The agent waits for `hold_ns`;
@@ -34,7 +35,8 @@ static __always_inline int gw_silenced(__u32 share)
 	if (!f)
 		return GW_REASON_FENCED;
 	expiry = *(volatile __u64 *)&f->expiry_ns;
-	if (expiry != GW_NO_EXPIRY && gw_now() >= expiry)
+	if (GW_MUTANT != GW_MUTANT_NO_FENCE && expiry != GW_NO_EXPIRY &&
+	    gw_now() >= expiry)
 		return GW_REASON_FENCED;
 	released = *(volatile __u64 *)&f->released_ns;
 	if (!released)

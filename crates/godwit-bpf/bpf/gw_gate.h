@@ -10,6 +10,7 @@
 
 #include "gw_ecn.h"
 #include "gw_leash.h"
+#include "gw_mutant.h"
 #include "gw_sack.h"
 
 /* What may be said to the client now. */
@@ -90,6 +91,8 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_words w;
 	bool ahead = false;
 
+	if (GW_MUTANT == GW_MUTANT_NO_GATE)
+		return gw_verdict(GW_REASON_SPOKEN, GW_PASS);
 	if (p->hdr_len > (p->ts_at ? 32 : 20)) {
 		gw_walk_options(skb, p, &o);
 		ahead = gw_sack_ahead(f, &o);

@@ -10,6 +10,7 @@
 
 #include "gw_edit.h"
 #include "gw_flow.h"
+#include "gw_mutant.h"
 
 /* The socket that a segment of the client would find; to be released. */
 static __always_inline struct bpf_sock *
@@ -55,7 +56,9 @@ static __always_inline int gw_assign(struct __sk_buff *skb,
 		 * (tcp_rcv_rtt_measure_ts).
 		 */
 		.rcv_tsval = p->ts_val,
-		.rcv_tsecr = gw_owner_ts(f, gw_now()),
+		.rcv_tsecr = GW_MUTANT == GW_MUTANT_NO_TIMESTAMP_OFFSET ?
+				     gw_now() / 1000000 :
+				     gw_owner_ts(f, gw_now()),
 	};
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(listener);
 

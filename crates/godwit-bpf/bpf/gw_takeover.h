@@ -9,6 +9,7 @@
 #define GW_TAKEOVER_H
 
 #include "gw_ecn.h"
+#include "gw_mutant.h"
 #include "gw_twin.h"
 
 /* RFC 6928 */
@@ -64,7 +65,8 @@ static __always_inline void gw_move_ts(struct gw_flow *f,
 	if (f->flags & GW_FLOW_TS_MOVED)
 		return;
 	gw_flag(f, GW_FLOW_TS_MOVED);
-	if (gw_before(p->ts_val + f->own.ts_off, floor)) {
+	if (GW_MUTANT != GW_MUTANT_NO_TIMESTAMP_OFFSET &&
+	    gw_before(p->ts_val + f->own.ts_off, floor)) {
 		f->own.ts_off = floor - p->ts_val;
 		gw_count(GW_REASON_TS_MOVED);
 	}
@@ -151,7 +153,8 @@ static __noinline int gw_adopted_client(struct __sk_buff *skb, struct gw_pkt *p,
 		__u32 ts_ecr = p->ts_ecr - f->own.ts_off;
 
 		/* the client has seen a TSval ahead of ours: catch up */
-		if (gw_after(ts_ecr, f->own.ts_val)) {
+		if (GW_MUTANT != GW_MUTANT_NO_TIMESTAMP_OFFSET &&
+		    gw_after(ts_ecr, f->own.ts_val)) {
 			f->own.ts_off += ts_ecr - f->own.ts_val;
 			ts_ecr = f->own.ts_val;
 		}

@@ -38,6 +38,10 @@ pub use orders::{Order, OrderError, Orders};
 pub use pin::{PinDir, PinError};
 pub use trial::{Hook, Trial};
 
+/// What this build leaves out for a chaos run to find; `None` in every build that
+/// is for use.
+pub const MUTANT: Option<&str> = option_env!("GODWIT_MUTANT");
+
 /// Mark of a segment that the gate lets out as it is (`SO_MARK`).
 pub const MARK_SPOKEN: u32 = 0x6777_0001;
 /// Mark of a segment that the gate hands to this node's own kernel (`SO_MARK`).
