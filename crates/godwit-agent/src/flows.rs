@@ -174,7 +174,9 @@ impl FlowStateName {
             Self::Confirming => Some("confirming"),
             Self::Ended => Some("ended"),
             Self::Closed => Some(UnprotectedReason::TwinClosed.as_str()),
-            Self::Twin if flow.not_in_sync => Some(UnprotectedReason::NotInSync.as_str()),
+            Self::Twin if flow.not_in_sync => {
+                Some(flow.why.unwrap_or(UnprotectedReason::NotInSync).as_str())
+            }
             Self::Twin if flow.generation == share.generation => None,
             Self::Twin => Some(UnprotectedReason::StandbyLost.as_str()),
             Self::Unprotected => Some(flow.why.unwrap_or_else(|| implied(flow)).as_str()),

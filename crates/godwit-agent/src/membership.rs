@@ -6,11 +6,11 @@ use std::path::Path;
 
 use godwit_core::lease::Terms;
 use godwit_core::node::LeaseConfig;
-use godwit_core::{MonoTime, NodeConfig, PeerConfig, ShareConfig};
+use godwit_core::{FlowPolicy, MonoTime, NodeConfig, PeerConfig, ShareConfig};
 use godwit_wire::NodeName;
 
 use crate::clock;
-use crate::config::{Config, Fencing};
+use crate::config::{Config, Fencing, OnDivergence, OnLag};
 
 /// One life of an agent or a witness.
 #[derive(Debug, Clone, Copy)]
@@ -56,6 +56,10 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
         backups: service.backups.clone(),
         fencing,
         server_lost_hold: config.server_lost_hold(service),
+        policy: FlowPolicy {
+            wait_for_lagging: service.on_lag == OnLag::Wait,
+            report_divergence: service.on_divergence == OnDivergence::Report,
+        },
         resume: None,
     })
 }

@@ -137,6 +137,7 @@ impl Witness {
                 | Action::UngateFlow { .. }
                 | Action::ResendHandshake { .. }
                 | Action::MarkDemoted { .. }
+                | Action::Compare { .. }
                 | Action::EndTwin { .. }
                 | Action::EndFlows { .. }
                 | Action::PokeTwin { .. }

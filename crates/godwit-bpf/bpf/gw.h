@@ -39,6 +39,8 @@ enum gw_why {
 	GW_WHY_NOT_IN_SYNC = 7,
 	GW_WHY_GATE_OFF = 8,
 	GW_WHY_PREDATES = 9,
+	GW_WHY_DIVERGED_LENGTH = 10,
+	GW_WHY_DIVERGED_CONTENT = 11,
 };
 
 /* What the data path tells the agent; equal to godwit-core's FlowEventKind. */
@@ -141,7 +143,7 @@ struct gw_client {
 	__u32 ts_ecr;
 	__u32 ts_base; /* ... the least TSval that the owner had then */
 	__u32 fin; /* sequence number after its FIN */
-	__u32 pad;
+	__u32 due; /* owner: its `ack` at gated.leashed_ns */
 	__u8 mac[6]; /* next hop towards it, as our kernel resolved it */
 	__u16 wnd; /* window field of its last segment */
 };
@@ -155,14 +157,14 @@ struct gw_own {
 	__u32 fin; /* sequence number after our FIN */
 	__u32 ts_off; /* added to TSval, subtracted from TSecr */
 	__u32 ts_first; /* TSval of the first segment after a takeover */
-	__u32 pad;
+	__u32 tried; /* twin: end of what it would send beyond snd_nxt */
 	__u64 first_ns; /* when that was sent; 0: not yet */
 };
 
 /* Owner: what the standby holds, and what the client was told. */
 struct gw_gated {
 	__u64 held_ns; /* since when the twin holds the client back; 0: not */
-	__u64 leashed_ns; /* since when the twin holds our kernel back; 0: not */
+	__u64 leashed_ns; /* when the client had client.due; 0: no leash */
 	__u32 twin_ack; /* RCV.NXT of the twin */
 	__u32 twin_edge; /* right edge that the twin offers */
 	__u32 twin_snd_nxt; /* how far the twin's application has answered */
@@ -226,6 +228,49 @@ struct gw_half_open {
 	__u8 client_mac[6];
 };
 
+#define GW_MASKS 4
+#define GW_MASK_LEN 32
+
+/* The name of a header whose value may differ, in lower case. */
+struct gw_mask {
+	__u8 name[GW_MASK_LEN];
+	__u32 len; /* below GW_MASK_LEN */
+};
+
+/* How much of a share's output is compared, and how. */
+struct gw_verify {
+	__u32 part; /* of 2^32; ~0: everything */
+	__u32 masks; /* bit per entry of `mask` that is in use */
+	struct gw_mask mask[GW_MASKS];
+};
+
+/* Where in a line of text a position is. */
+struct gw_line {
+	__u32 names; /* bit per mask whose name may stand here */
+	__u32 at; /* bytes of the name so far */
+	__u32 hidden; /* 1: within the value of a header that is masked */
+};
+
+#define GW_OUTPUT_BLOCKS 64
+
+/*
+ * Sums over the output of a flow, see gw_verify.h. A sum goes with its
+ * position in one word: the offset in the stream behind the last byte that is
+ * in it (from 0, modulo 2^32) above, the sum below. 0: none.
+ */
+struct gw_output {
+	__u64 sum; /* of the whole words of this block */
+	__u64 tail; /* the bytes behind them, up to seven */
+	__u64 latest;
+	__u64 block_sums[GW_OUTPUT_BLOCKS]; /* a ring of whole blocks */
+	__u32 irs;
+	__u32 block; /* the one at hand; GW_NO_BLOCK: none */
+	__u32 next; /* offset of the first byte that is not in */
+	__u32 blocks; /* how many there were: where the ring goes on */
+	__u32 run_up; /* words that are read and do not count */
+	struct gw_line line;
+};
+
 /* Ring buffer record. */
 struct gw_event {
 	__u64 ns;
@@ -282,6 +327,8 @@ _Static_assert(sizeof(struct gw_share) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_exit) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_event) == 72, "shared with Rust");
+_Static_assert(sizeof(struct gw_verify) == 152, "shared with Rust");
+_Static_assert(sizeof(struct gw_output) == 568, "shared with Rust");
 _Static_assert(sizeof(struct gw_half_open) == 56, "shared with Rust");
 
 #endif /* GW_H */

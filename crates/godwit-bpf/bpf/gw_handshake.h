@@ -98,6 +98,7 @@ static __always_inline void gw_flow_fill(struct gw_flow *f,
 	f->client.ts_base_ns = half->born_ns;
 	__builtin_memcpy(f->client.mac, half->client_mac, 6);
 	f->own.snd_nxt = half->iss + 1;
+	f->own.tried = half->iss + 1;
 	f->own.ack = half->irs + 1;
 	f->own.edge = half->syn_ack_edge;
 	f->own.ts_val = half->ts_val;

@@ -10,6 +10,20 @@
 #include "gw_edit.h"
 #include "gw_watchdog.h"
 
+/*
+ * A twin lags by the time that it needs to come to where the client is: what a
+ * takeover would wait for. That is measured from one such point to the next
+ * while the leash holds.
+ */
+static __always_inline void gw_time_lag(struct gw_flow *f, __u32 ack)
+{
+	if (f->gated.leashed_ns &&
+	    gw_before(f->gated.twin_snd_nxt, f->client.due))
+		return;
+	f->client.due = ack;
+	f->gated.leashed_ns = gw_now();
+}
+
 /* Our kernel knows all that the client offers. */
 static __always_inline void gw_slip_leash(struct gw_flow *f, __u32 edge)
 {
@@ -47,14 +61,8 @@ static __always_inline int gw_leash(struct __sk_buff *skb, struct gw_pkt *p,
 		return 0;
 	}
 	gw_flag(f, GW_FLOW_LEASHED);
-	/* stuck: the edge stands and the client has acknowledged up to it */
-	if (gw_after(limit, f->gated.kernel_edge) ||
-	    limit - p->ack >= 2 * (__u32)f->mss)
-		f->gated.leashed_ns = 0;
-	else if (!f->gated.leashed_ns)
-		f->gated.leashed_ns = gw_now();
-	if (f->gated.leashed_ns)
-		gw_watch(f, s->lag_limit_ns);
+	gw_time_lag(f, p->ack);
+	gw_watch(f, s->lag_limit_ns);
 	f->gated.kernel_edge = limit;
 	gw_count(GW_REASON_LEASHED);
 	return gw_set_wnd(skb, p, gw_wnd_down(limit - p->ack, f->snd_wscale));
@@ -76,13 +84,13 @@ static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
 		.ts_ecr = f->client.ts_ecr,
 	};
 
+	gw_time_lag(f, b.ack);
+	gw_watch(f, s->lag_limit_ns);
 	if (!gw_is_lagging(f, s, b.ack))
 		edge = f->client.edge;
 	if (!gw_after(edge, f->gated.kernel_edge))
 		return gw_verdict(GW_REASON_TWIN_ACK, GW_DROP);
 	f->gated.kernel_edge = edge;
-	/* our kernel is not stuck now; gw_leash() sees when it is */
-	f->gated.leashed_ns = 0;
 	if (edge == f->client.edge)
 		gw_unflag(f, GW_FLOW_LEASHED);
 	b.wnd = gw_wnd_down(edge - b.ack, f->snd_wscale);

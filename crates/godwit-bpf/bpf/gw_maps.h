@@ -68,6 +68,21 @@ struct {
 	__type(value, struct gw_flow);
 } gw_flows SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_MAX_SHARES);
+	__type(key, __u32);
+	__type(value, struct gw_verify);
+} gw_verifies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct gw_flow_key);
+	__type(value, struct gw_output);
+} gw_outputs SEC(".maps");
+
 /*
  * A flow under construction: too big for the stack. Words, because the kernel
  * allows no timer in a per-CPU map, and gw_flow begins with one.

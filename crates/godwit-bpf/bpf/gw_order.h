@@ -25,9 +25,9 @@ static __noinline int gw_obey(struct gw_order *o)
 		f->phase = GW_PHASE_UNPROTECTED;
 		f->why = o->detail;
 		return 0;
-	case GW_ORDER_NOT_IN_SYNC:
+	case GW_ORDER_NOT_IN_SYNC: /* `detail` is enum gw_why */
 		gw_flag(f, GW_FLOW_NOT_IN_SYNC);
-		f->why = GW_WHY_NOT_IN_SYNC;
+		f->why = o->detail ? o->detail : GW_WHY_NOT_IN_SYNC;
 		return 0;
 	case GW_ORDER_END:
 		gw_end(&key, f);
@@ -36,6 +36,7 @@ static __noinline int gw_obey(struct gw_order *o)
 		gw_advance(&f->client.ack, o->detail);
 		return 0;
 	case GW_ORDER_FORGET:
+		bpf_map_delete_elem(&gw_outputs, &key);
 		return bpf_map_delete_elem(&gw_flows, &key) ? 1 : 0;
 	default:
 		return 1;

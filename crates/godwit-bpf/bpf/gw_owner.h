@@ -10,6 +10,7 @@
 #include "gw_materialise.h"
 #include "gw_mirror.h"
 #include "gw_takeover.h"
+#include "gw_verify.h"
 
 /* The client's SYN: blank what a twin can't have, then mirror it. */
 static __noinline int gw_owner_syn(struct __sk_buff *skb, struct gw_pkt *p,
@@ -207,6 +208,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_end(key, f);
 		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
 	}
+	if (gated)
+		gw_verify(skb, p, key, f);
 	if ((p->flags & GW_TCP_FIN) && gw_is_tapped(s, f))
 		gw_mirror(skb, p, s);
 	if (gated)

@@ -123,6 +123,8 @@ enum gw_reason {
 	/* counted beside a verdict: a silence ended by itself */
 	GW_REASON_NO_TAKER = 116,
 	GW_REASON_FORWARDED = 117, /* no role: to the peer, who has one */
+	/* counted beside a verdict: output was summed up */
+	GW_REASON_VERIFIED = 118,
 
 	GW_REASON_COUNT = 128,
 };

@@ -9,6 +9,7 @@
 #define GW_SUPPRESS_H
 
 #include "gw_twin.h"
+#include "gw_verify.h"
 #include "gw_watchdog.h"
 
 #define GW_REPORT_NS 5000000ull
@@ -170,10 +171,15 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 
 	/* beyond what the client has: dropped here, it stays unsent there */
 	beyond = gw_after(end, f->client.ack);
-	if (!beyond && gw_after(end, f->own.snd_nxt)) {
-		f->bytes_out += end - f->own.snd_nxt;
-		gw_advance(&f->own.snd_nxt, end);
+	if (!beyond) {
+		gw_verify(skb, p, key, f);
+		if (gw_after(end, f->own.snd_nxt)) {
+			f->bytes_out += end - f->own.snd_nxt;
+			gw_advance(&f->own.snd_nxt, end);
+		}
 	}
+	/* what it would send beyond that it tries again */
+	f->own.tried = beyond ? end : f->own.snd_nxt;
 	if (gw_report_due(f, s, f->own.snd_nxt, now)) {
 		gw_reported(f, now);
 		gw_report(skb, p, key, f, s);

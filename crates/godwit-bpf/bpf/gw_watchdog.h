@@ -39,9 +39,13 @@ static __noinline __u64 gw_check_lag(const struct gw_flow_key *key,
 				     const struct gw_share *s, __u64 now)
 {
 	__u64 held = f->gated.held_ns, leashed = f->gated.leashed_ns;
-	__u64 since = held && (!leashed || held < leashed) ? held : leashed;
-	__u64 due = since + s->lag_limit_ns;
+	__u64 since, due;
 
+	/* it has come to where the client was; what came then is not timed yet */
+	if (!gw_before(f->gated.twin_snd_nxt, f->client.due))
+		leashed = 0;
+	since = held && (!leashed || held < leashed) ? held : leashed;
+	due = since + s->lag_limit_ns;
 	if (!since)
 		return 0;
 	if (now < due)
@@ -80,8 +84,10 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 			bpf_map_lookup_elem(&gw_flows, key);
 
 		/* a later connection may have the four-tuple by now */
-		if (here && here->irs == f->irs)
+		if (here && here->irs == f->irs) {
+			bpf_map_delete_elem(&gw_outputs, key);
 			bpf_map_delete_elem(&gw_flows, key);
+		}
 		return 0;
 	}
 	if (!s)

@@ -33,6 +33,10 @@ unsafe impl Plain for types::gw_fence {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_fence_order {}
 // SAFETY: as above.
+unsafe impl Plain for types::gw_verify {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_output {}
+// SAFETY: as above.
 unsafe impl Plain for types::gw_address {}
 
 /// The bytes of a value, as map calls want them.

@@ -20,6 +20,7 @@ use crate::maps::counters::Counters;
 use crate::maps::fences::Fences;
 use crate::maps::flows::FlowTable;
 use crate::maps::half_open::HalfOpenTable;
+use crate::maps::outputs::OutputTable;
 use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
 use crate::orders::Orders;
@@ -79,6 +80,8 @@ pub struct Datapath {
     pub flows: Arc<FlowTable>,
     /// Handshakes under way.
     pub half_open: HalfOpenTable,
+    /// Sums of what flows have said.
+    pub outputs: OutputTable,
     /// Verdict counters.
     pub counters: Counters,
     /// Changes to single flows.
@@ -145,6 +148,10 @@ impl Datapath {
             ),
             flows: Arc::new(FlowTable::new(handle(&maps.gw_flows, "gw_flows")?)),
             half_open: HalfOpenTable::new(handle(&maps.gw_half_open, "gw_half_open")?),
+            outputs: OutputTable::new(
+                handle(&maps.gw_verifies, "gw_verifies")?,
+                handle(&maps.gw_outputs, "gw_outputs")?,
+            ),
             counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
             orders: Orders::new(&skel.progs.order).map_err(no_descriptor)?,
             guard: GuardProgram {
@@ -255,6 +262,7 @@ fn configure(
         rodata.gw_node_v6 = settings.node_v6.map_or([0; 4], addr_words);
     }
     open.maps.gw_flows.set_max_entries(settings.max_flows)?;
+    open.maps.gw_outputs.set_max_entries(settings.max_flows)?;
     let maps = &mut open.maps;
     for map in [
         &mut maps.gw_services,
@@ -263,6 +271,8 @@ fn configure(
         &mut maps.gw_fences,
         &mut maps.gw_flows,
         &mut maps.gw_half_open,
+        &mut maps.gw_verifies,
+        &mut maps.gw_outputs,
         &mut maps.gw_events,
         &mut maps.gw_exits,
         &mut maps.gw_counters,

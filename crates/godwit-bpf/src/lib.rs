@@ -32,6 +32,7 @@ pub use maps::counters::{Counters, Reason};
 pub use maps::fences::Expiry;
 pub use maps::flows::{FlowState, FlowTable, FlowTimestamps, Phase};
 pub use maps::half_open::{HalfOpen, HalfOpenTable};
+pub use maps::outputs::{MAX_MASK_LEN, MAX_MASKS, Output, OutputSum, OutputTable, Verification};
 pub use maps::services::ServiceTable;
 pub use maps::shares::{ShareEntry, ShareTable};
 pub use orders::{Order, OrderError, Orders};

@@ -16,8 +16,8 @@ use crate::syscall::SyscallProgram;
 pub enum Order {
     /// Owner: open the gate; the flow is unprotected from here on.
     Ungate(UnprotectedReason),
-    /// Shadow: the twin must not be served at a takeover.
-    NotInSync,
+    /// Shadow: the twin must not be served at a takeover, and why.
+    NotInSync(UnprotectedReason),
     /// The connection is over.
     End,
     /// Shadow: the client has acknowledged everything before this.
@@ -57,7 +57,7 @@ impl Orders {
     pub fn give(&self, flow: FlowId, order: Order) -> Result<(), OrderError> {
         let (kind, detail) = match order {
             Order::Ungate(reason) => (Kind::GW_ORDER_UNGATE, u32::from(reason.number())),
-            Order::NotInSync => (Kind::GW_ORDER_NOT_IN_SYNC, 0),
+            Order::NotInSync(reason) => (Kind::GW_ORDER_NOT_IN_SYNC, u32::from(reason.number())),
             Order::End => (Kind::GW_ORDER_END, 0),
             Order::Acknowledged(snd_una) => (Kind::GW_ORDER_ACKNOWLEDGED, snd_una.0),
             Order::Forget => (Kind::GW_ORDER_FORGET, 0),

@@ -36,8 +36,8 @@ mod time;
 
 pub use node::{
     Action, Beat, Command, EndReason, Event, EventKind, Fencing, Field, FlowEvent, FlowEventKind,
-    LeaseConfig, LeaseStatus, Link, Node, NodeConfig, PeerConfig, PeerStatus, Power, ServerExit,
-    ShareConfig, ShareStatus, StonithFault,
+    FlowPolicy, LeaseConfig, LeaseStatus, Link, Node, NodeConfig, PeerConfig, PeerStatus, Power,
+    ServerExit, ShareConfig, ShareStatus, StonithFault,
 };
 pub use time::MonoTime;
 

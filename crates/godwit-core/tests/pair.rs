@@ -162,6 +162,7 @@ fn a_demoted_flow_is_let_go_only_after_the_standby_has_marked_it() {
     let marked = Action::MarkDemoted {
         share: SHARE,
         flow: flow(1),
+        reason: UnprotectedReason::Lagging,
     };
     assert_eq!(
         world.sides[B].actions.first(),

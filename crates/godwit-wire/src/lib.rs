@@ -52,4 +52,4 @@ pub use share::{
     Epoch, Generation, GoodbyeReason, LeaveReason, Role, ShareClaim, ShareId, UnprotectedReason,
 };
 pub use snapshot::{TcpSnapshot, TcpState};
-pub use v1::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message};
+pub use v1::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, OutputEntry, Said};

@@ -172,8 +172,10 @@ wire_enum! {
         GateOff = 8, "gate_off";
         /// It is older than the standby.
         Predates = 9, "predates";
-        /// The twin's output differs from the owner's.
-        Divergence = 10, "divergence";
+        /// The twin's application said more or less than the owner's.
+        DivergedLength = 10, "diverged_length";
+        /// The twin's application said other bytes than the owner's.
+        DivergedContent = 11, "diverged_content";
     }
 }
 
@@ -266,7 +268,7 @@ mod tests {
             assert_eq!(UnprotectedReason::try_from(reason.number()), Ok(*reason));
         }
         assert!(UnprotectedReason::try_from(0).is_err());
-        assert!(UnprotectedReason::try_from(11).is_err());
+        assert!(UnprotectedReason::try_from(12).is_err());
         assert!(Role::try_from(3).is_err());
     }
 }

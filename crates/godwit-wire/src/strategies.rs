@@ -10,8 +10,8 @@ use proptest::sample::select;
 
 use crate::{
     DigestEntry, Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Heartbeat, Hello,
-    Lease, LeaseDatagram, LeaseMessage, LeaveReason, Message, NodeName, Refusal, Report, Role,
-    SeqNumber, ShareClaim, ShareId, Standing, Stay, UnprotectedReason,
+    Lease, LeaseDatagram, LeaseMessage, LeaveReason, Message, NodeName, OutputEntry, Refusal,
+    Report, Role, Said, SeqNumber, ShareClaim, ShareId, Standing, Stay, UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -70,6 +70,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
         about_standby(),
         about_flow(),
         digest(),
+        output(),
     ]
 }
 
@@ -180,6 +181,26 @@ fn digest() -> impl Strategy<Value = Message> {
             entries,
         },
     )
+}
+
+fn output() -> impl Strategy<Value = Message> {
+    let entry = (flow_id(), any::<[u32; 2]>(), any::<bool>()).prop_map(|(flow, [a, b], length)| {
+        let said = if length {
+            Said::Length {
+                rcv_nxt: SeqNumber(a),
+                end: SeqNumber(b),
+            }
+        } else {
+            Said::Content { upto: a, sum: b }
+        };
+        OutputEntry { flow, said }
+    });
+    (stay(), vec(entry, 0..20)).prop_map(|((share, epoch, generation), entries)| Message::Output {
+        share,
+        epoch,
+        generation,
+        entries,
+    })
 }
 
 fn lease() -> impl Strategy<Value = Lease> {

@@ -6,7 +6,7 @@ use godwit_wire::NodeName;
 
 use super::digest;
 use super::error::{ConfigError, Problem};
-use super::keyword::{Failback, Fencing, OnLag, PeerRole, Standby, Tap};
+use super::keyword::{Failback, Fencing, PeerRole, Standby, Tap};
 use super::reader::{Place, Source};
 use super::sections::Places;
 use super::service::{ServiceConfig, ServicePlaces};
@@ -299,10 +299,6 @@ fn warnings(source: &Source<'_>, config: &Config, places: &Places) -> Vec<String
         let title = &place.title;
         if service.failback == Failback::Auto {
             let text = "failback = \"auto\" comes in a later version; running as \"manual\"";
-            warn(place.name, format!("{title}: {text}"));
-        }
-        if service.on_lag == OnLag::Wait {
-            let text = "on_lag = \"wait\" comes in a later version; running as \"demote\"";
             warn(place.name, format!("{title}: {text}"));
         }
     }

@@ -46,7 +46,7 @@ fn text(config: &Config) -> String {
     ));
     for service in &config.services {
         line(format_args!(
-            "service {} {:?} {} {} {} {} {:?} {} {} {} {:?} {} {}",
+            "service {} {:?} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {}",
             service.name,
             service.addresses,
             service.standby,
@@ -59,6 +59,9 @@ fn text(config: &Config) -> String {
             service.leash,
             service.lag_limit,
             service.on_divergence,
+            service.divergence_limit,
+            service.verify,
+            service.mask,
             service.failback,
         ));
     }

@@ -10,6 +10,7 @@ mod check;
 mod digest;
 mod error;
 mod keyword;
+mod mask;
 mod reader;
 mod sections;
 mod service;
@@ -33,6 +34,7 @@ pub use keyword::{
 };
 pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;
+pub use units::Fraction;
 
 use reader::Source;
 

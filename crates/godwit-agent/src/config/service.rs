@@ -3,17 +3,30 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use godwit_bpf::Verification;
 use godwit_wire::{MacAddr, NodeName};
 
 use super::error::ConfigError;
 use super::keyword::{Failback, Gate, OnDivergence, OnLag, OnProcessExit, Standby, Tap};
+use super::mask::Masks;
 use super::reader::{Item, Place, Section};
-use super::units::{Bytes, show_bytes, show_duration};
+use super::units::{Bytes, Fraction, show_bytes, show_duration};
 use super::value::FromValue;
 
 /// More than a client's two shortest retransmission time-outs (200 and 400 ms
 /// on Linux) and a round trip, see docs/adr/0006.
 const LAG_LIMIT: Duration = Duration::from_millis(700);
+
+/// A server that needs longer for an answer than its like on the other node is
+/// not told from one that answers less.
+const DIVERGENCE_LIMIT: Duration = Duration::from_secs(2);
+
+/// What `godwit bench` does not notice.
+const VERIFY: Fraction = Fraction::from_percent(1);
+
+fn default_mask() -> Vec<String> {
+    vec!["Date".to_owned()]
+}
 
 /// One `[[service]]`: an address and port that Godwit cares for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +55,12 @@ pub struct ServiceConfig {
     pub lag_limit: Duration,
     /// What happens to a flow whose twin says something else.
     pub on_divergence: OnDivergence,
+    /// How long a twin may have said less or more than its owner.
+    pub divergence_limit: Duration,
+    /// How much of the output is compared byte for byte.
+    pub verify: Fraction,
+    /// Headers whose values may differ.
+    pub mask: Vec<String>,
     /// Whether a returning primary becomes the owner again by itself.
     pub failback: Failback,
 }
@@ -66,6 +85,14 @@ impl ServiceConfig {
             }
         };
         Some(MacAddr([0x03, 0x67, a, b, c, d]))
+    }
+
+    /// What the data path compares.
+    pub fn verification(&self) -> Verification {
+        Verification {
+            part: self.verify.of_2_32(),
+            masks: self.mask.clone(),
+        }
     }
 
     /// Its addresses without ports, each once.
@@ -115,6 +142,14 @@ pub(super) fn read(
         Duration::from_millis(1)..Duration::from_secs(60),
         show_duration,
     )?;
+    let divergence_limit = section.ranged(
+        "divergence_limit",
+        DIVERGENCE_LIMIT,
+        Duration::from_millis(100)..Duration::from_secs(60),
+        show_duration,
+    )?;
+    let verify = section.optional::<Fraction>("verify")?;
+    let mask = section.optional::<Masks>("mask")?;
     let service = ServiceConfig {
         name: name.value,
         addresses: addresses.value.iter().map(|item| item.value).collect(),
@@ -128,6 +163,9 @@ pub(super) fn read(
         leash: u32::try_from(leash.value.0).expect("ranged() allows at most 1 GiB"),
         lag_limit: lag_limit.value,
         on_divergence: keyword(&mut section, "on_divergence", OnDivergence::Demote)?.value,
+        divergence_limit: divergence_limit.value,
+        verify: verify.map_or(VERIFY, |item| item.value),
+        mask: mask.map_or_else(default_mask, |item| item.value.0),
         failback: keyword(&mut section, "failback", Failback::Manual)?.value,
     };
     let places = ServicePlaces {

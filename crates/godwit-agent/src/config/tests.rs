@@ -46,6 +46,9 @@ on_lag = "demote"
 leash = "4MiB"
 lag_limit = "700ms"
 on_divergence = "demote"
+divergence_limit = "2s"
+verify = "1%"
+mask = ["Date"]
 failback = "manual"
 "#;
 
@@ -108,6 +111,24 @@ fn what_is_not_yet_in_force_is_a_warning() {
     assert_eq!(parse(&text).expect("valid").warnings.len(), 1);
 }
 
+/// What the data path can hold, and nothing that it would take for no mask.
+#[test]
+fn masks_are_a_few_names_of_headers() {
+    let with = |mask: &str| parse(&GOOD.replace("[\"Date\"]", mask));
+    let many = with(r#"["Date", "ETag", "X-Request-Id", "Via"]"#).expect("four");
+    assert_eq!(many.services[0].verification().masks.len(), 4);
+    assert!(with("[]").expect("none").services[0].mask.is_empty());
+    for bad in [
+        r#"["a", "b", "c", "d", "e"]"#,
+        r#"["Date:"]"#,
+        r#"[""]"#,
+        r#"["a-name-that-is-longer-than-a-mask"]"#,
+    ] {
+        let error = with(bad).expect_err(bad).to_string();
+        assert!(error.contains("a list of at most 4 names"), "{error}");
+    }
+}
+
 #[test]
 fn keys_that_may_be_left_out_have_the_documented_values() {
     let short: String = GOOD
@@ -122,6 +143,9 @@ fn keys_that_may_be_left_out_have_the_documented_values() {
                 "on_",
                 "leash",
                 "lag_limit",
+                "divergence_limit",
+                "verify",
+                "mask",
                 "failback",
                 "heartbeat",
                 "misses",
@@ -335,7 +359,7 @@ fn services_with_one_address_must_have_the_same_servers() {
         .to_string();
     assert!(
         error.ends_with(
-            ":48: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
+            ":51: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
              so primary, backups and tap must be the same"
         ),
         "{error}"

@@ -6,6 +6,46 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Bytes(pub(super) u64);
 
+/// A part of something, 0 to 1, to a hundredth of a percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fraction(u32);
+
+impl Fraction {
+    const WHOLE: u32 = 10_000;
+
+    /// So many percent, at most 100.
+    pub(super) const fn from_percent(percent: u32) -> Self {
+        Self(percent * 100)
+    }
+
+    /// Of 2^32; everything is `u32::MAX`.
+    pub fn of_2_32(self) -> u32 {
+        let part = (u64::from(self.0) << 32) / u64::from(Self::WHOLE);
+        u32::try_from(part).unwrap_or(u32::MAX)
+    }
+}
+
+impl std::fmt::Display for Fraction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:02}%", self.0 / 100, self.0 % 100)
+    }
+}
+
+/// Reads a part: a number with at most two decimals and `%`, up to `100%`.
+pub(super) fn fraction(text: &str) -> Option<Fraction> {
+    let (whole, decimals) = match text.strip_suffix('%')?.split_once('.') {
+        Some((whole, decimals)) => (whole, decimals),
+        None => (text.strip_suffix('%')?, "0"),
+    };
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(whole) || !is_number(decimals) || decimals.len() > 2 {
+        return None;
+    }
+    let hundredths: u32 = format!("{decimals:0<2}").parse().ok()?;
+    let part = whole.parse::<u32>().ok()?.checked_mul(100)? + hundredths;
+    (part <= Fraction::WHOLE).then_some(Fraction(part))
+}
+
 const DURATIONS: &[(&str, u64)] = &[
     ("us", 1_000),
     ("ms", 1_000_000),
@@ -84,6 +124,19 @@ mod tests {
         assert_eq!(bytes("1kB"), Some(Bytes(1000)));
         assert_eq!(show_bytes(Bytes(64 << 10)), "64KiB");
         assert_eq!(show_bytes(Bytes(1001)), "1001B");
+    }
+
+    #[test]
+    fn parts_are_read_and_written_back() {
+        for (text, shown) in [("1%", "1.00%"), ("0.5%", "0.50%"), ("100%", "100.00%")] {
+            assert_eq!(fraction(text).unwrap().to_string(), shown);
+        }
+        assert_eq!(fraction("100%").unwrap().of_2_32(), u32::MAX);
+        assert_eq!(fraction("0%").unwrap().of_2_32(), 0);
+        assert_eq!(fraction("50%").unwrap().of_2_32(), 1 << 31);
+        for text in ["", "%", "1", "101%", "1.234%", "-1%", ".5%", "1.%"] {
+            assert_eq!(fraction(text), None, "{text}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::InterfaceName;
 use super::reader::{Item, Place};
-use super::units::{self, Bytes};
+use super::units::{self, Bytes, Fraction};
 
 /// A raw value, as far as the conversions need to see it.
 pub(super) struct Value<'a>(pub(super) &'a DeValue<'a>);
@@ -58,6 +58,15 @@ impl FromValue for u32 {
         digits
             .and_then(|number| number.as_str().parse().ok())
             .ok_or_else(|| "a whole number".into())
+    }
+}
+
+impl FromValue for Fraction {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .and_then(units::fraction)
+            .ok_or_else(|| "a part such as \"1%\" or \"0.25%\"".into())
     }
 }
 

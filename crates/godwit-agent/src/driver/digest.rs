@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, Phase};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
-use godwit_wire::{DigestEntry, Generation, Role, SeqNumber, ShareId};
+use godwit_wire::{DigestEntry, Generation, OutputEntry, Role, SeqNumber, ShareId};
 
+use super::output::{Lengths, Sums};
 use super::remembered::Remembered;
 use super::shares::Shares;
 use crate::clock;
@@ -37,6 +38,8 @@ pub(super) struct Digest {
     ended: Vec<FlowEvent>,
     overdue: Vec<FlowEvent>,
     reminded: Remembered<MonoTime>,
+    lengths: Lengths,
+    sums: Sums,
 }
 
 impl Digest {
@@ -47,6 +50,8 @@ impl Digest {
             ended: Vec::new(),
             overdue: Vec::new(),
             reminded: Remembered::new(),
+            lengths: Lengths::default(),
+            sums: Sums::default(),
         }
     }
 
@@ -58,6 +63,8 @@ impl Digest {
     pub(super) fn note_end(&mut self, event: FlowEvent) {
         self.told.remove(&event.flow.key);
         self.reminded.remove(&event.flow.key);
+        self.lengths.forget(event.flow.key);
+        self.sums.forget(event.flow.key);
         self.ended.push(event);
     }
 
@@ -70,6 +77,29 @@ impl Digest {
     /// Nobody was told anything: a link has changed.
     pub(super) fn forget(&mut self) {
         self.told.clear();
+        self.lengths.forget_all();
+        self.sums.forget_all();
+    }
+
+    /// What the applications of flows have said; after [`Digest::collect`],
+    /// whose scan of the flows it shares.
+    pub(super) fn output(
+        &mut self,
+        datapath: &Datapath,
+        shares: &Shares,
+        now: MonoTime,
+    ) -> BTreeMap<ShareId, Vec<OutputEntry>> {
+        let mut said = std::mem::take(&mut self.lengths.entries);
+        if shares.iter().any(|(share, _)| is_guarded(shares, share)) {
+            said.extend(self.sums.collect(datapath, shares, now));
+        }
+        let mut entries: BTreeMap<ShareId, Vec<OutputEntry>> = BTreeMap::new();
+        for (share, entry) in said {
+            entries.entry(share).or_default().push(entry);
+        }
+        let took = clock::now().since(now);
+        self.due = self.due.max(now.saturating_add(took * SHARE_OF_TIME));
+        entries
     }
 
     /// What the standby of each share should know by now.
@@ -89,6 +119,8 @@ impl Digest {
             self.scan(datapath, shares, now, &mut entries);
         } else {
             self.told.clear();
+            self.lengths.forget_all();
+            self.sums.forget_all();
         }
         let took = clock::now().since(now);
         self.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
@@ -103,7 +135,7 @@ impl Digest {
         entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>,
     ) {
         let (overdue, reminded) = (&mut self.overdue, &mut self.reminded);
-        let told = &mut self.told;
+        let (told, lengths) = (&mut self.told, &mut self.lengths);
         told.begin();
         reminded.begin();
         let scanned = datapath.flows.for_each(|flow| {
@@ -132,6 +164,7 @@ impl Digest {
             {
                 return;
             }
+            lengths.look_at(&flow);
             // The twin's application has said it all: nothing waits for an ACK.
             if flow.twin_snd_nxt.ge(flow.snd_una) {
                 told.remove(&flow.id.key);

@@ -19,6 +19,7 @@ use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
 use thiserror::Error;
 
 use super::addresses;
+use super::compare::Comparisons;
 use super::detach::{DetachError, detach};
 use super::devices;
 use super::digest::Digest;
@@ -191,6 +192,9 @@ impl Installed {
         for (share, service) in self.config.own_shares() {
             let hold = self.config.server_lost_hold(service);
             self.datapath.shares.hold(share, hold)?;
+            self.datapath
+                .outputs
+                .verify(share, &service.verification())?;
         }
         for group in self
             .config
@@ -270,6 +274,7 @@ impl Installed {
             frames: self.frames,
             injected: Arc::new(self.injected),
             digest: Digest::new(now),
+            comparisons: Comparisons::new(now),
             farewells: Farewells::default(),
             servers: Servers::new(now),
             peers: surroundings.peers,

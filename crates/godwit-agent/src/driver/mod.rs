@@ -24,6 +24,7 @@
 
 mod addresses;
 mod carry;
+mod compare;
 mod detach;
 mod devices;
 mod digest;
@@ -33,6 +34,7 @@ mod leash;
 mod leave;
 mod neighbours;
 mod offer;
+mod output;
 mod remembered;
 mod report;
 mod revive;
@@ -63,6 +65,7 @@ use crate::stonith::Stonith;
 pub use detach::DetachError;
 pub use install::{InstallError, Installed, pin_name};
 
+use compare::Comparisons;
 use digest::Digest;
 use neighbours::Resolver;
 use servers::Servers;
@@ -111,6 +114,7 @@ pub struct Driver {
     /// Frames to our own kernel, turned round by the gate.
     injected: Arc<FrameSender>,
     digest: Digest,
+    comparisons: Comparisons,
     farewells: Farewells,
     servers: Servers,
     peers: PeerSender,

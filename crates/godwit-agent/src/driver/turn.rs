@@ -79,6 +79,7 @@ impl Driver {
             .map_or(HOUSEKEEPING, |due| due.since(now));
         core.min(self.digest.due().since(now))
             .min(self.servers.due().since(now))
+            .min(self.comparisons.due(now).since(now))
             .min(self.housekeeping.since(now))
     }
 
@@ -121,11 +122,15 @@ impl Driver {
             for (share, changes) in self.digest.collect(&self.datapath, &self.shares, now) {
                 self.node.handle_changes(share, &changes, now);
             }
+            for (share, entries) in self.digest.output(&self.datapath, &self.shares, now) {
+                self.node.handle_output(share, &entries, now);
+            }
             for event in self.digest.overdue() {
                 tracing::warn!(flow = %event.flow.key, kind = ?event.kind, "a report of the data path was lost");
                 self.node.handle_flow_event(event, now);
             }
         }
+        self.compare(now);
         self.farewells.carry_out(self.ifindex, &self.datapath, now);
         if self.servers.due() <= now {
             self.look_for_listeners(now);

@@ -97,6 +97,8 @@ pub struct FlowState {
     pub snd_una: SeqNumber,
     /// First byte that has not been sent (owner) or reflected (twin).
     pub snd_nxt: SeqNumber,
+    /// Twin: end of the output that its kernel has shown, sent or not.
+    pub shown_end: SeqNumber,
     /// Next byte that our own kernel expects.
     pub rcv_nxt: SeqNumber,
     /// Next byte that the client knows to be expected.
@@ -241,6 +243,15 @@ fn window(raw: &types::gw_flow) -> u32 {
     if room < unit { 0 } else { told.div_ceil(unit) }
 }
 
+/// A twin that is made of a running flow has tried nothing at first.
+fn shown_end(raw: &types::gw_flow) -> SeqNumber {
+    let sent = SeqNumber(raw.own.snd_nxt);
+    match raw.own.tried {
+        0 => sent,
+        tried => sent.max(SeqNumber(tried)),
+    }
+}
+
 fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
     let key = FlowKey {
         client: Endpoint::from(raw_key.client),
@@ -276,6 +287,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         iss: SeqNumber(raw.iss),
         snd_una: SeqNumber(raw.client.ack),
         snd_nxt: SeqNumber(raw.own.snd_nxt),
+        shown_end: shown_end(raw),
         rcv_nxt: SeqNumber(raw.own.ack),
         told_ack: SeqNumber(raw.gated.told_ack),
         told_edge: SeqNumber(raw.gated.told_edge),

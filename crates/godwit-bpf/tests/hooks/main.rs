@@ -12,3 +12,4 @@ mod random;
 mod scan;
 mod spoofed;
 mod stamps;
+mod verify;

@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use godwit_wire::{
-    Epoch, FlowId, Generation, LeaseDatagram, Message, Role, SeqNumber, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, LeaseDatagram, Message, OutputEntry, Role, SeqNumber, ShareId,
+    UnprotectedReason,
 };
 
 use super::event::{Event, EventKind};
@@ -134,6 +135,16 @@ pub enum Action {
         share: ShareId,
         /// The flow.
         flow: FlowId,
+        /// Why.
+        reason: UnprotectedReason,
+    },
+    /// Compare a twin with what the owner has said; a difference goes to
+    /// [`crate::Node::handle_divergence`].
+    Compare {
+        /// The share.
+        share: ShareId,
+        /// What was said.
+        entry: OutputEntry,
     },
     /// End one twin silently.
     EndTwin {

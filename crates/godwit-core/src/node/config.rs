@@ -137,8 +137,19 @@ pub struct ShareConfig {
     /// standby to take over; two lease times. Zero: it does not, clients see the
     /// connections end.
     pub server_lost_hold: Duration,
+    /// What happens to flows whose twins do not keep step.
+    pub policy: FlowPolicy,
     /// What the pinned maps of an earlier agent of this node say.
     pub resume: Option<Resume>,
+}
+
+/// What happens to a flow whose twin does not keep step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlowPolicy {
+    /// The client waits for a twin that lags; else the flow is let go.
+    pub wait_for_lagging: bool,
+    /// One that says something else is reported only; else the flow is let go.
+    pub report_divergence: bool,
 }
 
 /// The state of a share that an earlier agent left in the data path.

@@ -185,6 +185,15 @@ pub enum FlowNews {
     TwinClosed,
     /// No twin could be made for it on this node.
     MaterialiseFailed,
+    /// Its twin on this node says something else than its owner.
+    Diverged {
+        /// Length or content.
+        reason: UnprotectedReason,
+        /// Whether it is given up for that.
+        demoted: bool,
+    },
+    /// Its twin lags by more than `lag_limit`, and its client waits.
+    Waiting,
 }
 
 /// The value of a field of an event.
@@ -389,13 +398,19 @@ impl FlowNews {
             Self::Demoted { .. } => "flow_demoted",
             Self::TwinClosed => "twin_closed",
             Self::MaterialiseFailed => "materialise_failed",
+            Self::Diverged { .. } => "flow_diverged",
+            Self::Waiting => "flow_waiting",
         }
     }
 
     fn fields(&self) -> Fields {
         match self {
             Self::Demoted { reason } => vec![("reason", text(reason))],
-            Self::TwinClosed | Self::MaterialiseFailed => Vec::new(),
+            Self::Diverged { reason, demoted } => {
+                let action = if *demoted { "demote" } else { "report" };
+                vec![("reason", text(reason)), ("action", text(&action))]
+            }
+            Self::TwinClosed | Self::MaterialiseFailed | Self::Waiting => Vec::new(),
         }
     }
 }

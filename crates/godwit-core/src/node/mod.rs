@@ -24,8 +24,8 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    DigestEntry, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION, Message, NodeName,
-    Role, ShareClaim, ShareId,
+    DigestEntry, FlowId, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION, Message,
+    NodeName, OutputEntry, Role, ShareClaim, ShareId, UnprotectedReason,
 };
 
 use crate::time::earliest;
@@ -36,6 +36,7 @@ mod ballots;
 mod claims;
 mod config;
 mod context;
+mod diverge;
 mod ears;
 mod event;
 mod input;
@@ -52,7 +53,7 @@ mod status;
 mod tests;
 
 pub use action::{Action, EndReason};
-pub use config::{Fencing, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
+pub use config::{Fencing, FlowPolicy, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link, ServerExit, StonithFault};
 pub use peer::Power;
@@ -183,6 +184,29 @@ impl Node {
     pub fn handle_changes(&mut self, share: ShareId, changes: &[DigestEntry], now: MonoTime) {
         self.with_share(share, now, |share, context| {
             share.note_changes(changes, context);
+        });
+        self.settle(now);
+    }
+
+    /// What the applications of flows have said that this node owns, for the
+    /// standby to compare. A loss does no harm: it is said again, or something
+    /// later is.
+    pub fn handle_output(&mut self, share: ShareId, entries: &[OutputEntry], now: MonoTime) {
+        self.with_share(share, now, |share, _| share.note_output(entries));
+        self.settle(now);
+    }
+
+    /// A twin of this node says something else than its owner, which
+    /// [`Action::Compare`] was about. `reason`: length or content.
+    pub fn handle_divergence(
+        &mut self,
+        share: ShareId,
+        flow: FlowId,
+        reason: UnprotectedReason,
+        now: MonoTime,
+    ) {
+        self.with_share(share, now, |share, context| {
+            share.handle_divergence(flow, reason, context);
         });
         self.settle(now);
     }

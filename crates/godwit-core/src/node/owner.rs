@@ -157,6 +157,8 @@ impl ShareSide {
     pub(super) fn forget_flows(&mut self) {
         self.supervision.clear();
         self.untold.clear();
+        self.unsent_output.clear();
+        self.waited_for.clear();
     }
 
     /// A standby says what it holds: see `settle_in_sync`.
@@ -170,6 +172,7 @@ impl ShareSide {
             self.carry_out(order, context);
         }
         self.send_digest(context);
+        self.send_output(context);
         for (peer, held) in self.requests.clone() {
             let leaving = self
                 .lease
@@ -240,20 +243,27 @@ impl ShareSide {
         context.tell(self.id, news);
     }
 
-    pub(super) fn handle_owner_event(&mut self, event: FlowEvent, now: MonoTime) {
+    pub(super) fn handle_owner_event(&mut self, event: FlowEvent, context: &mut Context<'_>) {
         if !self.in_sync.is_protected(event.generation) {
             return;
         }
         let report = match event.kind {
             FlowEventKind::Unconfirmed => Report::Unconfirmed,
             FlowEventKind::NotConfirmed => Report::NotConfirmed,
+            FlowEventKind::Stalled if self.policy.wait_for_lagging => {
+                return self.wait_for(event.flow, context);
+            }
             FlowEventKind::Stalled => Report::Stalled,
-            FlowEventKind::Ended => Report::Ended,
+            FlowEventKind::Ended => {
+                self.waited_for.remove(&event.flow);
+                Report::Ended
+            }
             FlowEventKind::Confirmed => Report::Confirmed,
             // Only a shadow's data path has twins.
             FlowEventKind::TwinClosed | FlowEventKind::MaterialiseFailed => return,
         };
-        self.supervision.handle_report(event.flow, report, now);
+        self.supervision
+            .handle_report(event.flow, report, context.now);
     }
 
     /// The end of each flow under supervision, as the data path would report it.

@@ -3,17 +3,17 @@
 //! What only an owner does is in `owner.rs`, what only a standby does in
 //! `standby.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use godwit_wire::{
-    DigestEntry, Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, Message, NodeName, Role,
-    ShareClaim, ShareId,
+    DigestEntry, Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, Message, NodeName,
+    OutputEntry, Role, ShareClaim, ShareId,
 };
 
 use super::action::{Action, EndReason, Outbox};
 use super::claims::Known;
-use super::config::{NodeConfig, Resume, ShareConfig};
+use super::config::{FlowPolicy, NodeConfig, Resume, ShareConfig};
 use super::context::Context;
 use super::event::ShareNews;
 use super::leased::{self, ShareLease};
@@ -49,6 +49,11 @@ pub(super) struct ShareSide {
     pub(super) supervision: Supervision,
     /// Where flows stand that the standby has not been told of.
     pub(super) untold: BTreeMap<FlowId, DigestEntry>,
+    /// What flows have said that the standby has not been told.
+    pub(super) unsent_output: Vec<OutputEntry>,
+    /// Flows whose clients wait for a twin.
+    pub(super) waited_for: BTreeSet<FlowId>,
+    pub(super) policy: FlowPolicy,
     /// What standbys say that they hold, until it is dealt with.
     pub(super) requests: BTreeMap<PeerId, Generation>,
     pub(super) rejoin_after: MonoTime,
@@ -107,6 +112,9 @@ impl ShareSide {
             in_sync: InSyncSet::new(),
             supervision: Supervision::default(),
             untold: BTreeMap::new(),
+            unsent_output: Vec::new(),
+            waited_for: BTreeSet::new(),
+            policy: share.policy,
             requests: BTreeMap::new(),
             rejoin_after: now,
             asked: false,
@@ -520,7 +528,8 @@ pub(super) const fn of_message(message: &Message) -> Option<ShareId> {
         | Message::FlowDemoted { share, .. }
         | Message::TwinClosed { share, .. }
         | Message::Digest { share, .. }
-        | Message::ServerLost { share, .. } => Some(*share),
+        | Message::ServerLost { share, .. }
+        | Message::Output { share, .. } => Some(*share),
         Message::Hello(_) | Message::Goodbye { .. } => None,
     }
 }

@@ -125,6 +125,7 @@ impl ShareSide {
             Message::StandbyLeft { .. }
             | Message::FlowDemote { .. }
             | Message::Digest { .. }
+            | Message::Output { .. }
             | Message::Hello(_)
             | Message::ShareState(_)
             | Message::Goodbye { .. } => {}
@@ -148,10 +149,13 @@ impl ShareSide {
             }
             Message::StandbyLeft { generation, .. } => self.machine.handle_dismissed(*generation),
             Message::FlowDemote {
-                generation, flow, ..
+                generation,
+                flow,
+                reason,
+                ..
             } => {
                 if self.holds(*generation) {
-                    self.give_up(owner, *flow, context);
+                    self.give_up(owner, *flow, *reason, context);
                 }
             }
             Message::Digest {
@@ -161,6 +165,15 @@ impl ShareSide {
             } => {
                 if self.holds(*generation) {
                     self.follow_digest(entries, context);
+                }
+            }
+            Message::Output {
+                generation,
+                entries,
+                ..
+            } => {
+                if self.holds(*generation) {
+                    self.follow_output(entries, context);
                 }
             }
             Message::ServerLost { generation, .. } => {
@@ -179,7 +192,7 @@ impl ShareSide {
 
     pub(super) fn handle_flow_event(&mut self, event: FlowEvent, context: &mut Context<'_>) {
         match self.machine.state() {
-            State::Owner => self.handle_owner_event(event, context.now),
+            State::Owner => self.handle_owner_event(event, context),
             State::Shadow { owner, generation } => {
                 if event.generation == generation {
                     self.handle_twin_event(owner, event, context);
@@ -193,13 +206,18 @@ impl ShareSide {
         let (share, flow) = (self.id, event.flow);
         let news = match event.kind {
             FlowEventKind::TwinClosed => {
-                context.out.act(Action::MarkDemoted { share, flow });
+                let reason = UnprotectedReason::TwinClosed;
+                context.out.act(Action::MarkDemoted {
+                    share,
+                    flow,
+                    reason,
+                });
                 let closed = Message::TwinClosed {
                     share,
                     epoch: owner.epoch,
                     generation: event.generation,
                     flow,
-                    reason: UnprotectedReason::TwinClosed,
+                    reason,
                 };
                 context.send(owner.peer, closed);
                 FlowNews::TwinClosed
@@ -217,9 +235,19 @@ impl ShareSide {
     }
 
     /// First the mark, then the word: the owner lets the flow go on it.
-    fn give_up(&self, owner: Ownership, flow: FlowId, context: &mut Context<'_>) {
+    fn give_up(
+        &self,
+        owner: Ownership,
+        flow: FlowId,
+        reason: UnprotectedReason,
+        context: &mut Context<'_>,
+    ) {
         let share = self.id;
-        context.out.act(Action::MarkDemoted { share, flow });
+        context.out.act(Action::MarkDemoted {
+            share,
+            flow,
+            reason,
+        });
         let answer = Message::FlowDemoted {
             share,
             epoch: owner.epoch,
@@ -258,7 +286,7 @@ impl ShareSide {
     }
 
     /// The generation whose twins we hold; none without.
-    const fn held(&self) -> Generation {
+    pub(super) const fn held(&self) -> Generation {
         match self.machine.state() {
             State::Shadow { generation, .. } => generation,
             State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {

@@ -24,6 +24,7 @@ fn config() -> NodeConfig {
         backups: vec![name("b")],
         fencing: Fencing::None,
         server_lost_hold: Duration::from_millis(120),
+        policy: FlowPolicy::default(),
         resume: None,
     };
     NodeConfig {

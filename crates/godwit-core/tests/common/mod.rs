@@ -12,8 +12,8 @@ use std::time::Duration;
 use godwit_core::node::{FlowNews, PeerNews, Resume, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
-    Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, LeaseConfig, Link,
-    MonoTime, Node, NodeConfig, PeerConfig, PeerId, ServerExit, ShareConfig,
+    Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, FlowPolicy,
+    LeaseConfig, Link, MonoTime, Node, NodeConfig, PeerConfig, PeerId, ServerExit, ShareConfig,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Message, NodeName, Role,
@@ -86,6 +86,8 @@ pub(crate) struct World {
     pub(crate) cable: bool,
     /// Whether heartbeats of this side get through.
     pub(crate) beats_pass: [bool; 2],
+    /// Of nodes that start from now on.
+    pub(crate) policy: FlowPolicy,
     link_at: Option<MonoTime>,
     linked: bool,
     wire: VecDeque<(MonoTime, usize, Message)>,
@@ -114,6 +116,7 @@ pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeCo
             backups: vec![name(B)],
             fencing: Fencing::None,
             server_lost_hold: Duration::from_millis(HOLD_MS),
+            policy: FlowPolicy::default(),
             resume,
         }],
         lease: LeaseConfig::default(),
@@ -145,6 +148,7 @@ impl World {
             starts: 0,
             cable: true,
             beats_pass: [true; 2],
+            policy: FlowPolicy::default(),
             link_at: None,
             linked: false,
             wire: VecDeque::new(),
@@ -163,7 +167,15 @@ impl World {
 
     /// `a` owns, `b` is in sync.
     pub(crate) fn in_sync() -> Self {
-        let mut world = Self::booted();
+        Self::in_sync_with(FlowPolicy::default())
+    }
+
+    /// As [`World::in_sync`], for flows whose twins do not keep step.
+    pub(crate) fn in_sync_with(policy: FlowPolicy) -> Self {
+        let mut world = Self::dark();
+        world.policy = policy;
+        world.boot(A);
+        world.boot(B);
         // Until the last announcement of the cold start is over.
         world.run(3000);
         assert_eq!(world.state(A), State::Owner);
@@ -203,11 +215,13 @@ impl World {
 
     fn start(&mut self, side: usize, resume: Option<Resume>) {
         self.starts += 1;
+        let mut config = config(side, self.starts, resume);
+        config.shares[0].policy = self.policy;
         let this = &mut self.sides[side];
         this.starts = self.starts;
         this.beats = 0;
         this.stopped = false;
-        this.node = Some(Node::new(&config(side, this.starts, resume), self.now));
+        this.node = Some(Node::new(&config, self.now));
         self.drop_link();
         self.drain(side);
     }
@@ -446,6 +460,7 @@ impl World {
             Action::ResendHandshake { .. }
             | Action::EndTwin { .. }
             | Action::PokeTwin { .. }
+            | Action::Compare { .. }
             | Action::Send { .. } => {}
         }
     }

@@ -14,8 +14,9 @@ use godwit_core::lease::Terms;
 use godwit_core::node::{Resume, ServerExit, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
-    Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, LeaseConfig, Link,
-    MonoTime, Node, NodeConfig, PeerConfig, PeerId, Power, ShareConfig, StonithFault,
+    Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, FlowPolicy,
+    LeaseConfig, Link, MonoTime, Node, NodeConfig, PeerConfig, PeerId, Power, ShareConfig,
+    StonithFault,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, LeaseDatagram, Message, NodeName,
@@ -201,6 +202,7 @@ impl World {
                 backups: vec![name(B)],
                 fencing: self.fencing,
                 server_lost_hold: 2 * TERMS.term,
+                policy: FlowPolicy::default(),
                 resume,
             }],
             lease: LeaseConfig {
@@ -516,6 +518,7 @@ impl World {
                 | Action::UngateFlow { .. }
                 | Action::ResendHandshake { .. }
                 | Action::MarkDemoted { .. }
+                | Action::Compare { .. }
                 | Action::EndTwin { .. }
                 | Action::EndFlows { .. }
                 | Action::PokeTwin { .. } => {}
@@ -562,6 +565,7 @@ impl World {
             | Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }
             | Action::MarkDemoted { .. }
+            | Action::Compare { .. }
             | Action::EndTwin { .. }
             | Action::PokeTwin { .. }
             | Action::SendLease { .. }

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::client::{Client, Rounds};
 use super::content::Content;
-use super::server;
+use super::{odd, server};
 use crate::cluster;
 use crate::meter::Meter;
 
@@ -28,6 +28,7 @@ pub(crate) const CONGESTION: &str = "--congestion";
 
 const USAGE: &str = "usage:
   godwit-lab-app serve [--congestion NAME] ADDRESS:PORT...
+  godwit-lab-app odd MANNER PORT
   godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
   godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
   godwit-lab-app get ADDRESS:PORT BYTES
@@ -51,6 +52,9 @@ pub fn run(args: &[String]) -> Result<()> {
         };
         let addresses = addresses.iter().map(|a| address(a));
         return server::serve(&addresses.collect::<Result<Vec<_>>>()?, congestion);
+    }
+    if verb == odd::VERB {
+        return odd::run(&args[1..]);
     }
     let server = address(first)?;
     let numbers = rest.iter().map(|n| n.parse().context(USAGE));

@@ -12,6 +12,7 @@ pub mod command;
 pub mod content;
 pub mod curl;
 pub mod nginx;
+pub mod odd;
 pub mod raw;
 pub mod redis;
 pub mod server;

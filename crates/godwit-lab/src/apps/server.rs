@@ -115,7 +115,7 @@ pub fn serve(addresses: &[SocketAddr], congestion: Option<&str>) -> Result<()> {
     })
 }
 
-fn listen(address: SocketAddr, congestion: Option<&str>) -> io::Result<TcpListener> {
+pub(super) fn listen(address: SocketAddr, congestion: Option<&str>) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),

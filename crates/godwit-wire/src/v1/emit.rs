@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, VERSION};
+use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, VERSION, output};
 use crate::message::{Header, MAGIC};
 use crate::{EmitError, Generation, ShareId};
 
@@ -89,6 +89,15 @@ impl Message {
             } => {
                 emit_stay(out, *share, *generation);
                 emit_entries(out, entries)?;
+            }
+            Self::Output {
+                share,
+                generation,
+                entries,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                output::emit_entries(out, entries)?;
             }
             Self::Goodbye { reason } => out.push(reason.number()),
         }

@@ -14,10 +14,12 @@ use crate::{
 };
 
 mod emit;
+mod output;
 mod parse;
 #[cfg(test)]
 mod tests;
 
+pub use output::{OutputEntry, Said};
 pub(crate) use parse::parse_body;
 
 /// The number of this version.
@@ -38,8 +40,9 @@ pub(crate) mod kind {
     pub(crate) const DIGEST: u8 = 8;
     pub(crate) const GOODBYE: u8 = 9;
     pub(crate) const SERVER_LOST: u8 = 10;
+    pub(crate) const OUTPUT: u8 = 11;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=SERVER_LOST;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=OUTPUT;
 }
 
 /// First message of each side on a new link.
@@ -184,6 +187,17 @@ pub enum Message {
         /// The generation that may take over, or that the standby leaves.
         generation: Generation,
     },
+    /// From the owner: what its application has said, to be compared.
+    Output {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that holds the twins.
+        generation: Generation,
+        /// The flows, at most [`MAX_DIGEST_ENTRIES`].
+        entries: Vec<OutputEntry>,
+    },
 }
 
 impl Message {
@@ -200,6 +214,7 @@ impl Message {
             Self::Digest { .. } => kind::DIGEST,
             Self::Goodbye { .. } => kind::GOODBYE,
             Self::ServerLost { .. } => kind::SERVER_LOST,
+            Self::Output { .. } => kind::OUTPUT,
         }
     }
 
@@ -216,6 +231,7 @@ impl Message {
             Self::Digest { .. } => "digest",
             Self::Goodbye { .. } => "goodbye",
             Self::ServerLost { .. } => "server_lost",
+            Self::Output { .. } => "output",
         }
     }
 
@@ -230,7 +246,8 @@ impl Message {
             | Self::FlowDemoted { epoch, .. }
             | Self::TwinClosed { epoch, .. }
             | Self::Digest { epoch, .. }
-            | Self::ServerLost { epoch, .. } => *epoch,
+            | Self::ServerLost { epoch, .. }
+            | Self::Output { epoch, .. } => *epoch,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, kind};
+use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, kind, output};
 use crate::cursor::{Reader, verify};
 use crate::message::Header;
 use crate::{
@@ -59,6 +59,15 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
                 share,
                 epoch,
                 generation,
+            }
+        }
+        kind::OUTPUT => {
+            let (share, generation) = parse_stay(&mut reader)?;
+            Message::Output {
+                share,
+                epoch,
+                generation,
+                entries: output::parse_entries(&mut reader)?,
             }
         }
         other => {

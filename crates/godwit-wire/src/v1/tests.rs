@@ -91,6 +91,27 @@ fn one_of_each() -> Vec<Message> {
             epoch,
             generation,
         },
+        Message::Output {
+            share,
+            epoch,
+            generation,
+            entries: vec![
+                OutputEntry {
+                    flow: flow(),
+                    said: Said::Length {
+                        rcv_nxt: SeqNumber(0x10),
+                        end: SeqNumber(0x20),
+                    },
+                },
+                OutputEntry {
+                    flow: flow(),
+                    said: Said::Content {
+                        upto: 0x1_0000,
+                        sum: 0x30,
+                    },
+                },
+            ],
+        },
     ]
 }
 
@@ -129,8 +150,8 @@ fn parse() {
 #[test]
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
-    assert_eq!(kind::KNOWN, 1..=10);
+    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    assert_eq!(kind::KNOWN, 1..=11);
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! A standby whose application is ten times slower than the owner's.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use godwit_lab::apps::odd::{self, Manner};
+use godwit_lab::cluster::{FlowReport, Service};
+use godwit_lab::host::Host;
+use godwit_lab::{Lab, LabOptions, Process};
+use godwit_tests::stream::connect;
+use godwit_tests::{DEADLINE, Site, lab};
+
+const PORT: u16 = 80;
+
+/// Bytes a second of the owner's application; the standby's has a tenth.
+const PACE: u32 = 8_000_000;
+
+const LEASH: u32 = 256 << 10;
+
+/// What is under way when the leash ends is let through.
+const SLACK: u32 = 256 << 10;
+
+const BODY: usize = 3_000_000;
+
+fn servers(lab: &Lab) -> Result<[Process; 2]> {
+    Ok([
+        odd::start(lab.a(), PORT, Manner::Paced(PACE))?,
+        odd::start(lab.b(), PORT, Manner::Paced(PACE / 10))?,
+    ])
+}
+
+fn service(on_lag: &str) -> Service {
+    let mut service = Service::new("web", PORT);
+    // A takeover would have to wait for LEASH / (PACE / 10), a third of a second.
+    service.extra = format!("on_lag = \"{on_lag}\"\nleash = \"{LEASH}B\"\nlag_limit = \"150ms\"\n");
+    service
+}
+
+/// A download, compared byte by byte.
+struct Reader {
+    stream: TcpStream,
+    expected: Vec<u8>,
+    at: usize,
+}
+
+impl Reader {
+    fn ask(lab: &Lab, service: SocketAddr) -> Result<Self> {
+        let mut stream = connect(lab.client(), service)?;
+        writeln!(stream, "{BODY}")?;
+        Ok(Self {
+            stream,
+            expected: Manner::Exact.reply(BODY),
+            at: 0,
+        })
+    }
+
+    /// Reads up to `at`, or the end.
+    fn read_to(&mut self, at: usize) -> Result<()> {
+        let mut part = vec![0; 32 * 1024];
+        while self.at < at.min(self.expected.len()) {
+            let length = self.stream.read(&mut part).context("reading")?;
+            ensure!(length > 0, "the end after {} bytes", self.at);
+            let expected = self.expected.get(self.at..self.at + length);
+            ensure!(expected == Some(&part[..length]), "wrong after {}", self.at);
+            self.at += length;
+        }
+        Ok(())
+    }
+}
+
+fn flow(site: &Site<'_>) -> Result<FlowReport> {
+    let flow = site.flows(Host::A)?.into_iter().next();
+    flow.context("there is no flow")
+}
+
+/// The leash keeps the client at the pace of the standby, so a crash costs no
+/// more than the leash.
+#[test]
+fn a_client_waits_for_a_slow_standby() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = servers(&lab)?;
+    let site = Site::start_with(&lab, vec![service("wait")])?;
+    let mut reader = Reader::ask(&lab, site.addresses()[0])?;
+    let start = Instant::now();
+    for step in 1..=20 {
+        reader.read_to(step * BODY / 30)?;
+        let flow = flow(&site)?;
+        ensure!(flow.protected || step == 1, "{flow:?}");
+        let lag = flow.lag_bytes.unwrap_or(0);
+        ensure!(lag <= LEASH + SLACK, "{lag} bytes behind");
+    }
+    let (took, read) = (start.elapsed(), reader.at as f64);
+    let pace = (read - f64::from(LEASH + SLACK)) / took.as_secs_f64();
+    ensure!(pace < f64::from(PACE) / 5.0, "{pace} bytes a second");
+    let events = site.cluster.as_ref().map(|cluster| cluster.events(Host::A));
+    let events = events.transpose()?.unwrap_or_default();
+    ensure!(
+        events.iter().any(|event| event.contains("flow_waiting")),
+        "nobody was told: {events:#?}"
+    );
+    site.crash_owner()?;
+    reader.read_to(BODY * 2)?;
+    site.wait_taken_over()?;
+    site.verify().map(drop)
+}
+
+/// Otherwise the flow is let go, and the client has what the owner can give.
+#[test]
+fn a_flow_is_let_go_when_its_twin_lags() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = servers(&lab)?;
+    let site = Site::start_with(&lab, vec![service("demote")])?;
+    let mut reader = Reader::ask(&lab, site.addresses()[0])?;
+    let end = Instant::now() + DEADLINE;
+    loop {
+        reader.read_to(reader.at + 1)?;
+        let flow = flow(&site)?;
+        if flow.state == "unprotected" {
+            ensure!(flow.reason.as_deref() == Some("lagging"), "{flow:?}");
+            break;
+        }
+        let lag = flow.lag_bytes.unwrap_or(0);
+        ensure!(lag <= LEASH + SLACK, "{lag} bytes behind");
+        ensure!(Instant::now() < end && reader.at < BODY, "{flow:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    reader.read_to(BODY * 2)?;
+    site.verify().map(drop)
+}
