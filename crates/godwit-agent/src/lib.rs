@@ -16,6 +16,7 @@ mod membership;
 pub mod metrics;
 pub mod peers;
 pub mod pki;
+mod privileges;
 pub mod realtime;
 mod run;
 pub mod status;
@@ -25,6 +26,7 @@ mod testing;
 mod witness;
 
 pub use membership::Life;
+pub use privileges::PrivilegeError;
 pub use run::{AgentError, detach, run};
 pub use witness::witness;
 

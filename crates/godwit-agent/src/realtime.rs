@@ -11,7 +11,7 @@ use thread_priority::{
 };
 
 /// Low among real-time threads: above all ordinary work, below the kernel's own.
-const PRIORITY: u8 = 10;
+pub(crate) const PRIORITY: u8 = 10;
 
 /// Puts the calling thread under SCHED_FIFO; says in the log if it may not be.
 pub fn prefer(thread: &'static str) -> bool {

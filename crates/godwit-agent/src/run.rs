@@ -10,6 +10,7 @@ use crate::config::{Config, ConfigError, PeerRole};
 use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name};
 use crate::edge::{Edge, Prepared, StartError};
 use crate::input::Inbox;
+use crate::privileges::{self, PrivilegeError};
 use crate::realtime::prefer;
 use crate::stonith::Stonith;
 
@@ -26,6 +27,9 @@ pub enum AgentError {
     /// Pins of an earlier agent can't be looked at or removed.
     #[error(transparent)]
     Pin(#[from] PinError),
+    /// The agent would have more rights than it needs.
+    #[error(transparent)]
+    Privileges(#[from] PrivilegeError),
     /// Something of the data path is still there.
     #[error(transparent)]
     Detach(#[from] DetachError),
@@ -57,6 +61,10 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
     // While this process has all its privileges, and no real-time thread.
     let stonith = Stonith::start(&prepared.config, &inbox).map_err(StartError::Stonith)?;
     let installed = Installed::new(prepared.config.clone())?;
+    if let Err(error) = privileges::give_up(&installed.config) {
+        installed.remove();
+        return Err(error.into());
+    }
     let edge = match Edge::start(prepared, inbox.clone()) {
         Ok(edge) => edge,
         Err(error) => {

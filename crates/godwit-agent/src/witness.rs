@@ -20,6 +20,7 @@ use crate::heartbeat::LeaseSender;
 use crate::input::{Inbox, Input, Query};
 use crate::membership::node_config;
 use crate::peers::PeerSender;
+use crate::privileges;
 use crate::realtime::prefer;
 use crate::run::AgentError;
 use crate::status::{PeerReport, Status};
@@ -34,6 +35,7 @@ const IDLE: Duration = Duration::from_secs(1);
 pub fn witness(config: &Path) -> Result<(), AgentError> {
     let prepared = Prepared::load(config, PeerRole::Witness)?;
     let (config, life) = (prepared.config.clone(), prepared.life);
+    privileges::give_up(&config)?;
     let (inbox, inputs) = Inbox::new();
     let edge = Edge::start(prepared, inbox)?;
     let now = clock::now();

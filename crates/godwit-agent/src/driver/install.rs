@@ -86,7 +86,7 @@ pub enum InstallError {
 /// A node whose data path is in place and silent.
 #[derive(Debug)]
 pub struct Installed {
-    config: Arc<Config>,
+    pub(crate) config: Arc<Config>,
     interface: Interface,
     datapath: Datapath,
     events: Events,

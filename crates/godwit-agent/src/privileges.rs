@@ -1,0 +1,128 @@
+//! What the agent may still do once it runs (SECURITY.md).
+//!
+//! It starts as root: programs are loaded, bpffs may have to be mounted. Before
+//! the first thread exists, and before the first byte of a peer is read, it
+//! gives up all but what its work needs. What real-time priority and locked
+//! memory need is set up as limits first, so that no capability is kept for it.
+
+use caps::{CapSet, Capability};
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::prctl::set_no_new_privs;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use thiserror::Error;
+
+use crate::config::{Config, PeerRole};
+use crate::realtime::PRIORITY;
+
+/// What a server's agent does after its start: programs onto new interfaces and
+/// maps (BPF, PERFMON), addresses, neighbours and sockets that end (NET_ADMIN),
+/// segments and frames (NET_RAW).
+const SERVER: &[Capability] = &[
+    Capability::CAP_BPF,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_PERFMON,
+];
+
+/// The least port that everybody may use (`net.ipv4.ip_unprivileged_port_start`).
+const UNPRIVILEGED_PORT: u16 = 1024;
+
+/// Why privileges could not be given up.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PrivilegeError {
+    /// Capabilities.
+    #[error("can't give up capabilities")]
+    Capabilities(#[source] caps::errors::CapsError),
+    /// `no_new_privs`.
+    #[error("can't set no_new_privs")]
+    NoNewPrivs(#[source] nix::Error),
+}
+
+/// Gives up everything that the work of this node does not need, for this
+/// thread and all that it starts. Call it before other threads exist.
+///
+/// # Errors
+/// If the kernel refuses; the agent must not go on then.
+pub(crate) fn give_up(config: &Config) -> Result<(), PrivilegeError> {
+    lock_memory();
+    let keep = needed(config, may_be_realtime());
+    set_no_new_privs().map_err(PrivilegeError::NoNewPrivs)?;
+    limit(&keep).map_err(PrivilegeError::Capabilities)?;
+    let names: Vec<_> = keep.iter().map(ToString::to_string).collect();
+    tracing::info!(kept = names.join(" "), "privileges given up");
+    Ok(())
+}
+
+fn needed(config: &Config, realtime: bool) -> Vec<Capability> {
+    let mut keep = match config.own_peer().role {
+        PeerRole::Server => SERVER.to_vec(),
+        PeerRole::Witness | PeerRole::Director => Vec::new(),
+    };
+    let metrics = config.node.metrics.map(|address| address.port());
+    let ports = [Some(config.own_peer().control.port()), metrics];
+    if ports.into_iter().flatten().any(|p| p < UNPRIVILEGED_PORT) {
+        keep.push(Capability::CAP_NET_BIND_SERVICE);
+    }
+    if !realtime {
+        // Without the limit this alone lets heartbeats be on time.
+        keep.push(Capability::CAP_SYS_NICE);
+    }
+    keep
+}
+
+/// The bounding set first, while there is still the right to change it. Without
+/// that right nothing is gained either, for `no_new_privs` is set.
+fn limit(keep: &[Capability]) -> Result<(), caps::errors::CapsError> {
+    let mut bounding: Vec<_> = caps::read(None, CapSet::Bounding)?.into_iter().collect();
+    bounding.sort_unstable_by_key(Capability::index);
+    for capability in bounding {
+        if !keep.contains(&capability) && caps::drop(None, CapSet::Bounding, capability).is_err() {
+            tracing::debug!(%capability, "stays in the bounding set");
+        }
+    }
+    caps::clear(None, CapSet::Ambient)?;
+    caps::clear(None, CapSet::Inheritable)?;
+    let permitted = caps::read(None, CapSet::Permitted)?;
+    let left = keep.iter().copied().filter(|c| permitted.contains(c));
+    let left = left.collect();
+    caps::set(None, CapSet::Effective, &left)?;
+    caps::set(None, CapSet::Permitted, &left)
+}
+
+/// Whether threads may choose their real-time priority without CAP_SYS_NICE.
+fn may_be_realtime() -> bool {
+    let wanted = PRIORITY.into();
+    let enough = || getrlimit(Resource::RLIMIT_RTPRIO).is_ok_and(|(soft, _)| soft >= wanted);
+    enough() || setrlimit(Resource::RLIMIT_RTPRIO, wanted, wanted).is_ok() && enough()
+}
+
+/// A heartbeat must not wait for a page. Only without a limit: with one, memory
+/// that is wanted later would be refused.
+fn lock_memory() {
+    let free = || {
+        getrlimit(Resource::RLIMIT_MEMLOCK).is_ok_and(|(soft, _)| soft == RLIM_INFINITY)
+            || setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY).is_ok()
+    };
+    let flags = MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE;
+    if !free() || mlockall(flags).is_err() {
+        tracing::info!("memory is not locked (LimitMEMLOCK=infinity); heartbeats may be late");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Pair;
+
+    #[test]
+    fn a_server_keeps_four_and_what_its_ports_and_limits_need() {
+        let mut config = Pair::new().a.clone();
+        assert_eq!(needed(&config, true), SERVER);
+        let nice = needed(&config, false);
+        assert_eq!(nice.last(), Some(&Capability::CAP_SYS_NICE));
+        config.node.metrics = Some("127.0.0.1:80".parse().expect("an address"));
+        let low = needed(&config, true);
+        assert_eq!(low.last(), Some(&Capability::CAP_NET_BIND_SERVICE));
+    }
+}
