@@ -91,28 +91,32 @@ fn one_of_each() -> Vec<Message> {
             epoch,
             generation,
         },
-        Message::Output {
-            share,
-            epoch,
-            generation,
-            entries: vec![
-                OutputEntry {
-                    flow: flow(),
-                    said: Said::Length {
-                        rcv_nxt: SeqNumber(0x10),
-                        end: SeqNumber(0x20),
-                    },
-                },
-                OutputEntry {
-                    flow: flow(),
-                    said: Said::Content {
-                        upto: 0x1_0000,
-                        sum: 0x30,
-                    },
-                },
-            ],
-        },
+        output(share, epoch, generation),
     ]
+}
+
+fn output(share: ShareId, epoch: Epoch, generation: Generation) -> Message {
+    Message::Output {
+        share,
+        epoch,
+        generation,
+        entries: vec![
+            OutputEntry {
+                flow: flow(),
+                said: Said::Length {
+                    rcv_nxt: SeqNumber(0x10),
+                    end: SeqNumber(0x20),
+                },
+            },
+            OutputEntry {
+                flow: flow(),
+                said: Said::Content {
+                    upto: 0x1_0000,
+                    sum: 0x30,
+                },
+            },
+        ],
+    }
 }
 
 fn render(message: &Message) -> String {
