@@ -224,6 +224,7 @@ impl World {
             | Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }
             | Action::MarkDemoted { .. }
+            | Action::Compare { .. }
             | Action::EndTwin { .. }
             | Action::EndFlows { .. }
             | Action::PokeTwin { .. }) => self.carry_out_locally(node, local),
@@ -303,8 +304,9 @@ impl World {
                 let (slot, irs) = slot_of(flow);
                 self.poke_twin(node, slot, irs, snd_una.0);
             }
-            // Carried out by the caller.
-            Action::SetShare { .. }
+            // All servers say the same here. The others the caller carries out.
+            Action::Compare { .. }
+            | Action::SetShare { .. }
             | Action::SetExpiry { .. }
             | Action::SendLease { .. }
             | Action::Stonith { .. }

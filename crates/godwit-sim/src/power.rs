@@ -1,7 +1,9 @@
 //! Machines and agents that start, end and sleep.
 
 use godwit_core::node::Resume;
-use godwit_core::{Command, LeaseConfig, MonoTime, Node, NodeConfig, PeerConfig, ShareConfig};
+use godwit_core::{
+    Command, FlowPolicy, LeaseConfig, MonoTime, Node, NodeConfig, PeerConfig, ShareConfig,
+};
 use std::time::Duration;
 
 use crate::clock::Clock;
@@ -129,6 +131,7 @@ impl World {
                 backups: vec![name(1 - primary)],
                 fencing: self.plan.fencing,
                 server_lost_hold: self.hold(),
+                policy: FlowPolicy::default(),
                 resume: (node < SERVERS).then_some(Resume {
                     role: entry.role,
                     epoch: entry.epoch,
