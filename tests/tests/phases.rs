@@ -334,7 +334,13 @@ fn a_four_tuple_in_time_wait_is_protected_again() -> Result<()> {
     let services = site.services();
     for (port, &address) in (4711..).zip(&services) {
         let stream = connect_from(lab.client(), port, address)?;
-        Download::ask(stream, SHORT)?.read_to_end()?;
+        let mut download = Download::ask(stream, SHORT)?;
+        download.read_to_end()?;
+        // Before the client does, however slow the twin's server is.
+        until("the twin to close", || {
+            let filter = ["state", "fin-wait-2", "sport", "=", ":80"];
+            Ok(sockets_of(&lab, Host::B, &filter)? == 1)
+        })?;
     }
     // An ended flow is still known for 3 s; here it must be forgotten.
     thread::sleep(Duration::from_secs(4));
