@@ -56,13 +56,26 @@ struct Slot {
     /// What this node itself holds, although an earlier life accepted it.
     inherited: Option<Accepted>,
     promise: Option<Promise>,
+    /// How fast proposals of each node came.
+    pace: BTreeMap<NodeName, Pace>,
 }
 
 #[derive(Debug, Clone)]
 struct Accepted {
     lease: Lease,
     expires: MonoTime,
+    /// The greatest number heard: of a release it is not that of the lease,
+    /// which says who was in sync.
+    latest: u64,
     released: bool,
+}
+
+/// A proposal, and when it came. Its number is the time of sending.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    incarnation: u64,
+    number: u64,
+    at: MonoTime,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -116,6 +129,7 @@ impl Acceptor {
     pub fn handle_inherited(&mut self, share: ShareId, lease: Lease, expires: MonoTime) {
         if let Some(slot) = self.slots.get_mut(&share) {
             slot.inherited = Some(Accepted {
+                latest: lease.number,
                 lease,
                 expires,
                 released: false,
@@ -145,7 +159,7 @@ impl Acceptor {
                 if lease.holder != from.node {
                     return;
                 }
-                let accepted = slot.propose(lease, *standing, *void, &self.terms, now);
+                let accepted = slot.propose(from, lease, (*standing, *void), &self.terms, now);
                 (lease.epoch, lease.number, accepted)
             }
             LeaseMessage::Prepare { epoch, .. } => (*epoch, 0, Err(self.quarantine(now))),
@@ -244,12 +258,13 @@ impl Slot {
     /// `None`: nothing is to be said.
     fn propose(
         &mut self,
+        from: Speaker,
         lease: &Lease,
-        standing: Standing,
-        void: Epoch,
+        (standing, void): (Standing, Epoch),
         terms: &Terms,
         now: MonoTime,
     ) -> Result<Option<Answer>, Refuse> {
+        let fresh = self.is_fresh(from, lease.number, terms, now);
         self.refuse_while_held(lease.holder, void, now)?;
         let term = self.term(lease, terms)?;
         let promise = self.promise.filter(|promise| now < promise.until);
@@ -258,12 +273,13 @@ impl Slot {
         }
         if let Some(last) = &self.last {
             let same = last.lease.epoch == lease.epoch && last.lease.holder == lease.holder;
-            if same && lease.number <= last.lease.number {
+            if same && lease.number <= last.latest {
                 // Repeated by the network, or overtaken: the timer runs already.
-                return Ok((lease.number == last.lease.number).then_some(Answer::Accepted));
+                let repeated = lease.number == last.lease.number && !last.released;
+                return Ok(repeated.then_some(Answer::Accepted));
             }
         }
-        self.refuse_without_history(lease.epoch, standing, now)?;
+        self.refuse_without_history(lease.epoch, standing, fresh, now)?;
         if standing == Standing::Asking {
             return Ok(Some(Answer::Accepted));
         }
@@ -271,9 +287,33 @@ impl Slot {
         self.last = Some(Accepted {
             lease: lease.clone(),
             expires: now.saturating_add(term),
+            latest: lease.number,
             released: false,
         });
         Ok(Some(Answer::Accepted))
+    }
+
+    /// Whether a proposal took about as long as one before it from the same life
+    /// of that node. One that was held up, because its host was stopped when it
+    /// was to be sent, speaks of a lease that was in force then.
+    fn is_fresh(&mut self, from: Speaker, number: u64, terms: &Terms, now: MonoTime) -> bool {
+        let pace = Pace {
+            incarnation: from.incarnation,
+            number,
+            at: now,
+        };
+        let known = self.pace.get(&from.node);
+        let Some(known) = known.filter(|known| known.incarnation == from.incarnation) else {
+            self.pace.insert(from.node, pace);
+            return false;
+        };
+        let sent = Duration::from_nanos(number.saturating_sub(known.number));
+        let drift = sent.saturating_sub(terms.own(sent));
+        let fresh = now.since(known.at) <= sent + drift + terms.round();
+        if fresh && known.number < number {
+            self.pace.insert(from.node, pace);
+        }
+        fresh
     }
 
     /// Rule 1 of the module.
@@ -289,15 +329,18 @@ impl Slot {
     }
 
     /// Rule 4 of the module. A holder whose lease goes on may overrule whatever
-    /// came to nothing here; one whose lease has ended needs to be remembered.
+    /// came to nothing here, unless it says so late; one whose lease has ended
+    /// needs to be remembered.
     fn refuse_without_history(
         &self,
         epoch: Epoch,
         standing: Standing,
+        fresh: bool,
         now: MonoTime,
     ) -> Result<(), Refuse> {
         let fits = match (&self.last, standing) {
-            (None, Standing::Elected) | (_, Standing::Unbroken) => true,
+            (None, Standing::Elected | Standing::Unbroken) => true,
+            (Some(last), Standing::Unbroken) => fresh || last.lease.epoch <= epoch,
             (None, Standing::Lapsed | Standing::Asking) => {
                 self.promise.is_some_and(|own| own.epoch == epoch)
             }
@@ -341,8 +384,8 @@ impl Slot {
     fn release(&mut self, from: NodeName, epoch: Epoch, number: u64) {
         for held in [&mut self.last, &mut self.inherited].into_iter().flatten() {
             let same = held.lease.holder == from && held.lease.epoch == epoch;
-            if same && held.lease.number < number {
-                held.lease.number = number;
+            if same && held.latest < number {
+                held.latest = number;
                 held.released = true;
             }
         }

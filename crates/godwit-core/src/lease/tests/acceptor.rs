@@ -276,6 +276,29 @@ fn a_lease_given_back_is_free_at_once_but_remembered() {
         panic!("no promise");
     };
     assert!(report.released && report.lease.epoch == Epoch(10));
+    // Or who missed a change of the in-sync set had the last word on it.
+    assert_eq!(report.lease.number, 1, "what was accepted, not the release");
+}
+
+/// It was sent before its host was stopped, and had the voter forget who had
+/// owned since: the first owner had its lease back, and its old sockets spoke.
+#[test]
+fn a_proposal_that_comes_late_overrules_nothing() {
+    let mut acceptor = leased();
+    let other = propose("b", 11, 1, Standing::Elected);
+    assert_eq!(
+        hear(&mut acceptor, "b", other, T0 + 60),
+        accepted(Epoch(11), 1)
+    );
+    let late = propose("a", 10, 2, Standing::Unbroken);
+    let superseded = refused(Epoch(10), 2, Refusal::Superseded, (11, "b"), 0);
+    assert_eq!(hear(&mut acceptor, "a", late, T0 + 150), superseded);
+    let number = 150_000_000;
+    let fresh = propose("a", 10, number, Standing::Unbroken);
+    assert_eq!(
+        hear(&mut acceptor, "a", fresh, T0 + 151),
+        accepted(Epoch(10), number)
+    );
 }
 
 #[test]
