@@ -38,6 +38,9 @@ static __noinline int gw_note_syn(const struct gw_pkt *p,
 	/* RFC 3168 section 6.1.1 */
 	if ((p->flags & (GW_TCP_ECE | GW_TCP_CWR)) == (GW_TCP_ECE | GW_TCP_CWR))
 		half.flags |= GW_FLOW_ECN;
+	/* the mark of one that must not be served was here before it */
+	if (old && old->irs == p->seq && half.tapped)
+		half.flags |= old->flags & GW_FLOW_NOT_IN_SYNC;
 	__builtin_memcpy(half.client_mac, p->smac, 6);
 	return bpf_map_update_elem(&gw_half_open, key, &half, BPF_ANY);
 }
@@ -57,7 +60,7 @@ static __noinline int gw_note_syn_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	half->rcv_wscale = o->flags & GW_FLOW_WSCALE ? o->wscale : 0;
 	if (!(o->flags & GW_FLOW_WSCALE))
 		half->snd_wscale = 0;
-	half->flags &= o->flags | GW_FLOW_ECN;
+	half->flags &= o->flags | GW_FLOW_ECN | GW_FLOW_NOT_IN_SYNC;
 	if (!(p->flags & GW_TCP_ECE))
 		half->flags &= ~GW_FLOW_ECN;
 	half->ts_val = o->ts_val;
@@ -119,6 +122,8 @@ static __always_inline void gw_flow_start(struct gw_flow *f,
 	if (half->tapped) {
 		f->phase = GW_PHASE_TWIN;
 		f->flags |= GW_FLOW_TWIN;
+		if (f->flags & GW_FLOW_NOT_IN_SYNC)
+			f->why = GW_WHY_NOT_IN_SYNC;
 		return;
 	}
 	if (f->generation && f->generation == s->generation && s->gate) {

@@ -9,6 +9,29 @@
 
 #include "gw_flow.h"
 
+/*
+ * A flow that must not be served may have no twin yet: what makes one, sent
+ * again by the owner or late in the network, would make it whole for all that
+ * anybody can tell. The mark waits for it with the handshake.
+ */
+static __always_inline int gw_mark_unborn(const struct gw_order *o,
+					  const struct gw_flow_key *key)
+{
+	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
+	struct gw_half_open unborn = {
+		.irs = o->irs,
+		.flags = GW_FLOW_NOT_IN_SYNC,
+		.tapped = 1,
+	};
+
+	if (half && half->irs == o->irs) {
+		half->flags |= GW_FLOW_NOT_IN_SYNC;
+		return 0;
+	}
+	return bpf_map_update_elem(&gw_half_open, key, &unborn, BPF_ANY) ? 1 :
+									   0;
+}
+
 /* 0: done, 1: no such flow (or a later one on the same four-tuple). */
 static __noinline int gw_obey(struct gw_order *o)
 {
@@ -16,7 +39,9 @@ static __noinline int gw_obey(struct gw_order *o)
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, &key);
 
 	if (!f || f->irs != o->irs)
-		return 1;
+		return o->kind == GW_ORDER_NOT_IN_SYNC ?
+			       gw_mark_unborn(o, &key) :
+			       1;
 	switch (o->kind) {
 	case GW_ORDER_UNGATE:
 		if (gw_is_over(f))

@@ -85,9 +85,11 @@ impl ShareTable {
         self.fences.open(share)
     }
 
-    /// Writes the entry, its expiry first: a role never comes with the expiry
-    /// of the one before. A segment on another CPU may see some fields old and
-    /// some new; each field by itself is whole.
+    /// Writes the entry: an owner's expiry before its role, for a role never
+    /// comes with the expiry of the one before; any other role before the
+    /// expiry, which opens the fence. Whoever is stopped between the two writes
+    /// leaves nobody who may speak. A segment on another CPU may see some fields
+    /// old and some new; each field by itself is whole.
     ///
     /// # Errors
     /// Fails if the kernel refuses the write.
@@ -103,8 +105,12 @@ impl ShareTable {
             peer_mac: entry.peer_mac.0,
             service_mac: entry.group.unwrap_or(MacAddr::ZERO).0,
         };
-        self.fences.expire(share, entry.expiry)?;
-        self.entries.update(&share.0, &raw)
+        if entry.role == Role::Owner {
+            self.fences.expire(share, entry.expiry)?;
+            return self.entries.update(&share.0, &raw);
+        }
+        self.entries.update(&share.0, &raw)?;
+        self.fences.expire(share, entry.expiry)
     }
 
     /// The entry that an earlier agent left, if it has a role.

@@ -13,8 +13,8 @@ use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
 use godwit_sock::{Interface, netns_cookie};
 use godwit_wire::{
-    Endpoint, Epoch, EthernetHeader, Generation, MacAddr, Role, Segment, SeqNumber, ShareId,
-    TcpFlags, TcpOptions,
+    Endpoint, Epoch, EthernetHeader, FlowId, FlowKey, Generation, MacAddr, Role, Segment,
+    SeqNumber, ShareId, TcpFlags, TcpOptions,
 };
 
 /// tcx verdict: let the next program or the stack have it.
@@ -151,6 +151,11 @@ impl Bench {
         self.datapath.orders.give(self.flow().id, order)
     }
 
+    /// Gives an order for a flow that may not be there.
+    pub(crate) fn order_for(&self, flow: FlowId, order: Order) -> Result<(), OrderError> {
+        self.datapath.orders.give(flow, order)
+    }
+
     /// The flows that the data path has.
     pub(crate) fn flows(&self) -> &FlowTable {
         &self.datapath.flows
@@ -234,6 +239,21 @@ fn assert_sound(came: &[u8], goes: &[u8]) {
     if matches!(packet(came), Some(Ok(()))) {
         assert_eq!(packet(goes), Some(Ok(())), "{goes:02x?}");
     }
+}
+
+/// A connection of the client, as agents speak of it.
+pub(crate) fn flow_id(port: u16, v6: bool) -> FlowId {
+    let (client, service) = ends(port, v6);
+    FlowId {
+        key: FlowKey { client, service },
+        irs: SeqNumber(IRS),
+    }
+}
+
+/// The same frame, as the tap brings it from the other machine.
+pub(crate) fn tapped(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[6..12].copy_from_slice(&Host::B.mac(Network::Data).0);
+    frame
 }
 
 /// A segment of the client, framed for this machine.

@@ -2,9 +2,11 @@
 
 use godwit_bpf::{Hook, Order, OrderError, Phase};
 use godwit_lab::host::{Host, Network};
-use godwit_wire::{TcpFlags, UnprotectedReason};
+use godwit_wire::{Role, TcpFlags, UnprotectedReason};
 
-use crate::bench::{Bench, DROP, IRS, ISS, NEXT, from_service, on_bench, to_service, twin};
+use crate::bench::{
+    Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, on_bench, tapped, to_service, twin,
+};
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: [u8; 100] = [7; 100];
@@ -50,6 +52,31 @@ fn an_order_does_not_revive_what_is_over() {
         let late = bench.order(Order::Ungate(UnprotectedReason::NotConfirmed));
         assert!(matches!(late, Err(OrderError::NoFlow)), "{late:?}");
         assert_eq!(bench.flow().phase, Phase::Ended);
+    });
+}
+
+/// The standby had promised not to serve a flow that it had no twin of, and the
+/// handshake came late: the twin that it made could not be told from a whole one.
+#[test]
+fn a_twin_that_is_born_after_its_flow_was_let_go_is_not_served() {
+    on_bench(|bench| {
+        bench.play(Role::Shadow);
+        let standby = Host::B.mac(Network::Data);
+        for (port, v6) in [(7, false), (8, true)] {
+            let flow = flow_id(port, v6);
+            let marked = bench.order_for(flow, Order::NotInSync);
+            assert!(marked.is_ok(), "{marked:?}");
+            let next = IRS.wrapping_add(1);
+            let syn = tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b""));
+            bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
+            let both = TcpFlags::SYN.with(ACK);
+            let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
+            bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
+            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
+            bench.pass(Hook::Tap, &third);
+            let born = bench.flows().get(flow.key).expect("the map can be read");
+            assert!(born.is_some_and(|flow| flow.twin && flow.not_in_sync));
+        }
     });
 }
 
