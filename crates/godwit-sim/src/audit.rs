@@ -21,6 +21,9 @@ use crate::world::World;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Voice {
     node: usize,
+    /// Of the host: when all voters have forgotten, a node that has too may come
+    /// upon an epoch again.
+    boots: u64,
     epoch: u64,
 }
 
@@ -118,7 +121,8 @@ impl World {
                 format!("{node} speaks for share {share} while {other} may: {frame:?}")
             });
         }
-        self.audit_voice(Voice { node, epoch }, share);
+        let boots = self.hosts[node].boots;
+        self.audit_voice(Voice { node, boots, epoch }, share);
         if frame.kind == Kind::Service {
             self.audit_ack(node, share, frame);
         }

@@ -87,7 +87,8 @@ impl World {
         self.send_frame(node, self.plan.nodes, frame);
     }
 
-    pub(crate) fn send_frame(&mut self, from: usize, to: usize, frame: Frame) {
+    pub(crate) fn send_frame(&mut self, from: usize, to: usize, mut frame: Frame) {
+        frame.sent_ns = self.now_ns;
         let path = (Net::Data, from, to);
         let fate = self.network.fate(path, self.now_ns, &mut self.random);
         if let Some(fault) = fate.by
@@ -140,6 +141,10 @@ impl World {
                 share,
                 Frame::bare(Kind::Reset(Why::Refused), slot, frame.irs),
             );
+            return;
+        }
+        if self.hosts[node].flows[slot].irs == frame.irs {
+            // Repeated by the network: its kernel knows the connection.
             return;
         }
         let old = self.hosts[node].halves[slot];
@@ -202,7 +207,7 @@ impl World {
     fn owner_begin(&mut self, node: usize, frame: Frame) {
         let (slot, share) = (frame.slot, self.share_of(frame.slot));
         let half = self.hosts[node].halves[slot];
-        if !is_third_ack(half, frame) {
+        if half.not_in_sync || !is_third_ack(half, frame) {
             let unknown = Kind::Reset(Why::UnprotectedAtTakeover);
             self.speak(node, share, Frame::bare(unknown, slot, frame.irs));
             return;
@@ -411,6 +416,7 @@ impl World {
                 seq,
                 len,
                 ack,
+                sent_ns: 0,
             },
         );
     }
@@ -471,6 +477,7 @@ impl World {
             seq: flow.snd_nxt,
             len: 0,
             ack,
+            sent_ns: 0,
         };
         self.speak(node, share, frame);
     }
@@ -479,6 +486,10 @@ impl World {
     fn shadow_client(&mut self, node: usize, frame: Frame) {
         let slot = frame.slot;
         let entry = self.hosts[node].entries[self.share_of(slot)];
+        if frame.sent_ns < entry.shadow_since_ns {
+            // Under way since before this stay, see `docs/simulation.md`.
+            return;
+        }
         if frame.kind == Kind::Syn {
             let old = self.hosts[node].halves[slot];
             let again = old.irs == frame.irs && old.tapped && old.generation == entry.generation;

@@ -28,6 +28,8 @@ pub(crate) struct Entry {
     pub(crate) died: Option<MonoTime>,
     /// Whether something listens.
     pub(crate) listening: bool,
+    /// Since when this node is a shadow in this stay.
+    pub(crate) shadow_since_ns: u64,
     /// The epoch whose lease was given back before its end.
     pub(crate) given_back: Epoch,
     /// The stay whose twins an owner continues, of a greater epoch.
@@ -47,6 +49,7 @@ impl Entry {
         released: None,
         died: None,
         listening: true,
+        shadow_since_ns: 0,
         given_back: Epoch::NONE,
         from: None,
         latest: Generation::NONE,
@@ -107,6 +110,8 @@ pub(crate) enum Sleep {
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) up: bool,
+    /// How often it was booted.
+    pub(crate) boots: u64,
     pub(crate) clock: Clock,
     pub(crate) agent: Option<Node>,
     /// Counts starts of agents: what was meant for an earlier one is void.
@@ -139,6 +144,7 @@ impl Host {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
             up: false,
+            boots: 0,
             clock: Clock::new(0, 0, 0),
             agent: None,
             life: 0,

@@ -20,13 +20,18 @@ pub enum Mutant {
     NoMark,
     /// Clocks of hosts stop where only leases keep an old owner silent.
     StoppedClock,
+    /// The data path is told of a fence that opens before it is told that the
+    /// node is no owner any more.
+    FenceFirst,
+    /// Marks of flows that have no twin yet are forgotten.
+    NoUnborn,
     /// Sockets of an earlier stay are served at a takeover.
     NoEnd,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::NoFence,
         Self::NoGate,
         Self::NoWait,
@@ -34,6 +39,8 @@ impl Mutant {
         Self::NoResidence,
         Self::NoMark,
         Self::StoppedClock,
+        Self::FenceFirst,
+        Self::NoUnborn,
         Self::NoEnd,
     ];
 }

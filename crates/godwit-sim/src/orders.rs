@@ -16,9 +16,10 @@ impl World {
     /// role before its fence. The agent may be stopped between the two.
     pub(crate) fn set_share(&mut self, node: usize, share: usize, entry: Entry) {
         let before = self.hosts[node].entries[share];
-        if entry.role == Role::Owner {
+        let fence_first = self.plan.mutant == Some(Mutant::FenceFirst);
+        if entry.role == Role::Owner || fence_first {
             let now = &mut self.hosts[node].entries[share];
-            if before.role != Role::Owner {
+            if entry.role == Role::Owner && before.role != Role::Owner {
                 (now.died, now.released) = (None, None);
             }
             now.expiry = entry.expiry;
@@ -45,6 +46,10 @@ impl World {
             from: before.from,
             ..entry
         };
+        let stays = before.role == Role::Shadow && before.generation == entry.generation;
+        if entry.role == Role::Shadow && !stays {
+            entry.shadow_since_ns = self.now_ns;
+        }
         let owns = entry.role == Role::Owner;
         let same = owns && before.role == Role::Owner && before.epoch == entry.epoch;
         if same && before.generation != entry.generation {
@@ -172,6 +177,9 @@ impl World {
         let flow = self.flow(node, slot);
         if flow.irs == irs {
             flow.not_in_sync = true;
+            return;
+        }
+        if self.plan.mutant == Some(Mutant::NoUnborn) {
             return;
         }
         // Its handshake may yet come.

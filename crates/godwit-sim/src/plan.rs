@@ -67,6 +67,10 @@ impl Plan {
             plan.residence_ns = 8 * MS;
             plan.deep = true;
         }
+        if mutant == Some(Mutant::FenceFirst) {
+            plan.heavy = 500;
+            plan.interrupt = 20;
+        }
         plan
     }
 
@@ -76,15 +80,21 @@ impl Plan {
         let fencing = match mutant {
             // Where power switches keep an owner silent these take nothing away.
             Some(
-                Mutant::NoFence | Mutant::NoDrift | Mutant::NoResidence | Mutant::StoppedClock,
+                Mutant::NoFence
+                | Mutant::NoDrift
+                | Mutant::NoResidence
+                | Mutant::StoppedClock
+                | Mutant::FenceFirst,
             ) => Fencing::Lease,
-            Some(Mutant::NoGate | Mutant::NoWait | Mutant::NoMark | Mutant::NoEnd) | None => random
-                .pick(&[
-                    Fencing::Lease,
-                    Fencing::Lease,
-                    Fencing::Lease,
-                    Fencing::Stonith,
-                ]),
+            Some(
+                Mutant::NoGate | Mutant::NoWait | Mutant::NoMark | Mutant::NoUnborn | Mutant::NoEnd,
+            )
+            | None => random.pick(&[
+                Fencing::Lease,
+                Fencing::Lease,
+                Fencing::Lease,
+                Fencing::Stonith,
+            ]),
         };
         let nodes = match fencing {
             Fencing::Lease => random.pick(&[3, 3, 3, 3, 5]),

@@ -23,6 +23,7 @@ impl World {
         let deep = self.plan.deep;
         let host = &mut self.hosts[node];
         host.up = true;
+        host.boots += 1;
         host.deep_until_ns = if deep { u64::MAX } else { 0 };
         host.clock = Clock::new(now_ns, 0, ppm);
         host.has_voted = false;

@@ -62,6 +62,16 @@ fn leases_do_not_help_a_host_whose_clock_stops() {
 }
 
 #[test]
+fn a_fence_that_opens_before_the_role_is_gone_is_a_second_voice() {
+    finds(Mutant::FenceFirst);
+}
+
+#[test]
+fn twins_that_are_born_late_must_not_be_served() {
+    finds(Mutant::NoUnborn);
+}
+
+#[test]
 fn twins_of_an_earlier_stay_must_not_be_served() {
     finds(Mutant::NoEnd);
 }
