@@ -228,16 +228,17 @@ impl Fault {
             | Self::Muted(_, Links::Control | Links::All)
             | Self::Deafened(_, Links::Control | Links::All)
             | Self::TapLoss { dark: true, .. }
+            | Self::ServerKilled(Owner)
+            | Self::DisksFull
             | Self::MemoryShort(_)
             | Self::Backlog(_) => true,
             Self::ServersStopped(_)
-            | Self::ServerKilled(_)
+            | Self::ServerKilled(Standby | Witness)
             | Self::Cut(_, Links::Data)
             | Self::Muted(_, Links::Data)
             | Self::Deafened(_, Links::Data)
             | Self::Unplugged(_)
-            | Self::TapLoss { dark: false, .. }
-            | Self::DisksFull => false,
+            | Self::TapLoss { dark: false, .. } => false,
         }
     }
 
