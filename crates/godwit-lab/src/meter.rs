@@ -107,6 +107,16 @@ impl Meter {
         after.copied().max_by_key(|gap| gap.length)
     }
 
+    /// The longest silence that ended between two moments, of at least 1 ms.
+    pub fn longest_gap_between(&self, from: Instant, until: Instant) -> Option<Gap> {
+        let progress = self.lock();
+        let inside = progress.gaps.iter().filter(|gap| {
+            let end = gap.from + gap.length;
+            end > from && end <= until
+        });
+        inside.copied().max_by_key(|gap| gap.length)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(|e| e.into_inner())
     }

@@ -26,13 +26,18 @@ pub const HIDDEN_COMMAND: &str = "lab-app";
 /// Option of `serve`: the name of a congestion control follows.
 pub(crate) const CONGESTION: &str = "--congestion";
 
+/// What `hiccup` sleeps, and what it calls one.
+const NAP: Duration = Duration::from_millis(1);
+const HICCUP: Duration = Duration::from_millis(10);
+
 const USAGE: &str = "usage:
   godwit-lab-app serve [--congestion NAME] ADDRESS:PORT...
   godwit-lab-app odd MANNER PORT
   godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
   godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
   godwit-lab-app get ADDRESS:PORT BYTES
-  godwit-lab-app put ADDRESS:PORT BYTES";
+  godwit-lab-app put ADDRESS:PORT BYTES
+  godwit-lab-app hiccup MILLISECONDS";
 
 /// How long a command waits for the server's next byte.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -55,6 +60,9 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if verb == odd::VERB {
         return odd::run(&args[1..]);
+    }
+    if verb == "hiccup" {
+        return hiccup(Duration::from_millis(first.parse().context(USAGE)?));
     }
     let server = address(first)?;
     let numbers = rest.iter().map(|n| n.parse().context(USAGE));
@@ -87,6 +95,23 @@ pub fn run(args: &[String]) -> Result<()> {
         _ => bail!(USAGE),
     }
     report(&meter)
+}
+
+/// Sleeps for a millisecond, again and again, for `span`; prints how often it
+/// woke up ten or more too late, and the most, in milliseconds.
+fn hiccup(span: Duration) -> Result<()> {
+    let end = Instant::now() + span;
+    let (mut count, mut longest) = (0, Duration::ZERO);
+    let mut before = Instant::now();
+    while before < end {
+        std::thread::sleep(NAP);
+        let late = before.elapsed().saturating_sub(NAP);
+        before += NAP + late;
+        longest = longest.max(late);
+        count += u32::from(late >= HICCUP);
+    }
+    let longest = longest.as_secs_f64() * 1e3;
+    writeln!(std::io::stdout(), "{count} {longest:.3}").context("writing the report")
 }
 
 /// How to start the program with `args`: the one that `GODWIT_LAB_APP` names,

@@ -15,15 +15,22 @@
 //! | [`tap`] | `tap.*`: segments lost between owner and standby |
 //! | [`crowd`] | `crowd.*`, `memory.*`: ten thousand connections |
 //! | [`recovery`] | `recovery.*`: retransmissions after a takeover |
+//! | [`stall`], again | `stall.leased.*`: with leases |
+//! | [`frozen`] | `frozen.*`: a node is stopped, and resumes |
+//! | [`calm`] | `calm.*`: nothing fails on a machine that is busy |
+//! | [`peers`] | `peers.*`: the same failure with keepalived and haproxy |
 //!
 //! [`pair`] is the pair of servers under test, which fails over back and
 //! forth; [`stream`] is one client's connection through a failure.
 
 mod arms;
 mod budget;
+mod calm;
 mod crowd;
 mod figure;
+mod frozen;
 mod pair;
+mod peers;
 mod process;
 mod ratio;
 mod recovery;
@@ -46,10 +53,16 @@ use figure::Theme;
 use report::Report;
 
 /// Names that [`run`] knows, with what each measures.
-pub const NAMES: [(&str, &str); 1] = [(
-    "standby",
-    "a hot standby: cost without a failure, stalls with one",
-)];
+pub const NAMES: [(&str, &str); 2] = [
+    (
+        "standby",
+        "a hot standby: cost without a failure, stalls with one",
+    ),
+    (
+        "failover",
+        "servers that die, leases, nodes that stop and resume, false alarms",
+    ),
+];
 
 /// What may be chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,19 +83,19 @@ pub struct BenchOptions {
 /// Fails if there is no such benchmark, if this machine can't have a lab, or
 /// if no figure has the prefix that was asked for.
 pub fn run(name: &str, options: &BenchOptions) -> Result<bool> {
-    if name != "standby" {
+    let Some(themes) = Theme::of(name) else {
         let known = NAMES.map(|(name, _)| name).join(", ");
         bail!("there is no benchmark {name:?}; there are: {known}");
-    }
+    };
     crate::Lab::available()?;
-    let report = Report::new(options.json, options.only.clone())?;
+    let report = Report::new(options.json, options.only.clone(), themes)?;
     let budget = Budget::new(options.quick);
     let Some(limit) = budget.limit() else {
-        return measure_all(budget, &report);
+        return measure_all(themes, budget, &report);
     };
     let (sender, receiver) = mpsc::channel();
     let measuring = report.clone();
-    let measure = move || sender.send(measure_all(budget, &measuring));
+    let measure = move || sender.send(measure_all(themes, budget, &measuring));
     thread::Builder::new()
         .name("bench".to_owned())
         .spawn(measure)
@@ -91,13 +104,13 @@ pub fn run(name: &str, options: &BenchOptions) -> Result<bool> {
         // A promise is a promise: what still runs ends with this process, and
         // the lab's watchdog clears up.
         report.progress("the time is over");
-        put_all_missing(&report).map(|()| true)
+        put_all_missing(themes, &report).map(|()| true)
     })
 }
 
-fn measure_all(budget: Budget, report: &Report) -> Result<bool> {
+fn measure_all(themes: &[Theme], budget: Budget, report: &Report) -> Result<bool> {
     let mut complete = true;
-    for theme in Theme::ALL {
+    for &theme in themes {
         if !report.wants(theme) {
             continue;
         }
@@ -113,9 +126,9 @@ fn measure_all(budget: Budget, report: &Report) -> Result<bool> {
     Ok(complete)
 }
 
-fn put_all_missing(report: &Report) -> Result<()> {
-    let mut themes = Theme::ALL.into_iter();
-    themes.try_for_each(|theme| report.put_missing(theme))
+fn put_all_missing(themes: &[Theme], report: &Report) -> Result<()> {
+    let mut themes = themes.iter();
+    themes.try_for_each(|theme| report.put_missing(*theme))
 }
 
 fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
@@ -131,5 +144,9 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Tap => tap::run(budget, report),
         Theme::Crowd => crowd::run(budget, report),
         Theme::Recovery => recovery::run(budget, report),
+        Theme::Leased => stall::leased(budget, report),
+        Theme::Frozen => frozen::run(budget, report),
+        Theme::Calm => calm::run(budget, report),
+        Theme::Peers => peers::run(budget, report),
     }
 }

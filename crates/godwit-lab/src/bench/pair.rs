@@ -121,6 +121,25 @@ impl<'a> Pair<'a> {
         Ok(since)
     }
 
+    /// Stops the owner's agent and server (SIGSTOP); from now on the other one is
+    /// the owner. Returns the machine.
+    pub(super) fn stop_owner(&mut self) -> Result<Host> {
+        let owner = self.owner;
+        let agent = self.cluster.agent(owner);
+        agent.context("both agents run")?.stop()?;
+        self.server(owner)?.stop()?;
+        self.owner = self.standby();
+        Ok(owner)
+    }
+
+    /// Lets a stopped machine go on, and waits until it stands by.
+    pub(super) fn resume(&mut self, host: Host) -> Result<()> {
+        self.server(host)?.cont()?;
+        let agent = self.cluster.agent(host);
+        agent.context("both agents run")?.cont()?;
+        self.wait_in_sync()
+    }
+
     /// What the owner says of its last takeover.
     pub(super) fn last_takeover(&self) -> Result<Takeover> {
         let status = self.cluster.wait_owner(self.owner, IN_SYNC)?;

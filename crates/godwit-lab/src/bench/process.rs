@@ -26,13 +26,16 @@ use crate::links::Shape;
 const MBIT: u64 = 200;
 
 const WORKS: [Work; 3] = [
-    Work::Download(6_000_000),
-    Work::Upload(6_000_000),
+    Work::Download(8_000_000),
+    Work::Upload(8_000_000),
     Work::Echo(150),
 ];
 
 /// What one run takes; measured, rounded up.
 const RUN: Duration = Duration::from_millis(2000);
+
+/// The control: the longest silence of so long before the kill.
+const CALM: Duration = Duration::from_millis(60);
 
 /// A second, and what the kill itself may take.
 const SAME_CAUSE: Duration = Duration::from_millis(1100);
@@ -44,6 +47,8 @@ const WORTH_A_LINE: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 struct Seen {
     stalls: [Samples; 3],
+    /// The longest silence while nothing failed.
+    calm: [Samples; 3],
     broken: u32,
     unprotected: u32,
     kills: u32,
@@ -59,8 +64,15 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     for run in budget.runs(200, 2, RUN) {
         one_run(&mut pair, run, &mut seen, report).with_context(|| format!("run {run}"))?;
     }
-    for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
-        report.put_percentiles(&format!("stall.process.{}", work.name()), stalls)?;
+    for ((work, stalls), calm) in WORKS.iter().zip(&seen.stalls).zip(&seen.calm) {
+        let prefix = format!("stall.process.{}", work.name());
+        let control = Measured {
+            value: stalls.p50(),
+            control: calm.p50(),
+            runs: stalls.runs(),
+        };
+        report.put(&format!("{prefix}.p50"), control)?;
+        report.put_percentiles(&prefix, stalls)?;
     }
     let resets = resets.read()?;
     let resets = u32::try_from(resets.received + resets.sent).unwrap_or(u32::MAX);
@@ -92,9 +104,12 @@ fn one_run(pair: &mut Pair<'_>, run: u32, seen: &mut Seen, report: &Report) -> R
         return Ok(());
     }
     // Not in step with the heartbeats, and somewhere in the transfers.
-    thread::sleep(Duration::from_millis(20 + u64::from(run) * 7 % 83));
+    thread::sleep(Duration::from_millis(60 + u64::from(run) * 7 % 83));
     let since = pair.kill_owner_server()?;
     seen.kills += 1;
+    for (calm, stream) in seen.calm.iter_mut().zip(&streams) {
+        calm.push_ms(stream.calm(since, CALM));
+    }
     for ((work, samples), stream) in WORKS.iter().zip(&mut seen.stalls).zip(streams) {
         match stream.finish(since) {
             Ok(stall) => {

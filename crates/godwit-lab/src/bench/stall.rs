@@ -18,7 +18,7 @@ use super::stats::Samples;
 use super::stream::{self, Stream, Work};
 use super::underway::is_bulk_under_way;
 use crate::capture::ResetCounter;
-use crate::cluster::ClusterOptions;
+use crate::cluster::{ClusterOptions, Fencing};
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
 use crate::links::{Death, Shape};
@@ -105,6 +105,25 @@ pub(super) fn slow_heartbeat(budget: Budget, report: &Report) -> Result<()> {
     Ok(())
 }
 
+/// `stall.leased.*`: with a witness, and nobody speaks before the dead owner's
+/// lease has ended.
+pub(super) fn leased(budget: Budget, report: &Report) -> Result<()> {
+    let options = ClusterOptions {
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    };
+    let seen = measure(options, Death::Power, budget, (200, 2), report)?;
+    for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
+        report.put_percentiles(&format!("stall.leased.{}", work.name()), stalls)?;
+    }
+    let broken = Measured {
+        value: (seen.takeovers > 0).then_some(f64::from(seen.broken)),
+        control: None,
+        runs: seen.takeovers,
+    };
+    report.put("stall.leased.broken", broken)
+}
+
 /// `stall.hung.*`: the owner's kernel hangs and its link stays up, so nobody
 /// hears what the client says to it; the client says it again, 200 ms later.
 pub(super) fn hung(budget: Budget, report: &Report) -> Result<()> {
@@ -141,7 +160,10 @@ fn measure(
     (full, quick): (u32, u32),
     report: &Report,
 ) -> Result<Seen> {
-    let lab = Lab::new(LabOptions::default())?;
+    let lab = Lab::new(LabOptions {
+        witness: options.fencing == Fencing::Lease,
+        ..LabOptions::default()
+    })?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, options)?;
     let resets = ResetCounter::start(lab.client())?;

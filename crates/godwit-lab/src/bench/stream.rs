@@ -92,6 +92,14 @@ impl Stream {
         Ok(())
     }
 
+    /// The longest silence of the last `span` before `moment`, at least 1 ms: what
+    /// a stall would be if nothing had failed.
+    pub(super) fn calm(&self, moment: Instant, span: Duration) -> Duration {
+        let from = moment.checked_sub(span).unwrap_or(moment);
+        let gap = self.meter.longest_gap_between(from, moment);
+        gap.map_or(Duration::from_millis(1), |gap| gap.length)
+    }
+
     /// Waits for the end: the longest silence that ended after `since`, at
     /// least 1 ms, if every byte was right.
     pub(super) fn finish(self, since: Instant) -> Result<Duration> {
