@@ -27,7 +27,7 @@ static __noinline int gw_tap_peer(struct __sk_buff *skb, struct gw_pkt *p,
 	if (s->role == GW_ROLE_OWNER)
 		return gw_gate_twin_ack(skb, p, &key, s);
 	if (s->role == GW_ROLE_SHADOW)
-		return gw_shadow_owner(skb, p, &key);
+		return gw_shadow_owner(skb, p, &key, s);
 	return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
 }
 
@@ -85,6 +85,30 @@ static __noinline int gw_forward(struct __sk_buff *skb, const struct gw_pkt *p,
 	return bpf_redirect(skb->ifindex, 0);
 }
 
+/*
+ * A client that has not heard yet that its owner is the standby now. The new
+ * owner is to have the segment, and so are we; it need not come back to us.
+ */
+static __noinline bool gw_hand_on(struct __sk_buff *skb, struct gw_pkt *p,
+				  const struct gw_share *s)
+{
+	__u32 mark = skb->mark;
+	__u8 self[6], peer[6];
+
+	__builtin_memcpy(peer, s->peer_mac, 6);
+	if (!s->turn || gw_is_multicast(s) ||
+	    !(peer[0] | peer[1] | peer[2] | peer[3] | peer[4] | peer[5]))
+		return false;
+	gw_self(self);
+	gw_set_macs(skb, peer, self);
+	skb->mark = GW_MARK_SPOKEN;
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	skb->mark = mark;
+	gw_set_macs(skb, p->dmac, p->smac);
+	gw_count(GW_REASON_HANDED_ON);
+	return true;
+}
+
 /* A segment of a client. */
 static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 				    __u32 share, const struct gw_share *s)
@@ -96,7 +120,8 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_owner_client(skb, p, &key, share, s);
 	if (s->role != GW_ROLE_SHADOW)
 		return gw_forward(skb, p, s);
-	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_copied(p, s))
+	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_copied(p, s) &&
+	    !gw_hand_on(skb, p, s))
 		return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
 	return gw_shadow_client(skb, p, &key, share, s);
 }

@@ -76,6 +76,8 @@ enum gw_flow_flags {
 	GW_FLOW_OWNER_FIN = 1 << 16, /* shadow: the owner has sent its FIN */
 	GW_FLOW_OVER = 1 << 17, /* ended; final, whatever the phase says */
 	GW_FLOW_ORPHANED = 1 << 18, /* owner: its process has died; gw_exit.h */
+	GW_FLOW_NATIVE = 1 << 20, /* a twin that was an owner's socket first */
+	GW_FLOW_FLIGHT = 1 << 21, /* gw_flow.flight counts */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */
@@ -95,7 +97,8 @@ struct gw_flow_key {
 struct gw_share {
 	__u64 epoch;
 	__u64 lag_limit_ns; /* longest time that a let-out ACK may trail */
-	__u32 role; /* enum gw_role */
+	__u16 role; /* enum gw_role */
+	__u16 turn; /* how often the share changed hands; one word with role */
 	__u32 generation; /* owner: of the standby that is in sync; 0: none */
 	__u32 leash; /* bytes that the twin may lag behind */
 	__u32 gate; /* 1: hold ACKs until the twin has the bytes */
@@ -206,6 +209,8 @@ struct gw_flow {
 	__u8 why; /* enum gw_why */
 	__u8 snd_wscale; /* shift of the windows that the client announces */
 	__u8 rcv_wscale; /* shift of the windows that the service announces */
+	__u32 part; /* role and turn of the share that it follows; gw_turn.h */
+	__u32 flight; /* end of what the last owner had under way */
 };
 
 /* A handshake under way. LRU: a SYN flood evicts these, never a flow. */
@@ -309,6 +314,7 @@ enum gw_order_kind {
 	GW_ORDER_ACKNOWLEDGED =
 		4, /* shadow: the client has acknowledged `detail` */
 	GW_ORDER_FORGET = 5, /* remove the entry */
+	GW_ORDER_TURN = 16, /* follow the share, which has changed hands */
 };
 
 struct gw_order {
@@ -319,7 +325,7 @@ struct gw_order {
 	__u32 pad;
 };
 
-_Static_assert(sizeof(struct gw_flow) == 264, "shared with Rust, in words");
+_Static_assert(sizeof(struct gw_flow) == 272, "shared with Rust, in words");
 _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");

@@ -15,6 +15,7 @@
 
 #include "gw_fence.h"
 #include "gw_process.h"
+#include "gw_turn.h"
 
 /* Files that others may hold too are searched for again at most so often. */
 #define GW_EXIT_SEARCHES 16
@@ -144,6 +145,7 @@ static __noinline void gw_exit_flow(struct gw_walk *w, struct file *file,
 		return;
 	w->found = true;
 	t->flows++;
+	gw_follow(f, s, s->role);
 	if (s->role == GW_ROLE_OWNER)
 		gw_orphan(w, file, f, s, t);
 	else if (s->role == GW_ROLE_SHADOW)

@@ -11,6 +11,7 @@
 #include "gw_ecn.h"
 #include "gw_leash.h"
 #include "gw_mutant.h"
+#include "gw_takeover.h"
 #include "gw_sack.h"
 
 /* What may be said to the client now. */
@@ -149,10 +150,12 @@ static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	__u8 self[6], client[6];
 
-	/* a forwarded ACK with the twin's TSval could fail PAWS later */
-	if (gw_hide_ecn(skb, p, f) || gw_set_seq(skb, p, f->own.snd_nxt) ||
-	    gw_set_ts_val(skb, p, f->own.ts_val) ||
-	    gw_set_ack(skb, p, w->ack) || gw_set_wnd(skb, p, w->wnd))
+	/* a forwarded ACK with the twin's TSval could fail PAWS later; an owner
+	 * that is still catching up speaks from where the client is */
+	if (gw_hide_ecn(skb, p, f) ||
+	    gw_set_seq(skb, p, gw_max_seq(f->own.snd_nxt, f->client.ack)) ||
+	    gw_set_ts_val(skb, p, gw_ts_now(f)) || gw_set_ack(skb, p, w->ack) ||
+	    gw_set_wnd(skb, p, w->wnd))
 		return -1;
 	gw_self(self);
 	__builtin_memcpy(client, f->client.mac, 6);
@@ -192,8 +195,10 @@ static __always_inline int gw_check_twin_ack(const struct gw_pkt *p,
 	if (!gw_is_gated(s, f))
 		return GW_REASON_TWIN_ACK_GENERATION;
 	/* the twin may have had the client's segment before us, but nothing
-	 * beyond the window that the client knows, and its FIN */
-	if (gw_after(p->ack, f->gated.told_edge + 1))
+	 * beyond the window that the client knows, and its FIN; what a last
+	 * owner told it we may not know to the byte */
+	if (gw_after(p->ack, f->gated.told_edge + 1) &&
+	    (!(f->flags & GW_FLOW_TWIN) || gw_after(p->ack, f->own.edge + 1)))
 		return GW_REASON_TWIN_ACK_BEYOND;
 	if (gw_before(p->ack, f->gated.twin_ack))
 		return GW_REASON_TWIN_ACK_STALE;
@@ -208,8 +213,11 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_options o = {};
 	struct gw_words w;
-	int err = gw_check_twin_ack(p, s, f);
+	int err;
 
+	if (f && !gw_follow(f, s, GW_ROLE_OWNER))
+		return gw_verdict(GW_REASON_TURNING, GW_DROP);
+	err = gw_check_twin_ack(p, s, f);
 	if (err || !f)
 		return gw_verdict(err, GW_DROP);
 	if (p->hdr_len > (p->ts_at ? 32 : 20))

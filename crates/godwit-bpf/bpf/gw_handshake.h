@@ -119,11 +119,15 @@ static __always_inline void gw_flow_start(struct gw_flow *f,
 					  const struct gw_half_open *half,
 					  const struct gw_share *s)
 {
-	if (half->tapped) {
+	/* the owner has become the standby behind its own SYN-ACK: its kernel
+	 * makes the socket by itself */
+	if (half->tapped || s->role == GW_ROLE_SHADOW) {
 		f->phase = GW_PHASE_TWIN;
 		f->flags |= GW_FLOW_TWIN;
 		if (f->flags & GW_FLOW_NOT_IN_SYNC)
 			f->why = GW_WHY_NOT_IN_SYNC;
+		if (!half->tapped)
+			f->flags |= GW_FLOW_NATIVE;
 		return;
 	}
 	if (f->generation && f->generation == s->generation && s->gate) {
@@ -160,6 +164,8 @@ static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
 	f = (struct gw_flow *)words;
 	gw_flow_fill(f, half);
 	gw_flow_start(f, half, s);
+	/* a twin that is born to an owner: gw_owner_begin() has it follow */
+	f->part = half->tapped && s->role == GW_ROLE_OWNER ? 0 : gw_part(s);
 	f->born_ns = gw_now();
 	f->rtt_ns = f->born_ns - half->born_ns;
 	f->client.heard_ns = f->born_ns;

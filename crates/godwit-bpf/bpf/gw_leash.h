@@ -81,8 +81,11 @@ static __noinline int gw_move_leash(struct __sk_buff *skb, struct gw_pkt *p,
 		.flags = GW_TCP_ACK,
 		.ts = f->flags & GW_FLOW_TS ? 1 : 0,
 		.ts_val = f->client.ts_val,
-		.ts_ecr = f->client.ts_ecr,
+		.ts_ecr = f->client.ts_ecr - f->own.ts_off,
 	};
+
+	/* an owner that is still catching up has not said all that */
+	b.ack = gw_min_seq(b.ack, f->own.snd_nxt);
 
 	gw_time_lag(f, b.ack);
 	gw_watch(f, s->lag_limit_ns);

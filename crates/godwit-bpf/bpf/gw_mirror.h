@@ -32,12 +32,19 @@ static __noinline void gw_mirror(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_set_macs(skb, p->dmac, p->smac);
 }
 
+/* Did the client's segment reach the standby first, and come from there? */
+static __always_inline bool gw_is_handed_on(const struct gw_pkt *p,
+					    const struct gw_share *s)
+{
+	return gw_mac_equal(p->smac, s->peer_mac);
+}
+
 /* A client's segment that the standby must have, unless it got its own. */
 static __always_inline void gw_mirror_client(struct __sk_buff *skb,
 					     struct gw_pkt *p,
 					     const struct gw_share *s)
 {
-	if (!gw_is_multicast(s))
+	if (!gw_is_multicast(s) && !gw_is_handed_on(p, s))
 		gw_mirror(skb, p, s);
 }
 
@@ -75,7 +82,7 @@ gw_mirror_if(struct __sk_buff *skb, struct gw_pkt *p, const struct gw_share *s,
 {
 	if (!gw_is_tapped(s, f) || gw_is_multicast(s))
 		return;
-	if (!news) {
+	if (!news || gw_is_handed_on(p, s)) {
 		gw_count(GW_REASON_MIRROR_SPARED);
 		return;
 	}

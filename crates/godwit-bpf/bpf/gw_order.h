@@ -7,7 +7,7 @@
 #ifndef GW_ORDER_H
 #define GW_ORDER_H
 
-#include "gw_flow.h"
+#include "gw_turn.h"
 
 /*
  * A flow that must not be served may have no twin yet: what makes one, sent
@@ -63,6 +63,11 @@ static __noinline int gw_obey(struct gw_order *o)
 	case GW_ORDER_FORGET:
 		bpf_map_delete_elem(&gw_outputs, &key);
 		return bpf_map_delete_elem(&gw_flows, &key) ? 1 : 0;
+	case GW_ORDER_TURN: {
+		struct gw_share *s = gw_share_at(f->share);
+
+		return s && gw_follow(f, s, s->role) ? 0 : 1;
+	}
 	default:
 		return 1;
 	}

@@ -57,6 +57,14 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 		err = gw_materialise(skb, p, key, f);
 		if (err && err != GW_REASON_TAPPED_SEGMENT)
 			return gw_verdict(err, GW_PASS);
+		gw_follow(f, s, GW_ROLE_OWNER);
+		if (gw_is_gated(s, f)) {
+			f->phase = GW_PHASE_CONFIRMING;
+			gw_watch(f, GW_START_RETRY_NS);
+		}
+		gw_adopted_hear(f, p, now);
+		if (gw_is_tapped(s, f))
+			gw_mirror_client(skb, p, s);
 		if (gw_adopted_client(skb, p, f))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		return gw_verdict(GW_REASON_ADOPTED_LATE, GW_PASS);
@@ -103,21 +111,13 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 		if (!f)
 			return gw_verdict(GW_REASON_TABLE_FULL, GW_PASS);
 	}
+	if (!gw_follow(f, s, GW_ROLE_OWNER))
+		return gw_verdict(GW_REASON_TURNING, GW_DROP);
 	if (f->flags & GW_FLOW_TWIN) {
 		if (gw_is_given_up(f))
 			return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER,
 					  GW_DROP);
-		if (p->flags & GW_TCP_RST) {
-			if (gw_is_exact_rst(f, p))
-				gw_end(key, f);
-			return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
-		}
-		if (gw_adopted_client(skb, p, f))
-			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-		gw_end_if_closed(key, f, false);
-		return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
-	}
-	if (gw_after(p->ack, f->own.snd_nxt))
+	} else if (gw_after(p->ack, f->own.snd_nxt))
 		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
 	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p))
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
@@ -128,12 +128,15 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if (p->flags & GW_TCP_RST)
 		gw_end(key, f);
 	else
-		heard = gw_hear_client(f, p, now);
+		heard = f->flags & GW_FLOW_TWIN ? gw_adopted_hear(f, p, now) :
+						  gw_hear_client(f, p, now);
 	gw_mirror_if(skb, p, s, f, news, now);
 	if (p->flags & GW_TCP_RST)
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
 	if (through)
 		return gw_verdict(GW_REASON_CLIENT_LATE, GW_DROP);
+	if ((f->flags & GW_FLOW_TWIN) && gw_adopted_client(skb, p, f))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	if (heard && (p->flags & GW_TCP_ACK) && gw_is_gated(s, f) &&
 	    gw_leash(skb, p, f, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
@@ -173,6 +176,20 @@ static __noinline int gw_owner_syn_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_SYN_ACK, GW_PASS);
 }
 
+/* A segment of ours is complete: the gate may have a word in it. */
+static __always_inline int gw_owner_say(struct __sk_buff *skb, struct gw_pkt *p,
+					const struct gw_flow_key *key,
+					struct gw_flow *f,
+					const struct gw_share *s)
+{
+	if (gw_is_gated(s, f))
+		return gw_gate_own(skb, p, key, f, s);
+	gw_end_if_closed(key, f, false);
+	return gw_verdict(f->flags & GW_FLOW_TWIN ? GW_REASON_CAUGHT_UP :
+						    GW_REASON_SPOKEN,
+			  GW_PASS);
+}
+
 /* A segment of our kernel for a share that we own. */
 static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key,
@@ -180,7 +197,6 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	__u32 end = gw_seg_end(p);
-	bool gated;
 
 	if (p->flags & GW_TCP_SYN)
 		return gw_owner_syn_ack(skb, p, key, s);
@@ -189,15 +205,22 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 					  GW_REASON_UNPROTECTED_AT_TAKEOVER :
 					  GW_REASON_NO_FLOW,
 				  GW_PASS);
+	/* our word of a moment ago, when we still were the owner */
+	if (!gw_follow(f, s, GW_ROLE_OWNER))
+		return gw_verdict(GW_REASON_TURNING, GW_DROP);
 	/* before anything is noted or mirrored: the twin must not hear of it */
 	if (gw_is_orphaned(f))
 		return gw_verdict(GW_REASON_PROCESS_EXIT, GW_DROP);
 	__builtin_memcpy(f->client.mac, p->dmac, 6);
 	if ((f->flags & GW_FLOW_TWIN) && gw_is_given_up(f))
 		return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER, GW_DROP);
-	if (f->flags & GW_FLOW_TWIN)
-		return gw_adopted_own(skb, p, key, f);
-	gated = gw_is_gated(s, f);
+	if (f->flags & GW_FLOW_TWIN) {
+		int verdict = gw_adopted_own(skb, p, key, f, s);
+
+		if (verdict != GW_UNDECIDED)
+			return verdict;
+		return gw_owner_say(skb, p, key, f, s);
+	}
 	gw_hear_own(f, p);
 	if (gw_after(end, f->own.snd_nxt)) {
 		f->bytes_out += end - f->own.snd_nxt;
@@ -209,14 +232,11 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_end(key, f);
 		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
 	}
-	if (gated)
+	if (gw_is_gated(s, f))
 		gw_verify(skb, p, key, f);
 	if ((p->flags & GW_TCP_FIN) && gw_is_tapped(s, f))
 		gw_mirror(skb, p, s);
-	if (gated)
-		return gw_gate_own(skb, p, key, f, s);
-	gw_end_if_closed(key, f, false);
-	return gw_verdict(GW_REASON_SPOKEN, GW_PASS);
+	return gw_owner_say(skb, p, key, f, s);
 }
 
 #endif /* GW_OWNER_H */

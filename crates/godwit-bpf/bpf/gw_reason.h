@@ -126,7 +126,13 @@ enum gw_reason {
 	/* counted beside a verdict: output was summed up */
 	GW_REASON_VERIFIED = 118,
 
-	GW_REASON_COUNT = 128,
+	/* a planned move */
+	GW_REASON_TURNING = 124, /* the share has just changed hands */
+	GW_REASON_UNDER_WAY = 125, /* new owner: the last one has sent it */
+	GW_REASON_HANDED_ON = 126, /* beside a verdict: to the owner, too */
+	GW_REASON_OWNER_WORD = 127, /* shadow: what the owner has */
+
+	GW_REASON_COUNT = 160,
 };
 
 struct {

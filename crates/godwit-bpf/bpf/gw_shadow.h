@@ -10,6 +10,7 @@
 
 #include "gw_handshake.h"
 #include "gw_materialise.h"
+#include "gw_turn.h"
 #include "gw_twin.h"
 
 /* What an owner without a leash may have sent before it notices a slow twin. */
@@ -29,6 +30,26 @@ static __always_inline int gw_ask_quick_ack(struct __sk_buff *skb,
 	if (!p->len || !(p->flags & GW_TCP_PSH))
 		return 0;
 	return gw_set_flags(skb, p, p->flags | GW_TCP_CWR);
+}
+
+/*
+ * The same for a twin that was the owner's socket first, and may not do ECN:
+ * data that TCP has already it acknowledges at once (RFC 9293 section
+ * 3.10.7.4). The copy comes in behind the segment at hand.
+ */
+static __noinline void gw_say_twice(struct __sk_buff *skb, struct gw_pkt *p,
+				    struct gw_flow *f)
+{
+	__u32 mark = skb->mark, ack = p->ack;
+	__u16 wnd = p->wnd;
+
+	if (!p->len || !(p->flags & GW_TCP_PSH) || gw_gate_twin(skb, p, f))
+		return;
+	skb->mark = GW_MARK_REFLECT;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = mark;
+	gw_set_ack(skb, p, ack);
+	gw_set_wnd(skb, p, wnd);
 }
 
 /* The third ACK came through the tap: the twin's birth. */
@@ -113,6 +134,8 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 		if (!f)
 			return gw_verdict(GW_REASON_NO_FLOW, GW_DROP);
 	}
+	if (!gw_follow(f, s, GW_ROLE_SHADOW))
+		return gw_verdict(GW_REASON_TURNING, GW_DROP);
 	gw_find_ts(skb, p);
 	if (p->flags & GW_TCP_RST) {
 		/* one that is lost here is made up for by the digest */
@@ -132,7 +155,10 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 		if (err && err != GW_REASON_TAPPED_SEGMENT)
 			return gw_verdict(err, GW_DROP);
 	}
-	gw_ask_quick_ack(skb, p);
+	if (f->flags & GW_FLOW_NATIVE)
+		gw_say_twice(skb, p, f);
+	else
+		gw_ask_quick_ack(skb, p);
 	if (gw_gate_twin(skb, p, f))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_end_if_closed(key, f, false);
@@ -183,12 +209,39 @@ static __noinline int gw_end_time_wait(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_TIME_WAIT_ENDED, GW_PASS);
 }
 
+/*
+ * The owner is about to hand the share over to us, and says of each flow what
+ * it has: from there on we are to speak.
+ */
+static __always_inline int gw_owner_word(struct __sk_buff *skb,
+					 struct gw_pkt *p, struct gw_flow *f)
+{
+	__u64 now = gw_now();
+
+	gw_find_ts(skb, p);
+	gw_advance(&f->gated.twin_ack, p->ack);
+	gw_advance(&f->gated.twin_edge,
+		   p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15)));
+	gw_advance(&f->gated.twin_snd_nxt, p->seq);
+	if (p->ts_at && gw_after(p->ts_val, gw_owner_ts(f, now))) {
+		f->client.ts_base = p->ts_val;
+		f->client.ts_base_ns = now;
+	}
+	return gw_verdict(GW_REASON_OWNER_WORD, GW_DROP);
+}
+
 /* A segment of the owner to the client, cloned to us: SYN-ACK, FIN, RST. */
 static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
-				      const struct gw_flow_key *key)
+				      const struct gw_flow_key *key,
+				      const struct gw_share *s)
 {
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_options o;
+
+	if (f && !gw_follow(f, s, GW_ROLE_SHADOW))
+		return gw_verdict(GW_REASON_TURNING, GW_DROP);
+	if (f && gw_is_pure_ack(p) && (p->flags & GW_TCP_ACK) && !gw_is_over(f))
+		return gw_owner_word(skb, p, f);
 
 	if ((p->flags & GW_TCP_SYN) && (p->flags & GW_TCP_ACK)) {
 		if (f && p->seq == f->iss) /* again: its ACK was lost */

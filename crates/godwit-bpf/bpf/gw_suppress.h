@@ -8,11 +8,21 @@
 #ifndef GW_SUPPRESS_H
 #define GW_SUPPRESS_H
 
+#include "gw_turn.h"
 #include "gw_twin.h"
 #include "gw_verify.h"
 #include "gw_watchdog.h"
 
 #define GW_REPORT_NS 5000000ull
+
+/*
+ * What the twin's kernel may take for acknowledged. A twin that was the owner
+ * has sent more than the client has got.
+ */
+static __always_inline __u32 gw_twin_una(const struct gw_flow *f)
+{
+	return gw_min_seq(f->own.snd_nxt, f->client.ack);
+}
 
 /* Does the owner need to hear from the twin beside its pure ACKs? */
 static __always_inline bool gw_report_due(const struct gw_flow *f,
@@ -65,14 +75,14 @@ static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_count(GW_REASON_REPORTED);
 }
 
-/* The client's ACK of all that the twin has sent, with a window of `wnd`. */
+/* The client's ACK of all that it has of the twin, with a window of `wnd`. */
 static __noinline int gw_answer(struct __sk_buff *skb, struct gw_pkt *p,
 				const struct gw_flow_key *key,
 				struct gw_flow *f, __u16 wnd)
 {
 	struct gw_bare b = {
 		.seq = p->ack,
-		.ack = f->own.snd_nxt,
+		.ack = gw_twin_una(f),
 		.wnd = wnd,
 		.flags = GW_TCP_ACK,
 		.ts = !!p->ts_at,
@@ -99,7 +109,7 @@ static __always_inline int gw_answer_probe(struct __sk_buff *skb,
 					   const struct gw_flow_key *key,
 					   struct gw_flow *f)
 {
-	__u16 wnd = gw_twin_wnd(f, f->own.snd_nxt, gw_send_edge(f));
+	__u16 wnd = gw_twin_wnd(f, gw_twin_una(f), gw_send_edge(f));
 
 	if (gw_answer(skb, p, key, f, wnd ? wnd : 1))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
@@ -129,7 +139,7 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	__u8 self[6], peer[6];
 
-	if (p->seq == f->own.snd_nxt - 1)
+	if (p->seq == gw_twin_una(f) - 1)
 		return gw_answer_probe(skb, p, key, f);
 	gw_reported(f, gw_now());
 	gw_self(self);
@@ -152,6 +162,8 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (!f)
 		return gw_verdict(GW_REASON_SUPPRESSED_NO_FLOW, GW_DROP);
+	if (!gw_follow(f, s, GW_ROLE_SHADOW))
+		return gw_verdict(GW_REASON_TURNING, GW_DROP);
 	if (p->flags & GW_TCP_SYN)
 		return gw_verdict(GW_REASON_SUPPRESSED_SYN_ACK, GW_DROP);
 	if (p->flags & GW_TCP_RST) {
@@ -162,6 +174,7 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_SUPPRESSED_RST, GW_DROP);
 	}
 	gw_flag(f, GW_FLOW_TWIN_SEEN);
+	__builtin_memcpy(f->client.mac, p->dmac, 6);
 	gw_hear_own(f, p);
 	/* servers do not close at the same instant: the watchdog judges */
 	if ((p->flags & GW_TCP_FIN) && !(f->flags & GW_FLOW_OWNER_FIN))

@@ -10,61 +10,48 @@
 
 #include "gw_ecn.h"
 #include "gw_mutant.h"
+#include "gw_mirror.h"
+#include "gw_turn.h"
 #include "gw_twin.h"
 
-/* RFC 6928 */
-#define GW_INITIAL_WINDOW 10
 #define GW_TS_MARGIN_MS 2
 #define GW_RTO_INITIAL_NS 1000000000ull
-
-/*
- * Has the twin said all, and the owner not, of which there is no sign either?
- * Its server died, perhaps of the same cause as the owner a moment later: its
- * FIN would end the client's stream too early.
- */
-static __always_inline bool gw_is_cut_short(const struct gw_flow *f)
-{
-	return (f->flags & (GW_FLOW_OWN_FIN | GW_FLOW_OWNER_FIN |
-			    GW_FLOW_CLIENT_FIN)) == GW_FLOW_OWN_FIN &&
-	       gw_before(f->client.ack, f->own.fin);
-}
-
-/* Not whole at the takeover: the agent resets it, nobody serves it. */
-static __always_inline bool gw_is_given_up(const struct gw_flow *f)
-{
-	return !(f->flags & GW_FLOW_ADOPTED) &&
-	       ((f->flags & GW_FLOW_NOT_IN_SYNC) ||
-		f->phase == GW_PHASE_CLOSED || gw_is_cut_short(f));
-}
-
-/* First segment of a flow after the share became ours. */
-static __always_inline void gw_adopt(struct gw_flow *f)
-{
-	if (f->flags & GW_FLOW_ADOPTED)
-		return;
-	f->ramp = GW_INITIAL_WINDOW * (__u32)f->mss;
-	/* the owner may have rounded up what it let out (gw_may_say) */
-	f->gated.told_edge = f->own.edge + (1u << (f->rcv_wscale & 15));
-	gw_flag(f, GW_FLOW_ADOPTED | GW_FLOW_RAMPING);
-	gw_unflag(f, GW_FLOW_GATED);
-	f->generation = 0;
-	f->why = GW_WHY_AFTER_TAKEOVER;
-}
 
 /*
  * RFC 7323 section 5.4: a TSval below what the client has seen is dropped as
  * old. The owner's last TSval is not known, but its clock is, with a margin
  * for pacing ahead and 1000 ppm of drift between the two clocks.
  */
+static __always_inline __u32 gw_ts_floor(const struct gw_flow *f, __u64 now)
+{
+	__u32 age_ms = (now - f->born_ns) / 1000000;
+
+	return gw_owner_ts(f, now) + GW_TS_MARGIN_MS + age_ms / 1000;
+}
+
+/* From here on this node's own clock is the owner's: books, see gw_turn.h. */
+static __always_inline void gw_anchor_ts(struct gw_flow *f, __u32 ts_val,
+					 __u64 now)
+{
+	f->client.ts_base = ts_val;
+	f->client.ts_base_ns = now;
+}
+
+/* A TSval for a word that our kernel has not said itself. */
+static __always_inline __u32 gw_ts_now(const struct gw_flow *f)
+{
+	if ((f->flags & GW_FLOW_TWIN) && !(f->flags & GW_FLOW_TS_MOVED))
+		return gw_ts_floor(f, gw_now());
+	return f->own.ts_val + f->own.ts_off;
+}
+
 static __always_inline void gw_move_ts(struct gw_flow *f,
 				       const struct gw_pkt *p, __u64 now)
 {
-	__u32 age_ms = (now - f->born_ns) / 1000000;
-	__u32 floor = gw_owner_ts(f, now) + GW_TS_MARGIN_MS + age_ms / 1000;
+	__u32 floor = gw_ts_floor(f, now);
 
 	if (f->flags & GW_FLOW_TS_MOVED)
 		return;
-	gw_flag(f, GW_FLOW_TS_MOVED);
 	if (GW_MUTANT != GW_MUTANT_NO_TIMESTAMP_OFFSET &&
 	    gw_before(p->ts_val + f->own.ts_off, floor)) {
 		f->own.ts_off = floor - p->ts_val;
@@ -72,6 +59,8 @@ static __always_inline void gw_move_ts(struct gw_flow *f,
 	}
 	f->own.ts_first = p->ts_val + f->own.ts_off;
 	f->own.first_ns = now;
+	gw_anchor_ts(f, f->own.ts_first, now);
+	gw_flag(f, GW_FLOW_TS_MOVED);
 }
 
 /*
@@ -138,24 +127,33 @@ static __noinline int gw_stamp_late(struct __sk_buff *skb, struct gw_pkt *p)
 	return gw_before(p->ts_val, last) ? gw_set_ts_val(skb, p, last) : 0;
 }
 
-/* A client's segment for an adopted twin. */
+/* Takes down what the client says to an adopted twin. */
+static __always_inline bool gw_adopted_hear(struct gw_flow *f,
+					    const struct gw_pkt *p, __u64 now)
+{
+	__u32 was = f->client.ack;
+	bool heard = gw_hear_client(f, p, now);
+
+	if (f->flags & GW_FLOW_RAMPING)
+		f->ramp += f->client.ack - was;
+	return heard;
+}
+
+/* Turns a client's segment into what an adopted twin may know of it. */
 static __noinline int gw_adopted_client(struct __sk_buff *skb, struct gw_pkt *p,
 					struct gw_flow *f)
 {
-	__u32 was = f->client.ack;
-	__u64 now = gw_now();
-
-	gw_adopt(f);
-	gw_hear_client(f, p, now);
-	if (f->flags & GW_FLOW_RAMPING)
-		f->ramp += f->client.ack - was;
 	if (p->ts_at) {
 		__u32 ts_ecr = p->ts_ecr - f->own.ts_off;
 
-		/* the client has seen a TSval ahead of ours: catch up */
+		/* the client has seen a TSval ahead of ours: catch up. Before our
+		 * first word that is the last owner's, and gw_move_ts() sees to it */
 		if (GW_MUTANT != GW_MUTANT_NO_TIMESTAMP_OFFSET &&
 		    gw_after(ts_ecr, f->own.ts_val)) {
-			f->own.ts_off += ts_ecr - f->own.ts_val;
+			if (f->flags & GW_FLOW_TS_MOVED) {
+				f->own.ts_off += ts_ecr - f->own.ts_val;
+				gw_anchor_ts(f, p->ts_ecr, gw_now());
+			}
 			ts_ecr = f->own.ts_val;
 		}
 		if (gw_set_ts_ecr(skb, p, ts_ecr))
@@ -164,10 +162,30 @@ static __noinline int gw_adopted_client(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_gate_twin(skb, p, f);
 }
 
-/* A segment that an adopted twin's kernel wants to send. */
+/*
+ * Has the last owner sent this already, so that it is under way? Our kernel is
+ * to think that it has sent it; if it was lost, it will send it again. Without
+ * that a client would get all that is under way twice.
+ */
+static __always_inline bool gw_is_under_way(struct gw_flow *f, __u32 end)
+{
+	if (!(f->flags & GW_FLOW_FLIGHT))
+		return false;
+	if (gw_before(f->own.snd_nxt, f->flight))
+		return gw_after(end, f->own.snd_nxt) &&
+		       !gw_after(end, f->flight);
+	gw_unflag(f, GW_FLOW_FLIGHT);
+	return false;
+}
+
+/*
+ * A segment that an adopted twin's kernel wants to send. GW_UNDECIDED: the
+ * client is to have it, as it is now, if the gate agrees.
+ */
 static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 				     const struct gw_flow_key *key,
-				     struct gw_flow *f)
+				     struct gw_flow *f,
+				     const struct gw_share *s)
 {
 	__u32 end = gw_seg_end(p);
 	__u64 now;
@@ -177,7 +195,6 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 	if ((p->flags & GW_TCP_RST) && gw_is_over(f))
 		return gw_verdict(GW_REASON_LATE_RST, GW_DROP);
 	now = gw_now();
-	gw_adopt(f);
 	gw_hear_own(f, p);
 	if (gw_is_too_early(f, p, now)) {
 		gw_count(GW_REASON_TOO_EARLY);
@@ -189,16 +206,26 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_count(GW_REASON_CATCHING_UP);
 		return gw_reflect(skb, p, key, f, end);
 	}
+	if (gw_is_under_way(f, end)) {
+		f->bytes_out += end - f->own.snd_nxt;
+		gw_advance(&f->own.snd_nxt, end);
+		gw_count(GW_REASON_UNDER_WAY);
+		return gw_swallow(skb);
+	}
 	if (gw_after(end, f->own.snd_nxt)) {
 		f->bytes_out += end - f->own.snd_nxt;
 		gw_advance(&f->own.snd_nxt, end);
 	}
+	if ((p->flags & (GW_TCP_FIN | GW_TCP_RST)) && gw_is_tapped(s, f))
+		gw_mirror(skb, p, s);
 	if (p->ts_at) {
 		gw_move_ts(f, p, now);
 		if (gw_set_ts_val(skb, p, p->ts_val + f->own.ts_off))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	}
-	if (gw_hide_ecn(skb, p, f) || gw_keep_edge(skb, p, f))
+	/* a gate that is shut sees to the edge itself */
+	if (gw_hide_ecn(skb, p, f) ||
+	    (!gw_is_gated(s, f) && gw_keep_edge(skb, p, f)))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	/* seq of a bare ACK that lags would make the client ignore it */
 	if (gw_is_pure_ack(p) && p->seq != f->own.snd_nxt - 1 &&
@@ -209,8 +236,7 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_end(key, f);
 		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
 	}
-	gw_end_if_closed(key, f, false);
-	return gw_verdict(GW_REASON_CAUGHT_UP, GW_PASS);
+	return GW_UNDECIDED;
 }
 
 #endif /* GW_TAKEOVER_H */

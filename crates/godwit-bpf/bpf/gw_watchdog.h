@@ -7,7 +7,7 @@
 #ifndef GW_WATCHDOG_H
 #define GW_WATCHDOG_H
 
-#include "gw_flow.h"
+#include "gw_turn.h"
 
 /* Arms the watchdog unless it is. */
 static __always_inline void gw_watch(struct gw_flow *f, __u64 ns)
@@ -95,6 +95,7 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 	/* the claim first, then the look: who holds back an ACK after our look
 	 * finds no claim and arms the timer itself */
 	gw_unflag(f, GW_FLOW_WATCHED);
+	gw_follow(f, s, s->role);
 	if (s->role == GW_ROLE_SHADOW)
 		gw_judge_fin(key, f);
 	else if (gw_is_gated(s, f))

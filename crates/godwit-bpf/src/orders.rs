@@ -24,6 +24,8 @@ pub enum Order {
     Acknowledged(SeqNumber),
     /// Remove the entry.
     Forget,
+    /// The share has changed hands: follow it now, not at the next segment.
+    Turn,
 }
 
 /// Why an order was not carried out.
@@ -61,6 +63,7 @@ impl Orders {
             Order::End => (Kind::GW_ORDER_END, 0),
             Order::Acknowledged(snd_una) => (Kind::GW_ORDER_ACKNOWLEDGED, snd_una.0),
             Order::Forget => (Kind::GW_ORDER_FORGET, 0),
+            Order::Turn => (Kind::GW_ORDER_TURN, 0),
         };
         let context = types::gw_order {
             key: flow.key.into(),

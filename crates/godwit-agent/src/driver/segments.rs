@@ -203,8 +203,8 @@ fn to_client(flow: &FlowState, seq: SeqNumber, payload: &[u8], now: MonoTime) ->
 /// The data path reckons in the same way (`gw_move_ts`).
 fn ts_val(flow: &FlowState, now: MonoTime) -> u32 {
     let Some(ts) = flow.ts else { return 0 };
-    if !flow.twin {
-        return ts.own_val;
+    if ts.own {
+        return ts.own_val.wrapping_add(ts.offset);
     }
     let since_ms = now.0.saturating_sub(ts.base_ns) / 1_000_000;
     let age_ms = now.0.saturating_sub(flow.born_ns) / 1_000_000;

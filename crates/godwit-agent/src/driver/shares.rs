@@ -85,6 +85,7 @@ impl Shares {
                 lag_limit: service.lag_limit,
                 gate: service.gate_in_force() == Gate::Ack,
                 takeovers: left.map_or(0, |left| left.takeovers),
+                turn: left.map_or(0, |left| left.turn),
                 expiry: Expiry::Never,
             };
             let share = Share {
@@ -133,9 +134,17 @@ impl Shares {
     pub(super) fn set(&mut self, share: ShareId, part: Part, now: MonoTime) -> Option<&Share> {
         let share = self.shares.get_mut(&share)?;
         let entry = &mut share.entry;
-        if entry.role == Role::Shadow && part.role == Role::Owner {
-            entry.takeovers += 1;
-            share.taken_over = Some(now);
+        match (entry.role, part.role) {
+            (Role::Shadow, Role::Owner) => {
+                // With a standby from the start it was handed over.
+                if part.generation.is_none() {
+                    entry.takeovers += 1;
+                }
+                entry.turn = entry.turn.wrapping_add(1);
+                share.taken_over = Some(now);
+            }
+            (Role::Owner, Role::Shadow) => entry.turn = entry.turn.wrapping_add(1),
+            (Role::Owner | Role::Shadow | Role::None, _) => {}
         }
         (entry.role, entry.epoch, entry.expiry) = (part.role, part.epoch, part.expiry);
         share.peer = part.peer.or(share.peer);
@@ -273,6 +282,23 @@ mod tests {
         // It comes back with another card.
         assert_eq!(shares.learn(PEER, OTHER), [SHARE]);
         assert_eq!(entry(&shares).peer_mac, OTHER);
+    }
+
+    #[test]
+    fn a_planned_move_is_a_turn_and_no_takeover() {
+        let mut shares = shares();
+        shares.learn(PEER, MAC);
+        let counts = |shares: &Shares| (entry(shares).turn, entry(shares).takeovers);
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        assert_eq!(counts(&shares), (0, 0), "as at start");
+        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        assert_eq!(counts(&shares), (2, 0));
+        shares.set(SHARE, part(Role::Owner, 0, None), NOW);
+        assert_eq!(counts(&shares), (2, 0), "it lost its standby");
+        shares.set(SHARE, part(Role::Shadow, 5, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Owner, 0, None), NOW);
+        assert_eq!(counts(&shares), (4, 1), "that was a takeover");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::{gw_flow_flags as Flag, gw_phase as Raw};
 
-const _: () = assert!(size_of::<types::gw_flow>() == 264);
+const _: () = assert!(size_of::<types::gw_flow>() == 272);
 
 /// Life of a flow on this node (`enum gw_phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -162,6 +162,8 @@ pub struct FlowTimestamps {
     pub own_val: u32,
     /// Added to it on the way out.
     pub offset: u32,
+    /// Whether `base` is our own clock with that, and not the last owner's.
+    pub own: bool,
 }
 
 impl FlowState {
@@ -311,6 +313,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
             base_ns: raw.client.ts_base_ns,
             own_val: raw.own.ts_val,
             offset: raw.own.ts_off,
+            own: !has(Flag::GW_FLOW_TWIN) || has(Flag::GW_FLOW_TS_MOVED),
         }),
         client_mac: MacAddr(raw.client.mac),
         bytes_in: raw.bytes_in,

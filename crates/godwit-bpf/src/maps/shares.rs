@@ -32,6 +32,9 @@ pub struct ShareEntry {
     pub gate: bool,
     /// How often this node has taken the share over.
     pub takeovers: u32,
+    /// How often this node has become owner or shadow of the other's place:
+    /// flows follow when it changes. Wraps.
+    pub turn: u16,
     /// Owner: until when it may speak.
     pub expiry: Expiry,
 }
@@ -97,7 +100,8 @@ impl ShareTable {
         let raw = types::gw_share {
             epoch: entry.epoch.0,
             lag_limit_ns: u64::try_from(entry.lag_limit.as_nanos()).unwrap_or(u64::MAX),
-            role: u32::from(entry.role.number()),
+            role: u16::from(entry.role.number()),
+            turn: entry.turn,
             generation: entry.generation.0,
             leash: entry.leash,
             gate: u32::from(entry.gate),
@@ -132,6 +136,7 @@ impl ShareTable {
                 lag_limit: Duration::from_nanos(raw.lag_limit_ns),
                 gate: raw.gate != 0,
                 takeovers: raw.takeovers,
+                turn: raw.turn,
                 expiry,
             };
             (role != Role::None).then_some(entry)

@@ -105,15 +105,20 @@ impl Bench {
     /// Makes this machine owner, shadow or nothing of the only share; the other
     /// one is [`Host::B`].
     pub(crate) fn play(&self, role: Role) {
-        self.play_with(role, GENERATION);
+        self.play_with(role, GENERATION, 0);
+    }
+
+    /// As [`play`](Self::play), after the share has changed hands.
+    pub(crate) fn turn(&self, role: Role, turn: u16) {
+        self.play_with(role, GENERATION, turn);
     }
 
     /// The standby in sync is lost: no flow is gated any more.
     pub(crate) fn lose_standby(&self) {
-        self.play_with(Role::Owner, Generation::NONE);
+        self.play_with(Role::Owner, Generation::NONE, 0);
     }
 
-    fn play_with(&self, role: Role, generation: Generation) {
+    fn play_with(&self, role: Role, generation: Generation, turn: u16) {
         let entry = ShareEntry {
             role,
             epoch: Epoch::new(1, 1),
@@ -124,6 +129,7 @@ impl Bench {
             lag_limit: Duration::from_secs(3600),
             gate: true,
             takeovers: 0,
+            turn,
             expiry: Expiry::Never,
         };
         self.datapath
@@ -230,6 +236,19 @@ impl Bench {
         let third = to_service(port, v6, IRS.wrapping_add(1), ISS + 1, TcpFlags::ACK, &[]);
         self.expect(Hook::Tap, "third ACK", &third, NEXT, "handshake_done");
     }
+}
+
+/// A segment of the client as the owner mirrors it to this machine.
+pub(crate) fn mirrored(
+    port: u16,
+    v6: bool,
+    (seq, ack): (u32, u32),
+    flags: TcpFlags,
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut frame = to_service(port, v6, seq, ack, flags, payload);
+    frame[6..12].copy_from_slice(&Host::B.mac(Network::Data).0);
+    frame
 }
 
 /// What goes on has right checksums if it came with right ones. The kernel

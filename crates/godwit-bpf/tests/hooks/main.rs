@@ -7,6 +7,7 @@ mod gate;
 mod guard;
 mod life;
 mod malformed;
+mod moves;
 mod process;
 mod random;
 mod scan;

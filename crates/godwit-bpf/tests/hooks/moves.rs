@@ -1,0 +1,166 @@
+//! Owner and standby change places: each flow from its next segment on.
+
+use godwit_bpf::{Hook, Order, Phase};
+use godwit_lab::host::{Host, Network};
+use godwit_wire::{Role, SeqNumber, TcpFlags};
+
+use crate::bench::{
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, from_service, mirrored, on_bench, to_service, twin,
+};
+
+const ACK: TcpFlags = TcpFlags::ACK;
+const DATA: [u8; 100] = [7; 100];
+
+/// First bytes of the client and of the service.
+const CLIENT: u32 = IRS.wrapping_add(1);
+const SERVICE: u32 = ISS + 1;
+
+fn protect(bench: &Bench, port: u16, v6: bool) {
+    bench.connect(port, v6);
+    let standby = Host::B.mac(Network::Data);
+    let greeting = twin(standby, port, v6, (SERVICE, CLIENT), ACK, b"");
+    bench.expect(Hook::Tap, "the twin's ACK", &greeting, DROP, "twin_ack");
+    assert_eq!(bench.flow().phase, Phase::Protected);
+}
+
+fn forget(bench: &Bench) {
+    bench.order(Order::Forget).expect("it is removed");
+}
+
+/// A tapped handshake. There is no listener, so no socket, but the entry.
+fn shadow(bench: &Bench, port: u16, v6: bool) {
+    bench.play(Role::Shadow);
+    let owner = Host::B.mac(Network::Data);
+    let syn = mirrored(port, v6, (IRS, 0), TcpFlags::SYN, b"");
+    bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
+    let both = TcpFlags::SYN.with(ACK);
+    let answer = twin(owner, port, v6, (ISS, CLIENT), both, b"");
+    bench.expect(Hook::Tap, "SYN-ACK", &answer, DROP, "tapped_syn_ack");
+    let third = mirrored(port, v6, (CLIENT, SERVICE), ACK, b"");
+    bench.expect(Hook::Tap, "third ACK", &third, DROP, "no_listener");
+    let greeting = from_service(port, v6, SERVICE, CLIENT, ACK, b"");
+    bench.expect(Hook::Gate, "its ACK", &greeting, REDIRECT, "suppressed_ack");
+    assert_eq!(bench.flow().phase, Phase::Twin);
+}
+
+/// Not a byte of the owner that was reaches the client, and what it has under
+/// way is not taken for acknowledged.
+#[test]
+fn an_owner_that_becomes_the_standby_is_silent_at_once() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.play(Role::Owner);
+            protect(bench, 7, v6);
+            let sent = from_service(7, v6, SERVICE, CLIENT, ACK, &DATA);
+            bench.expect(Hook::Gate, "data", &sent, NEXT, "spoken");
+            bench.turn(Role::Shadow, 1);
+            bench.expect(Hook::Gate, "the same again", &sent, DROP, "unsent");
+            let flow = bench.flow();
+            assert_eq!(
+                (flow.phase, flow.twin, flow.gated),
+                (Phase::Twin, true, false)
+            );
+            assert_eq!(flow.snd_una, SeqNumber(SERVICE));
+            assert_eq!(flow.snd_nxt, SeqNumber(SERVICE + 100), "under way");
+            let ack = from_service(7, v6, SERVICE + 100, CLIENT, ACK, b"");
+            bench.expect(Hook::Gate, "its ACK", &ack, REDIRECT, "suppressed_ack");
+            let probe = from_service(7, v6, SERVICE - 1, CLIENT, ACK, b"");
+            bench.expect(Hook::Gate, "its probe", &probe, REDIRECT, "probe_answered");
+            // The client has it after all, and the socket may drop it.
+            let got = mirrored(7, v6, (CLIENT, SERVICE + 100), ACK, b"");
+            bench.expect(Hook::Tap, "the client's ACK", &got, NEXT, "tapped_segment");
+            bench.expect(Hook::Gate, "again", &sent, REDIRECT, "reflected");
+            forget(bench);
+        }
+    });
+}
+
+/// A client that has not heard of the move: both get its segment, and it does
+/// not come back from the new owner.
+#[test]
+fn what_reaches_the_standby_directly_is_handed_on() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.play(Role::Owner);
+            protect(bench, 7, v6);
+            bench.turn(Role::Shadow, 1);
+            let late = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
+            let (verdict, reasons) = bench.pass(Hook::Tap, &late);
+            assert_eq!(verdict, NEXT, "{reasons:?}");
+            for reason in ["handed_on", "tapped_segment"] {
+                assert!(reasons.iter().any(|it| it == reason), "{reasons:?}");
+            }
+            // What the owner mirrors is not.
+            let tapped = mirrored(7, v6, (CLIENT, SERVICE), ACK, &DATA);
+            let (_, reasons) = bench.pass(Hook::Tap, &tapped);
+            assert!(!reasons.iter().any(|it| it == "handed_on"), "{reasons:?}");
+            bench.turn(Role::Owner, 2);
+            let (_, reasons) = bench.pass(Hook::Tap, &tapped);
+            assert!(!reasons.iter().any(|it| it == "mirrored"), "{reasons:?}");
+            let (_, reasons) = bench.pass(Hook::Tap, &late);
+            assert!(reasons.iter().any(|it| it == "mirrored"), "{reasons:?}");
+            forget(bench);
+        }
+    });
+}
+
+/// The gate of the new owner is shut before its first word, and it sends nothing
+/// twice that the last one has under way.
+#[test]
+fn a_standby_that_becomes_the_owner_is_gated_at_once() {
+    on_bench(|bench| {
+        let last = Host::B.mac(Network::Data);
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let word = twin(last, 7, v6, (SERVICE + 200, CLIENT), ACK, b"");
+            bench.expect(Hook::Tap, "the owner's word", &word, DROP, "owner_word");
+            bench.turn(Role::Owner, 1);
+            bench.order(Order::Turn).expect("it follows");
+            let flow = bench.flow();
+            assert_eq!((flow.phase, flow.gated), (Phase::Protected, true));
+            let first = from_service(7, v6, SERVICE, CLIENT, ACK, &DATA);
+            bench.expect(Hook::Gate, "under way", &first, REDIRECT, "under_way");
+            let second = from_service(7, v6, SERVICE + 100, CLIENT, ACK, &DATA);
+            bench.expect(Hook::Gate, "under way", &second, REDIRECT, "under_way");
+            bench.expect(Hook::Gate, "again: it was lost", &second, NEXT, "spoken");
+            let third = from_service(7, v6, SERVICE + 200, CLIENT, ACK, &DATA);
+            bench.expect(Hook::Gate, "new data", &third, NEXT, "spoken");
+            // The client says something that the standby has not got yet.
+            let said = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
+            bench.expect(Hook::Tap, "data", &said, NEXT, "client_segment");
+            let ack = from_service(7, v6, SERVICE + 300, CLIENT.wrapping_add(100), ACK, b"");
+            bench.expect(Hook::Gate, "our ACK", &ack, REDIRECT, "held");
+            let twins = twin(
+                last,
+                7,
+                v6,
+                (SERVICE + 300, CLIENT.wrapping_add(100)),
+                ACK,
+                b"",
+            );
+            bench.expect(
+                Hook::Tap,
+                "the twin's ACK",
+                &twins,
+                REDIRECT,
+                "twin_ack_forwarded",
+            );
+            forget(bench);
+        }
+    });
+}
+
+/// What the other side did not hold it can't serve, and neither can we again.
+#[test]
+fn a_flow_that_could_not_move_is_not_served_later() {
+    on_bench(|bench| {
+        bench.lose_standby();
+        bench.connect(7, false);
+        bench.turn(Role::Shadow, 1);
+        bench.order(Order::Turn).expect("it follows");
+        assert!(bench.flow().not_in_sync);
+        bench.turn(Role::Owner, 2);
+        let own = from_service(7, false, SERVICE, CLIENT, ACK, &DATA);
+        bench.expect(Hook::Gate, "data", &own, DROP, "unprotected_at_takeover");
+    });
+}
