@@ -28,6 +28,7 @@ use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId, StonithFault};
 use godwit_wire::{Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
 use tokio::sync::oneshot;
 
+use crate::driver::Wish;
 use crate::flows::Flows;
 use crate::status::Status;
 
@@ -93,6 +94,8 @@ pub enum Input {
     Devices,
     /// Somebody asks.
     Query(Query),
+    /// Somebody wants a service to move.
+    Move(Wish),
     /// The agent is to end.
     Stop {
         /// What peers are told.

@@ -14,6 +14,7 @@ pub mod input;
 pub mod logging;
 mod membership;
 pub mod metrics;
+pub mod moves;
 pub mod peers;
 pub mod pki;
 mod privileges;

@@ -19,6 +19,7 @@ use crate::flows::Flows;
 use crate::heartbeat::LeaseSender;
 use crate::input::{Inbox, Input, Query};
 use crate::membership::node_config;
+use crate::moves::MoveRefused;
 use crate::peers::PeerSender;
 use crate::privileges;
 use crate::realtime::prefer;
@@ -114,6 +115,11 @@ impl Witness {
             | Input::Devices
             | Input::Stonith { .. }
             | Input::Stop { .. } => {}
+            Input::Move(wish) => {
+                let sentence = "a witness serves nothing, so nothing can move".into();
+                let reason = "witness";
+                let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
+            }
         }
     }
 
@@ -135,6 +141,10 @@ impl Witness {
                 | Action::Reopen { .. }
                 | Action::Announce { .. }
                 | Action::Revive { .. }
+                | Action::CheckFlows { .. }
+                | Action::HandOver { .. }
+                | Action::Resume { .. }
+                | Action::MoveEnded { .. }
                 | Action::ReleaseGate { .. }
                 | Action::UngateFlow { .. }
                 | Action::ResendHandshake { .. }

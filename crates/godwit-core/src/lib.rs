@@ -35,9 +35,9 @@ pub mod share;
 mod time;
 
 pub use node::{
-    Action, Beat, Command, EndReason, Event, EventKind, Fencing, Field, FlowEvent, FlowEventKind,
-    FlowPolicy, LeaseConfig, LeaseStatus, Link, Node, NodeConfig, PeerConfig, PeerStatus, Power,
-    ServerExit, ShareConfig, ShareStatus, StonithFault,
+    Action, Beat, Command, EndReason, Event, EventKind, Fencing, Field, FlowCheck, FlowEvent,
+    FlowEventKind, FlowPolicy, LeaseConfig, LeaseStatus, Link, MoveError, Node, NodeConfig,
+    PeerConfig, PeerStatus, Power, ServerExit, ShareConfig, ShareStatus, StonithFault,
 };
 pub use time::MonoTime;
 

@@ -128,6 +128,7 @@ enum Op {
     Flow(usize, u16, FlowEventKind),
     ServerExit(usize, u32, bool),
     Listening(usize, bool),
+    Move(usize, bool, u32),
 }
 
 fn apply(world: &mut World, op: Op) {
@@ -155,6 +156,10 @@ fn apply(world: &mut World, op: Op) {
         Op::Flow(side, port, kind) => world.flow_event(side, port, kind),
         Op::ServerExit(side, kept, listener_lost) => world.server_exit(side, kept, listener_lost),
         Op::Listening(side, listening) => world.listening(side, listening),
+        Op::Move(side, force, unprotected) => {
+            world.check.unprotected = unprotected;
+            world.ask_move(side, force);
+        }
     }
 }
 
@@ -183,6 +188,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (side(), 0..3u32, any::<bool>())
             .prop_map(|(side, kept, lost)| Op::ServerExit(side, kept, lost)),
         1 => (side(), any::<bool>()).prop_map(|(side, listens)| Op::Listening(side, listens)),
+        3 => (side(), any::<bool>(), 0..2u32)
+            .prop_map(|(side, force, lost)| Op::Move(side, force, lost)),
         4 => (side(), 1..5u16, kind).prop_map(|(side, port, kind)| Op::Flow(side, port, kind)),
     ]
 }

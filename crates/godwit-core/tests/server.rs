@@ -25,6 +25,8 @@ fn left(world: &World, side: usize) -> Vec<LeaveReason> {
         | ShareNews::NoTaker
         | ShareNews::TakeoverDeclined
         | ShareNews::StandbyJoined { .. }
+        | ShareNews::Moved { .. }
+        | ShareNews::MoveRefused { .. }
         | ShareNews::LeaseLapsed
         | ShareNews::LeaseRegained { .. } => None,
     };

@@ -216,6 +216,11 @@ impl World {
             Action::Send { peer, message } => {
                 self.send_message(node, node_of(node, peer), message);
             }
+            // Nobody asks for a planned move here.
+            Action::CheckFlows { .. }
+            | Action::HandOver { .. }
+            | Action::Resume { .. }
+            | Action::MoveEnded { .. } => {}
             local @ (Action::Silence { .. }
             | Action::Reopen { .. }
             | Action::Announce { .. }
@@ -310,6 +315,10 @@ impl World {
             | Action::SetExpiry { .. }
             | Action::SendLease { .. }
             | Action::Stonith { .. }
+            | Action::CheckFlows { .. }
+            | Action::HandOver { .. }
+            | Action::Resume { .. }
+            | Action::MoveEnded { .. }
             | Action::Send { .. } => {}
         }
     }

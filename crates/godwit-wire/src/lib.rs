@@ -49,7 +49,8 @@ pub use record::{FlowRecord, Negotiated};
 pub use segment::{Segment, TcpFlags, TcpOptions, TimeStamps};
 pub use seq::SeqNumber;
 pub use share::{
-    Epoch, Generation, GoodbyeReason, LeaveReason, Role, ShareClaim, ShareId, UnprotectedReason,
+    Epoch, Generation, GoodbyeReason, LeaveReason, MoveRefusal, Role, ShareClaim, ShareId,
+    UnprotectedReason,
 };
 pub use snapshot::{TcpSnapshot, TcpState};
-pub use v1::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, OutputEntry, Said};
+pub use v1::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, OutputEntry, Said};

@@ -204,6 +204,18 @@ wire_enum! {
 }
 
 wire_enum! {
+    /// Why a standby does not become the owner when it is asked to.
+    MoveRefusal, "move refusal" {
+        /// It does not hold the twins of that generation.
+        NotInSync = 1, "not_in_sync";
+        /// Nothing listens there.
+        NoServer = 2, "no_server";
+        /// Its server process has died within the last second.
+        ServerDied = 3, "server_died";
+    }
+}
+
+wire_enum! {
     /// Why an agent ends.
     GoodbyeReason, "goodbye reason" {
         /// It comes back at once; the data path goes on meanwhile.

@@ -10,8 +10,9 @@ use proptest::sample::select;
 
 use crate::{
     DigestEntry, Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Heartbeat, Hello,
-    Lease, LeaseDatagram, LeaseMessage, LeaveReason, Message, NodeName, OutputEntry, Refusal,
-    Report, Role, Said, SeqNumber, ShareClaim, ShareId, Standing, Stay, UnprotectedReason,
+    Lease, LeaseDatagram, LeaseMessage, LeaveReason, Message, MoveRefusal, MoveStep, NodeName,
+    OutputEntry, Refusal, Report, Role, Said, SeqNumber, ShareClaim, ShareId, Standing, Stay,
+    UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -67,6 +68,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
         claim().prop_map(Message::ShareState),
         goodbye(),
         server_lost(),
+        planned_move(),
         about_standby(),
         about_flow(),
         digest(),
@@ -114,6 +116,22 @@ fn server_lost() -> impl Strategy<Value = Message> {
         share,
         epoch,
         generation,
+    })
+}
+
+fn planned_move() -> impl Strategy<Value = Message> {
+    let step = prop_oneof![
+        Just(MoveStep::Prepare),
+        any::<u64>().prop_map(|epoch| MoveStep::Ready {
+            successor: Epoch(epoch)
+        }),
+        select(MoveRefusal::ALL).prop_map(|reason| MoveStep::Refused { reason }),
+    ];
+    (stay(), step).prop_map(|((share, epoch, generation), step)| Message::Move {
+        share,
+        epoch,
+        generation,
+        step,
     })
 }
 

@@ -38,6 +38,10 @@ enum Command {
     Status(cmd::status::Args),
     /// Show every flow, and why it is or is not protected.
     Flows(cmd::flows::Args),
+    /// Hand a service to its standby, with all its connections.
+    Move(cmd::hand_over::MoveArgs),
+    /// Hand every service of this node to its standby.
+    Drain(cmd::hand_over::DrainArgs),
     /// Show what happened.
     Events(cmd::events::Args),
     /// Check what Godwit needs of this machine, and say what to do.
@@ -62,6 +66,8 @@ fn main() -> ExitCode {
         Command::Witness(args) => cmd::witness::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Flows(args) => cmd::flows::run(&args),
+        Command::Move(args) => cmd::hand_over::run_move(&args),
+        Command::Drain(args) => cmd::hand_over::run_drain(&args),
         Command::Events(args) => cmd::events::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Demo(args) => cmd::demo::run(&args),

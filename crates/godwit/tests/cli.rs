@@ -223,3 +223,21 @@ control = "127.0.0.3:7410"
     let status = witness.wait().expect("it ends");
     assert_eq!(status.code(), Some(0), "{status}");
 }
+
+/// A command that needs an agent says that there is none.
+#[test]
+fn moves_without_an_agent_fail_in_one_line() {
+    let dir = TempDir::new().expect("a folder");
+    let socket = dir.path().join("none.sock");
+    for args in [
+        &["move", "--service", "web", "--to", "b"][..],
+        &["drain", "a"],
+        &["drain", "--json"],
+    ] {
+        let output = godwit(&[args, &["--socket", path(&socket)]].concat());
+        assert_eq!(code(&output), Some(1), "{args:?}");
+        assert!(complaint(&output).contains("no agent answers"), "{args:?}");
+    }
+    let output = godwit(&["move", "--service", "web"]);
+    assert_eq!(code(&output), Some(2), "it must be told where to");
+}

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Done, Refusal, Request, StopReason};
 use crate::flows::Flows;
+use crate::moves::MoveReport;
 use crate::status::Status;
 
 /// Longer than the agent's own limits, so that its refusal arrives.
@@ -42,8 +43,8 @@ pub enum ClientError {
     #[error("the agent went away")]
     Broken(#[source] io::Error),
     /// The agent refused.
-    #[error("{0}")]
-    Refused(String),
+    #[error("{}", .0.error)]
+    Refused(Refusal),
     /// The agent speaks another version.
     #[error("the agent's answer is not understood")]
     Answer(#[source] serde_json::Error),
@@ -81,6 +82,23 @@ impl Client {
     /// If there is no answer.
     pub fn flows(&mut self) -> Result<Flows, ClientError> {
         self.ask(Request::Flows)
+    }
+
+    /// Hands a service that the node owns to another node.
+    ///
+    /// # Errors
+    /// If the agent refuses, or does not answer.
+    pub fn hand_over(
+        &mut self,
+        service: &str,
+        to: &str,
+        force: bool,
+    ) -> Result<MoveReport, ClientError> {
+        self.ask(Request::Move {
+            service: service.into(),
+            to: to.into(),
+            force,
+        })
     }
 
     /// Ends the agent and waits until it is gone, so that another may start.
@@ -139,7 +157,7 @@ impl Client {
         }
         line.truncate(line.trim_end().len());
         match serde_json::from_str::<Refusal>(&line) {
-            Ok(refusal) => Err(ClientError::Refused(refusal.error)),
+            Ok(refusal) => Err(ClientError::Refused(refusal)),
             Err(_) => Ok(line),
         }
     }

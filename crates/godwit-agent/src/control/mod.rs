@@ -12,6 +12,7 @@
 //! {"cmd":"status"}                          godwit.status/1
 //! {"cmd":"flows"}                           godwit.flows/1
 //! {"cmd":"events","follow":true}            godwit.events/1, line by line
+//! {"cmd":"move","service":"web","to":"b"}   godwit.move/1
 //! {"cmd":"stop","reason":"detach"}          godwit.done/1
 //! anything else                             godwit.error/1
 //! ```
@@ -24,6 +25,8 @@ mod server;
 mod tests;
 
 use serde::{Deserialize, Serialize};
+
+use crate::moves::MoveRefused;
 
 pub use client::{Client, ClientError};
 pub use place::{FindError, Place, PlaceError, find, sweep};
@@ -42,6 +45,9 @@ pub struct Refusal {
     schema: String,
     /// Why, as a sentence.
     pub error: String,
+    /// The stable name of the reason, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl Done {
@@ -61,6 +67,23 @@ impl Refusal {
         Self {
             schema: Self::SCHEMA.into(),
             error: error.into(),
+            reason: None,
         }
+    }
+}
+
+impl Refusal {
+    /// A refusal with the stable name of its reason.
+    pub fn because(reason: &str, sentence: impl Into<String>) -> Self {
+        Self {
+            reason: Some(reason.into()),
+            ..Self::new(sentence)
+        }
+    }
+}
+
+impl From<MoveRefused> for Refusal {
+    fn from(refused: MoveRefused) -> Self {
+        Self::because(refused.reason, refused.sentence)
     }
 }

@@ -4,7 +4,7 @@ use godwit_wire::GoodbyeReason;
 use serde::{Deserialize, Serialize};
 
 /// What a client may ask.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// Everything about this node.
@@ -16,6 +16,16 @@ pub enum Request {
         /// Whether to go on with what happens from now on.
         #[serde(default)]
         follow: bool,
+    },
+    /// Hand a service that this node owns to another node.
+    Move {
+        /// Its name.
+        service: String,
+        /// Name of the node that is to own it.
+        to: String,
+        /// Whether connections that can't move are reset.
+        #[serde(default)]
+        force: bool,
     },
     /// End the agent.
     Stop {

@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::{Done, Refusal, Request};
+use crate::driver::Wish;
 use crate::events::{EventLog, EventRecord};
 use crate::input::{Inbox, Input, Query};
 
@@ -122,6 +123,18 @@ async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) 
             })
             .await;
             answer_or_refuse(writer, flows).await
+        }
+        Request::Move { service, to, force } => {
+            let wish = |reply| {
+                Input::Move(Wish {
+                    service,
+                    to,
+                    force,
+                    reply,
+                })
+            };
+            let moved = ask(office, ANSWER_LIMIT, wish).await;
+            answer_or_refuse(writer, moved.and_then(|moved| moved.map_err(Into::into))).await
         }
         Request::Stop { reason } => {
             let reason = reason.into();

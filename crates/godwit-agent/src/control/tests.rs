@@ -14,6 +14,7 @@ use super::*;
 use crate::events::EventLog;
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Query};
+use crate::moves::{MoveRefused, MoveReport};
 use crate::status::Status;
 use crate::testing::{PATIENCE, Pair, node};
 
@@ -76,6 +77,21 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             Input::Query(Query::Flows(reply)) => {
                 let _ = reply.send(Flows::new("a", Vec::new()));
             }
+            Input::Move(wish) if wish.service == "web" => {
+                let _ = wish.reply.send(Ok(MoveReport {
+                    schema: crate::moves::SCHEMA.into(),
+                    from: "a".into(),
+                    to: wish.to,
+                    services: vec![wish.service],
+                    flows: 3,
+                    silent_ms: 0.5,
+                }));
+            }
+            Input::Move(wish) => {
+                let sentence = format!("this node serves no service {:?}", wish.service);
+                let reason = "unknown_service";
+                let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
+            }
             Input::Stop {
                 done: Some(done), ..
             } => {
@@ -104,6 +120,21 @@ impl Served {
         let socket = find(run_dir, COOKIE, None).expect("one agent");
         Client::connect(&socket).expect("it listens")
     }
+}
+
+/// A refusal has a sentence for people and a name for scripts.
+#[test]
+fn a_move_is_reported_or_refused_with_a_reason() {
+    let served = serve_pair();
+    let mut client = served.client();
+    let moved = client.hand_over("web", "b", false).expect("it moves");
+    assert_eq!((moved.to.as_str(), moved.flows), ("b", 3));
+    let refused = client.hand_over("mail", "b", false);
+    let Err(ClientError::Refused(refusal)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(refusal.reason.as_deref(), Some("unknown_service"));
+    assert!(refusal.error.contains("mail"), "{refusal:?}");
 }
 
 #[test]

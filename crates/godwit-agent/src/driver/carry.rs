@@ -40,6 +40,13 @@ impl Driver {
             Action::Reopen { share } => self.reopen(share),
             Action::Announce { share } => self.announce(share),
             Action::Revive { share, attempt } => self.revive(share, attempt),
+            Action::CheckFlows { share, peer } => self.check_flows(share, peer),
+            Action::HandOver {
+                share,
+                reset_unprotected,
+            } => self.hand_over(share, reset_unprotected),
+            Action::Resume { share } => self.resume(share),
+            Action::MoveEnded { share, outcome } => self.end_move(share, outcome),
             Action::ReleaseGate { share, generation } => self.release_gate(share, generation),
             Action::UngateFlow { flow, reason, .. } => self.ungate(flow, reason),
             Action::ResendHandshake { share, flow } => self.resend_handshake(share, flow),

@@ -25,6 +25,7 @@ use super::devices;
 use super::digest::Digest;
 use super::fence::from_expiry;
 use super::leash;
+use super::moves::Moves;
 use super::neighbours::Resolver;
 use super::servers::Servers;
 use super::shares::Shares;
@@ -277,6 +278,7 @@ impl Installed {
             comparisons: Comparisons::new(now),
             farewells: Farewells::default(),
             servers: Servers::new(now),
+            moves: Moves::default(),
             peers: surroundings.peers,
             board: surroundings.board,
             leases: surroundings.leases,

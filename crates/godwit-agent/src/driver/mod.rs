@@ -32,6 +32,7 @@ mod fence;
 mod install;
 mod leash;
 mod leave;
+mod moves;
 mod neighbours;
 mod offer;
 mod output;
@@ -67,6 +68,8 @@ pub use install::{InstallError, Installed, pin_name};
 
 use compare::Comparisons;
 use digest::Digest;
+use moves::Moves;
+pub use moves::Wish;
 use neighbours::Resolver;
 use servers::Servers;
 use shares::Shares;
@@ -117,6 +120,7 @@ pub struct Driver {
     comparisons: Comparisons,
     farewells: Farewells,
     servers: Servers,
+    moves: Moves,
     peers: PeerSender,
     board: ShareBoard,
     leases: LeaseSender,

@@ -97,7 +97,7 @@ impl Driver {
     }
 
     /// A flow that was given up must be reset, with a reason, not served.
-    fn reset_unserved(&self, flows: &[FlowState]) {
+    pub(super) fn reset_unserved(&self, flows: &[FlowState]) {
         for flow in flows {
             let reason = if flow.not_in_sync {
                 UnprotectedReason::NotInSync
@@ -113,7 +113,7 @@ impl Driver {
         }
     }
 
-    fn answer_half_open(&self, share: ShareId, now: MonoTime) {
+    pub(super) fn answer_half_open(&self, share: ShareId, now: MonoTime) {
         let mut half_open = match self.datapath.half_open.answered() {
             Ok(half_open) => half_open,
             Err(error) => return tracing::error!(error = %error, "can't read the handshakes"),

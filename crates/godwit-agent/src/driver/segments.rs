@@ -94,6 +94,49 @@ pub(super) fn client_offer(flow: &FlowState) -> Option<Vec<u8>> {
     segment.to_packet().ok()
 }
 
+/// What an owner has of a flow, for the standby that is to own it: nobody else
+/// is to see it.
+pub(super) fn owner_word(flow: &FlowState) -> Option<Vec<u8>> {
+    let room = flow.rcv_edge.checked_distance(flow.rcv_nxt).unwrap_or(0);
+    // Rounded up: an edge that the client knows must not retreat.
+    let unit = 1_u32 << (flow.rcv_wscale & 15);
+    let segment = Segment {
+        seq: flow.snd_nxt,
+        ack: flow.rcv_nxt,
+        wnd: u16::try_from(room.div_ceil(unit)).unwrap_or(u16::MAX),
+        options: stamped(flow.ts.map(|ts| TimeStamps {
+            ts_val: ts.own_val.wrapping_add(ts.offset),
+            ts_ecr: ts.client_val,
+        })),
+        ..bare(flow.id.key.service, flow.id.key.client)
+    };
+    segment.to_packet().ok()
+}
+
+/// What opens the window of a twin that is ours now: the client's last word, and
+/// as much room as the last owner had under way, or a new connection has.
+pub(super) fn opened_window(flow: &FlowState) -> Option<Vec<u8>> {
+    let ack = flow.snd_nxt.min(flow.snd_una);
+    let under_way = flow
+        .twin_snd_nxt
+        .checked_distance(flow.snd_una)
+        .unwrap_or(0);
+    let start = under_way.max(INITIAL_WINDOW * u32::from(flow.mss));
+    let edge = flow.snd_edge.min(flow.snd_una + start);
+    let room = edge.checked_distance(ack).unwrap_or(0);
+    let segment = Segment {
+        seq: flow.rcv_nxt,
+        ack,
+        wnd: u16::try_from(room >> (flow.snd_wscale & 15)).unwrap_or(u16::MAX),
+        options: stamped(flow.ts.map(|ts| TimeStamps {
+            ts_val: ts.client_val,
+            ts_ecr: ts.own_val,
+        })),
+        ..bare(flow.id.key.client, flow.id.key.service)
+    };
+    segment.to_packet().ok()
+}
+
 /// What a client would ask to hear whether a twin is there: it answers with an
 /// ACK at once (RFC 9293 section 3.8.4), which its gate sends to the owner.
 pub(super) fn client_keep_alive(flow: &FlowState) -> Option<Vec<u8>> {

@@ -104,6 +104,7 @@ impl Driver {
             Input::Devices => self.guard_others(),
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
+            Input::Move(wish) => self.start_move(wish, now),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue

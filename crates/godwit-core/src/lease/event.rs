@@ -37,6 +37,11 @@ pub struct Candidacy {
     /// The twins that it holds: the epoch of the owner that they shadow, and
     /// the generation of their stay.
     pub held: Option<(Epoch, Generation)>,
+    /// The epoch under which it owned last itself, if it has kept all flows: it
+    /// goes on with them if nobody has owned since.
+    pub kept: Option<Epoch>,
+    /// A lease that no longer counts: its holder has handed the share over.
+    pub void: Option<Epoch>,
     /// How long it leaves others the precedence.
     pub stagger: Duration,
     /// When it may begin anew although another node may hold the connections.

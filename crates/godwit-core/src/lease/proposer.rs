@@ -67,6 +67,8 @@ pub struct Proposer {
     learned: Epoch,
     /// The lease of a node without power.
     void: Epoch,
+    /// Who is in sync with this node once it is elected.
+    stay: Option<Stay>,
     wish: Wish,
     /// When it last changed.
     wished_at: MonoTime,
@@ -86,6 +88,7 @@ impl Proposer {
             candidacy: None,
             learned: Epoch::NONE,
             void: Epoch::NONE,
+            stay: None,
             wish: Wish {
                 in_sync: Vec::new(),
                 revision: 0,
@@ -123,6 +126,7 @@ impl Proposer {
     /// This node wants the share, or still wants it with other twins.
     pub fn handle_candidacy(&mut self, candidacy: Candidacy, now: MonoTime) {
         self.learned = self.learned.max(candidacy.above);
+        self.void = candidacy.void.unwrap_or(self.void);
         match self.phase {
             Phase::Holding(_) => {}
             Phase::Idle => {
@@ -208,6 +212,25 @@ impl Proposer {
         holding.tenure.lapse(now);
         holding.tenure.hurry(now);
         self.events.push_back(LeaseEvent::Lapsed);
+    }
+
+    /// A candidate that is handed the share has a standby in sync from the first
+    /// moment: the owner that was.
+    pub const fn handle_stay(&mut self, stay: Option<Stay>) {
+        self.stay = stay;
+    }
+
+    /// This node has handed the share over, and stands by for its new owner. The
+    /// data path must be silent before any message that follows is sent.
+    pub fn handle_hand_over(&mut self, now: MonoTime) {
+        if let Phase::Holding(holding) = &mut self.phase {
+            self.messages.push_back(LeaseMessage::Release {
+                share: self.config.share,
+                epoch: holding.tenure.epoch,
+                number: holding.tenure.number(now),
+            });
+        }
+        self.handle_resignation();
     }
 
     /// Nobody else can take what this node gave up: it wants it back now.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use godwit_wire::{Epoch, Generation, NodeName, Refusal, Report};
 
+use super::event::Candidacy;
 use super::quorum::Quorum;
 use crate::MonoTime;
 
@@ -90,7 +91,7 @@ impl Round {
     pub(super) fn outcome(
         &self,
         node: NodeName,
-        held: Option<Held>,
+        candidacy: &Candidacy,
         quorum: &Quorum,
         others: &[NodeName],
     ) -> Outcome {
@@ -105,7 +106,9 @@ impl Round {
         if !quorum.consents(|node| self.has_promised(node)) || !others.iter().all(consents) {
             return Outcome::Open;
         }
-        let member = held.is_some_and(|held| self.is_member(node, held, quorum));
+        let Candidacy { held, kept, .. } = *candidacy;
+        let member = held.is_some_and(|held| self.is_member(node, held, quorum))
+            || kept.is_some_and(|epoch| self.is_last_of(epoch, quorum));
         // Who has not answered yet may know more.
         let hopes = held.is_some() && !member && !self.patient;
         if hopes && quorum.any(|voter| !self.has_answered(voter)) {
@@ -143,6 +146,14 @@ impl Round {
                     .iter()
                     .any(|stay| stay.node == node && stay.generation == generation)
             })
+    }
+
+    /// Whether nobody has owned since this node did, under `epoch`.
+    fn is_last_of(&self, epoch: Epoch, quorum: &Quorum) -> bool {
+        quorum.remembers(|voter| {
+            self.report(voter)
+                .is_some_and(|report| report.lease.epoch == epoch)
+        })
     }
 
     /// When it is worth to try again, if leases of another node or quarantines

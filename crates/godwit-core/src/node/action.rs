@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use godwit_wire::{
-    Epoch, FlowId, Generation, LeaseDatagram, Message, OutputEntry, Role, SeqNumber, ShareId,
+    Epoch, FlowId, Generation, LeaseDatagram, Message, NodeName, OutputEntry, Role, SeqNumber, ShareId,
     UnprotectedReason,
 };
 
 use super::event::{Event, EventKind};
+use super::moving::MoveError;
 use crate::{MonoTime, PeerId};
 
 /// Why sockets of this node are to end, silently.
@@ -51,6 +52,8 @@ impl EndReason {
 /// - a standby that joins: on the standby `SetShare` (none), `EndFlows`,
 ///   `SetShare` (shadow), `Send`; then on the owner `SetShare`;
 /// - stepping down: `SetShare` (none), then `EndFlows`;
+/// - a planned move: on the owner `SetShare` (shadow), `HandOver`, `Send` (the
+///   claim); then on the target `SetShare` (owner), `Announce`, `Resume`;
 /// - a lease that is given back, or shortened: `SetShare` or `SetExpiry`, then
 ///   `SendLease`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,6 +108,35 @@ pub enum Action {
         share: ShareId,
         /// Counts the rounds from 0.
         attempt: u32,
+    },
+    /// Look whether all flows of the share could move to the peer, and tell it
+    /// of each what this node has. The outcome goes to
+    /// [`crate::Node::handle_flow_check`].
+    CheckFlows {
+        /// The share, which this node owns.
+        share: ShareId,
+        /// Where to.
+        peer: PeerId,
+    },
+    /// The share has just become a shadow's: tell its new owner once more what
+    /// this node has of the flows that were busy when they were checked.
+    HandOver {
+        /// The share.
+        share: ShareId,
+        /// Whether flows that the new owner has no twin of are to be reset.
+        reset_unprotected: bool,
+    },
+    /// The share was handed to this node: open the windows of its twins.
+    Resume {
+        /// The share.
+        share: ShareId,
+    },
+    /// Answer whoever asked for a move.
+    MoveEnded {
+        /// The share.
+        share: ShareId,
+        /// Where it is now, or why it did not move.
+        outcome: Result<NodeName, MoveError>,
     },
     /// Open the gates of all flows of a generation: send each held ACK.
     ReleaseGate {

@@ -10,6 +10,7 @@ use godwit_wire::{
 };
 
 use super::input::StonithFault;
+use super::moving::MoveError;
 use crate::MonoTime;
 use crate::share::{Reason, State};
 
@@ -163,6 +164,16 @@ pub enum ShareNews {
         generation: Generation,
         /// Why.
         reason: LeaveReason,
+    },
+    /// This node has handed the share over, and stands by for its new owner.
+    Moved {
+        /// The new owner.
+        to: NodeName,
+    },
+    /// A planned move did not take place.
+    MoveRefused {
+        /// Why.
+        error: MoveError,
     },
     /// Our lease has ended: we are silent, and try to have it back.
     LeaseLapsed,
@@ -319,6 +330,8 @@ impl ShareNews {
             Self::TakeoverDeclined => "takeover_declined",
             Self::StandbyJoined { .. } => "standby_joined",
             Self::StandbyLeft { .. } => "standby_left",
+            Self::Moved { .. } => "share_moved",
+            Self::MoveRefused { .. } => "move_refused",
             Self::LeaseLapsed => "lease_lapsed",
             Self::LeaseRegained { .. } => "lease_regained",
         }
@@ -333,8 +346,9 @@ impl ShareNews {
             | Self::LeaseRegained { .. }
             | Self::ShareReleased { .. }
             | Self::NoTaker
+            | Self::MoveRefused { .. }
             | Self::TakeoverDeclined => true,
-            Self::RoleChanged { .. } | Self::StandbyJoined { .. } => false,
+            Self::Moved { .. } | Self::RoleChanged { .. } | Self::StandbyJoined { .. } => false,
         }
     }
 
@@ -386,6 +400,8 @@ impl ShareNews {
                 ("generation", count(*generation)),
                 ("reason", text(reason)),
             ],
+            Self::Moved { to } => vec![("to", text(to))],
+            Self::MoveRefused { error } => vec![("reason", text(&error.as_str()))],
             Self::LeaseLapsed => Vec::new(),
             Self::LeaseRegained { silent_for } => vec![("silent_for", Field::Span(*silent_for))],
         }

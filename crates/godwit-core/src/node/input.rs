@@ -1,6 +1,6 @@
 //! What is fed into a node.
 
-use godwit_wire::{FlowId, Generation, GoodbyeReason, Heartbeat, ShareClaim, ShareId};
+use godwit_wire::{FlowId, Generation, GoodbyeReason, Heartbeat, NodeName, ShareClaim, ShareId};
 
 /// What counts of an authentic heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +129,16 @@ pub enum Command {
     /// This node can't serve the share at present: its lease is given back, and
     /// wanted again if nobody takes the share within two terms.
     Release(ShareId),
+    /// Hand the share, which this node owns, to another node. The answer is
+    /// [`crate::Action::MoveEnded`].
+    Move {
+        /// The share.
+        share: ShareId,
+        /// Where to.
+        to: NodeName,
+        /// Whether flows that can't move are reset instead of being in the way.
+        force: bool,
+    },
     /// End this agent. Carry out the actions that follow, then stop.
     Goodbye(GoodbyeReason),
 }

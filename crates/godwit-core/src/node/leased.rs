@@ -94,6 +94,14 @@ impl ShareLease {
         self.leaves.contains_key(&peer)
     }
 
+    /// This node hands the share over. The data path is silent already.
+    pub(super) fn hand_over(&mut self, now: MonoTime) {
+        self.proposer.handle_hand_over(now);
+        self.joins.clear();
+        self.leaves.clear();
+        self.lapsed_at = None;
+    }
+
     /// This node is no owner any more.
     pub(super) fn end(&mut self) {
         self.proposer.handle_resignation();
@@ -186,8 +194,9 @@ impl ShareSide {
             return;
         };
         let over = view.expires.saturating_add(lease.grace(failed)) <= now;
-        if view.released && !self.server.may_claim(now) {
-            // Its owner takes it back.
+        let expected = self.moving.is_expected() && !failed;
+        if view.released && (!self.server.may_claim(now) || expected) {
+            // Its owner takes it back, or says in a moment that it is handed over.
         } else if view.released {
             self.machine.handle_lapse(owner.peer, Reason::OwnerReleased);
             if lease.vacant != view.lease.epoch {
@@ -209,6 +218,8 @@ impl ShareSide {
             State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => None,
         };
         let (wish, now) = (self.machine.wish(), context.now);
+        let stay = self.stay_to_be(context);
+        let kept = self.moving.kept_epoch();
         let holder = self.owner().map(|owner| context.peer_name(owner.peer));
         let Some(lease) = &mut self.lease else {
             return;
@@ -228,10 +239,13 @@ impl ShareSide {
         let candidacy = Candidacy {
             above: self.machine.epoch(),
             held,
+            kept,
+            void: stay.and(held).map(|(epoch, _)| epoch),
             stagger: lease.stagger(context.name, holder, view),
             fresh_after: patient,
             fence_after: if reason.is_takeover() { since } else { patient },
         };
+        lease.proposer.handle_stay(stay);
         lease.proposer.handle_candidacy(candidacy, now);
         lease.proposer.handle_timeout(now);
     }

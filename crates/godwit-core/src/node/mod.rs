@@ -43,6 +43,7 @@ mod input;
 mod leased;
 mod leases;
 mod link;
+mod moving;
 mod owner;
 mod peer;
 mod server;
@@ -56,6 +57,7 @@ pub use action::{Action, EndReason};
 pub use config::{Fencing, FlowPolicy, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link, ServerExit, StonithFault};
+pub use moving::{FlowCheck, MoveError};
 pub use peer::Power;
 pub use status::{LeaseStatus, PeerStatus, ShareStatus};
 
@@ -178,6 +180,14 @@ impl Node {
         self.settle(now);
     }
 
+    /// What [`Action::CheckFlows`] has found.
+    pub fn handle_flow_check(&mut self, share: ShareId, check: FlowCheck, now: MonoTime) {
+        self.with_share(share, now, |share, context| {
+            share.handle_flow_check(check, context);
+        });
+        self.settle(now);
+    }
+
     /// Where flows of a share that this node owns stand, if they changed since
     /// the last call. To be called every 10 ms. Kept until there is a link to
     /// the standby; what was under way when a link broke is lost.
@@ -223,6 +233,12 @@ impl Node {
             }
             Command::Release(share) => {
                 self.with_share(share, now, |share, context| share.release(context.now));
+                self.settle(now);
+            }
+            Command::Move { share, to, force } => {
+                self.with_share(share, now, |share, context| {
+                    share.handle_move(to, force, context);
+                });
                 self.settle(now);
             }
             Command::Goodbye(reason) => self.say_goodbye(reason, now),

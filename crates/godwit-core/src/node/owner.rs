@@ -14,7 +14,7 @@ use super::peer::PeerSide;
 use super::share::ShareSide;
 use crate::flow::{MAX_FLOWS, Order, Report};
 use crate::insync::Left;
-use crate::share::{Change, State};
+use crate::share::{Change, Reason, State};
 use crate::{MonoTime, PeerId};
 
 /// How long a standby that failed its duty stays out, lest it come and go with
@@ -38,8 +38,15 @@ impl ShareSide {
                 self.in_sync.clear();
                 self.forget_flows();
                 self.requests.clear();
-                if let State::Shadow { generation, .. } = change.prev {
-                    self.in_sync.raise(generation);
+                match change.prev {
+                    State::Shadow { owner, generation } if change.reason == Reason::Moved => {
+                        self.take_over_stay(owner, generation);
+                    }
+                    State::Shadow { generation, .. } => self.in_sync.raise(generation),
+                    State::Starting { .. }
+                    | State::Standby { .. }
+                    | State::Owner
+                    | State::Quitting => {}
                 }
                 self.write_share(context.out);
                 self.start_schedules(change.reason.is_takeover(), context.now);

@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::{Generation, LeaveReason, Message};
+use godwit_wire::{Generation, LeaveReason, Message, MoveRefusal};
 
 use super::action::Action;
 use super::context::Context;
@@ -66,6 +66,18 @@ impl Server {
     /// owner's server may have killed ours.
     pub(super) fn may_claim(&self, now: MonoTime) -> bool {
         self.listening && !self.died_just_now(now)
+    }
+
+    /// Why this node does not become the owner when it is asked to, if it does
+    /// not.
+    pub(super) fn refusal(&self, now: MonoTime) -> Option<MoveRefusal> {
+        if !self.listening {
+            Some(MoveRefusal::NoServer)
+        } else if self.died_just_now(now) {
+            Some(MoveRefusal::ServerDied)
+        } else {
+            None
+        }
     }
 
     fn died_just_now(&self, now: MonoTime) -> bool {

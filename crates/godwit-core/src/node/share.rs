@@ -17,6 +17,7 @@ use super::config::{FlowPolicy, NodeConfig, Resume, ShareConfig};
 use super::context::Context;
 use super::event::ShareNews;
 use super::leased::{self, ShareLease};
+use super::moving::Moving;
 use super::peer::PeerSide;
 use super::server::Server;
 use super::status::ShareStatus;
@@ -60,6 +61,11 @@ pub(super) struct ShareSide {
     // As a standby:
     pub(super) asked: bool,
     pub(super) server: Server,
+    pub(super) moving: Moving,
+    /// Of the last move: whether flows that can't move were to be reset.
+    pub(super) forced: bool,
+    /// The share was handed to us, and its twins are to go on.
+    pub(super) resuming: bool,
 }
 
 impl ShareSide {
@@ -119,6 +125,9 @@ impl ShareSide {
             rejoin_after: now,
             asked: false,
             server: Server::new(share.server_lost_hold),
+            moving: Moving::default(),
+            forced: false,
+            resuming: false,
         };
         if let Some((from, State::Owner)) = resume
             && let (false, [standby]) = (from.generation.is_none(), &*side.members)
@@ -167,6 +176,9 @@ impl ShareSide {
             return;
         }
         self.claims.insert(peer, known);
+        if self.follow_move(peer, claim, context) {
+            return;
+        }
         let wins_ties = context.peer_name(peer) < context.name;
         self.machine.handle_claim(
             PeerClaim {
@@ -293,6 +305,7 @@ impl ShareSide {
                 .filter(|_| !self.has_lapsed())
                 .and_then(ProbeSchedule::poll_timeout),
             self.next_admission(peers),
+            self.moving.poll_timeout(),
             self.lease
                 .as_ref()
                 .and_then(|lease| lease.proposer.poll_timeout()),
@@ -306,6 +319,7 @@ impl ShareSide {
         }
         self.supervision.handle_timeout(context.now);
         self.handle_release_timeout(context);
+        self.handle_move_timeout(context);
         if self.resumed_until.is_some_and(|until| until <= context.now) {
             self.resumed_until = None;
             self.doubt_resumed(context);
@@ -318,6 +332,7 @@ impl ShareSide {
             self.resumed_until = None;
             self.server.released_until = None;
             self.server.reopening = false;
+            self.end_move(change, context);
             match change.state {
                 State::Owner => self.become_owner(change, context),
                 State::Shadow { owner, generation } => {
@@ -349,6 +364,9 @@ impl ShareSide {
         if self.is_silent(context.now) {
             return;
         }
+        if std::mem::take(&mut self.resuming) {
+            context.out.act(Action::Resume { share: self.id });
+        }
         let attempt = self
             .revive
             .as_mut()
@@ -364,7 +382,10 @@ impl ShareSide {
     /// Last step: the in-sync set, seen from either side.
     pub(super) fn settle_standby(&mut self, context: &mut Context<'_>) {
         match self.machine.state() {
-            State::Owner => self.settle_in_sync(context),
+            State::Owner => {
+                self.settle_in_sync(context);
+                self.settle_move(context);
+            }
             State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
                 self.ask(owner, context);
             }
@@ -423,7 +444,7 @@ impl ShareSide {
         lease.is_some_and(|lease| lease.proposer.has_lapsed())
     }
 
-    fn is_silent(&self, now: MonoTime) -> bool {
+    pub(super) fn is_silent(&self, now: MonoTime) -> bool {
         let lease = self.lease.as_ref();
         lease.is_some_and(|lease| !lease.proposer.is_in_force(now))
     }
@@ -529,6 +550,7 @@ pub(super) const fn of_message(message: &Message) -> Option<ShareId> {
         | Message::TwinClosed { share, .. }
         | Message::Digest { share, .. }
         | Message::ServerLost { share, .. }
+        | Message::Move { share, .. }
         | Message::Output { share, .. } => Some(*share),
         Message::Hello(_) | Message::Goodbye { .. } => None,
     }

@@ -1,6 +1,6 @@
 //! What a standby of a share does, and where messages about it go.
 
-use godwit_wire::{DigestEntry, FlowId, Generation, Message, UnprotectedReason};
+use godwit_wire::{DigestEntry, FlowId, Generation, Message, MoveStep, UnprotectedReason};
 
 use super::action::{Action, EndReason};
 use super::context::Context;
@@ -45,6 +45,9 @@ impl ShareSide {
         generation: Generation,
         context: &mut Context<'_>,
     ) {
+        if change.prev == State::Owner {
+            return self.hand_over(context);
+        }
         if let State::Shadow { .. } = change.prev {
             // Twins of the stay before may lack bytes: none may outlive it.
             self.fall_silent(context.out);
@@ -121,6 +124,9 @@ impl ShareSide {
                     self.handle_standby_server_lost(peer, context);
                 }
             }
+            Message::Move {
+                generation, step, ..
+            } => self.handle_move_answer(peer, *generation, *step, context),
             // What only an owner says; or not about a share.
             Message::StandbyLeft { .. }
             | Message::FlowDemote { .. }
@@ -181,6 +187,13 @@ impl ShareSide {
                     self.handle_owner_server_lost(owner, *generation, context);
                 }
             }
+            Message::Move {
+                generation, step, ..
+            } => match step {
+                MoveStep::Prepare => self.handle_move_wish(owner, *generation, context),
+                MoveStep::Refused { .. } => self.handle_late_refusal(owner),
+                MoveStep::Ready { .. } => {}
+            },
             // What only a standby says; or not about a share.
             Message::FlowDemoted { .. }
             | Message::TwinClosed { .. }

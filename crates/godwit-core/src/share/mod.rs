@@ -294,6 +294,57 @@ impl ShareMachine {
         }
     }
 
+    /// As the owner: the share is let go, and `to` is to own it next. This node
+    /// stands by with the flows of `generation`.
+    pub fn handle_released(&mut self, to: Ownership, generation: Generation) {
+        match self.state {
+            State::Owner => {
+                self.learn(to.epoch);
+                let owner = to;
+                self.enter(State::Shadow { owner, generation }, Reason::Moved);
+            }
+            State::Starting { .. }
+            | State::Standby { .. }
+            | State::Shadow { .. }
+            | State::Quitting => {}
+        }
+    }
+
+    /// As the standby: the owner has let the share go, for this node.
+    pub fn handle_handed_over(&mut self) {
+        match self.state {
+            State::Shadow { .. } => self.claim(Reason::Moved),
+            State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
+        }
+    }
+
+    /// Whom this node let the share go to owns it, perhaps under a later epoch.
+    pub fn handle_successor(&mut self, owner: Ownership) {
+        if let State::Shadow {
+            owner: known,
+            generation,
+        } = self.state
+            && known.peer == owner.peer
+        {
+            self.learn(owner.epoch);
+            self.state = State::Shadow { owner, generation };
+            self.wish = None;
+        }
+    }
+
+    /// Whom this node let the share go to will not own it.
+    pub fn handle_move_refused(&mut self) {
+        match self.state {
+            State::Shadow { .. } => self.claim(Reason::MovedBack),
+            State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
+        }
+    }
+
+    /// The epoch that this node would claim now.
+    pub fn next_epoch(&self) -> Epoch {
+        self.config.ballot.above(self.epoch)
+    }
+
     /// A majority grants the share to this node, under `epoch`.
     pub fn handle_granted(&mut self, epoch: Epoch) {
         match self.state {

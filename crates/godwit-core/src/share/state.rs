@@ -16,7 +16,7 @@ pub struct Ownership {
 /// What this node does for the share.
 ///
 /// ```text
-///              peer owns              admitted
+///              peer owns              admitted          (Owner ── moved ──► Shadow)
 ///  Starting ─────────────► Standby ─────────────► Shadow
 ///     │     ◄───────────── │  ▲  ▲ ◄───────────── │ │
 ///     │      owner forgot  │  │  │    dismissed,   │ │ owner failed, shut
@@ -116,6 +116,10 @@ pub enum Reason {
     Dismissed,
     /// This node's server process died, or nothing listens any more.
     ServerLost,
+    /// The owner handed the share to its standby, as planned.
+    Moved,
+    /// It was handed over and the standby did not take it: taken back.
+    MovedBack,
     /// The agent ends.
     Quit,
 }
@@ -139,6 +143,8 @@ impl Reason {
             Self::Admitted => "admitted",
             Self::Dismissed => "dismissed",
             Self::ServerLost => "server_lost",
+            Self::Moved => "moved",
+            Self::MovedBack => "moved_back",
             Self::Quit => "quit",
         }
     }
@@ -151,6 +157,7 @@ impl Reason {
             | Self::OwnerServerLost
             | Self::OwnerForgot
             | Self::OwnerReleased
+            | Self::MovedBack
             | Self::LeaseLapsed => true,
             Self::ColdStart
             | Self::LeaseLost
@@ -161,6 +168,7 @@ impl Reason {
             | Self::Admitted
             | Self::Dismissed
             | Self::ServerLost
+            | Self::Moved
             | Self::Quit => false,
         }
     }

@@ -12,8 +12,9 @@ use std::time::Duration;
 use godwit_core::node::{FlowNews, PeerNews, Resume, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
-    Action, Beat, Command, Event, EventKind, Fencing, FlowEvent, FlowEventKind, FlowPolicy,
-    LeaseConfig, Link, MonoTime, Node, NodeConfig, PeerConfig, PeerId, ServerExit, ShareConfig,
+    Action, Beat, Command, Event, EventKind, Fencing, FlowCheck, FlowEvent, FlowEventKind,
+    FlowPolicy, LeaseConfig, Link, MonoTime, MoveError, Node, NodeConfig, PeerConfig, PeerId,
+    ServerExit, ShareConfig,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Message, NodeName, Role,
@@ -95,6 +96,8 @@ pub(crate) struct World {
     claims: BTreeMap<Epoch, usize>,
     /// The last generation that an owner wrote.
     last_stay: (Epoch, Generation),
+    /// What an owner finds that looks at its flows before a move.
+    pub(crate) check: FlowCheck,
 }
 
 pub(crate) fn name(side: usize) -> NodeName {
@@ -154,6 +157,7 @@ impl World {
             wire: VecDeque::new(),
             claims: BTreeMap::new(),
             last_stay: (Epoch::NONE, Generation::NONE),
+            check: FlowCheck::default(),
         }
     }
 
@@ -363,6 +367,27 @@ impl World {
         }
     }
 
+    /// Asks `side` to hand the share to the other one.
+    pub(crate) fn ask_move(&mut self, side: usize, force: bool) {
+        let to = name(1 - side);
+        self.input(side, |node, now| {
+            let share = SHARE;
+            node.handle_command(Command::Move { share, to, force }, now);
+        });
+    }
+
+    /// How the moves ended that `side` was asked for.
+    pub(crate) fn moves(&self, side: usize) -> Vec<Result<NodeName, MoveError>> {
+        let ended = |action: &Action| {
+            if let Action::MoveEnded { outcome, .. } = action {
+                Some(*outcome)
+            } else {
+                None
+            }
+        };
+        self.sides[side].actions.iter().filter_map(ended).collect()
+    }
+
     pub(crate) fn input(&mut self, side: usize, act: impl FnOnce(&mut Node, MonoTime)) {
         let now = self.now;
         let this = &mut self.sides[side];
@@ -376,6 +401,11 @@ impl World {
         let mut batch = Vec::new();
         while let Some(action) = self.sides[side].node.as_mut().and_then(Node::poll_action) {
             self.observe(side, &action);
+            if let (Action::CheckFlows { share, .. }, Some(node)) =
+                (&action, self.sides[side].node.as_mut())
+            {
+                node.handle_flow_check(*share, self.check, self.now);
+            }
             batch.push(action);
         }
         check_order(&batch);
@@ -457,7 +487,11 @@ impl World {
                 let role = self.sides[side].entry.role;
                 assert_eq!(role, Role::Owner, "only an owner has a voice");
             }
-            Action::ResendHandshake { .. }
+            Action::CheckFlows { .. } | Action::HandOver { .. } | Action::Resume { .. } => {
+                observe_move(self.sides[side].entry, action);
+            }
+            Action::MoveEnded { .. }
+            | Action::ResendHandshake { .. }
             | Action::EndTwin { .. }
             | Action::PokeTwin { .. }
             | Action::Compare { .. }
@@ -535,6 +569,17 @@ impl World {
             .filter(local)
             .cloned()
             .collect()
+    }
+}
+
+/// The contract of `Action` for a planned move.
+fn observe_move(entry: Entry, action: &Action) {
+    if let Action::HandOver { .. } = action {
+        return assert_eq!(entry.role, Role::Shadow, "silent first");
+    }
+    assert_eq!(entry.role, Role::Owner, "only an owner speaks");
+    if let Action::Resume { .. } = action {
+        assert!(!entry.generation.is_none(), "gated from the first word on");
     }
 }
 

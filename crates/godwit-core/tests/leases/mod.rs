@@ -269,6 +269,8 @@ impl Cluster {
             let candidacy = Candidacy {
                 above: Epoch::NONE,
                 held: member.held,
+                kept: None,
+                void: None,
                 stagger: if member.impatient {
                     Duration::ZERO
                 } else {

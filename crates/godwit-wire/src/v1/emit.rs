@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, VERSION, output};
+use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, VERSION, output};
 use crate::message::{Header, MAGIC};
 use crate::{EmitError, Generation, ShareId};
 
@@ -100,8 +100,33 @@ impl Message {
                 output::emit_entries(out, entries)?;
             }
             Self::Goodbye { reason } => out.push(reason.number()),
+            Self::Move {
+                share,
+                generation,
+                step,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                step.emit(out);
+            }
         }
         Ok(())
+    }
+}
+
+impl MoveStep {
+    fn emit(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Prepare => out.push(Self::PREPARE),
+            Self::Ready { successor } => {
+                out.push(Self::READY);
+                out.extend_from_slice(&successor.0.to_be_bytes());
+            }
+            Self::Refused { reason } => {
+                out.push(Self::REFUSED);
+                out.push(reason.number());
+            }
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use core::fmt;
 use alloc::vec::Vec;
 
 use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, NodeName, SeqNumber, ShareClaim,
-    ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, SeqNumber,
+    ShareClaim, ShareId, UnprotectedReason,
 };
 
 mod emit;
@@ -41,8 +41,9 @@ pub(crate) mod kind {
     pub(crate) const GOODBYE: u8 = 9;
     pub(crate) const SERVER_LOST: u8 = 10;
     pub(crate) const OUTPUT: u8 = 11;
+    pub(crate) const MOVE: u8 = 12;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=OUTPUT;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=MOVE;
 }
 
 /// First message of each side on a new link.
@@ -198,6 +199,41 @@ pub enum Message {
         /// The flows, at most [`MAX_DIGEST_ENTRIES`].
         entries: Vec<OutputEntry>,
     },
+    /// A planned move: the owner asks, the standby answers. That the owner has
+    /// let go it says with its [`Message::ShareState`].
+    Move {
+        /// The share.
+        share: ShareId,
+        /// The epoch of the owner that is; of the one to be in a late refusal.
+        epoch: Epoch,
+        /// The generation whose twins are to be served.
+        generation: Generation,
+        /// How far it has come.
+        step: MoveStep,
+    },
+}
+
+/// A step of a planned move.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MoveStep {
+    /// From the owner: be ready to own the share.
+    Prepare,
+    /// From the standby: it is, and will own under this epoch.
+    Ready {
+        /// Above the owner's.
+        successor: Epoch,
+    },
+    /// From the standby: it will not.
+    Refused {
+        /// Why.
+        reason: MoveRefusal,
+    },
+}
+
+impl MoveStep {
+    pub(crate) const PREPARE: u8 = 1;
+    pub(crate) const READY: u8 = 2;
+    pub(crate) const REFUSED: u8 = 3;
 }
 
 impl Message {
@@ -215,6 +251,7 @@ impl Message {
             Self::Goodbye { .. } => kind::GOODBYE,
             Self::ServerLost { .. } => kind::SERVER_LOST,
             Self::Output { .. } => kind::OUTPUT,
+            Self::Move { .. } => kind::MOVE,
         }
     }
 
@@ -232,6 +269,7 @@ impl Message {
             Self::Goodbye { .. } => "goodbye",
             Self::ServerLost { .. } => "server_lost",
             Self::Output { .. } => "output",
+            Self::Move { .. } => "move",
         }
     }
 
@@ -247,7 +285,8 @@ impl Message {
             | Self::TwinClosed { epoch, .. }
             | Self::Digest { epoch, .. }
             | Self::ServerLost { epoch, .. }
-            | Self::Output { epoch, .. } => *epoch,
+            | Self::Output { epoch, .. }
+            | Self::Move { epoch, .. } => *epoch,
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, kind, output};
+use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, kind, output};
 use crate::cursor::{Reader, verify};
 use crate::message::Header;
 use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, NodeName, ParseError, Role, ShareClaim,
-    ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, ParseError, Role,
+    ShareClaim, ShareId, UnprotectedReason,
 };
 
 /// Reads the body that `header` announced; offsets in errors count from its start.
@@ -70,6 +70,15 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
                 entries: output::parse_entries(&mut reader)?,
             }
         }
+        kind::MOVE => {
+            let (share, generation) = parse_stay(&mut reader)?;
+            Message::Move {
+                share,
+                epoch,
+                generation,
+                step: MoveStep::parse(&mut reader)?,
+            }
+        }
         other => {
             return Err(ParseError {
                 what: "message: kind",
@@ -115,6 +124,28 @@ fn parse_flow_message(
             reason,
         }
     })
+}
+
+impl MoveStep {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let at = reader.at();
+        Ok(match reader.u8("move: step")? {
+            Self::PREPARE => Self::Prepare,
+            Self::READY => Self::Ready {
+                successor: reader.epoch("move: successor")?,
+            },
+            Self::REFUSED => Self::Refused {
+                reason: MoveRefusal::parse(reader)?,
+            },
+            other => {
+                return Err(ParseError {
+                    what: "move: step",
+                    at,
+                    got: u64::from(other),
+                });
+            }
+        })
+    }
 }
 
 impl Hello {

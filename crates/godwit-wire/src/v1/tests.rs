@@ -24,6 +24,17 @@ fn flow() -> FlowId {
     }
 }
 
+const fn planned_move(share: ShareId, epoch: Epoch, generation: Generation) -> Message {
+    Message::Move {
+        share,
+        epoch,
+        generation,
+        step: MoveStep::Ready {
+            successor: Epoch::new(0x6553_1000, 4),
+        },
+    }
+}
+
 fn one_of_each() -> Vec<Message> {
     let (share, epoch, generation) = (ShareId(5), Epoch::new(0x6553_1000, 3), Generation(7));
     vec![
@@ -92,6 +103,7 @@ fn one_of_each() -> Vec<Message> {
             generation,
         },
         output(share, epoch, generation),
+        planned_move(share, epoch, generation),
     ]
 }
 
@@ -154,8 +166,8 @@ fn parse() {
 #[test]
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
-    assert_eq!(kind::KNOWN, 1..=11);
+    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    assert_eq!(kind::KNOWN, 1..=12);
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod flows;
+pub(crate) mod hand_over;
 pub(crate) mod lab_app;
 pub(crate) mod pki;
 pub(crate) mod status;

@@ -44,7 +44,7 @@ impl Proposer {
         } else {
             &[]
         };
-        match round.outcome(self.config.node, candidacy.held, &self.quorum, others) {
+        match round.outcome(self.config.node, &candidacy, &self.quorum, others) {
             Outcome::Open => {}
             Outcome::Blocked => match round.void(&self.quorum) {
                 Some(void) if void != self.void => {
@@ -66,13 +66,14 @@ impl Proposer {
     }
 
     /// A majority has promised: now it is to accept a lease. Nobody is in sync
-    /// with an owner that has only just begun.
+    /// with an owner that has only just begun, but the one that handed it the
+    /// share.
     fn stand(&mut self, member: bool, now: MonoTime) {
         let Phase::Preparing(round) = &self.phase else {
             return;
         };
         let (epoch, deadline) = (round.epoch, round.deadline);
-        self.wish.in_sync.clear();
+        self.wish.in_sync = self.stay.into_iter().collect();
         self.wish.revision += 1;
         self.phase = Phase::Proposing {
             round: Round::new(epoch, deadline, deadline),

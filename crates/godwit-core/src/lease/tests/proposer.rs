@@ -22,6 +22,8 @@ fn candidacy(held: Option<(u64, u32)>) -> Candidacy {
     Candidacy {
         above: Epoch::NONE,
         held: held.map(|(epoch, generation)| (Epoch(epoch), Generation(generation))),
+        kept: None,
+        void: None,
         stagger: Duration::ZERO,
         fresh_after: ms(500),
         fence_after: MonoTime::ZERO,

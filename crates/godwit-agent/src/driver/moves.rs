@@ -1,0 +1,332 @@
+//! Planned moves: who asks, what the flows look like, and the last words of an
+//! owner to the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use godwit_bpf::{FlowState, Order, Phase};
+use godwit_core::{Command, FlowCheck, MonoTime, MoveError, PeerId};
+use godwit_sock::destroy_tcp;
+use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
+use tokio::sync::oneshot;
+
+use super::{Driver, segments};
+use crate::clock;
+use crate::moves::{MoveRefused, MoveReport, SCHEMA};
+use crate::status::ms;
+
+/// A client that has spoken within this is about to speak again.
+const BUSY_NS: u64 = 1_000_000_000;
+
+/// Who waits for which shares to move, and what is remembered meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Moves {
+    askers: Vec<Asker>,
+    leaving: BTreeMap<ShareId, Leaving>,
+}
+
+/// Answered when the last of its shares has moved or has not.
+#[derive(Debug)]
+struct Asker {
+    waits: BTreeSet<ShareId>,
+    report: MoveReport,
+    refused: Option<MoveRefused>,
+    reply: oneshot::Sender<Result<MoveReport, MoveRefused>>,
+}
+
+/// A share that is on its way out.
+#[derive(Debug, Default)]
+struct Leaving {
+    flows: u64,
+    /// Flows whose clients spoke just now, the latest first.
+    busy: Vec<FlowId>,
+    /// Flows that the new owner has no twin of.
+    unprotected: Vec<FlowId>,
+    silent_since: Option<MonoTime>,
+}
+
+/// What somebody wants to be moved.
+#[derive(Debug)]
+pub struct Wish {
+    /// Name of the service.
+    pub service: String,
+    /// Name of the node that is to own it.
+    pub to: String,
+    /// Whether connections that can't move are reset.
+    pub force: bool,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Result<MoveReport, MoveRefused>>,
+}
+
+impl Driver {
+    pub(super) fn start_move(&mut self, wish: Wish, now: MonoTime) {
+        let (share, to) = match self.understand(&wish) {
+            Ok(understood) => understood,
+            // Whoever asked may have gone.
+            Err(refused) => return drop(wish.reply.send(Err(refused))),
+        };
+        // An address is in one place, so its services move together.
+        let mut waits: BTreeSet<_> = self.shares.mates(share).into_iter().collect();
+        waits.retain(|mate| {
+            let entry = self.shares.get(*mate).map(|mate| mate.entry.role);
+            entry == Some(Role::Owner)
+        });
+        waits.insert(share);
+        let report = MoveReport {
+            schema: SCHEMA.into(),
+            from: self.config.node.name.to_string(),
+            to: to.to_string(),
+            services: Vec::new(),
+            flows: 0,
+            silent_ms: 0.0,
+        };
+        self.moves.askers.push(Asker {
+            waits: waits.clone(),
+            report,
+            refused: None,
+            reply: wish.reply,
+        });
+        let force = wish.force;
+        for share in waits {
+            let command = Command::Move { share, to, force };
+            self.node.handle_command(command, now);
+        }
+    }
+
+    fn understand(&self, wish: &Wish) -> Result<(ShareId, NodeName), MoveRefused> {
+        let refused = |reason, sentence| Err(MoveRefused { reason, sentence });
+        let service = &wish.service;
+        let known = self.shares.iter().find(|(_, share)| share.name == *service);
+        let Some((share, _)) = known else {
+            return refused(
+                "unknown_service",
+                format!("this node serves no service {service:?}"),
+            );
+        };
+        let nodes = std::iter::once(self.config.node.name)
+            .chain(self.config.others().map(|peer| peer.name));
+        match nodes.into_iter().find(|node| node.as_str() == wish.to) {
+            Some(to) => Ok((share, to)),
+            None => refused("unknown_node", format!("there is no node {:?}", wish.to)),
+        }
+    }
+
+    /// Looks whether all flows of a share have a twin that may be served, and
+    /// says of each to the peer what this node has.
+    pub(super) fn check_flows(&mut self, share: ShareId, peer: PeerId) {
+        let now = clock::now();
+        let generation = self.shares.get(share).map(|share| share.entry.generation);
+        let (mut check, mut leaving) = (FlowCheck::default(), Leaving::default());
+        let mut busy = Vec::new();
+        let scanned = self.datapath.flows.for_each(|flow| {
+            if flow.share != share || flow.phase == Phase::Ended {
+                return;
+            }
+            leaving.flows += 1;
+            let held = generation == Some(flow.generation) && !flow.generation.is_none();
+            let gate_off = flow.why == Some(UnprotectedReason::GateOff);
+            match flow.phase {
+                Phase::Confirming if held => check.confirming += 1,
+                Phase::Protected if held => {}
+                Phase::Unprotected if held && gate_off => {}
+                Phase::Confirming
+                | Phase::Protected
+                | Phase::Unprotected
+                | Phase::Twin
+                | Phase::Closed
+                | Phase::Ended
+                | Phase::Unknown(_) => {
+                    check.unprotected += 1;
+                    leaving.unprotected.push(flow.id);
+                    return;
+                }
+            }
+            if now.0.saturating_sub(flow.heard_ns) < BUSY_NS {
+                busy.push((flow.heard_ns, flow.id));
+            }
+            self.say_what_we_have(&flow);
+        });
+        if let Err(error) = scanned {
+            tracing::error!(error = %error, "can't read the flows to move");
+            check.unprotected += 1;
+        }
+        busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
+        leaving.busy = busy.into_iter().map(|(_, flow)| flow).collect();
+        tracing::debug!(share = share.0, peer = peer.0, ?check, "flows looked at");
+        self.moves.leaving.insert(share, leaving);
+        self.node.handle_flow_check(share, check, clock::now());
+    }
+
+    /// To the next owner: acknowledgement, window, what was sent, and our clock.
+    fn say_what_we_have(&self, flow: &FlowState) {
+        let Some(peer) = self.shares.get(flow.share).map(|it| it.entry.peer_mac) else {
+            return;
+        };
+        let Some(packet) = segments::owner_word(flow) else {
+            return;
+        };
+        if let Err(error) = self.frames.send(&segments::frame(peer, self.mac, &packet)) {
+            tracing::debug!(flow = %flow.id.key, error = %error, "state not handed over");
+        }
+    }
+
+    /// We are silent: what has happened to busy flows since they were looked at.
+    pub(super) fn hand_over(&mut self, share: ShareId, reset_unprotected: bool) {
+        let Some(leaving) = self.moves.leaving.get_mut(&share) else {
+            return;
+        };
+        leaving.silent_since = Some(clock::now());
+        let busy = std::mem::take(&mut leaving.busy);
+        let unprotected = std::mem::take(&mut leaving.unprotected);
+        for flow in busy.into_iter().filter_map(|flow| self.flow(flow)) {
+            self.say_what_we_have(&flow);
+        }
+        if reset_unprotected {
+            for flow in unprotected.into_iter().filter_map(|flow| self.flow(flow)) {
+                tracing::info!(flow = %flow.id.key, reason = "unprotected", "reset at a forced move");
+                self.speak(&flow, segments::reset(&flow));
+                self.give(flow.id, Order::End);
+                if let Err(error) = destroy_tcp(self.ifindex, flow.id.key) {
+                    tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
+                }
+            }
+        }
+    }
+
+    /// We speak: every twin is ours now, and those that were shut may send.
+    pub(super) fn resume(&mut self, share: ShareId) {
+        let now = clock::now();
+        let (mut twins, mut unserved) = (Vec::new(), Vec::new());
+        let scanned = self.datapath.flows.for_each(|flow| {
+            if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
+                return;
+            }
+            if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
+                unserved.push(flow);
+            } else {
+                twins.push(flow);
+            }
+        });
+        if let Err(error) = scanned {
+            tracing::error!(error = %error, "can't read the flows to go on with");
+        }
+        twins.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.heard_ns));
+        for flow in &twins {
+            self.give(flow.id, Order::Turn);
+            if now.0.saturating_sub(flow.heard_ns) < BUSY_NS {
+                self.inject(flow, segments::opened_window(flow));
+            }
+        }
+        self.reset_unserved(&unserved);
+        self.answer_half_open(share, now);
+    }
+
+    /// The move of a share has come to its end: whoever waited for it hears.
+    pub(super) fn end_move(&mut self, share: ShareId, outcome: Result<NodeName, MoveError>) {
+        if outcome == Err(MoveError::AlreadyMoving) {
+            return self.answer_second_asker(share);
+        }
+        let leaving = self.moves.leaving.remove(&share).unwrap_or_default();
+        let silent = leaving.silent_since.map(|since| clock::now().since(since));
+        if outcome.is_ok() {
+            self.turn_flows(share);
+        }
+        let name = self.name_of(share);
+        let mut rest = Vec::new();
+        for mut asker in std::mem::take(&mut self.moves.askers) {
+            if asker.waits.remove(&share) {
+                match outcome {
+                    Ok(_) => {
+                        asker.report.services.push(name.clone());
+                        asker.report.flows += leaving.flows;
+                        let silent_ms = ms(silent.unwrap_or_default());
+                        asker.report.silent_ms = asker.report.silent_ms.max(silent_ms);
+                    }
+                    Err(error) => asker.refused = Some(say(&name, &asker.report.to, error)),
+                }
+            }
+            if asker.waits.is_empty() {
+                asker.answer();
+            } else {
+                rest.push(asker);
+            }
+        }
+        self.moves.askers = rest;
+    }
+
+    fn answer_second_asker(&mut self, share: ShareId) {
+        let name = self.name_of(share);
+        let last = self
+            .moves
+            .askers
+            .iter()
+            .rposition(|asker| asker.waits.contains(&share));
+        if let Some(index) = last {
+            let mut asker = self.moves.askers.remove(index);
+            asker.refused = Some(say(&name, &asker.report.to, MoveError::AlreadyMoving));
+            asker.answer();
+        }
+    }
+
+    /// Flows follow their share with their next segment; those that are idle
+    /// now, so that they are shown as what they are.
+    fn turn_flows(&self, share: ShareId) {
+        let mut flows = Vec::new();
+        let scanned = self.datapath.flows.for_each(|flow| {
+            if flow.share == share {
+                flows.push(flow.id);
+            }
+        });
+        if let Err(error) = scanned {
+            tracing::error!(error = %error, "can't read the flows that have moved");
+        }
+        for flow in flows {
+            self.give(flow, Order::Turn);
+        }
+    }
+
+    fn name_of(&self, share: ShareId) -> String {
+        let known = self.shares.get(share).map(|share| share.name.clone());
+        known.unwrap_or_default()
+    }
+}
+
+impl Asker {
+    fn answer(self) {
+        // Whoever asked may have gone.
+        let _ = self.reply.send(match self.refused {
+            Some(refused) => Err(refused),
+            None => Ok(self.report),
+        });
+    }
+}
+
+/// A refusal as people read it.
+fn say(service: &str, to: &str, error: MoveError) -> MoveRefused {
+    let because = match error {
+        MoveError::NotOwner { owner: Some(owner) } => {
+            format!("node {owner} owns it, ask there")
+        }
+        MoveError::NotOwner { owner: None } => "this node does not own it".into(),
+        MoveError::AlreadyThere => "it is there already".into(),
+        MoveError::AlreadyMoving => "it is being moved already".into(),
+        MoveError::NotAMember => format!("node {to} is not one of its servers"),
+        MoveError::TargetDown => format!("node {to} can't be reached"),
+        MoveError::NotInSync => format!("node {to} is not in sync"),
+        MoveError::NotInForce => "this node may not speak for it at present".into(),
+        MoveError::Target(reason) => match reason.as_str() {
+            "no_server" => format!("nothing listens on node {to}"),
+            "server_died" => format!("the server on node {to} has just died"),
+            _ => format!("node {to} does not hold its connections"),
+        },
+        MoveError::TargetSilent => format!("node {to} does not answer"),
+        MoveError::Unprotected { flows } => format!(
+            "{flows} of its connections are not protected and would be lost; \
+             --force resets them"
+        ),
+        MoveError::Interrupted => "this node stopped owning it, or took it back".into(),
+    };
+    MoveRefused {
+        reason: error.as_str(),
+        sentence: format!("service {service} does not move to {to}: {because}"),
+    }
+}
