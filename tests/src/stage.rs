@@ -15,6 +15,7 @@ use godwit_lab::host::{Host, Network, SERVICE};
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_wire::{Endpoint, TcpFlags};
 
+use crate::resets::live_resets;
 use crate::{DEADLINE, misconduct};
 
 /// How often a condition is looked at.
@@ -240,6 +241,32 @@ pub fn assert_unnoticed(capture: Capture) -> Trace {
 pub fn assert_no_reset(trace: &Trace) {
     let reset = trace.segments().find(|s| s.flags.contains(TcpFlags::RST));
     assert!(reset.is_none(), "{} RST, first {reset:?}", trace.resets());
+}
+
+/// The service's voice went from one machine to another at most `moves` times,
+/// for every client.
+///
+/// # Panics
+/// If it did more often.
+pub fn assert_voices(trace: &Trace, moves: usize) {
+    assert!(
+        trace.segments().count() > 0,
+        "an empty capture proves nothing"
+    );
+    for service in [service_v4(), service_v6()] {
+        for (client, changes) in trace.voice_changes(service.into()) {
+            assert!(changes <= moves, "{changes} changes of voice for {client}");
+        }
+    }
+}
+
+/// Nobody sent a RST, in either direction, on a connection that was not over.
+///
+/// # Panics
+/// If somebody did.
+pub fn assert_no_live_reset(trace: &Trace) {
+    let resets = live_resets(trace, &[service_v4(), service_v6()]);
+    assert!(resets.is_empty(), "RST: {resets:?}");
 }
 
 /// At most one machine at a time spoke for the service, and as plain TCP does.

@@ -117,6 +117,11 @@ impl Traffic {
         self.local
     }
 
+    /// Whether it has come to its end by itself.
+    pub fn is_over(&self) -> bool {
+        self.worker.is_finished()
+    }
+
     /// Waits until another 3000 bytes, or 20 exchanges, have passed.
     ///
     /// # Panics

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use godwit_wire::{
-    Epoch, FlowId, Generation, LeaseDatagram, Message, NodeName, OutputEntry, Role, SeqNumber, ShareId,
-    UnprotectedReason,
+    Epoch, FlowId, Generation, LeaseDatagram, Message, NodeName, OutputEntry, Role, SeqNumber,
+    ShareId, UnprotectedReason,
 };
 
 use super::event::{Event, EventKind};

@@ -114,6 +114,8 @@ pub struct Resets {
     pub received: u64,
     /// That went out.
     pub sent: u64,
+    /// Connections that were begun here: SYNs that went out, repeated ones too.
+    pub opened: u64,
 }
 
 impl ResetCounter {
@@ -145,6 +147,7 @@ impl ResetCounter {
         Ok(Resets {
             received: count("received")?,
             sent: count("sent")?,
+            opened: count("opened")?,
         })
     }
 }
@@ -155,6 +158,7 @@ delete table inet godwit_lab
 table inet godwit_lab {
 counter received { }
 counter sent { }
+counter opened { }
 chain in {
 type filter hook prerouting priority -300; policy accept;
 tcp flags & rst == rst counter name received
@@ -162,6 +166,7 @@ tcp flags & rst == rst counter name received
 chain out {
 type filter hook postrouting priority 300; policy accept;
 tcp flags & rst == rst counter name sent
+tcp flags & (syn | ack) == syn counter name opened
 }
 }
 ";

@@ -82,6 +82,23 @@ impl Trace {
         }
         found
     }
+
+    /// How often another machine than before spoke for `service`, by client: at
+    /// most as often as the service has changed hands.
+    pub fn voice_changes(&self, service: Endpoint) -> BTreeMap<Endpoint, usize> {
+        let mut voices: BTreeMap<Endpoint, (MacAddr, usize)> = BTreeMap::new();
+        for segment in self.segments().filter(|s| s.from == service) {
+            let now = segment.from_mac;
+            let (voice, changes) = voices.entry(segment.to).or_insert((now, 0));
+            if *voice != now {
+                (*voice, *changes) = (now, *changes + 1);
+            }
+        }
+        let counts = voices.into_iter();
+        counts
+            .map(|(client, (_, changes))| (client, changes))
+            .collect()
+    }
 }
 
 /// Time in nanoseconds and captured length of the record at `at`.
@@ -133,6 +150,13 @@ mod tests {
         };
         assert!(trace(&[1, 1, 2, 2]).second_voices(service()).is_empty());
         assert_eq!(trace(&[1, 2, 1, 2]).second_voices(service()).len(), 1);
+    }
+
+    #[test]
+    fn voices_that_take_turns_are_counted() {
+        let frames = [1, 1, 2, 1, 1, 2].map(|by| spoken(by, 0x10)).into();
+        let changes = Trace { frames }.voice_changes(service());
+        assert_eq!(changes.into_values().collect::<Vec<_>>(), [3]);
     }
 
     #[test]

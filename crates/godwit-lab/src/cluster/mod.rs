@@ -21,7 +21,8 @@ use serde::de::DeserializeOwned;
 
 pub use config::{ClusterOptions, Fencing, Service};
 pub use status::{
-    DataPath, EventReport, FlowReport, Flows, PeerReport, ServiceReport, Status, Takeover,
+    DataPath, EventReport, FlowReport, Flows, MoveReport, PeerReport, ServiceReport, Status,
+    Takeover,
 };
 
 use crate::host::{Host, SERVICE};
@@ -282,6 +283,29 @@ impl<'a> Cluster<'a> {
         let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
         let text = self.must(host, &[what, "--json", "--socket", socket])?;
         serde_json::from_str(&text).with_context(|| format!("reading `godwit {what}` of {host}"))
+    }
+
+    /// Hands a service that `from` owns to `to`, as an operator would.
+    ///
+    /// # Errors
+    /// Fails if it is refused, with the reason.
+    pub fn hand_over(&self, service: &str, from: Host, to: Host) -> Result<MoveReport> {
+        let socket = self.socket(from)?;
+        let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
+        let to = to.to_string();
+        let args = ["move", "--service", service, "--to", &to, "--json"];
+        let text = self.must(from, &[&args[..], &["--socket", socket]].concat())?;
+        serde_json::from_str(&text).context("reading `godwit move`")
+    }
+
+    /// Hands everything that a server owns to its standby, as an operator would.
+    ///
+    /// # Errors
+    /// Fails if something stays, with the reason.
+    pub fn drain(&self, host: Host) -> Result<()> {
+        let socket = self.socket(host)?;
+        let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
+        self.must(host, &["drain", "--socket", socket]).map(drop)
     }
 
     /// Names of the events that one agent remembers, oldest first.

@@ -94,6 +94,17 @@ pub struct Takeover {
     pub stall_ms: f64,
 }
 
+/// The answer to `godwit move --json`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct MoveReport {
+    /// The services that moved.
+    pub services: Vec<String>,
+    /// Connections that moved with them.
+    pub flows: u64,
+    /// From the old owner's last word to the new owner's claim.
+    pub silent_ms: f64,
+}
+
 /// One node's answer to `godwit flows --json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Flows {

@@ -1,4 +1,5 @@
-//! One run of the download: half-way, the owner vanishes without a packet.
+//! One run of the download: half-way the owner vanishes without a packet, or
+//! the service is moved about all the time.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -7,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use godwit_wire::MacAddr;
@@ -21,7 +22,7 @@ use crate::cluster::{Cluster, ClusterOptions};
 use crate::control::DETECTION;
 use crate::host::{Host, Network, SERVICE_V4};
 use crate::lab::{Lab, Node};
-use crate::links::{Crash, Shape};
+use crate::links::Shape;
 
 /// Name of the file that is downloaded.
 pub(super) const FILE: &str = "file";
@@ -44,6 +45,16 @@ pub(super) enum Protection {
     MovedAddress,
 }
 
+/// What happens to the server meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// Half-way, the owner dies.
+    Crash,
+    /// The service is moved so often, as planned; without Godwit its address is,
+    /// once.
+    Moves(usize),
+}
+
 /// How the download ended.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
@@ -57,12 +68,24 @@ pub(super) struct Outcome {
     pub(super) resets: u64,
     /// The longest silence that the client saw from the crash on.
     pub(super) stall: Option<Duration>,
-    /// Whether the owner crashed before the end.
-    pub(super) crashed: bool,
+    /// Connections that the client opened.
+    pub(super) handshakes: u64,
+    /// Whether the owner crashed, or the address was moved, before the end.
+    pub(super) struck: bool,
+    /// Planned moves that were carried out.
+    pub(super) moves: usize,
     /// Who has the service address in the end, as the client sees it.
     pub(super) owner: &'static str,
     /// curl's last words; empty if it was satisfied.
     pub(super) said: String,
+}
+
+impl Outcome {
+    /// The longest silence in milliseconds, to a tenth.
+    pub(super) fn stall_ms(&self) -> f64 {
+        let stall = self.stall.map_or(0.0, |stall| stall.as_secs_f64() * 1e3);
+        (stall * 10.0).round() / 10.0
+    }
 }
 
 /// Runs the download in a fresh `lab`, serving the files in `root`.
@@ -71,7 +94,7 @@ pub(super) fn run(
     root: &Path,
     content: Content,
     mbit: u64,
-    protection: Protection,
+    (protection, trouble): (Protection, Trouble),
     view: &mut View,
 ) -> Result<Outcome> {
     lab.shape(Host::Client, Some(Shape::mbit(mbit)))?;
@@ -99,14 +122,16 @@ pub(super) fn run(
     let url = format!("http://{SERVICE_V4}/{FILE}");
     let mut transfer = curl::download(lab.client(), &url, content, PATIENCE)?;
     view.event(&format!("curl {url}"))?;
-    let crash = watch(
+    let mut play = Play {
         lab,
-        &mut transfer,
-        content.length,
-        protection,
-        events.as_ref(),
-        view,
-    )?;
+        cluster: cluster.as_ref(),
+        trouble,
+        total: content.length,
+        struck: None,
+        moves: 0,
+    };
+    play.watch(&mut transfer, events.as_ref(), view)?;
+    let (struck, moves) = (play.struck, play.moves);
     let owner = owner_seen_by(lab.client())?;
     let meter = Arc::clone(&transfer.meter);
     let report = transfer.finish(Duration::from_secs(1))?;
@@ -117,62 +142,113 @@ pub(super) fn run(
         exact: report.verdict.exact && report.status.success(),
         digest: report.verdict.digest.to_string(),
         resets: resets.received + resets.sent,
-        stall: crash
-            .and_then(|crash| meter.longest_gap_since(crash.from))
+        handshakes: resets.opened,
+        stall: struck
+            .and_then(|from| meter.longest_gap_since(from))
             .map(|gap| gap.length),
-        crashed: crash.is_some(),
+        struck: struck.is_some(),
+        moves,
         owner,
         said: report.said,
     })
 }
 
-/// Shows the download until curl ends, and lets the owner die half-way.
-fn watch(
-    lab: &Lab,
-    transfer: &mut Transfer,
+/// One download under way.
+struct Play<'a> {
+    lab: &'a Lab,
+    /// `None` without Godwit.
+    cluster: Option<&'a Cluster<'a>>,
+    trouble: Trouble,
     total: u64,
-    protection: Protection,
-    events: Option<&Receiver<String>>,
-    view: &mut View,
-) -> Result<Option<Crash>> {
-    let mut crash = None;
-    let mut owner = owner_seen_by(lab.client())?;
-    let mut silence_said = false;
-    while transfer.is_running() {
-        let bytes = transfer.meter.bytes();
-        if crash.is_none() && bytes >= total / 2 {
-            crash = Some(match protection {
-                Protection::Godwit => lab.crash(Host::A)?,
-                Protection::MovedAddress => {
-                    lab.crash_and_move_address(Host::A, Host::B, DETECTION)?
-                }
-            });
-            view.event("a is dark: link cut, processes killed, not a packet sent")?;
+    /// When it first happened.
+    struck: Option<Instant>,
+    moves: usize,
+}
+
+impl Play<'_> {
+    /// Shows the download until curl ends, and has the trouble happen.
+    fn watch(
+        &mut self,
+        transfer: &mut Transfer,
+        events: Option<&Receiver<String>>,
+        view: &mut View,
+    ) -> Result<()> {
+        let mut owner = owner_seen_by(self.lab.client())?;
+        let mut silence_said = false;
+        while transfer.is_running() {
+            let bytes = transfer.meter.bytes();
+            self.strike(bytes, view)?;
+            let now = owner_seen_by(self.lab.client())?;
+            if now != owner {
+                owner = now;
+                view.event(&format!("the client finds the service at {owner}"))?;
+            }
+            for line in events.into_iter().flat_map(Receiver::try_iter) {
+                view.event(&format!("godwit on b: {line}"))?;
+            }
+            let silent = transfer
+                .meter
+                .last()
+                .map_or(Duration::ZERO, |last| last.elapsed());
+            if silent > Duration::from_secs(1) && !silence_said {
+                silence_said = true;
+                view.event("not a byte for one second")?;
+            }
+            view.progress(Progress {
+                bytes,
+                total: self.total,
+                owner,
+            })?;
+            thread::sleep(LOOK);
         }
-        let now = owner_seen_by(lab.client())?;
-        if now != owner {
-            owner = now;
-            view.event(&format!("the client finds the service at {owner}"))?;
-        }
-        for line in events.into_iter().flat_map(Receiver::try_iter) {
-            view.event(&format!("godwit on b: {line}"))?;
-        }
-        let silent = transfer
-            .meter
-            .last()
-            .map_or(Duration::ZERO, |last| last.elapsed());
-        if silent > Duration::from_secs(1) && !silence_said {
-            silence_said = true;
-            view.event("not a byte for one second")?;
-        }
-        view.progress(Progress {
-            bytes,
-            total,
-            owner,
-        })?;
-        thread::sleep(LOOK);
+        Ok(())
     }
-    Ok(crash)
+
+    fn strike(&mut self, bytes: u64, view: &mut View) -> Result<()> {
+        let half = bytes >= self.total / 2 && self.struck.is_none();
+        match (self.trouble, self.cluster) {
+            (Trouble::Crash, Some(_)) if half => {
+                self.struck = Some(self.lab.crash(Host::A)?.from);
+                view.event("a is dark: link cut, processes killed, not a packet sent")?;
+            }
+            (Trouble::Crash, None) if half => {
+                let crash = self
+                    .lab
+                    .crash_and_move_address(Host::A, Host::B, DETECTION)?;
+                self.struck = Some(crash.from);
+                view.event("a is dark: link cut, processes killed, not a packet sent")?;
+            }
+            (Trouble::Moves(_), None) if half => {
+                self.struck = Some(Instant::now());
+                self.lab.take_service_address(Host::B)?;
+                view.event("b has the service address now")?;
+            }
+            (Trouble::Moves(count), Some(cluster)) if self.moves < count => {
+                let share = self.total / (count as u64 + 1);
+                if bytes >= share * (self.moves as u64 + 1) {
+                    self.hand_over(cluster, view)?;
+                }
+            }
+            (Trouble::Crash | Trouble::Moves(_), _) => {}
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, cluster: &Cluster<'_>, view: &mut View) -> Result<()> {
+        let [from, to] = if self.moves.is_multiple_of(2) {
+            [Host::A, Host::B]
+        } else {
+            [Host::B, Host::A]
+        };
+        self.struck.get_or_insert_with(Instant::now);
+        let report = cluster.hand_over("web", from, to)?;
+        self.moves += 1;
+        view.event(&format!(
+            "move {}: {from} to {to}, silent for {:.1} ms",
+            self.moves, report.silent_ms
+        ))?;
+        Ok(())
+    }
 }
 
 /// The lines of `godwit events --follow` on b, until the receiver is dropped.

@@ -2,6 +2,7 @@
 //! happens while it happens, and leave nothing behind.
 
 mod arm;
+mod moves;
 mod shadow;
 mod view;
 
@@ -12,10 +13,16 @@ use anyhow::{Context as _, Result, bail};
 use view::View;
 
 /// Names that [`run`] knows, with what each shows.
-pub const NAMES: [(&str, &str); 1] = [(
-    "shadow",
-    "an unmodified curl finishes a download whose server went dark half-way",
-)];
+pub const NAMES: [(&str, &str); 2] = [
+    (
+        "shadow",
+        "an unmodified curl finishes a download whose server went dark half-way",
+    ),
+    (
+        "move",
+        "one download, on one connection, whose server is changed twenty times",
+    ),
+];
 
 /// What may be chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +63,12 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
     match name {
         "shadow" => {
             let summary = shadow::run(options, &mut view)?;
-            if options.json {
-                let line = serde_json::to_string(&summary.line()).context("writing JSON")?;
-                io::Write::write_all(&mut io::stdout(), format!("{line}\n").as_bytes())
-                    .context("writing the result")?;
-            }
+            print(options, &summary.line())?;
+            Ok(summary.ok())
+        }
+        "move" => {
+            let summary = moves::run(options, &mut view)?;
+            print(options, &summary.line())?;
             Ok(summary.ok())
         }
         other => {
@@ -68,4 +76,14 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
             bail!("there is no demonstration {other:?}; there are: {known}")
         }
     }
+}
+
+/// The last line, if it is wanted.
+fn print(options: DemoOptions, line: &impl serde::Serialize) -> Result<()> {
+    if options.json {
+        let line = serde_json::to_string(line).context("writing JSON")?;
+        io::Write::write_all(&mut io::stdout(), format!("{line}\n").as_bytes())
+            .context("writing the result")?;
+    }
+    Ok(())
 }

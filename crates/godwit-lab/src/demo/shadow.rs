@@ -8,19 +8,19 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
 
 use super::DemoOptions;
-use super::arm::{self, FILE, Outcome, Protection};
+use super::arm::{self, FILE, Outcome, Protection, Trouble};
 use super::view::View;
 use crate::apps::content::{Content, Digest};
 use crate::lab::{Lab, LabOptions};
 
 /// The schema of the last line that `--json` prints.
-const SCHEMA: &str = "godwit.demo/1";
+pub(super) const SCHEMA: &str = "godwit.demo/1";
 
 /// Bytes of the file: the same on every machine and day.
-const SEED: u64 = 0x60d_1717;
+pub(super) const SEED: u64 = 0x60d_1717;
 
 /// Below that, half of the file is gone before anyone can look.
-const SIZE_MIN: u64 = 1 << 20;
+pub(super) const SIZE_MIN: u64 = 1 << 20;
 
 /// Both arms.
 #[derive(Clone, Debug)]
@@ -45,22 +45,18 @@ pub(super) struct Line {
 /// The control arm in a [`Line`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct ControlLine {
-    digest_ok: bool,
+    pub(super) digest_ok: bool,
 }
 
 impl Summary {
     /// True if the download survived unharmed, and the same crash ended it
     /// without Godwit.
     pub(super) const fn ok(&self) -> bool {
-        let survived = self.godwit.exact && self.godwit.crashed && self.godwit.resets == 0;
-        survived && self.control.crashed && !self.control.exact
+        let survived = self.godwit.exact && self.godwit.struck && self.godwit.resets == 0;
+        survived && self.control.struck && !self.control.exact
     }
 
     pub(super) fn line(&self) -> Line {
-        let stall = self
-            .godwit
-            .stall
-            .map_or(0.0, |stall| stall.as_secs_f64() * 1e3);
         Line {
             schema: SCHEMA,
             demo: "shadow",
@@ -68,7 +64,7 @@ impl Summary {
             bytes: self.godwit.bytes,
             digest_ok: self.godwit.exact,
             rst: self.godwit.resets,
-            stall_ms: (stall * 10.0).round() / 10.0,
+            stall_ms: self.godwit.stall_ms(),
             control: ControlLine {
                 digest_ok: self.control.exact,
             },
@@ -97,7 +93,8 @@ pub(super) fn run(options: DemoOptions, view: &mut View) -> Result<Summary> {
     let digest = content.write_to(&root.join(FILE))?;
 
     view.part("With Godwit")?;
-    let godwit = arm::run(&lab, &root, content, options.mbit, Protection::Godwit, view)?;
+    let how = (Protection::Godwit, Trouble::Crash);
+    let godwit = arm::run(&lab, &root, content, options.mbit, how, view)?;
     say_end(&godwit, view)?;
 
     view.part("The same with plain TCP and a moved address")?;
@@ -108,17 +105,16 @@ pub(super) fn run(options: DemoOptions, view: &mut View) -> Result<Summary> {
         &root,
         content,
         options.mbit,
-        Protection::MovedAddress,
+        (Protection::MovedAddress, Trouble::Crash),
         view,
     )?;
     say_end(&control, view)?;
 
-    let summary = Summary { godwit, control };
-    table(&summary, digest, view)?;
-    Ok(summary)
+    table(&godwit, &control, digest, view)?;
+    Ok(Summary { godwit, control })
 }
 
-fn say_end(outcome: &Outcome, view: &mut View) -> io::Result<()> {
+pub(super) fn say_end(outcome: &Outcome, view: &mut View) -> io::Result<()> {
     if outcome.exact {
         view.event("curl is done")
     } else if outcome.said.is_empty() {
@@ -131,7 +127,12 @@ fn say_end(outcome: &Outcome, view: &mut View) -> io::Result<()> {
 /// A row of the table: its name, and what to say of an arm.
 type Row = (&'static str, fn(&Outcome) -> String);
 
-fn table(summary: &Summary, digest: Digest, view: &mut View) -> io::Result<()> {
+pub(super) fn table(
+    godwit: &Outcome,
+    control: &Outcome,
+    digest: Digest,
+    view: &mut View,
+) -> io::Result<()> {
     let rows: [Row; 5] = [
         ("bytes received", |o| o.bytes.to_string()),
         ("RST on the client's wire", |o| o.resets.to_string()),
@@ -147,14 +148,11 @@ fn table(summary: &Summary, digest: Digest, view: &mut View) -> io::Result<()> {
     ];
     view.line(&format!("\n  {:<26}{:<18}{}", "", "Godwit", "plain TCP"))?;
     for (name, cell) in rows {
-        let (left, right) = (cell(&summary.godwit), cell(&summary.control));
+        let (left, right) = (cell(godwit), cell(control));
         view.line(&format!("  {name:<26}{left:<18}{right}"))?;
     }
     view.line(&format!("\n  sha256 of the file         {digest}"))?;
-    view.line(&format!(
-        "  sha256 of the download     {}",
-        summary.godwit.digest
-    ))
+    view.line(&format!("  sha256 of the download     {}", godwit.digest))
 }
 
 #[cfg(test)]
@@ -170,7 +168,9 @@ mod tests {
             digest: String::new(),
             resets: 0,
             stall: Some(Duration::from_micros(31_240)),
-            crashed: true,
+            handshakes: 1,
+            struck: true,
+            moves: 0,
             owner: "b",
             said: String::new(),
         }
