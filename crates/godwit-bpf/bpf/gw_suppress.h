@@ -179,8 +179,11 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	/* servers do not close at the same instant: the watchdog judges */
 	if ((p->flags & GW_TCP_FIN) && !(f->flags & GW_FLOW_OWNER_FIN))
 		gw_watch(f, s->lag_limit_ns);
-	if (gw_is_pure_ack(p))
+	if (gw_is_pure_ack(p)) {
+		/* the last word of a twin that closed first */
+		gw_end_if_closed(key, f, false);
 		return gw_shadow_ack(skb, p, key, f, s);
+	}
 
 	/* beyond what the client has: dropped here, it stays unsent there */
 	beyond = gw_after(end, f->client.ack);
