@@ -64,7 +64,7 @@ fn a_twin_that_is_born_after_its_flow_was_let_go_is_not_served() {
         let standby = Host::B.mac(Network::Data);
         for (port, v6) in [(7, false), (8, true)] {
             let flow = flow_id(port, v6);
-            let marked = bench.order_for(flow, Order::NotInSync);
+            let marked = bench.order_for(flow, Order::NotInSync(UnprotectedReason::NotConfirmed));
             assert!(marked.is_ok(), "{marked:?}");
             let next = IRS.wrapping_add(1);
             let syn = tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b""));
