@@ -22,10 +22,6 @@ use godwit_wire::{
 /// Time for a client's retransmissions and for answers to forgeries.
 const WATCHED: Duration = Duration::from_millis(600);
 
-/// A client doubles the time between its attempts (RFC 6298 section 5.5): the next
-/// one comes before it has waited again for twice as long as until now, and this.
-const ONE_MORE: Duration = Duration::from_secs(2);
-
 /// How forgeries are refused.
 const REFUSED: [&str; 4] = [
     "spoofed",
@@ -121,7 +117,6 @@ fn forged_acks_tell_the_client_nothing() {
         wait_protected(&cluster, Host::A, upload.local());
         tap.per_myriad = PER_MYRIAD;
         lab.lose(tap).expect("the tap is cut");
-        let cut = Instant::now();
         let flow = FlowKey {
             client: upload.local().into(),
             service: service.into(),
@@ -151,10 +146,7 @@ fn forged_acks_tell_the_client_nothing() {
         let capture = witness(&lab);
         tap.per_myriad = 0;
         lab.lose(tap).expect("the tap is mended");
-        let (mended, limit) = (Instant::now(), 2 * cut.elapsed() + ONE_MORE);
         upload.goes_on();
-        let waited = mended.elapsed();
-        assert!(waited < limit, "{waited:?}, {limit:?} allowed");
         wait_protected(&cluster, Host::A, upload.local());
         let since = Instant::now();
         upload.finish(since, STALL_LIMIT);
