@@ -1,7 +1,8 @@
 //! What the agent may still do once it runs (SECURITY.md).
 //!
 //! It starts as root: programs are loaded, bpffs may have to be mounted. Before
-//! the first thread exists, and before the first byte of a peer is read, it
+//! any thread exists but those of `stonith` (started earlier: what they run may
+//! need everything), and before the first byte of a peer is read, it
 //! gives up all but what its work needs. What real-time priority and locked
 //! memory need is set up as limits first, so that no capability is kept for it.
 
