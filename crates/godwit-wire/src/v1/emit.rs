@@ -54,32 +54,8 @@ impl Message {
                 emit_stay(out, *share, *generation);
                 out.push(reason.number());
             }
-            Self::FlowDemote {
-                share,
-                generation,
-                flow,
-                reason,
-                ..
-            }
-            | Self::TwinClosed {
-                share,
-                generation,
-                flow,
-                reason,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                flow.emit(out);
-                out.push(reason.number());
-            }
-            Self::FlowDemoted {
-                share,
-                generation,
-                flow,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                flow.emit(out);
+            Self::FlowDemote { .. } | Self::FlowDemoted { .. } | Self::TwinClosed { .. } => {
+                self.emit_flow_message(out);
             }
             Self::Digest {
                 share,
@@ -111,6 +87,48 @@ impl Message {
             }
         }
         Ok(())
+    }
+
+    /// What is about one flow; other messages have nothing to say here.
+    fn emit_flow_message(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::FlowDemote {
+                share,
+                generation,
+                flow,
+                reason,
+                ..
+            }
+            | Self::TwinClosed {
+                share,
+                generation,
+                flow,
+                reason,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                flow.emit(out);
+                out.push(reason.number());
+            }
+            Self::FlowDemoted {
+                share,
+                generation,
+                flow,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                flow.emit(out);
+            }
+            Self::Hello(_)
+            | Self::ShareState(_)
+            | Self::StandbyReady { .. }
+            | Self::StandbyLeft { .. }
+            | Self::ServerLost { .. }
+            | Self::Digest { .. }
+            | Self::Output { .. }
+            | Self::Goodbye { .. }
+            | Self::Move { .. } => {}
+        }
     }
 }
 

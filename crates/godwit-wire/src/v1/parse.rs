@@ -21,64 +21,18 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
             role: Role::parse(&mut reader)?,
             epoch,
         }),
-        kind::STANDBY_READY => {
-            let (share, generation) = parse_stay(&mut reader)?;
-            Message::StandbyReady {
-                share,
-                epoch,
-                generation,
-            }
-        }
-        kind::STANDBY_LEFT => {
-            let (share, generation) = parse_stay(&mut reader)?;
-            Message::StandbyLeft {
-                share,
-                epoch,
-                generation,
-                reason: LeaveReason::parse(&mut reader)?,
-            }
-        }
         kind::FLOW_DEMOTE | kind::FLOW_DEMOTED | kind::TWIN_CLOSED => {
             parse_flow_message(header.kind, epoch, &mut reader)?
-        }
-        kind::DIGEST => {
-            let (share, generation) = parse_stay(&mut reader)?;
-            Message::Digest {
-                share,
-                epoch,
-                generation,
-                entries: parse_entries(&mut reader)?,
-            }
         }
         kind::GOODBYE => Message::Goodbye {
             reason: GoodbyeReason::parse(&mut reader)?,
         },
-        kind::SERVER_LOST => {
-            let (share, generation) = parse_stay(&mut reader)?;
-            Message::ServerLost {
-                share,
-                epoch,
-                generation,
-            }
-        }
-        kind::OUTPUT => {
-            let (share, generation) = parse_stay(&mut reader)?;
-            Message::Output {
-                share,
-                epoch,
-                generation,
-                entries: output::parse_entries(&mut reader)?,
-            }
-        }
-        kind::MOVE => {
-            let (share, generation) = parse_stay(&mut reader)?;
-            Message::Move {
-                share,
-                epoch,
-                generation,
-                step: MoveStep::parse(&mut reader)?,
-            }
-        }
+        kind::STANDBY_READY
+        | kind::STANDBY_LEFT
+        | kind::DIGEST
+        | kind::SERVER_LOST
+        | kind::OUTPUT
+        | kind::MOVE => parse_standby_message(header.kind, epoch, &mut reader)?,
         other => {
             return Err(ParseError {
                 what: "message: kind",
@@ -89,6 +43,52 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
     };
     reader.finish("message: trailing bytes")?;
     Ok(message)
+}
+
+/// What is about a share and one stay of its standby. Another `kind` is not for
+/// this function; it reads as a planned move.
+fn parse_standby_message(
+    kind: u8,
+    epoch: Epoch,
+    reader: &mut Reader<'_>,
+) -> Result<Message, ParseError> {
+    let (share, generation) = parse_stay(reader)?;
+    Ok(match kind {
+        kind::STANDBY_READY => Message::StandbyReady {
+            share,
+            epoch,
+            generation,
+        },
+        kind::STANDBY_LEFT => Message::StandbyLeft {
+            share,
+            epoch,
+            generation,
+            reason: LeaveReason::parse(reader)?,
+        },
+        kind::DIGEST => Message::Digest {
+            share,
+            epoch,
+            generation,
+            entries: parse_entries(reader)?,
+        },
+        kind::SERVER_LOST => Message::ServerLost {
+            share,
+            epoch,
+            generation,
+        },
+        kind::OUTPUT => Message::Output {
+            share,
+            epoch,
+            generation,
+            entries: output::parse_entries(reader)?,
+        },
+        _ => Message::Move {
+            share,
+            epoch,
+            generation,
+            step: MoveStep::parse(reader)?,
+        },
+    })
 }
 
 fn parse_flow_message(
