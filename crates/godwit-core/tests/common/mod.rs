@@ -467,18 +467,12 @@ impl World {
                 );
             }
             Action::EndFlows { .. } => {
-                assert_eq!(
-                    self.sides[side].entry.role,
-                    Role::None,
-                    "sockets end silently"
-                );
+                let role = self.sides[side].entry.role;
+                assert_eq!(role, Role::None, "sockets end silently");
             }
             Action::Announce { .. } | Action::Revive { .. } => {
-                assert_eq!(
-                    self.sides[side].entry.role,
-                    Role::Owner,
-                    "only an owner speaks"
-                );
+                let role = self.sides[side].entry.role;
+                assert_eq!(role, Role::Owner, "only an owner speaks");
             }
             Action::SetExpiry { .. } | Action::SendLease { .. } | Action::Stonith { .. } => {
                 panic!("there is no fence here");
