@@ -13,6 +13,22 @@ mod config;
 
 use config::Config;
 
+// The little that the configuration has of godwit-bpf.
+extern crate self as godwit_bpf;
+/// Masks of a service, and bytes of one.
+pub const MAX_MASKS: usize = 4;
+/// As that.
+pub const MAX_MASK_LEN: usize = 31;
+
+/// What of a service's output is compared.
+#[derive(Debug)]
+pub struct Verification {
+    /// Of 2^32.
+    pub part: u32,
+    /// Names of headers.
+    pub masks: Vec<String>,
+}
+
 const FILE: &str = "/etc/godwit/godwit.toml";
 
 fuzz_target!(|bytes: &[u8]| {
