@@ -43,6 +43,7 @@ impl World {
             died: before.died,
             listening: before.listening,
             given_back: before.given_back,
+            shadow_since_ns: before.shadow_since_ns,
             from: before.from,
             ..entry
         };
