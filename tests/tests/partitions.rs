@@ -8,7 +8,7 @@ use godwit_lab::host::{Host, Network};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
     assert_unnoticed, has_event, in_sync, servers, service_v4, service_v6, stage, throughout,
-    until, wait_in_sync, wait_protected, wait_unprotected, witness,
+    until, wait_event, wait_in_sync, wait_protected, wait_unprotected, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
@@ -129,5 +129,49 @@ fn a_witness_may_come_and_go() {
         one.goes_on();
         one.finish(since, STALL_LIMIT);
     }
+    assert_unnoticed(capture);
+}
+
+/// The second loss within a minute is one too many here: the owner goes on alone
+/// for a while, and says why.
+#[test]
+fn a_standby_that_comes_and_goes_is_held_off() {
+    let Some(lab) = lab() else { return };
+    let _servers = servers(&lab);
+    let options = ClusterOptions {
+        flap_limit: 2,
+        ..options()
+    };
+    let mut cluster = in_sync(&lab, options);
+    let capture = witness(&lab);
+    let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+    let since = Instant::now();
+    let alone = |cluster: &Cluster<'_>| {
+        let status = cluster.status(Host::A).expect("a answers");
+        status.services[0].in_sync.is_empty()
+    };
+    let ways = [(Host::A, Host::B), (Host::B, Host::A)];
+    for round in 0..2 {
+        wait_in_sync(&mut cluster, Host::A);
+        assert!(!has_event(&cluster, Host::A, "standby_held_off"), "{round}");
+        for (from, to) in ways {
+            lab.cut_way(Network::Control, from, to).expect("it is cut");
+        }
+        until("b has left", || alone(&cluster).then_some(()));
+        for (from, to) in ways {
+            lab.heal_way(Network::Control, from, to).expect("it heals");
+        }
+    }
+    wait_event(&cluster, Host::A, "standby_held_off");
+    throughout("b is held off", 2 * CUT_FOR, || alone(&cluster));
+    let status = cluster.status(Host::A).expect("a answers");
+    let told = status
+        .warnings
+        .iter()
+        .any(|w| w.contains("is held off for"));
+    assert!(told, "{:?}", status.warnings);
+    wait_in_sync(&mut cluster, Host::A);
+    echo.goes_on();
+    echo.finish(since, STALL_LIMIT);
     assert_unnoticed(capture);
 }

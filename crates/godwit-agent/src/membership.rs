@@ -60,6 +60,7 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
             wait_for_lagging: service.on_lag == OnLag::Wait,
             report_divergence: service.on_divergence == OnDivergence::Report,
         },
+        flap_limit: config.flap_limit(),
         resume: None,
     })
 }

@@ -234,6 +234,98 @@ fn a_flapping_link_moves_nothing_to_and_fro() {
     }
 }
 
+fn damped(flap_limit: u32) -> World {
+    let mut world = World::dark(Fencing::Lease, 3);
+    world.flap_limit = flap_limit;
+    for side in [A, B, W] {
+        world.boot(side);
+    }
+    world.run(3_000);
+    assert!(world.is_in_sync(A, B));
+    world
+}
+
+fn holds(world: &World, side: usize) -> Vec<u64> {
+    let news = world.share_news(side, |news| {
+        matches!(news, ShareNews::StandbyHeldOff { .. })
+    });
+    let mut holds = Vec::new();
+    for news in news {
+        if let ShareNews::StandbyHeldOff { hold, .. } = news {
+            holds.push(hold.as_secs());
+        }
+    }
+    holds
+}
+
+#[test]
+fn a_standby_that_comes_and_goes_is_held_off_for_longer_each_time() {
+    let mut world = damped(3);
+    let flap = |world: &mut World| {
+        world.cuts.extend(BOTH_WAYS_AB);
+        world.run(100);
+        world.cuts.clear();
+        world.run(1_400);
+    };
+    for round in 0..2 {
+        flap(&mut world);
+        assert!(world.is_in_sync(A, B), "{round}");
+    }
+    for (round, hold) in [5, 10, 20].into_iter().enumerate() {
+        flap(&mut world);
+        assert_eq!(holds(&world, A).get(round), Some(&hold));
+        world.run((hold - 2) * 1_000);
+        assert!(!world.is_in_sync(A, B), "{hold} s");
+        world.run(1_000);
+        assert!(world.is_in_sync(A, B), "{hold} s");
+        assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
+    }
+    // A quiet minute, and all is forgotten.
+    world.run(60_000);
+    flap(&mut world);
+    assert!(world.is_in_sync(A, B));
+    assert_eq!(holds(&world, A).len(), 3);
+}
+
+/// Whoever owns is cut off, again and again: connections move three times, then
+/// stay where they are, and the share is served whenever it can be.
+#[test]
+fn a_share_does_not_go_to_and_fro_for_ever() {
+    let mut world = damped(3);
+    for round in 0..8 {
+        let owner = world.speakers()[0];
+        world.isolate(owner);
+        world.run(300);
+        world.cuts.clear();
+        world.run(1_500);
+        assert_eq!(world.speakers().len(), 1, "{round}");
+        assert!(world.takeovers <= 3, "{round}");
+    }
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 3));
+    assert!(!holds(&world, B).is_empty());
+    world.run(62_000);
+    assert!(world.is_in_sync(B, A), "when it has been quiet");
+    world.crash(B);
+    world.run(100);
+    assert_eq!((world.speakers(), world.takeovers), (vec![A], 4));
+}
+
+/// Servers that crash move the share as often as they like: nothing is lost.
+#[test]
+fn server_processes_that_die_are_not_counted() {
+    let mut world = damped(2);
+    for round in 0..6 {
+        let owner = world.speakers()[0];
+        world.server_exit(owner, true);
+        world.run(50);
+        assert_eq!(world.speakers(), [1 - owner], "{round}");
+        world.input(owner, |node, now| node.handle_listening(SHARE, true, now));
+        world.run(2_000);
+        assert!(world.is_in_sync(1 - owner, owner), "{round}");
+    }
+    assert!(holds(&world, A).is_empty() && holds(&world, B).is_empty());
+}
+
 /// The standby is lost and comes back, with its memory or without.
 #[test]
 fn a_standby_that_returns_is_in_sync_again() {

@@ -27,6 +27,7 @@ fn left(world: &World, side: usize) -> Vec<LeaveReason> {
         | ShareNews::StandbyJoined { .. }
         | ShareNews::Moved { .. }
         | ShareNews::MoveRefused { .. }
+        | ShareNews::StandbyHeldOff { .. }
         | ShareNews::LeaseLapsed
         | ShareNews::LeaseRegained { .. } => None,
     };

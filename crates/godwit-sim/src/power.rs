@@ -133,6 +133,7 @@ impl World {
                 fencing: self.plan.fencing,
                 server_lost_hold: self.hold(),
                 policy: FlowPolicy::default(),
+                flap_limit: 0,
                 resume: (node < SERVERS).then_some(Resume {
                     role: entry.role,
                     epoch: entry.epoch,

@@ -35,13 +35,14 @@ fn text(config: &Config) -> String {
     }
     let detect = &config.detect;
     line(format_args!(
-        "detect {:?} {} {:?} {} {:?} {:?} {:?}",
+        "detect {:?} {} {:?} {} {:?} {:?} {} {:?}",
         detect.heartbeat,
         detect.misses,
         detect.lease,
         detect.fencing,
         detect.stonith,
         detect.stonith_limit,
+        detect.flap_limit,
         detect.startup_grace,
     ));
     for service in &config.services {

@@ -115,6 +115,8 @@ pub struct DetectConfig {
     pub stonith_limit: Duration,
     /// How long a segment may sit in queues below the data path, 0 to 1 s.
     pub egress_residence: Duration,
+    /// Failures within a minute from which on a standby is held off, 0 to 100.
+    pub flap_limit: u32,
     /// How long a primary waits at its start for an owner to speak up.
     pub startup_grace: Duration,
 }
@@ -212,6 +214,15 @@ impl Config {
         let command = detect.stonith.as_deref();
         let command = command.filter(|_| self.fencing() == Fencing::Stonith)?;
         Some((command, detect.stonith_limit))
+    }
+
+    /// The limit in force: without a fence a standby that is held off claims
+    /// all the same, and would do so without the connections.
+    pub fn flap_limit(&self) -> u32 {
+        match self.fencing() {
+            Fencing::Lease | Fencing::Stonith => self.detect.flap_limit,
+            Fencing::None => 0,
+        }
     }
 
     /// How long an owner whose server process has died keeps silent, so that a

@@ -174,6 +174,9 @@ fn read_detect(section: Option<Section<'_>>) -> Result<(DetectConfig, Place, Pla
         Duration::ZERO..second,
         show_duration,
     )?;
+    let flap_limit = section.ranged("flap_limit", defaults.flap_limit, 0..100, |limit| {
+        limit.to_string()
+    })?;
     let startup_grace = section.ranged(
         "startup_grace",
         defaults.startup_grace,
@@ -192,6 +195,7 @@ fn read_detect(section: Option<Section<'_>>) -> Result<(DetectConfig, Place, Pla
         stonith: stonith.map(|item| item.value),
         stonith_limit: stonith_limit.value,
         egress_residence: egress_residence.value,
+        flap_limit: flap_limit.value,
         startup_grace: startup_grace.value,
     };
     let place = |item: Option<Place>| item.unwrap_or(at);
@@ -212,6 +216,7 @@ impl Default for DetectConfig {
             stonith: None,
             stonith_limit: Duration::from_secs(30),
             egress_residence: Duration::from_millis(5),
+            flap_limit: 5,
             startup_grace: Duration::from_millis(300),
         }
     }

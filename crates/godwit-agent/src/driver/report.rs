@@ -78,6 +78,14 @@ impl Driver {
                     report.name, peer.name, peer.data
                 ));
             }
+            if let Some(until) = share.held_off_until.filter(|until| *until > now) {
+                status.warnings.push(format!(
+                    "service {}: its standby is held off for {} s, as it failed too often \
+                     within a minute",
+                    report.name,
+                    until.since(now).as_secs() + 1
+                ));
+            }
             status.services.push(self.with_entry(report, share.id, now));
             ids.push(share.id);
         }

@@ -44,8 +44,10 @@ pub struct Candidacy {
     pub void: Option<Epoch>,
     /// How long it leaves others the precedence.
     pub stagger: Duration,
-    /// When it may begin anew although another node may hold the connections.
+    /// When it may begin anew although another standby may hold the connections.
     pub fresh_after: MonoTime,
+    /// How long it leaves the last owner, if that was alone, to have its lease back.
+    pub owner_has: Duration,
     /// When it may have nodes powered off that do not answer. Only where leases
     /// are endless.
     pub fence_after: MonoTime,

@@ -63,6 +63,8 @@ pub struct Proposer {
     quorum: Quorum,
     phase: Phase,
     candidacy: Option<Candidacy>,
+    /// Since when no lease has been in its way as a candidate.
+    free_since: Option<MonoTime>,
     /// The greatest epoch heard of.
     learned: Epoch,
     /// The lease of a node without power.
@@ -86,6 +88,7 @@ impl Proposer {
             quorum: Quorum::new(config.voters.clone()),
             phase: Phase::Idle,
             candidacy: None,
+            free_since: None,
             learned: Epoch::NONE,
             void: Epoch::NONE,
             stay: None,
@@ -131,6 +134,7 @@ impl Proposer {
             Phase::Holding(_) => {}
             Phase::Idle => {
                 self.candidacy = Some(candidacy);
+                self.free_since = None;
                 self.phase = Phase::Waiting {
                     until: now.saturating_add(candidacy.stagger),
                 };

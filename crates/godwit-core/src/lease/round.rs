@@ -38,11 +38,22 @@ pub(super) enum Outcome {
     Elected {
         /// A majority knows that this node holds all that the last owner promised.
         member: bool,
-        /// Another node may hold that.
-        contested: bool,
+        /// Who else may have the connections.
+        awaits: Awaits,
     },
     /// A majority can't be reached any more.
     Blocked,
+}
+
+/// Who may have the connections that a candidate lacks, from least to most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Awaits {
+    /// Nobody.
+    Nobody,
+    /// The last owner itself: its lease has ended, and nothing else.
+    Owner,
+    /// A standby that was in sync.
+    Standby,
 }
 
 /// The votes for one epoch.
@@ -116,7 +127,11 @@ impl Round {
         }
         Outcome::Elected {
             member,
-            contested: self.reports().any(|report| is_contested(report, node)),
+            awaits: self
+                .reports()
+                .map(|report| awaits(report, node, quorum))
+                .max()
+                .unwrap_or(Awaits::Nobody),
         }
     }
 
@@ -227,7 +242,14 @@ impl Objection {
     }
 }
 
-/// Whether a standby other than `node` was in sync last.
-fn is_contested(report: &Report, node: NodeName) -> bool {
-    report.lease.in_sync.iter().any(|stay| stay.node != node)
+/// Whom `node` had better wait for, as far as that report goes.
+fn awaits(report: &Report, node: NodeName, quorum: &Quorum) -> Awaits {
+    let Report { lease, released } = report;
+    if lease.in_sync.iter().any(|stay| stay.node != node) {
+        Awaits::Standby
+    } else if *released || lease.holder == node || quorum.is_fenced(lease.holder) {
+        Awaits::Nobody
+    } else {
+        Awaits::Owner
+    }
 }

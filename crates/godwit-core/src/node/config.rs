@@ -139,6 +139,9 @@ pub struct ShareConfig {
     pub server_lost_hold: Duration,
     /// What happens to flows whose twins do not keep step.
     pub policy: FlowPolicy,
+    /// How many involuntary moves of the share and losses of its standby within a
+    /// minute are too many; 0: none are.
+    pub flap_limit: u32,
     /// What the pinned maps of an earlier agent of this node say.
     pub resume: Option<Resume>,
 }

@@ -156,6 +156,16 @@ pub enum ShareNews {
         /// The generation of its stay.
         generation: Generation,
     },
+    /// The other node has failed too often within a minute: it is not admitted
+    /// to the in-sync set for a while, and this one goes on alone.
+    StandbyHeldOff {
+        /// The other node.
+        peer: NodeName,
+        /// For how long.
+        hold: Duration,
+        /// How often, on either side.
+        failures: u32,
+    },
     /// A standby is no longer in sync: its flows go on unprotected.
     StandbyLeft {
         /// The standby.
@@ -329,6 +339,7 @@ impl ShareNews {
             Self::NoTaker => "no_taker",
             Self::TakeoverDeclined => "takeover_declined",
             Self::StandbyJoined { .. } => "standby_joined",
+            Self::StandbyHeldOff { .. } => "standby_held_off",
             Self::StandbyLeft { .. } => "standby_left",
             Self::Moved { .. } => "share_moved",
             Self::MoveRefused { .. } => "move_refused",
@@ -341,6 +352,7 @@ impl ShareNews {
         match self {
             Self::TakeoverStarted { .. }
             | Self::ClaimDisputed { .. }
+            | Self::StandbyHeldOff { .. }
             | Self::StandbyLeft { .. }
             | Self::LeaseLapsed
             | Self::LeaseRegained { .. }
@@ -391,6 +403,15 @@ impl ShareNews {
             Self::ShareReleased { peer, generation } | Self::StandbyJoined { peer, generation } => {
                 vec![("peer", text(peer)), ("generation", count(*generation))]
             }
+            Self::StandbyHeldOff {
+                peer,
+                hold,
+                failures,
+            } => vec![
+                ("peer", text(peer)),
+                ("hold", Field::Span(*hold)),
+                ("failures", Field::Count(u64::from(*failures))),
+            ],
             Self::StandbyLeft {
                 peer,
                 generation,

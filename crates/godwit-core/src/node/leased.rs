@@ -243,6 +243,7 @@ impl ShareSide {
             void: stay.and(held).map(|(epoch, _)| epoch),
             stagger: lease.stagger(context.name, holder, view),
             fresh_after: patient,
+            owner_has: patience_with_owner(reason),
             fence_after: if reason.is_takeover() { since } else { patient },
         };
         lease.proposer.handle_stay(stay);
@@ -280,6 +281,7 @@ impl ShareSide {
                     .unwrap_or_default();
                 self.write_share(context.out);
                 context.tell(self.id, ShareNews::LeaseRegained { silent_for });
+                self.note_lapse(context);
             }
             LeaseEvent::Lost { to } => {
                 let owner = to.and_then(|(epoch, name)| {
@@ -412,6 +414,30 @@ impl ShareSide {
         let revision = lease.proposer.handle_in_sync(stays.collect(), context.now);
         lease.proposer.handle_timeout(context.now);
         revision
+    }
+}
+
+/// How long a lapsed owner without a standby may take to have its lease back before
+/// its connections are given up: it comes back from most of what it can suffer.
+const fn patience_with_owner(reason: Reason) -> Duration {
+    match reason {
+        // It has none, or ends them.
+        Reason::OwnerForgot | Reason::OwnerShutdown | Reason::OwnerDetached => Duration::ZERO,
+        Reason::ColdStart
+        | Reason::PeerOwns
+        | Reason::OwnerFailed
+        | Reason::OwnerServerLost
+        | Reason::OwnerReleased
+        | Reason::LeaseLapsed
+        | Reason::LeaseLost
+        | Reason::Superseded
+        | Reason::Raised
+        | Reason::Admitted
+        | Reason::Dismissed
+        | Reason::ServerLost
+        | Reason::Moved
+        | Reason::MovedBack
+        | Reason::Quit => Duration::from_secs(1),
     }
 }
 

@@ -36,6 +36,7 @@ mod ballots;
 mod claims;
 mod config;
 mod context;
+mod damping;
 mod diverge;
 mod ears;
 mod event;

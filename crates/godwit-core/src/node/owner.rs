@@ -1,13 +1,12 @@
 //! What the owner of a share does: the in-sync set and its flows.
 
-use std::time::Duration;
-
 use godwit_wire::{
     DigestEntry, FlowId, Generation, LeaveReason, MAX_DIGEST_ENTRIES, Message, UnprotectedReason,
 };
 
 use super::action::Action;
 use super::context::Context;
+use super::damping::pause_after;
 use super::event::{EventKind, FlowNews, ShareNews};
 use super::input::{FlowEvent, FlowEventKind};
 use super::peer::PeerSide;
@@ -16,10 +15,6 @@ use crate::flow::{MAX_FLOWS, Order, Report};
 use crate::insync::Left;
 use crate::share::{Change, Reason, State};
 use crate::{MonoTime, PeerId};
-
-/// How long a standby that failed its duty stays out, lest it come and go with
-/// every burst of load. Each stay that ends leaves flows unprotected for good.
-const REJOIN_AFTER: Duration = Duration::from_secs(1);
 
 impl ShareSide {
     pub(super) fn become_owner(&mut self, change: Change, context: &mut Context<'_>) {
@@ -137,8 +132,8 @@ impl ShareSide {
             reason,
         };
         context.send(peer, left);
-        if is_failure(reason) {
-            self.rejoin_after = context.now.saturating_add(REJOIN_AFTER);
+        if let Some(pause) = pause_after(reason) {
+            self.hold_off(peer, pause, context);
         }
     }
 
@@ -352,20 +347,5 @@ impl ShareSide {
             };
             context.send(peer, question);
         }
-    }
-}
-
-/// Whether the standby failed its duty, other than by saying goodbye.
-const fn is_failure(reason: LeaveReason) -> bool {
-    match reason {
-        LeaveReason::StandbySilent
-        | LeaveReason::DemoteUnconfirmed
-        | LeaveReason::SupervisionOverflow
-        | LeaveReason::NotTaken => true,
-        LeaveReason::StandbyRestarted
-        | LeaveReason::StandbyQuit
-        | LeaveReason::ServerLost
-        | LeaveReason::WrongEpoch
-        | LeaveReason::OwnerLeft => false,
     }
 }

@@ -15,6 +15,7 @@ use super::action::{Action, EndReason, Outbox};
 use super::claims::Known;
 use super::config::{FlowPolicy, NodeConfig, Resume, ShareConfig};
 use super::context::Context;
+use super::damping::Damping;
 use super::event::ShareNews;
 use super::leased::{self, ShareLease};
 use super::moving::Moving;
@@ -58,6 +59,8 @@ pub(super) struct ShareSide {
     /// What standbys say that they hold, until it is dealt with.
     pub(super) requests: BTreeMap<PeerId, Generation>,
     pub(super) rejoin_after: MonoTime,
+    /// Of either part.
+    pub(super) damping: Damping,
     // As a standby:
     pub(super) asked: bool,
     pub(super) server: Server,
@@ -123,6 +126,7 @@ impl ShareSide {
             policy: share.policy,
             requests: BTreeMap::new(),
             rejoin_after: now,
+            damping: Damping::new(share.flap_limit),
             asked: false,
             server: Server::new(share.server_lost_hold),
             moving: Moving::default(),
@@ -333,6 +337,7 @@ impl ShareSide {
             self.server.released_until = None;
             self.server.reopening = false;
             self.end_move(change, context);
+            self.note_move(change, context);
             match change.state {
                 State::Owner => self.become_owner(change, context),
                 State::Shadow { owner, generation } => {
@@ -511,6 +516,7 @@ impl ShareSide {
             in_sync,
             supervised: self.supervision.counts(),
             lease: self.lease.as_ref().map(|lease| lease.status()),
+            held_off_until: self.damping.held_until().filter(|_| state == State::Owner),
         }
     }
 

@@ -63,6 +63,8 @@ pub struct ShareStatus {
     pub supervised: Counts,
     /// How its lease stands; `None` without fencing.
     pub lease: Option<LeaseStatus>,
+    /// As the owner: until when the other node is held off, if it has been.
+    pub held_off_until: Option<MonoTime>,
 }
 
 /// The lease of a share, as this node sees it.

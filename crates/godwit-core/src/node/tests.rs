@@ -25,6 +25,7 @@ fn config() -> NodeConfig {
         fencing: Fencing::None,
         server_lost_hold: Duration::from_millis(120),
         policy: FlowPolicy::default(),
+        flap_limit: 0,
         resume: None,
     };
     NodeConfig {

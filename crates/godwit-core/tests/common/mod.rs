@@ -120,6 +120,7 @@ pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeCo
             fencing: Fencing::None,
             server_lost_hold: Duration::from_millis(HOLD_MS),
             policy: FlowPolicy::default(),
+            flap_limit: 0,
             resume,
         }],
         lease: LeaseConfig::default(),

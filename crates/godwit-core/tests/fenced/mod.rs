@@ -102,6 +102,8 @@ pub(crate) struct World {
     pub(crate) switch: Result<(), StonithFault>,
     /// How often it was run.
     pub(crate) switched: u32,
+    /// `ShareConfig::flap_limit` of agents that are started from now on.
+    pub(crate) flap_limit: u32,
     random: u64,
     last_owner: Epoch,
     /// Who has owned under which epoch, ever.
@@ -153,6 +155,7 @@ impl World {
             stonith: Vec::new(),
             switch: Ok(()),
             switched: 0,
+            flap_limit: 0,
             random: 0,
             last_owner: Epoch::NONE,
             claims: BTreeMap::new(),
@@ -203,6 +206,7 @@ impl World {
                 fencing: self.fencing,
                 server_lost_hold: 2 * TERMS.term,
                 policy: FlowPolicy::default(),
+                flap_limit: self.flap_limit,
                 resume,
             }],
             lease: LeaseConfig {

@@ -277,6 +277,7 @@ impl Cluster {
                     Duration::from_millis(10) * u32::try_from(index).expect("few")
                 },
                 fresh_after: now.saturating_add(self.terms.term),
+                owner_has: Duration::ZERO,
                 fence_after: now,
             };
             proposer.handle_candidacy(candidacy, now);

@@ -47,6 +47,8 @@ pub struct ClusterOptions {
     pub stonith: String,
     /// More lines for `[detect]`, such as `egress_residence = "30ms"`.
     pub detect: String,
+    /// `[detect] flap_limit`; 0, as tests let nodes fail more often than nodes do.
+    pub flap_limit: u32,
     /// The services.
     pub services: Vec<Service>,
 }
@@ -99,6 +101,7 @@ impl Default for ClusterOptions {
             fencing: Fencing::None,
             stonith: "false".into(),
             detect: String::new(),
+            flap_limit: 0,
             services: vec![Service::new("web", 80)],
         }
     }
@@ -156,11 +159,13 @@ fencing = \"{fencing}\"
 stonith = {stonith:?}
 stonith_limit = \"1s\"
 {detect}
+flap_limit = {flap_limit}
 ",
             detect = self.detect,
             voters = nodes.iter().map(|node| node.name()).collect::<Vec<_>>(),
             fencing = self.fencing.as_str(),
             stonith = self.stonith,
+            flap_limit = self.flap_limit,
             interface = Network::Data.interface(),
             run = folder.join("run").display(),
             misses = self.misses,

@@ -4,8 +4,8 @@ use godwit_wire::LeaseMessage;
 
 use super::{Phase, Proposer};
 use crate::MonoTime;
-use crate::lease::event::LeaseEvent;
-use crate::lease::round::{Outcome, Round};
+use crate::lease::event::{Candidacy, LeaseEvent};
+use crate::lease::round::{Awaits, Outcome, Round};
 use crate::lease::tenure::Tenure;
 
 impl Proposer {
@@ -46,22 +46,38 @@ impl Proposer {
         };
         match round.outcome(self.config.node, &candidacy, &self.quorum, others) {
             Outcome::Open => {}
-            Outcome::Blocked => match round.void(&self.quorum) {
-                Some(void) if void != self.void => {
-                    self.void = void;
-                    self.prepare(now);
+            Outcome::Blocked => {
+                self.free_since = None;
+                match round.void(&self.quorum) {
+                    Some(void) if void != self.void => {
+                        self.void = void;
+                        self.prepare(now);
+                    }
+                    Some(_) | None => self.retry(now),
                 }
-                Some(_) | None => self.retry(now),
-            },
+            }
+            Outcome::Elected { member: true, .. } => self.stand(true, now),
             Outcome::Elected {
                 member: false,
-                contested: true,
-            } if now < candidacy.fresh_after => {
-                self.phase = Phase::Waiting {
-                    until: candidacy.fresh_after,
-                };
+                awaits,
+            } => {
+                let until = self.fresh_at(awaits, candidacy, now);
+                if now < until {
+                    self.phase = Phase::Waiting { until };
+                } else {
+                    self.stand(false, now);
+                }
             }
-            Outcome::Elected { member, .. } => self.stand(member, now),
+        }
+    }
+
+    /// When a candidate without the connections may begin anew.
+    fn fresh_at(&mut self, awaits: Awaits, candidacy: Candidacy, now: MonoTime) -> MonoTime {
+        let free_since = *self.free_since.get_or_insert(now);
+        match awaits {
+            Awaits::Nobody => now,
+            Awaits::Owner => free_since.saturating_add(candidacy.owner_has),
+            Awaits::Standby => candidacy.fresh_after,
         }
     }
 

@@ -26,6 +26,7 @@ fn candidacy(held: Option<(u64, u32)>) -> Candidacy {
         void: None,
         stagger: Duration::ZERO,
         fresh_after: ms(500),
+        owner_has: Duration::from_millis(300),
         fence_after: MonoTime::ZERO,
     }
 }
@@ -161,6 +162,14 @@ fn only_a_standby_that_a_majority_knows_to_be_in_sync_takes_over() {
         proposer.handle_message(name("w"), &promise(epoch, witness.clone()), ms(101));
         // It may wait for what the third voter knows.
         proposer.handle_timeout(ms(110));
+        if !member {
+            assert_eq!(
+                proposer.poll_timeout(),
+                Some(ms(410)),
+                "{own:?} and {witness:?}"
+            );
+            continue;
+        }
         let (number, ..) = number_of_proposal(&mut proposer);
         for voter in ["a", "w"] {
             proposer.handle_message(name(voter), &accepted(epoch, number), ms(111));
@@ -198,6 +207,33 @@ fn whoever_lacks_the_bytes_waits_for_those_that_have_them() {
     }
     assert_eq!(messages(&mut proposer), []);
     assert_eq!(proposer.poll_timeout(), Some(ms(500)), "fresh_after");
+}
+
+#[test]
+fn an_owner_that_lapsed_alone_is_waited_for_unless_it_gave_up() {
+    for (released, wait) in [(false, Some(ms(401))), (true, None)] {
+        let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], None);
+        for voter in ["a", "w"] {
+            let last = Some(Report {
+                lease: lease("b", 10, 1),
+                released,
+            });
+            let report = LeaseMessage::Promise {
+                share: SHARE,
+                epoch,
+                last,
+            };
+            proposer.handle_message(name(voter), &report, ms(101));
+        }
+        assert_eq!(messages(&mut proposer).is_empty(), wait.is_some());
+        let Some(wait) = wait else { continue };
+        assert_eq!(proposer.poll_timeout(), Some(wait), "owner_has");
+        proposer.handle_timeout(wait);
+        assert!(matches!(
+            messages(&mut proposer)[..],
+            [LeaseMessage::Prepare { .. }]
+        ));
+    }
 }
 
 #[test]
