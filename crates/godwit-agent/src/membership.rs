@@ -10,7 +10,7 @@ use godwit_core::{FlowPolicy, MonoTime, NodeConfig, PeerConfig, ShareConfig};
 use godwit_wire::NodeName;
 
 use crate::clock;
-use crate::config::{Config, Fencing, OnDivergence, OnLag};
+use crate::config::{Config, Failback, Fencing, OnDivergence, OnLag};
 
 /// One life of an agent or a witness.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +61,7 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
             report_divergence: service.on_divergence == OnDivergence::Report,
         },
         flap_limit: config.flap_limit(),
+        failback: (service.failback == Failback::Auto).then_some(service.failback_after),
         resume: None,
     })
 }

@@ -134,6 +134,7 @@ impl World {
                 server_lost_hold: self.hold(),
                 policy: FlowPolicy::default(),
                 flap_limit: 0,
+                failback: None,
                 resume: (node < SERVERS).then_some(Resume {
                     role: entry.role,
                     epoch: entry.epoch,

@@ -38,6 +38,7 @@ pub(super) fn check(
         check_support(source, service, place)?;
         check_members(source, &config, service, place)?;
         check_addresses(source, &config, (earlier, &places.services), service, place)?;
+        check_failback(source, earlier, service, place)?;
     }
     config.warnings = warnings(source, &config, places);
     config.digest = digest::digest(&config);
@@ -258,6 +259,37 @@ fn check_same_members(
     })
 }
 
+/// Whether the share can go back by itself. Services of one address move together,
+/// but whether all of them can is not known before the first one has moved.
+fn check_failback(
+    source: &Source<'_>,
+    earlier: &[ServiceConfig],
+    service: &ServiceConfig,
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    let is_auto = |service: &ServiceConfig| service.failback == Failback::Auto;
+    let section = || place.title.clone();
+    if is_auto(service) && service.standby == Standby::None {
+        let problem = Problem::FailbackWithoutStandby { section: section() };
+        return Err(source.error(place.failback, problem));
+    }
+    for other in earlier {
+        let shared = service
+            .ips()
+            .into_iter()
+            .find(|ip| other.ips().contains(ip));
+        if let Some(ip) = shared.filter(|_| is_auto(service) || is_auto(other)) {
+            let problem = Problem::FailbackOfSharedAddress {
+                section: section(),
+                address: ip.to_string(),
+                other: other.name.to_string(),
+            };
+            return Err(source.error(place.failback, problem));
+        }
+    }
+    Ok(())
+}
+
 fn is_own(peer: &PeerConfig, ip: IpAddr) -> bool {
     peer.data == ip || peer.control.ip() == ip
 }
@@ -294,13 +326,6 @@ fn warnings(source: &Source<'_>, config: &Config, places: &Places) -> Vec<String
             Place::default(),
             "no [[service]]: there is nothing to protect".into(),
         );
-    }
-    for (service, place) in config.services.iter().zip(&places.services) {
-        let title = &place.title;
-        if service.failback == Failback::Auto {
-            let text = "failback = \"auto\" comes in a later version; running as \"manual\"";
-            warn(place.name, format!("{title}: {text}"));
-        }
     }
     warnings
 }

@@ -47,7 +47,7 @@ fn text(config: &Config) -> String {
     ));
     for service in &config.services {
         line(format_args!(
-            "service {} {:?} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {}",
+            "service {} {:?} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {} {:?}",
             service.name,
             service.addresses,
             service.standby,
@@ -64,6 +64,7 @@ fn text(config: &Config) -> String {
             service.verify,
             service.mask,
             service.failback,
+            service.failback_after,
         ));
     }
     text

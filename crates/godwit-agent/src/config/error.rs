@@ -156,6 +156,28 @@ pub enum Problem {
         /// The other service.
         other: String,
     },
+    /// Nobody to hand connections back to.
+    #[error(
+        "{section}: failback = \"auto\" needs a standby that holds the connections; \
+         with standby = \"none\" write \"manual\""
+    )]
+    FailbackWithoutStandby {
+        /// Where.
+        section: String,
+    },
+    /// Services that move together, and may be refused one by one.
+    #[error(
+        "{section}: failback = \"auto\" needs an address of its own, \
+         and {address} is also that of service \"{other}\""
+    )]
+    FailbackOfSharedAddress {
+        /// Where.
+        section: String,
+        /// The address without its port.
+        address: String,
+        /// The other service.
+        other: String,
+    },
     /// More backups than this version protects with, or none.
     #[error("{section}: this version protects with one backup; list one, not {count}")]
     BackupCount {

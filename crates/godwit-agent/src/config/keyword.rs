@@ -138,7 +138,7 @@ keyword! {
     Failback {
         /// Only when told to.
         Manual = "manual",
-        /// As soon as it is in sync.
+        /// When it has been in sync for a while.
         Auto = "auto",
     }
 }

@@ -24,6 +24,9 @@ const DIVERGENCE_LIMIT: Duration = Duration::from_secs(2);
 /// What `godwit bench` does not notice.
 const VERIFY: Fraction = Fraction::from_percent(1);
 
+/// So a node that fails now and then costs its clients two stalls a minute at most.
+const FAILBACK_AFTER: Duration = Duration::from_secs(60);
+
 fn default_mask() -> Vec<String> {
     vec!["Date".to_owned()]
 }
@@ -63,6 +66,8 @@ pub struct ServiceConfig {
     pub mask: Vec<String>,
     /// Whether a returning primary becomes the owner again by itself.
     pub failback: Failback,
+    /// How long it must have been in sync for that.
+    pub failback_after: Duration,
 }
 
 impl ServiceConfig {
@@ -114,6 +119,7 @@ pub(super) struct ServicePlaces {
     pub(super) tap: Place,
     pub(super) primary: Place,
     pub(super) backups: Place,
+    pub(super) failback: Place,
 }
 
 pub(super) fn read(
@@ -148,6 +154,13 @@ pub(super) fn read(
         Duration::from_millis(100)..Duration::from_secs(60),
         show_duration,
     )?;
+    let failback = keyword(&mut section, "failback", Failback::Manual)?;
+    let failback_after = section.ranged(
+        "failback_after",
+        FAILBACK_AFTER,
+        Duration::from_secs(1)..Duration::from_secs(3600),
+        show_duration,
+    )?;
     let verify = section.optional::<Fraction>("verify")?;
     let mask = section.optional::<Masks>("mask")?;
     let service = ServiceConfig {
@@ -166,7 +179,8 @@ pub(super) fn read(
         divergence_limit: divergence_limit.value,
         verify: verify.map_or(VERIFY, |item| item.value),
         mask: mask.map_or_else(default_mask, |item| item.value.0),
-        failback: keyword(&mut section, "failback", Failback::Manual)?.value,
+        failback: failback.value,
+        failback_after: failback_after.value,
     };
     let places = ServicePlaces {
         title: section.title().to_owned(),
@@ -180,6 +194,7 @@ pub(super) fn read(
         tap: tap.at,
         primary: primary.at,
         backups: backups.at,
+        failback: failback.at,
     };
     section.finish()?;
     Ok((service, places))

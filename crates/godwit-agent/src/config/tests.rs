@@ -371,6 +371,28 @@ fn services_with_one_address_must_have_the_same_servers() {
     assert_eq!(config.shares().last().expect("two").0, ShareId(1));
 }
 
+/// Of services that must move together, one could be refused after the other.
+#[test]
+fn failback_needs_a_standby_and_an_address_of_its_own() {
+    let auto = GOOD.replace("failback = \"manual\"", "failback = \"auto\"");
+    let service = &parse(&auto).expect("valid").services[0];
+    assert_eq!(service.failback, Failback::Auto);
+    assert_eq!(service.failback_after, Duration::from_secs(60));
+    let alone = auto.replace("standby = \"shadow\"", "standby = \"none\"");
+    let error = parse(&alone).expect_err("no standby").to_string();
+    let wanted = ": service \"web\": failback = \"auto\" needs a standby that holds the \
+                  connections; with standby = \"none\" write \"manual\"";
+    assert!(error.ends_with(wanted), "{error}");
+    let second = "\n[[service]]\nname = \"ssh\"\naddress = \"10.9.0.100:22\"\n\
+                  primary = \"a\"\nbackups = [\"b\"]\n";
+    let error = parse(&format!("{auto}{second}"))
+        .expect_err("shared")
+        .to_string();
+    let wanted = ": service \"ssh\": failback = \"auto\" needs an address of its own, \
+                  and 10.9.0.100 is also that of service \"web\"";
+    assert!(error.ends_with(wanted), "{error}");
+}
+
 #[test]
 fn there_is_room_for_256_services() {
     let service = |port: u16| {

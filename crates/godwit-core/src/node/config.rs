@@ -142,6 +142,9 @@ pub struct ShareConfig {
     /// How many involuntary moves of the share and losses of its standby within a
     /// minute are too many; 0: none are.
     pub flap_limit: u32,
+    /// How long the primary must have been in sync before the share goes back to
+    /// it by itself; `None`: it does not.
+    pub failback: Option<Duration>,
     /// What the pinned maps of an earlier agent of this node say.
     pub resume: Option<Resume>,
 }

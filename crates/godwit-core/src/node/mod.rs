@@ -40,6 +40,7 @@ mod damping;
 mod diverge;
 mod ears;
 mod event;
+mod failback;
 mod input;
 mod leased;
 mod leases;

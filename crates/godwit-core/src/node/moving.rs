@@ -311,6 +311,7 @@ impl ShareSide {
     /// then the claim.
     pub(super) fn hand_over(&mut self, context: &mut Context<'_>) {
         self.in_sync.clear();
+        self.forget_failback();
         self.forget_flows();
         self.requests.clear();
         self.stop_schedules();

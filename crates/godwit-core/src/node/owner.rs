@@ -236,6 +236,7 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         self.in_sync.join(peer, generation);
+        self.await_failback(peer, context.now);
         self.forget_flows();
         self.write_share(context.out);
         let news = ShareNews::StandbyJoined {

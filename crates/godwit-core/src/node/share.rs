@@ -17,6 +17,7 @@ use super::config::{FlowPolicy, NodeConfig, Resume, ShareConfig};
 use super::context::Context;
 use super::damping::Damping;
 use super::event::ShareNews;
+use super::failback::Failback;
 use super::leased::{self, ShareLease};
 use super::moving::Moving;
 use super::peer::PeerSide;
@@ -61,6 +62,8 @@ pub(super) struct ShareSide {
     pub(super) rejoin_after: MonoTime,
     /// Of either part.
     pub(super) damping: Damping,
+    /// Back to the primary by itself; `None` if it does not, or this node is it.
+    pub(super) failback: Option<Failback>,
     // As a standby:
     pub(super) asked: bool,
     pub(super) server: Server,
@@ -87,6 +90,15 @@ impl ShareSide {
             .filter(|(_, peer)| nodes().any(|node| *node == peer.name))
             .map(|(peer, _)| peer)
             .collect::<Vec<_>>();
+        let primary = (0..).map(PeerId).zip(&config.peers);
+        let primary = primary
+            .filter(|(_, peer)| peer.name == share.primary)
+            .map(|(peer, _)| peer)
+            .next();
+        let failback = share
+            .failback
+            .zip(primary)
+            .map(|(after, primary)| Failback::new(after, primary));
         let incarnation = u32::try_from(config.incarnation >> 32).unwrap_or(u32::MAX);
         let ballot = Ballot::new(incarnation, count(rank), count(nodes().count()));
         let machine_config = share::Config {
@@ -127,6 +139,7 @@ impl ShareSide {
             requests: BTreeMap::new(),
             rejoin_after: now,
             damping: Damping::new(share.flap_limit),
+            failback,
             asked: false,
             server: Server::new(share.server_lost_hold),
             moving: Moving::default(),
@@ -136,7 +149,9 @@ impl ShareSide {
         if let Some((from, State::Owner)) = resume
             && let (false, [standby]) = (from.generation.is_none(), &*side.members)
         {
-            side.in_sync.join(*standby, from.generation);
+            let standby = *standby;
+            side.in_sync.join(standby, from.generation);
+            side.await_failback(standby, now);
         }
         side.write_share(out);
         if resume.is_none() {
@@ -310,6 +325,7 @@ impl ShareSide {
                 .and_then(ProbeSchedule::poll_timeout),
             self.next_admission(peers),
             self.moving.poll_timeout(),
+            self.failback_at(),
             self.lease
                 .as_ref()
                 .and_then(|lease| lease.proposer.poll_timeout()),
@@ -390,6 +406,7 @@ impl ShareSide {
             State::Owner => {
                 self.settle_in_sync(context);
                 self.settle_move(context);
+                self.settle_failback(context);
             }
             State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
                 self.ask(owner, context);

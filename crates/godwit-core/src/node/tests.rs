@@ -26,6 +26,7 @@ fn config() -> NodeConfig {
         server_lost_hold: Duration::from_millis(120),
         policy: FlowPolicy::default(),
         flap_limit: 0,
+        failback: None,
         resume: None,
     };
     NodeConfig {

@@ -121,6 +121,7 @@ pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeCo
             server_lost_hold: Duration::from_millis(HOLD_MS),
             policy: FlowPolicy::default(),
             flap_limit: 0,
+            failback: None,
             resume,
         }],
         lease: LeaseConfig::default(),

@@ -104,6 +104,10 @@ pub(crate) struct World {
     pub(crate) switched: u32,
     /// `ShareConfig::flap_limit` of agents that are started from now on.
     pub(crate) flap_limit: u32,
+    /// `ShareConfig::failback` of the same.
+    pub(crate) failback: Option<Duration>,
+    /// What [`Action::CheckFlows`] finds.
+    pub(crate) flow_check: FlowCheck,
     random: u64,
     last_owner: Epoch,
     /// Who has owned under which epoch, ever.
@@ -156,6 +160,8 @@ impl World {
             switch: Ok(()),
             switched: 0,
             flap_limit: 0,
+            failback: None,
+            flow_check: FlowCheck::default(),
             random: 0,
             last_owner: Epoch::NONE,
             claims: BTreeMap::new(),
@@ -207,6 +213,7 @@ impl World {
                 server_lost_hold: 2 * TERMS.term,
                 policy: FlowPolicy::default(),
                 flap_limit: self.flap_limit,
+                failback: self.failback,
                 resume,
             }],
             lease: LeaseConfig {
@@ -513,9 +520,9 @@ impl World {
                     self.stonith.push((self.step + STONITH_STEPS, side, target));
                 }
                 Action::CheckFlows { share, .. } => {
-                    let now = self.now(side);
+                    let (now, check) = (self.now(side), self.flow_check);
                     if let Some(node) = self.sides[side].node.as_mut() {
-                        node.handle_flow_check(*share, FlowCheck::default(), now);
+                        node.handle_flow_check(*share, check, now);
                     }
                 }
                 Action::SetShare { .. }

@@ -1,0 +1,76 @@
+//! A share that goes back to its primary by itself, by a planned move.
+//!
+//! It does so when the primary has been in sync for a while without a break: what
+//! comes and goes, or is held off, is not moved to. A primary that an operator has
+//! moved the share away from has not come back, so the share stays where it is
+//! until that node leaves the in-sync set and joins it again.
+
+use std::time::Duration;
+
+use super::context::Context;
+use super::moving::Moving;
+use super::share::ShareSide;
+use crate::share::State;
+use crate::{MonoTime, PeerId};
+
+/// When a share of this node is to go home.
+#[derive(Debug, Clone)]
+pub(super) struct Failback {
+    /// How long the primary must have been in sync.
+    after: Duration,
+    primary: PeerId,
+    /// As the owner: when it will have been, or the move is tried again.
+    due: Option<MonoTime>,
+}
+
+impl Failback {
+    pub(super) const fn new(after: Duration, primary: PeerId) -> Self {
+        Self {
+            after,
+            primary,
+            due: None,
+        }
+    }
+}
+
+impl ShareSide {
+    /// `peer` is in sync from now on, other than by a move.
+    pub(super) fn await_failback(&mut self, peer: PeerId, now: MonoTime) {
+        if let Some(failback) = &mut self.failback
+            && failback.primary == peer
+        {
+            failback.due = Some(now.saturating_add(failback.after));
+        }
+    }
+
+    /// The share leaves this node, or has come to it by a move.
+    pub(super) const fn forget_failback(&mut self) {
+        if let Some(failback) = &mut self.failback {
+            failback.due = None;
+        }
+    }
+
+    /// When the share goes home, as far as is known.
+    pub(super) fn failback_at(&self) -> Option<MonoTime> {
+        let failback = self.failback.as_ref()?;
+        let owns = self.machine.state() == State::Owner;
+        let settled = owns && matches!(self.moving, Moving::No);
+        failback
+            .due
+            .filter(|_| settled && self.in_sync.contains(failback.primary))
+    }
+
+    /// Moves the share home if it is time. A move that is refused, because flows
+    /// would be lost or for another reason, is tried again as much later.
+    pub(super) fn settle_failback(&mut self, context: &mut Context<'_>) {
+        if self.failback_at().is_none_or(|due| context.now < due) {
+            return;
+        }
+        let Some(failback) = &mut self.failback else {
+            return;
+        };
+        failback.due = Some(context.now.saturating_add(failback.after));
+        let primary = context.peer_name(failback.primary);
+        self.handle_move(primary, false, context);
+    }
+}
