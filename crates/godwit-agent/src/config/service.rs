@@ -154,13 +154,7 @@ pub(super) fn read(
         Duration::from_millis(100)..Duration::from_secs(60),
         show_duration,
     )?;
-    let failback = keyword(&mut section, "failback", Failback::Manual)?;
-    let failback_after = section.ranged(
-        "failback_after",
-        FAILBACK_AFTER,
-        Duration::from_secs(1)..Duration::from_secs(3600),
-        show_duration,
-    )?;
+    let (failback, failback_after) = read_failback(&mut section)?;
     let verify = section.optional::<Fraction>("verify")?;
     let mask = section.optional::<Masks>("mask")?;
     let service = ServiceConfig {
@@ -180,7 +174,7 @@ pub(super) fn read(
         verify: verify.map_or(VERIFY, |item| item.value),
         mask: mask.map_or_else(default_mask, |item| item.value.0),
         failback: failback.value,
-        failback_after: failback_after.value,
+        failback_after,
     };
     let places = ServicePlaces {
         title: section.title().to_owned(),
@@ -198,6 +192,17 @@ pub(super) fn read(
     };
     section.finish()?;
     Ok((service, places))
+}
+
+fn read_failback(section: &mut Section<'_>) -> Result<(Item<Failback>, Duration), ConfigError> {
+    let failback = keyword(section, "failback", Failback::Manual)?;
+    let after = section.ranged(
+        "failback_after",
+        FAILBACK_AFTER,
+        Duration::from_secs(1)..Duration::from_secs(3600),
+        show_duration,
+    )?;
+    Ok((failback, after.value))
 }
 
 fn keyword<T: FromValue>(

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use super::config::{NodeConfig, ShareConfig};
 use super::context::Context;
 use super::moving::Moving;
 use super::share::ShareSide;
@@ -24,12 +25,16 @@ pub(super) struct Failback {
 }
 
 impl Failback {
-    pub(super) const fn new(after: Duration, primary: PeerId) -> Self {
-        Self {
+    /// `None` if the share does not go home, or is there.
+    pub(super) fn new(share: &ShareConfig, config: &NodeConfig) -> Option<Self> {
+        let after = share.failback?;
+        let mut peers = (0..).map(PeerId).zip(&config.peers);
+        let (primary, _) = peers.find(|(_, peer)| peer.name == share.primary)?;
+        Some(Self {
             after,
             primary,
             due: None,
-        }
+        })
     }
 }
 

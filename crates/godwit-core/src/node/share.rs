@@ -90,15 +90,6 @@ impl ShareSide {
             .filter(|(_, peer)| nodes().any(|node| *node == peer.name))
             .map(|(peer, _)| peer)
             .collect::<Vec<_>>();
-        let primary = (0..).map(PeerId).zip(&config.peers);
-        let primary = primary
-            .filter(|(_, peer)| peer.name == share.primary)
-            .map(|(peer, _)| peer)
-            .next();
-        let failback = share
-            .failback
-            .zip(primary)
-            .map(|(after, primary)| Failback::new(after, primary));
         let incarnation = u32::try_from(config.incarnation >> 32).unwrap_or(u32::MAX);
         let ballot = Ballot::new(incarnation, count(rank), count(nodes().count()));
         let machine_config = share::Config {
@@ -139,19 +130,15 @@ impl ShareSide {
             requests: BTreeMap::new(),
             rejoin_after: now,
             damping: Damping::new(share.flap_limit),
-            failback,
+            failback: Failback::new(share, config),
             asked: false,
             server: Server::new(share.server_lost_hold),
             moving: Moving::default(),
             forced: false,
             resuming: false,
         };
-        if let Some((from, State::Owner)) = resume
-            && let (false, [standby]) = (from.generation.is_none(), &*side.members)
-        {
-            let standby = *standby;
-            side.in_sync.join(standby, from.generation);
-            side.await_failback(standby, now);
+        if let Some(from) = share.resume {
+            side.take_up(from, now);
         }
         side.write_share(out);
         if resume.is_none() {
@@ -159,6 +146,17 @@ impl ShareSide {
             side.end_flows(EndReason::NotInSync, out);
         }
         Some(side)
+    }
+
+    /// What follows from the pinned maps of an earlier agent, besides the role.
+    fn take_up(&mut self, from: Resume, now: MonoTime) {
+        if self.machine.state() == State::Owner
+            && let (false, [standby]) = (from.generation.is_none(), &*self.members)
+        {
+            let standby = *standby;
+            self.in_sync.join(standby, from.generation);
+            self.await_failback(standby, now);
+        }
     }
 
     /// What this node says of the share.
