@@ -38,7 +38,8 @@ pub struct FlowReport {
     pub state: FlowStateName,
     /// Whether it would survive the owner's failure now, as far as this node knows.
     pub protected: bool,
-    /// Why not: `confirming`, `ended`, or a reason of the event `flow_demoted`.
+    /// Why not: `confirming`, `ended`, `no_quorum` (the event of that name), or a
+    /// reason of the event `flow_demoted`.
     pub reason: Option<String>,
     /// What the client has acknowledged and the twin's application has not yet
     /// said; absent where there is no twin.
@@ -101,6 +102,8 @@ pub struct ShareView<'a> {
     pub role: Role,
     /// The generation in sync.
     pub generation: Generation,
+    /// As the owner: whether no other node could be elected if this one failed.
+    pub no_quorum: bool,
 }
 
 impl Flows {
@@ -170,6 +173,7 @@ impl FlowStateName {
 
     fn why_not_protected(self, flow: &FlowState, share: ShareView<'_>) -> Option<&'static str> {
         match self {
+            Self::Protected if share.no_quorum => Some("no_quorum"),
             Self::Protected => None,
             Self::Confirming => Some("confirming"),
             Self::Ended => Some("ended"),

@@ -28,6 +28,8 @@ fn left(world: &World, side: usize) -> Vec<LeaveReason> {
         | ShareNews::Moved { .. }
         | ShareNews::MoveRefused { .. }
         | ShareNews::StandbyHeldOff { .. }
+        | ShareNews::NoQuorum
+        | ShareNews::QuorumBack
         | ShareNews::LeaseLapsed
         | ShareNews::LeaseRegained { .. } => None,
     };

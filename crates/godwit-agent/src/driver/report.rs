@@ -1,6 +1,6 @@
 //! What people see of this node: `status`, `flows`, the last takeover.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 use godwit_bpf::FlowTable;
@@ -27,6 +27,7 @@ struct View {
     service: String,
     role: Role,
     generation: Generation,
+    no_quorum: bool,
 }
 
 impl Driver {
@@ -39,7 +40,8 @@ impl Driver {
             let counts = views.count(&flows);
             for (report, id) in status.services.iter_mut().zip(ids) {
                 report.flows = counts.get(&id).copied().unwrap_or_default();
-                report.protected = report.flows.protected;
+                let covered = views.of(id).is_some_and(|share| !share.no_quorum);
+                report.protected = if covered { report.flows.protected } else { 0 };
             }
             // Whoever asked may have gone.
             let _ = answer.send(status);
@@ -84,6 +86,13 @@ impl Driver {
                      within a minute",
                     report.name,
                     until.since(now).as_secs() + 1
+                ));
+            }
+            if share.no_quorum {
+                status.warnings.push(format!(
+                    "service {}: too few voters besides this node know its lease, so nobody \
+                     could take over; one that was restarted votes after 10 s",
+                    report.name
                 ));
             }
             status.services.push(self.with_entry(report, share.id, now));
@@ -148,11 +157,18 @@ impl Driver {
     }
 
     fn views(&self) -> Views {
+        let doubtful: BTreeSet<_> = self
+            .node
+            .share_status()
+            .filter(|share| share.no_quorum)
+            .map(|share| share.id)
+            .collect();
         let views = self.shares.iter().map(|(id, share)| {
             let view = View {
                 service: share.name.clone(),
                 role: share.entry.role,
                 generation: share.entry.generation,
+                no_quorum: doubtful.contains(&id),
             };
             (id, view)
         });
@@ -181,6 +197,7 @@ impl Views {
             service: &view.service,
             role: view.role,
             generation: view.generation,
+            no_quorum: view.no_quorum,
         })
     }
 

@@ -439,6 +439,16 @@ impl Proposer {
             .is_some_and(|holding| holding.tenure.has_lapsed())
     }
 
+    /// As the holder: whether the voters without this node know the lease, so that
+    /// they could elect a standby. A voter that was restarted does not vote yet.
+    pub fn can_be_succeeded(&self, now: MonoTime) -> bool {
+        self.holding().is_some_and(|holding| {
+            holding
+                .tenure
+                .can_be_succeeded(self.config.node, &self.quorum, now)
+        })
+    }
+
     /// Whether a majority has accepted a long lease.
     pub fn is_prolonged(&self, now: MonoTime) -> bool {
         self.holding()

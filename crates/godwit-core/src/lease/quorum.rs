@@ -97,6 +97,17 @@ impl Quorum {
         self.voters.iter().any(|node| wanted(*node))
     }
 
+    /// Whether those who say yes could elect somebody if `node` had no power.
+    pub(super) fn elects_without(&self, node: NodeName, yes: impl Fn(NodeName) -> bool) -> bool {
+        let votes = self.count(|voter| voter != node && yes(voter));
+        let needed = if self.voters.len() <= 2 {
+            1 // the silent one is powered off
+        } else {
+            self.majority()
+        };
+        votes >= needed
+    }
+
     fn count(&self, wanted: impl Fn(NodeName) -> bool) -> usize {
         self.voters.iter().filter(|node| wanted(**node)).count()
     }

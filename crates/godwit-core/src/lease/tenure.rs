@@ -14,6 +14,10 @@ use crate::MonoTime;
 /// first can no longer be of use; changes of the in-sync set come on top.
 const MAX_PENDING: usize = 16;
 
+/// A voter that has accepted nothing for so long, and for two terms, may have
+/// forgotten, or be gone.
+const STALE: Duration = Duration::from_secs(1);
+
 /// What a proposal asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
@@ -74,6 +78,8 @@ pub(super) struct Tenure {
     lapse: Option<Lapse>,
     /// When each node last said yes or no, since the lease ended.
     heard: BTreeMap<NodeName, MonoTime>,
+    /// When each voter last accepted the lease, if it has not refused since.
+    voters: BTreeMap<NodeName, MonoTime>,
     /// Whether a majority has ever accepted what this life of the node proposed.
     met: bool,
     /// Whether renewals are for the long term.
@@ -96,6 +102,7 @@ impl Tenure {
             agreed: None,
             lapse: None,
             heard: BTreeMap::new(),
+            voters: BTreeMap::new(),
             met: false,
             prolonged: false,
             next: now,
@@ -143,6 +150,16 @@ impl Tenure {
     /// The in-sync set that a majority has accepted.
     pub(super) fn agreed(&self) -> Option<&Wish> {
         self.agreed.as_ref()
+    }
+
+    /// Whether voters without this `node` know enough to elect who is in sync.
+    pub(super) fn can_be_succeeded(&self, node: NodeName, quorum: &Quorum, now: MonoTime) -> bool {
+        let patience = STALE.max(self.terms.term * 2);
+        quorum.elects_without(node, |voter| {
+            self.voters
+                .get(&voter)
+                .is_some_and(|accepted| now.since(*accepted) < patience)
+        })
     }
 
     /// Whether a majority has accepted a long lease.
@@ -287,6 +304,7 @@ impl Tenure {
         quorum: &Quorum,
         now: MonoTime,
     ) -> Change {
+        self.voters.insert(from, now);
         if let Some(lapse) = &mut self.lapse {
             lapse.against.remove(&from);
             self.heard.insert(from, now);
@@ -335,6 +353,7 @@ impl Tenure {
 
     /// `from` does not accept a proposal.
     pub(super) fn handle_refused(&mut self, from: NodeName, objection: Objection, now: MonoTime) {
+        self.voters.remove(&from);
         let Some(lapse) = &mut self.lapse else {
             return;
         };

@@ -166,6 +166,11 @@ pub enum ShareNews {
         /// How often, on either side.
         failures: u32,
     },
+    /// A standby is in sync, and yet could not take over if this node failed: too
+    /// few voters without it know the lease.
+    NoQuorum,
+    /// It could again.
+    QuorumBack,
     /// A standby is no longer in sync: its flows go on unprotected.
     StandbyLeft {
         /// The standby.
@@ -340,6 +345,8 @@ impl ShareNews {
             Self::TakeoverDeclined => "takeover_declined",
             Self::StandbyJoined { .. } => "standby_joined",
             Self::StandbyHeldOff { .. } => "standby_held_off",
+            Self::NoQuorum => "no_quorum",
+            Self::QuorumBack => "quorum_back",
             Self::StandbyLeft { .. } => "standby_left",
             Self::Moved { .. } => "share_moved",
             Self::MoveRefused { .. } => "move_refused",
@@ -353,6 +360,7 @@ impl ShareNews {
             Self::TakeoverStarted { .. }
             | Self::ClaimDisputed { .. }
             | Self::StandbyHeldOff { .. }
+            | Self::NoQuorum
             | Self::StandbyLeft { .. }
             | Self::LeaseLapsed
             | Self::LeaseRegained { .. }
@@ -360,7 +368,10 @@ impl ShareNews {
             | Self::NoTaker
             | Self::MoveRefused { .. }
             | Self::TakeoverDeclined => true,
-            Self::Moved { .. } | Self::RoleChanged { .. } | Self::StandbyJoined { .. } => false,
+            Self::Moved { .. }
+            | Self::RoleChanged { .. }
+            | Self::StandbyJoined { .. }
+            | Self::QuorumBack => false,
         }
     }
 
@@ -423,7 +434,7 @@ impl ShareNews {
             ],
             Self::Moved { to } => vec![("to", text(to))],
             Self::MoveRefused { error } => vec![("reason", text(&error.as_str()))],
-            Self::LeaseLapsed => Vec::new(),
+            Self::LeaseLapsed | Self::NoQuorum | Self::QuorumBack => Vec::new(),
             Self::LeaseRegained { silent_for } => vec![("silent_for", Field::Span(*silent_for))],
         }
     }

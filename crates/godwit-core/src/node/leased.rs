@@ -110,6 +110,10 @@ impl ShareLease {
         self.lapsed_at = None;
     }
 
+    pub(super) const fn term(&self) -> Duration {
+        self.terms.term
+    }
+
     pub(super) fn status(&self) -> LeaseStatus {
         LeaseStatus {
             lapsed: self.proposer.has_lapsed(),

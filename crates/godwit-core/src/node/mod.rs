@@ -52,6 +52,7 @@ mod server;
 mod share;
 mod standby;
 mod status;
+mod succession;
 #[cfg(test)]
 mod tests;
 

@@ -23,6 +23,7 @@ use super::moving::Moving;
 use super::peer::PeerSide;
 use super::server::Server;
 use super::status::ShareStatus;
+use super::succession::Succession;
 use crate::announce::AnnounceSchedule;
 use crate::flow::Supervision;
 use crate::insync::InSyncSet;
@@ -64,6 +65,7 @@ pub(super) struct ShareSide {
     pub(super) damping: Damping,
     /// Back to the primary by itself; `None` if it does not, or this node is it.
     pub(super) failback: Option<Failback>,
+    pub(super) succession: Succession,
     // As a standby:
     pub(super) asked: bool,
     pub(super) server: Server,
@@ -131,6 +133,7 @@ impl ShareSide {
             rejoin_after: now,
             damping: Damping::new(share.flap_limit),
             failback: Failback::new(share, config),
+            succession: Succession::default(),
             asked: false,
             server: Server::new(share.server_lost_hold),
             moving: Moving::default(),
@@ -405,6 +408,7 @@ impl ShareSide {
                 self.settle_in_sync(context);
                 self.settle_move(context);
                 self.settle_failback(context);
+                self.settle_succession(context);
             }
             State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
                 self.ask(owner, context);
@@ -531,6 +535,7 @@ impl ShareSide {
             in_sync,
             supervised: self.supervision.counts(),
             lease: self.lease.as_ref().map(|lease| lease.status()),
+            no_quorum: self.succession.is_doubtful(),
             held_off_until: self.damping.held_until().filter(|_| state == State::Owner),
         }
     }

@@ -65,6 +65,8 @@ pub struct ShareStatus {
     pub lease: Option<LeaseStatus>,
     /// As the owner: until when the other node is held off, if it has been.
     pub held_off_until: Option<MonoTime>,
+    /// As the owner with a standby: voters without this node could elect nobody.
+    pub no_quorum: bool,
 }
 
 /// The lease of a share, as this node sees it.

@@ -1,0 +1,57 @@
+//! A standby in sync that nobody could elect: `flows` does not call that protected.
+
+use std::time::Duration;
+
+use godwit_lab::LabOptions;
+use godwit_lab::cluster::{ClusterOptions, Fencing};
+use godwit_lab::host::Host;
+use godwit_tests::stage::{
+    assert_unnoticed, has_event, in_sync, servers, service_v4, stage, wait_event, wait_flow,
+    wait_in_sync, wait_protected, witness,
+};
+use godwit_tests::traffic::{Load, Traffic};
+use godwit_tests::{DEADLINE, STALL_LIMIT};
+
+/// The standby's agent crashes and is started again: it shadows at once, and votes
+/// ten seconds later. Only then can it take over.
+#[test]
+fn a_restarted_standby_protects_when_it_can_vote() {
+    let lab = stage(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    });
+    let Some(lab) = lab else { return };
+    let _servers = servers(&lab);
+    let options = ClusterOptions {
+        heartbeat: Duration::from_millis(30),
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    };
+    let mut cluster = in_sync(&lab, options);
+    assert!(!has_event(&cluster, Host::A, "no_quorum"));
+    cluster
+        .agent(Host::B)
+        .expect("it runs")
+        .kill()
+        .expect("it is killed");
+    cluster.start_agent(Host::B).expect("it starts again");
+    wait_in_sync(&mut cluster, Host::A);
+    let capture = witness(&lab);
+    let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+    wait_flow(&cluster, Host::A, echo.local(), |flow| {
+        flow.state == "protected" && flow.reason.as_deref() == Some("no_quorum")
+    });
+    wait_event(&cluster, Host::A, "no_quorum");
+    let status = cluster.status(Host::A).expect("a answers");
+    assert_eq!(status.services[0].protected, 0);
+    let told = status.warnings.iter().any(|w| w.contains("too few voters"));
+    assert!(told, "{:?}", status.warnings);
+    wait_protected(&cluster, Host::A, echo.local());
+    wait_event(&cluster, Host::A, "quorum_back");
+    let since = std::time::Instant::now();
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    echo.goes_on();
+    echo.finish(since, STALL_LIMIT);
+    assert_unnoticed(capture);
+}
