@@ -65,6 +65,9 @@ static __noinline int gw_shadow_begin(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_NO_HANDSHAKE, GW_DROP);
 	if (!gw_is_third_ack(half, p))
 		return gw_verdict(GW_REASON_NOT_EXACT, GW_DROP);
+	/* begun in an earlier stay: to its owner it is not protected by this one */
+	if (half->generation != s->generation)
+		return gw_verdict(GW_REASON_NO_HANDSHAKE, GW_DROP);
 	f = gw_flow_begin(key, half, s);
 	if (!f)
 		return GW_UNDECIDED;

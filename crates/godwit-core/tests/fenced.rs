@@ -433,6 +433,27 @@ fn a_third_of_all_lease_datagrams_may_be_lost() {
     assert!(world.is_in_sync(A, B));
 }
 
+/// A handshake that was mirrored in the last stay must have arrived, and be gone.
+#[test]
+fn a_new_stay_begins_when_the_tap_has_run_dry() {
+    let mut world = lease();
+    let first = world.sides[A].entry.generation;
+    world.server_exit(B, true);
+    world.input(B, |node, now| node.handle_listening(SHARE, true, now));
+    while world.sides[A].entry.generation == first {
+        world.step();
+    }
+    let mut dry = 0;
+    while world.sides[B].entry.role != Role::Shadow {
+        world.step();
+        dry += 1;
+        assert!(dry < 400, "half milliseconds");
+    }
+    // 50 ms and what may sit in queues, less a clock's hundredth.
+    assert!(dry >= 102, "{dry} half milliseconds");
+    assert!(world.sides[B].entry.generation > first);
+}
+
 #[test]
 fn of_two_servers_the_dead_one_is_powered_off_before_the_other_takes_over() {
     let mut world = World::in_sync(Fencing::Stonith, 2);

@@ -150,7 +150,6 @@ impl World {
                 seq: client.snd_nxt,
                 len,
                 ack: client.rcv_nxt,
-                sent_ns: 0,
             };
             client.snd_nxt += len;
             client.snd_max = client.snd_max.max(client.snd_nxt);
@@ -166,7 +165,6 @@ impl World {
                 seq: client.snd_nxt,
                 len: 0,
                 ack: client.rcv_nxt,
-                sent_ns: 0,
             };
             self.client_sends(slot, ack);
         }
@@ -252,7 +250,6 @@ impl World {
                 seq: client.snd_nxt,
                 len: 0,
                 ack: client.rcv_nxt,
-                sent_ns: 0,
             };
             self.client_sends(slot, fin);
             self.tally.completed += 1;

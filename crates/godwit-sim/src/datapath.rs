@@ -87,8 +87,7 @@ impl World {
         self.send_frame(node, self.plan.nodes, frame);
     }
 
-    pub(crate) fn send_frame(&mut self, from: usize, to: usize, mut frame: Frame) {
-        frame.sent_ns = self.now_ns;
+    pub(crate) fn send_frame(&mut self, from: usize, to: usize, frame: Frame) {
         let path = (Net::Data, from, to);
         let fate = self.network.fate(path, self.now_ns, &mut self.random);
         if let Some(fault) = fate.by
@@ -416,7 +415,6 @@ impl World {
                 seq,
                 len,
                 ack,
-                sent_ns: 0,
             },
         );
     }
@@ -477,7 +475,6 @@ impl World {
             seq: flow.snd_nxt,
             len: 0,
             ack,
-            sent_ns: 0,
         };
         self.speak(node, share, frame);
     }
@@ -486,10 +483,6 @@ impl World {
     fn shadow_client(&mut self, node: usize, frame: Frame) {
         let slot = frame.slot;
         let entry = self.hosts[node].entries[self.share_of(slot)];
-        if frame.sent_ns < entry.shadow_since_ns {
-            // Under way since before this stay, see `docs/simulation.md`.
-            return;
-        }
         if frame.kind == Kind::Syn {
             let old = self.hosts[node].halves[slot];
             let again = old.irs == frame.irs && old.tapped && old.generation == entry.generation;
@@ -507,7 +500,7 @@ impl World {
         let flow = self.hosts[node].flows[slot];
         let half = self.hosts[node].halves[slot];
         if flow.irs == 0 || flow.is_over() {
-            if !is_third_ack(half, frame) {
+            if !is_third_ack(half, frame) || half.generation != entry.generation {
                 return;
             }
             self.begin(node, frame, half);

@@ -177,8 +177,6 @@ pub(crate) struct Frame {
     pub(crate) seq: u32,
     pub(crate) len: u32,
     pub(crate) ack: u32,
-    /// In true time; not on the wire.
-    pub(crate) sent_ns: u64,
 }
 
 impl Frame {
@@ -190,7 +188,6 @@ impl Frame {
             seq: 0,
             len: 0,
             ack: 0,
-            sent_ns: 0,
         }
     }
 }

@@ -28,8 +28,6 @@ pub(crate) struct Entry {
     pub(crate) died: Option<MonoTime>,
     /// Whether something listens.
     pub(crate) listening: bool,
-    /// Since when this node is a shadow in this stay.
-    pub(crate) shadow_since_ns: u64,
     /// The epoch whose lease was given back before its end.
     pub(crate) given_back: Epoch,
     /// The stay whose twins an owner continues, of a greater epoch.
@@ -49,7 +47,6 @@ impl Entry {
         released: None,
         died: None,
         listening: true,
-        shadow_since_ns: 0,
         given_back: Epoch::NONE,
         from: None,
         latest: Generation::NONE,

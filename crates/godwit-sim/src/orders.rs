@@ -43,14 +43,9 @@ impl World {
             died: before.died,
             listening: before.listening,
             given_back: before.given_back,
-            shadow_since_ns: before.shadow_since_ns,
             from: before.from,
             ..entry
         };
-        let stays = before.role == Role::Shadow && before.generation == entry.generation;
-        if entry.role == Role::Shadow && !stays {
-            entry.shadow_since_ns = self.now_ns;
-        }
         let owns = entry.role == Role::Owner;
         let same = owns && before.role == Role::Owner && before.epoch == entry.epoch;
         if same && before.generation != entry.generation {

@@ -113,6 +113,11 @@ impl Bench {
         self.play_with(role, GENERATION, turn);
     }
 
+    /// This node stands by, in that stay.
+    pub(crate) fn stand_by(&self, generation: u32) {
+        self.play_with(Role::Shadow, Generation(generation), 0);
+    }
+
     /// The standby in sync is lost: no flow is gated any more.
     pub(crate) fn lose_standby(&self) {
         self.play_with(Role::Owner, Generation::NONE, 0);

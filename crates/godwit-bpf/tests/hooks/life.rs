@@ -80,6 +80,30 @@ fn a_twin_that_is_born_after_its_flow_was_let_go_is_not_served() {
     });
 }
 
+/// The end of a handshake that began in an earlier stay: to its owner the flow is
+/// not protected by this one, so its twin would lack what is said meanwhile.
+#[test]
+fn a_handshake_of_an_earlier_stay_makes_no_twin() {
+    on_bench(|bench| {
+        let standby = Host::B.mac(Network::Data);
+        for (port, v6) in [(7, false), (8, true)] {
+            bench.stand_by(1);
+            let next = IRS.wrapping_add(1);
+            let syn = tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b""));
+            bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
+            let both = TcpFlags::SYN.with(ACK);
+            let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
+            bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
+            bench.stand_by(2);
+            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
+            bench.expect(Hook::Tap, "third ACK", &third, DROP, "no_handshake");
+            let key = flow_id(port, v6).key;
+            let born = bench.flows().get(key).expect("the map can be read");
+            assert!(born.is_none(), "{born:?}");
+        }
+    });
+}
+
 fn close(bench: &Bench) {
     let (next, fin) = (IRS.wrapping_add(1), TcpFlags::FIN.with(ACK));
     let client_fin = to_service(7, false, next, ISS + 1, fin, b"");

@@ -1,5 +1,7 @@
 //! What the owner of a share does: the in-sync set and its flows.
 
+use std::time::Duration;
+
 use godwit_wire::{
     DigestEntry, FlowId, Generation, LeaveReason, MAX_DIGEST_ENTRIES, Message, UnprotectedReason,
 };
@@ -15,6 +17,9 @@ use crate::flow::{MAX_FLOWS, Order, Report};
 use crate::insync::Left;
 use crate::share::{Change, Reason, State};
 use crate::{MonoTime, PeerId};
+
+/// How long a segment may be on its way to the standby, once it has left this host.
+const TRANSIT: Duration = Duration::from_millis(50);
 
 impl ShareSide {
     pub(super) fn become_owner(&mut self, change: Change, context: &mut Context<'_>) {
@@ -101,6 +106,7 @@ impl ShareSide {
         };
         // First nobody may take over with these twins, then clients are told more.
         self.write_share(context.out);
+        self.let_mirrored_pass(context.now);
         if last {
             context.out.act(Action::ReleaseGate {
                 share: self.id,
@@ -115,6 +121,14 @@ impl ShareSide {
             reason,
         };
         context.tell(self.id, news);
+    }
+
+    /// The tap has been shut: what it mirrored may be under way for a while, and a
+    /// handshake among it must not be taken for one of the next stay, whose twin
+    /// would lack what the client says meanwhile. So that begins later.
+    pub(super) fn let_mirrored_pass(&mut self, now: MonoTime) {
+        let gone = now.saturating_add(self.egress_residence + TRANSIT);
+        self.rejoin_after = self.rejoin_after.max(gone);
     }
 
     /// Tells a standby that its stay is over, and when it may come back.
@@ -207,11 +221,9 @@ impl ShareSide {
                 return;
             }
             self.lose_standby(peer, LeaveReason::StandbyRestarted, context);
-            if self.in_sync.contains(peer) {
-                // A majority has to know first.
-                self.requests.insert(peer, held);
-                return;
-            }
+            // A majority has to know first, and the tap to run dry.
+            self.requests.insert(peer, held);
+            return;
         }
         if self.in_sync.offered(peer) == Some(held) {
             if !self.ask_join(peer, held, context) {

@@ -60,7 +60,10 @@ pub(super) struct ShareSide {
     pub(super) policy: FlowPolicy,
     /// What standbys say that they hold, until it is dealt with.
     pub(super) requests: BTreeMap<PeerId, Generation>,
+    /// A new stay does not begin before.
     pub(super) rejoin_after: MonoTime,
+    /// How long what this node sends may sit in its queues.
+    pub(super) egress_residence: Duration,
     /// Of either part.
     pub(super) damping: Damping,
     /// Back to the primary by itself; `None` if it does not, or this node is it.
@@ -131,6 +134,7 @@ impl ShareSide {
             policy: share.policy,
             requests: BTreeMap::new(),
             rejoin_after: now,
+            egress_residence: config.lease.terms.egress_residence,
             damping: Damping::new(share.flap_limit),
             failback: Failback::new(share, config),
             succession: Succession::default(),
@@ -160,6 +164,8 @@ impl ShareSide {
             self.in_sync.join(standby, from.generation);
             self.await_failback(standby, now);
         }
+        // Whether the tap was shut just now, nobody remembers.
+        self.let_mirrored_pass(now);
     }
 
     /// What this node says of the share.

@@ -24,6 +24,7 @@ impl ShareSide {
                 self.forget_flows();
                 self.requests.clear();
                 self.stop_schedules();
+                self.let_mirrored_pass(context.now);
                 self.broadcast(context);
             }
             State::Shadow { .. } => {
