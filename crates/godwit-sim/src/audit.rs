@@ -108,12 +108,13 @@ impl World {
 
     /// Something for a client leaves a host.
     ///
-    /// What was in queues when the lease was given back may come late: DESIGN
-    /// has a released lease taken over at once.
+    /// What was in queues when the lease was given back may come late: a released
+    /// lease is taken over at once (`docs/adr/0014`).
     pub(crate) fn audit_word(&mut self, node: usize, share: usize, epoch: u64, frame: &Frame) {
         let other = 1 - node;
         let entry = &self.hosts[node].entries[share];
         if entry.given_back.0 == epoch && !self.can_speak(node, share) {
+            self.audit_late_word(node, frame);
             return;
         }
         if self.can_speak(other, share) {
@@ -129,6 +130,37 @@ impl World {
         let client = &mut self.clients[frame.slot];
         if client.irs == frame.irs && frame.kind == Kind::Service {
             client.sent_to = client.sent_to.max(frame.seq + frame.len);
+        }
+    }
+
+    /// What comes after the next owner's first words is what that could have said
+    /// itself, late: nothing acknowledged that it has not, and no end.
+    fn audit_late_word(&mut self, node: usize, frame: &Frame) {
+        self.tally.late += 1;
+        let slot = frame.slot;
+        let next = self.hosts[1 - node].flows[slot];
+        let serves = self.is_owner(1 - node, self.share_of(slot))
+            && next.irs == frame.irs
+            && self.would_serve(&next);
+        let has = next.rcv_nxt;
+        match frame.kind {
+            Kind::Service | Kind::Probe if serves && has < frame.ack => {
+                self.violate(|_| format!("{node} is late with {frame:?}, its heir has {has}"));
+            }
+            Kind::Reset(_) if serves => {
+                self.violate(|_| format!("{node} ends late what its heir serves: {frame:?}"));
+            }
+            Kind::Service
+            | Kind::Probe
+            | Kind::Reset(_)
+            | Kind::Announce
+            | Kind::SynAck
+            | Kind::Syn
+            | Kind::Third
+            | Kind::Client
+            | Kind::Fin
+            | Kind::WhoHas
+            | Kind::TwinAck => {}
         }
     }
 

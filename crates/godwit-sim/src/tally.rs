@@ -25,6 +25,8 @@ pub struct Tally {
     pub completed: u64,
     /// Of these, ended by a reset with a reason.
     pub resets: u64,
+    /// Segments that left a host after its lease was given back.
+    pub late: u64,
     /// True time that has passed in the histories, in milliseconds.
     pub simulated_ms: u64,
     /// Things that happened.
@@ -45,6 +47,7 @@ impl Tally {
         self.streams += other.streams;
         self.completed += other.completed;
         self.resets += other.resets;
+        self.late += other.late;
         self.simulated_ms += other.simulated_ms;
         self.steps += other.steps;
     }
@@ -66,8 +69,9 @@ impl fmt::Display for Tally {
         )?;
         write!(
             f,
-            "{} connections completed, {} continued at a takeover, {} reset with a reason",
-            self.completed, self.continued, self.resets
+            "{} connections completed, {} continued at a takeover, {} reset with a reason, \
+             {} segments late after a release",
+            self.completed, self.continued, self.resets, self.late
         )
     }
 }
