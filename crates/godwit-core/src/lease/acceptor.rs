@@ -63,6 +63,8 @@ struct Slot {
 #[derive(Debug, Clone)]
 struct Accepted {
     lease: Lease,
+    /// When it was accepted here.
+    at: MonoTime,
     expires: MonoTime,
     /// The greatest number heard: of a release it is not that of the lease,
     /// which says who was in sync.
@@ -76,6 +78,8 @@ struct Pace {
     incarnation: u64,
     number: u64,
     at: MonoTime,
+    /// When that life of the node was first heard to propose.
+    since: MonoTime,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -131,6 +135,7 @@ impl Acceptor {
             slot.inherited = Some(Accepted {
                 latest: lease.number,
                 lease,
+                at: MonoTime::ZERO,
                 expires,
                 released: false,
             });
@@ -164,6 +169,9 @@ impl Acceptor {
             }
             LeaseMessage::Prepare { epoch, .. } => (*epoch, 0, Err(self.quarantine(now))),
             LeaseMessage::Propose { lease, .. } => {
+                if lease.holder == from.node {
+                    slot.is_fresh(from, lease.number, &self.terms, now);
+                }
                 (lease.epoch, lease.number, Err(self.quarantine(now)))
             }
             LeaseMessage::Release { epoch, number, .. } => {
@@ -286,6 +294,7 @@ impl Slot {
         self.inherited = None;
         self.last = Some(Accepted {
             lease: lease.clone(),
+            at: now,
             expires: now.saturating_add(term),
             latest: lease.number,
             released: false,
@@ -296,24 +305,31 @@ impl Slot {
     /// Whether a proposal took about as long as one before it from the same life
     /// of that node. One that was held up, because its host was stopped when it
     /// was to be sent, speaks of a lease that was in force then.
+    ///
+    /// What is heard first may have been held up itself. So it counts against
+    /// nothing that was accepted before: an acceptor that has just been started
+    /// listens while it keeps quiet, and knows how fast a healthy holder is heard.
     fn is_fresh(&mut self, from: Speaker, number: u64, terms: &Terms, now: MonoTime) -> bool {
+        let known = self.pace.get(&from.node).copied();
+        let known = known.filter(|known| known.incarnation == from.incarnation);
         let pace = Pace {
             incarnation: from.incarnation,
             number,
             at: now,
+            since: known.map_or(now, |known| known.since),
         };
-        let known = self.pace.get(&from.node);
-        let Some(known) = known.filter(|known| known.incarnation == from.incarnation) else {
+        let Some(known) = known else {
             self.pace.insert(from.node, pace);
             return false;
         };
         let sent = Duration::from_nanos(number.saturating_sub(known.number));
         let drift = sent.saturating_sub(terms.own(sent));
-        let fresh = now.since(known.at) <= sent + drift + terms.round();
-        if fresh && known.number < number {
+        let in_time = now.since(known.at) <= sent + drift + terms.round();
+        if in_time && known.number < number {
             self.pace.insert(from.node, pace);
         }
-        fresh
+        let heard_before = |last: &Accepted| known.since < last.at;
+        in_time && self.last.as_ref().is_none_or(heard_before)
     }
 
     /// Rule 1 of the module.

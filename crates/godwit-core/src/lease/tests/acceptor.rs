@@ -226,18 +226,16 @@ fn a_promise_of_this_life_is_memory_enough() {
 #[test]
 fn a_holder_in_force_overrules_what_came_to_nothing() {
     let mut acceptor = acceptor();
-    hear(
-        &mut acceptor,
-        "b",
-        propose("b", 11, 1, Standing::Elected),
-        T0,
-    );
-    let holder = || propose("a", 10, 5, Standing::Unbroken);
-    let held = refused(Epoch(10), 5, Refusal::Held, (11, "b"), 1);
-    assert_eq!(hear(&mut acceptor, "a", holder(), T0 + 59), held, "not yet");
+    let holder = |ms: u64| propose("a", 10, ms * 1_000_000, Standing::Unbroken);
+    hear(&mut acceptor, "a", holder(3), T0 - 60);
+    let other = propose("b", 11, 1, Standing::Elected);
+    hear(&mut acceptor, "b", other, T0);
+    let held = refused(Epoch(10), 122_000_000, Refusal::Held, (11, "b"), 1);
+    let early = hear(&mut acceptor, "a", holder(122), T0 + 59);
+    assert_eq!(early, held, "not yet");
     assert_eq!(
-        hear(&mut acceptor, "a", holder(), T0 + 60),
-        accepted(Epoch(10), 5)
+        hear(&mut acceptor, "a", holder(123), T0 + 60),
+        accepted(Epoch(10), 123_000_000)
     );
 }
 
@@ -299,6 +297,42 @@ fn a_proposal_that_comes_late_overrules_nothing() {
         hear(&mut acceptor, "a", fresh, T0 + 151),
         accepted(Epoch(10), number)
     );
+}
+
+/// Two in a row were held up, and the voter was restarted: the second took as long
+/// as the first, which says nothing of either.
+#[test]
+fn what_is_heard_first_behind_another_lease_overrules_nothing() {
+    for listened in [false, true] {
+        // Quarantine has begun just now.
+        let mut acceptor = Acceptor::new(terms(), [(SHARE, false)], ms(T0));
+        let holder = |ms: u64| propose("a", 10, ms * 1_000_000, Standing::Unbroken);
+        let over = T0 + 231;
+        if listened {
+            let quiet = hear(&mut acceptor, "a", holder(100), T0 + 100);
+            let wanted = refused(Epoch(10), 100_000_000, Refusal::Quarantine, (0, ""), 130);
+            assert_eq!(quiet, wanted);
+        }
+        let other = propose("b", 11, 1, Standing::Elected);
+        assert_eq!(
+            hear(&mut acceptor, "b", other, over),
+            accepted(Epoch(11), 1)
+        );
+        let superseded = |number| refused(Epoch(10), number, Refusal::Superseded, (11, "b"), 0);
+        for number in [140, 150] {
+            let late = hear(&mut acceptor, "a", holder(number), over + 60 + number - 140);
+            assert_eq!(late, superseded(number * 1_000_000), "{listened}");
+        }
+        // A holder that was heard in the quarantine is in time, or is not.
+        let number = 100 + over + 100 - (T0 + 100);
+        let fresh = hear(&mut acceptor, "a", holder(number), over + 101);
+        let number = number * 1_000_000;
+        if listened {
+            assert_eq!(fresh, accepted(Epoch(10), number));
+        } else {
+            assert_eq!(fresh, superseded(number));
+        }
+    }
 }
 
 #[test]
