@@ -164,6 +164,7 @@ impl ShareSide {
             self.in_sync.join(standby, from.generation);
             self.await_failback(standby, now);
         }
+        self.machine.handle_used(from.epoch);
         // Whether the tap was shut just now, nobody remembers.
         self.let_mirrored_pass(now);
     }

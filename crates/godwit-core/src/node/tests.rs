@@ -242,6 +242,22 @@ fn ready(node: &Node, generation: u32) -> Message {
     }
 }
 
+/// An agent that is started twice in a second claims with the same incarnation: it
+/// owned again under an epoch that it had owned under before.
+#[test]
+fn an_epoch_of_an_earlier_agent_is_not_used_again() {
+    let mut config = config();
+    let epoch = Epoch::new(5, 3);
+    config.shares[0].resume = Some(Resume {
+        role: Role::None,
+        epoch,
+        generation: Generation::NONE,
+        expiry: None,
+    });
+    let node = Node::new(&config, ms(0));
+    assert_eq!(node.share_status().next().expect("one share").epoch, epoch);
+}
+
 #[test]
 fn an_inherited_flow_is_never_taken_for_a_later_one() {
     let mut node = owner(Generation(41));

@@ -125,6 +125,12 @@ impl ShareMachine {
         }
     }
 
+    /// Epochs up to this one may have been used, this node's own included: an agent
+    /// that is started twice in a second would use them again.
+    pub fn handle_used(&mut self, epoch: Epoch) {
+        self.learn(epoch);
+    }
+
     /// A peer says what it does for the share.
     pub fn handle_claim(&mut self, claim: PeerClaim, now: MonoTime) {
         match claim.role {
