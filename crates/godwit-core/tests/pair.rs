@@ -217,6 +217,30 @@ fn an_unconfirmed_flow_has_its_handshake_sent_again() {
     assert!(world.flow_news(A).is_empty(), "nothing to tell people");
 }
 
+/// Reports are lost when the data path has no room for them. The owner's agent asks
+/// which flows are watched over, and says itself which of them are over.
+#[test]
+fn a_lost_end_is_made_up_for() {
+    let mut world = World::in_sync();
+    world.flow_event(A, 1, FlowEventKind::Unconfirmed);
+    world.flow_event(A, 2, FlowEventKind::Unconfirmed);
+    let watched = |world: &World| {
+        let node = world.sides[A].node.as_ref().expect("runs");
+        node.supervised_flows().collect::<Vec<_>>()
+    };
+    let lost = watched(&world);
+    assert_eq!(lost.len(), 2);
+    assert!(lost.iter().all(|event| event.kind == FlowEventKind::Ended));
+    for event in &lost[..1] {
+        world.input(A, |node, now| node.handle_flow_event(*event, now));
+    }
+    assert_eq!(watched(&world), lost[1..]);
+    // It may be reported after all.
+    world.input(A, |node, now| node.handle_flow_event(lost[0], now));
+    assert_eq!(watched(&world), lost[1..]);
+    assert!(world.is_in_sync(A, B));
+}
+
 #[test]
 fn a_twin_that_closes_is_not_served_and_its_flow_is_let_go() {
     let mut world = World::in_sync();

@@ -10,6 +10,7 @@ use std::time::Duration;
 use godwit_bpf::{FlowState, FlowTable, Order, Phase};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_sock::without_tcp_socket;
+use godwit_wire::{FlowId, SeqNumber};
 
 use super::Driver;
 use crate::clock;
@@ -44,15 +45,19 @@ impl Driver {
         }
     }
 
-    /// Whether the data path has the flow no more. One that can't be looked up is
-    /// left for the next time.
+    /// One that can't be looked up is left for the next time.
     fn is_over(&self, event: &FlowEvent) -> bool {
-        match self.datapath.flows.get(event.flow.key) {
-            Ok(Some(state)) => state.id.irs != event.flow.irs || state.phase == Phase::Ended,
-            Ok(None) => true,
-            Err(_) => false,
-        }
+        self.datapath.flows.get(event.flow.key).is_ok_and(|found| {
+            let found = found.map(|state| (state.id.irs, state.phase));
+            has_ended(event.flow, found)
+        })
     }
+}
+
+/// Whether a flow is over of which the data path has this: its four-tuple may be
+/// free, or another connection's.
+fn has_ended(flow: FlowId, found: Option<(SeqNumber, Phase)>) -> bool {
+    found.is_none_or(|(irs, phase)| irs != flow.irs || phase == Phase::Ended)
 }
 
 /// Looks until the driver is gone, off its thread: the kernel walks over all of
@@ -104,5 +109,32 @@ fn ended(flow: &FlowState) -> FlowEvent {
         flow: flow.id,
         generation: flow.generation,
         kind: FlowEventKind::Ended,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_wire::{Endpoint, FlowKey};
+
+    use super::*;
+
+    #[test]
+    fn an_end_that_was_not_reported_is_seen_in_the_data_path() {
+        let endpoint = |text: &str| text.parse::<Endpoint>().expect("a literal");
+        let irs = SeqNumber(77);
+        let flow = FlowId {
+            key: FlowKey {
+                client: endpoint("10.9.0.10:40000"),
+                service: endpoint("10.9.0.100:80"),
+            },
+            irs,
+        };
+        assert!(has_ended(flow, None), "forgotten");
+        assert!(has_ended(flow, Some((irs, Phase::Ended))));
+        let later = (SeqNumber(78), Phase::Protected);
+        assert!(has_ended(flow, Some(later)), "its port is used again");
+        for phase in [Phase::Confirming, Phase::Protected, Phase::Unprotected] {
+            assert!(!has_ended(flow, Some((irs, phase))), "{phase:?}");
+        }
     }
 }
