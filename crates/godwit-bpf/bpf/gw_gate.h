@@ -83,6 +83,18 @@ static __always_inline bool gw_is_news_to_client(const struct gw_flow *f,
 	       w->edge - g->told_edge >= 2 * (__u32)f->mss;
 }
 
+/*
+ * Does our kernel offer less than the client knows of? As gw_keep_edge(): a
+ * window that is shut stays so.
+ */
+static __always_inline bool gw_is_short(const struct gw_flow *f,
+					const struct gw_pkt *p)
+{
+	__u32 edge = p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15));
+
+	return p->wnd && gw_before(edge, f->gated.told_edge);
+}
+
 /* An own segment of a gated flow on its way to the client. */
 static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 				  const struct gw_flow_key *key,
@@ -120,7 +132,10 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_blank(skb, p, p->l4 + 20 + o.sack_at - 3, o.sack_len + 2);
 	}
 	if (w.ack == p->ack && !gw_before(w.edge, f->own.edge)) {
-		/* the twin is no obstacle: our kernel's own words */
+		/* the twin is no obstacle: our kernel's own words, as long as
+		 * the client was told of no more by the last owner */
+		if (gw_is_short(f, p) && gw_set_wnd(skb, p, w.wnd))
+			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		w.wnd = p->wnd;
 		gw_said(f, &w, s);
 		gw_end_if_closed(key, f, true);

@@ -5,7 +5,7 @@ use godwit_lab::host::{Host, Network};
 use godwit_wire::{Role, SeqNumber, TcpFlags};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, from_service, mirrored, on_bench, to_service, twin,
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, mirrored, on_bench, to_service, twin,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -21,6 +21,12 @@ fn protect(bench: &Bench, port: u16, v6: bool) {
     let greeting = twin(standby, port, v6, (SERVICE, CLIENT), ACK, b"");
     bench.expect(Hook::Tap, "the twin's ACK", &greeting, DROP, "twin_ack");
     assert_eq!(bench.flow().phase, Phase::Protected);
+}
+
+/// The window in a frame, as it is there.
+fn window(frame: &[u8], v6: bool) -> u16 {
+    let at = 14 + if v6 { 40 } else { 20 } + 14;
+    u16::from_be_bytes([frame[at], frame[at + 1]])
 }
 
 fn forget(bench: &Bench) {
@@ -125,6 +131,9 @@ fn a_standby_that_becomes_the_owner_is_gated_at_once() {
             bench.expect(Hook::Gate, "again: it was lost", &second, NEXT, "spoken");
             let third = from_service(7, v6, SERVICE + 200, CLIENT, ACK, &DATA);
             bench.expect(Hook::Gate, "new data", &third, NEXT, "spoken");
+            // The last owner may have rounded the window up: so do we.
+            let told = bench.put(Hook::Gate, 0, &third).frame;
+            assert_eq!(window(&told, v6), WND + 1, "in units of 1");
             // The client says something that the standby has not got yet.
             let said = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
             bench.expect(Hook::Tap, "data", &said, NEXT, "client_segment");
