@@ -26,6 +26,8 @@ pub enum Load {
     Upload,
     /// Receives 48 MB, at about 10 MB/s until the test has seen enough.
     Download,
+    /// As `Download`, but 32 MB at about 2 MB/s.
+    LongDownload,
     /// Sends 150 bytes and waits for them, 200 times a second.
     Echo,
 }
@@ -50,6 +52,13 @@ const UPLOADED: Content = Content {
 const DOWNLOADED: Content = Content {
     seed: 0x0dd_ba11,
     length: 48 << 20,
+};
+/// Between two reads of 10 KB.
+const PAUSE: Duration = Duration::from_millis(1);
+const LONG_PAUSE: Duration = Duration::from_millis(5);
+const LONG: Content = Content {
+    seed: 0x1009,
+    length: 32 << 20,
 };
 const ECHOED: Content = Content {
     seed: 0xec40,
@@ -93,7 +102,8 @@ impl Traffic {
             tell.send(stream.local_addr()?)?;
             match load {
                 Load::Upload => upload(stream, &progress, &stop),
-                Load::Download => download(stream, &progress, &stop),
+                Load::Download => download(stream, (DOWNLOADED, PAUSE), &progress, &stop),
+                Load::LongDownload => download(stream, (LONG, LONG_PAUSE), &progress, &stop),
                 Load::Echo => echo(stream, &progress, &stop),
             }
         };
@@ -200,10 +210,15 @@ fn upload(mut stream: TcpStream, meter: &Meter, enough: &AtomicBool) -> Result<(
     Ok(())
 }
 
-fn download(mut stream: TcpStream, meter: &Meter, enough: &AtomicBool) -> Result<()> {
-    let Content { seed, length } = DOWNLOADED;
+fn download(
+    mut stream: TcpStream,
+    (content, pause): (Content, Duration),
+    meter: &Meter,
+    enough: &AtomicBool,
+) -> Result<()> {
+    let Content { seed, length } = content;
     stream.write_all(format!("get {seed} {length}\n").as_bytes())?;
-    let mut checker = Checker::new(DOWNLOADED);
+    let mut checker = Checker::new(content);
     let mut buffer = vec![0; 10_000];
     loop {
         let length = stream.read(&mut buffer).context("downloading")?;
@@ -213,7 +228,7 @@ fn download(mut stream: TcpStream, meter: &Meter, enough: &AtomicBool) -> Result
         meter.record(length);
         checker.feed(&buffer[..length]);
         if !enough.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(1));
+            thread::sleep(pause);
         }
     }
     let verdict = checker.finish();

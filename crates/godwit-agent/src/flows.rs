@@ -7,6 +7,7 @@ use godwit_core::MonoTime;
 use godwit_wire::{Generation, Role, UnprotectedReason};
 use serde::{Deserialize, Serialize};
 
+use crate::reprotect;
 use crate::status::whole_ms;
 
 /// The schema's name and version.
@@ -54,6 +55,13 @@ pub struct FlowReport {
     pub age_ms: u64,
     /// Time since the client last spoke.
     pub last_client_ms: u64,
+    /// Owner: what an unprotected flow waits for until it is protected again;
+    /// absent in answers of agents before 0.2.
+    #[serde(default)]
+    pub reprotect: Option<String>,
+    /// Owner: time since it became protected again while it ran.
+    #[serde(default)]
+    pub protected_again_ms: Option<u64>,
 }
 
 /// Where a flow stands.
@@ -137,6 +145,12 @@ impl FlowReport {
             bytes_out: flow.bytes_out,
             age_ms: since(flow.born_ns),
             last_client_ms: since(flow.heard_ns),
+            reprotect: (share.role == Role::Owner)
+                .then(|| reprotect::obstacle(flow, share.generation))
+                .flatten()
+                .map(|why| why.as_str().into()),
+            protected_again_ms: (flow.rejoined_ns != 0 && state == FlowStateName::Protected)
+                .then(|| since(flow.rejoined_ns)),
         }
     }
 }
@@ -152,9 +166,11 @@ impl FlowStateName {
             Phase::Confirming if share.generation == flow.generation => Self::Confirming,
             Phase::Protected if flow.is_protected(share.generation) => Self::Protected,
             Phase::Twin if !owned => Self::Twin,
-            Phase::Confirming | Phase::Protected | Phase::Unprotected | Phase::Twin => {
-                Self::Unprotected
-            }
+            Phase::Confirming
+            | Phase::Protected
+            | Phase::Unprotected
+            | Phase::Twin
+            | Phase::Rejoining => Self::Unprotected,
             Phase::Unknown(_) => Self::Unprotected,
         }
     }

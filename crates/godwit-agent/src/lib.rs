@@ -19,6 +19,7 @@ pub mod peers;
 pub mod pki;
 mod privileges;
 pub mod realtime;
+mod reprotect;
 mod run;
 pub mod status;
 pub mod stonith;

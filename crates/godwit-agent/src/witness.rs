@@ -153,6 +153,12 @@ impl Witness {
                 | Action::EndTwin { .. }
                 | Action::EndFlows { .. }
                 | Action::PokeTwin { .. }
+                | Action::BeginRejoin { .. }
+                | Action::FeedLog { .. }
+                | Action::ProtectFlow { .. }
+                | Action::RestoreTwin { .. }
+                | Action::FeedTwin { .. }
+                | Action::AdmitTwin { .. }
                 | Action::Stonith { .. } => Ok(()),
             };
             if let Err(error) = sent {

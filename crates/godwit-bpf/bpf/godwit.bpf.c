@@ -8,6 +8,7 @@
  */
 #include "gw_address.h"
 #include "gw_exit.h"
+#include "gw_install.h"
 #include "gw_order.h"
 #include "gw_owner.h"
 #include "gw_shadow.h"
@@ -126,6 +127,24 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_shadow_client(skb, p, &key, share, s);
 }
 
+/* What a client said before this node stood by, from our own agent. */
+static __noinline int gw_tap_replay(struct __sk_buff *skb)
+{
+	struct gw_pkt p = {};
+	struct gw_share *s;
+	__u32 share;
+	int err;
+
+	skb->mark = 0;
+	err = gw_parse(skb, &p);
+	if (err)
+		return gw_verdict(err, GW_DROP);
+	s = gw_share_of(&p.dst, &share);
+	if (!s)
+		return gw_verdict(GW_REASON_REPLAY_NO_FLOW, GW_DROP);
+	return gw_replay(skb, &p, s);
+}
+
 SEC("tcx/ingress")
 int tap(struct __sk_buff *skb)
 {
@@ -140,6 +159,8 @@ int tap(struct __sk_buff *skb)
 		skb->mark = 0;
 		return gw_verdict(GW_REASON_MARKED, GW_PASS);
 	}
+	if (skb->mark == GW_MARK_REPLAY)
+		return gw_tap_replay(skb);
 	if (skb->pkt_type != GW_PACKET_HOST &&
 	    skb->pkt_type != GW_PACKET_MULTICAST &&
 	    skb->pkt_type != GW_PACKET_OTHERHOST)
@@ -201,6 +222,8 @@ int gate(struct __sk_buff *skb)
 		skb->mark = GW_MARK_REFLECT;
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	}
+	if (skb->mark == GW_MARK_REPLAY)
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	err = gw_parse(skb, &p);
 	if (err)
 		return gw_other_out(skb, &p, err);
@@ -264,6 +287,12 @@ SEC("syscall")
 int fence(struct gw_fence_order *o)
 {
 	return gw_obey_fence(o);
+}
+
+SEC("syscall")
+int install(struct gw_install *in)
+{
+	return gw_obey_install(in);
 }
 
 /* Before the kernel closes the files of a process that has ended. */

@@ -25,6 +25,7 @@ enum gw_phase {
 	GW_PHASE_TWIN = 4, /* shadow, or owner after a takeover */
 	GW_PHASE_CLOSED = 5, /* shadow: the twin reset before the flow ended */
 	GW_PHASE_ENDED = 6, /* both FINs acknowledged, or a RST passed */
+	GW_PHASE_REJOINING = 7, /* owner: a twin is made of a running flow */
 };
 
 /* Why a flow is not protected; equal to godwit-wire's UnprotectedReason. */
@@ -52,6 +53,8 @@ enum gw_event_kind {
 	GW_EVENT_ENDED = 5,
 	GW_EVENT_MATERIALISE_FAILED = 6,
 	GW_EVENT_CONFIRMED = 7,
+	GW_EVENT_REJOINED = 8,
+	GW_EVENT_WHOLE = 9,
 };
 
 /* What was negotiated, and what has been seen. */
@@ -78,6 +81,8 @@ enum gw_flow_flags {
 	GW_FLOW_ORPHANED = 1 << 18, /* owner: its process has died; gw_exit.h */
 	GW_FLOW_NATIVE = 1 << 20, /* a twin that was an owner's socket first */
 	GW_FLOW_FLIGHT = 1 << 21, /* gw_flow.flight counts */
+	GW_FLOW_WHOLE =
+		1 << 19, /* owner: the new twin of a running flow has all */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */
@@ -105,6 +110,8 @@ struct gw_share {
 	__u32 takeovers; /* how often this node took the share over */
 	__u8 peer_mac[6]; /* where mirrored segments go, and twin ACKs come from */
 	__u8 service_mac[6]; /* group address of a multicast tap; zero: mirror */
+	__u32 log_cap; /* bytes of a client's input that are kept; gw_log.h */
+	__u32 log_mode; /* enum gw_log_mode */
 };
 
 /*
@@ -187,6 +194,35 @@ struct gw_tapped {
 	__u16 flags;
 };
 
+/* Where a flow's log begins (docs/adr/0013). */
+enum gw_log_mode {
+	GW_LOG_MODE_OFF = 0, /* no log is kept */
+	GW_LOG_MODE_CONNECTION = 1, /* with the connection */
+	GW_LOG_MODE_REQUEST = 2, /* at a request boundary, anew at each */
+};
+
+/* What became of a flow's log. */
+enum gw_log_state {
+	GW_LOG_NONE = 0, /* it was never begun */
+	GW_LOG_KEPT = 1, /* as far as `end` it is whole */
+	GW_LOG_OVER = 2, /* there was more input than the cap allows */
+	GW_LOG_FAILED = 3, /* no memory, or a segment could not be read */
+};
+
+/* What the client has said since the log began; the bytes are in gw_log. */
+struct gw_log {
+	__u64 bytes_out; /* gw_flow.bytes_out where it began */
+	__u32 base; /* sequence number of its first byte, and ... */
+	__u32 base_ack; /* ... of what the client expected there */
+	__u32 end; /* all before this is kept */
+	__u32 late; /* start and ... */
+	__u32 late_end; /* ... end of what came before its turn; equal: none */
+	__u32 answered; /* SND.NXT of the service at the last input */
+	__u32 chunks; /* chunks in use */
+	__u8 state; /* enum gw_log_state */
+	__u8 pad[3];
+};
+
 struct gw_flow {
 	struct bpf_timer timer; /* owner: watchdog; ended: removes the entry */
 	__u64 born_ns;
@@ -211,6 +247,8 @@ struct gw_flow {
 	__u8 rcv_wscale; /* shift of the windows that the service announces */
 	__u32 part; /* role and turn of the share that it follows; gw_turn.h */
 	__u32 flight; /* end of what the last owner had under way */
+	__u64 rejoined_ns; /* when it became protected again; 0: never */
+	struct gw_log log;
 };
 
 /* A handshake under way. LRU: a SYN flood evicts these, never a flow. */
@@ -314,6 +352,9 @@ enum gw_order_kind {
 	GW_ORDER_ACKNOWLEDGED =
 		4, /* shadow: the client has acknowledged `detail` */
 	GW_ORDER_FORGET = 5, /* remove the entry */
+	GW_ORDER_REJOIN = 6, /* owner: tap for a new twin; gw_rejoin.h */
+	GW_ORDER_PROTECT = 7, /* owner: that twin may take over */
+	GW_ORDER_ADMIT = 8, /* shadow: the twin may be served after all */
 	GW_ORDER_TURN = 16, /* follow the share, which has changed hands */
 };
 
@@ -325,11 +366,38 @@ struct gw_order {
 	__u32 pad;
 };
 
-_Static_assert(sizeof(struct gw_flow) == 272, "shared with Rust, in words");
+/*
+ * A running flow that is to have a twin here: the entry as it stands at the
+ * first byte of its log. See gw_install().
+ */
+struct gw_install {
+	__u64 rtt_ns;
+	struct gw_flow_key key;
+	__u32 share;
+	__u32 generation;
+	__u32 irs;
+	__u32 iss;
+	__u32 base; /* as in gw_log */
+	__u32 base_ack;
+	__u32 snd_una; /* what the client has acknowledged by now */
+	__u32 snd_edge; /* right edge of the window that it offers */
+	__u32 ts_val; /* latest TSval of the client */
+	__u32 owner_ts; /* what the owner's time stamp clock says */
+	__u32 flags; /* enum gw_flow_flags, the negotiated ones */
+	__u16 mss;
+	__u16 syn_ack_mss;
+	__u8 snd_wscale;
+	__u8 rcv_wscale;
+	__u8 client_mac[6];
+};
+
+_Static_assert(sizeof(struct gw_install) == 104, "shared with Rust");
+_Static_assert(sizeof(struct gw_log) == 40, "shared with Rust");
+_Static_assert(sizeof(struct gw_flow) == 320, "shared with Rust, in words");
 _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
-_Static_assert(sizeof(struct gw_share) == 48, "shared with Rust");
+_Static_assert(sizeof(struct gw_share) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_exit) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_event) == 72, "shared with Rust");

@@ -8,7 +8,7 @@
 #ifndef GW_FLOW_H
 #define GW_FLOW_H
 
-#include "gw_packet.h"
+#include "gw_log.h"
 
 static __always_inline void gw_flag(struct gw_flow *f, __u32 flags)
 {
@@ -88,6 +88,14 @@ static __always_inline bool gw_is_gated(const struct gw_share *s,
 	       f->generation == s->generation;
 }
 
+/* Owner: is a twin being made of this running flow? gw_rejoin.h */
+static __always_inline bool gw_is_rejoining(const struct gw_share *s,
+					    const struct gw_flow *f)
+{
+	return f->phase == GW_PHASE_REJOINING && f->generation &&
+	       f->generation == s->generation;
+}
+
 /* Shadow: the twin can't serve the client any more. */
 static __always_inline void gw_close_twin(const struct gw_flow_key *key,
 					  struct gw_flow *f)
@@ -106,6 +114,7 @@ static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 		return;
 	f->phase = GW_PHASE_ENDED;
 	gw_unflag(f, GW_FLOW_GATED);
+	gw_log_free(key, f, GW_LOG_NONE);
 	bpf_timer_start(&f->timer, GW_LINGER_NS, 0);
 	gw_tell(key, f, GW_EVENT_ENDED, 0);
 }

@@ -9,8 +9,8 @@
 #define GW_GATE_H
 
 #include "gw_ecn.h"
-#include "gw_leash.h"
 #include "gw_mutant.h"
+#include "gw_rejoin.h"
 #include "gw_takeover.h"
 #include "gw_sack.h"
 
@@ -207,7 +207,7 @@ static __always_inline int gw_check_twin_ack(const struct gw_pkt *p,
 		return GW_REASON_TWIN_ACK_FLAGS;
 	if (!f)
 		return GW_REASON_TWIN_ACK_NO_FLOW;
-	if (!gw_is_gated(s, f))
+	if (!gw_is_gated(s, f) && !gw_is_rejoining(s, f))
 		return GW_REASON_TWIN_ACK_GENERATION;
 	/* the twin may have had the client's segment before us, but nothing
 	 * beyond the window that the client knows, and its FIN; what a last
@@ -245,6 +245,8 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	if (f->phase == GW_PHASE_CONFIRMING &&
 	    !gw_before(f->gated.twin_ack, f->gated.told_ack))
 		gw_confirm(key, f);
+	if (f->phase == GW_PHASE_REJOINING)
+		gw_follow_rejoin(key, f, s);
 	gw_may_say(f, &w);
 	if (gw_is_owed(f, &w, o.sack_at)) {
 		gw_said(f, &w, s);

@@ -119,6 +119,8 @@ static __always_inline void gw_flow_start(struct gw_flow *f,
 					  const struct gw_half_open *half,
 					  const struct gw_share *s)
 {
+	if (s->log_cap)
+		gw_log_begin(f, half->irs + 1, half->iss + 1);
 	/* the owner has become the standby behind its own SYN-ACK: its kernel
 	 * makes the socket by itself */
 	if (half->tapped || s->role == GW_ROLE_SHADOW) {

@@ -16,6 +16,7 @@
 #define GW_MARK_INJECT 0x67770003u /* egress: from the agent, turn to ingress */
 #define GW_MARK_DISCARD \
 	0x67770004u /* ingress: the kernel is to think it left */
+#define GW_MARK_REPLAY 0x67770005u /* a client's input, for a new twin */
 
 /* Longest time without a twin before a new flow is given up as unprotected. */
 #define GW_START_LIMIT_NS 30000000ull
@@ -142,6 +143,9 @@ const enum gw_fence_order_kind *gw_export_fence_kind __attribute__((unused));
 const enum gw_flow_flags *gw_export_flags __attribute__((unused));
 const enum gw_order_kind *gw_export_order_kind __attribute__((unused));
 const enum gw_phase *gw_export_phase __attribute__((unused));
+const enum gw_log_mode *gw_export_log_mode __attribute__((unused));
+const enum gw_log_state *gw_export_log_state __attribute__((unused));
+const struct gw_install *gw_export_install __attribute__((unused));
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 /* Serial arithmetic, RFC 9293 section 3.4. */

@@ -7,6 +7,7 @@
 #ifndef GW_ORDER_H
 #define GW_ORDER_H
 
+#include "gw_rejoin.h"
 #include "gw_turn.h"
 
 /*
@@ -46,6 +47,8 @@ static __noinline int gw_obey(struct gw_order *o)
 	case GW_ORDER_UNGATE:
 		if (gw_is_over(f))
 			return 1;
+		/* before and after: see gw_close_gate() and gw_confirm() */
+		f->phase = GW_PHASE_UNPROTECTED;
 		gw_unflag(f, GW_FLOW_GATED);
 		f->phase = GW_PHASE_UNPROTECTED;
 		f->why = o->detail;
@@ -60,8 +63,21 @@ static __noinline int gw_obey(struct gw_order *o)
 	case GW_ORDER_ACKNOWLEDGED:
 		gw_advance(&f->client.ack, o->detail);
 		return 0;
+	case GW_ORDER_REJOIN:
+		return gw_rejoin(f, o->detail);
+	case GW_ORDER_PROTECT:
+		return gw_protect(f);
+	case GW_ORDER_ADMIT:
+		if (f->phase != GW_PHASE_TWIN || gw_is_over(f) ||
+		    !(f->flags & GW_FLOW_TWIN_SEEN))
+			return 1;
+		gw_unflag(f, GW_FLOW_NOT_IN_SYNC);
+		f->why = GW_WHY_NONE;
+		return 0;
 	case GW_ORDER_FORGET:
 		bpf_map_delete_elem(&gw_outputs, &key);
+		gw_flag(f, GW_FLOW_OVER); /* see gw_log_keep() */
+		gw_log_free(&key, f, GW_LOG_NONE);
 		return bpf_map_delete_elem(&gw_flows, &key) ? 1 : 0;
 	case GW_ORDER_TURN: {
 		struct gw_share *s = gw_share_at(f->share);

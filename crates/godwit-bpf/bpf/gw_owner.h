@@ -9,6 +9,7 @@
 #include "gw_leash.h"
 #include "gw_materialise.h"
 #include "gw_mirror.h"
+#include "gw_rejoin.h"
 #include "gw_takeover.h"
 #include "gw_verify.h"
 
@@ -62,14 +63,16 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 			f->phase = GW_PHASE_CONFIRMING;
 			gw_watch(f, GW_START_RETRY_NS);
 		}
-		gw_adopted_hear(f, p, now);
+		if (gw_adopted_hear(f, p, now))
+			gw_log_input(skb, p, key, f, s);
 		if (gw_is_tapped(s, f))
 			gw_mirror_client(skb, p, s);
 		if (gw_adopted_client(skb, p, f))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		return gw_verdict(GW_REASON_ADOPTED_LATE, GW_PASS);
 	}
-	gw_hear_client(f, p, now);
+	if (gw_hear_client(f, p, now))
+		gw_log_input(skb, p, key, f, s);
 	f->gated.kernel_edge = f->client.edge;
 	if (f->generation && f->generation == s->generation)
 		gw_mirror_client(skb, p, s);
@@ -130,6 +133,8 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	else
 		heard = f->flags & GW_FLOW_TWIN ? gw_adopted_hear(f, p, now) :
 						  gw_hear_client(f, p, now);
+	if (heard)
+		gw_log_input(skb, p, key, f, s);
 	gw_mirror_if(skb, p, s, f, news, now);
 	if (p->flags & GW_TCP_RST)
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
@@ -138,7 +143,7 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if ((f->flags & GW_FLOW_TWIN) && gw_adopted_client(skb, p, f))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	if (heard && (p->flags & GW_TCP_ACK) && gw_is_gated(s, f) &&
-	    gw_leash(skb, p, f, s))
+	    f->phase != GW_PHASE_REJOINING && gw_leash(skb, p, f, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_end_if_closed(key, f, gw_is_gated(s, f));
 	return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
@@ -184,6 +189,8 @@ static __always_inline int gw_owner_say(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	if (gw_is_gated(s, f))
 		return gw_gate_own(skb, p, key, f, s);
+	if (gw_is_rejoining(s, f))
+		gw_note_told(f);
 	gw_end_if_closed(key, f, false);
 	return gw_verdict(f->flags & GW_FLOW_TWIN ? GW_REASON_CAUGHT_UP :
 						    GW_REASON_SPOKEN,
@@ -214,6 +221,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 	__builtin_memcpy(f->client.mac, p->dmac, 6);
 	if ((f->flags & GW_FLOW_TWIN) && gw_is_given_up(f))
 		return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER, GW_DROP);
+	if (gw_is_gated(s, f))
+		gw_verify(skb, p, key, f);
 	if (f->flags & GW_FLOW_TWIN) {
 		int verdict = gw_adopted_own(skb, p, key, f, s);
 
@@ -232,8 +241,6 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_end(key, f);
 		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
 	}
-	if (gw_is_gated(s, f))
-		gw_verify(skb, p, key, f);
 	if ((p->flags & GW_TCP_FIN) && gw_is_tapped(s, f))
 		gw_mirror(skb, p, s);
 	return gw_owner_say(skb, p, key, f, s);

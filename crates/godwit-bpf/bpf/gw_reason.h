@@ -125,6 +125,11 @@ enum gw_reason {
 	GW_REASON_FORWARDED = 117, /* no role: to the peer, who has one */
 	/* counted beside a verdict: output was summed up */
 	GW_REASON_VERIFIED = 118,
+	GW_REASON_REPLAYED = 119, /* shadow: input of a running flow */
+	GW_REASON_REPLAY_NO_FLOW = 120, /* shadow: nothing to replay it to */
+	/* counted beside a verdict: the log of a flow */
+	GW_REASON_LOG_OVER = 121,
+	GW_REASON_LOG_FAILED = 122,
 
 	/* a planned move */
 	GW_REASON_TURNING = 124, /* the share has just changed hands */

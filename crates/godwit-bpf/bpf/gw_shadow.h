@@ -71,7 +71,8 @@ static __noinline int gw_shadow_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	f = gw_flow_begin(key, half, s);
 	if (!f)
 		return GW_UNDECIDED;
-	gw_hear_client(f, p, now);
+	if (gw_hear_client(f, p, now))
+		gw_log_input(skb, p, key, f, s);
 	err = gw_materialise(skb, p, key, f);
 	if (err && err != GW_REASON_TAPPED_SEGMENT)
 		return gw_verdict(err, GW_DROP);
@@ -110,7 +111,13 @@ static __noinline int gw_shadow_syn(struct __sk_buff *skb, struct gw_pkt *p,
 static __always_inline bool
 gw_is_lead_absurd(const struct gw_flow *f, const struct gw_share *s, __u32 ack)
 {
-	return gw_after(ack, f->own.snd_nxt + 4 * s->leash + GW_LEAD_MAX);
+	__u32 known = f->own.snd_nxt;
+
+	/* a twin that repeats a running flow has a long way to go, and nobody
+	 * serves it before it is there */
+	if (f->flags & GW_FLOW_NOT_IN_SYNC)
+		known = gw_max_seq(known, f->client.ack);
+	return gw_after(ack, known + 4 * s->leash + GW_LEAD_MAX);
 }
 
 /* A segment of the client, through the tap. */
@@ -151,7 +158,8 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_BAD_HEADER, GW_DROP);
 	if (gw_is_lead_absurd(f, s, p->ack))
 		return gw_verdict(GW_REASON_TAPPED_BEYOND, GW_DROP);
-	gw_hear_client(f, p, now);
+	if (gw_hear_client(f, p, now))
+		gw_log_input(skb, p, key, f, s);
 	if (!(f->flags & GW_FLOW_TWIN_SEEN)) {
 		int err = gw_shadow_retry(skb, p, key, f);
 

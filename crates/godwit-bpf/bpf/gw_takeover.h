@@ -9,8 +9,8 @@
 #define GW_TAKEOVER_H
 
 #include "gw_ecn.h"
-#include "gw_mutant.h"
 #include "gw_mirror.h"
+#include "gw_mutant.h"
 #include "gw_turn.h"
 #include "gw_twin.h"
 

@@ -106,9 +106,12 @@ static __always_inline void gw_turn_owner(struct gw_flow *f,
 static __always_inline void gw_turn_shadow(struct gw_flow *f,
 					   const struct gw_share *s)
 {
+	/* a new twin that has all may have been admitted a moment ago */
+	bool whole =
+		f->phase == GW_PHASE_REJOINING && (f->flags & GW_FLOW_WHOLE);
 	bool kept =
 		f->generation && f->generation == s->generation &&
-		(f->phase == GW_PHASE_CONFIRMING ||
+		(f->phase == GW_PHASE_CONFIRMING || whole ||
 		 f->phase == GW_PHASE_PROTECTED || f->why == GW_WHY_GATE_OFF);
 
 	/* its own FIN was the owner's */

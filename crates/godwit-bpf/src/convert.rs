@@ -38,6 +38,12 @@ unsafe impl Plain for types::gw_verify {}
 unsafe impl Plain for types::gw_output {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_address {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_install {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_log_key {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_log_chunk {}
 
 /// The bytes of a value, as map calls want them.
 pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {

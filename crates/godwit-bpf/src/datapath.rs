@@ -16,10 +16,12 @@ use thiserror::Error;
 use crate::attach::{AttachError, attach_or_replace, attach_tracepoint, release};
 use crate::convert::addr_words;
 use crate::events::Events;
+use crate::install::Installer;
 use crate::maps::counters::Counters;
 use crate::maps::fences::Fences;
 use crate::maps::flows::FlowTable;
 use crate::maps::half_open::HalfOpenTable;
+use crate::maps::log::LogTable;
 use crate::maps::outputs::OutputTable;
 use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
@@ -86,6 +88,10 @@ pub struct Datapath {
     pub counters: Counters,
     /// Changes to single flows.
     pub orders: Orders,
+    /// What clients have said to running flows.
+    pub log: LogTable,
+    /// The way to have twins of running flows.
+    pub installer: Installer,
     // For interfaces that appear later.
     guard: GuardProgram,
     pins: PinDir,
@@ -154,6 +160,8 @@ impl Datapath {
             ),
             counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
             orders: Orders::new(&skel.progs.order).map_err(no_descriptor)?,
+            log: LogTable::new(handle(&maps.gw_log, "gw_log")?),
+            installer: Installer::new(&skel.progs.install).map_err(no_descriptor)?,
             guard: GuardProgram {
                 skel: Box::leak(Box::new(MaybeSkel(skel))),
                 on: BTreeSet::new(),
@@ -270,6 +278,7 @@ fn configure(
         &mut maps.gw_shares,
         &mut maps.gw_fences,
         &mut maps.gw_flows,
+        &mut maps.gw_log,
         &mut maps.gw_half_open,
         &mut maps.gw_verifies,
         &mut maps.gw_outputs,

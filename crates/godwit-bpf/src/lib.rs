@@ -17,6 +17,7 @@ mod attach;
 mod convert;
 mod datapath;
 mod events;
+mod install;
 mod maps;
 mod orders;
 mod pin;
@@ -27,11 +28,13 @@ mod trial;
 pub use attach::AttachError;
 pub use datapath::{Datapath, OpenError, Settings};
 pub use events::{Events, ProcessExit, RawEvent, Record};
+pub use install::Installer;
 pub use maps::MapError;
 pub use maps::counters::{Counters, Reason};
 pub use maps::fences::Expiry;
 pub use maps::flows::{FlowState, FlowTable, FlowTimestamps, Phase};
 pub use maps::half_open::{HalfOpen, HalfOpenTable};
+pub use maps::log::{FlowLog, LogMode, LogState, LogTable};
 pub use maps::outputs::{MAX_MASK_LEN, MAX_MASKS, Output, OutputSum, OutputTable, Verification};
 pub use maps::services::ServiceTable;
 pub use maps::shares::{ShareEntry, ShareTable};
@@ -47,3 +50,5 @@ pub const MUTANT: Option<&str> = option_env!("GODWIT_MUTANT");
 pub const MARK_SPOKEN: u32 = 0x6777_0001;
 /// Mark of a segment that the gate hands to this node's own kernel (`SO_MARK`).
 pub const MARK_INJECT: u32 = 0x6777_0003;
+/// Mark of a client's earlier segment, for a twin that is being made (`SO_MARK`).
+pub const MARK_REPLAY: u32 = 0x6777_0005;

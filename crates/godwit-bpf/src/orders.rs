@@ -3,7 +3,7 @@
 
 use std::io;
 
-use godwit_wire::{FlowId, SeqNumber, UnprotectedReason};
+use godwit_wire::{FlowId, Generation, SeqNumber, UnprotectedReason};
 use libbpf_rs::ProgramMut;
 use thiserror::Error;
 
@@ -26,13 +26,21 @@ pub enum Order {
     Forget,
     /// The share has changed hands: follow it now, not at the next segment.
     Turn,
+    /// Owner: a twin is to be made of this running flow in that generation; it
+    /// is tapped from here on.
+    Rejoin(Generation),
+    /// Owner: the standby will serve that twin.
+    Protect,
+    /// Shadow: the twin of a running flow may be served at a takeover.
+    Admit,
 }
 
 /// Why an order was not carried out.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// The flow is gone, or its four-tuple belongs to a later connection.
+    /// The flow is gone, its four-tuple belongs to a later connection, or it is
+    /// not in a phase in which the order makes sense.
     #[error("no such flow")]
     NoFlow,
     /// The kernel did not run the program.
@@ -64,6 +72,9 @@ impl Orders {
             Order::Acknowledged(snd_una) => (Kind::GW_ORDER_ACKNOWLEDGED, snd_una.0),
             Order::Forget => (Kind::GW_ORDER_FORGET, 0),
             Order::Turn => (Kind::GW_ORDER_TURN, 0),
+            Order::Rejoin(generation) => (Kind::GW_ORDER_REJOIN, generation.0),
+            Order::Protect => (Kind::GW_ORDER_PROTECT, 0),
+            Order::Admit => (Kind::GW_ORDER_ADMIT, 0),
         };
         let context = types::gw_order {
             key: flow.key.into(),

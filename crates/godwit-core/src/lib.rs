@@ -21,7 +21,8 @@
 //! Start with [`detector`]: it is the smallest whole machine. [`share`] decides
 //! which node owns a share, [`lease`] whether it may and until when, [`insync`]
 //! which standby holds what clients were told, [`flow`] what happens to flows
-//! that do not fit, and [`node`] puts them together.
+//! that do not fit, [`rejoin`] how running ones get a new twin, and [`node`]
+//! puts them together.
 #![forbid(unsafe_code)]
 
 pub mod announce;
@@ -31,6 +32,7 @@ pub mod insync;
 pub mod lease;
 pub mod node;
 pub mod probe;
+pub mod rejoin;
 pub mod share;
 mod time;
 

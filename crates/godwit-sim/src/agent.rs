@@ -232,7 +232,13 @@ impl World {
             | Action::Compare { .. }
             | Action::EndTwin { .. }
             | Action::EndFlows { .. }
-            | Action::PokeTwin { .. }) => self.carry_out_locally(node, local),
+            | Action::PokeTwin { .. }
+            | Action::BeginRejoin { .. }
+            | Action::FeedLog { .. }
+            | Action::ProtectFlow { .. }
+            | Action::RestoreTwin { .. }
+            | Action::FeedTwin { .. }
+            | Action::AdmitTwin { .. }) => self.carry_out_locally(node, local),
         }
     }
 
@@ -310,7 +316,14 @@ impl World {
                 self.poke_twin(node, slot, irs, snd_una.0);
             }
             // All servers say the same here. The others the caller carries out.
+            // Nobody offers flows here that could be protected again.
             Action::Compare { .. }
+            | Action::BeginRejoin { .. }
+            | Action::FeedLog { .. }
+            | Action::ProtectFlow { .. }
+            | Action::RestoreTwin { .. }
+            | Action::FeedTwin { .. }
+            | Action::AdmitTwin { .. }
             | Action::SetShare { .. }
             | Action::SetExpiry { .. }
             | Action::SendLease { .. }

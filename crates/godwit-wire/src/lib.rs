@@ -27,6 +27,7 @@ mod message;
 mod name;
 mod ndp;
 mod record;
+mod restore;
 mod segment;
 mod seq;
 mod share;
@@ -46,6 +47,7 @@ pub use message::{Decoder, MAX_VERSION, MIN_VERSION};
 pub use name::NodeName;
 pub use ndp::{NeighbourAdvertisement, NeighbourSolicitation};
 pub use record::{FlowRecord, Negotiated};
+pub use restore::{MAX_INPUT_LEN, Restore};
 pub use segment::{Segment, TcpFlags, TcpOptions, TimeStamps};
 pub use seq::SeqNumber;
 pub use share::{

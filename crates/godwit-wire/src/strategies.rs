@@ -1,6 +1,7 @@
 //! Arbitrary values for property tests, shared by the formats.
 
 use core::net::Ipv6Addr;
+use std::boxed::Box;
 use std::vec::Vec;
 
 use proptest::array::uniform32;
@@ -9,10 +10,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::{
-    DigestEntry, Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Heartbeat, Hello,
-    Lease, LeaseDatagram, LeaseMessage, LeaveReason, Message, MoveRefusal, MoveStep, NodeName,
-    OutputEntry, Refusal, Report, Role, Said, SeqNumber, ShareClaim, ShareId, Standing, Stay,
-    UnprotectedReason,
+    DigestEntry, Endpoint, Epoch, FlowId, FlowKey, FlowRecord, Generation, GoodbyeReason,
+    Heartbeat, Hello, Lease, LeaseDatagram, LeaseMessage, LeaveReason, MacAddr, Message,
+    MoveRefusal, MoveStep, Negotiated, NodeName, OutputEntry, Refusal, Report, Restore, Role, Said,
+    SeqNumber, ShareClaim, ShareId, Standing, Stay, UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -69,6 +70,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
         goodbye(),
         server_lost(),
         planned_move(),
+        about_restoring(),
         about_standby(),
         about_flow(),
         digest(),
@@ -178,6 +180,69 @@ fn about_flow() -> impl Strategy<Value = Message> {
             },
         },
     )
+}
+
+fn about_restoring() -> impl Strategy<Value = Message> {
+    let input = vec(any::<u8>(), 0..100);
+    (stay(), flow_id(), seq(), any::<bool>(), input, 0..4).prop_map(
+        |((share, epoch, generation), flow, seq, fin, input, which)| match which {
+            0 => Message::FlowRestore {
+                share,
+                epoch,
+                generation,
+                restore: Box::new(restore(flow, seq, fin, input)),
+            },
+            1 => Message::FlowInput {
+                share,
+                epoch,
+                generation,
+                flow,
+                seq,
+                fin,
+                input,
+            },
+            2 => Message::FlowAdmit {
+                share,
+                epoch,
+                generation,
+                flow,
+            },
+            _ => Message::FlowAdmitted {
+                share,
+                epoch,
+                generation,
+                flow,
+            },
+        },
+    )
+}
+
+fn restore(id: FlowId, seq: SeqNumber, fin: bool, input: Vec<u8>) -> Restore {
+    Restore {
+        record: FlowRecord {
+            id,
+            iss: seq,
+            mss: 1460,
+            snd_wscale: 7,
+            rcv_wscale: 0,
+            negotiated: Negotiated::default(),
+            ts_off: seq.0,
+            snd_una: seq,
+            snd_nxt: seq,
+            rcv_nxt: id.irs,
+            epoch: Epoch::NONE,
+        },
+        base: id.irs,
+        base_ack: seq,
+        snd_edge: seq,
+        ts_val: seq.0,
+        owner_ts: id.irs.0,
+        rtt_us: 1,
+        syn_ack_mss: 1440,
+        client_mac: MacAddr::ZERO,
+        fin,
+        input,
+    }
 }
 
 fn digest() -> impl Strategy<Value = Message> {

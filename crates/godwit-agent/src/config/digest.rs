@@ -47,7 +47,7 @@ fn text(config: &Config) -> String {
     ));
     for service in &config.services {
         line(format_args!(
-            "service {} {:?} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {} {:?}",
+            "service {} {:?} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {} {:?} {} {}",
             service.name,
             service.addresses,
             service.standby,
@@ -65,6 +65,8 @@ fn text(config: &Config) -> String {
             service.mask,
             service.failback,
             service.failback_after,
+            service.reprotect,
+            service.reprotect_cap,
         ));
     }
     text

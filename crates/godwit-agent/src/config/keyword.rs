@@ -134,6 +134,19 @@ keyword! {
 }
 
 keyword! {
+    /// From where on a client's input is kept, so that a standby that comes
+    /// later can make a twin of a running connection.
+    Reprotect {
+        /// From the connection's first byte.
+        Connection = "connection",
+        /// From the latest request's first byte.
+        Request = "request",
+        /// Not at all.
+        Off = "off",
+    }
+}
+
+keyword! {
     /// Whether a returning primary becomes the owner again by itself.
     Failback {
         /// Only when told to.

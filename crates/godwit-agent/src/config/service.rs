@@ -3,11 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use godwit_bpf::Verification;
-use godwit_wire::{MacAddr, NodeName};
+use godwit_bpf::{LogMode, Verification};
+use godwit_wire::{MAX_INPUT_LEN, MacAddr, NodeName};
 
 use super::error::ConfigError;
-use super::keyword::{Failback, Gate, OnDivergence, OnLag, OnProcessExit, Standby, Tap};
+use super::keyword::{Failback, Gate, OnDivergence, OnLag, OnProcessExit, Reprotect, Standby, Tap};
 use super::mask::Masks;
 use super::reader::{Item, Place, Section};
 use super::units::{Bytes, Fraction, show_bytes, show_duration};
@@ -68,12 +68,28 @@ pub struct ServiceConfig {
     pub failback: Failback,
     /// How long it must have been in sync for that.
     pub failback_after: Duration,
+    /// From where on a client's input is kept for a standby that comes later.
+    pub reprotect: Reprotect,
+    /// How much of it is kept of one connection, in bytes.
+    pub reprotect_cap: u32,
 }
 
 impl ServiceConfig {
     /// Whether a node is its primary or backup.
     pub fn has_member(&self, node: NodeName) -> bool {
         self.primary == node || self.backups.contains(&node)
+    }
+
+    /// What the data path keeps of a client's input.
+    pub fn log_mode(&self) -> LogMode {
+        if self.standby != Standby::Shadow || self.gate_in_force() == Gate::Off {
+            return LogMode::Off;
+        }
+        match self.reprotect {
+            Reprotect::Connection => LogMode::Connection,
+            Reprotect::Request => LogMode::Request,
+            Reprotect::Off => LogMode::Off,
+        }
     }
 
     /// The group address that a multicast tap uses on the link: locally
@@ -175,6 +191,8 @@ pub(super) fn read(
         mask: mask.map_or_else(default_mask, |item| item.value.0),
         failback: failback.value,
         failback_after,
+        reprotect: keyword(&mut section, "reprotect", Reprotect::Connection)?.value,
+        reprotect_cap: reprotect_cap(&mut section)?,
     };
     let places = ServicePlaces {
         title: section.title().to_owned(),
@@ -203,6 +221,16 @@ fn read_failback(section: &mut Section<'_>) -> Result<(Item<Failback>, Duration)
         show_duration,
     )?;
     Ok((failback, after.value))
+}
+
+fn reprotect_cap(section: &mut Section<'_>) -> Result<u32, ConfigError> {
+    let cap = section.ranged(
+        "reprotect_cap",
+        Bytes(64 << 10),
+        Bytes(1 << 10)..Bytes(MAX_INPUT_LEN as u64),
+        show_bytes,
+    )?;
+    Ok(u32::try_from(cap.value.0).expect("ranged() allows at most 512 KiB"))
 }
 
 fn keyword<T: FromValue>(

@@ -50,6 +50,8 @@ divergence_limit = "2s"
 verify = "1%"
 mask = ["Date"]
 failback = "manual"
+reprotect = "connection"
+reprotect_cap = "64KiB"
 "#;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -147,6 +149,7 @@ fn keys_that_may_be_left_out_have_the_documented_values() {
                 "verify",
                 "mask",
                 "failback",
+                "reprotect",
                 "heartbeat",
                 "misses",
                 "lease",
@@ -359,7 +362,7 @@ fn services_with_one_address_must_have_the_same_servers() {
         .to_string();
     assert!(
         error.ends_with(
-            ":51: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
+            ":53: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
              so primary, backups and tap must be the same"
         ),
         "{error}"

@@ -55,6 +55,25 @@ impl Driver {
             Action::EndTwin { flow, reason, .. } => self.end_twin(flow, reason),
             Action::EndFlows { share, reason } => self.end_flows(share, reason),
             Action::PokeTwin { flow, snd_una, .. } => self.poke_twin(flow, snd_una),
+            Action::BeginRejoin {
+                share,
+                flow,
+                generation,
+            } => self.begin_rejoin(share, flow, generation),
+            Action::FeedLog { share, flow } => self.feed_log(share, flow),
+            Action::ProtectFlow { share, flow } => self.protect(share, flow),
+            Action::RestoreTwin {
+                share,
+                generation,
+                restore,
+            } => self.restore_twin(share, generation, &restore),
+            Action::FeedTwin {
+                flow,
+                seq,
+                fin,
+                input,
+            } => self.feed_twin(flow, seq, fin, input),
+            Action::AdmitTwin { share, flow } => self.admit_twin(share, flow),
             Action::Send { peer, message } => {
                 if let Err(error) = self.peers.send(peer, message) {
                     tracing::debug!(peer = peer.0, error = %error, "message not sent");

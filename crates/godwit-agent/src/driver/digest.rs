@@ -202,6 +202,7 @@ fn complaint(flow: &FlowState, in_sync: Generation, now: MonoTime) -> Option<Flo
         | Phase::Twin
         | Phase::Closed
         | Phase::Ended
+        | Phase::Rejoining
         | Phase::Unknown(_) => None,
     }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use godwit_bpf::{
-    Datapath, Events, MARK_INJECT, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Settings,
-    ShareEntry,
+    Datapath, Events, MARK_INJECT, MARK_REPLAY, MARK_SPOKEN, MapError, OpenError, PinDir, PinError,
+    Settings, ShareEntry,
 };
 use godwit_core::node::Resume;
 use godwit_core::{Node, NodeConfig};
@@ -27,6 +27,8 @@ use super::fence::from_expiry;
 use super::leash;
 use super::moves::Moves;
 use super::neighbours::Resolver;
+use super::rejoin::Rejoins;
+use super::replay::Replays;
 use super::servers::Servers;
 use super::shares::Shares;
 use super::twins::Farewells;
@@ -94,6 +96,7 @@ pub struct Installed {
     segments: SegmentSender,
     frames: FrameSender,
     injected: FrameSender,
+    replayed: FrameSender,
 }
 
 impl Installed {
@@ -117,6 +120,8 @@ impl Installed {
             FrameSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
         let injected =
             FrameSender::open(interface.index, MARK_INJECT).map_err(InstallError::Socket)?;
+        let replayed =
+            FrameSender::open(interface.index, MARK_REPLAY).map_err(InstallError::Socket)?;
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
@@ -137,6 +142,7 @@ impl Installed {
             segments,
             frames,
             injected,
+            replayed,
         };
         match installed.introduce(&services) {
             Ok(()) => Ok(installed),
@@ -274,6 +280,9 @@ impl Installed {
             segments: self.segments,
             frames: self.frames,
             injected: Arc::new(self.injected),
+            replayed: self.replayed,
+            rejoins: Rejoins::new(now),
+            replays: Replays::default(),
             digest: Digest::new(now),
             comparisons: Comparisons::new(now),
             farewells: Farewells::default(),

@@ -104,7 +104,7 @@ fn census(flows: &FlowTable, now: MonoTime) -> Option<Census> {
 /// A client that waits at the end of the leash is silent, but busy.
 fn is_busy(flow: &FlowState, now: MonoTime) -> bool {
     let twin_nxt = match flow.phase {
-        Phase::Protected => flow.twin_snd_nxt,
+        Phase::Protected | Phase::Rejoining => flow.twin_snd_nxt,
         Phase::Twin => flow.snd_nxt,
         Phase::Confirming
         | Phase::Unprotected

@@ -36,7 +36,9 @@ mod moves;
 mod neighbours;
 mod offer;
 mod output;
+mod rejoin;
 mod remembered;
+mod replay;
 mod report;
 mod revive;
 mod ring;
@@ -71,6 +73,8 @@ use digest::Digest;
 use moves::Moves;
 pub use moves::Wish;
 use neighbours::Resolver;
+use rejoin::Rejoins;
+use replay::Replays;
 use servers::Servers;
 use shares::Shares;
 use twins::Farewells;
@@ -116,6 +120,10 @@ pub struct Driver {
     frames: FrameSender,
     /// Frames to our own kernel, turned round by the gate.
     injected: Arc<FrameSender>,
+    /// As `injected`, for twins of flows that run already.
+    replayed: FrameSender,
+    rejoins: Rejoins,
+    replays: Replays,
     digest: Digest,
     comparisons: Comparisons,
     farewells: Farewells,

@@ -125,10 +125,11 @@ impl Driver {
             let held = generation == Some(flow.generation) && !flow.generation.is_none();
             let gate_off = flow.why == Some(UnprotectedReason::GateOff);
             match flow.phase {
-                Phase::Confirming if held => check.confirming += 1,
+                Phase::Confirming | Phase::Rejoining if held => check.confirming += 1,
                 Phase::Protected if held => {}
                 Phase::Unprotected if held && gate_off => {}
                 Phase::Confirming
+                | Phase::Rejoining
                 | Phase::Protected
                 | Phase::Unprotected
                 | Phase::Twin

@@ -221,6 +221,42 @@ pub(super) fn syn_ack(half: &HalfOpen) -> Option<Vec<u8>> {
     segment.to_packet().ok()
 }
 
+/// A part of a client's input, for a twin that is born late: sequence and
+/// acknowledgement number, and a TSval that the twin can't take for old.
+pub(super) fn replay(
+    flow: &FlowState,
+    (seq, ack): (SeqNumber, SeqNumber),
+    ts_val: u32,
+    payload: &[u8],
+    fin: bool,
+) -> Option<Vec<u8>> {
+    let flags = TcpFlags::ACK.with(TcpFlags::PSH);
+    let segment = Segment {
+        seq,
+        ack,
+        flags: if fin {
+            flags.with(TcpFlags::FIN)
+        } else {
+            flags
+        },
+        options: stamped(flow.ts.map(|ts| TimeStamps {
+            ts_val,
+            ts_ecr: ts.base,
+        })),
+        payload,
+        ..bare(flow.id.key.client, flow.id.key.service)
+    };
+    segment.to_packet().ok()
+}
+
+/// What the owner's time stamp clock says now, as the client sees it.
+pub(super) fn clock_of(flow: &FlowState, now: MonoTime) -> u32 {
+    let Some(ts) = flow.ts else { return 0 };
+    let since_ms = now.0.saturating_sub(ts.base_ns) / 1_000_000;
+    let heard = SeqNumber(ts.base.wrapping_add(low_word(since_ms)));
+    heard.max(SeqNumber(ts.own_val.wrapping_add(ts.offset))).0
+}
+
 /// A packet in an Ethernet frame.
 pub(super) fn frame(destination: MacAddr, source: MacAddr, packet: &[u8]) -> Vec<u8> {
     EthernetHeader::frame_ip(destination, source, packet)

@@ -87,6 +87,8 @@ impl Shares {
                 takeovers: left.map_or(0, |left| left.takeovers),
                 turn: left.map_or(0, |left| left.turn),
                 expiry: Expiry::Never,
+                log_mode: service.log_mode(),
+                log_cap: service.reprotect_cap,
             };
             let share = Share {
                 name: service.name.to_string(),

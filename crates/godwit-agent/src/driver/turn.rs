@@ -80,6 +80,12 @@ impl Driver {
         core.min(self.digest.due().since(now))
             .min(self.servers.due().since(now))
             .min(self.comparisons.due(now).since(now))
+            .min(self.rejoins.due().since(now))
+            .min(
+                self.replays
+                    .due()
+                    .map_or(HOUSEKEEPING, |due| due.since(now)),
+            )
             .min(self.housekeeping.since(now))
     }
 
@@ -133,6 +139,12 @@ impl Driver {
         }
         self.compare(now);
         self.farewells.carry_out(self.ifindex, &self.datapath, now);
+        if self.rejoins.due() <= now {
+            self.offer_candidates(now);
+        }
+        if self.replays.due().is_some_and(|due| due <= now) {
+            self.replay(now);
+        }
         if self.servers.due() <= now {
             self.look_for_listeners(now);
         }

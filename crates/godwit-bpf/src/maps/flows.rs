@@ -6,11 +6,12 @@ use godwit_wire::{
 };
 use libbpf_rs::MapHandle;
 
+use super::log::FlowLog;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::{gw_flow_flags as Flag, gw_phase as Raw};
 
-const _: () = assert!(size_of::<types::gw_flow>() == 272);
+const _: () = assert!(size_of::<types::gw_flow>() == 320);
 
 /// Life of a flow on this node (`enum gw_phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +28,8 @@ pub enum Phase {
     Closed,
     /// Both FINs acknowledged, or reset.
     Ended,
+    /// Owner: a twin is being made of it while it runs.
+    Rejoining,
     /// A number that this version does not know.
     Unknown(u8),
 }
@@ -40,6 +43,7 @@ impl Phase {
             Raw::GW_PHASE_TWIN => Self::Twin,
             Raw::GW_PHASE_CLOSED => Self::Closed,
             Raw::GW_PHASE_ENDED => Self::Ended,
+            Raw::GW_PHASE_REJOINING => Self::Rejoining,
             _ => Self::Unknown(number),
         }
     }
@@ -53,6 +57,7 @@ impl Phase {
             Self::Twin => "twin",
             Self::Closed => "closed",
             Self::Ended => "ended",
+            Self::Rejoining => "rejoining",
             Self::Unknown(_) => "unknown",
         }
     }
@@ -145,6 +150,12 @@ pub struct FlowState {
     pub heard_ns: u64,
     /// Since when an ACK is held back; 0: none is.
     pub held_ns: u64,
+    /// Round-trip time of its handshake, in nanoseconds.
+    pub rtt_ns: u64,
+    /// When it became protected again while it ran; 0: never.
+    pub rejoined_ns: u64,
+    /// What is kept of the client's input.
+    pub log: FlowLog,
 }
 
 /// RFC 7323 time stamps of a flow.
@@ -321,5 +332,8 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         born_ns: raw.born_ns,
         heard_ns: raw.client.heard_ns,
         held_ns: raw.gated.held_ns,
+        rtt_ns: raw.rtt_ns,
+        rejoined_ns: raw.rejoined_ns,
+        log: FlowLog::new(raw),
     }
 }

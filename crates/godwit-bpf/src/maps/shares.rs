@@ -6,10 +6,11 @@ use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 use libbpf_rs::MapHandle;
 
 use super::fences::{Expiry, Fences};
+use super::log::LogMode;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 
-const _: () = assert!(size_of::<types::gw_share>() == 48);
+const _: () = assert!(size_of::<types::gw_share>() == 56);
 
 /// What the data path knows of one share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,10 @@ pub struct ShareEntry {
     pub turn: u16,
     /// Owner: until when it may speak.
     pub expiry: Expiry,
+    /// Where the log of a flow's input begins.
+    pub log_mode: LogMode,
+    /// The longest log of a flow, in bytes.
+    pub log_cap: u32,
 }
 
 /// Typed access to `gw_shares` and `gw_fences`.
@@ -108,6 +113,11 @@ impl ShareTable {
             takeovers: entry.takeovers,
             peer_mac: entry.peer_mac.0,
             service_mac: entry.group.unwrap_or(MacAddr::ZERO).0,
+            log_cap: match entry.log_mode {
+                LogMode::Off => 0,
+                LogMode::Connection | LogMode::Request => entry.log_cap,
+            },
+            log_mode: entry.log_mode.number(),
         };
         if entry.role == Role::Owner {
             self.fences.expire(share, entry.expiry)?;
@@ -138,6 +148,8 @@ impl ShareTable {
                 takeovers: raw.takeovers,
                 turn: raw.turn,
                 expiry,
+                log_mode: LogMode::from_number(raw.log_mode),
+                log_cap: raw.log_cap,
             };
             (role != Role::None).then_some(entry)
         }))

@@ -6,8 +6,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use godwit_bpf::{
-    Datapath, Events, Expiry, FlowState, FlowTable, Hook, Order, OrderError, PinDir, Settings,
-    ShareEntry, Trial,
+    Datapath, Events, Expiry, FlowState, FlowTable, Hook, LogMode, Order, OrderError, PinDir,
+    Settings, ShareEntry, Trial,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
@@ -37,7 +37,7 @@ pub(crate) const MSS: u16 = 1460;
 
 /// The only share.
 pub(crate) const SHARE: ShareId = ShareId(0);
-const GENERATION: Generation = Generation(1);
+pub(crate) const GENERATION: Generation = Generation(1);
 
 /// The hooks of one machine, of which frames are tried on one at a time.
 pub(crate) struct Bench {
@@ -123,6 +123,23 @@ impl Bench {
         self.play_with(Role::Owner, Generation::NONE, 0);
     }
 
+    /// Another stay of the standby begins.
+    pub(crate) fn stand_by(&self, generation: Generation) {
+        self.play_with(Role::Owner, generation, 0);
+    }
+
+    /// The log of the only flow, as far as it is whole.
+    pub(crate) fn log(&self) -> Option<Vec<u8>> {
+        let flow = self.flow();
+        let read = self.datapath.log.read(flow.id, flow.log, flow.log.base);
+        read.expect("the map can be read")
+    }
+
+    /// Chunks of all logs.
+    pub(crate) fn chunks(&self) -> usize {
+        self.datapath.log.chunks()
+    }
+
     fn play_with(&self, role: Role, generation: Generation, turn: u16) {
         let entry = ShareEntry {
             role,
@@ -136,6 +153,8 @@ impl Bench {
             takeovers: 0,
             turn,
             expiry: Expiry::Never,
+            log_mode: LogMode::Connection,
+            log_cap: 64 << 10,
         };
         self.datapath
             .shares

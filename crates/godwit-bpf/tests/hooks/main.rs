@@ -10,6 +10,7 @@ mod malformed;
 mod moves;
 mod process;
 mod random;
+mod rejoin;
 mod scan;
 mod spoofed;
 mod stamps;

@@ -174,6 +174,11 @@ impl Supervision {
         }
     }
 
+    /// A new twin is made of the flow: what became of the old one is past.
+    pub fn forget(&mut self, flow: FlowId) {
+        self.remove(flow);
+    }
+
     /// The standby is gone or another one has come: nothing is left to watch.
     pub fn clear(&mut self) {
         self.flows.clear();

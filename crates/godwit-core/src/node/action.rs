@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use godwit_wire::{
-    Epoch, FlowId, Generation, LeaseDatagram, Message, NodeName, OutputEntry, Role, SeqNumber,
-    ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, LeaseDatagram, Message, NodeName, OutputEntry, Restore, Role,
+    SeqNumber, ShareId, UnprotectedReason,
 };
 
 use super::event::{Event, EventKind};
@@ -203,6 +203,61 @@ pub enum Action {
         flow: FlowId,
         /// First byte that the client has not acknowledged.
         snd_una: SeqNumber,
+    },
+    /// As the owner: open the tap for a running flow, and answer with
+    /// [`crate::Node::handle_restore`].
+    BeginRejoin {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+        /// The generation that is to hold its twin.
+        generation: Generation,
+    },
+    /// As the owner: answer with what the twin of a flow lacks of its log, by
+    /// [`crate::Node::handle_log`]; nothing if it lacks nothing.
+    FeedLog {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+    },
+    /// As the owner: the flow is protected. Answer with
+    /// [`crate::Node::handle_flow_protected`].
+    ProtectFlow {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+    },
+    /// As a standby: make a twin of a running flow, in place of one that may be
+    /// here, and replay its log. It must not be served yet.
+    RestoreTwin {
+        /// The share.
+        share: ShareId,
+        /// The generation that is to hold it.
+        generation: Generation,
+        /// The flow and its log.
+        restore: Box<Restore>,
+    },
+    /// As a standby: more of that log.
+    FeedTwin {
+        /// The flow.
+        flow: FlowId,
+        /// Sequence number of the first byte.
+        seq: SeqNumber,
+        /// Whether the client has ended its side behind the bytes.
+        fin: bool,
+        /// The bytes.
+        input: Vec<u8>,
+    },
+    /// As a standby: that twin may be served at a takeover. If it is well,
+    /// answer with [`crate::Node::handle_twin_admitted`].
+    AdmitTwin {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
     },
     /// Sign and send a datagram beside the heartbeats.
     SendLease {

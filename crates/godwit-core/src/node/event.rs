@@ -207,6 +207,11 @@ pub enum FlowNews {
         /// Why.
         reason: UnprotectedReason,
     },
+    /// It was not, and is protected again.
+    ProtectedAgain {
+        /// Since its standby was told of it.
+        took: Duration,
+    },
     /// Its twin on this node closed before it ended.
     TwinClosed,
     /// No twin could be made for it on this node.
@@ -250,7 +255,7 @@ impl EventKind {
         match self {
             Self::Peer { news, .. } => news.is_warning(),
             Self::Share { news, .. } => news.is_warning(),
-            Self::Flow { .. } => true,
+            Self::Flow { news, .. } => news.is_warning(),
         }
     }
 
@@ -441,9 +446,21 @@ impl ShareNews {
 }
 
 impl FlowNews {
+    const fn is_warning(&self) -> bool {
+        match self {
+            Self::Demoted { .. }
+            | Self::TwinClosed
+            | Self::MaterialiseFailed
+            | Self::Diverged { .. }
+            | Self::Waiting => true,
+            Self::ProtectedAgain { .. } => false,
+        }
+    }
+
     const fn name(&self) -> &'static str {
         match self {
             Self::Demoted { .. } => "flow_demoted",
+            Self::ProtectedAgain { .. } => "flow_protected_again",
             Self::TwinClosed => "twin_closed",
             Self::MaterialiseFailed => "materialise_failed",
             Self::Diverged { .. } => "flow_diverged",
@@ -458,6 +475,7 @@ impl FlowNews {
                 let action = if *demoted { "demote" } else { "report" };
                 vec![("reason", text(reason)), ("action", text(&action))]
             }
+            Self::ProtectedAgain { took } => vec![("took", Field::Span(*took))],
             Self::TwinClosed | Self::MaterialiseFailed | Self::Waiting => Vec::new(),
         }
     }

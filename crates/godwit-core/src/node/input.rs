@@ -85,6 +85,10 @@ pub enum FlowEventKind {
     MaterialiseFailed = 6,
     /// Owner: a twin has answered after all.
     Confirmed = 7,
+    /// Owner: the new twin of a running flow has spoken.
+    Rejoined = 8,
+    /// Owner: it has all that the client was told.
+    Whole = 9,
 }
 
 impl TryFrom<u32> for FlowEventKind {
@@ -100,6 +104,8 @@ impl TryFrom<u32> for FlowEventKind {
             5 => Self::Ended,
             6 => Self::MaterialiseFailed,
             7 => Self::Confirmed,
+            8 => Self::Rejoined,
+            9 => Self::Whole,
             other => return Err(other),
         })
     }

@@ -48,6 +48,7 @@ mod link;
 mod moving;
 mod owner;
 mod peer;
+mod rejoin;
 mod server;
 mod share;
 mod standby;

@@ -172,6 +172,7 @@ impl ShareSide {
     /// The stay is over that supervision and digests were about.
     pub(super) fn forget_flows(&mut self) {
         self.supervision.clear();
+        self.rejoin.clear();
         self.untold.clear();
         self.unsent_output.clear();
         self.waited_for.clear();
@@ -184,6 +185,7 @@ impl ShareSide {
 
     /// Where supervised flows and waiting standbys are dealt with.
     pub(super) fn settle_in_sync(&mut self, context: &mut Context<'_>) {
+        self.settle_rejoin(context);
         while let Some(order) = self.supervision.poll_order() {
             self.carry_out(order, context);
         }
@@ -271,9 +273,12 @@ impl ShareSide {
             FlowEventKind::Stalled => Report::Stalled,
             FlowEventKind::Ended => {
                 self.waited_for.remove(&event.flow);
+                self.rejoin.handle_ended(event.flow);
                 Report::Ended
             }
             FlowEventKind::Confirmed => Report::Confirmed,
+            FlowEventKind::Rejoined => return self.rejoin.handle_twin(event.flow, context.now),
+            FlowEventKind::Whole => return self.rejoin.handle_whole(event.flow, context.now),
             // Only a shadow's data path has twins.
             FlowEventKind::TwinClosed | FlowEventKind::MaterialiseFailed => return,
         };
@@ -336,6 +341,7 @@ impl ShareSide {
             }
             Order::AskDemotion(flow, reason) => self.ask_demotion(flow, reason, context),
             Order::Ungate(flow, reason) => {
+                self.rejoin.handle_lost(flow, context.now);
                 context.out.act(Action::UngateFlow {
                     share,
                     flow,

@@ -28,6 +28,7 @@ use crate::announce::AnnounceSchedule;
 use crate::flow::Supervision;
 use crate::insync::InSyncSet;
 use crate::probe::ProbeSchedule;
+use crate::rejoin::Rejoin;
 use crate::share::{self, Ballot, Change, Claiming, Ownership, PeerClaim, ShareMachine, State};
 use crate::time::earliest;
 use crate::{MonoTime, PeerId};
@@ -51,6 +52,8 @@ pub(super) struct ShareSide {
     // As the owner:
     pub(super) in_sync: InSyncSet,
     pub(super) supervision: Supervision,
+    /// Running flows that get a new twin.
+    pub(super) rejoin: Rejoin,
     /// Where flows stand that the standby has not been told of.
     pub(super) untold: BTreeMap<FlowId, DigestEntry>,
     /// What flows have said that the standby has not been told.
@@ -128,6 +131,7 @@ impl ShareSide {
             resumed_until: resume.map(|_| now.saturating_add(RESUME_ALLOWANCE)),
             in_sync: InSyncSet::new(),
             supervision: Supervision::default(),
+            rejoin: Rejoin::new(),
             untold: BTreeMap::new(),
             unsent_output: Vec::new(),
             waited_for: BTreeSet::new(),
@@ -321,6 +325,7 @@ impl ShareSide {
         earliest([
             self.machine.poll_timeout(),
             self.supervision.poll_timeout(),
+            self.rejoin.poll_timeout(),
             self.resumed_until,
             self.server.released_until,
             self.announce
@@ -346,6 +351,7 @@ impl ShareSide {
             lease.proposer.handle_timeout(context.now);
         }
         self.supervision.handle_timeout(context.now);
+        self.rejoin.handle_timeout(context.now);
         self.handle_release_timeout(context);
         self.handle_move_timeout(context);
         if self.resumed_until.is_some_and(|until| until <= context.now) {
@@ -584,7 +590,11 @@ pub(super) const fn of_message(message: &Message) -> Option<ShareId> {
         | Message::Digest { share, .. }
         | Message::ServerLost { share, .. }
         | Message::Move { share, .. }
-        | Message::Output { share, .. } => Some(*share),
+        | Message::Output { share, .. }
+        | Message::FlowRestore { share, .. }
+        | Message::FlowInput { share, .. }
+        | Message::FlowAdmit { share, .. }
+        | Message::FlowAdmitted { share, .. } => Some(*share),
         Message::Hello(_) | Message::Goodbye { .. } => None,
     }
 }

@@ -128,8 +128,18 @@ impl ShareSide {
             Message::Move {
                 generation, step, ..
             } => self.handle_move_answer(peer, *generation, *step, context),
+            Message::FlowAdmitted {
+                generation, flow, ..
+            } => {
+                if self.is_holder(peer, *generation) {
+                    self.rejoin.handle_admitted(*flow);
+                }
+            }
             // What only an owner says; or not about a share.
             Message::StandbyLeft { .. }
+            | Message::FlowRestore { .. }
+            | Message::FlowInput { .. }
+            | Message::FlowAdmit { .. }
             | Message::FlowDemote { .. }
             | Message::Digest { .. }
             | Message::Output { .. }
@@ -195,8 +205,12 @@ impl ShareSide {
                 MoveStep::Refused { .. } => self.handle_late_refusal(owner),
                 MoveStep::Ready { .. } => {}
             },
+            Message::FlowRestore { .. } | Message::FlowInput { .. } | Message::FlowAdmit { .. } => {
+                self.follow_rejoin(owner, message, context);
+            }
             // What only a standby says; or not about a share.
             Message::FlowDemoted { .. }
+            | Message::FlowAdmitted { .. }
             | Message::TwinClosed { .. }
             | Message::Hello(_)
             | Message::ShareState(_)
@@ -242,7 +256,9 @@ impl ShareSide {
             | FlowEventKind::NotConfirmed
             | FlowEventKind::Stalled
             | FlowEventKind::Ended
-            | FlowEventKind::Confirmed => return,
+            | FlowEventKind::Confirmed
+            | FlowEventKind::Rejoined
+            | FlowEventKind::Whole => return,
         };
         let kind = EventKind::Flow { share, flow, news };
         context.out.tell(context.now, kind);
@@ -309,7 +325,7 @@ impl ShareSide {
         }
     }
 
-    fn holds(&self, generation: Generation) -> bool {
+    pub(super) fn holds(&self, generation: Generation) -> bool {
         !generation.is_none() && self.held() == generation
     }
 }

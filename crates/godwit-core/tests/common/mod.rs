@@ -453,9 +453,9 @@ impl World {
                     self.sides[side].marked.clear();
                 }
             }
-            Action::MarkDemoted { flow, .. } => {
-                self.sides[side].marked.insert(*flow);
-            }
+            Action::MarkDemoted { flow, .. } => self.mark(side, *flow, true),
+            Action::RestoreTwin { restore, .. } => self.mark(side, restore.flow(), true),
+            Action::AdmitTwin { flow, .. } => self.mark(side, *flow, false),
             Action::UngateFlow { flow, .. } => {
                 // A gate opens only when the other node will not serve the flow.
                 let other = &self.sides[1 - side];
@@ -491,7 +491,21 @@ impl World {
             | Action::EndTwin { .. }
             | Action::PokeTwin { .. }
             | Action::Compare { .. }
+            | Action::BeginRejoin { .. }
+            | Action::FeedLog { .. }
+            | Action::ProtectFlow { .. }
+            | Action::FeedTwin { .. }
             | Action::Send { .. } => {}
+        }
+    }
+
+    /// Whether a twin must not be served.
+    fn mark(&mut self, side: usize, flow: FlowId, marked: bool) {
+        let set = &mut self.sides[side].marked;
+        if marked {
+            set.insert(flow);
+        } else {
+            set.remove(&flow);
         }
     }
 

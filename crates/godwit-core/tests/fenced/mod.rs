@@ -541,7 +541,13 @@ impl World {
                 | Action::Compare { .. }
                 | Action::EndTwin { .. }
                 | Action::EndFlows { .. }
-                | Action::PokeTwin { .. } => {}
+                | Action::PokeTwin { .. }
+                | Action::BeginRejoin { .. }
+                | Action::FeedLog { .. }
+                | Action::ProtectFlow { .. }
+                | Action::RestoreTwin { .. }
+                | Action::FeedTwin { .. }
+                | Action::AdmitTwin { .. } => {}
             }
             self.sides[side].actions.push(action);
         }
@@ -591,6 +597,12 @@ impl World {
             | Action::Compare { .. }
             | Action::EndTwin { .. }
             | Action::PokeTwin { .. }
+            | Action::BeginRejoin { .. }
+            | Action::FeedLog { .. }
+            | Action::ProtectFlow { .. }
+            | Action::RestoreTwin { .. }
+            | Action::FeedTwin { .. }
+            | Action::AdmitTwin { .. }
             | Action::SendLease { .. }
             | Action::Stonith { .. }
             | Action::Send { .. } => {}

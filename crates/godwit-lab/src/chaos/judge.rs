@@ -192,6 +192,8 @@ mod tests {
             reason: (!protected).then(|| "standby_lost".to_owned()),
             lag_bytes: None,
             bytes_out: 0,
+            reprotect: None,
+            protected_again_ms: None,
         }
     }
 

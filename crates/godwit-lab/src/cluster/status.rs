@@ -130,6 +130,12 @@ pub struct FlowReport {
     /// Sent to the client (owner), or would have been (shadow).
     #[serde(default)]
     pub bytes_out: u64,
+    /// Owner: what an unprotected flow waits for.
+    #[serde(default)]
+    pub reprotect: Option<String>,
+    /// Owner: time since it became protected again.
+    #[serde(default)]
+    pub protected_again_ms: Option<u64>,
 }
 
 /// One line of `godwit events --json`.

@@ -4,13 +4,15 @@ use alloc::vec::Vec;
 
 use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, VERSION, output};
 use crate::message::{Header, MAGIC};
-use crate::{EmitError, Generation, ShareId};
+use crate::restore::emit_input;
+use crate::{EmitError, Generation, MAX_INPUT_LEN, ShareId};
 
 impl Message {
     /// Appends the message with its header.
     ///
     /// # Errors
-    /// If a digest has too many entries; `out` is as before then.
+    /// If a digest has too many entries or an input is too long; `out` is as
+    /// before then.
     pub fn emit(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
         let start = out.len();
         out.extend_from_slice(&MAGIC);
@@ -75,6 +77,10 @@ impl Message {
                 emit_stay(out, *share, *generation);
                 output::emit_entries(out, entries)?;
             }
+            Self::FlowRestore { .. }
+            | Self::FlowInput { .. }
+            | Self::FlowAdmit { .. }
+            | Self::FlowAdmitted { .. } => self.emit_rejoin(out)?,
             Self::Goodbye { reason } => out.push(reason.number()),
             Self::Move {
                 share,
@@ -127,7 +133,70 @@ impl Message {
             | Self::Digest { .. }
             | Self::Output { .. }
             | Self::Goodbye { .. }
-            | Self::Move { .. } => {}
+            | Self::Move { .. }
+            | Self::FlowRestore { .. }
+            | Self::FlowInput { .. }
+            | Self::FlowAdmit { .. }
+            | Self::FlowAdmitted { .. } => {}
+        }
+    }
+
+    /// What is said of a running flow that is to have a new twin.
+    fn emit_rejoin(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
+        match self {
+            Self::FlowRestore {
+                share,
+                generation,
+                restore,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                restore.emit(out)
+            }
+            Self::FlowInput {
+                share,
+                generation,
+                flow,
+                seq,
+                fin,
+                input,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                flow.emit(out);
+                out.extend_from_slice(&seq.0.to_be_bytes());
+                out.push(u8::from(*fin));
+                emit_input(out, input)
+            }
+            Self::FlowAdmit {
+                share,
+                generation,
+                flow,
+                ..
+            }
+            | Self::FlowAdmitted {
+                share,
+                generation,
+                flow,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                flow.emit(out);
+                Ok(())
+            }
+            // `emit_body` has those.
+            Self::Hello(_)
+            | Self::ShareState(_)
+            | Self::StandbyReady { .. }
+            | Self::StandbyLeft { .. }
+            | Self::FlowDemote { .. }
+            | Self::FlowDemoted { .. }
+            | Self::TwinClosed { .. }
+            | Self::Digest { .. }
+            | Self::Goodbye { .. }
+            | Self::Output { .. }
+            | Self::Move { .. }
+            | Self::ServerLost { .. } => Ok(()),
         }
     }
 }
@@ -188,10 +257,11 @@ fn emit_entries(out: &mut Vec<u8>, entries: &[DigestEntry]) -> Result<(), EmitEr
     Ok(())
 }
 
-/// The longest body is a full digest, far below 2^32.
+/// The longest body is an input, far below 2^32.
 fn body_len(len: usize) -> u32 {
-    const LONGEST: usize = 4 + 4 + 2 + MAX_DIGEST_ENTRIES * DigestEntry::LEN;
+    const LONGEST: usize = MAX_INPUT_LEN + 256;
     const _: () = assert!(LONGEST <= crate::message::MAX_BODY_LEN);
+    const _: () = assert!(4 + 4 + 2 + MAX_DIGEST_ENTRIES * DigestEntry::LEN <= LONGEST);
     debug_assert!(len <= LONGEST, "a body is bounded by its kind");
     u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -6,11 +6,12 @@
 
 use core::fmt;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, SeqNumber,
-    ShareClaim, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, Restore,
+    SeqNumber, ShareClaim, ShareId, UnprotectedReason,
 };
 
 mod emit;
@@ -42,8 +43,12 @@ pub(crate) mod kind {
     pub(crate) const SERVER_LOST: u8 = 10;
     pub(crate) const OUTPUT: u8 = 11;
     pub(crate) const MOVE: u8 = 12;
+    pub(crate) const FLOW_RESTORE: u8 = 13;
+    pub(crate) const FLOW_INPUT: u8 = 14;
+    pub(crate) const FLOW_ADMIT: u8 = 15;
+    pub(crate) const FLOW_ADMITTED: u8 = 16;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=MOVE;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=FLOW_ADMITTED;
 }
 
 /// First message of each side on a new link.
@@ -211,6 +216,58 @@ pub enum Message {
         /// How far it has come.
         step: MoveStep,
     },
+    /// From the owner: make a twin of this running flow, which must not be
+    /// served yet.
+    FlowRestore {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that is to hold the twin.
+        generation: Generation,
+        /// The flow as it stands, and its log.
+        restore: Box<Restore>,
+    },
+    /// From the owner: more of the log of a flow that is being restored.
+    FlowInput {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that is to hold the twin.
+        generation: Generation,
+        /// The flow.
+        flow: FlowId,
+        /// Sequence number of the first byte.
+        seq: SeqNumber,
+        /// Whether the client has ended its side behind these bytes.
+        fin: bool,
+        /// The bytes.
+        input: Vec<u8>,
+    },
+    /// From the owner: the restored twin has all that the client was told, and
+    /// is to be served at a takeover.
+    FlowAdmit {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that holds the twin.
+        generation: Generation,
+        /// The flow.
+        flow: FlowId,
+    },
+    /// From the standby: it will be served.
+    FlowAdmitted {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that holds the twin.
+        generation: Generation,
+        /// The flow.
+        flow: FlowId,
+    },
 }
 
 /// A step of a planned move.
@@ -252,6 +309,10 @@ impl Message {
             Self::ServerLost { .. } => kind::SERVER_LOST,
             Self::Output { .. } => kind::OUTPUT,
             Self::Move { .. } => kind::MOVE,
+            Self::FlowRestore { .. } => kind::FLOW_RESTORE,
+            Self::FlowInput { .. } => kind::FLOW_INPUT,
+            Self::FlowAdmit { .. } => kind::FLOW_ADMIT,
+            Self::FlowAdmitted { .. } => kind::FLOW_ADMITTED,
         }
     }
 
@@ -270,6 +331,10 @@ impl Message {
             Self::ServerLost { .. } => "server_lost",
             Self::Output { .. } => "output",
             Self::Move { .. } => "move",
+            Self::FlowRestore { .. } => "flow_restore",
+            Self::FlowInput { .. } => "flow_input",
+            Self::FlowAdmit { .. } => "flow_admit",
+            Self::FlowAdmitted { .. } => "flow_admitted",
         }
     }
 
@@ -286,7 +351,11 @@ impl Message {
             | Self::Digest { epoch, .. }
             | Self::ServerLost { epoch, .. }
             | Self::Output { epoch, .. }
-            | Self::Move { epoch, .. } => *epoch,
+            | Self::Move { epoch, .. }
+            | Self::FlowRestore { epoch, .. }
+            | Self::FlowInput { epoch, .. }
+            | Self::FlowAdmit { epoch, .. }
+            | Self::FlowAdmitted { epoch, .. } => *epoch,
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Bytes to messages. Hostile input: nothing here panics or trusts a count.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, kind, output};
 use crate::cursor::{Reader, verify};
 use crate::message::Header;
+use crate::restore::{parse_fin, parse_input};
 use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, ParseError, Role,
-    ShareClaim, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, ParseError,
+    Restore, Role, ShareClaim, ShareId, UnprotectedReason,
 };
 
 /// Reads the body that `header` announced; offsets in errors count from its start.
@@ -23,6 +25,9 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
         }),
         kind::FLOW_DEMOTE | kind::FLOW_DEMOTED | kind::TWIN_CLOSED => {
             parse_flow_message(header.kind, epoch, &mut reader)?
+        }
+        kind::FLOW_RESTORE | kind::FLOW_INPUT | kind::FLOW_ADMIT | kind::FLOW_ADMITTED => {
+            parse_rejoin(header.kind, epoch, &mut reader)?
         }
         kind::GOODBYE => Message::Goodbye {
             reason: GoodbyeReason::parse(&mut reader)?,
@@ -123,6 +128,43 @@ fn parse_flow_message(
             flow,
             reason,
         }
+    })
+}
+
+/// What is said of a running flow that is to have a new twin.
+fn parse_rejoin(kind: u8, epoch: Epoch, reader: &mut Reader<'_>) -> Result<Message, ParseError> {
+    let (share, generation) = parse_stay(reader)?;
+    if kind == kind::FLOW_RESTORE {
+        return Ok(Message::FlowRestore {
+            share,
+            epoch,
+            generation,
+            restore: Box::new(Restore::parse(reader)?),
+        });
+    }
+    let flow = FlowId::parse(reader)?;
+    Ok(match kind {
+        kind::FLOW_INPUT => Message::FlowInput {
+            share,
+            epoch,
+            generation,
+            flow,
+            seq: reader.seq("flow input: seq")?,
+            fin: parse_fin(reader)?,
+            input: parse_input(reader)?,
+        },
+        kind::FLOW_ADMIT => Message::FlowAdmit {
+            share,
+            epoch,
+            generation,
+            flow,
+        },
+        _ => Message::FlowAdmitted {
+            share,
+            epoch,
+            generation,
+            flow,
+        },
     })
 }
 

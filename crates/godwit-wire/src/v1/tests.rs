@@ -10,7 +10,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::*;
-use crate::{Decoder, FlowKey, Role};
+use crate::{Decoder, FlowKey, FlowRecord, MAX_INPUT_LEN, MacAddr, Negotiated, Role};
 
 const GOLDEN: &str = include_str!("golden.txt");
 
@@ -35,8 +35,51 @@ const fn planned_move(share: ShareId, epoch: Epoch, generation: Generation) -> M
     }
 }
 
+fn stay() -> (ShareId, Epoch, Generation) {
+    (ShareId(5), Epoch::new(0x6553_1000, 3), Generation(7))
+}
+
 fn one_of_each() -> Vec<Message> {
-    let (share, epoch, generation) = (ShareId(5), Epoch::new(0x6553_1000, 3), Generation(7));
+    let mut all = older_ones();
+    all.extend(about_restoring());
+    all
+}
+
+fn about_restoring() -> [Message; 4] {
+    let (share, epoch, generation) = stay();
+    [
+        Message::FlowRestore {
+            share,
+            epoch,
+            generation,
+            restore: Box::new(restore(epoch)),
+        },
+        Message::FlowInput {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+            seq: SeqNumber(0x0102_0307),
+            fin: true,
+            input: b"!".to_vec(),
+        },
+        Message::FlowAdmit {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+        },
+        Message::FlowAdmitted {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+        },
+    ]
+}
+
+fn older_ones() -> Vec<Message> {
+    let (share, epoch, generation) = stay();
     vec![
         Message::Hello(Hello {
             name: NodeName::new("a").unwrap(),
@@ -131,6 +174,39 @@ fn output(share: ShareId, epoch: Epoch, generation: Generation) -> Message {
     }
 }
 
+fn restore(epoch: Epoch) -> Restore {
+    Restore {
+        record: FlowRecord {
+            id: flow(),
+            iss: SeqNumber(0x1000),
+            mss: 1460,
+            snd_wscale: 7,
+            rcv_wscale: 9,
+            negotiated: Negotiated {
+                wscale: true,
+                sack: true,
+                time_stamps: true,
+                ecn: false,
+            },
+            ts_off: 0x21,
+            snd_una: SeqNumber(0x2000),
+            snd_nxt: SeqNumber(0x3000),
+            rcv_nxt: SeqNumber(0x0102_0307),
+            epoch,
+        },
+        base: SeqNumber(0x0102_0305),
+        base_ack: SeqNumber(0x1001),
+        snd_edge: SeqNumber(0x4000),
+        ts_val: 0x31,
+        owner_ts: 0x32,
+        rtt_us: 0x33,
+        syn_ack_mss: 1440,
+        client_mac: MacAddr([2, 0, 0, 0, 0, 0x10]),
+        fin: false,
+        input: b"hi".to_vec(),
+    }
+}
+
 fn render(message: &Message) -> String {
     let mut bytes = Vec::new();
     message.emit(&mut bytes).unwrap();
@@ -166,8 +242,35 @@ fn parse() {
 #[test]
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
-    assert_eq!(kind::KNOWN, 1..=12);
+    assert_eq!(kinds, (1..=16).collect::<Vec<_>>());
+    assert_eq!(kind::KNOWN, 1..=16);
+}
+
+#[test]
+fn a_clients_input_is_bounded_and_not_printed() {
+    let mut long = restore(Epoch::new(1, 1));
+    assert!(!std::format!("{long:?}").contains("104"), "{long:?}");
+    long.input = vec![0; MAX_INPUT_LEN + 1];
+    let message = Message::FlowRestore {
+        share: ShareId(1),
+        epoch: Epoch::new(1, 1),
+        generation: Generation(1),
+        restore: Box::new(long),
+    };
+    assert!(message.emit(&mut Vec::new()).is_err());
+}
+
+#[test]
+fn an_input_that_lies_about_its_length_is_refused() {
+    for message in one_of_each().drain(12..14) {
+        let mut bytes = Vec::new();
+        message.emit(&mut bytes).unwrap();
+        let at = bytes.len() - if message.name() == "flow_input" { 5 } else { 6 };
+        bytes[at] = 0x7f;
+        let mut decoder = Decoder::new();
+        decoder.push(&bytes);
+        assert_eq!(decoder.next_message().unwrap_err().what, "input: length");
+    }
 }
 
 #[test]

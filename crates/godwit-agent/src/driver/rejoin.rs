@@ -1,0 +1,166 @@
+//! Re-protection, the owner's side: which flows could have a new twin, and what
+//! the standby needs to make one.
+
+use std::time::Duration;
+
+use godwit_bpf::{FlowState, Order};
+use godwit_core::MonoTime;
+use godwit_core::rejoin::Candidate;
+use godwit_wire::{FlowId, FlowRecord, Generation, Negotiated, Restore, Role, SeqNumber, ShareId};
+
+use super::{Driver, segments};
+use crate::clock;
+use crate::reprotect::{self, Obstacle};
+
+/// How often flows are looked for.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// A scan may take at most this part of the driver's time.
+const SHARE_OF_TIME: u32 = 20;
+
+/// Offered at a time; the rest has its turn later.
+const MAX_CANDIDATES: usize = 4096;
+
+/// When flows are looked for next.
+#[derive(Debug)]
+pub(super) struct Rejoins {
+    due: MonoTime,
+}
+
+impl Rejoins {
+    pub(super) const fn new(now: MonoTime) -> Self {
+        Self { due: now }
+    }
+
+    pub(super) const fn due(&self) -> MonoTime {
+        self.due
+    }
+}
+
+impl Driver {
+    /// Tells the core which flows could be protected again.
+    pub(super) fn offer_candidates(&mut self, now: MonoTime) {
+        let wanted: Vec<_> = self
+            .shares
+            .iter()
+            .filter(|(_, share)| {
+                share.entry.role == Role::Owner && !share.entry.generation.is_none()
+            })
+            .map(|(id, share)| (id, share.entry.generation))
+            .collect();
+        for (share, generation) in wanted {
+            let candidates = self.candidates(share, generation);
+            self.node.handle_candidates(share, &candidates, now);
+        }
+        let took = clock::now().since(now);
+        self.rejoins.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
+    }
+
+    fn candidates(&self, share: ShareId, generation: Generation) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        let scanned = self.datapath.flows.for_each(|flow| {
+            if flow.share != share || candidates.len() >= MAX_CANDIDATES {
+                return;
+            }
+            // Under way: the core knows, unless an earlier agent began it.
+            let fresh = match reprotect::obstacle(&flow, generation) {
+                Some(Obstacle::Turn | Obstacle::Twin | Obstacle::CatchUp) => true,
+                Some(Obstacle::GivenUp) => false,
+                Some(_) | None => return,
+            };
+            candidates.push(Candidate {
+                flow: flow.id,
+                fresh,
+            });
+        });
+        if let Err(error) = scanned {
+            tracing::warn!(error = %error, "can't look for flows to protect again");
+        }
+        candidates
+    }
+
+    /// First the tap, then the log: what comes in between is in both.
+    pub(super) fn begin_rejoin(&mut self, share: ShareId, flow: FlowId, generation: Generation) {
+        let restore = match self.datapath.orders.give(flow, Order::Rejoin(generation)) {
+            Ok(()) => self.restore(share, flow),
+            Err(error) => {
+                tracing::debug!(flow = %flow.key, error = %error, "no twin can be made");
+                None
+            }
+        };
+        self.node
+            .handle_restore(share, flow, restore.map(Box::new), clock::now());
+    }
+
+    fn restore(&self, share: ShareId, flow: FlowId) -> Option<Restore> {
+        let epoch = self.shares.get(share)?.entry.epoch;
+        let state = self.flow(flow)?;
+        let input = self.input(&state, state.log.base)?;
+        let now = clock::now();
+        Some(Restore {
+            record: FlowRecord {
+                id: state.id,
+                iss: state.iss,
+                mss: state.mss,
+                snd_wscale: state.snd_wscale,
+                rcv_wscale: state.rcv_wscale,
+                negotiated: Negotiated {
+                    wscale: state.wscale,
+                    sack: state.sack,
+                    time_stamps: state.ts.is_some(),
+                    ecn: state.ecn,
+                },
+                ts_off: state.ts.map_or(0, |ts| ts.offset),
+                snd_una: state.snd_una,
+                snd_nxt: state.send_next(),
+                rcv_nxt: state.rcv_nxt,
+                epoch,
+            },
+            base: state.log.base,
+            base_ack: state.log.base_ack,
+            snd_edge: state.snd_edge,
+            ts_val: state.ts.map_or(0, |ts| ts.client_val),
+            owner_ts: segments::clock_of(&state, now),
+            rtt_us: u32::try_from(state.rtt_ns / 1000).unwrap_or(u32::MAX),
+            syn_ack_mss: state.syn_ack_mss,
+            client_mac: state.client_mac,
+            fin: reprotect::has_fin(&state),
+            input,
+        })
+    }
+
+    /// The log from `from` on; `None` if it is not whole any more.
+    fn input(&self, flow: &FlowState, from: SeqNumber) -> Option<Vec<u8>> {
+        let read = self.datapath.log.read(flow.id, flow.log, from);
+        let input = read.unwrap_or_else(|error| {
+            tracing::warn!(flow = %flow.id.key, error = %error, "log not read");
+            None
+        })?;
+        // It may have been begun anew meanwhile.
+        let again = self.flow(flow.id)?;
+        (again.log.base == flow.log.base && again.log.state == flow.log.state).then_some(input)
+    }
+
+    /// What the twin has not acknowledged and the log has.
+    pub(super) fn feed_log(&mut self, share: ShareId, flow: FlowId) {
+        let Some(state) = self.flow(flow) else { return };
+        let fin = reprotect::has_fin(&state);
+        let from = state.twin_ack;
+        if from.ge(state.log.end + u32::from(fin)) {
+            return;
+        }
+        if let Some(input) = self.input(&state, from.min(state.log.end)) {
+            let at = (from.min(state.log.end), fin);
+            self.node.handle_log(share, flow, at, input, clock::now());
+        }
+    }
+
+    pub(super) fn protect(&mut self, share: ShareId, flow: FlowId) {
+        let outcome = self.datapath.orders.give(flow, Order::Protect);
+        if let Err(error) = &outcome {
+            tracing::debug!(flow = %flow.key, error = %error, "not protected after all");
+        }
+        self.node
+            .handle_flow_protected(share, flow, outcome.is_ok(), clock::now());
+    }
+}

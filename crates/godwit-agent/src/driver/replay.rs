@@ -1,0 +1,204 @@
+//! Re-protection, the standby's side: twins of flows that run already.
+//!
+//! The log is said to our own kernel as the client said it. A twin takes no
+//! more than its window, so the rest waits here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use godwit_bpf::{FlowState, Order, Phase};
+use godwit_core::MonoTime;
+use godwit_sock::{FrameSender, destroy_tcp};
+use godwit_wire::{FlowId, FlowKey, Generation, Restore, SeqNumber, ShareId};
+
+use super::{Driver, segments};
+use crate::clock;
+
+/// How often a twin is looked at that has not taken all.
+const INTERVAL: Duration = Duration::from_millis(4);
+
+/// A twin that takes nothing for so long is left to its owner, which feeds it
+/// again or gives it up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of the log in one segment: with all headers below every MTU.
+const SEGMENT: usize = 1200;
+
+/// Segments said at once; the twin's ACK of the last comes before the next.
+const BURST: usize = 64;
+
+/// The twins that have not taken all of their logs.
+#[derive(Debug, Default)]
+pub(super) struct Replays {
+    replays: BTreeMap<FlowKey, Replay>,
+    due: MonoTime,
+}
+
+#[derive(Debug)]
+struct Replay {
+    flow: FlowId,
+    /// Where the twin was born; sequence number of the first byte of `input`.
+    base: SeqNumber,
+    base_ack: SeqNumber,
+    input: Vec<u8>,
+    fin: bool,
+    /// The client's latest TSval: no segment may look older than the tap's.
+    ts_val: u32,
+    until: MonoTime,
+}
+
+impl Replays {
+    /// When to look next; `None` if there is nothing to say.
+    pub(super) fn due(&self) -> Option<MonoTime> {
+        (!self.replays.is_empty()).then_some(self.due)
+    }
+
+    /// Says what the twins can take.
+    pub(super) fn carry_out(
+        &mut self,
+        now: MonoTime,
+        flow: impl Fn(FlowId) -> Option<FlowState>,
+        say: impl Fn(&FlowState, Vec<u8>),
+    ) {
+        self.due = now.saturating_add(INTERVAL);
+        self.replays.retain(|_, replay| {
+            let Some(state) = flow(replay.flow).filter(|state| state.phase == Phase::Twin) else {
+                return false;
+            };
+            replay.say(&state, &say);
+            !replay.is_done(&state) && now < replay.until
+        });
+    }
+}
+
+impl Replay {
+    fn end(&self) -> SeqNumber {
+        self.base + u32::try_from(self.input.len()).unwrap_or(u32::MAX) + u32::from(self.fin)
+    }
+
+    fn is_done(&self, state: &FlowState) -> bool {
+        state.twin_seen && state.rcv_nxt.ge(self.end())
+    }
+
+    /// From what the twin has to the end of its window.
+    fn say(&self, state: &FlowState, say: &impl Fn(&FlowState, Vec<u8>)) {
+        let at = state.rcv_nxt.checked_distance(self.base).unwrap_or(0);
+        let room = state.rcv_edge.checked_distance(self.base).unwrap_or(0);
+        let rest = self.input.get(at as usize..).unwrap_or_default();
+        let window = (room.saturating_sub(at) as usize).min(rest.len());
+        let rest = rest.get(..window).unwrap_or_default();
+        let (mut at, last) = (at, at as usize + window == self.input.len());
+        let mut pieces = rest.chunks(SEGMENT).take(BURST).peekable();
+        if pieces.peek().is_none() && (!state.twin_seen || (last && self.fin)) {
+            self.say_one(state, at, &[], last && self.fin, say);
+        }
+        for piece in pieces {
+            let fin = self.fin && last && at as usize + piece.len() == self.input.len();
+            self.say_one(state, at, piece, fin, say);
+            at += u32::try_from(piece.len()).unwrap_or(0);
+        }
+    }
+
+    fn say_one(
+        &self,
+        state: &FlowState,
+        at: u32,
+        payload: &[u8],
+        fin: bool,
+        say: &impl Fn(&FlowState, Vec<u8>),
+    ) {
+        let ack = if at == 0 {
+            self.base_ack
+        } else {
+            state.snd_nxt
+        };
+        let packet = segments::replay(state, (self.base + at, ack), self.ts_val, payload, fin);
+        if let Some(packet) = packet {
+            say(state, packet);
+        }
+    }
+}
+
+impl Driver {
+    /// The entry first; its twin is made by the first byte that is said.
+    pub(super) fn restore_twin(
+        &mut self,
+        share: ShareId,
+        generation: Generation,
+        restore: &Restore,
+    ) {
+        let flow = restore.flow();
+        // Forgotten before it is ended: its RST is not the new twin's.
+        if let Ok(Some(old)) = self.datapath.flows.get(flow.key) {
+            self.give(old.id, Order::Forget);
+        }
+        if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
+            tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
+        }
+        if let Err(error) = self.datapath.installer.install(share, generation, restore) {
+            return tracing::warn!(flow = %flow.key, error = %error, "no twin can be made");
+        }
+        let now = clock::now();
+        let replay = Replay {
+            flow,
+            base: restore.base,
+            base_ack: restore.base_ack,
+            input: restore.input.clone(),
+            fin: restore.fin,
+            ts_val: restore.ts_val,
+            until: now.saturating_add(PATIENCE),
+        };
+        self.replays.replays.insert(flow.key, replay);
+        self.replay(now);
+    }
+
+    pub(super) fn feed_twin(&mut self, flow: FlowId, seq: SeqNumber, fin: bool, input: Vec<u8>) {
+        let Some(state) = self.flow(flow) else { return };
+        let now = clock::now();
+        let replay = Replay {
+            flow,
+            base: seq,
+            base_ack: state.snd_nxt,
+            input,
+            fin,
+            ts_val: state.ts.map_or(0, |ts| ts.client_val),
+            until: now.saturating_add(PATIENCE),
+        };
+        // What has not been said yet of the first log comes with this again.
+        let goes_on = |old: &Replay| old.base.lt(seq) && !old.is_done(&state);
+        if !self.replays.replays.get(&flow.key).is_some_and(goes_on) {
+            self.replays.replays.insert(flow.key, replay);
+        }
+        self.replay(now);
+    }
+
+    /// Says what twins can take by now.
+    pub(super) fn replay(&mut self, now: MonoTime) {
+        let mut replays = std::mem::take(&mut self.replays);
+        replays.carry_out(
+            now,
+            |flow| self.flow(flow),
+            |flow, packet| send(&self.replayed, &self.frame_to_self(flow, &packet), flow),
+        );
+        self.replays = replays;
+    }
+
+    fn frame_to_self(&self, flow: &FlowState, packet: &[u8]) -> Vec<u8> {
+        segments::frame(self.mac, flow.client_mac, packet)
+    }
+
+    /// The twin may be served, if it is well.
+    pub(super) fn admit_twin(&mut self, share: ShareId, flow: FlowId) {
+        match self.datapath.orders.give(flow, Order::Admit) {
+            Ok(()) => self.node.handle_twin_admitted(share, flow, clock::now()),
+            Err(error) => tracing::warn!(flow = %flow.key, error = %error, "twin not admitted"),
+        }
+    }
+}
+
+/// A full queue is met by the next round.
+fn send(frames: &FrameSender, frame: &[u8], flow: &FlowState) {
+    if let Err(error) = frames.send(frame) {
+        tracing::debug!(flow = %flow.id.key, error = %error, "own kernel not told");
+    }
+}

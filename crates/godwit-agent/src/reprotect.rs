@@ -1,0 +1,111 @@
+//! Why a running flow can, or can't yet, be protected again. Pure.
+
+use godwit_bpf::{FlowState, LogState, Phase};
+use godwit_wire::Generation;
+
+/// The most output that a twin is made to repeat: sequence numbers of the flow
+/// must not come round meanwhile. `GW_LOG_OUTPUT_MAX` in `gw_log.h`.
+const MAX_OUTPUT: u64 = 1 << 30;
+
+/// What an owner's flow that is not protected waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// A standby in sync.
+    Standby,
+    /// Its turn: a twin can be made.
+    Turn,
+    /// The standby is making its twin.
+    Twin,
+    /// The twin repeats what was said.
+    CatchUp,
+    /// `reprotect = "off"`, `gate = "off"`, or no log was kept.
+    Off,
+    /// The client said more than `reprotect_cap` since the log began.
+    OverCap,
+    /// There was no memory for the log.
+    NoMemory,
+    /// A part of the client's input is not in the log.
+    LogIncomplete,
+    /// The service has said too much since the log began.
+    TooMuchOutput,
+    /// The connection is about to end.
+    Ending,
+    /// Our own twin has not caught up since the takeover.
+    TakeoverUnfinished,
+    /// The standby gave its twin up.
+    GivenUp,
+}
+
+impl Obstacle {
+    /// The stable name.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Standby => "no_standby",
+            Self::Turn => "waiting",
+            Self::Twin => "restoring",
+            Self::CatchUp => "catching_up",
+            Self::Off => "off",
+            Self::OverCap => "over_cap",
+            Self::NoMemory => "no_memory",
+            Self::LogIncomplete => "log_incomplete",
+            Self::TooMuchOutput => "too_much_output",
+            Self::Ending => "ending",
+            Self::TakeoverUnfinished => "takeover_unfinished",
+            Self::GivenUp => "given_up",
+        }
+    }
+}
+
+/// What stands between an owner's flow and its protection by the standby of
+/// that generation; `None` if it is protected, over, or on the ordinary way to
+/// its first twin.
+pub(crate) fn obstacle(flow: &FlowState, in_sync: Generation) -> Option<Obstacle> {
+    let current = !in_sync.is_none() && flow.generation == in_sync;
+    let gated = flow.gated;
+    match flow.phase {
+        Phase::Ended => None,
+        Phase::Confirming | Phase::Protected if current => None,
+        Phase::Rejoining if current && gated => Some(Obstacle::CatchUp),
+        Phase::Rejoining if current => Some(Obstacle::Twin),
+        _ if flow.client_fin && flow.own_fin => Some(Obstacle::Ending),
+        Phase::Confirming
+        | Phase::Protected
+        | Phase::Rejoining
+        | Phase::Unprotected
+        | Phase::Twin
+        | Phase::Closed
+        | Phase::Unknown(_) => Some(log_obstacle(flow).unwrap_or_else(|| match current {
+            _ if in_sync.is_none() => Obstacle::Standby,
+            true => Obstacle::GivenUp,
+            false => Obstacle::Turn,
+        })),
+    }
+}
+
+fn log_obstacle(flow: &FlowState) -> Option<Obstacle> {
+    match flow.log.state {
+        LogState::None => return Some(Obstacle::Off),
+        LogState::Over => return Some(Obstacle::OverCap),
+        LogState::Failed => return Some(Obstacle::NoMemory),
+        LogState::Kept => {}
+    }
+    if flow.own_fin {
+        return Some(Obstacle::Ending);
+    }
+    if flow.twin && flow.snd_nxt.lt(flow.snd_una) {
+        return Some(Obstacle::TakeoverUnfinished);
+    }
+    if flow.log.answered > MAX_OUTPUT {
+        return Some(Obstacle::TooMuchOutput);
+    }
+    let fin = u32::from(has_fin(flow));
+    if (flow.log.end + fin).lt(flow.rcv_nxt) {
+        return Some(Obstacle::LogIncomplete);
+    }
+    None
+}
+
+/// Whether the client has ended its side right behind the log.
+pub(crate) fn has_fin(flow: &FlowState) -> bool {
+    flow.client_fin && flow.client_end == flow.log.end + 1
+}

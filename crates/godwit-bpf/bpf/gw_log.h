@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * The log of a flow: what its client has said since the connection, or a
+ * request, began. A standby that comes later makes a twin from it (DESIGN
+ * section 3, "Re-protection"). It is kept in the kernel, by the owner and by
+ * the shadow that may become one: no agent has to live for it. A flow without
+ * input has no chunk, and one with more input than its share of memory has no
+ * log any more.
+ */
+#ifndef GW_LOG_H
+#define GW_LOG_H
+
+#include "gw_packet.h"
+
+/* With key and list pointers an element is just below 512 bytes. */
+#define GW_LOG_CHUNK 400
+/* Of all flows together, 64 MiB; a bound for what is in no flow's cap. */
+#define GW_LOG_CHUNKS 131072
+/* No cap that can be configured needs more for one flow. */
+#define GW_LOG_PIECES 1536
+/* How much output a twin may have to repeat: half the sequence space is the
+ * most that can be told apart, half of that takes seconds. */
+#define GW_LOG_OUTPUT_MAX (1ull << 30)
+
+struct gw_log_key {
+	struct gw_flow_key flow;
+	__u32 irs; /* a later connection of the four-tuple has its own */
+	__u32 chunk;
+};
+
+struct gw_log_chunk {
+	__u8 bytes[GW_LOG_CHUNK];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GW_LOG_CHUNKS);
+	__type(key, struct gw_log_key);
+	__type(value, struct gw_log_chunk);
+} gw_log SEC(".maps");
+
+/* Between a segment and a chunk: a helper wants a constant place to write to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct gw_log_chunk);
+} gw_log_scratch SEC(".maps");
+
+struct gw_log_write {
+	struct __sk_buff *skb;
+	struct gw_log_key key;
+	__u32 from; /* in the packet */
+	__u32 to; /* in the log */
+	__u32 len;
+};
+
+/* As much of the segment as goes into one chunk; 1 ends the loop. */
+static long gw_log_piece(__u32 n, struct gw_log_write *w)
+{
+	__u32 zero = 0, at = w->to % GW_LOG_CHUNK, len = GW_LOG_CHUNK - at;
+	struct gw_log_chunk *scratch, *chunk;
+	struct bpf_dynptr room;
+
+	if (!w->len)
+		return 1;
+	if (len > w->len)
+		len = w->len;
+	scratch = bpf_map_lookup_elem(&gw_log_scratch, &zero);
+	if (!scratch)
+		return 1;
+	w->key.chunk = w->to / GW_LOG_CHUNK;
+	chunk = bpf_map_lookup_elem(&gw_log, &w->key);
+	if (!chunk) {
+		bpf_map_update_elem(&gw_log, &w->key, scratch, BPF_NOEXIST);
+		chunk = bpf_map_lookup_elem(&gw_log, &w->key);
+	}
+	/* clang-14 keeps another register than the one it has compared */
+	asm volatile("" : "+r"(len));
+	if (!chunk || !len || len > GW_LOG_CHUNK ||
+	    bpf_skb_load_bytes(w->skb, w->from, scratch, len))
+		return 1;
+	/* checked when it runs: the verifier can't add two variables */
+	if (bpf_dynptr_from_mem(chunk, sizeof(*chunk), 0, &room) ||
+	    bpf_dynptr_write(&room, at, scratch, len, 0))
+		return 1;
+	w->from += len;
+	w->to += len;
+	w->len -= len;
+	return 0;
+}
+
+static long gw_log_drop(__u32 n, struct gw_log_key *key)
+{
+	key->chunk = n;
+	bpf_map_delete_elem(&gw_log, key);
+	return 0;
+}
+
+/* Gives the memory back and leaves `state`. */
+static __noinline void gw_log_free(const struct gw_flow_key *key,
+				   struct gw_flow *f, __u8 state)
+{
+	struct gw_log_key k = { .flow = *key, .irs = f->irs };
+	__u32 chunks = f->log.chunks;
+
+	f->log.state = state;
+	f->log.chunks = 0;
+	if (chunks)
+		bpf_loop(chunks < GW_LOG_PIECES ? chunks : GW_LOG_PIECES,
+			 gw_log_drop, &k, 0);
+}
+
+static __always_inline void gw_log_begin(struct gw_flow *f, __u32 base,
+					 __u32 base_ack)
+{
+	f->log.base = base;
+	f->log.base_ack = base_ack;
+	f->log.end = base;
+	f->log.late = base;
+	f->log.late_end = base;
+	f->log.answered = base_ack;
+	f->log.bytes_out = f->bytes_out;
+	f->log.state = GW_LOG_KEPT;
+}
+
+/*
+ * Does a request begin here? It is the next byte, the client has acknowledged
+ * all that was sent, and something was sent since it last spoke. Only an owner
+ * knows what was sent.
+ */
+static __always_inline bool gw_is_boundary(const struct gw_pkt *p,
+					   const struct gw_flow *f,
+					   const struct gw_share *s)
+{
+	return s->log_mode == GW_LOG_MODE_REQUEST && s->role == GW_ROLE_OWNER &&
+	       p->seq == f->own.ack && (p->flags & GW_TCP_ACK) &&
+	       p->ack == f->own.snd_nxt && f->log.answered != f->own.snd_nxt;
+}
+
+/* The log now reaches from `from` to `to` as well. */
+static __always_inline void gw_log_extend(struct gw_flow *f, __u32 from,
+					  __u32 to)
+{
+	if (gw_after(from, f->log.end)) {
+		bool none = f->log.late == f->log.late_end;
+
+		f->log.late = none ? from : gw_min_seq(f->log.late, from);
+		f->log.late_end = none ? to : gw_max_seq(f->log.late_end, to);
+		return;
+	}
+	f->log.end = gw_max_seq(f->log.end, to);
+	if (gw_before(f->log.end, f->log.late))
+		return;
+	f->log.end = gw_max_seq(f->log.end, f->log.late_end);
+	f->log.late = f->log.end;
+	f->log.late_end = f->log.end;
+}
+
+/* Would a second gap open? There is room for the knowledge of one. */
+static __always_inline bool gw_is_log_torn(const struct gw_flow *f, __u32 from,
+					   __u32 to)
+{
+	if (!gw_after(from, f->log.end) || f->log.late == f->log.late_end)
+		return false;
+	return gw_after(from, f->log.late_end) || gw_before(to, f->log.late);
+}
+
+/*
+ * Keeps the payload of a segment that was heard. What our kernel has not
+ * acknowledged yet may be written again: a segment with a wrong checksum comes
+ * by here too, and is sent again.
+ */
+static __always_inline void gw_log_keep(struct __sk_buff *skb, struct gw_pkt *p,
+					const struct gw_flow_key *key,
+					struct gw_flow *f,
+					const struct gw_share *s)
+{
+	struct gw_log_write w = { .skb = skb };
+	__u32 from, to = p->seq + p->len;
+
+	if (!p->len || !s->log_cap || (f->flags & GW_FLOW_OVER))
+		return;
+	if (gw_is_boundary(p, f, s)) {
+		gw_log_free(key, f, GW_LOG_NONE);
+		gw_log_begin(f, p->seq, p->ack);
+	}
+	f->log.answered = f->own.snd_nxt;
+	if (f->log.state != GW_LOG_KEPT)
+		return;
+	from = gw_max_seq(gw_max_seq(p->seq, f->own.ack), f->log.base);
+	if (!gw_before(from, to) || gw_is_log_torn(f, from, to))
+		return;
+	if (to - f->log.base > s->log_cap) {
+		gw_count(GW_REASON_LOG_OVER);
+		gw_log_free(key, f, GW_LOG_OVER);
+		return;
+	}
+	w.key.flow = *key;
+	w.key.irs = f->irs;
+	w.from = p->l4 + p->hdr_len + (from - p->seq);
+	w.to = from - f->log.base;
+	w.len = to - from;
+	bpf_loop(GW_LOG_PIECES, gw_log_piece, &w, 0);
+	if (f->log.chunks <= w.key.chunk)
+		f->log.chunks = w.key.chunk + 1;
+	if (w.len) {
+		gw_count(GW_REASON_LOG_FAILED);
+		gw_log_free(key, f, GW_LOG_FAILED);
+		return;
+	}
+	gw_log_extend(f, from, to);
+	/* the flow may have ended on another CPU: its chunks were freed before
+	 * this one was there */
+	if (*(volatile __u32 *)&f->flags & GW_FLOW_OVER)
+		gw_log_free(key, f, GW_LOG_NONE);
+}
+
+static __noinline void gw_log_input(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow_key *key,
+				    struct gw_flow *f, const struct gw_share *s)
+{
+	gw_log_keep(skb, p, key, f, s);
+	/* clang-14 may leave a pointer to a stack in what is no return value;
+	 * the verifier refuses that */
+	asm volatile("r0 = 0" ::: "r0");
+}
+
+#endif /* GW_LOG_H */

@@ -1,0 +1,143 @@
+//! `gw_log`: what clients have said to flows since their logs began.
+
+use godwit_wire::{FlowId, SeqNumber};
+use libbpf_rs::MapHandle;
+
+use super::{MapError, TypedMap};
+use crate::skel::types;
+use crate::skel::types::{gw_log_mode as Mode, gw_log_state as State};
+
+const CHUNK: usize = size_of::<types::gw_log_chunk>();
+
+/// Where the log of a flow begins (`enum gw_log_mode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogMode {
+    /// No log is kept.
+    #[default]
+    Off,
+    /// With the connection.
+    Connection,
+    /// With the latest request.
+    Request,
+}
+
+impl LogMode {
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Off => Mode::GW_LOG_MODE_OFF.0,
+            Self::Connection => Mode::GW_LOG_MODE_CONNECTION.0,
+            Self::Request => Mode::GW_LOG_MODE_REQUEST.0,
+        }
+    }
+
+    /// A number of a later version keeps no log.
+    pub(crate) const fn from_number(number: u32) -> Self {
+        match Mode(number) {
+            Mode::GW_LOG_MODE_CONNECTION => Self::Connection,
+            Mode::GW_LOG_MODE_REQUEST => Self::Request,
+            _ => Self::Off,
+        }
+    }
+}
+
+/// What became of a log (`enum gw_log_state`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogState {
+    /// It was never begun.
+    None,
+    /// It is whole as far as it reaches.
+    Kept,
+    /// There was more input than its cap allows.
+    Over,
+    /// There was no memory for it, or a segment could not be read.
+    Failed,
+}
+
+/// The log of one flow, without its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FlowLog {
+    /// What became of it.
+    pub state: LogState,
+    /// Sequence number of its first byte.
+    pub base: SeqNumber,
+    /// What the client expected there.
+    pub base_ack: SeqNumber,
+    /// It has all before this.
+    pub end: SeqNumber,
+    /// What the service has said since it began, in bytes.
+    pub answered: u64,
+}
+
+impl FlowLog {
+    pub(super) fn new(raw: &types::gw_flow) -> Self {
+        Self {
+            state: match State(u32::from(raw.log.state)) {
+                State::GW_LOG_KEPT => LogState::Kept,
+                State::GW_LOG_OVER => LogState::Over,
+                State::GW_LOG_FAILED => LogState::Failed,
+                _ => LogState::None,
+            },
+            base: SeqNumber(raw.log.base),
+            base_ack: SeqNumber(raw.log.base_ack),
+            end: SeqNumber(raw.log.end),
+            answered: raw.bytes_out.saturating_sub(raw.log.bytes_out),
+        }
+    }
+}
+
+/// Typed access to `gw_log`.
+#[derive(Debug)]
+pub struct LogTable(TypedMap<types::gw_log_key, types::gw_log_chunk>);
+
+impl LogTable {
+    pub(crate) fn new(handle: MapHandle) -> Self {
+        Self(TypedMap::new(handle, "gw_log"))
+    }
+
+    /// The bytes of a flow's log from `from` on. `None` if some are gone: the
+    /// log was given up or begun anew since `log` was read.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a read.
+    pub fn read(
+        &self,
+        flow: FlowId,
+        log: FlowLog,
+        from: SeqNumber,
+    ) -> Result<Option<Vec<u8>>, MapError> {
+        let (Some(mut at), Some(end)) = (
+            from.checked_distance(log.base),
+            log.end.checked_distance(log.base),
+        ) else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        while at < end {
+            let Some(chunk) = self.chunk(flow, at / chunk_len())? else {
+                return Ok(None);
+            };
+            let inside = (at % chunk_len()) as usize;
+            let len = (CHUNK - inside).min((end - at) as usize);
+            bytes.extend_from_slice(chunk.bytes.get(inside..inside + len).unwrap_or_default());
+            at += u32::try_from(len).expect("at most a chunk");
+        }
+        Ok(Some(bytes))
+    }
+
+    fn chunk(&self, flow: FlowId, chunk: u32) -> Result<Option<types::gw_log_chunk>, MapError> {
+        self.0.lookup(&types::gw_log_key {
+            flow: flow.key.into(),
+            irs: flow.irs.0,
+            chunk,
+        })
+    }
+
+    /// How many chunks there are, of all flows.
+    pub fn chunks(&self) -> usize {
+        self.0.keys().len()
+    }
+}
+
+fn chunk_len() -> u32 {
+    u32::try_from(CHUNK).expect("below 1 KiB")
+}

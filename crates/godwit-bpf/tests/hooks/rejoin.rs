@@ -1,0 +1,117 @@
+//! The log of a flow, and a running flow that gets a new twin.
+
+use godwit_bpf::{Hook, LogState, Order, Phase};
+use godwit_lab::host::{Host, Network};
+use godwit_wire::{Generation, TcpFlags};
+
+use crate::bench::{
+    Bench, DROP, GENERATION, IRS, ISS, NEXT, from_service, on_bench, to_service, twin,
+};
+
+const ACK: TcpFlags = TcpFlags::ACK;
+const NEXT_GENERATION: Generation = Generation(GENERATION.0 + 1);
+
+fn at(offset: u32) -> u32 {
+    IRS.wrapping_add(1).wrapping_add(offset)
+}
+
+/// `data`, at that many bytes from the beginning of the stream.
+fn say(bench: &Bench, v6: bool, offset: u32, data: &[u8]) {
+    let segment = to_service(7, v6, at(offset), ISS + 1, ACK, data);
+    bench.expect(Hook::Tap, "data", &segment, NEXT, "client_segment");
+}
+
+/// Our kernel has everything up to there.
+fn acknowledge(bench: &Bench, v6: bool, offset: u32) {
+    let own = from_service(7, v6, ISS + 1, at(offset), ACK, b"");
+    bench.pass(Hook::Gate, &own);
+}
+
+/// In order, out of order, twice, and with other bytes in place of what was not
+/// acknowledged (a wrong checksum the first time).
+#[test]
+fn what_a_client_says_is_kept_in_order() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.connect(7, v6);
+            assert_eq!(bench.log(), Some(Vec::new()));
+            say(bench, v6, 0, b"first ");
+            say(bench, v6, 13, b"third");
+            assert_eq!(bench.log().as_deref(), Some(&b"first "[..]));
+            say(bench, v6, 6, b"secand ");
+            assert_eq!(bench.log().as_deref(), Some(&b"first secand third"[..]));
+            say(bench, v6, 6, b"second ");
+            acknowledge(bench, v6, 18);
+            say(bench, v6, 12, b" THIRD and more");
+            assert_eq!(
+                bench.log().as_deref(),
+                Some(&b"first second third and more"[..])
+            );
+            assert_eq!(bench.chunks(), 1);
+            let reset = to_service(7, v6, at(27), ISS + 1, TcpFlags::RST, b"");
+            bench.expect(Hook::Tap, "RST", &reset, NEXT, "client_rst");
+            assert_eq!(bench.chunks(), 0, "it goes with the flow");
+            bench.order(Order::Forget).expect("it is there");
+        }
+    });
+}
+
+/// Across chunks, up to the cap and over it.
+#[test]
+fn a_log_has_a_cap() {
+    on_bench(|bench| {
+        bench.connect(7, false);
+        let mut said = Vec::new();
+        for n in 0..65_u8 {
+            let offset = u32::try_from(said.len()).expect("short");
+            let data = [n; 1000];
+            say(bench, false, offset, &data);
+            said.extend_from_slice(&data);
+            acknowledge(bench, false, offset + 1000);
+        }
+        assert_eq!(bench.log(), Some(said));
+        say(bench, false, 65_000, &[1; 1000]);
+        assert_eq!(bench.flow().log.state, LogState::Over);
+        assert_eq!(bench.chunks(), 0);
+    });
+}
+
+/// Step by step from a flow without a standby to a protected one.
+#[test]
+fn a_running_flow_gets_a_twin() {
+    on_bench(|bench| {
+        let standby = Host::B.mac(Network::Data);
+        bench.connect(7, false);
+        bench.lose_standby();
+        say(bench, false, 0, b"hello");
+        acknowledge(bench, false, 5);
+        let rejoin = || bench.order(Order::Rejoin(NEXT_GENERATION));
+        assert!(rejoin().is_err(), "there is no such standby");
+        bench.stand_by(NEXT_GENERATION);
+        rejoin().expect("it can have a twin");
+        let flow = bench.flow();
+        assert_eq!((flow.phase, flow.gated), (Phase::Rejoining, false));
+        assert!(bench.order(Order::Protect).is_err(), "it has none yet");
+        // What is let out meanwhile is told.
+        say(bench, false, 5, b" world");
+        let own = from_service(7, false, ISS + 1, at(11), ACK, b"");
+        bench.expect(Hook::Gate, "our ACK", &own, NEXT, "spoken");
+        let first = twin(standby, 7, false, (ISS + 1, at(5)), ACK, b"");
+        bench.expect(Hook::Tap, "the twin's ACK", &first, DROP, "twin_ack");
+        let flow = bench.flow();
+        assert_eq!((flow.phase, flow.gated), (Phase::Rejoining, true));
+        assert_eq!(flow.told_ack.0, at(11));
+        assert!(bench.order(Order::Protect).is_err(), "it lacks something");
+        let all = twin(standby, 7, false, (ISS + 1, at(11)), ACK, b"");
+        bench.expect(Hook::Tap, "the twin's ACK", &all, DROP, "twin_ack");
+        bench.order(Order::Protect).expect("it has all");
+        let flow = bench.flow();
+        assert!(flow.is_protected(NEXT_GENERATION), "{flow:?}");
+        assert!(flow.rejoined_ns > 0 && flow.why.is_none(), "{flow:?}");
+        // From here on it is gated like any other.
+        say(bench, false, 11, b"!");
+        let own = from_service(7, false, ISS + 1, at(12), ACK, b"");
+        let (_, reasons) = bench.pass(Hook::Gate, &own);
+        assert!(reasons.iter().any(|r| r == "held"), "{reasons:?}");
+    });
+}

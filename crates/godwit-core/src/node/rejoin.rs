@@ -1,0 +1,247 @@
+//! Re-protection between the nodes of a share: running flows get twins on a
+//! standby that came later.
+//!
+//! ```text
+//!  owner                                        standby
+//!  BeginRejoin: the tap is opened
+//!     ── FlowRestore (record, log) ────────────► RestoreTwin: replays, silent
+//!     ◄────────────── the twin's first ACK (data path): the gate closes
+//!     ── FlowInput (what came meanwhile) ──────► FeedTwin
+//!     ◄────────────── the twin has all (data path)
+//!     ── FlowAdmit ────────────────────────────► AdmitTwin: may be served
+//!     ◄──────────────────────── FlowAdmitted ──
+//!  ProtectFlow
+//! ```
+
+use godwit_wire::{FlowId, Message, Restore, SeqNumber, ShareId, UnprotectedReason};
+
+use super::Node;
+use super::action::Action;
+use super::context::Context;
+use super::event::{EventKind, FlowNews};
+use super::share::ShareSide;
+use crate::MonoTime;
+use crate::flow::Report;
+use crate::rejoin::{Candidate, Order};
+use crate::share::{Ownership, State};
+
+impl Node {
+    /// The flows of a share that this node owns, and could have twins: to be
+    /// called every 50 ms or so while there are any.
+    pub fn handle_candidates(&mut self, share: ShareId, candidates: &[Candidate], now: MonoTime) {
+        self.with_share(share, now, |share, context| {
+            if share.machine.state() == State::Owner && !share.in_sync.generation().is_none() {
+                share.rejoin.handle_candidates(candidates, context.now);
+            }
+        });
+        self.settle(now);
+    }
+
+    /// The outcome of [`Action::BeginRejoin`]: what the standby needs, or
+    /// `None` if the flow can't be handed over.
+    pub fn handle_restore(
+        &mut self,
+        share: ShareId,
+        flow: FlowId,
+        restore: Option<Box<Restore>>,
+        now: MonoTime,
+    ) {
+        self.with_share(share, now, |share, context| match restore {
+            Some(restore) => share.send_restore(restore, context),
+            None => share.rejoin.handle_lost(flow, context.now),
+        });
+        self.settle(now);
+    }
+
+    /// The outcome of [`Action::FeedLog`], if the twin lacks something.
+    pub fn handle_log(
+        &mut self,
+        share: ShareId,
+        flow: FlowId,
+        (seq, fin): (SeqNumber, bool),
+        input: Vec<u8>,
+        now: MonoTime,
+    ) {
+        self.with_share(share, now, |share, context| {
+            for peer in share.in_sync.members() {
+                let message = Message::FlowInput {
+                    share: share.id,
+                    epoch: share.machine.epoch(),
+                    generation: share.in_sync.generation(),
+                    flow,
+                    seq,
+                    fin,
+                    input: input.clone(),
+                };
+                context.send(peer, message);
+            }
+        });
+        self.settle(now);
+    }
+
+    /// [`Action::AdmitTwin`] was carried out: the twin will be served.
+    pub fn handle_twin_admitted(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
+        self.with_share(share, now, |share, context| {
+            if let State::Shadow { owner, generation } = share.machine.state() {
+                let admitted = Message::FlowAdmitted {
+                    share: share.id,
+                    epoch: owner.epoch,
+                    generation,
+                    flow,
+                };
+                context.send(owner.peer, admitted);
+            }
+        });
+        self.settle(now);
+    }
+
+    /// The outcome of [`Action::ProtectFlow`].
+    pub fn handle_flow_protected(
+        &mut self,
+        share: ShareId,
+        flow: FlowId,
+        protected: bool,
+        now: MonoTime,
+    ) {
+        self.with_share(share, now, |share, context| {
+            share.note_protected(flow, protected, context);
+        });
+        self.settle(now);
+    }
+}
+
+impl ShareSide {
+    fn send_restore(&self, restore: Box<Restore>, context: &mut Context<'_>) {
+        for peer in self.in_sync.members() {
+            let message = Message::FlowRestore {
+                share: self.id,
+                epoch: self.machine.epoch(),
+                generation: self.in_sync.generation(),
+                restore: restore.clone(),
+            };
+            context.send(peer, message);
+        }
+    }
+
+    fn note_protected(&mut self, flow: FlowId, protected: bool, context: &mut Context<'_>) {
+        let share = self.id;
+        if !protected {
+            // The standby would serve it, and must not.
+            self.rejoin.handle_lost(flow, context.now);
+            let report = Report::NotConfirmed;
+            self.supervision.handle_report(flow, report, context.now);
+            return;
+        }
+        let Some(since) = self.rejoin.handle_protected(flow) else {
+            return;
+        };
+        let news = FlowNews::ProtectedAgain {
+            took: context.now.since(since),
+        };
+        let kind = EventKind::Flow { share, flow, news };
+        context.out.tell(context.now, kind);
+    }
+
+    /// As the owner: what the machine wants done.
+    pub(super) fn settle_rejoin(&mut self, context: &mut Context<'_>) {
+        while let Some(order) = self.rejoin.poll_order() {
+            self.carry_out_rejoin(order, context);
+        }
+    }
+
+    fn carry_out_rejoin(&mut self, order: Order, context: &mut Context<'_>) {
+        let (share, generation) = (self.id, self.in_sync.generation());
+        match order {
+            Order::Begin(flow) => {
+                self.supervision.forget(flow);
+                context.out.act(Action::BeginRejoin {
+                    share,
+                    flow,
+                    generation,
+                });
+            }
+            Order::Feed(flow) => context.out.act(Action::FeedLog { share, flow }),
+            Order::Admit(flow) => {
+                for peer in self.in_sync.members() {
+                    let question = Message::FlowAdmit {
+                        share,
+                        epoch: self.machine.epoch(),
+                        generation,
+                        flow,
+                    };
+                    context.send(peer, question);
+                }
+            }
+            Order::Protect(flow) => context.out.act(Action::ProtectFlow { share, flow }),
+            Order::GiveUp(flow) => {
+                let reason = UnprotectedReason::NotConfirmed;
+                context.out.act(Action::UngateFlow {
+                    share,
+                    flow,
+                    reason,
+                });
+            }
+            Order::Demote(flow) => {
+                self.supervision
+                    .handle_report(flow, Report::NotConfirmed, context.now);
+            }
+        }
+    }
+
+    /// As a standby: what the owner says of flows that are handed over.
+    pub(super) fn follow_rejoin(
+        &self,
+        owner: Ownership,
+        message: &Message,
+        context: &mut Context<'_>,
+    ) {
+        debug_assert_eq!(self.owner(), Some(owner), "checked by the caller");
+        let share = self.id;
+        match message {
+            Message::FlowRestore {
+                generation,
+                restore,
+                ..
+            } if self.holds(*generation) => context.out.act(Action::RestoreTwin {
+                share,
+                generation: *generation,
+                restore: restore.clone(),
+            }),
+            Message::FlowInput {
+                generation,
+                flow,
+                seq,
+                fin,
+                input,
+                ..
+            } if self.holds(*generation) => context.out.act(Action::FeedTwin {
+                flow: *flow,
+                seq: *seq,
+                fin: *fin,
+                input: input.clone(),
+            }),
+            Message::FlowAdmit {
+                generation, flow, ..
+            } if self.holds(*generation) => {
+                context.out.act(Action::AdmitTwin { share, flow: *flow });
+            }
+            // Of a stay that is over; the caller passes no others.
+            Message::FlowRestore { .. }
+            | Message::FlowInput { .. }
+            | Message::FlowAdmit { .. }
+            | Message::FlowAdmitted { .. }
+            | Message::Hello(_)
+            | Message::ShareState(_)
+            | Message::StandbyReady { .. }
+            | Message::StandbyLeft { .. }
+            | Message::FlowDemote { .. }
+            | Message::FlowDemoted { .. }
+            | Message::TwinClosed { .. }
+            | Message::Digest { .. }
+            | Message::Output { .. }
+            | Message::Goodbye { .. }
+            | Message::Move { .. }
+            | Message::ServerLost { .. } => {}
+        }
+    }
+}

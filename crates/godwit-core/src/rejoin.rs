@@ -1,0 +1,298 @@
+//! Re-protection on the owner: twins of flows that run already.
+//!
+//! The driver offers the flows that could have one: not protected, and their
+//! logs whole. A few at a time are handed to the standby. Until the standby has
+//! said that it will serve a twin it must not, so a flow may be given up at any
+//! moment before that without asking; afterwards the supervision of flows has
+//! to ask, see [`crate::flow`].
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use godwit_wire::FlowId;
+
+use crate::MonoTime;
+use crate::time::earliest;
+
+#[cfg(test)]
+mod tests;
+
+/// Flows under way at a time. One that only waits for its twin's application
+/// counts for [`CROWD_TIME`].
+pub const MAX_CROWD: usize = 64;
+
+/// See [`MAX_CROWD`].
+pub const CROWD_TIME: Duration = Duration::from_secs(1);
+
+/// How long the standby may take to make a twin.
+pub const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
+
+/// How often a twin that lacks input is fed again.
+const FEED_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How long a twin may take to say again what its owner has said.
+pub const CATCH_UP_DEADLINE: Duration = Duration::from_secs(60);
+
+/// How long the standby may take to answer that it will serve a twin, and how
+/// often it is asked.
+const ADMIT_INTERVAL: Duration = Duration::from_millis(100);
+const ADMIT_ATTEMPTS: u32 = 5;
+
+/// How long a flow rests after the first failure; doubles up to a minute.
+pub const REST: Duration = Duration::from_secs(1);
+const MAX_DOUBLINGS: u32 = 6;
+
+/// A flow that could have a twin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// The flow.
+    pub flow: FlowId,
+    /// Whether the standby in sync never had a twin of it. What it gave up
+    /// otherwise than in a failed attempt of ours stays given up.
+    pub fresh: bool,
+}
+
+/// Where one flow stands.
+///
+/// ```text
+///  (offered) ──► Asked ──twin spoke──► Following ──it has all──► Admitting ──► (protected)
+///      ▲           │                       │                         │
+///      └── rest ───┴───── late, lost ──────┴─────────────────────────┘
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// The standby was told of the flow.
+    Asked,
+    /// Its twin exists, and repeats what was said.
+    Following {
+        /// When it was fed last.
+        fed: MonoTime,
+    },
+    /// The standby was asked to serve it.
+    Admitting {
+        /// How often.
+        attempts: u32,
+        /// When last.
+        asked: MonoTime,
+    },
+}
+
+/// What is to be done. Drain after every input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Open the tap for the flow and hand the standby its record and its log.
+    Begin(FlowId),
+    /// Send the standby what its twin lacks of the log.
+    Feed(FlowId),
+    /// Ask the standby to serve the twin.
+    Admit(FlowId),
+    /// It will: the flow is protected.
+    Protect(FlowId),
+    /// No twin came about: the flow goes on as before.
+    GiveUp(FlowId),
+    /// The standby may serve the twin and does not say so: it has to be asked
+    /// not to.
+    Demote(FlowId),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Active {
+    state: State,
+    since: MonoTime,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    until: MonoTime,
+    failures: u32,
+}
+
+/// The flows of one share that are to be protected again, for one stay of a
+/// standby.
+#[derive(Debug, Clone, Default)]
+pub struct Rejoin {
+    active: BTreeMap<FlowId, Active>,
+    resting: BTreeMap<FlowId, Rest>,
+    orders: VecDeque<Order>,
+}
+
+impl Rejoin {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All flows that could have a twin now; to be called again and again.
+    pub fn handle_candidates(&mut self, candidates: &[Candidate], now: MonoTime) {
+        let offered: BTreeSet<_> = candidates.iter().map(|candidate| candidate.flow).collect();
+        self.resting.retain(|flow, _| offered.contains(flow));
+        let mut room = MAX_CROWD.saturating_sub(self.crowd(now));
+        for Candidate { flow, fresh } in candidates.iter().copied() {
+            let rest = self.resting.get(&flow);
+            let due = rest.map_or(fresh, |rest| rest.until <= now);
+            if room == 0 {
+                return;
+            }
+            if !due || self.active.contains_key(&flow) {
+                continue;
+            }
+            room -= 1;
+            let asked = Active {
+                state: State::Asked,
+                since: now,
+            };
+            self.active.insert(flow, asked);
+            self.orders.push_back(Order::Begin(flow));
+        }
+    }
+
+    /// The twin of a flow has spoken.
+    pub fn handle_twin(&mut self, flow: FlowId, now: MonoTime) {
+        if let Some(active) = self.active.get_mut(&flow)
+            && active.state == State::Asked
+        {
+            active.state = State::Following { fed: now };
+            self.orders.push_back(Order::Feed(flow));
+        }
+    }
+
+    /// The twin of a flow has all that the client was told.
+    pub fn handle_whole(&mut self, flow: FlowId, now: MonoTime) {
+        let Some(active) = self.active.get_mut(&flow) else {
+            return;
+        };
+        match active.state {
+            State::Asked | State::Following { .. } => {
+                active.state = State::Admitting {
+                    attempts: 1,
+                    asked: now,
+                };
+                self.orders.push_back(Order::Admit(flow));
+            }
+            State::Admitting { .. } => {}
+        }
+    }
+
+    /// The standby says that it will serve the twin.
+    pub fn handle_admitted(&mut self, flow: FlowId) {
+        if matches!(
+            self.active.get(&flow).map(|active| active.state),
+            Some(State::Admitting { .. })
+        ) {
+            self.orders.push_back(Order::Protect(flow));
+        }
+    }
+
+    /// The flow is protected: nothing is left to do. When it was begun, if it
+    /// was one of these.
+    pub fn handle_protected(&mut self, flow: FlowId) -> Option<MonoTime> {
+        self.resting.remove(&flow);
+        self.active.remove(&flow).map(|active| active.since)
+    }
+
+    /// The connection is over.
+    pub fn handle_ended(&mut self, flow: FlowId) {
+        self.active.remove(&flow);
+        self.resting.remove(&flow);
+    }
+
+    /// It did not come about: the flow changed, or its twin is gone.
+    pub fn handle_lost(&mut self, flow: FlowId, now: MonoTime) {
+        if self.active.remove(&flow).is_none() {
+            return;
+        }
+        let failures = self.resting.get(&flow).map_or(0, |rest| rest.failures);
+        let rest = Rest {
+            until: now.saturating_add(REST * (1 << failures.min(MAX_DOUBLINGS))),
+            failures: failures.saturating_add(1),
+        };
+        self.resting.insert(flow, rest);
+    }
+
+    /// The standby is gone: nothing is left to hand over.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// When the next flow needs attention.
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        earliest(self.active.values().map(|active| Some(active.due())))
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: MonoTime) {
+        let due: Vec<_> = self
+            .active
+            .iter()
+            .filter(|(_, active)| active.due() <= now)
+            .map(|(flow, active)| (*flow, *active))
+            .collect();
+        for (flow, active) in due {
+            match active.state {
+                State::Asked => self.give_up(flow, now),
+                State::Following { .. } if active.is_late(now) => self.give_up(flow, now),
+                State::Following { .. } => {
+                    self.set(flow, State::Following { fed: now });
+                    self.orders.push_back(Order::Feed(flow));
+                }
+                State::Admitting { attempts, .. } if attempts >= ADMIT_ATTEMPTS => {
+                    self.handle_lost(flow, now);
+                    self.orders.push_back(Order::Demote(flow));
+                }
+                State::Admitting { attempts, .. } => {
+                    let again = State::Admitting {
+                        attempts: attempts + 1,
+                        asked: now,
+                    };
+                    self.set(flow, again);
+                    self.orders.push_back(Order::Admit(flow));
+                }
+            }
+        }
+    }
+
+    /// The next order, oldest first.
+    pub fn poll_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// Where a flow stands; `None` if nothing is under way.
+    pub fn state(&self, flow: &FlowId) -> Option<State> {
+        self.active.get(flow).map(|active| active.state)
+    }
+
+    /// How many flows are under way.
+    pub fn count(&self) -> usize {
+        self.active.len()
+    }
+
+    fn crowd(&self, now: MonoTime) -> usize {
+        let young = |active: &&Active| now.since(active.since) < CROWD_TIME;
+        self.active.values().filter(young).count()
+    }
+
+    fn give_up(&mut self, flow: FlowId, now: MonoTime) {
+        self.handle_lost(flow, now);
+        self.orders.push_back(Order::GiveUp(flow));
+    }
+
+    fn set(&mut self, flow: FlowId, state: State) {
+        if let Some(active) = self.active.get_mut(&flow) {
+            active.state = state;
+        }
+    }
+}
+
+impl Active {
+    fn due(&self) -> MonoTime {
+        match self.state {
+            State::Asked => self.since.saturating_add(ANSWER_DEADLINE),
+            State::Following { fed } => fed.saturating_add(FEED_INTERVAL),
+            State::Admitting { asked, .. } => asked.saturating_add(ADMIT_INTERVAL),
+        }
+    }
+
+    fn is_late(&self, now: MonoTime) -> bool {
+        now.since(self.since) >= CATCH_UP_DEADLINE
+    }
+}

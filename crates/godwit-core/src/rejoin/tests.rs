@@ -1,0 +1,164 @@
+//! Every input in every state, and the times between.
+
+use godwit_wire::{FlowKey, SeqNumber};
+
+use super::*;
+
+fn flow(n: u16) -> FlowId {
+    FlowId {
+        key: FlowKey {
+            client: format!("10.9.0.10:{n}").parse().expect("an endpoint"),
+            service: "10.9.0.100:80".parse().expect("an endpoint"),
+        },
+        irs: SeqNumber(1),
+    }
+}
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime::from_nanos(ms * 1_000_000)
+}
+
+fn fresh(n: u16) -> Candidate {
+    Candidate {
+        flow: flow(n),
+        fresh: true,
+    }
+}
+
+fn orders(rejoin: &mut Rejoin) -> Vec<Order> {
+    std::iter::from_fn(|| rejoin.poll_order()).collect()
+}
+
+fn begun() -> Rejoin {
+    let mut rejoin = Rejoin::new();
+    rejoin.handle_candidates(&[fresh(1)], at(0));
+    assert_eq!(orders(&mut rejoin), [Order::Begin(flow(1))]);
+    rejoin
+}
+
+fn admitting() -> Rejoin {
+    let mut rejoin = begun();
+    rejoin.handle_twin(flow(1), at(1));
+    rejoin.handle_whole(flow(1), at(2));
+    assert_eq!(
+        orders(&mut rejoin),
+        [Order::Feed(flow(1)), Order::Admit(flow(1))]
+    );
+    rejoin
+}
+
+#[test]
+fn a_flow_is_handed_over_step_by_step() {
+    let mut rejoin = admitting();
+    rejoin.handle_admitted(flow(1));
+    assert_eq!(orders(&mut rejoin), [Order::Protect(flow(1))]);
+    assert_eq!(rejoin.handle_protected(flow(1)), Some(at(0)));
+    assert_eq!(rejoin.count(), 0);
+    assert_eq!(rejoin.poll_timeout(), None);
+}
+
+#[test]
+fn what_is_under_way_is_not_begun_again() {
+    let mut rejoin = begun();
+    rejoin.handle_candidates(&[fresh(1)], at(1));
+    assert_eq!(orders(&mut rejoin), []);
+}
+
+#[test]
+fn a_standby_that_makes_no_twin_is_asked_again_later_and_later() {
+    let mut rejoin = begun();
+    let mut now = at(0).saturating_add(ANSWER_DEADLINE);
+    assert_eq!(rejoin.poll_timeout(), Some(now));
+    for failures in 0..9 {
+        rejoin.handle_timeout(now);
+        assert_eq!(orders(&mut rejoin), [Order::GiveUp(flow(1))]);
+        let rest = REST * (1 << failures.min(MAX_DOUBLINGS));
+        let before = now
+            .saturating_add(rest)
+            .saturating_sub(Duration::from_millis(1));
+        let stale = Candidate {
+            flow: flow(1),
+            fresh: false,
+        };
+        rejoin.handle_candidates(&[stale], before);
+        assert_eq!(orders(&mut rejoin), [], "after {failures} failures");
+        now = now.saturating_add(rest);
+        rejoin.handle_candidates(&[stale], now);
+        assert_eq!(orders(&mut rejoin), [Order::Begin(flow(1))]);
+        now = now.saturating_add(ANSWER_DEADLINE);
+    }
+}
+
+#[test]
+fn what_the_standby_gave_up_by_itself_stays_given_up() {
+    let mut rejoin = Rejoin::new();
+    let stale = Candidate {
+        flow: flow(1),
+        fresh: false,
+    };
+    rejoin.handle_candidates(&[stale], at(0));
+    assert_eq!(orders(&mut rejoin), []);
+}
+
+#[test]
+fn a_twin_is_fed_until_it_has_all_or_takes_too_long() {
+    let mut rejoin = begun();
+    rejoin.handle_twin(flow(1), at(1));
+    orders(&mut rejoin);
+    let mut now = at(1);
+    for _ in 0..3 {
+        now = now.saturating_add(FEED_INTERVAL);
+        assert_eq!(rejoin.poll_timeout(), Some(now));
+        rejoin.handle_timeout(now);
+        assert_eq!(orders(&mut rejoin), [Order::Feed(flow(1))]);
+    }
+    rejoin.handle_timeout(at(0).saturating_add(CATCH_UP_DEADLINE));
+    assert_eq!(orders(&mut rejoin), [Order::GiveUp(flow(1))]);
+}
+
+#[test]
+fn a_standby_that_may_serve_the_twin_is_asked_before_the_flow_goes_on() {
+    let mut rejoin = admitting();
+    let mut now = at(2);
+    for _ in 1..ADMIT_ATTEMPTS {
+        now = now.saturating_add(ADMIT_INTERVAL);
+        rejoin.handle_timeout(now);
+        assert_eq!(orders(&mut rejoin), [Order::Admit(flow(1))]);
+    }
+    now = now.saturating_add(ADMIT_INTERVAL);
+    rejoin.handle_timeout(now);
+    assert_eq!(orders(&mut rejoin), [Order::Demote(flow(1))]);
+    rejoin.handle_admitted(flow(1));
+    assert_eq!(orders(&mut rejoin), [], "too late");
+}
+
+#[test]
+fn words_about_other_flows_or_out_of_turn_change_nothing() {
+    let mut rejoin = begun();
+    rejoin.handle_twin(flow(2), at(1));
+    rejoin.handle_whole(flow(2), at(1));
+    rejoin.handle_admitted(flow(2));
+    rejoin.handle_admitted(flow(1));
+    rejoin.handle_lost(flow(2), at(1));
+    assert_eq!(rejoin.handle_protected(flow(2)), None);
+    assert_eq!(orders(&mut rejoin), []);
+    assert_eq!(rejoin.state(&flow(1)), Some(State::Asked));
+    rejoin.handle_ended(flow(1));
+    assert_eq!(rejoin.count(), 0);
+}
+
+#[test]
+fn a_crowd_is_handed_over_in_turns() {
+    let all: Vec<_> = (1..=100).map(fresh).collect();
+    let mut rejoin = Rejoin::new();
+    rejoin.handle_candidates(&all, at(0));
+    assert_eq!(orders(&mut rejoin).len(), MAX_CROWD);
+    for candidate in &all {
+        rejoin.handle_twin(candidate.flow, at(1));
+    }
+    orders(&mut rejoin);
+    // Those that only catch up do not keep others waiting.
+    rejoin.handle_candidates(&all, at(0).saturating_add(CROWD_TIME));
+    let begun = |order: &Order| matches!(order, Order::Begin(_));
+    assert_eq!(orders(&mut rejoin).iter().filter(|o| begun(o)).count(), 36);
+}
