@@ -2,6 +2,7 @@
 //! happens while it happens, and leave nothing behind.
 
 mod arm;
+mod kill;
 mod moves;
 mod shadow;
 mod view;
@@ -13,7 +14,7 @@ use anyhow::{Context as _, Result, bail};
 use view::View;
 
 /// Names that [`run`] knows, with what each shows.
-pub const NAMES: [(&str, &str); 2] = [
+pub const NAMES: [(&str, &str); 3] = [
     (
         "shadow",
         "an unmodified curl finishes a download whose server went dark half-way",
@@ -21,6 +22,10 @@ pub const NAMES: [(&str, &str); 2] = [
     (
         "move",
         "one download, on one connection, whose server is changed twenty times",
+    ),
+    (
+        "kill",
+        "the same connection outlives kill -9 of the server process on one machine, then on the other",
     ),
 ];
 
@@ -68,6 +73,11 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
         }
         "move" => {
             let summary = moves::run(options, &mut view)?;
+            print(options, &summary.line())?;
+            Ok(summary.ok())
+        }
+        "kill" => {
+            let summary = kill::run(options, &mut view)?;
             print(options, &summary.line())?;
             Ok(summary.ok())
         }
