@@ -20,6 +20,7 @@ pub(super) enum Theme {
     Frozen,
     Calm,
     Peers,
+    Reprotect,
 }
 
 /// What a figure should be.
@@ -53,9 +54,10 @@ impl Theme {
         }
     }
 
-    const FAILOVER: [Self; 5] = [
+    const FAILOVER: [Self; 6] = [
         Self::Process,
         Self::Leased,
+        Self::Reprotect,
         Self::Frozen,
         Self::Calm,
         Self::Peers,
@@ -93,6 +95,7 @@ impl Theme {
             Self::Frozen => "the owner is stopped, and resumes",
             Self::Calm => "nothing fails, at load average 8",
             Self::Peers => "keepalived + haproxy, and Godwit",
+            Self::Reprotect => "a standby returns to a running download",
         }
     }
 
@@ -329,6 +332,19 @@ const SPECS: &[Spec] = &[
     calm("calm.standbys_lost", "events", AtMost(0.0)),
     calm("calm.hiccups", "events", Target::None),
     calm("calm.longest_hiccup", "ms", Target::None),
+    figure(
+        Theme::Reprotect,
+        "reprotect.download.p50",
+        "ms",
+        AtMost(1000.0),
+    ),
+    figure(
+        Theme::Reprotect,
+        "reprotect.download.p99",
+        "ms",
+        Target::None,
+    ),
+    figure(Theme::Reprotect, "reprotect.missed", "runs", AtMost(0.0)),
 ];
 
 #[cfg(test)]

@@ -19,6 +19,7 @@
 //! | [`frozen`] | `frozen.*`: a node is stopped, and resumes |
 //! | [`calm`] | `calm.*`: nothing fails on a machine that is busy |
 //! | [`peers`] | `peers.*`: the same failure with keepalived and haproxy |
+//! | [`reprotect`] | `reprotect.*`: running connections and a standby that returns |
 //!
 //! [`pair`] is the pair of servers under test, which fails over back and
 //! forth; [`stream`] is one client's connection through a failure.
@@ -35,6 +36,7 @@ mod process;
 mod ratio;
 mod recovery;
 mod report;
+mod reprotect;
 mod stall;
 mod standby;
 mod stats;
@@ -148,5 +150,6 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Frozen => frozen::run(budget, report),
         Theme::Calm => calm::run(budget, report),
         Theme::Peers => peers::run(budget, report),
+        Theme::Reprotect => reprotect::run(budget, report),
     }
 }
