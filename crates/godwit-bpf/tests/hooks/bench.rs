@@ -124,7 +124,7 @@ impl Bench {
     }
 
     /// Another stay of the standby begins.
-    pub(crate) fn stand_by(&self, generation: Generation) {
+    pub(crate) fn gain_standby(&self, generation: Generation) {
         self.play_with(Role::Owner, generation, 0);
     }
 

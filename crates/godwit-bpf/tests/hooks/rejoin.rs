@@ -87,7 +87,7 @@ fn a_running_flow_gets_a_twin() {
         acknowledge(bench, false, 5);
         let rejoin = || bench.order(Order::Rejoin(NEXT_GENERATION));
         assert!(rejoin().is_err(), "there is no such standby");
-        bench.stand_by(NEXT_GENERATION);
+        bench.gain_standby(NEXT_GENERATION);
         rejoin().expect("it can have a twin");
         let flow = bench.flow();
         assert_eq!((flow.phase, flow.gated), (Phase::Rejoining, false));
