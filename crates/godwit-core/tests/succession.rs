@@ -66,6 +66,7 @@ fn a_witness_that_is_gone_or_was_restarted_is_missed() {
     world.run(700);
     assert!(is_doubtful(&world, A) && world.is_in_sync(A, B));
     assert_eq!(told(&world, A), [ShareNews::NoQuorum]);
+    assert!(!is_doubtful(&world, B), "it is the owner's to know");
     // Its host was not dark for as long as its agent says nothing.
     world.boot(W);
     world.run(3_000);
@@ -79,6 +80,23 @@ fn a_witness_that_is_gone_or_was_restarted_is_missed() {
     assert!(is_doubtful(&world, A));
     world.run(500);
     assert!(!is_doubtful(&world, A));
+}
+
+/// Whoever has lost the share has no standby to be doubtful about.
+#[test]
+fn an_owner_that_was_replaced_says_nothing_any_more() {
+    let mut world = World::in_sync(Fencing::Lease, 3);
+    world.cuts.extend([(W, A), (A, W)]);
+    world.run(1_500);
+    assert!(is_doubtful(&world, A));
+    world.cuts.clear();
+    world.isolate(A);
+    world.run(200);
+    assert_eq!((world.speakers(), world.takeovers), (vec![B], 1));
+    world.cuts.clear();
+    world.run(3_000);
+    assert!(world.is_in_sync(B, A));
+    assert!(!is_doubtful(&world, A) && !is_doubtful(&world, B));
 }
 
 /// Of two, the standby alone decides.

@@ -548,7 +548,7 @@ impl ShareSide {
             in_sync,
             supervised: self.supervision.counts(),
             lease: self.lease.as_ref().map(|lease| lease.status()),
-            no_quorum: self.succession.is_doubtful(),
+            no_quorum: state == State::Owner && self.succession.is_doubtful(),
             held_off_until: self.damping.held_until().filter(|_| state == State::Owner),
         }
     }
