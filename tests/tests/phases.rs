@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use godwit_lab::LabOptions;
 use godwit_lab::apps::content::Content;
 use godwit_lab::apps::server;
+use godwit_lab::cluster::Service;
 use godwit_lab::host::{Host, Network};
 use godwit_lab::links::Shape;
 use godwit_tests::stream::{
@@ -27,6 +28,12 @@ const LONG: Content = Content {
 const SHORT: Content = Content {
     seed: 0x5407,
     length: 700,
+};
+
+/// Fits into one unit of a window's scale: a twin shows all of it at once.
+const TINY: Content = Content {
+    seed: 0x717,
+    length: 60,
 };
 
 /// A SYN that goes nowhere is sent again after one second, then two.
@@ -266,6 +273,59 @@ fn connections_that_were_half_over_end_in_peace() -> Result<()> {
         Ok(left.sum::<Result<usize>>()? == 0)
     })?;
     site.verify().map(drop)
+}
+
+/// What dies before the owner has given an answer that its standby has.
+#[derive(Clone, Copy, Debug)]
+enum Death {
+    Machine,
+    Process,
+}
+
+/// The service closes with its answer, and only the twin has come that far: that
+/// is no sign that anything is wrong with the twin, so its clients get the
+/// answer and FIN. They used to get RST.
+#[test]
+fn an_answer_that_the_owner_did_not_come_to_ends_in_peace() -> Result<()> {
+    for death in [Death::Machine, Death::Process] {
+        let Some(lab) = lab(LabOptions::default())? else {
+            return Ok(());
+        };
+        let mut owner = server::start(lab.a(), 80)?;
+        let _standby = server::start(lab.b(), 80)?;
+        // Long enough for the slowest machine: behind it, such a twin is given up.
+        let mut service = Service::new("web", 80);
+        service.extra = "lag_limit = \"10s\"".to_owned();
+        let site = Site::start_with(&lab, vec![service])?;
+        let streams = site.addresses().map(|at| connect(lab.client(), at));
+        site.wait_protected(streams.len())?;
+        owner.stop()?;
+        let mut downloads = Vec::new();
+        for stream in streams {
+            downloads.push(Download::ask(stream?, TINY)?);
+        }
+        until("the twins to close", || {
+            let filter = ["state", "fin-wait-1", "sport", "=", ":80"];
+            Ok(sockets_of(&lab, Host::B, &filter)? == downloads.len())
+        })?;
+        // Each tries once more, now with its FIN.
+        let tried = || -> Result<u64> {
+            let cluster = site.cluster.as_ref();
+            cluster.map_or(Ok(u64::MAX), |it| Ok(it.status(Host::B)?.counted("unsent")))
+        };
+        let before = tried()?;
+        until("their FINs", || Ok(tried()? >= before.saturating_add(4)))?;
+        match death {
+            Death::Machine => site.crash_owner().map(drop)?,
+            Death::Process => owner.kill()?,
+        }
+        for mut download in downloads {
+            let read = download.read_to_end();
+            read.with_context(|| format!("{death:?}"))?;
+        }
+        site.verify()?;
+    }
+    Ok(())
 }
 
 /// A client that resets ends its twin too, before and after the crash, and its

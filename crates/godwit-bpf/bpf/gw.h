@@ -83,6 +83,8 @@ enum gw_flow_flags {
 	GW_FLOW_FLIGHT = 1 << 21, /* gw_flow.flight counts */
 	GW_FLOW_WHOLE =
 		1 << 19, /* owner: the new twin of a running flow has all */
+	GW_FLOW_EXITED =
+		1 << 22, /* shadow: its process ended, as it meant to */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */

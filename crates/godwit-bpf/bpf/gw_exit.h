@@ -5,7 +5,9 @@
  * flows of a process that died are silenced here, and with its last listener
  * the whole share, so that no FIN or RST leaves before a standby has taken
  * over. On a shadow its twins leave protection now, and not when what they
- * still have to say has gone out.
+ * still have to say has gone out. One that ends as it meant to (code 0) has its
+ * kernel say goodbye to its clients; a FIN that a twin owes to that is marked,
+ * for the owner's process need not end at all (gw_is_cut_short).
  *
  * All open files are looked at: nothing has to be noted when a connection is
  * accepted, handed to a worker or passed on over a Unix socket.
@@ -24,6 +26,7 @@ struct gw_walk {
 	struct gw_files files;
 	__u32 searches;
 	bool found; /* something of a share */
+	bool meant; /* it ends as it meant to */
 };
 
 /* A search through all files of the process. */
@@ -143,6 +146,11 @@ static __noinline void gw_exit_flow(struct gw_walk *w, struct file *file,
 	t = bpf_map_lookup_elem(&gw_tallies, &share);
 	if (!s || !t)
 		return;
+	if (w->meant) {
+		if (s->role == GW_ROLE_SHADOW && gw_is_sole(w, file))
+			gw_flag(f, GW_FLOW_EXITED);
+		return;
+	}
 	w->found = true;
 	t->flows++;
 	gw_follow(f, s, s->role);
@@ -229,10 +237,10 @@ static long gw_exit_file(__u32 index, struct gw_walk *w)
 	if (!sk || BPF_CORE_READ(sk, __sk_common.skc_net.net, net_cookie) !=
 			   gw_netns_cookie)
 		return 0;
-	if (BPF_CORE_READ(sk, __sk_common.skc_state) == GW_TCP_LISTEN)
-		gw_exit_listener(w, file, sk);
-	else
+	if (BPF_CORE_READ(sk, __sk_common.skc_state) != GW_TCP_LISTEN)
 		gw_exit_flow(w, file, sk);
+	else if (!w->meant)
+		gw_exit_listener(w, file, sk);
 	return 0;
 }
 
@@ -282,9 +290,9 @@ static __noinline int gw_process_exit(struct task_struct *task)
 	struct gw_death death = { .task = task };
 	struct gw_walk w = {};
 
-	/* one that ends as it meant to says goodbye to its clients itself */
 	death.code = gw_exit_code(task);
-	if (!death.code || !gw_is_last_thread(task) ||
+	w.meant = !death.code;
+	if (!gw_is_last_thread(task) || !gw_is_first_of_last(task) ||
 	    !gw_files_of(task, &w.files))
 		return 0;
 	bpf_loop(w.files.count, gw_exit_file, &w, 0);

@@ -130,6 +130,16 @@ struct {
 	__type(value, struct gw_tally);
 } gw_tallies SEC(".maps");
 
+#define GW_LAST_EXITS 64
+
+/* When the processes that ended last were born, by their number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_LAST_EXITS);
+	__type(key, __u32);
+	__type(value, __u64);
+} gw_last_exits SEC(".maps");
+
 /*
  * Types that no map holds, kept in BTF for user space by a pointer to each:
  * the skeleton and the names of reasons are made from there.

@@ -4,6 +4,7 @@
 #define GW_PROCESS_H
 
 #include "gw_kernel.h"
+#include "gw_maps.h"
 
 /* include/linux/types.h: atomic_t, atomic64_t */
 struct gw_atomic {
@@ -61,6 +62,7 @@ struct signal_struct {
 struct task_struct {
 	int exit_code;
 	int tgid;
+	__u64 start_boottime; /* CLOCK_BOOTTIME, nanoseconds */
 	char comm[16];
 	struct task_struct *group_leader;
 	struct files_struct *files;
@@ -136,12 +138,26 @@ static __always_inline __u32 gw_exit_code(struct task_struct *task)
 }
 
 /*
- * Is it the last thread of its process? Two that end at the same time may both
- * be; they hold the files until both have passed the hook.
+ * Is it the last thread of its process? Several that end at the same time may
+ * all be; they hold the files until all have passed the hook.
  */
 static __always_inline bool gw_is_last_thread(struct task_struct *task)
 {
 	return !BPF_CORE_READ(task, signal, live.counter);
+}
+
+/*
+ * Of threads that are all the last one, the first: the others find the birth of
+ * their process noted. A process that comes between, in the same place, has its
+ * death told twice, which does no harm.
+ */
+static __always_inline bool gw_is_first_of_last(struct task_struct *task)
+{
+	__u64 born = BPF_CORE_READ(task, group_leader, start_boottime);
+	__u32 place = (__u32)BPF_CORE_READ(task, tgid) % GW_LAST_EXITS;
+	__u64 *last = bpf_map_lookup_elem(&gw_last_exits, &place);
+
+	return !last || __sync_lock_test_and_set(last, born) != born;
 }
 
 #endif /* GW_PROCESS_H */

@@ -27,14 +27,18 @@ static __always_inline __u32 gw_part(const struct gw_share *s)
 }
 
 /*
- * Has the twin said all, and the owner not, of which there is no sign either?
- * Its server died, perhaps of the same cause as the owner a moment later: its
- * FIN would end the client's stream too early.
+ * Has the kernel closed the twin because its process is gone, and is there no
+ * sign that the owner has closed too? That FIN would end the client's stream
+ * too early. One that a living process sent is the service's own word: the
+ * owner only died before its own. A twin whose process was killed is closed
+ * before it can speak (gw_exit.h).
  */
 static __always_inline bool gw_is_cut_short(const struct gw_flow *f)
 {
-	return (f->flags & (GW_FLOW_OWN_FIN | GW_FLOW_OWNER_FIN |
-			    GW_FLOW_CLIENT_FIN)) == GW_FLOW_OWN_FIN &&
+	const __u32 ends = GW_FLOW_OWN_FIN | GW_FLOW_EXITED;
+
+	return (f->flags & (ends | GW_FLOW_OWNER_FIN | GW_FLOW_CLIENT_FIN)) ==
+		       ends &&
 	       gw_before(f->client.ack, f->own.fin);
 }
 

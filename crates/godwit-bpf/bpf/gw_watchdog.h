@@ -56,18 +56,24 @@ static __noinline __u64 gw_check_lag(const struct gw_flow_key *key,
 
 /*
  * A twin sent its FIN a while ago and the owner has not: its server is gone or
- * says less. At a takeover it would end the client's stream too early.
+ * says less. At a takeover it would end the client's stream too early. When to
+ * look again; 0: never.
  */
-static __always_inline void gw_judge_fin(const struct gw_flow_key *key,
-					 struct gw_flow *f)
+static __always_inline __u64 gw_judge_fin(const struct gw_flow_key *key,
+					  struct gw_flow *f,
+					  const struct gw_share *s)
 {
 	if (f->phase != GW_PHASE_TWIN || !(f->flags & GW_FLOW_OWN_FIN) ||
 	    (f->flags & GW_FLOW_OWNER_FIN))
-		return;
+		return 0;
 	/* the owner's frame was lost, but the client acknowledges a FIN there */
 	if (!gw_before(f->client.ack, f->own.fin))
-		return;
+		return 0;
+	/* the client has left the owner's no room */
+	if (gw_after(f->own.fin, f->client.edge))
+		return s->lag_limit_ns;
 	gw_close_twin(key, f);
+	return 0;
 }
 
 /*
@@ -97,7 +103,7 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 	gw_unflag(f, GW_FLOW_WATCHED);
 	gw_follow(f, s, s->role);
 	if (s->role == GW_ROLE_SHADOW)
-		gw_judge_fin(key, f);
+		next = gw_judge_fin(key, f, s);
 	else if (gw_is_gated(s, f))
 		next = f->phase == GW_PHASE_CONFIRMING ?
 			       gw_check_start(key, f, s, now) :

@@ -85,8 +85,8 @@ pub struct FlowState {
     pub twin_seen: bool,
     /// Shadow: must not be served at a takeover.
     pub not_in_sync: bool,
-    /// Shadow: the twin's server has said all and the owner has not, so the
-    /// stream would end too early here.
+    /// Shadow: the kernel has closed the twin of a process that ended, and the
+    /// owner has not closed, so the stream would end too early here.
     pub cut_short: bool,
     /// Owner: whether its process has died, and its segments are held back.
     pub orphaned: bool,
@@ -234,7 +234,7 @@ impl FlowTable {
 /// As the data path judges it (`gw_is_cut_short`), before it has served.
 fn is_cut_short(raw: &types::gw_flow) -> bool {
     let (own, any) = (
-        Flag::GW_FLOW_TWIN.0 | Flag::GW_FLOW_OWN_FIN.0,
+        Flag::GW_FLOW_TWIN.0 | Flag::GW_FLOW_OWN_FIN.0 | Flag::GW_FLOW_EXITED.0,
         Flag::GW_FLOW_OWNER_FIN.0 | Flag::GW_FLOW_CLIENT_FIN.0 | Flag::GW_FLOW_ADOPTED.0,
     );
     raw.flags & (own | any) == own && SeqNumber(raw.client.ack).lt(SeqNumber(raw.own.fin))

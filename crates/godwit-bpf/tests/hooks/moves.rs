@@ -34,7 +34,7 @@ fn forget(bench: &Bench) {
 }
 
 /// A tapped handshake. There is no listener, so no socket, but the entry.
-fn shadow(bench: &Bench, port: u16, v6: bool) {
+pub(crate) fn shadow(bench: &Bench, port: u16, v6: bool) {
     bench.play(Role::Shadow);
     let owner = Host::B.mac(Network::Data);
     let syn = mirrored(port, v6, (IRS, 0), TcpFlags::SYN, b"");

@@ -1,22 +1,32 @@
-//! A process that dies with the service's listener: real ones, in the lab's
-//! namespace. What happens to its connections is in `tests/tests/process_exit.rs`.
+//! A process that dies with the service's listener, or with a connection: real
+//! ones, in the lab's namespace. What happens to an owner's connections is in
+//! `tests/tests/process_exit.rs`.
 
 use std::env;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::{Hook, ProcessExit, Record};
+use godwit_bpf::{Hook, Order, ProcessExit, Record};
 use godwit_lab::Lab;
+use godwit_lab::host::{Host, Network, SERVICE_V4};
 use godwit_wire::{Role, TcpFlags};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
 
-use crate::bench::{Bench, DROP, IRS, ISS, NEXT, SHARE, from_service, on_bench_of};
+use crate::bench::{Bench, DROP, IRS, ISS, NEXT, SHARE, from_service, on_bench_of, twin};
+use crate::moves::shadow;
 
 /// How the process of [`helper`] ends.
 const ENDS: &str = "GODWIT_BPF_TEST_ENDS";
 
 const HOLD: Duration = Duration::from_secs(10);
+
+/// Port of a client of which that process is to hold a connection, too.
+const CALLED: &str = "GODWIT_BPF_TEST_CALLED";
 
 /// The process: listens with two descriptors and some threads, then ends with
 /// the code that it is given, or waits for a signal.
@@ -29,7 +39,10 @@ fn helper() {
     for _ in 0..3 {
         thread::spawn(thread::park);
     }
-    thread::sleep(Duration::from_millis(50));
+    let _called = env::var(CALLED).ok().map(|port| {
+        let caller = call(port.parse().expect("a port"));
+        (caller, listener.accept().expect("it was called"))
+    });
     match end.parse() {
         Ok(code) => std::process::exit(code),
         Err(_) => loop {
@@ -38,16 +51,40 @@ fn helper() {
     }
 }
 
+/// A connection with a fixture's ends, over loopback, where no hook is.
+fn call(port: u16) -> TcpStream {
+    let kind = (AddressFamily::Inet, SockType::Stream);
+    let fd = socket(kind.0, kind.1, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    setsockopt(&fd, sockopt::ReuseAddr, &true).expect("it may be set");
+    let [client, service] = callers(port).map(SockaddrStorage::from);
+    bind(fd.as_raw_fd(), &client).expect("the port is free");
+    connect(fd.as_raw_fd(), &service).expect("somebody listens");
+    TcpStream::from(fd)
+}
+
+/// Both ends of that connection.
+fn callers(port: u16) -> [SocketAddr; 2] {
+    [(Host::Client.v4(), port).into(), (SERVICE_V4, 80).into()]
+}
+
 /// Starts [`helper`], waits until it listens, and for its end.
 fn run(lab: &Lab, end: &str) {
+    run_called(lab, end, None);
+}
+
+/// The same; it has accepted a connection of the port `called` before that.
+fn run_called(lab: &Lab, end: &str, called: Option<u16>) {
     let mut command = Command::new(env::current_exe().expect("this test"));
     command.args(["--ignored", "--exact", "process::helper"]);
     command.env(ENDS, end);
+    if let Some(port) = called {
+        command.env(CALLED, port.to_string());
+    }
     let mut process = lab.a().spawn("helper", command).expect("it starts");
     let deadline = Instant::now() + Duration::from_secs(5);
     if end == "by signal" {
         let address = (Ipv4Addr::LOCALHOST, 80);
-        while std::net::TcpStream::connect(address).is_err() {
+        while TcpStream::connect(address).is_err() {
             assert!(Instant::now() < deadline, "it does not listen");
         }
         process.kill().expect("it runs");
@@ -129,5 +166,56 @@ fn nothing_is_silenced_where_nobody_could_take_over() {
         bench.play(Role::Shadow);
         run(lab, "by signal");
         assert!(exits(bench)[0].last_listener, "a shadow is told too");
+    });
+}
+
+/// A twin's FIN ends the client's stream only if its process said so, or the
+/// owner's has closed as well: not if the kernel closed because there is no
+/// process any more.
+#[test]
+fn a_twin_whose_process_is_gone_does_not_end_a_stream() {
+    on_bench_of(|bench, lab, _| {
+        for address in callers(0) {
+            let mut command = Command::new("ip");
+            command.args([
+                "address",
+                "add",
+                &format!("{}/32", address.ip()),
+                "dev",
+                "lo",
+            ]);
+            let added = lab.a().run(command, Duration::from_secs(5));
+            assert!(added.expect("ip runs").status.success());
+        }
+        let (fin, next) = (TcpFlags::FIN.with(TcpFlags::ACK), IRS.wrapping_add(1));
+        for (port, end, owner_closed, served) in [
+            (7, None, false, true),
+            (8, Some("0"), false, false),
+            (9, Some("0"), true, true),
+            (10, Some("3"), false, false),
+        ] {
+            shadow(bench, port, false);
+            if let Some(end) = end {
+                run_called(lab, end, Some(port));
+            }
+            let answer = from_service(port, false, ISS + 1, next, fin, b"answer");
+            bench.expect(Hook::Gate, "the twin's FIN", &answer, DROP, "unsent");
+            if owner_closed {
+                let owner = twin(
+                    Host::B.mac(Network::Data),
+                    port,
+                    false,
+                    (ISS + 1, next),
+                    fin,
+                    b"answer",
+                );
+                bench.expect(Hook::Tap, "the owner's", &owner, DROP, "owner_segment");
+            }
+            bench.play(Role::Owner);
+            let (verdict, reasons) = bench.pass(Hook::Gate, &answer);
+            let wanted = if served { NEXT } else { DROP };
+            assert_eq!(verdict, wanted, "{end:?}, {owner_closed}: {reasons:?}");
+            bench.order(Order::Forget).expect("it is removed");
+        }
     });
 }
