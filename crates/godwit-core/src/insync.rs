@@ -94,7 +94,12 @@ impl InSyncSet {
         debug_assert!(!generation.is_none(), "a stay has a number");
         self.raise(generation);
         self.offers.remove(&peer);
-        self.generation = self.generation.max(generation);
+        self.generation = if self.members.is_empty() {
+            // A node that remembers more may be handed a stay of one that does not.
+            generation
+        } else {
+            self.generation.max(generation)
+        };
         self.members.insert(peer, generation);
     }
 
@@ -162,6 +167,17 @@ mod tests {
         assert_eq!(set.offer(B), Generation(42));
         set.clear();
         assert_eq!(set.offer(B), Generation(43), "after a clear too");
+    }
+
+    #[test]
+    fn a_stay_that_is_handed_over_keeps_its_generation() {
+        let mut set = InSyncSet::new();
+        set.join(B, Generation(3));
+        set.clear();
+        // The node that owned in between had forgotten the three.
+        set.join(B, Generation(1));
+        assert!(set.is_protected(Generation(1)) && !set.is_protected(Generation(3)));
+        assert_eq!(set.offer(C), Generation(4), "and the next one is new");
     }
 
     #[test]

@@ -157,6 +157,9 @@ impl ShareMachine {
             State::Shadow { owner: known, .. } => {
                 if epoch > known.epoch {
                     self.follow(owner, Reason::PeerOwns);
+                } else if owner == known && self.wish == Some(Reason::OwnerForgot) {
+                    // It had not forgotten: it was about to begin, after a move.
+                    self.wish = None;
                 }
             }
             State::Owner => {

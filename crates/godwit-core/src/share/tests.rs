@@ -465,6 +465,19 @@ fn an_owner_that_is_seen_again_is_not_wished_away() {
     }
 }
 
+/// Of a move that was under way when this node's agent was restarted: the new
+/// owner says that it does not own, and a moment later that it does.
+#[test]
+fn an_owner_that_was_about_to_begin_has_not_forgotten() {
+    let mut machine = leased(SHADOW);
+    machine.handle_claim(says(A, Role::Shadow, KNOWN), ms(1000));
+    assert_eq!(machine.wish(), Some(Reason::OwnerForgot));
+    machine.handle_claim(says(C, Role::Owner, LOWER), ms(1000));
+    assert!(machine.wish().is_some(), "somebody else, of before");
+    machine.handle_claim(says(A, Role::Owner, KNOWN), ms(1001));
+    assert_eq!((machine.wish(), machine.state()), (None, SHADOW));
+}
+
 #[test]
 fn a_wish_ends_with_the_state_that_it_arose_in() {
     let mut machine = leased(SHADOW);
