@@ -177,11 +177,11 @@ fn an_agent_may_be_killed_at_every_step() {
 fn a_move_that_would_lose_flows_is_refused_unless_it_is_forced() {
     let lost = FlowCheck {
         unprotected: 2,
-        confirming: 0,
+        ..FlowCheck::default()
     };
     let slow = FlowCheck {
-        unprotected: 0,
         confirming: 3,
+        ..FlowCheck::default()
     };
     for (check, flows) in [(lost, 2), (slow, 3)] {
         let mut world = World::in_sync();
@@ -194,6 +194,19 @@ fn a_move_that_would_lose_flows_is_refused_unless_it_is_forced() {
         world.run(1000);
         assert_eq!(world.moves(A)[1..], [Ok(name(B))]);
         assert!(world.is_in_sync(B, A));
+    }
+}
+
+/// An address is in one place: what shares it stays, too, even if it is forced.
+#[test]
+fn a_share_stays_with_its_mates() {
+    for force in [false, true] {
+        let mut world = World::in_sync();
+        world.check.mate_stays = true;
+        world.ask_move(A, force);
+        world.run(1000);
+        assert_eq!(world.moves(A), [Err(MoveError::Mate)]);
+        assert!(world.is_in_sync(A, B));
     }
 }
 

@@ -40,7 +40,7 @@ impl Driver {
             Action::Reopen { share } => self.reopen(share),
             Action::Announce { share } => self.announce(share),
             Action::Revive { share, attempt } => self.revive(share, attempt),
-            Action::CheckFlows { share, peer } => self.check_flows(share, peer),
+            Action::CheckFlows { share, peer: _ } => self.check_flows(share),
             Action::HandOver {
                 share,
                 reset_unprotected,

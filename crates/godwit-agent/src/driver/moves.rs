@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_bpf::{FlowState, Order, Phase};
-use godwit_core::{Command, FlowCheck, MonoTime, MoveError, PeerId};
+use godwit_core::{Command, FlowCheck, MonoTime, MoveError};
 use godwit_sock::destroy_tcp;
 use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
 use tokio::sync::oneshot;
@@ -28,6 +28,9 @@ pub(super) struct Moves {
 #[derive(Debug)]
 struct Asker {
     waits: BTreeSet<ShareId>,
+    /// Of these, those that could move now as far as their standbys are
+    /// concerned: they wait for the others.
+    ready: BTreeSet<ShareId>,
     report: MoveReport,
     refused: Option<MoveRefused>,
     reply: oneshot::Sender<Result<MoveReport, MoveRefused>>,
@@ -81,6 +84,7 @@ impl Driver {
         };
         self.moves.askers.push(Asker {
             waits: waits.clone(),
+            ready: BTreeSet::new(),
             report,
             refused: None,
             reply: wish.reply,
@@ -110,9 +114,40 @@ impl Driver {
         }
     }
 
+    /// The standby of a share is ready to own it. Shares of one address move
+    /// together or not at all: their flows are looked at when all are ready.
+    pub(super) fn check_flows(&mut self, share: ShareId) {
+        let mut askers = self.moves.askers.iter_mut();
+        let asker = askers.find(|asker| asker.waits.contains(&share));
+        // Without one a share goes home by itself.
+        let (together, mate_stays) = match asker {
+            None => (BTreeSet::from([share]), false),
+            Some(asker) if asker.refused.is_some() => (BTreeSet::from([share]), true),
+            Some(asker) => {
+                asker.ready.insert(share);
+                if asker.ready != asker.waits {
+                    return;
+                }
+                (std::mem::take(&mut asker.ready), false)
+            }
+        };
+        let mut sum = FlowCheck {
+            mate_stays,
+            ..FlowCheck::default()
+        };
+        for share in &together {
+            let check = self.look_at_flows(*share);
+            sum.unprotected += check.unprotected;
+            sum.confirming += check.confirming;
+        }
+        for share in together {
+            self.node.handle_flow_check(share, sum, clock::now());
+        }
+    }
+
     /// Looks whether all flows of a share have a twin that may be served, and
     /// says of each to the peer what this node has.
-    pub(super) fn check_flows(&mut self, share: ShareId, peer: PeerId) {
+    fn look_at_flows(&mut self, share: ShareId) -> FlowCheck {
         let now = clock::now();
         let generation = self.shares.get(share).map(|share| share.entry.generation);
         let (mut check, mut leaving) = (FlowCheck::default(), Leaving::default());
@@ -152,9 +187,9 @@ impl Driver {
         }
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
         leaving.busy = busy.into_iter().map(|(_, flow)| flow).collect();
-        tracing::debug!(share = share.0, peer = peer.0, ?check, "flows looked at");
+        tracing::debug!(share = share.0, ?check, "flows looked at");
         self.moves.leaving.insert(share, leaving);
-        self.node.handle_flow_check(share, check, clock::now());
+        check
     }
 
     /// To the next owner: acknowledgement, window, what was sent, and our clock.
@@ -232,7 +267,7 @@ impl Driver {
             self.turn_flows(share);
         }
         let name = self.name_of(share);
-        let mut rest = Vec::new();
+        let (mut rest, mut stay) = (Vec::new(), Vec::new());
         for mut asker in std::mem::take(&mut self.moves.askers) {
             if asker.waits.remove(&share) {
                 match outcome {
@@ -242,8 +277,11 @@ impl Driver {
                         let silent_ms = ms(silent.unwrap_or_default());
                         asker.report.silent_ms = asker.report.silent_ms.max(silent_ms);
                     }
-                    Err(error) => asker.refused = Some(say(&name, &asker.report.to, error)),
+                    Err(error) => asker.refuse(&name, error),
                 }
+            }
+            if asker.refused.is_some() {
+                stay.extend(std::mem::take(&mut asker.ready));
             }
             if asker.waits.is_empty() {
                 asker.answer();
@@ -252,6 +290,9 @@ impl Driver {
             }
         }
         self.moves.askers = rest;
+        for share in stay.into_iter().filter(|mate| *mate != share) {
+            self.check_flows(share);
+        }
     }
 
     fn answer_second_asker(&mut self, share: ShareId) {
@@ -292,6 +333,12 @@ impl Driver {
 }
 
 impl Asker {
+    /// The first reason is the one: what follows from it is that its mates stay.
+    fn refuse(&mut self, service: &str, error: MoveError) {
+        let to = &self.report.to;
+        self.refused.get_or_insert_with(|| say(service, to, error));
+    }
+
     fn answer(self) {
         // Whoever asked may have gone.
         let _ = self.reply.send(match self.refused {
@@ -324,6 +371,7 @@ fn say(service: &str, to: &str, error: MoveError) -> MoveRefused {
             "{flows} of its connections are not protected and would be lost; \
              --force resets them"
         ),
+        MoveError::Mate => "another service of its address does not".into(),
         MoveError::Interrupted => "this node stopped owning it, or took it back".into(),
     };
     MoveRefused {

@@ -66,6 +66,8 @@ pub enum MoveError {
         /// How many.
         flows: u32,
     },
+    /// Another share of its address does not move: an address is in one place.
+    Mate,
     /// The owner failed, stepped down or ends.
     Interrupted,
 }
@@ -84,18 +86,22 @@ impl MoveError {
             Self::Target(reason) => reason.as_str(),
             Self::TargetSilent => "target_silent",
             Self::Unprotected { .. } => "unprotected",
+            Self::Mate => "mate",
             Self::Interrupted => "interrupted",
         }
     }
 }
 
-/// What the flows of a share look like to an owner that wants to hand them over.
+/// What the flows of a share, and of those that move with it, look like to an
+/// owner that wants to hand them over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowCheck {
     /// The standby has no twin of them that may be served.
     pub unprotected: u32,
     /// Their twin has not answered yet.
     pub confirming: u32,
+    /// A share that was to move with it does not.
+    pub mate_stays: bool,
 }
 
 /// Which side of a move this node is on, if any.
@@ -274,7 +280,9 @@ impl ShareSide {
             return;
         };
         let lost = if asked.force { 0 } else { check.unprotected };
-        if lost > 0 {
+        if check.mate_stays {
+            self.call_off(MoveError::Mate, context);
+        } else if lost > 0 {
             self.call_off(MoveError::Unprotected { flows: lost }, context);
         } else if check.confirming > 0 && context.now < asked.until {
             asked.look_at = Some(context.now.saturating_add(LOOK_AGAIN));
