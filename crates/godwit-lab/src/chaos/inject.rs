@@ -63,14 +63,16 @@ impl Target {
             | Fault::Cut(..)
             | Fault::Muted(..)
             | Fault::Deafened(..)
-            | Fault::Unplugged(_) => None,
+            | Fault::Unplugged(_)
+            | Fault::Moved { dark: false } => None,
             Fault::Dark(..)
             | Fault::AgentStopped(_)
             | Fault::NodeStopped(_)
             | Fault::AgentKilled(_)
             | Fault::TapLoss { dark: true, .. }
             | Fault::MemoryShort(_)
-            | Fault::Backlog(_) => Some(self.host),
+            | Fault::Backlog(_)
+            | Fault::Moved { dark: true } => Some(self.host),
         }
     }
 
@@ -98,7 +100,8 @@ impl Target {
             | Fault::Muted(..)
             | Fault::Deafened(..)
             | Fault::Unplugged(_)
-            | Fault::MemoryShort(_) => Ok(()),
+            | Fault::MemoryShort(_)
+            | Fault::Moved { .. } => Ok(()),
         }
     }
 
@@ -130,6 +133,15 @@ impl Target {
                 world.shortage = Some(Shortage::new(&name, &pids)?);
                 Ok(())
             }
+            Fault::Moved { dark } => {
+                // One that is refused has changed nothing; the sums tell.
+                let service = self.program.service();
+                let moved = world.cluster.hand_over(service, self.owner, host);
+                if dark && moved.is_ok() {
+                    lab.crash(host)?;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -137,7 +149,8 @@ impl Target {
     pub(super) fn heal(&self, world: &mut World<'_>) -> Result<()> {
         let (lab, host) = (world.lab, self.host);
         match self.fault {
-            Fault::Dark(..) => world.boot(host),
+            Fault::Dark(..) | Fault::Moved { dark: true } => world.boot(host),
+            Fault::Moved { dark: false } => Ok(()),
             Fault::TapLoss { dark, .. } => {
                 self.thin(world, 0)?;
                 if dark { world.boot(host) } else { Ok(()) }
@@ -197,6 +210,7 @@ impl Fault {
             | Self::MemoryShort(part)
             | Self::Backlog(part) => part,
             Self::TapLoss { .. } | Self::DisksFull => Part::Owner,
+            Self::Moved { .. } => Part::Standby,
         }
     }
 }

@@ -126,13 +126,13 @@ impl Verdict {
             .push(describe(connection, "silently lost", what));
     }
 
-    /// At most so many changes of voice as there were takeovers.
-    pub(super) fn hear(&mut self, books: &Books, takeovers: u64) {
+    /// At most so many changes of voice as there were takeovers and moves.
+    pub(super) fn hear(&mut self, books: &Books, turns: u64) {
         for (flow, voice) in books.voices() {
-            if voice.changes.len() as u64 > takeovers {
+            if voice.changes.len() as u64 > turns {
                 let voices = voice.changes.iter().map(|(_, mac)| mac.to_string());
                 self.violations.push(format!(
-                    "second voice: {flow}: {} changes to {} in {takeovers} takeovers",
+                    "second voice: {flow}: {} changes to {} in {turns} takeovers and moves",
                     voice.changes.len(),
                     voices.collect::<Vec<_>>().join(", "),
                 ));

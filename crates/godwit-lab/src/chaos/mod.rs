@@ -169,18 +169,20 @@ impl Run<'_> {
         news.extend(later);
 
         let takeovers = count(&news, &["takeover_started"]);
+        let moves = count(&news, &["share_moved"]);
         self.tally.takeovers += takeovers;
+        self.tally.moves += moves;
         self.tally.demotions += count(&news, &["flow_demoted", "standby_left"]);
         self.tally.bytes += report.bytes;
         self.tally.streams += report.connections.len() as u64;
-        if busy || takeovers > 0 {
+        if busy || takeovers + moves > 0 {
             self.tally.faults += 1;
         } else {
             self.tally.missed += 1;
         }
         let mut verdict = Verdict::over(&report.connections, &said, at);
         let books = self.wire.take()?;
-        verdict.hear(&books, takeovers);
+        verdict.hear(&books, takeovers + moves);
         self.tally.segments += books.segments;
         self.tally.resets += books.resets;
         self.tally.told += verdict.told;

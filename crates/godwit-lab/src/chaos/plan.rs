@@ -60,6 +60,9 @@ pub(super) enum Fault {
     /// Its link is slow and its queue full when its agent is stopped: what is
     /// already queued leaves while the lease ends.
     Backlog(Part),
+    /// Its service is moved to the standby as planned; then that one, the owner
+    /// now, goes dark, or not.
+    Moved { dark: bool },
 }
 
 /// A fault, when, and for how long.
@@ -78,12 +81,14 @@ pub(super) struct Plan {
     random: Random,
     kinds: Vec<(&'static str, Fault)>,
     deck: Vec<Fault>,
+    /// Draws for which a vote may be missing.
+    quiet: u8,
 }
 
 use Part::{Owner, Standby, Witness};
 
 /// Every kind by its name; the loss of [`Fault::TapLoss`] is drawn anew.
-const KINDS: [(&str, Fault); 34] = [
+const KINDS: [(&str, Fault); 36] = [
     ("dark.owner", Fault::Dark(Owner, Death::Power)),
     ("dark.standby", Fault::Dark(Standby, Death::Power)),
     ("hung.owner", Fault::Dark(Owner, Death::Hang)),
@@ -133,7 +138,13 @@ const KINDS: [(&str, Fault); 34] = [
     ("disks.full", Fault::DisksFull),
     ("memory.short.owner", Fault::MemoryShort(Owner)),
     ("backlog.owner", Fault::Backlog(Owner)),
+    ("moved", Fault::Moved { dark: false }),
+    ("moved.dark", Fault::Moved { dark: true }),
 ];
+
+/// So many faults take about as long as a voter whose agent has been started
+/// again keeps quiet: better those for which its vote is not missing.
+const QUIET: u8 = 7;
 
 /// Loss of the tap, 1 to 20 %.
 const LOSS: (u64, u64) = (100, 2000);
@@ -194,6 +205,7 @@ impl Plan {
             random: Random::new(seed),
             kinds,
             deck: Vec::new(),
+            quiet: 0,
         })
     }
 
@@ -201,8 +213,7 @@ impl Plan {
         if self.deck.is_empty() {
             self.deck = self.kinds.iter().map(|(_, fault)| *fault).collect();
         }
-        let at = self.random.index(self.deck.len());
-        let mut fault = self.deck.swap_remove(at);
+        let mut fault = self.take();
         if let Fault::TapLoss { per_myriad, .. } = &mut fault {
             *per_myriad = u16::try_from(self.random.between(LOSS)).unwrap_or(u16::MAX);
         }
@@ -211,6 +222,40 @@ impl Plan {
             moment: MOMENTS[self.random.index(MOMENTS.len())],
             hold: Duration::from_millis(self.random.between(HOLD_MS)),
         }
+    }
+}
+
+impl Plan {
+    /// One of the deck; soon after the loss of a vote, one that needs none of
+    /// them, if there is any left.
+    fn take(&mut self) -> Fault {
+        let all = 0..self.deck.len();
+        let easy = all.filter(|at| self.quiet > 0 && !self.deck[*at].needs_every_vote());
+        let easy = easy.collect::<Vec<_>>();
+        let at = if easy.is_empty() {
+            self.random.index(self.deck.len())
+        } else {
+            easy[self.random.index(easy.len())]
+        };
+        let fault = self.deck.swap_remove(at);
+        self.quiet = match fault {
+            Fault::AgentKilled(_) => QUIET,
+            Fault::Dark(..)
+            | Fault::AgentStopped(_)
+            | Fault::ServersStopped(_)
+            | Fault::NodeStopped(_)
+            | Fault::ServerKilled(_)
+            | Fault::Cut(..)
+            | Fault::Muted(..)
+            | Fault::Deafened(..)
+            | Fault::Unplugged(_)
+            | Fault::TapLoss { .. }
+            | Fault::DisksFull
+            | Fault::MemoryShort(_)
+            | Fault::Backlog(_)
+            | Fault::Moved { .. } => self.quiet.saturating_sub(1),
+        };
+        fault
     }
 }
 
@@ -231,7 +276,8 @@ impl Fault {
             | Self::ServerKilled(Owner)
             | Self::DisksFull
             | Self::MemoryShort(_)
-            | Self::Backlog(_) => true,
+            | Self::Backlog(_)
+            | Self::Moved { .. } => true,
             Self::ServersStopped(_)
             | Self::ServerKilled(Standby | Witness)
             | Self::Cut(_, Links::Data)
@@ -282,6 +328,15 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), KINDS.len());
+    }
+
+    #[test]
+    fn a_missing_vote_is_waited_for_with_faults_that_need_none() {
+        let draws = draws(5, KINDS.len());
+        let killed = |draw: &Draw| matches!(draw.fault, Fault::AgentKilled(_));
+        let at = draws.iter().position(killed).expect("one is killed");
+        let next = draws.get(at + 1).map(|draw| draw.fault.needs_every_vote());
+        assert_eq!(next, Some(false), "{at}");
     }
 
     #[test]
