@@ -11,7 +11,7 @@ CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 C_FILES := $(wildcard crates/godwit-bpf/bpf/*.c crates/godwit-bpf/bpf/*.h)
 
-.PHONY: help setup build demo test unit sim root-test check bench chaos mutants fuzz format clean
+.PHONY: help setup build demo test unit sim root-test check bench chaos mutants own-kernel fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -56,6 +56,10 @@ chaos: setup build ## break it at random: SECONDS=40 SEED=7 (root)
 
 mutants: setup build ## chaos must find what is missing in a broken build (root)
 	packaging/mutants.sh
+
+own-kernel: setup build ## servers in virtual machines with Linux 6.12: silent deaths, stopped clocks (root)
+	packaging/own-kernel.sh $(TARGET)/own-kernel
+	GODWIT_BIN=$(abspath $(TARGET)/release/godwit) $(CARGO) test --release --locked -p godwit-tests --test own_kernel -- --test-threads=1 --nocapture
 
 fuzz: ## each decoder for 60 s
 	packaging/fuzz.sh 60

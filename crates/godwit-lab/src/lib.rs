@@ -32,6 +32,7 @@ pub mod demo;
 pub mod host;
 pub mod lab;
 pub mod links;
+pub mod machine;
 pub mod meter;
 pub mod netns;
 mod packet;
@@ -41,4 +42,5 @@ mod tool;
 
 pub use host::{Host, Network};
 pub use lab::{Lab, LabOptions, Node};
+pub use machine::Machine;
 pub use process::{Output, Process};

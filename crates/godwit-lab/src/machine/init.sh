@@ -1,0 +1,28 @@
+#!/bin/sh
+# The whole system of a machine with a kernel of its own. What begins with GW_
+# comes from the kernel's command line; what this prints goes to the console.
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t bpf bpf /sys/fs/bpf
+mount -t cgroup2 cgroup /sys/fs/cgroup
+mount -t tracefs trace /sys/kernel/tracing
+for module in $(cat /modules/order); do
+	insmod "/modules/$module" || echo "no module $module"
+done
+# Addresses are unique by construction: no waiting for DAD.
+echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad
+echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
+ip link set lo up
+ip address add "$GW_DATA_V4/24" dev eth0
+ip address add "$GW_DATA_V6/64" dev eth0
+ip link set eth0 up
+ip address add "$GW_CONTROL_V4/24" dev eth1
+ip link set eth1 up
+# A shell for the lab.
+nc -ll -p 7 -e sh &
+[ "$GW_ROLE" = agent ] && /bin/godwit lab-app serve 0.0.0.0:80 [::]:80 &
+/bin/godwit "$GW_ROLE" --config "$GW_CONFIG"
+echo "the agent ended: $?"
+# Without its first process a kernel panics, which would hide the reason.
+exec sleep 1000000

@@ -1,0 +1,180 @@
+//! A server with a kernel of its own (Linux 6.12, in an emulator): another version
+//! than the host's, a clock that can stop, and a death of which nothing is left.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Status};
+use godwit_lab::host::Host;
+use godwit_lab::{Lab, LabOptions, Machine, Process};
+use godwit_tests::stage::{
+    PORT, assert_no_live_reset, assert_unnoticed, has_event, service_v4, service_v6, stage, until,
+    witness,
+};
+use godwit_tests::traffic::{Load, Traffic};
+
+/// Emulation is slow, and stands still for tens of milliseconds: this is 300.
+const HEARTBEAT: Duration = Duration::from_millis(100);
+
+/// Detection, the rest of a lease, a retransmission timeout, all on a slow machine.
+const STALL: Duration = Duration::from_secs(5);
+
+const MIXED: [Load; 3] = [Load::Download, Load::Echo, Load::Upload];
+
+/// A lab, or `None` with the reason printed.
+fn lab(options: LabOptions) -> Option<Lab> {
+    if let Some(reason) = Machine::unavailable() {
+        println!("skipped: {reason}");
+        return None;
+    }
+    stage(options)
+}
+
+/// An emulated server at `machine` and one in a namespace; a owns.
+fn start<'a>(
+    lab: &'a Lab,
+    options: ClusterOptions,
+    machine: Host,
+) -> (Machine, Cluster<'a>, Process) {
+    let other = if machine == Host::A { Host::B } else { Host::A };
+    let mut cluster = Cluster::prepare(lab, options).expect("there is a configuration");
+    let server = godwit_lab::apps::server::start(lab.node(other), PORT);
+    let server = server.expect("the server starts");
+    let machine = Machine::boot(lab, machine, &cluster).expect("the machine boots");
+    let witness = lab.options().witness.then_some(Host::Witness);
+    for host in witness.into_iter().chain([other]) {
+        cluster.start_agent(host).expect("the agent starts");
+    }
+    let in_sync = |status: Status| status.services[0].is_owner_in_sync().then_some(());
+    until("a owns and b is in sync", || {
+        let status = if other == Host::A {
+            cluster.status(other)
+        } else {
+            machine.status()
+        };
+        in_sync(status.ok()?)
+    });
+    (machine, cluster, server)
+}
+
+/// Traffic of both families, all of it protected.
+fn traffic(lab: &Lab, loads: &[Load], status: impl Fn() -> Status) -> Vec<Traffic> {
+    let services = [service_v4(), service_v6()];
+    let mut traffic = Vec::new();
+    for (&load, service) in loads.iter().zip(services.into_iter().cycle()) {
+        traffic.push(Traffic::start(lab, service, load));
+        // One by one: a slow standby's twins need their time.
+        let count = traffic.len() as u64;
+        until("all flows are protected", || {
+            (status().services[0].protected == count).then_some(())
+        });
+    }
+    traffic
+}
+
+fn finish(traffic: Vec<Traffic>, since: Instant) {
+    for one in traffic {
+        one.goes_on();
+        one.finish(since, STALL);
+    }
+}
+
+fn options(fencing: Fencing) -> ClusterOptions {
+    ClusterOptions {
+        heartbeat: HEARTBEAT,
+        fencing,
+        ..ClusterOptions::default()
+    }
+}
+
+/// All that the owner was is gone at one instant, and the survivor goes on.
+#[test]
+fn the_power_of_an_owner_with_its_own_kernel_fails() {
+    let Some(lab) = lab(LabOptions::default()) else {
+        return;
+    };
+    std::thread::sleep(Duration::ZERO);
+    let (mut machine, cluster, _server) = start(&lab, options(Fencing::None), Host::A);
+    println!("Linux {}", machine.release().expect("it answers"));
+    let capture = witness(&lab);
+    let traffic = traffic(&lab, &MIXED, || machine.status().expect("it answers"));
+    let since = machine.die().expect("it dies");
+    finish(traffic, since);
+    assert!(has_event(&cluster, Host::B, "takeover_started"));
+    assert_unnoticed(capture);
+}
+
+/// The other way: twins on that kernel become the connections.
+#[test]
+fn a_standby_with_its_own_kernel_takes_over() {
+    let Some(lab) = lab(LabOptions::default()) else {
+        return;
+    };
+    let (machine, cluster, _server) = start(&lab, options(Fencing::None), Host::B);
+    let capture = witness(&lab);
+    let traffic = traffic(&lab, &[Load::Echo, Load::Echo, Load::Download], || {
+        cluster.status(Host::A).expect("a answers")
+    });
+    let since = lab.crash(Host::A).expect("a dies").from;
+    finish(traffic, since);
+    let status = machine.status().expect("it answers");
+    assert_eq!(status.services[0].role, "owner");
+    assert_unnoticed(capture);
+}
+
+/// The hypervisor stops the owner and its clock. Its lease would not run out by
+/// that clock, so its power is switched off before it is taken over.
+#[test]
+fn an_owner_whose_clock_stops_is_powered_off() {
+    let Some(lab) = lab(LabOptions::default()) else {
+        return;
+    };
+    let switch = lab.folder().join("power");
+    let stonith = ClusterOptions {
+        stonith: format!("sh {}", switch.display()),
+        ..options(Fencing::Stonith)
+    };
+    fs::write(&switch, "exit 1\n").expect("there is room");
+    let (mut machine, cluster, _server) = start(&lab, stonith, Host::A);
+    let script = format!("kill -9 {}\n", machine.pid());
+    fs::write(&switch, script).expect("there is room");
+    let capture = witness(&lab);
+    let traffic = traffic(&lab, &MIXED, || machine.status().expect("it answers"));
+    let since = Instant::now();
+    machine.pause().expect("it stands still");
+    finish(traffic, since);
+    assert!(has_event(&cluster, Host::B, "stonith_succeeded"));
+    assert!(machine.resume().is_err(), "it has no power");
+    let _ = machine.die();
+    assert_unnoticed(capture);
+}
+
+/// With leases, a paused owner is replaced; when it goes on, what is left of its
+/// lease by its own clock lets it speak, and clients drop what they hear twice. It
+/// hears of the new owner, and stands by.
+#[test]
+fn a_paused_owner_is_replaced_and_comes_back() {
+    let Some(lab) = lab(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    }) else {
+        return;
+    };
+    let (machine, cluster, _server) = start(&lab, options(Fencing::Lease), Host::A);
+    let capture = witness(&lab);
+    let traffic = traffic(&lab, &MIXED, || machine.status().expect("it answers"));
+    let since = Instant::now();
+    machine.pause().expect("it stands still");
+    until("b owns", || {
+        let status = cluster.status(Host::B).expect("b answers");
+        (status.services[0].role == "owner").then_some(())
+    });
+    traffic.iter().for_each(Traffic::goes_on);
+    machine.resume().expect("it goes on");
+    until("a stands by", || {
+        let status = machine.status().ok()?;
+        (status.services[0].state == "shadow").then_some(())
+    });
+    finish(traffic, since);
+    assert_no_live_reset(&capture.finish().expect("the capture is complete"));
+}
