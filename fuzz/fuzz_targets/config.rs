@@ -20,6 +20,17 @@ pub const MAX_MASKS: usize = 4;
 /// As that.
 pub const MAX_MASK_LEN: usize = 31;
 
+/// From where on a client's input is kept.
+#[derive(Debug)]
+pub enum LogMode {
+    /// No log is kept.
+    Off,
+    /// With the connection.
+    Connection,
+    /// With the latest request.
+    Request,
+}
+
 /// What of a service's output is compared.
 #[derive(Debug)]
 pub struct Verification {

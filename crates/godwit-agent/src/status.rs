@@ -9,7 +9,7 @@ use std::time::Duration;
 use godwit_core::{MonoTime, PeerStatus, ShareStatus};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, Gate, PeerConfig, ServiceConfig, Standby};
+use crate::config::{Config, PeerConfig, ServiceConfig};
 use crate::flows::FlowCounts;
 
 /// The schema's name and version.
@@ -271,16 +271,6 @@ impl ServiceReport {
     /// In sync with a side that is not heard.
     fn is_unwatched(&self) -> bool {
         !self.in_sync.is_empty() && !self.watched
-    }
-}
-
-impl ServiceConfig {
-    /// Whether acknowledgements are gated: not without a standby that acknowledges.
-    pub const fn gate_in_force(&self) -> Gate {
-        match (self.standby, self.gate) {
-            (Standby::Shadow | Standby::Replay | Standby::Snapshot, gate) => gate,
-            (Standby::None, Gate::Ack | Gate::Off) => Gate::Off,
-        }
     }
 }
 

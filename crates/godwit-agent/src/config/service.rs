@@ -80,6 +80,14 @@ impl ServiceConfig {
         self.primary == node || self.backups.contains(&node)
     }
 
+    /// Whether acknowledgements are gated: not without a standby that acknowledges.
+    pub const fn gate_in_force(&self) -> Gate {
+        match (self.standby, self.gate) {
+            (Standby::Shadow | Standby::Replay | Standby::Snapshot, gate) => gate,
+            (Standby::None, Gate::Ack | Gate::Off) => Gate::Off,
+        }
+    }
+
     /// What the data path keeps of a client's input.
     pub fn log_mode(&self) -> LogMode {
         if self.standby != Standby::Shadow || self.gate_in_force() == Gate::Off {
