@@ -133,7 +133,7 @@ enum gw_reason {
 
 	/* a planned move */
 	GW_REASON_TURNING = 124, /* the share has just changed hands */
-	GW_REASON_UNDER_WAY = 125, /* new owner: the last one has sent it */
+	GW_REASON_UNDER_WAY = 125, /* what an owner sent before the move */
 	GW_REASON_HANDED_ON = 126, /* beside a verdict: to the owner, too */
 	GW_REASON_OWNER_WORD = 127, /* shadow: what the owner has */
 

@@ -158,7 +158,7 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	__u32 end = gw_seg_end(p);
 	__u64 now = gw_now();
-	bool beyond;
+	bool beyond, again;
 
 	if (!f)
 		return gw_verdict(GW_REASON_SUPPRESSED_NO_FLOW, GW_DROP);
@@ -187,6 +187,8 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 
 	/* beyond what the client has: dropped here, it stays unsent there */
 	beyond = gw_after(end, f->client.ack);
+	/* sent by an owner that became the standby: still under way */
+	again = beyond && !gw_after(end, f->own.snd_nxt);
 	if (!beyond) {
 		gw_verify(skb, p, key, f);
 		if (gw_after(end, f->own.snd_nxt)) {
@@ -195,12 +197,18 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 		}
 	}
 	/* what it would send beyond that it tries again */
-	f->own.tried = beyond ? end : f->own.snd_nxt;
+	f->own.tried = beyond && !again ? end : f->own.snd_nxt;
 	if (gw_report_due(f, s, f->own.snd_nxt, now)) {
 		gw_reported(f, now);
 		gw_report(skb, p, key, f, s);
 	}
 	gw_end_if_closed(key, f, false);
+	/* a retransmission that is dropped is no retransmission to TCP: in loss
+	 * recovery every answer would have it tried again, without end */
+	if (again) {
+		gw_count(GW_REASON_UNDER_WAY);
+		return gw_swallow(skb);
+	}
 	if (beyond)
 		return gw_keep_unsent(skb, p, key, f);
 	gw_count(GW_REASON_REFLECTED);
