@@ -120,7 +120,9 @@ impl Replay {
 }
 
 impl Driver {
-    /// The entry first; its twin is made by the first byte that is said.
+    /// The entry first; its twin is made by the first byte that is said. Refused
+    /// while another connection of the same addresses has a twin: the owner asks
+    /// again, if it still has the one that it asked for.
     pub(super) fn restore_twin(
         &mut self,
         share: ShareId,
@@ -128,8 +130,11 @@ impl Driver {
         restore: &Restore,
     ) {
         let flow = restore.flow();
-        // Forgotten before it is ended: its RST is not the new twin's.
         if let Ok(Some(old)) = self.datapath.flows.get(flow.key) {
+            if !old.gives_way_to(flow) {
+                return tracing::warn!(flow = %flow.key, reason = "twin_alive", "no twin can be made");
+            }
+            // Forgotten before it is ended: its RST is not the new twin's.
             self.give(old.id, Order::Forget);
         }
         if let Err(error) = destroy_tcp(self.ifindex, flow.key) {

@@ -193,6 +193,14 @@ impl FlowState {
         self.snd_nxt.max(self.snd_una)
     }
 
+    /// Shadow: whether a new twin of `flow` may take its place. It is over, or it
+    /// is the same connection and nobody would serve it. One that lives may be
+    /// of a later connection: its owner counts on it.
+    pub fn gives_way_to(&self, flow: FlowId) -> bool {
+        let is_served = !self.not_in_sync && self.phase != Phase::Closed;
+        self.phase == Phase::Ended || (self.id == flow && !is_served)
+    }
+
     /// Whether an acknowledgement or a window of our kernel is withheld from
     /// the client.
     pub fn is_held(&self) -> bool {

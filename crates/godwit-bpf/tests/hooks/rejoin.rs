@@ -2,11 +2,13 @@
 
 use godwit_bpf::{Hook, LogState, Order, Phase};
 use godwit_lab::host::{Host, Network};
-use godwit_wire::{Generation, TcpFlags};
+use godwit_wire::{FlowId, Generation, SeqNumber, TcpFlags, UnprotectedReason};
 
 use crate::bench::{
-    Bench, DROP, GENERATION, IRS, ISS, NEXT, from_service, on_bench, to_service, twin,
+    Bench, DROP, GENERATION, IRS, ISS, NEXT, flow_id, from_service, mirrored, on_bench, to_service,
+    twin,
 };
+use crate::moves::shadow;
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const NEXT_GENERATION: Generation = Generation(GENERATION.0 + 1);
@@ -113,5 +115,31 @@ fn a_running_flow_gets_a_twin() {
         let own = from_service(7, false, ISS + 1, at(12), ACK, b"");
         let (_, reasons) = bench.pass(Hook::Gate, &own);
         assert!(reasons.iter().any(|r| r == "held"), "{reasons:?}");
+    });
+}
+
+/// What asks for a twin may be late: the client's next connection may have the
+/// same addresses, and its twin was forgotten and ended.
+#[test]
+fn a_twin_that_lives_makes_no_room_for_another() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            let same = flow_id(7, v6);
+            let earlier = FlowId {
+                irs: SeqNumber(IRS - 1),
+                ..same
+            };
+            let room = || [same, earlier].map(|asked| bench.flow().gives_way_to(asked));
+            shadow(bench, 7, v6);
+            assert_eq!(room(), [false, false], "it may be served");
+            let reason = UnprotectedReason::NotConfirmed;
+            let given_up = bench.order(Order::NotInSync(reason));
+            given_up.expect("it is there");
+            assert_eq!(room(), [true, false], "nobody serves it");
+            let reset = mirrored(7, v6, (at(0), ISS + 1), TcpFlags::RST, b"");
+            bench.expect(Hook::Tap, "RST", &reset, NEXT, "tapped_rst");
+            assert_eq!(room(), [true, true], "it is over");
+            bench.order(Order::Forget).expect("it is removed");
+        }
     });
 }
