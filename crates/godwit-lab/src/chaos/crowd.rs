@@ -1,6 +1,7 @@
-//! The clients of one round: mixed traffic over both families.
+//! Client programs at work: mixed traffic over both families.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -10,7 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 
 use super::phase::Phase;
 use super::seat::{Connection, Seat};
-use super::talk::{self, Work};
+use super::talk::{self, Pace, Work};
 use super::world::{self, Program};
 use crate::host::SERVICE;
 use crate::lab::Lab;
@@ -47,39 +48,63 @@ pub(super) struct Crowd {
 /// What all of them did.
 #[derive(Debug)]
 pub(super) struct Report {
-    pub(super) connections: Vec<Connection>,
+    /// The connections of each client.
+    pub(super) seats: Vec<Vec<Connection>>,
     pub(super) bytes: u64,
 }
 
+impl Report {
+    /// How many connections there were.
+    pub(super) fn streams(&self) -> u64 {
+        self.seats.iter().map(|seat| seat.len() as u64).sum()
+    }
+}
+
 impl Crowd {
-    /// Starts them on the client's machine; `seed` chooses their bytes.
+    /// Starts the clients of one round; `seed` chooses their bytes.
     pub(super) fn start(lab: &Lab, programs: &[Program], seed: u64) -> Result<Self> {
-        let mut crowd = Self {
-            seats: Vec::new(),
-            threads: Vec::new(),
-        };
-        let mut all = WORKS.map(|work| (work, world::PORT)).to_vec();
+        let mut works = WORKS.map(|work| (work, world::PORT)).to_vec();
         for program in programs {
-            all.extend(match program {
+            works.extend(match program {
                 Program::Own => None,
                 Program::Nginx => Some((Work::Web, program.port())),
                 Program::Redis => Some((Work::Cache, program.port())),
             });
         }
-        for (index, (work, port)) in all.into_iter().enumerate() {
+        let works = works.into_iter();
+        let paced = works.map(|(work, port)| (work, port, Pace::busy(work)));
+        Self::seated(lab, paced, seed)
+    }
+
+    /// Starts those of `works`, with their ports, on the client's machine.
+    pub(super) fn seated(
+        lab: &Lab,
+        works: impl Iterator<Item = (Work, u16, Pace)>,
+        seed: u64,
+    ) -> Result<Self> {
+        let mut crowd = Self {
+            seats: Vec::new(),
+            threads: Vec::new(),
+        };
+        for (index, (work, port, pace)) in works.enumerate() {
             // Seeds are odd as often as even: both families get every kind.
             let seed = seed.wrapping_add(index as u64 * 1_000_003);
             let family = usize::try_from(seed % 2).unwrap_or(0);
             let service = SocketAddr::new(SERVICE[family], port);
             let (seat, client) = (Arc::new(Seat::default()), lab.client().clone());
             crowd.seats.push(Arc::clone(&seat));
-            let run = move || client.enter(|| talk::perform(work, service, seed, &seat));
+            let run = move || client.enter(|| talk::perform(work, service, seed, pace, &seat));
             let builder = thread::Builder::new().name(work.name().to_owned());
             let thread = builder.spawn(run).context("starting a client")?;
             crowd.threads.push(thread);
         }
         crowd.wait_begun().inspect_err(|_| crowd.dismiss())?;
         Ok(crowd)
+    }
+
+    /// All connections until now, seat by seat.
+    pub(super) fn connections(&self) -> Vec<Vec<Connection>> {
+        self.seats.iter().map(|seat| seat.connections()).collect()
     }
 
     /// Waits until one of them is in `phase`, but not for long; says whether.
@@ -104,10 +129,10 @@ impl Crowd {
     }
 
     /// Lets all come to an orderly end; that is bounded by their patience.
-    pub(super) fn finish(self) -> Result<Report> {
+    pub(super) fn finish(mut self) -> Result<Report> {
         self.dismiss();
         let mut broken = None;
-        for thread in self.threads {
+        for thread in mem::take(&mut self.threads) {
             let ended = thread.join().map_err(|_| anyhow!("a client panicked"));
             broken = broken.or_else(|| ended.and_then(|ended| ended).err());
         }
@@ -115,11 +140,7 @@ impl Crowd {
             return Err(error);
         }
         Ok(Report {
-            connections: self
-                .seats
-                .iter()
-                .flat_map(|seat| seat.connections())
-                .collect(),
+            seats: self.connections(),
             bytes: self.seats.iter().map(|seat| seat.bytes()).sum(),
         })
     }

@@ -63,7 +63,7 @@ impl Said {
     }
 
     /// Whether it was said in time that the connection was not protected.
-    fn is_told(&self, connection: &Connection, fault: Instant) -> bool {
+    pub(super) fn is_told(&self, connection: &Connection, fault: Instant) -> bool {
         let Some(client) = connection.local.map(Endpoint::from) else {
             return false;
         };
@@ -87,15 +87,16 @@ fn demoted(events: &[EventReport]) -> impl Iterator<Item = Endpoint> {
 
 impl Verdict {
     /// Judges every connection of a round whose fault came at `fault`.
-    pub(super) fn over(connections: &[Connection], said: &Said, fault: Instant) -> Self {
+    pub(super) fn over(seats: &[Vec<Connection>], said: &Said, fault: Instant) -> Self {
         let mut verdict = Self::default();
-        for connection in connections {
+        for connection in seats.iter().flatten() {
             verdict.judge(connection, said, fault);
         }
         verdict
     }
 
-    fn judge(&mut self, connection: &Connection, said: &Said, fault: Instant) {
+    /// Judges one of them.
+    pub(super) fn judge(&mut self, connection: &Connection, said: &Said, fault: Instant) {
         let (at, what) = match &connection.end {
             Some((_, Fate::Exact)) => return,
             Some((_, Fate::Wrong(what))) => {
@@ -158,7 +159,7 @@ fn describe(connection: &Connection, what: &str, detail: &str) -> String {
 }
 
 /// The client's end of `client -> service`.
-fn client_of(flow: &str) -> Option<Endpoint> {
+pub(super) fn client_of(flow: &str) -> Option<Endpoint> {
     flow.split_once(" -> ")?.0.parse().ok()
 }
 
@@ -204,7 +205,7 @@ mod tests {
         // After a takeover every flow is said to be unprotected: too late.
         said.look(&[flow(false)]);
         let one = connection(Duration::from_millis(age_ms), fate, fault);
-        let verdict = Verdict::over(&[one], &said, fault);
+        let verdict = Verdict::over(&[vec![one]], &said, fault);
         (verdict.violations.len(), verdict.told, verdict.young)
     }
 

@@ -1,10 +1,11 @@
 //! Things go wrong, one after the other, under mixed real traffic.
 //!
 //! [`run`] builds a lab of a client, two servers and a witness, with leases.
-//! Then, round by round: clients begin; a fault is drawn from the seed; when a
-//! stream is in the phase that was drawn, it comes; it is healed; the clients
-//! come to their end, every byte compared; and the cluster is waited for until
-//! it is protected again. What may not be is a *violation*:
+//! Some clients stay from beginning to end. Round by round others come; a fault is drawn from the seed; when a
+//! stream is in the phase that was drawn, it comes; it is healed; the clients of
+//! the round come to their end, every byte compared; and the cluster is waited
+//! for until it is protected again, and with it those clients that stay. What may
+//! not be is a *violation*:
 //!
 //! * a wrong byte, whatever was said before;
 //! * a connection that broke although it was reported as protected;
@@ -21,7 +22,7 @@
 //! | [`plan`] | the seed's sequence of faults |
 //! | [`inject`], [`scarce`] | carries a fault out and undoes it |
 //! | [`world`] | the cluster |
-//! | [`crowd`], [`seat`], [`talk`], [`phase`] | the clients |
+//! | [`crowd`], [`regulars`], [`seat`], [`talk`], [`phase`] | the clients |
 //! | [`judge`], [`tally`] | what it means, and what it adds up to |
 
 mod crowd;
@@ -29,6 +30,7 @@ mod inject;
 mod judge;
 mod phase;
 mod plan;
+mod regulars;
 mod scarce;
 mod seat;
 mod talk;
@@ -45,6 +47,7 @@ use crowd::Crowd;
 use inject::Target;
 use judge::{Said, Verdict};
 use plan::{Draw, Fault, Plan, Random};
+use regulars::Regulars;
 use scarce::Shortage;
 use tally::Tally;
 use world::World;
@@ -85,6 +88,7 @@ const STEER: Duration = Duration::from_millis(250);
 /// A run of faults.
 struct Run<'a> {
     world: World<'a>,
+    regulars: Regulars,
     wire: Wire,
     plan: Plan,
     random: Random,
@@ -104,9 +108,12 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
         ..LabOptions::default()
     })?;
     lab.shape(Host::Client, Some(LINK))?;
+    let wire = Wire::start(&lab)?;
+    let world = World::start(&lab)?;
     let mut run = Run {
-        wire: Wire::start(&lab)?,
-        world: World::start(&lab)?,
+        regulars: Regulars::start(&lab, &world.programs, options.seed)?,
+        wire,
+        world,
         plan,
         random: Random::new(!options.seed),
         tally: Tally::default(),
@@ -119,8 +126,9 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
             break;
         }
     }
-    say(&run.tally.summary())?;
-    Ok(run.tally.violations == 0)
+    let tally = run.finish()?;
+    say(&tally.summary())?;
+    Ok(tally.violations == 0)
 }
 
 /// Whether this machine can do a fault at all.
@@ -145,13 +153,17 @@ impl Run<'_> {
         let name = format!("fault {number}, {} on {}", fault.name(), target.host);
         self.progress(&format!("{name}, {moment}, {hold:?}"));
 
+        self.regulars.wait_protected(&self.world);
         let crowd = Crowd::start(self.world.lab, &self.world.programs, self.random.next())?;
         thread::sleep(SETTLE);
         target.prepare(&self.world)?;
         let mut said = Said::default();
         crowd.wait_for(moment, STEER);
         let mut news = self.world.news();
-        said.before(&self.world.flows(None), &news);
+        let flows = self.world.flows(None);
+        said.before(&flows, &news);
+        let stay = self.regulars.count(&flows);
+        self.progress(&format!("of those that stay, {stay}"));
         crowd.wait_for(moment, STEER);
         let at = Instant::now();
         target
@@ -174,31 +186,40 @@ impl Run<'_> {
         self.tally.moves += moves;
         self.tally.demotions += count(&news, &["flow_demoted", "standby_left"]);
         self.tally.bytes += report.bytes;
-        self.tally.streams += report.connections.len() as u64;
+        self.tally.streams += report.streams();
         if busy || takeovers + moves > 0 {
             self.tally.faults += 1;
         } else {
             self.tally.missed += 1;
         }
-        let mut verdict = Verdict::over(&report.connections, &said, at);
+        let mut verdict = Verdict::over(&report.seats, &said, at);
+        self.regulars.judge(at, said, &mut verdict);
         let books = self.wire.take()?;
         verdict.hear(&books, takeovers + moves);
         self.tally.segments += books.segments;
         self.tally.resets += books.resets;
-        self.tally.told += verdict.told;
-        self.tally.young += verdict.young;
         if healed.is_err() || !verdict.violations.is_empty() {
             self.progress(&self.world.story());
         }
-        for violation in verdict.violations {
-            self.tally.violation(&format!("{name}: {violation}"))?;
-        }
+        self.tally.judged(&name, verdict)?;
         if let Err(error) = healed {
             self.tally.violation(&format!("{name}: {error:#}"))?;
             return Ok(false);
         }
         self.world.wait_same_cause();
         Ok(true)
+    }
+
+    /// The end of those who stayed.
+    fn finish(mut self) -> Result<Tally> {
+        self.tally.present = self.regulars.present;
+        self.tally.protected = self.regulars.protected;
+        let mut verdict = Verdict::default();
+        let report = self.regulars.finish(&mut verdict)?;
+        self.tally.bytes += report.bytes;
+        self.tally.streams += report.streams();
+        self.tally.judged("at the end", verdict)?;
+        Ok(self.tally)
     }
 
     /// Tells the person who waits what happens.

@@ -10,7 +10,7 @@ use super::phase::Phase;
 
 /// Silence after which a client gives up. The longest hold is far shorter, and
 /// so are the retransmissions that it causes.
-const PATIENCE: Duration = Duration::from_secs(12);
+pub(super) const PATIENCE: Duration = Duration::from_secs(12);
 
 /// A client program's place: it writes, the run reads.
 #[derive(Debug, Default)]

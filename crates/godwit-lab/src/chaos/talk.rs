@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::phase::Phase;
 use super::seat::{Fate, Number, Seat};
@@ -56,19 +56,48 @@ const STILL: Duration = Duration::from_millis(30);
 
 const CHUNK: usize = 32 * 1024;
 
+/// How long a client stays, and how busy it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    /// Between one request and the next.
+    pub(super) pause: Duration,
+    /// Age at which a connection comes to an orderly end, and another begins.
+    pub(super) life: Duration,
+}
+
+impl Pace {
+    /// A client of one round: what downloads does nothing else.
+    pub(super) const fn busy(work: Work) -> Self {
+        Self {
+            pause: match work {
+                Work::Ask | Work::Web => Duration::ZERO,
+                Work::Upload
+                | Work::Echo
+                | Work::Dial
+                | Work::HalfClose
+                | Work::Shut
+                | Work::Cache => PAUSE,
+            },
+            life: Duration::MAX,
+        }
+    }
+}
+
 /// One connection in the hands of a program.
 struct Talk<'a> {
     seat: &'a Seat,
     stream: TcpStream,
+    pace: Pace,
+    since: Instant,
 }
 
 type Told = Result<(), Fate>;
 
 /// Runs `work` against `service` until the seat is dismissed.
-pub(super) fn perform(work: Work, service: SocketAddr, seed: u64, seat: &Seat) {
+pub(super) fn perform(work: Work, service: SocketAddr, seed: u64, pace: Pace, seat: &Seat) {
     let mut round = 0;
     while !seat.is_dismissed() {
-        let (number, fate) = one(work, service, seed.wrapping_add(round), seat);
+        let (number, fate) = one(work, service, seed.wrapping_add(round), pace, seat);
         let exact = fate == Fate::Exact;
         seat.close(number, fate);
         // One loss is told once; the next connection may do better.
@@ -77,12 +106,17 @@ pub(super) fn perform(work: Work, service: SocketAddr, seed: u64, seat: &Seat) {
     }
 }
 
-fn one(work: Work, service: SocketAddr, seed: u64, seat: &Seat) -> (Number, Fate) {
+fn one(work: Work, service: SocketAddr, seed: u64, pace: Pace, seat: &Seat) -> (Number, Fate) {
     let (number, stream) = match seat.open(work.name(), service) {
         Ok(opened) => opened,
         Err(failed) => return failed,
     };
-    let mut talk = Talk { seat, stream };
+    let mut talk = Talk {
+        seat,
+        stream,
+        pace,
+        since: Instant::now(),
+    };
     let told = match work {
         Work::Ask => talk.ask(),
         Work::Upload => talk.upload(),
@@ -128,10 +162,11 @@ impl Talk<'_> {
         self.send(format!("ask {request} {reply}\n").as_bytes())?;
         let question = vec![b'?'; request];
         let mut at = 0;
-        while !self.seat.is_dismissed() {
+        while !self.is_over() {
             self.send(&question)?;
             self.expect(REPLIES, at, reply)?;
             at += reply;
+            self.rest();
         }
         self.end()
     }
@@ -141,12 +176,12 @@ impl Talk<'_> {
         self.send(format!("put {seed} {length}\n").as_bytes())?;
         let mut part = vec![0; 20_000];
         let mut sent = 0;
-        while !self.seat.is_dismissed() {
+        while !self.is_over() {
             UPLOADED.fill(sent, &mut part);
             self.send(&part)?;
             self.seat.count(part.len());
             sent += part.len() as u64;
-            thread::sleep(PAUSE);
+            thread::sleep(self.pace.pause);
         }
         self.finish()?;
         self.expect_text(&format!("wrong {sent}\n"))?;
@@ -157,13 +192,12 @@ impl Talk<'_> {
         self.send(b"echo\n")?;
         let mut sent = [0; SMALL];
         let mut at = 0;
-        while !self.seat.is_dismissed() {
+        while !self.is_over() {
             UPLOADED.fill(at, &mut sent);
             self.send(&sent)?;
             self.expect(UPLOADED, at, SMALL as u64)?;
             at += SMALL as u64;
-            self.seat.set(Phase::Idle);
-            thread::sleep(PAUSE);
+            self.rest();
         }
         self.end()
     }
@@ -200,7 +234,7 @@ impl Talk<'_> {
     }
 
     fn web(&mut self) -> Told {
-        while !self.seat.is_dismissed() {
+        while !self.is_over() {
             self.send(b"GET /file HTTP/1.1\r\nHost: lab\r\n\r\n")?;
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
@@ -214,21 +248,32 @@ impl Talk<'_> {
                 return Err(Fate::Wrong(format!("the answer begins with {head:?}")));
             }
             self.expect(FILE, 0, FILE.length)?;
+            self.rest();
         }
         self.end()
     }
 
     fn cache(&mut self) -> Told {
         let mut at = 0;
-        while !self.seat.is_dismissed() {
+        while !self.is_over() {
             let word = format!("{at:0SMALL$}");
             self.send(format!("*2\r\n$4\r\nECHO\r\n${SMALL}\r\n{word}\r\n").as_bytes())?;
             self.expect_text(&format!("${SMALL}\r\n{word}\r\n"))?;
             at += 1;
-            self.seat.set(Phase::Idle);
-            thread::sleep(PAUSE);
+            self.rest();
         }
         self.end()
+    }
+
+    /// Whether there is to be no other request.
+    fn is_over(&self) -> bool {
+        self.seat.is_dismissed() || self.since.elapsed() > self.pace.life
+    }
+
+    /// Between two requests.
+    fn rest(&self) {
+        self.seat.set(Phase::Idle);
+        thread::sleep(self.pace.pause);
     }
 
     fn send(&mut self, bytes: &[u8]) -> Told {

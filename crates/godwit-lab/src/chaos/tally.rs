@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 
 use anyhow::{Context as _, Result};
 
+use super::judge::Verdict;
 use super::phase::Phase;
 
 /// Sums over all rounds.
@@ -24,6 +25,10 @@ pub(super) struct Tally {
     pub(super) bytes: u64,
     pub(super) segments: u64,
     pub(super) resets: u64,
+    /// Clients that stay, summed over all faults, and how many of them were
+    /// protected then.
+    pub(super) present: u64,
+    pub(super) protected: u64,
     phases: BTreeMap<Phase, u64>,
 }
 
@@ -38,6 +43,14 @@ impl Tally {
             busy |= count > 0;
         }
         busy
+    }
+
+    /// Adds a verdict; its violations are printed as things that `name` did.
+    pub(super) fn judged(&mut self, name: &str, verdict: Verdict) -> Result<()> {
+        self.told += verdict.told;
+        self.young += verdict.young;
+        let mut violations = verdict.violations.iter();
+        violations.try_for_each(|violation| self.violation(&format!("{name}: {violation}")))
     }
 
     /// Prints one violation, at once.
@@ -60,6 +73,7 @@ impl Tally {
         format!(
             "takeovers {}\nmoves {}\ndemotions {}\nbytes {}\nsegments {}, RST {}\n\
              broke as announced {}, reset before they were protected {}\n\
+             clients that stay: protected at {} of {} faults\n\
              phases hit: {}\nfaults that hit nothing {}\n\
              {} faults, {} streams, {} violations",
             self.takeovers,
@@ -70,6 +84,8 @@ impl Tally {
             self.resets,
             self.told,
             self.young,
+            self.protected,
+            self.present,
             phases.join(", "),
             self.missed,
             self.faults,

@@ -328,7 +328,10 @@ fn options(programs: &[Program]) -> ClusterOptions {
         fencing: Fencing::Lease,
         detect: "egress_residence = \"25ms\"".to_owned(),
         services: services
-            .map(|p| Service::new(p.service(), p.port()))
+            .map(|p| Service {
+                extra: "reprotect_cap = \"512KiB\"\n".to_owned(),
+                ..Service::new(p.service(), p.port())
+            })
             .collect(),
         ..ClusterOptions::default()
     }
