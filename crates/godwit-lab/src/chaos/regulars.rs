@@ -23,6 +23,10 @@ const PAUSE: Duration = Duration::from_millis(25);
 /// Until those whose turn has come are protected again, or not.
 const AGAIN: Duration = Duration::from_secs(3);
 
+/// A client whose server is gone hears so when it says something again: by its
+/// kernel's fourth retransmission.
+const UNNOTICED: Duration = Duration::from_secs(4);
+
 /// As many faults as a client can fail to notice, and more.
 const REMEMBERED: usize = 32;
 
@@ -142,9 +146,9 @@ impl Regulars {
 /// what was said before any fault since it last heard anything.
 fn judge_one(connection: &Connection, past: &VecDeque<(Instant, Said)>, verdict: &mut Verdict) {
     let (end, waited) = match &connection.end {
-        Some((end, Fate::Dead(_))) => (*end, PATIENCE),
-        Some((end, Fate::Exact | Fate::Wrong(_) | Fate::Cut(_))) => (*end, Duration::ZERO),
-        None => (Instant::now(), Duration::ZERO),
+        Some((end, Fate::Dead(_))) => (*end, PATIENCE + UNNOTICED),
+        Some((end, Fate::Exact | Fate::Wrong(_) | Fate::Cut(_))) => (*end, UNNOTICED),
+        None => (Instant::now(), UNNOTICED),
     };
     let mut before = past.iter().rev().filter(|(fault, _)| *fault <= end);
     let Some(last) = before.next() else {
