@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use godwit_lab::LabOptions;
 use godwit_lab::cluster::{ClusterOptions, Fencing};
 use godwit_lab::host::Host;
+use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
     assert_unnoticed, has_event, in_sync, servers, service_v4, stage, wait_event, wait_flow,
     wait_in_sync, wait_protected, witness,
@@ -12,22 +12,31 @@ use godwit_tests::stage::{
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
 
+/// How long a voter that crashed keeps quiet.
+const QUARANTINE: Duration = Duration::from_secs(10);
+
+fn options() -> ClusterOptions {
+    ClusterOptions {
+        heartbeat: Duration::from_millis(30),
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    }
+}
+
+fn lab() -> Option<Lab> {
+    stage(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    })
+}
+
 /// The standby's agent crashes and is started again: it shadows at once, and votes
 /// ten seconds later. Only then can it take over.
 #[test]
 fn a_restarted_standby_protects_when_it_can_vote() {
-    let lab = stage(LabOptions {
-        witness: true,
-        ..LabOptions::default()
-    });
-    let Some(lab) = lab else { return };
+    let Some(lab) = lab() else { return };
     let _servers = servers(&lab);
-    let options = ClusterOptions {
-        heartbeat: Duration::from_millis(30),
-        fencing: Fencing::Lease,
-        ..ClusterOptions::default()
-    };
-    let mut cluster = in_sync(&lab, options);
+    let mut cluster = in_sync(&lab, options());
     assert!(!has_event(&cluster, Host::A, "no_quorum"));
     cluster
         .agent(Host::B)
@@ -48,6 +57,33 @@ fn a_restarted_standby_protects_when_it_can_vote() {
     assert!(told, "{:?}", status.warnings);
     wait_protected(&cluster, Host::A, echo.local());
     wait_event(&cluster, Host::A, "quorum_back");
+    let since = std::time::Instant::now();
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    echo.goes_on();
+    echo.finish(since, STALL_LIMIT);
+    assert_unnoticed(capture);
+}
+
+/// Witness and standby are upgraded, one after the other: as they end in order,
+/// each votes again as soon as it is back. Then the owner crashes.
+#[test]
+fn who_is_restarted_in_order_votes_at_once() {
+    let Some(lab) = lab() else { return };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, options());
+    let capture = witness(&lab);
+    let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+    wait_protected(&cluster, Host::A, echo.local());
+    for host in [Host::Witness, Host::B] {
+        cluster.stop_agent(host).expect("it ends");
+        cluster.start_agent(host).expect("it starts again");
+        wait_in_sync(&mut cluster, Host::A);
+    }
+    let since = std::time::Instant::now();
+    wait_protected(&cluster, Host::A, echo.local());
+    let took = since.elapsed();
+    assert!(took < QUARANTINE / 2, "as long as after a crash: {took:?}");
     let since = std::time::Instant::now();
     lab.crash(Host::A).expect("a crashes");
     cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");

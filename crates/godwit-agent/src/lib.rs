@@ -25,6 +25,7 @@ pub mod status;
 pub mod stonith;
 #[cfg(test)]
 mod testing;
+mod votes;
 mod witness;
 
 pub use membership::Life;

@@ -1,15 +1,9 @@
 //! What the core must know of the cluster, from the configuration.
 
-use std::fs::OpenOptions;
-use std::io;
-use std::path::Path;
-
 use godwit_core::lease::Terms;
 use godwit_core::node::LeaseConfig;
 use godwit_core::{FlowPolicy, MonoTime, NodeConfig, PeerConfig, ShareConfig};
-use godwit_wire::NodeName;
 
-use crate::clock;
 use crate::config::{Config, Failback, Fencing, OnDivergence, OnLag};
 
 /// One life of an agent or a witness.
@@ -19,8 +13,8 @@ pub struct Life {
     pub incarnation: u64,
     /// What heartbeat keys are derived from.
     pub secret: [u8; 32],
-    /// Since when nobody has voted in this node's name, see [`silent_since`].
-    pub silent_since: MonoTime,
+    /// Until when it must not vote, see [`crate::votes`].
+    pub quiet_until: MonoTime,
 }
 
 /// The configuration of the core. No share is resumed.
@@ -70,27 +64,17 @@ fn leases(config: &Config, life: &Life) -> LeaseConfig {
     let seed = life.secret.iter().take(8);
     LeaseConfig {
         voters: config.voters.clone(),
-        terms: Terms {
-            term: config.detect.lease,
-            egress_residence: config.detect.egress_residence,
-            ..Terms::default()
-        },
-        silent_since: life.silent_since,
+        terms: terms(config),
+        quiet_until: life.quiet_until,
         seed: seed.fold(0, |seed, byte| seed << 8 | u64::from(*byte)),
     }
 }
 
-/// Since when no agent of this node can have voted: since the host booted if
-/// none ran, which `run_dir` (it does not outlive a boot) remembers; else only
-/// from now on, for an acceptor that restarts has forgotten its promises.
-///
-/// # Errors
-/// If that can't be written down.
-pub(crate) fn silent_since(run_dir: &Path, cookie: u64, node: NodeName) -> io::Result<MonoTime> {
-    let path = run_dir.join(format!("voted-n{cookie}-{node}"));
-    match OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(_) => Ok(MonoTime::ZERO),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(clock::now()),
-        Err(error) => Err(error),
+/// How long leases last.
+pub(crate) fn terms(config: &Config) -> Terms {
+    Terms {
+        term: config.detect.lease,
+        egress_residence: config.detect.egress_residence,
+        ..Terms::default()
     }
 }

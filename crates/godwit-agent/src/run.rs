@@ -56,7 +56,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
         // Only a chaos run may ever see this.
         tracing::error!("THIS BUILD IS BROKEN ON PURPOSE ({mutant}): never use it");
     }
-    let life = prepared.life;
+    let (life, votes) = (prepared.life, prepared.votes.clone());
     let (inbox, inputs) = Inbox::new();
     // While this process has all its privileges, and no real-time thread.
     let stonith = Stonith::start(&prepared.config, &inbox).map_err(StartError::Stonith)?;
@@ -87,7 +87,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
         .into_driver(node, surroundings)
         .map(|(driver, inputs)| {
             prefer("gw-driver");
-            driver.run(&inputs);
+            votes.close(driver.run(&inputs));
             // Here the queue closes: nobody waits for an answer any more.
         });
     edge.shutdown();

@@ -36,6 +36,7 @@ const IDLE: Duration = Duration::from_secs(1);
 pub fn witness(config: &Path) -> Result<(), AgentError> {
     let prepared = Prepared::load(config, PeerRole::Witness)?;
     let (config, life) = (prepared.config.clone(), prepared.life);
+    let votes = prepared.votes.clone();
     privileges::give_up(&config)?;
     let (inbox, inputs) = Inbox::new();
     let edge = Edge::start(prepared, inbox)?;
@@ -50,7 +51,7 @@ pub fn witness(config: &Path) -> Result<(), AgentError> {
         events: edge.events.clone(),
     };
     prefer("gw-witness");
-    witness.run(&inputs);
+    votes.close(witness.run(&inputs));
     drop(inputs);
     edge.shutdown();
     Ok(())
@@ -67,7 +68,8 @@ struct Witness {
 }
 
 impl Witness {
-    fn run(&mut self, inputs: &Receiver<Input>) {
+    /// Returns until when its votes bind.
+    fn run(&mut self, inputs: &Receiver<Input>) -> MonoTime {
         loop {
             self.drain();
             let now = clock::now();
@@ -79,11 +81,13 @@ impl Witness {
                     self.drain();
                     // Whoever asked may have gone.
                     let _ = done.map(|done| done.send(()));
-                    return;
+                    return self.node.bound_until(clock::now());
                 }
                 Ok(input) => self.feed(input),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return self.node.bound_until(clock::now());
+                }
             }
             let now = clock::now();
             if self.node.poll_timeout().is_some_and(|due| due <= now) {

@@ -18,6 +18,22 @@ struct {
 	__type(value, struct gw_flow_words);
 } gw_install_scratch SEC(".maps");
 
+/*
+ * How much later than the owner's clock was read this may be: the owner waits
+ * no longer for the answer (godwit-core, rejoin::ANSWER_DEADLINE). A clock that
+ * is ahead by that is in order (RFC 7323 section 5.4), one that is behind has
+ * the client drop what the new owner says.
+ */
+#define GW_TS_TRANSIT_MS 500
+
+/*
+ * How much later than the owner's clock was read this may be: the owner waits
+ * no longer for the answer (godwit-core, rejoin::ANSWER_DEADLINE). A clock that
+ * is ahead by that is in order (RFC 7323 section 5.4), one that is behind has
+ * the client drop what the new owner says.
+ */
+#define GW_TS_TRANSIT_MS 500
+
 /* Its window is not known before it speaks: as much as any takes. */
 #define GW_FIRST_WINDOW 65535
 
@@ -43,7 +59,7 @@ static __always_inline void gw_install_fill(struct gw_flow *f,
 	f->client.end = in->base;
 	f->client.ts_val = in->ts_val;
 	f->client.ts_ecr = in->owner_ts;
-	f->client.ts_base = in->owner_ts;
+	f->client.ts_base = in->owner_ts + GW_TS_TRANSIT_MS;
 	f->own.snd_nxt = in->base_ack;
 	f->own.ack = in->base;
 	f->own.edge = in->base + GW_FIRST_WINDOW;

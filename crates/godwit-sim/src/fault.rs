@@ -447,7 +447,7 @@ impl World {
             let hit = self.is_busy(node);
             self.strike(FaultKind::Shutdown, hit);
             self.command(node, Command::Goodbye(GoodbyeReason::Shutdown));
-            self.kill_agent(node);
+            self.retire_agent(node);
             self.queue.push(back_ns, Happening::Start { node });
         }
     }
@@ -482,7 +482,7 @@ impl World {
             return;
         }
         self.command(node, Command::Goodbye(GoodbyeReason::Restart));
-        self.kill_agent(node);
+        self.retire_agent(node);
         let back_ns = self.now_ns + self.random.spread(5 * MS, 400 * MS);
         self.queue.push(back_ns, Happening::Start { node });
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use godwit_core::lease::Terms;
 use godwit_core::{FlowEvent, Link, MonoTime, Node, ServerExit};
 use godwit_wire::{Epoch, Generation, LeaseDatagram, Message, Role, ShareClaim};
 
@@ -103,6 +104,28 @@ pub(crate) enum Sleep {
     Clock,
 }
 
+/// What a new agent knows of those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Votes {
+    /// None has run since the host was booted.
+    None,
+    /// The last one did not end in order.
+    Unknown,
+    /// Until when the votes of the last one bind.
+    Until(MonoTime),
+}
+
+impl Votes {
+    /// Until when a new agent does not vote.
+    pub(crate) fn quiet_until(self, terms: &Terms, now: MonoTime) -> MonoTime {
+        match self {
+            Self::None => MonoTime::ZERO.saturating_add(terms.quarantine()),
+            Self::Unknown => now.saturating_add(terms.quarantine()),
+            Self::Until(end) => end,
+        }
+    }
+}
+
 /// One machine.
 #[derive(Debug)]
 pub(crate) struct Host {
@@ -114,8 +137,8 @@ pub(crate) struct Host {
     /// Counts starts of agents: what was meant for an earlier one is void.
     pub(crate) life: u64,
     pub(crate) incarnation: u64,
-    /// Whether an agent has run since the host was booted.
-    pub(crate) has_voted: bool,
+    /// What is known of the votes of earlier agents.
+    pub(crate) votes: Votes,
     pub(crate) beats: u64,
     pub(crate) claims: Claims,
     /// Incarnation of each node whose key is known.
@@ -146,7 +169,7 @@ impl Host {
             agent: None,
             life: 0,
             incarnation: 0,
-            has_voted: false,
+            votes: Votes::None,
             beats: 0,
             claims: [None; SHARES],
             keys: vec![0; plan.nodes],

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::flow::Flow;
-use crate::host::{Entry, Half, Input, SHARES, Sleep};
+use crate::host::{Entry, Half, Input, SHARES, Sleep, Votes};
 use crate::plan::{MS, SERVERS};
 use crate::world::{Happening, World, name};
 
@@ -26,7 +26,7 @@ impl World {
         host.boots += 1;
         host.deep_until_ns = if deep { u64::MAX } else { 0 };
         host.clock = Clock::new(now_ns, 0, ppm);
-        host.has_voted = false;
+        host.votes = Votes::None;
         host.sleep = Sleep::No;
         self.trace(|_| format!("{node}: host boots, clock wrong by {ppm} ppm"));
         // Init runs a while before it comes to the agent.
@@ -52,6 +52,17 @@ impl World {
     pub(crate) fn kill_agent(&mut self, node: usize) {
         self.trace(|_| format!("{node}: agent ends"));
         self.end_agent_process(node, true);
+    }
+
+    /// The agent ends in order, and leaves word how long its votes bind.
+    pub(crate) fn retire_agent(&mut self, node: usize) {
+        let host = &mut self.hosts[node];
+        let now = host.clock.read(self.now_ns);
+        let bound = host.agent.as_ref().map(|agent| agent.bound_until(now));
+        if let Some(bound) = bound {
+            host.votes = Votes::Until(bound);
+        }
+        self.kill_agent(node);
     }
 
     fn end_agent_process(&mut self, node: usize, aloud: bool) {
@@ -92,7 +103,7 @@ impl World {
         let host = &mut self.hosts[node];
         host.life += 1;
         host.incarnation = incarnation;
-        host.has_voted = true;
+        host.votes = Votes::Unknown;
         host.beats = 0;
         host.wake_ns = u64::MAX;
         let config = NodeConfig {
@@ -153,7 +164,7 @@ impl World {
             lease: LeaseConfig {
                 voters: (0..self.plan.nodes).map(name).collect(),
                 terms: self.plan.terms,
-                silent_since: if host.has_voted { now } else { MonoTime::ZERO },
+                quiet_until: host.votes.quiet_until(&self.plan.terms, now),
                 seed: 0,
             },
             heartbeat: Duration::from_nanos(self.plan.heartbeat_ns),

@@ -4,7 +4,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use godwit_core::share::State;
-use godwit_core::{Command, ShareStatus};
+use godwit_core::{Command, MonoTime, ShareStatus};
 use godwit_wire::GoodbyeReason;
 
 use super::turn::Next;
@@ -31,7 +31,8 @@ impl Driver {
         }
     }
 
-    pub(super) fn quit(mut self, asked: GoodbyeReason) {
+    /// The last words. Returns until when what this agent voted for binds.
+    pub(super) fn quit(mut self, asked: GoodbyeReason) -> MonoTime {
         let reason = self.parting(asked);
         if reason != asked {
             tracing::warn!("no standby is in sync: connections stay here, without Godwit");
@@ -44,6 +45,7 @@ impl Driver {
         {
             tracing::error!(error = %error, "not everything could be detached");
         }
+        self.node.bound_until(clock::now())
     }
 
     /// What can be said at the end. A peer takes over from a node that shuts

@@ -26,20 +26,21 @@ pub(super) enum Next {
 }
 
 impl Driver {
-    /// Runs until it is told to stop.
-    pub fn run(mut self, inputs: &Receiver<Input>) {
+    /// Runs until it is told to stop; says until when the votes of this agent
+    /// bind, see [`Node::bound_until`](godwit_core::Node::bound_until).
+    pub fn run(mut self, inputs: &Receiver<Input>) -> MonoTime {
         self.drain();
         loop {
             let next = self.step(inputs);
             self.drain();
             if let Next::Stop(reason, done) = next {
                 self.get_ready(reason, inputs);
-                self.quit(reason);
+                let bound = self.quit(reason);
                 if let Some(done) = done {
                     // Whoever asked may have gone.
                     let _ = done.send(());
                 }
-                return;
+                return bound;
             }
         }
     }

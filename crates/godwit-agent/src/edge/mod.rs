@@ -81,6 +81,7 @@ impl Edge {
             life,
             identity,
             place,
+            votes: _,
         } = prepared;
         let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret));
         let events = EventLog::new(&config);

@@ -10,8 +10,9 @@ use crate::config::{Config, PeerRole};
 use crate::control::Place;
 use crate::doctor::{self, LiveHost};
 use crate::heartbeat::draw_secret;
-use crate::membership::{Life, silent_since};
+use crate::membership::{Life, terms};
 use crate::peers::Identity;
+use crate::votes::Votes;
 
 /// What can be known and taken before anything is changed.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub struct Prepared {
     pub config: Arc<Config>,
     /// What sets this start of the agent apart from any other.
     pub life: Life,
+    pub(crate) votes: Votes,
     pub(super) identity: Identity,
     pub(super) place: Place,
 }
@@ -52,15 +54,16 @@ impl Prepared {
         let cookie = godwit_sock::netns_cookie()
             .map_err(kernel("can't ask which network namespace this is"))?;
         let place = Place::take(&config.node.run_dir, cookie, name)?;
-        let silent_since = silent_since(&config.node.run_dir, cookie, name)
+        let (votes, quiet_until) = Votes::take(&config.node.run_dir, cookie, name, &terms(&config))
             .map_err(kernel("can't write into the runtime directory"))?;
         Ok(Self {
             config,
             life: Life {
                 incarnation: incarnation(),
                 secret,
-                silent_since,
+                quiet_until,
             },
+            votes,
             identity,
             place,
         })

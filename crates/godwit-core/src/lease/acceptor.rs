@@ -102,13 +102,12 @@ impl Acceptor {
     /// An acceptor that remembers nothing.
     ///
     /// `shares` are the shares that it votes on, and whether their leases are
-    /// endless. Nobody has voted for this node since `silent_since`: if that is
-    /// not known it is `now`, and [`MonoTime::ZERO`] if there was no agent
-    /// since the host booted.
+    /// endless. What an earlier life of this node has voted for may be in force
+    /// until `quiet_until`, see [`LeaseConfig`](crate::node::LeaseConfig).
     pub fn new(
         terms: Terms,
         shares: impl IntoIterator<Item = (ShareId, bool)>,
-        silent_since: MonoTime,
+        quiet_until: MonoTime,
     ) -> Self {
         let slot = |(share, endless)| {
             let slot = Slot {
@@ -119,7 +118,7 @@ impl Acceptor {
         };
         Self {
             terms,
-            quiet_until: silent_since.saturating_add(terms.quarantine()),
+            quiet_until,
             slots: shares.into_iter().map(slot).collect(),
             answers: VecDeque::new(),
         }
@@ -210,6 +209,15 @@ impl Acceptor {
         })
     }
 
+    /// Until when a vote of this life or an earlier one binds, if none follows:
+    /// the leases and promises that are in force here are over then. Never later
+    /// than a quarantine from `now`.
+    pub fn bound_until(&self, now: MonoTime) -> MonoTime {
+        let votes = self.slots.values().map(Slot::bound_until);
+        let last = votes.fold(self.quiet_until, MonoTime::max);
+        last.min(now.saturating_add(self.terms.quarantine()))
+    }
+
     /// Until when it does not vote.
     pub const fn quiet_until(&self) -> MonoTime {
         self.quiet_until
@@ -232,6 +240,14 @@ enum Answer {
 }
 
 impl Slot {
+    /// When the last of what was accepted and promised ends.
+    fn bound_until(&self) -> MonoTime {
+        let accepted = [&self.last, &self.inherited].into_iter().flatten();
+        let in_force = accepted.filter(|accepted| !accepted.released);
+        let promised = self.promise.map_or(MonoTime::ZERO, |promise| promise.until);
+        in_force.fold(promised, |end, accepted| end.max(accepted.expires))
+    }
+
     fn prepare(
         &mut self,
         from: Speaker,

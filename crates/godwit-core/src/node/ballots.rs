@@ -11,8 +11,8 @@ use godwit_wire::{LeaseDatagram, LeaseMessage, NodeName, ShareId};
 use super::action::{Action, Outbox};
 use super::config::NodeConfig;
 use super::peer::PeerSide;
-use crate::PeerId;
 use crate::lease::{Acceptor, Speaker, View, voters_digest};
+use crate::{MonoTime, PeerId};
 
 /// What one peer has been told and has said.
 #[derive(Debug, Clone, Default)]
@@ -51,13 +51,18 @@ impl Ballots {
                 incarnation: config.incarnation,
             },
             voters: voters_digest(&lease.voters),
-            acceptor: Acceptor::new(lease.terms, shares, lease.silent_since),
+            acceptor: Acceptor::new(lease.terms, shares, lease.quiet_until),
             lines: vec![Line::default(); config.peers.len()],
         })
     }
 
     pub(super) const fn acceptor(&mut self) -> &mut Acceptor {
         &mut self.acceptor
+    }
+
+    /// See [`Acceptor::bound_until`].
+    pub(super) fn bound_until(&self, now: MonoTime) -> MonoTime {
+        self.acceptor.bound_until(now)
     }
 
     pub(super) const fn me(&self) -> Speaker {

@@ -63,9 +63,11 @@ pub struct LeaseConfig {
     pub voters: Vec<NodeName>,
     /// How long leases last.
     pub terms: Terms,
-    /// Nobody has voted for this node since then. [`MonoTime::ZERO`] if no agent
-    /// ran since the host booted, and the start of this agent if nothing is known.
-    pub silent_since: MonoTime,
+    /// Until then this node does not vote, for what an earlier agent of it voted
+    /// for may be in force: what [`Node::bound_until`](crate::Node::bound_until)
+    /// said when that ended in order, [`Terms::quarantine`] from now if it did
+    /// not, and from [`MonoTime::ZERO`] if there was none since the host booted.
+    pub quiet_until: MonoTime,
     /// Makes the waits of candidates differ.
     pub seed: u64,
 }
@@ -75,7 +77,7 @@ impl Default for LeaseConfig {
         Self {
             voters: Vec::new(),
             terms: Terms::default(),
-            silent_since: MonoTime::ZERO,
+            quiet_until: MonoTime::ZERO,
             seed: 0,
         }
     }

@@ -268,6 +268,14 @@ impl Node {
             .all(|share| share.is_prepared(reason, now))
     }
 
+    /// Until when votes of this node bind, if it casts no other:
+    /// [`LeaseConfig::quiet_until`] of the agent that comes after this one. The
+    /// last thing to ask a node that has quit.
+    pub fn bound_until(&self, now: MonoTime) -> MonoTime {
+        let ballots = self.ballots.as_ref();
+        ballots.map_or(MonoTime::ZERO, |ballots| ballots.bound_until(now))
+    }
+
     /// When [`Node::handle_timeout`] wants to be called.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
         if self.quitting {

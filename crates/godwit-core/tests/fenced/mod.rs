@@ -72,8 +72,8 @@ pub(crate) struct Side {
     pub(crate) events: Vec<Event>,
     /// The agent is stopped with SIGSTOP.
     pub(crate) stopped: bool,
-    /// When the last agent ended, by the host's clock.
-    silent_since: MonoTime,
+    /// Until when its agent does not vote, by the host's clock.
+    quiet_until: MonoTime,
     inbox: VecDeque<Parcel>,
 }
 
@@ -142,7 +142,7 @@ impl World {
             actions: Vec::new(),
             events: Vec::new(),
             stopped: false,
-            silent_since: MonoTime::ZERO,
+            quiet_until: MonoTime::ZERO.saturating_add(TERMS.quarantine()),
             inbox: VecDeque::new(),
         };
         Self {
@@ -219,7 +219,7 @@ impl World {
             lease: LeaseConfig {
                 voters: (0..nodes).map(name).collect(),
                 terms: TERMS,
-                silent_since: self.sides[side].silent_since,
+                quiet_until: self.sides[side].quiet_until,
                 seed: starts,
             },
             heartbeat: Duration::from_millis(10),
@@ -276,7 +276,7 @@ impl World {
     /// The agent is gone; the data path goes on until its lease ends.
     pub(crate) fn kill_agent(&mut self, side: usize) {
         if self.sides[side].node.take().is_some() {
-            self.sides[side].silent_since = self.now(side);
+            self.sides[side].quiet_until = self.now(side).saturating_add(TERMS.quarantine());
         }
         self.stonith.retain(|(_, by, _)| *by != side);
         self.drop_links(side);
@@ -287,7 +287,10 @@ impl World {
             node.handle_command(Command::Goodbye(reason), now);
         });
         self.run(2);
+        let now = self.now(side);
+        let bound = self.sides[side].node.as_ref().map(|it| it.bound_until(now));
         self.kill_agent(side);
+        self.sides[side].quiet_until = bound.unwrap_or(now);
     }
 
     pub(crate) fn drop_links(&mut self, side: usize) {

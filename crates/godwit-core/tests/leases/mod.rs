@@ -153,7 +153,11 @@ impl Cluster {
             this.members.push(Member {
                 clock: *clock,
                 starts: 0,
-                acceptor: Acceptor::new(terms, [(SHARE, false)], MonoTime::ZERO),
+                acceptor: Acceptor::new(
+                    terms,
+                    [(SHARE, false)],
+                    MonoTime::ZERO.saturating_add(terms.quarantine()),
+                ),
                 proposer: None,
                 data_path: DataPath::default(),
                 held: None,
@@ -460,14 +464,15 @@ impl Cluster {
     /// The agent dies and comes back; the data path goes on, and so do twins.
     pub(crate) fn restart_agent(&mut self, index: usize) {
         let now = self.now(index);
-        let silent_since = if self.forgetful { MonoTime::ZERO } else { now };
         let terms = self.terms;
+        let since = if self.forgetful { MonoTime::ZERO } else { now };
+        let quiet_until = since.saturating_add(terms.quarantine());
         let config = {
             self.members[index].starts += 1;
             self.proposer_config(index)
         };
         let member = &mut self.members[index];
-        member.acceptor = Acceptor::new(terms, [(SHARE, false)], silent_since);
+        member.acceptor = Acceptor::new(terms, [(SHARE, false)], quiet_until);
         member.inbox.clear();
         member.paused = false;
         member.asked.clear();

@@ -37,8 +37,8 @@ pub(crate) struct Wire {
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     voices: BTreeMap<FlowKey, Voice>,
-    /// RST that a server sent to a client.
-    pub(crate) resets: u64,
+    /// RST that servers sent to clients: of which flow, from where, and when.
+    pub(crate) resets: Vec<(Instant, FlowKey, MacAddr)>,
     /// All segments.
     pub(crate) segments: u64,
 }
@@ -109,7 +109,7 @@ impl Books {
         };
         self.segments += 1;
         if segment.flags.contains(TcpFlags::RST) {
-            self.resets += 1;
+            self.resets.push((now, key, segment.from_mac));
             return;
         }
         // The same four-tuple with a new SYN-ACK is another connection.

@@ -89,7 +89,6 @@ impl Target {
                 thread::sleep(FILLING);
                 Ok(())
             }
-            Fault::DisksFull => world.fill_disks(),
             Fault::Dark(..)
             | Fault::AgentStopped(_)
             | Fault::ServersStopped(_)
@@ -100,6 +99,7 @@ impl Target {
             | Fault::Muted(..)
             | Fault::Deafened(..)
             | Fault::Unplugged(_)
+            | Fault::DisksFull
             | Fault::MemoryShort(_)
             | Fault::Moved { .. } => Ok(()),
         }
@@ -117,7 +117,11 @@ impl Target {
             }
             Fault::ServersStopped(_) => each(world.processes(host, false, true), Process::stop),
             Fault::NodeStopped(_) => each(world.processes(host, true, true), Process::stop),
-            Fault::ServerKilled(_) | Fault::DisksFull => world.kill_server(host, self.program),
+            Fault::ServerKilled(_) => world.kill_server(host, self.program),
+            Fault::DisksFull => {
+                world.fill_disks()?;
+                world.kill_server(host, self.program)
+            }
             Fault::AgentKilled(_) => each(world.processes(host, true, false), Process::kill),
             Fault::Cut(_, links) => lab.cut(host, links.networks()).map(drop),
             Fault::Muted(_, links) => self.one_way(world, links, Way::From, false),

@@ -194,10 +194,7 @@ impl Run<'_> {
         }
         let mut verdict = Verdict::over(&report.seats, &said, at);
         self.regulars.judge(at, said, &mut verdict);
-        let books = self.wire.take()?;
-        verdict.hear(&books, takeovers + moves);
-        self.tally.segments += books.segments;
-        self.tally.resets += books.resets;
+        self.hear(&mut verdict, takeovers + moves, at)?;
         if healed.is_err() || !verdict.violations.is_empty() {
             self.progress(&self.world.story());
         }
@@ -208,6 +205,19 @@ impl Run<'_> {
         }
         self.world.wait_same_cause();
         Ok(true)
+    }
+
+    /// What was on the wire since the last round.
+    fn hear(&mut self, verdict: &mut Verdict, turns: u64, fault: Instant) -> Result<()> {
+        let books = self.wire.take()?;
+        verdict.hear(&books, turns);
+        self.tally.segments += books.segments;
+        self.tally.resets += books.resets.len() as u64;
+        for (when, flow, from) in &books.resets {
+            let after = when.saturating_duration_since(fault);
+            self.progress(&format!("RST from {from} to {flow}, {after:?} later"));
+        }
+        Ok(())
     }
 
     /// The end of those who stayed.

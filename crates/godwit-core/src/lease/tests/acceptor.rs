@@ -151,8 +151,35 @@ fn what_was_promised_to_ourselves_can_be_given_up() {
 }
 
 #[test]
+fn what_it_has_voted_for_binds_the_next_life_and_no_longer() {
+    assert_eq!(acceptor().bound_until(ms(T0)), ms(0), "nothing");
+    let mut voter = leased();
+    assert_eq!(voter.bound_until(ms(T0)), ms(T0 + 60), "its lease");
+    hear(&mut voter, "a", prepare(11), T0);
+    assert_eq!(voter.bound_until(ms(T0)), ms(T0 + 90), "its promise");
+    let mut voter = leased();
+    assert_eq!(silent(&mut voter, "a", release(10, 2), T0), None);
+    assert_eq!(voter.bound_until(ms(T0)), ms(0), "it was given back");
+    // A lease without an end, and a life that began in the middle of a quarantine.
+    let endless = Lease {
+        term_ns: Lease::ENDLESS,
+        ..lease("a", 10, 1)
+    };
+    let mut voter = Acceptor::new(terms(), [(SHARE, true)], ms(T0 + 7));
+    assert_eq!(voter.bound_until(ms(T0)), ms(T0 + 7));
+    let proposed = LeaseMessage::Propose {
+        share: SHARE,
+        lease: endless,
+        standing: Standing::Elected,
+        void: Epoch::NONE,
+    };
+    hear(&mut voter, "a", proposed, T0 + 7);
+    assert_eq!(voter.bound_until(ms(T0 + 7)), ms(T0 + 237));
+}
+
+#[test]
 fn after_a_restart_nothing_is_said_for_the_longest_lease_and_a_round() {
-    let mut acceptor = Acceptor::new(terms(), [(SHARE, false)], ms(T0));
+    let mut acceptor = Acceptor::new(terms(), [(SHARE, false)], ms(T0 + 230));
     assert_eq!(acceptor.quiet_until(), ms(T0 + 230));
     let quiet =
         |epoch, number, left| refused(Epoch(epoch), number, Refusal::Quarantine, (0, ""), left);
@@ -305,7 +332,7 @@ fn a_proposal_that_comes_late_overrules_nothing() {
 fn what_is_heard_first_behind_another_lease_overrules_nothing() {
     for listened in [false, true] {
         // Quarantine has begun just now.
-        let mut acceptor = Acceptor::new(terms(), [(SHARE, false)], ms(T0));
+        let mut acceptor = Acceptor::new(terms(), [(SHARE, false)], ms(T0 + 230));
         let holder = |ms: u64| propose("a", 10, ms * 1_000_000, Standing::Unbroken);
         let over = T0 + 231;
         if listened {
