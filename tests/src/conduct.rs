@@ -10,11 +10,15 @@ use godwit_wire::{Endpoint, FlowKey, SeqNumber, TcpFlags};
 /// Two segments that two processors send at once may leave in either order.
 const OVERTAKEN_NS: u64 = 2_000_000;
 
+/// The same if a processor is taken away meanwhile: its segment's TSval is not
+/// above the other one's.
+const HELD_UP_NS: u64 = 100_000_000;
+
 /// One segment of a service that plain TCP would not have sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misconduct {
-    /// The right edge of the window moved back (RFC 9293 §3.8.6: SHOULD NOT; a
-    /// Linux receiver never does it).
+    /// The right edge of the window moved back by more than rounding to its scale
+    /// may (RFC 9293 §3.8.6: SHOULD NOT; RFC 7323 §2.4).
     EdgeRetreats {
         /// The segment.
         segment: SegmentSeen,
@@ -40,6 +44,8 @@ struct Told {
     edge: Option<SeqNumber>,
     /// When it was told of that edge first.
     edge_ns: u64,
+    /// By a segment with this TSval.
+    edge_ts: Option<u32>,
     /// The client has sent its FIN: the window means nothing any more, and a
     /// socket in TIME-WAIT rounds it down.
     is_over: bool,
@@ -123,19 +129,28 @@ impl Told {
         let edge = segment.ack + (u32::from(segment.window) << scale);
         let before = self.edge.unwrap_or(edge);
         self.ack = Some(segment.ack);
-        let Some(by) = before.checked_distance(edge).filter(|by| *by > 0) else {
+        let Some(by) = before.checked_distance(edge).filter(|by| by >> scale > 0) else {
             if edge.gt(before) {
                 (self.edge, self.edge_ns) = (Some(edge), segment.at_ns);
+                self.edge_ts = segment.ts_val;
             }
             return None;
         };
-        if segment.at_ns.saturating_sub(self.edge_ns) < OVERTAKEN_NS {
+        if self.is_overtaken(segment) {
             return None;
         }
         Some(Misconduct::EdgeRetreats {
             segment: *segment,
             by,
         })
+    }
+
+    /// Whether the segment was made before the one that told of the edge.
+    fn is_overtaken(&self, segment: &SegmentSeen) -> bool {
+        let late = segment.at_ns.saturating_sub(self.edge_ns);
+        let stamps = segment.ts_val.zip(self.edge_ts);
+        let is_older = stamps.is_some_and(|(own, edge)| SeqNumber(own).le(SeqNumber(edge)));
+        late < OVERTAKEN_NS || (is_older && late < HELD_UP_NS)
     }
 }
 
@@ -187,6 +202,7 @@ mod tests {
             window,
             length: 0,
             wscale: syn.then_some(2),
+            ts_val: None,
             ecn: 0,
         }
     }
@@ -217,6 +233,8 @@ mod tests {
         assert_eq!(window(&[(100, unscaled), (300, 200), (1100, 0)]), []);
         // One segment overtook the other.
         assert_eq!(window(&[(300, 250), (200, 250)]), []);
+        // 1300, then 1297: no multiple of four from 301 on is nearer below.
+        assert_eq!(window(&[(300, 250), (301, 249)]), []);
     }
 
     #[test]
@@ -243,6 +261,14 @@ mod tests {
         assert_eq!(judged(none, none, &[window, data]), []);
         data.at_ns += 9_000_000;
         assert_eq!(judged(none, none, &[window, data]).len(), 1);
+        // 10 ms later, as its processor was taken away meanwhile.
+        let stamped = |ts_val, segment| SegmentSeen {
+            ts_val: Some(ts_val),
+            ..segment
+        };
+        let first = stamped(5, window);
+        assert_eq!(judged(none, none, &[first, stamped(5, data)]), []);
+        assert_eq!(judged(none, none, &[first, stamped(6, data)]).len(), 1);
     }
 
     #[test]

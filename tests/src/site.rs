@@ -24,7 +24,7 @@ use crate::wait::{DEADLINE, until};
 pub const PLAIN_VARIABLE: &str = "GODWIT_TESTS_PLAIN";
 
 /// Environment variable with a folder for the client's capture of a test that
-/// did not get to its end.
+/// failed.
 const KEEP_VARIABLE: &str = "GODWIT_TESTS_KEEP";
 
 /// Tests share their processors with whatever builds beside them: a heartbeat
@@ -176,17 +176,7 @@ impl<'a> Site<'a> {
     pub fn trace(mut self) -> Result<Trace> {
         let capture = self.capture.take().context("the capture was taken")?;
         let trace = capture.finish()?;
-        for service in self.services() {
-            let voices = trace.second_voices(Endpoint::from(service));
-            ensure!(voices.is_empty(), "second voices: {voices:#?}");
-        }
-        let wrong = misconduct(&trace, &self.services());
-        ensure!(
-            wrong.is_empty(),
-            "{} segments that plain TCP would not send, first {:?}",
-            wrong.len(),
-            wrong.first()
-        );
+        self.judge(&trace).inspect_err(|_| Self::keep(self.lab))?;
         Ok(trace)
     }
 
@@ -196,11 +186,29 @@ impl<'a> Site<'a> {
     /// # Errors
     /// As [`trace`](Self::trace), and for a RST.
     pub fn verify(self) -> Result<Trace> {
-        let services = self.services();
+        let (lab, services) = (self.lab, self.services());
         let trace = self.trace()?;
         let resets = live_resets(&trace, &services);
+        if !resets.is_empty() {
+            Self::keep(lab);
+        }
         ensure!(resets.is_empty(), "RST at the client: {resets:#?}");
         Ok(trace)
+    }
+
+    fn judge(&self, trace: &Trace) -> Result<()> {
+        for service in self.services() {
+            let voices = trace.second_voices(Endpoint::from(service));
+            ensure!(voices.is_empty(), "second voices: {voices:#?}");
+        }
+        let wrong = misconduct(trace, &self.services());
+        ensure!(
+            wrong.is_empty(),
+            "{} segments that plain TCP would not send, first {:?}",
+            wrong.len(),
+            wrong.first()
+        );
+        Ok(())
     }
 
     /// Both addresses of every service.
@@ -230,17 +238,17 @@ impl<'a> Site<'a> {
         }
     }
 
-    fn keep_capture(capture: Capture, lab: &Lab) -> Result<()> {
+    /// Keeps the client's capture, if [`KEEP_VARIABLE`] says where.
+    fn keep(lab: &Lab) {
         let Some(folder) = std::env::var_os(KEEP_VARIABLE).map(PathBuf::from) else {
-            return Ok(());
+            return;
         };
-        // What the capture lacks does not matter here.
-        let _ = capture.finish();
-        let from = lab.client().folder()?.join("eth0.pcap");
         let to = folder.join(format!("{}.pcap", lab.id()));
-        fs::copy(&from, &to).context("keeping the capture")?;
-        say(&format!("the client's capture is {}", to.display()));
-        Ok(())
+        let from = lab.client().folder().map(|from| from.join("eth0.pcap"));
+        match from.and_then(|from| fs::copy(from, &to).context("keeping the capture")) {
+            Ok(_) => say(&format!("the client's capture is {}", to.display())),
+            Err(error) => say(&format!("{error:#}")),
+        }
     }
 }
 
@@ -249,9 +257,9 @@ impl Drop for Site<'_> {
         // Only a test that got to its end has taken the capture.
         if let Some(capture) = self.capture.take() {
             self.explain();
-            if let Err(error) = Self::keep_capture(capture, self.lab) {
-                say(&format!("{error:#}"));
-            }
+            // What the capture lacks does not matter here.
+            let _ = capture.finish();
+            Self::keep(self.lab);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use godwit_lab::apps::content::Content;
 use godwit_lab::apps::nginx::Nginx;
 use godwit_lab::apps::server;
-use godwit_lab::capture::{Capture, Trace};
+use godwit_lab::capture::Capture;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
@@ -160,22 +160,14 @@ fn the_same_connections_outlive_a_machine_and_move() {
         one.goes_on();
     }
     finish_all(traffic, since);
-    // Not the whole conduct: a new twin's kernel may offer a smaller window than
-    // the client was told before there was that twin, and its edge retreats then.
-    let _ = assert_one_at_a_time(capture, 5);
-}
-
-/// Each voice spoke alone, so often; nobody was reset.
-fn assert_one_at_a_time(capture: Capture, times: usize) -> Trace {
-    let trace = capture.finish().expect("the capture is complete");
-    assert_no_reset(&trace);
-    assert_voices(&trace, times);
-    trace
+    assert_changed_hands(capture, 5);
 }
 
 /// As [`assert_unnoticed`], of a service that changed hands so often.
 fn assert_changed_hands(capture: Capture, times: usize) {
-    let trace = assert_one_at_a_time(capture, times);
+    let trace = capture.finish().expect("the capture is complete");
+    assert_no_reset(&trace);
+    assert_voices(&trace, times);
     let wrong = misconduct(&trace, &[service_v4(), service_v6()]);
     assert!(wrong.is_empty(), "{} times: {:?}", wrong.len(), wrong[0]);
 }

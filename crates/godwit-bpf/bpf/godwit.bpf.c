@@ -202,7 +202,7 @@ static __noinline int gw_spoken_out(struct __sk_buff *skb)
 		why = gw_names_silenced(skb, &p, err);
 	if (why)
 		return gw_verdict(why, GW_DROP);
-	if (s && s->role == GW_ROLE_OWNER && gw_stamp_late(skb, &p))
+	if (s && s->role == GW_ROLE_OWNER && gw_catch_up_late(skb, &p, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_verdict(GW_REASON_MARKED, GW_PASS);
 }

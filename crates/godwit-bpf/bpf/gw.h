@@ -85,6 +85,7 @@ enum gw_flow_flags {
 		1 << 19, /* owner: the new twin of a running flow has all */
 	GW_FLOW_EXITED =
 		1 << 22, /* shadow: its process ended, as it meant to */
+	GW_FLOW_FLOOR = 1 << 23, /* gw_flow.floor counts */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */
@@ -251,6 +252,8 @@ struct gw_flow {
 	__u32 flight; /* end of what the last owner had under way */
 	__u64 rejoined_ns; /* when it became protected again; 0: never */
 	struct gw_log log;
+	__u32 floor; /* right edge that was told and not offered; gw_edge.h */
+	__u32 pad;
 };
 
 /* A handshake under way. LRU: a SYN flood evicts these, never a flow. */
@@ -395,7 +398,7 @@ struct gw_install {
 
 _Static_assert(sizeof(struct gw_install) == 104, "shared with Rust");
 _Static_assert(sizeof(struct gw_log) == 40, "shared with Rust");
-_Static_assert(sizeof(struct gw_flow) == 320, "shared with Rust, in words");
+_Static_assert(sizeof(struct gw_flow) == 328, "shared with Rust, in words");
 _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");

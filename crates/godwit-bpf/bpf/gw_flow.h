@@ -198,15 +198,20 @@ static __always_inline bool gw_is_exact_rst(const struct gw_flow *f,
 	return p->seq == f->own.ack || p->seq == f->client.end;
 }
 
+/* The right edge that a segment of the service, or of its twin, offers. */
+static __always_inline __u32 gw_offered(const struct gw_flow *f,
+					const struct gw_pkt *p)
+{
+	return p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15));
+}
+
 /* Takes down what our own kernel announces in a segment. */
 static __always_inline void gw_hear_own(struct gw_flow *f,
 					const struct gw_pkt *p)
 {
-	__u32 edge = p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15));
-
 	if (p->flags & GW_TCP_ACK) {
 		gw_advance(&f->own.ack, p->ack);
-		gw_advance(&f->own.edge, edge);
+		gw_advance(&f->own.edge, gw_offered(f, p));
 	}
 	if (p->ts_at)
 		gw_advance(&f->own.ts_val, p->ts_val);

@@ -3,12 +3,14 @@
  * The ACK gate (DESIGN section 3, "Gate"): the client is never told that a
  * byte is received before the twin has it. What goes out is the smaller
  * acknowledgement, only SACK blocks that the twin holds too, and a right edge
- * that is the smaller of both but never retreats (RFC 9293 section 3.8.6).
+ * that is the smaller of both and retreats by less than one unit of its scale,
+ * which rounding may ask for (RFC 9293 section 3.8.6, RFC 7323 section 2.4).
  */
 #ifndef GW_GATE_H
 #define GW_GATE_H
 
 #include "gw_ecn.h"
+#include "gw_edge.h"
 #include "gw_mutant.h"
 #include "gw_rejoin.h"
 #include "gw_takeover.h"
@@ -21,6 +23,13 @@ struct gw_words {
 	__u16 wnd;
 };
 
+/*
+ * The edge is told in units from the acknowledgement on. It is rounded up where
+ * it would retreat, but only from what both kernels offer (or the floor) and
+ * never from what was rounded up before: that would add up from ACK to ACK,
+ * beyond what either kernel takes, and beyond all that a twin could know at a
+ * takeover.
+ */
 static __always_inline void gw_may_say(const struct gw_flow *f,
 				       struct gw_words *w)
 {
@@ -29,11 +38,11 @@ static __always_inline void gw_may_say(const struct gw_flow *f,
 	__u32 room, wnd;
 
 	w->ack = gw_max_seq(gw_min_seq(f->own.ack, g->twin_ack), g->told_ack);
-	w->edge =
-		gw_max_seq(gw_min_seq(f->own.edge, g->twin_edge), g->told_edge);
-	room = w->edge - w->ack;
+	w->edge = gw_floored(f, gw_min_seq(f->own.edge, g->twin_edge));
+	room = gw_before(w->ack, w->edge) ? w->edge - w->ack : 0;
 	wnd = room >> shift;
-	if (gw_before(w->ack + (wnd << shift), g->told_edge))
+	if ((room & ((1u << shift) - 1)) &&
+	    gw_before(w->ack + (wnd << shift), g->told_edge))
 		wnd++;
 	w->wnd = wnd > 0xffff ? 0xffff : wnd;
 }
@@ -58,6 +67,7 @@ static __always_inline void gw_said(struct gw_flow *f, const struct gw_words *w,
 	struct gw_gated *g = &f->gated;
 	bool moved = gw_after(w->ack, g->told_ack);
 
+	gw_leave_floor(f, gw_min_seq(f->own.edge, g->twin_edge));
 	gw_advance(&g->told_ack, w->ack);
 	gw_advance(&g->told_edge,
 		   w->ack + ((__u32)w->wnd << (f->rcv_wscale & 15)));
@@ -81,18 +91,6 @@ static __always_inline bool gw_is_news_to_client(const struct gw_flow *f,
 		return true;
 	return room < 2 * (__u32)f->mss && gw_after(w->edge, g->told_edge) &&
 	       w->edge - g->told_edge >= 2 * (__u32)f->mss;
-}
-
-/*
- * Does our kernel offer less than the client knows of? As gw_keep_edge(): a
- * window that is shut stays so.
- */
-static __always_inline bool gw_is_short(const struct gw_flow *f,
-					const struct gw_pkt *p)
-{
-	__u32 edge = p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15));
-
-	return p->wnd && gw_before(edge, f->gated.told_edge);
 }
 
 /* An own segment of a gated flow on its way to the client. */
@@ -132,9 +130,8 @@ static __noinline int gw_gate_own(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_blank(skb, p, p->l4 + 20 + o.sack_at - 3, o.sack_len + 2);
 	}
 	if (w.ack == p->ack && !gw_before(w.edge, f->own.edge)) {
-		/* the twin is no obstacle: our kernel's own words, as long as
-		 * the client was told of no more by the last owner */
-		if (gw_is_short(f, p) && gw_set_wnd(skb, p, w.wnd))
+		/* the twin is no obstacle: our kernel's own words */
+		if (gw_after(w.edge, f->own.edge) && gw_set_wnd(skb, p, w.wnd))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		w.wnd = p->wnd;
 		gw_said(f, &w, s);
@@ -239,8 +236,10 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_walk_options(skb, p, &o);
 	gw_note_sack(f, &o);
 	gw_advance(&f->gated.twin_ack, p->ack);
-	gw_advance(&f->gated.twin_edge,
-		   p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15)));
+	/* its first word may be less than the SYN-ACK said, by rounding */
+	if (f->phase == GW_PHASE_CONFIRMING)
+		f->gated.twin_edge = gw_offered(f, p);
+	gw_advance(&f->gated.twin_edge, gw_offered(f, p));
 	gw_advance(&f->gated.twin_snd_nxt, p->seq);
 	if (f->phase == GW_PHASE_CONFIRMING &&
 	    !gw_before(f->gated.twin_ack, f->gated.told_ack))

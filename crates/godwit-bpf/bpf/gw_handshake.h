@@ -106,7 +106,10 @@ static __always_inline void gw_flow_fill(struct gw_flow *f,
 	f->own.edge = half->syn_ack_edge;
 	f->own.ts_val = half->ts_val;
 	f->gated.twin_ack = half->irs + 1;
-	f->gated.twin_edge = half->syn_ack_edge;
+	/* as far as a kernel can tell in units of the scale, which no SYN has */
+	f->gated.twin_edge =
+		half->syn_ack_edge - ((half->syn_ack_edge - half->irs - 1) &
+				      ((1u << (half->rcv_wscale & 15)) - 1));
 	f->gated.twin_snd_nxt = half->iss + 1;
 	f->gated.told_ack = half->irs + 1;
 	f->gated.told_edge = half->syn_ack_edge;

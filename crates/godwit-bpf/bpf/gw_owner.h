@@ -189,6 +189,8 @@ static __always_inline int gw_owner_say(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	if (gw_is_gated(s, f))
 		return gw_gate_own(skb, p, key, f, s);
+	if (gw_keep_edge(skb, p, f))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	if (gw_is_rejoining(s, f))
 		gw_note_told(f);
 	gw_end_if_closed(key, f, false);

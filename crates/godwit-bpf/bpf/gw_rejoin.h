@@ -15,8 +15,12 @@
 /* What an open gate lets out is told, too: the gate may close behind it. */
 static __always_inline void gw_note_told(struct gw_flow *f)
 {
+	__u32 edge = gw_floored(f, f->own.edge);
+
 	gw_advance(&f->gated.told_ack, f->own.ack);
-	gw_advance(&f->gated.told_edge, f->own.edge);
+	gw_advance(&f->gated.told_edge, edge);
+	/* the new twin's kernel may not offer that yet */
+	gw_raise_floor(f, edge);
 }
 
 /*
@@ -43,9 +47,7 @@ static __always_inline int gw_rejoin(struct gw_flow *f, __u32 generation)
 	f->gated.twin_edge = f->log.base;
 	f->gated.twin_snd_nxt = f->log.base_ack;
 	f->gated.told_ack = f->own.ack;
-	/* of an adopted twin more may have been told, see gw_keep_edge() */
-	if (!(f->flags & GW_FLOW_TWIN))
-		f->gated.told_edge = f->own.edge;
+	f->gated.told_edge = gw_floored(f, f->own.edge);
 	f->gated.kernel_edge = f->client.edge;
 	for (int i = 0; i < 6; i++)
 		f->gated.sack[i] = 0;

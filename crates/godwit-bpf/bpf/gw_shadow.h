@@ -222,17 +222,23 @@ static __noinline int gw_end_time_wait(struct __sk_buff *skb, struct gw_pkt *p,
 
 /*
  * The owner is about to hand the share over to us, and says of each flow what
- * it has: from there on we are to speak.
+ * it has: from there on we are to speak. With PSH it is what the client was
+ * told before there was a twin (gw_edge.h), and nothing else.
  */
 static __always_inline int gw_owner_word(struct __sk_buff *skb,
 					 struct gw_pkt *p, struct gw_flow *f)
 {
+	__u32 edge = gw_offered(f, p);
 	__u64 now = gw_now();
 
+	if (p->flags & GW_TCP_PSH) {
+		if (gw_after(edge, f->own.edge))
+			gw_raise_floor(f, edge);
+		return gw_verdict(GW_REASON_OWNER_WORD, GW_DROP);
+	}
 	gw_find_ts(skb, p);
 	gw_advance(&f->gated.twin_ack, p->ack);
-	gw_advance(&f->gated.twin_edge,
-		   p->ack + ((__u32)p->wnd << (f->rcv_wscale & 15)));
+	gw_advance(&f->gated.twin_edge, edge);
 	gw_advance(&f->gated.twin_snd_nxt, p->seq);
 	if (p->ts_at && gw_after(p->ts_val, gw_owner_ts(f, now))) {
 		f->client.ts_base = p->ts_val;

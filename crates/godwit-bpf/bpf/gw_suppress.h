@@ -173,9 +173,13 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 			gw_close_twin(key, f);
 		return gw_verdict(GW_REASON_SUPPRESSED_RST, GW_DROP);
 	}
+	/* what its window is we know from itself; until then it is a guess */
+	if (!(f->flags & GW_FLOW_TWIN_SEEN))
+		f->own.edge = gw_offered(f, p);
 	gw_flag(f, GW_FLOW_TWIN_SEEN);
 	__builtin_memcpy(f->client.mac, p->dmac, 6);
 	gw_hear_own(f, p);
+	gw_leave_floor(f, f->own.edge);
 	/* servers do not close at the same instant: the watchdog judges */
 	if ((p->flags & GW_TCP_FIN) && !(f->flags & GW_FLOW_OWNER_FIN))
 		gw_watch(f, s->lag_limit_ns);

@@ -9,6 +9,7 @@
 #define GW_TAKEOVER_H
 
 #include "gw_ecn.h"
+#include "gw_edge.h"
 #include "gw_mirror.h"
 #include "gw_mutant.h"
 #include "gw_turn.h"
@@ -83,45 +84,33 @@ static __always_inline bool gw_is_too_early(const struct gw_flow *f,
 }
 
 /*
- * The right edge that the client knows never retreats (RFC 9293 section 3.8.6),
- * though the twin's kernel may be up to one unit behind it. A shut window stays
- * shut: what is offered against it would be dropped.
+ * The agent may be held up between making a segment and sending it, and our
+ * kernel speak meanwhile. Neither the time stamp (RFC 7323 section 5.4) nor the
+ * right edge (RFC 9293 section 3.8.6) may be older than what it said.
  */
-static __noinline int gw_keep_edge(struct __sk_buff *skb, struct gw_pkt *p,
-				   struct gw_flow *f)
-{
-	__u8 shift = f->rcv_wscale & 15;
-	__u32 edge = p->ack + ((__u32)p->wnd << shift);
-	__u32 wnd;
-
-	if (!p->wnd || !(p->flags & GW_TCP_ACK))
-		return 0;
-	if (!gw_before(edge, f->gated.told_edge)) {
-		gw_advance(&f->gated.told_edge, edge);
-		return 0;
-	}
-	wnd = (f->gated.told_edge - p->ack + (1u << shift) - 1) >> shift;
-	if (wnd > 0xffff)
-		wnd = 0xffff;
-	gw_advance(&f->gated.told_edge, p->ack + (wnd << shift));
-	return gw_set_wnd(skb, p, wnd);
-}
-
-/*
- * The agent may be held up between making a segment and sending it, and the
- * twin speak meanwhile: RFC 7323 section 5.4.
- */
-static __noinline int gw_stamp_late(struct __sk_buff *skb, struct gw_pkt *p)
+static __noinline int gw_catch_up_late(struct __sk_buff *skb, struct gw_pkt *p,
+				       const struct gw_share *s)
 {
 	struct gw_flow_key key;
 	struct gw_flow *f;
-	__u32 last;
+	__u32 last, edge;
 
-	if (!p->ts_at)
+	if (p->flags & GW_TCP_SYN)
 		return 0;
 	gw_key(&key, &p->dst, &p->src);
 	f = bpf_map_lookup_elem(&gw_flows, &key);
-	if (!f || !(f->flags & GW_FLOW_TS_MOVED))
+	if (!f)
+		return 0;
+	last = gw_is_gated(s, f) ? f->gated.told_edge :
+				   gw_floored(f, f->own.edge);
+	edge = gw_offered(f, p);
+	if (gw_before(edge, last) && !(p->flags & GW_TCP_RST)) {
+		__u32 wnd = p->wnd + ((last - edge) >> (f->rcv_wscale & 15));
+
+		if (gw_set_wnd(skb, p, wnd > 0xffff ? 0xffff : wnd))
+			return -1;
+	}
+	if (!p->ts_at || !(f->flags & GW_FLOW_TS_MOVED))
 		return 0;
 	last = f->own.ts_val + f->own.ts_off;
 	return gw_before(p->ts_val, last) ? gw_set_ts_val(skb, p, last) : 0;
@@ -223,9 +212,7 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 		if (gw_set_ts_val(skb, p, p->ts_val + f->own.ts_off))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	}
-	/* a gate that is shut sees to the edge itself */
-	if (gw_hide_ecn(skb, p, f) ||
-	    (!gw_is_gated(s, f) && gw_keep_edge(skb, p, f)))
+	if (gw_hide_ecn(skb, p, f))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	/* seq of a bare ACK that lags would make the client ignore it */
 	if (gw_is_pure_ack(p) && p->seq != f->own.snd_nxt - 1 &&

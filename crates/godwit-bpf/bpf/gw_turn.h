@@ -9,7 +9,7 @@
 #ifndef GW_TURN_H
 #define GW_TURN_H
 
-#include "gw_flow.h"
+#include "gw_edge.h"
 
 /* RFC 6928 */
 #define GW_INITIAL_WINDOW 10
@@ -70,10 +70,10 @@ static __always_inline void gw_turn_owner(struct gw_flow *f,
 	struct gw_gated *g = &f->gated;
 	bool kept = f->generation && f->generation == s->generation;
 
-	/* the last owner may have rounded up what it let out (gw_may_say) */
+	/* the last owner told no more than this, but for rounding (gw_may_say) */
 	g->told_edge =
 		kept ? gw_min_seq(f->own.edge, g->twin_edge) : f->own.edge;
-	g->told_edge += 1u << (f->rcv_wscale & 15);
+	g->told_edge = gw_floored(f, g->told_edge);
 	f->ramp = GW_INITIAL_WINDOW * (__u32)f->mss;
 	f->tapped.ns = 0;
 	if (kept) {

@@ -194,13 +194,17 @@ impl Driver {
 
     /// To the next owner: acknowledgement, window, what was sent, and our clock.
     fn say_what_we_have(&self, flow: &FlowState) {
+        if let Some(packet) = segments::owner_word(flow) {
+            self.say_to_standby(flow, &packet);
+        }
+    }
+
+    /// Straight to the standby's data path; nobody else is to see it.
+    pub(super) fn say_to_standby(&self, flow: &FlowState, packet: &[u8]) {
         let Some(peer) = self.shares.get(flow.share).map(|it| it.entry.peer_mac) else {
             return;
         };
-        let Some(packet) = segments::owner_word(flow) else {
-            return;
-        };
-        if let Err(error) = self.frames.send(&segments::frame(peer, self.mac, &packet)) {
+        if let Err(error) = self.frames.send(&segments::frame(peer, self.mac, packet)) {
             tracing::debug!(flow = %flow.id.key, error = %error, "state not handed over");
         }
     }

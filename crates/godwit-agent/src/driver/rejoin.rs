@@ -155,7 +155,14 @@ impl Driver {
         }
     }
 
+    /// The standby may have to serve the client from here on: it hears first of
+    /// what the client was told without it.
     pub(super) fn protect(&mut self, share: ShareId, flow: FlowId) {
+        let state = self.flow(flow);
+        let word = state.and_then(|state| Some((state, segments::floor_word(&state)?)));
+        if let Some((state, word)) = word {
+            self.say_to_standby(&state, &word);
+        }
         let outcome = self.datapath.orders.give(flow, Order::Protect);
         if let Err(error) = &outcome {
             tracing::debug!(flow = %flow.key, error = %error, "not protected after all");

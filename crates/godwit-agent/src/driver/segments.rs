@@ -113,6 +113,25 @@ pub(super) fn owner_word(flow: &FlowState) -> Option<Vec<u8>> {
     segment.to_packet().ok()
 }
 
+/// How far the client was told that it may send before the standby had a twin of
+/// the flow: it need not offer that yet, and must not offer less if it is to
+/// serve it. With PSH, or it would be an [`owner_word`]. The acknowledgement is
+/// such that the edge is exact.
+pub(super) fn floor_word(flow: &FlowState) -> Option<Vec<u8>> {
+    let floor = flow.floor?;
+    let room = floor.checked_distance(flow.rcv_nxt)?;
+    let unit = 1_u32 << (flow.rcv_wscale & 15);
+    let wnd = u16::try_from(room.div_ceil(unit)).unwrap_or(u16::MAX);
+    let segment = Segment {
+        seq: flow.snd_nxt,
+        ack: SeqNumber(floor.0.wrapping_sub(u32::from(wnd) * unit)),
+        flags: TcpFlags::ACK.with(TcpFlags::PSH),
+        wnd,
+        ..bare(flow.id.key.service, flow.id.key.client)
+    };
+    segment.to_packet().ok()
+}
+
 /// What opens the window of a twin that is ours now: the client's last word, and
 /// as much room as the last owner had under way, or a new connection has.
 pub(super) fn opened_window(flow: &FlowState) -> Option<Vec<u8>> {

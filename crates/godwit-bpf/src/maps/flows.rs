@@ -11,7 +11,7 @@ use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::{gw_flow_flags as Flag, gw_phase as Raw};
 
-const _: () = assert!(size_of::<types::gw_flow>() == 320);
+const _: () = assert!(size_of::<types::gw_flow>() == 328);
 
 /// Life of a flow on this node (`enum gw_phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -110,6 +110,9 @@ pub struct FlowState {
     pub told_ack: SeqNumber,
     /// Right edge of the window that the client knows.
     pub told_edge: SeqNumber,
+    /// Right edge that the client was told of while its owner had no twin of the
+    /// flow, as long as not every kernel offers that.
+    pub floor: Option<SeqNumber>,
     /// Next byte that the twin expects, as the owner knows it.
     pub twin_ack: SeqNumber,
     /// How far the twin's application has answered, as the owner knows it.
@@ -248,20 +251,19 @@ fn is_cut_short(raw: &types::gw_flow) -> bool {
     raw.flags & (own | any) == own && SeqNumber(raw.client.ack).lt(SeqNumber(raw.own.fin))
 }
 
-/// What to announce, rounded up as the kernel does: the right edge that the
-/// client knows must not retreat. For a twin that has not served yet it may be a
-/// unit ahead of ours (`gw_keep_edge`).
+/// What to announce, rounded up as the kernel does. As `gw_floored`: a window
+/// that is shut stays shut.
 fn window(raw: &types::gw_flow) -> u32 {
-    let unit = 1 << (raw.rcv_wscale & 15);
-    let room = raw.own.edge.wrapping_sub(raw.own.ack);
-    let told = if raw.flags & Flag::GW_FLOW_ADOPTED.0 != 0 {
-        raw.gated.told_edge.wrapping_sub(raw.own.ack)
-    } else if raw.flags & Flag::GW_FLOW_TWIN.0 != 0 {
-        room.saturating_add(unit)
-    } else {
-        room
-    };
-    if room < unit { 0 } else { told.div_ceil(unit) }
+    let ack = raw.own.ack;
+    let room = raw.own.edge.wrapping_sub(ack);
+    let edge = SeqNumber(raw.own.edge);
+    let floor = floor(raw).filter(|floor| room > 0 && floor.gt(edge));
+    let told = floor.map_or(room, |floor| floor.0.wrapping_sub(ack));
+    told.div_ceil(1 << (raw.rcv_wscale & 15))
+}
+
+fn floor(raw: &types::gw_flow) -> Option<SeqNumber> {
+    (raw.flags & Flag::GW_FLOW_FLOOR.0 != 0).then_some(SeqNumber(raw.floor))
 }
 
 /// A twin that is made of a running flow has tried nothing at first.
@@ -270,6 +272,19 @@ fn shown_end(raw: &types::gw_flow) -> SeqNumber {
     match raw.own.tried {
         0 => sent,
         tried => sent.max(SeqNumber(tried)),
+    }
+}
+
+fn time_stamps(raw: &types::gw_flow) -> FlowTimestamps {
+    let has = |flag: Flag| raw.flags & flag.0 != 0;
+    FlowTimestamps {
+        client_val: raw.client.ts_val,
+        client_ecr: raw.client.ts_ecr,
+        base: raw.client.ts_base,
+        base_ns: raw.client.ts_base_ns,
+        own_val: raw.own.ts_val,
+        offset: raw.own.ts_off,
+        own: !has(Flag::GW_FLOW_TWIN) || has(Flag::GW_FLOW_TS_MOVED),
     }
 }
 
@@ -312,6 +327,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         rcv_nxt: SeqNumber(raw.own.ack),
         told_ack: SeqNumber(raw.gated.told_ack),
         told_edge: SeqNumber(raw.gated.told_edge),
+        floor: floor(raw),
         twin_ack: SeqNumber(raw.gated.twin_ack),
         twin_snd_nxt: SeqNumber(raw.gated.twin_snd_nxt),
         client_end: SeqNumber(raw.client.end),
@@ -325,15 +341,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         wscale: has(Flag::GW_FLOW_WSCALE),
         sack: has(Flag::GW_FLOW_SACK),
         ecn: has(Flag::GW_FLOW_ECN),
-        ts: has(Flag::GW_FLOW_TS).then_some(FlowTimestamps {
-            client_val: raw.client.ts_val,
-            client_ecr: raw.client.ts_ecr,
-            base: raw.client.ts_base,
-            base_ns: raw.client.ts_base_ns,
-            own_val: raw.own.ts_val,
-            offset: raw.own.ts_off,
-            own: !has(Flag::GW_FLOW_TWIN) || has(Flag::GW_FLOW_TS_MOVED),
-        }),
+        ts: has(Flag::GW_FLOW_TS).then(|| time_stamps(raw)),
         client_mac: MacAddr(raw.client.mac),
         bytes_in: raw.bytes_in,
         bytes_out: raw.bytes_out,

@@ -47,6 +47,8 @@ pub struct SegmentSeen {
     pub length: u32,
     /// Window scale option (RFC 7323 §2), which only a SYN may carry.
     pub wscale: Option<u8>,
+    /// TSval (RFC 7323 §3), if it has time stamps.
+    pub ts_val: Option<u32>,
     /// ECN field of the IP header (RFC 3168 §5); 0 is not ECN-capable.
     pub ecn: u8,
 }
@@ -180,6 +182,7 @@ fn segment(at_ns: u64, ethernet: &EthernetHeader, ip: &Ip<'_>) -> Option<Segment
         window: be16(ip.tcp, 14)?,
         length: ip.length.checked_sub(offset)?,
         wscale: options.and_then(|options| options.wscale),
+        ts_val: options.and_then(|options| Some(options.time_stamps?.ts_val)),
         ecn: ip.ecn,
     })
 }
@@ -234,6 +237,17 @@ mod tests {
             panic!("not read as a segment");
         };
         assert_eq!((seen.wscale, seen.ecn), (Some(7), 3));
+    }
+
+    #[test]
+    fn a_segment_shows_its_time_stamp() {
+        let mut frame = FRAME.to_vec();
+        (frame[15], frame[46]) = (0, 0x80);
+        frame.extend([1, 1, 8, 10, 0, 0, 1, 2, 0, 0, 0, 3]);
+        let FrameSeen::Segment(seen) = FrameSeen::parse(0, &frame) else {
+            panic!("not read as a segment");
+        };
+        assert_eq!((seen.ts_val, seen.length), (Some(0x102), 88));
     }
 
     #[test]

@@ -139,6 +139,7 @@ mod tests {
             window: 0,
             length: 0,
             wscale: None,
+            ts_val: None,
             ecn: 0,
         })
     }
