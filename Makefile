@@ -32,6 +32,7 @@ unit: ## tests without privileges
 
 sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 	$(CARGO) test --locked --profile sim -p godwit-sim
+	$(CARGO) run --locked --profile sim -p godwit-sim -- --exhaustive
 	$(CARGO) run --locked --profile sim -p godwit-sim -- --seed $(or $(SEED),1) $(if $(SECONDS),--seconds $(SECONDS))
 
 root-test: build ## tests in network namespaces (root)

@@ -16,6 +16,7 @@
 
 mod agent;
 mod audit;
+pub mod check;
 mod client;
 mod clock;
 mod datapath;

@@ -2,9 +2,10 @@
 
 use std::io::{self, Write};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
+use godwit_sim::check::{self, Bounds, Flaw};
 use godwit_sim::{Limits, Mutant};
 
 /// Simulates clusters in which everything goes wrong that can, and checks that
@@ -33,10 +34,44 @@ struct Args {
     /// Take a mechanism away, to see that it is missed.
     #[arg(long, value_enum)]
     mutant: Option<Mutant>,
+    /// Try every history of a small cluster instead, within the bounds of CI, or
+    /// within those that follow.
+    #[arg(long)]
+    exhaustive: bool,
+    /// With --exhaustive: faults in one history.
+    #[arg(long)]
+    most_faults: Option<u8>,
+    /// With --most-faults: moves in one history.
+    #[arg(long, default_value_t = 0)]
+    moves: u8,
+    /// With --most-faults: steps of time in a term, at least 3.
+    #[arg(long, default_value_t = 3)]
+    ticks: u32,
+    /// With --most-faults: steps of time that outages last.
+    #[arg(long, num_args = 1.., default_values_t = [4])]
+    outages: Vec<u8>,
+    /// With --most-faults: stop agents between any two actions as well.
+    #[arg(long)]
+    between: bool,
+    /// With --most-faults: from the first moment on.
+    #[arg(long)]
+    boot: bool,
+    /// With --most-faults: with the share where its primary is not.
+    #[arg(long)]
+    away: bool,
+    /// With --most-faults: with clocks that are wrong.
+    #[arg(long)]
+    drift: bool,
+    /// With --exhaustive: take a mechanism away.
+    #[arg(long, value_enum)]
+    flaw: Option<Flaw>,
 }
 
 fn main() -> io::Result<ExitCode> {
     let args = Args::parse();
+    if args.exhaustive {
+        return exhaust(&args);
+    }
     let (tally, wrong) = if args.trace {
         let outcome = godwit_sim::history(args.seed, args.mutant, true);
         let tally = outcome.tally.clone();
@@ -67,9 +102,58 @@ fn main() -> io::Result<ExitCode> {
     })
 }
 
+fn exhaust(args: &Args) -> io::Result<ExitCode> {
+    let threads = threads(args);
+    let all = match args.most_faults {
+        Some(faults) => vec![Bounds {
+            faults,
+            moves: args.moves,
+            ticks: args.ticks,
+            outages: args.outages.clone(),
+            between: args.between,
+            boot: args.boot,
+            away: args.away,
+            drift: args.drift,
+            flaw: None,
+            threads,
+        }],
+        None => Bounds::for_ci(threads).into(),
+    };
+    let mut violations = 0;
+    for mut bounds in all {
+        bounds.flaw = args.flaw;
+        let begun = Instant::now();
+        let verdict = check::exhaust(&bounds);
+        let story = verdict.violation.as_deref().unwrap_or_default();
+        let told = if args.trace { story.len() } else { 1 };
+        let mut out = io::stdout().lock();
+        for line in &story[story.len().saturating_sub(told)..] {
+            writeln!(out, "{line}")?;
+        }
+        let wrong = u32::from(!story.is_empty());
+        violations += wrong;
+        writeln!(
+            out,
+            "{bounds}: {} states, depth {}, {:.1} s, {wrong} violations",
+            verdict.states,
+            verdict.depth,
+            begun.elapsed().as_secs_f64(),
+        )?;
+    }
+    Ok(if violations == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn threads(args: &Args) -> usize {
+    let all = || std::thread::available_parallelism().map_or(1, usize::from);
+    args.threads.unwrap_or_else(all)
+}
+
 fn limits(args: &Args) -> Limits {
     let endless = u64::MAX;
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
     Limits {
         seed: args.seed,
         faults: match (args.faults, args.seconds) {
@@ -79,7 +163,7 @@ fn limits(args: &Args) -> Limits {
         },
         time: Duration::from_secs(args.seconds.unwrap_or(endless)),
         violations: args.violations,
-        threads: args.threads.unwrap_or(threads),
+        threads: threads(args),
         mutant: args.mutant,
     }
 }
