@@ -156,6 +156,12 @@ impl Machine {
             (false, _) | (true, Some(Flaw::NoDrift)) => NO_DRIFT_PPM,
             (true, _) => DRIFT_PPM,
         };
+        let terms = Terms {
+            term: TERM,
+            long_term: TERM,
+            drift_ppm,
+            egress_residence: Duration::ZERO,
+        };
         NodeConfig {
             name: name(node),
             incarnation: self.incarnation,
@@ -176,13 +182,8 @@ impl Machine {
             }],
             lease: LeaseConfig {
                 voters: (0..NODES).map(name).collect(),
-                terms: Terms {
-                    term: TERM,
-                    long_term: TERM,
-                    drift_ppm,
-                    egress_residence: Duration::ZERO,
-                },
-                silent_since,
+                quiet_until: silent_since.saturating_add(terms.quarantine()),
+                terms,
                 seed: 0,
             },
             // One may be missed, two may not.
