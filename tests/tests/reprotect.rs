@@ -15,8 +15,9 @@ use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::stage::{
-    PORT, assert_no_reset, assert_unnoticed, assert_voices, in_sync, servers, service_v4,
-    service_v6, stage, throughout, until, wait_flow, wait_protected, witness,
+    PORT, assert_no_reset, assert_unnoticed, assert_voices, generation, in_sync, servers,
+    service_v4, service_v6, stage, throughout, until, wait_flow, wait_protected, wait_unprotected,
+    witness,
 };
 use godwit_tests::stream::{Download, connect, expect, expect_end, send};
 use godwit_tests::traffic::{Load, Traffic};
@@ -343,4 +344,32 @@ fn get(stream: &mut TcpStream, at_half: impl FnOnce()) {
     body.read_until(FILE.length / 2).expect("the first half");
     at_half();
     body.read_until(FILE.length).expect("the second half");
+}
+
+/// The standby's server hangs for a while and its twin is let go, though the
+/// standby stays: a rest later there is another one, and it can take over.
+#[test]
+fn what_lagged_is_protected_again_in_the_same_stay() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let [_a, mut b] = servers(&lab);
+    let cluster = in_sync(&lab, with(LONG_LOG));
+    let capture = witness(&lab);
+    let echo = Traffic::start(&lab, service_v6(), Load::Echo);
+    wait_protected(&cluster, Host::A, echo.local());
+    let stay = generation(&cluster, Host::A);
+    b.stop().expect("the standby's server stops");
+    wait_unprotected(&cluster, Host::A, echo.local(), &["lagging"]);
+    b.cont().expect("it goes on");
+    let all = [echo];
+    wait_protected_again(&cluster, Host::A, &all);
+    assert_eq!(generation(&cluster, Host::A), stay, "the same stay");
+    let since = Instant::now();
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    let [echo] = all;
+    echo.goes_on();
+    echo.finish(since, STALL_LIMIT);
+    assert_unnoticed(capture);
 }

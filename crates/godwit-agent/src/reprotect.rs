@@ -1,7 +1,7 @@
 //! Why a running flow can, or can't yet, be protected again. Pure.
 
 use godwit_bpf::{FlowState, LogState, Phase};
-use godwit_wire::Generation;
+use godwit_wire::{Generation, UnprotectedReason};
 
 /// The most output that a twin is made to repeat: sequence numbers of the flow
 /// must not come round meanwhile. `GW_LOG_OUTPUT_MAX` in `gw_log.h`.
@@ -32,8 +32,10 @@ pub(crate) enum Obstacle {
     Ending,
     /// Our own twin has not caught up since the takeover.
     TakeoverUnfinished,
-    /// The standby gave its twin up.
+    /// The standby gave its twin up; another will be tried.
     GivenUp,
+    /// Its twin said other things, and so would the next.
+    Diverged,
 }
 
 impl Obstacle {
@@ -52,6 +54,7 @@ impl Obstacle {
             Self::Ending => "ending",
             Self::TakeoverUnfinished => "takeover_unfinished",
             Self::GivenUp => "given_up",
+            Self::Diverged => "diverged",
         }
     }
 }
@@ -76,10 +79,18 @@ pub(crate) fn obstacle(flow: &FlowState, in_sync: Generation) -> Option<Obstacle
         | Phase::Closed
         | Phase::Unknown(_) => Some(log_obstacle(flow).unwrap_or_else(|| match current {
             _ if in_sync.is_none() => Obstacle::Standby,
+            true if is_wrong(flow) => Obstacle::Diverged,
             true => Obstacle::GivenUp,
             false => Obstacle::Turn,
         })),
     }
+}
+
+const fn is_wrong(flow: &FlowState) -> bool {
+    matches!(
+        flow.why,
+        Some(UnprotectedReason::DivergedLength | UnprotectedReason::DivergedContent)
+    )
 }
 
 fn log_obstacle(flow: &FlowState) -> Option<Obstacle> {

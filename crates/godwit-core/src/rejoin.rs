@@ -47,9 +47,19 @@ const MAX_DOUBLINGS: u32 = 6;
 pub struct Candidate {
     /// The flow.
     pub flow: FlowId,
-    /// Whether the standby in sync never had a twin of it. What it gave up
-    /// otherwise than in a failed attempt of ours stays given up.
-    pub fresh: bool,
+    /// What became of its twins.
+    pub past: Past,
+}
+
+/// What became of the twins that the standby in sync had of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Past {
+    /// It had none in this stay.
+    None,
+    /// It was late, or ended early: another one may do better, after a rest.
+    Failed,
+    /// It said other things than its owner, and so would the next.
+    Wrong,
 }
 
 /// Where one flow stands.
@@ -101,10 +111,13 @@ struct Active {
     since: MonoTime,
 }
 
+/// What is remembered of a flow that failed.
 #[derive(Debug, Clone, Copy)]
 struct Rest {
     until: MonoTime,
     failures: u32,
+    /// It has been protected since then: if it fails again soon, the rest is longer.
+    protected: Option<MonoTime>,
 }
 
 /// The flows of one share that are to be protected again, for one stay of a
@@ -125,16 +138,15 @@ impl Rejoin {
     /// All flows that could have a twin now; to be called again and again.
     pub fn handle_candidates(&mut self, candidates: &[Candidate], now: MonoTime) {
         let offered: BTreeSet<_> = candidates.iter().map(|candidate| candidate.flow).collect();
-        self.resting.retain(|flow, _| offered.contains(flow));
+        self.resting
+            .retain(|flow, rest| offered.contains(flow) || rest.is_remembered(now));
         let mut room = MAX_CROWD.saturating_sub(self.crowd(now));
-        for Candidate { flow, fresh } in candidates.iter().copied() {
-            let rest = self.resting.get(&flow);
-            let due = rest.map_or(fresh, |rest| rest.until <= now);
+        for Candidate { flow, past } in candidates.iter().copied() {
+            if self.active.contains_key(&flow) || !self.is_due(flow, past, now) {
+                continue;
+            }
             if room == 0 {
                 return;
-            }
-            if !due || self.active.contains_key(&flow) {
-                continue;
             }
             room -= 1;
             let asked = Active {
@@ -185,8 +197,10 @@ impl Rejoin {
 
     /// The flow is protected: nothing is left to do. When it was begun, if it
     /// was one of these.
-    pub fn handle_protected(&mut self, flow: FlowId) -> Option<MonoTime> {
-        self.resting.remove(&flow);
+    pub fn handle_protected(&mut self, flow: FlowId, now: MonoTime) -> Option<MonoTime> {
+        if let Some(rest) = self.resting.get_mut(&flow) {
+            rest.protected = Some(now);
+        }
         self.active.remove(&flow).map(|active| active.since)
     }
 
@@ -198,13 +212,35 @@ impl Rejoin {
 
     /// It did not come about: the flow changed, or its twin is gone.
     pub fn handle_lost(&mut self, flow: FlowId, now: MonoTime) {
-        if self.active.remove(&flow).is_none() {
-            return;
+        if self.active.remove(&flow).is_some() {
+            self.rest(flow, now);
         }
-        let failures = self.resting.get(&flow).map_or(0, |rest| rest.failures);
+    }
+
+    /// Whether a flow may be begun; one that has just failed rests first.
+    fn is_due(&mut self, flow: FlowId, past: Past, now: MonoTime) -> bool {
+        match (self.resting.get(&flow), past) {
+            (_, Past::Wrong) => false,
+            (None, Past::None) => true,
+            (Some(rest), _) if rest.protected.is_none() => rest.until <= now,
+            // Another stay: what failed in the last one says nothing.
+            (Some(_), Past::None) => true,
+            (None | Some(_), Past::Failed) => {
+                self.rest(flow, now);
+                false
+            }
+        }
+    }
+
+    /// Each time for longer.
+    fn rest(&mut self, flow: FlowId, now: MonoTime) {
+        let before = self.resting.get(&flow);
+        let before = before.filter(|rest| rest.protected.is_none() || rest.is_remembered(now));
+        let failures = before.map_or(0, |rest| rest.failures);
         let rest = Rest {
             until: now.saturating_add(REST * (1 << failures.min(MAX_DOUBLINGS))),
             failures: failures.saturating_add(1),
+            protected: None,
         };
         self.resting.insert(flow, rest);
     }
@@ -280,6 +316,15 @@ impl Rejoin {
         if let Some(active) = self.active.get_mut(&flow) {
             active.state = state;
         }
+    }
+}
+
+impl Rest {
+    /// A flow that has been protected as long as it can have rested has mended.
+    fn is_remembered(&self, now: MonoTime) -> bool {
+        let longest = REST * (1 << MAX_DOUBLINGS);
+        self.protected
+            .is_some_and(|since| now.since(since) < longest)
     }
 }
 

@@ -5,7 +5,7 @@ mod common;
 
 use common::{A, B, SHARE, World, flow};
 use godwit_core::node::FlowNews;
-use godwit_core::rejoin::Candidate;
+use godwit_core::rejoin::{Candidate, Past};
 use godwit_core::{Action, FlowEventKind};
 use godwit_wire::{Epoch, FlowRecord, MacAddr, Negotiated, Restore, SeqNumber, UnprotectedReason};
 
@@ -43,7 +43,7 @@ fn told() -> World {
     world.forget_log();
     let candidate = Candidate {
         flow: flow(1),
-        fresh: true,
+        past: Past::None,
     };
     world.input(A, |node, now| {
         node.handle_candidates(SHARE, &[candidate], now)

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use godwit_bpf::{FlowState, Order};
 use godwit_core::MonoTime;
-use godwit_core::rejoin::Candidate;
+use godwit_core::rejoin::{Candidate, Past};
 use godwit_wire::{FlowId, FlowRecord, Generation, Negotiated, Restore, Role, SeqNumber, ShareId};
 
 use super::{Driver, segments};
@@ -63,14 +63,15 @@ impl Driver {
                 return;
             }
             // Under way: the core knows, unless an earlier agent began it.
-            let fresh = match reprotect::obstacle(&flow, generation) {
-                Some(Obstacle::Turn | Obstacle::Twin | Obstacle::CatchUp) => true,
-                Some(Obstacle::GivenUp) => false,
+            let past = match reprotect::obstacle(&flow, generation) {
+                Some(Obstacle::Turn | Obstacle::Twin | Obstacle::CatchUp) => Past::None,
+                Some(Obstacle::GivenUp) => Past::Failed,
+                Some(Obstacle::Diverged) => Past::Wrong,
                 Some(_) | None => return,
             };
             candidates.push(Candidate {
                 flow: flow.id,
-                fresh,
+                past,
             });
         });
         if let Err(error) = scanned {

@@ -132,7 +132,7 @@ impl ShareSide {
             self.supervision.handle_report(flow, report, context.now);
             return;
         }
-        let Some(since) = self.rejoin.handle_protected(flow) else {
+        let Some(since) = self.rejoin.handle_protected(flow, context.now) else {
             return;
         };
         let news = FlowNews::ProtectedAgain {

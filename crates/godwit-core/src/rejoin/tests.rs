@@ -21,7 +21,7 @@ fn at(ms: u64) -> MonoTime {
 fn fresh(n: u16) -> Candidate {
     Candidate {
         flow: flow(n),
-        fresh: true,
+        past: Past::None,
     }
 }
 
@@ -52,7 +52,7 @@ fn a_flow_is_handed_over_step_by_step() {
     let mut rejoin = admitting();
     rejoin.handle_admitted(flow(1));
     assert_eq!(orders(&mut rejoin), [Order::Protect(flow(1))]);
-    assert_eq!(rejoin.handle_protected(flow(1)), Some(at(0)));
+    assert_eq!(rejoin.handle_protected(flow(1), at(3)), Some(at(0)));
     assert_eq!(rejoin.count(), 0);
     assert_eq!(rejoin.poll_timeout(), None);
 }
@@ -78,7 +78,7 @@ fn a_standby_that_makes_no_twin_is_asked_again_later_and_later() {
             .saturating_sub(Duration::from_millis(1));
         let stale = Candidate {
             flow: flow(1),
-            fresh: false,
+            past: Past::Failed,
         };
         rejoin.handle_candidates(&[stale], before);
         assert_eq!(orders(&mut rejoin), [], "after {failures} failures");
@@ -89,15 +89,44 @@ fn a_standby_that_makes_no_twin_is_asked_again_later_and_later() {
     }
 }
 
+/// Its twin lagged, or its server closed it: the next may do better. If it does
+/// not, the flow rests longer; if it does for a while, that is forgotten.
 #[test]
-fn what_the_standby_gave_up_by_itself_stays_given_up() {
-    let mut rejoin = Rejoin::new();
-    let stale = Candidate {
+fn what_the_standby_gave_up_is_tried_again() {
+    let failed = Candidate {
         flow: flow(1),
-        fresh: false,
+        past: Past::Failed,
     };
-    rejoin.handle_candidates(&[stale], at(0));
-    assert_eq!(orders(&mut rejoin), []);
+    let mut rejoin = Rejoin::new();
+    let mut now = at(0);
+    for rest in [1, 2, 4, 1] {
+        let due = now.saturating_add(Duration::from_secs(rest));
+        for early in [now, due.saturating_sub(Duration::from_millis(1))] {
+            rejoin.handle_candidates(&[failed], early);
+            assert_eq!(orders(&mut rejoin), [], "a rest of {rest} s");
+        }
+        rejoin.handle_candidates(&[failed], due);
+        assert_eq!(orders(&mut rejoin), [Order::Begin(flow(1))]);
+        assert_eq!(rejoin.handle_protected(flow(1), due), Some(due));
+        // Not offered while it is protected.
+        let lasts = Duration::from_secs(if rest == 4 { 64 } else { 63 });
+        now = due.saturating_add(lasts);
+        rejoin.handle_candidates(&[], now);
+    }
+    rejoin.handle_ended(flow(1));
+}
+
+#[test]
+fn a_twin_that_said_other_things_is_not_tried_again() {
+    let wrong = Candidate {
+        flow: flow(1),
+        past: Past::Wrong,
+    };
+    let mut rejoin = Rejoin::new();
+    for seconds in [0, 1, 1000] {
+        rejoin.handle_candidates(&[wrong], at(seconds * 1000));
+        assert_eq!(orders(&mut rejoin), []);
+    }
 }
 
 #[test]
@@ -140,7 +169,7 @@ fn words_about_other_flows_or_out_of_turn_change_nothing() {
     rejoin.handle_admitted(flow(2));
     rejoin.handle_admitted(flow(1));
     rejoin.handle_lost(flow(2), at(1));
-    assert_eq!(rejoin.handle_protected(flow(2)), None);
+    assert_eq!(rejoin.handle_protected(flow(2), at(3)), None);
     assert_eq!(orders(&mut rejoin), []);
     assert_eq!(rejoin.state(&flow(1)), Some(State::Asked));
     rejoin.handle_ended(flow(1));
