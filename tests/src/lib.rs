@@ -18,6 +18,8 @@
 #![forbid(unsafe_code)]
 
 mod conduct;
+#[cfg(target_arch = "x86_64")]
+pub mod hostage;
 mod resets;
 pub mod resp;
 mod site;

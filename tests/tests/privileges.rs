@@ -5,16 +5,24 @@ use std::fs;
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::LabOptions;
 use godwit_lab::apps::server;
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
 use godwit_lab::host::Host;
+#[cfg(target_arch = "x86_64")]
+use godwit_tests::hostage::Hostage;
 use godwit_tests::stream::{connect, expect, send};
-use godwit_tests::{Site, lab};
+use godwit_tests::{Site, lab, until};
 use nix::unistd::Pid;
+#[cfg(target_arch = "x86_64")]
+use nix::{errno::Errno, libc};
 
 /// NET_ADMIN, NET_RAW, PERFMON, BPF: `linux/capability.h`.
 const KEPT: u64 = 1 << 12 | 1 << 13 | 1 << 38 | 1 << 39;
 
 /// Kept only where real-time priority can't be had by a limit.
 const NICE: u64 = 1 << 23;
+
+/// `SECCOMP_MODE_FILTER`, linux/seccomp.h.
+const FILTERED: &str = "2";
 
 /// A line of the status of each thread of a process.
 fn of_threads(process: Pid, field: &str) -> Result<Vec<String>> {
@@ -59,10 +67,106 @@ fn an_agent_gives_up_what_it_does_not_need() -> Result<()> {
         }
         let free = of_threads(agent, "NoNewPrivs")?;
         ensure!(free.iter().all(|value| value == "1"), "{host}: {free:?}");
+        let filters = of_threads(agent, "Seccomp")?;
+        let all = filters.iter().all(|mode| mode == FILTERED);
+        ensure!(all, "{host}: {filters:?}");
     }
     site.crash_owner()?;
     site.wait_taken_over()?;
     send(&mut stream, "after")?;
     expect(&mut stream, "after")?;
     site.verify().map(drop)
+}
+
+/// A witness keeps no capability at all, and is behind the same filter.
+#[test]
+fn a_witness_gives_up_everything() -> Result<()> {
+    let Some(lab) = lab(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    })?
+    else {
+        return Ok(());
+    };
+    let options = ClusterOptions {
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    };
+    let mut cluster = Cluster::prepare(&lab, options)?;
+    cluster.start_agent(Host::Witness)?;
+    until("the witness to answer", || {
+        Ok(cluster.status(Host::Witness).is_ok())
+    })?;
+    let witness = cluster.agent(Host::Witness).context("it runs")?.pid();
+    for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
+        for bits in of_threads(witness, set)? {
+            let more = u64::from_str_radix(&bits, 16)? & !NICE;
+            ensure!(more == 0, "{set} has {more:x}");
+        }
+    }
+    let filters = of_threads(witness, "Seccomp")?;
+    ensure!(filters.iter().all(|mode| mode == FILTERED), "{filters:?}");
+    Ok(())
+}
+
+/// What code that took an agent over would like to do is refused to every thread,
+/// and the agent works on.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn an_agent_is_refused_what_it_has_no_use_for() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
+    let mut site = Site::start(&lab, 80)?;
+    let cluster = site.cluster.as_mut().context("agents are wanted")?;
+    let agent = cluster.agent(Host::B).context("it runs")?.pid();
+    let mut asked = 0;
+    for task in fs::read_dir(format!("/proc/{agent}/task"))? {
+        let thread = task?.file_name();
+        let thread = thread.to_string_lossy().parse().map(Pid::from_raw)?;
+        let Ok(hostage) = Hostage::take(thread) else {
+            // It has ended meanwhile.
+            continue;
+        };
+        refused(&hostage).with_context(|| format!("thread {thread}"))?;
+        ensure!(hostage.call(libc::SYS_gettid, [0; 6])? == i64::from(thread.as_raw()));
+        asked += 1;
+    }
+    ensure!(asked > 3, "it has threads");
+    // A connection of afterwards is protected by it.
+    let mut stream = connect(lab.client(), site.addresses()[0])?;
+    send(&mut stream, "echo\nword")?;
+    expect(&mut stream, "word")?;
+    site.wait_protected(1)
+}
+
+/// Without the filter each of these fails in another way, or does not.
+#[cfg(target_arch = "x86_64")]
+fn refused(hostage: &Hostage) -> Result<()> {
+    let code = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    let memory = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    let word = |value: i32| u64::from(value.cast_unsigned());
+    let calls = [
+        (libc::SYS_execve, [0; 6], Errno::EPERM),
+        (libc::SYS_clone3, [0; 6], Errno::ENOSYS),
+        // BPF_PROG_LOAD.
+        (libc::SYS_bpf, [5, 0, 0, 0, 0, 0], Errno::EPERM),
+        (libc::SYS_io_uring_setup, [1, 0, 0, 0, 0, 0], Errno::EPERM),
+        (
+            libc::SYS_mmap,
+            [0, 4096, word(code), word(memory), u64::MAX, 0],
+            Errno::EPERM,
+        ),
+        (
+            libc::SYS_socket,
+            [word(libc::AF_ALG), word(libc::SOCK_SEQPACKET), 0, 0, 0, 0],
+            Errno::EPERM,
+        ),
+    ];
+    for (number, arguments, error) in calls {
+        let answer = hostage.call(number, arguments)?;
+        ensure!(answer == -i64::from(error as i32), "{number}: {answer}");
+    }
+    Ok(())
 }

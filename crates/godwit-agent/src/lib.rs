@@ -23,6 +23,7 @@ mod reprotect;
 mod run;
 pub mod status;
 pub mod stonith;
+mod syscalls;
 #[cfg(test)]
 mod testing;
 mod votes;

@@ -5,6 +5,9 @@
 //! need everything), and before the first byte of a peer is read, it
 //! gives up all but what its work needs. What real-time priority and locked
 //! memory need is set up as limits first, so that no capability is kept for it.
+//! Which system calls remain: [`syscalls`].
+
+use std::io;
 
 use caps::{CapSet, Capability};
 use nix::sys::mman::{MlockAllFlags, mlockall};
@@ -14,6 +17,7 @@ use thiserror::Error;
 
 use crate::config::{Config, PeerRole};
 use crate::realtime::PRIORITY;
+use crate::syscalls;
 
 /// What a server's agent does after its start: programs onto new interfaces and
 /// maps (BPF, PERFMON), addresses, neighbours and sockets that end (NET_ADMIN),
@@ -38,6 +42,15 @@ pub enum PrivilegeError {
     /// `no_new_privs`.
     #[error("can't set no_new_privs")]
     NoNewPrivs(#[source] nix::Error),
+    /// There is no filter of system calls for this machine's architecture.
+    #[error("can't make the filter of system calls")]
+    FilterMade(#[source] seccompiler::BackendError),
+    /// The kernel does not take the filter of clone3(2).
+    #[error("can't filter clone3 (CONFIG_SECCOMP_FILTER is needed)")]
+    NoClone3(#[source] seccompiler::Error),
+    /// The kernel does not take the filter of system calls.
+    #[error("can't filter system calls (CONFIG_SECCOMP_FILTER is needed)")]
+    Filter(#[source] io::Error),
 }
 
 /// Gives up everything that the work of this node does not need, for this
@@ -50,6 +63,7 @@ pub(crate) fn give_up(config: &Config) -> Result<(), PrivilegeError> {
     let keep = needed(config, may_be_realtime());
     set_no_new_privs().map_err(PrivilegeError::NoNewPrivs)?;
     limit(&keep).map_err(PrivilegeError::Capabilities)?;
+    syscalls::restrict(config.own_peer().role)?;
     let names: Vec<_> = keep.iter().map(ToString::to_string).collect();
     tracing::info!(kept = names.join(" "), "privileges given up");
     Ok(())

@@ -20,6 +20,7 @@ mod netlink;
 mod offload;
 mod raw;
 pub mod repair;
+mod seccomp;
 mod sockets;
 
 pub use address::{add_address, added_addresses, remove_address};
@@ -32,4 +33,5 @@ pub use namespace::netns_cookie;
 pub use neighbour::{ask_neighbour, neighbour};
 pub use offload::{OFFLOAD_HEADER, ignore_outgoing, keep_offload};
 pub use raw::{FrameSender, SegmentSender};
+pub use seccomp::filter_system_calls;
 pub use sockets::without_tcp_socket;

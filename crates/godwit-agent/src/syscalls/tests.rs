@@ -1,0 +1,176 @@
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
+use std::thread;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::{get_no_new_privs, set_no_new_privs};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use super::*;
+
+/// On a thread of its own: there is no way back.
+fn under_filter<T: Send>(role: PeerRole, work: impl FnOnce() -> T + Send) -> T {
+    let confined = || {
+        set_no_new_privs().unwrap();
+        restrict(role).unwrap();
+        work()
+    };
+    thread::scope(|scope| scope.spawn(confined).join().unwrap())
+}
+
+fn datagrams(family: AddressFamily) -> Result<(), Errno> {
+    socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).map(drop)
+}
+
+#[test]
+fn what_an_agent_does_is_left_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    under_filter(PeerRole::Witness, || {
+        thread::Builder::new().spawn(|| {}).unwrap().join().unwrap();
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let udp = UdpSocket::bind("[::1]:0").unwrap();
+        udp.send_to(b"beat", udp.local_addr().unwrap()).unwrap();
+        let path = folder.path().join("socket");
+        drop(UnixListener::bind(&path).unwrap());
+        fs::remove_file(path).unwrap();
+        let large = vec![1; 1 << 20];
+        assert_eq!(large.len(), 1 << 20);
+    });
+    under_filter(PeerRole::Server, || {
+        assert_eq!(datagrams(AddressFamily::Netlink), Ok(()));
+    });
+}
+
+#[test]
+fn the_rest_is_refused() {
+    let program = || Command::new("/bin/true").status().map_err(|err| err.kind());
+    assert!(
+        program().is_ok_and(|status| status.success()),
+        "it is there"
+    );
+    for role in [PeerRole::Server, PeerRole::Witness] {
+        under_filter(role, || {
+            assert_eq!(program(), Err(ErrorKind::PermissionDenied));
+            assert_eq!(unshare(CloneFlags::CLONE_FS), Err(Errno::EPERM));
+            assert_eq!(get_no_new_privs(), Err(Errno::EPERM), "prctl");
+            assert_eq!(datagrams(AddressFamily::Alg), Err(Errno::EPERM));
+        });
+    }
+    under_filter(PeerRole::Witness, || {
+        assert_eq!(datagrams(AddressFamily::Netlink), Err(Errno::EPERM));
+    });
+}
+
+/// What the agent calls before the filter is there, besides what it goes on with.
+const AT_START: &[&str] = &[
+    "bpf",
+    "capget",
+    "capset",
+    "clone",
+    "execve",
+    "getrlimit",
+    "ioctl",
+    "mlockall",
+    "mmap",
+    "mount",
+    "mprotect",
+    "prctl",
+    "prlimit64",
+    "rename",
+    "seccomp",
+    "setns",
+    "socket",
+    "socketpair",
+    "tgkill",
+    "unshare",
+];
+
+/// The calls of a set of systemd's, those that the sets in it have included.
+fn set_of_systemd(name: &str, into: &mut BTreeSet<String>) {
+    let output = Command::new("systemd-analyze")
+        .args(["syscall-filter", name])
+        .output();
+    let text = String::from_utf8(output.unwrap().stdout).unwrap();
+    for word in text
+        .lines()
+        .skip(1)
+        .map(str::trim)
+        .filter(|word| !word.starts_with('#'))
+    {
+        if word.starts_with('@') {
+            set_of_systemd(word, into);
+        } else {
+            into.insert(word.to_owned());
+        }
+    }
+}
+
+/// What `SystemCallFilter=` of the unit lets pass.
+fn permitted_by_the_unit() -> BTreeSet<String> {
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/godwit.service"
+    );
+    let mut permitted = BTreeSet::new();
+    let text = fs::read_to_string(unit).unwrap();
+    for list in text
+        .lines()
+        .filter_map(|line| line.strip_prefix("SystemCallFilter="))
+    {
+        let (refuses, list) = match list.strip_prefix('~') {
+            Some(list) => (true, list),
+            None => (false, list),
+        };
+        let mut named = BTreeSet::new();
+        for word in list.split_whitespace() {
+            if word.starts_with('@') {
+                set_of_systemd(word, &mut named);
+            } else {
+                named.insert(word.to_owned());
+            }
+        }
+        if refuses {
+            permitted = &permitted - &named;
+        } else {
+            permitted.append(&mut named);
+        }
+    }
+    permitted
+}
+
+/// The unit's filter is there from the first instruction on: it must let the start
+/// pass, and nothing that the agent's own one lets pass may be missing.
+#[test]
+fn the_unit_permits_what_the_agent_needs() {
+    if Command::new("systemd-analyze")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        eprintln!("skipped: no systemd-analyze here");
+        return;
+    }
+    let permitted = permitted_by_the_unit();
+    let own = ALWAYS
+        .iter()
+        .chain(OLDER)
+        .map(|(name, _)| name.trim_start_matches("SYS_"));
+    for call in own.chain(AT_START.iter().copied()) {
+        assert!(permitted.contains(call), "{call}");
+    }
+    for never in [
+        "init_module",
+        "kexec_load",
+        "ptrace",
+        "reboot",
+        "perf_event_open",
+    ] {
+        assert!(!permitted.contains(never), "{never}");
+    }
+}
