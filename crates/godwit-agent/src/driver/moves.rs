@@ -376,6 +376,9 @@ fn say(service: &str, to: &str, error: MoveError) -> MoveRefused {
              --force resets them"
         ),
         MoveError::Mate => "another service of its address does not".into(),
+        MoveError::TakenOver => {
+            format!("node {to} took it over, as from an owner that fails")
+        }
         MoveError::Interrupted => "this node stopped owning it, or took it back".into(),
     };
     MoveRefused {

@@ -10,6 +10,8 @@
 //!     ── claim: shadow, under e' ───────────────► is granted the lease, or just claims:
 //!                                                 SetShare (owner), Announce, Resume
 //!     ◄──────────────────── claim: owner, e' ────
+//!  Followed
+//!     ◄──────────────── Move: ready (epoch e') ── the stay goes on: the share has moved
 //! ```
 //!
 //! The claim under e' is the commit. Before it only the owner may go on; after it
@@ -17,6 +19,11 @@
 //! owner takes the share over as from any owner that fails. The claim is in each
 //! heartbeat, so it can't be lost. The stay goes on under the same generation:
 //! both sides hold the same flows as before.
+//!
+//! An owner that stands still between its last words and its claim may have been
+//! taken for one that failed. Whom it let the share go to owns it then, but as
+//! after any takeover: nobody is in sync with it. So the old owner calls the share
+//! moved when the new one has said that the stay goes on.
 
 use std::time::Duration;
 
@@ -68,6 +75,9 @@ pub enum MoveError {
     },
     /// Another share of its address does not move: an address is in one place.
     Mate,
+    /// The target took it over, as from an owner that failed, before it was handed
+    /// to it.
+    TakenOver,
     /// The owner failed, stepped down or ends.
     Interrupted,
 }
@@ -87,6 +97,7 @@ impl MoveError {
             Self::TargetSilent => "target_silent",
             Self::Unprotected { .. } => "unprotected",
             Self::Mate => "mate",
+            Self::TakenOver => "taken_over",
             Self::Interrupted => "interrupted",
         }
     }
@@ -113,6 +124,9 @@ pub(super) enum Moving {
     Asked(Asked),
     /// As the owner that was: silent, and the other has not been seen to own.
     Released(Released),
+    /// As the owner that was: the other owns, and has not said yet whether the
+    /// stay goes on.
+    Followed(Followed),
     /// As the standby: has said that it is ready.
     Incoming(Incoming),
 }
@@ -138,6 +152,13 @@ pub(super) struct Released {
 }
 
 #[derive(Debug, Clone, Copy)]
+pub(super) struct Followed {
+    to: PeerId,
+    /// When it should have said so.
+    until: MonoTime,
+}
+
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Incoming {
     from: PeerId,
     generation: Generation,
@@ -155,7 +176,7 @@ impl Moving {
     pub(super) const fn kept_epoch(&self) -> Option<Epoch> {
         match self {
             Self::Released(released) => Some(released.from_epoch),
-            Self::No | Self::Asked(_) | Self::Incoming(_) => None,
+            Self::No | Self::Asked(_) | Self::Followed(_) | Self::Incoming(_) => None,
         }
     }
 
@@ -164,13 +185,14 @@ impl Moving {
     pub(super) fn is_expected(&self) -> bool {
         match self {
             Self::Incoming(incoming) => !incoming.taking && incoming.until.is_some(),
-            Self::No | Self::Asked(_) | Self::Released(_) => false,
+            Self::No | Self::Asked(_) | Self::Released(_) | Self::Followed(_) => false,
         }
     }
 
     pub(super) fn poll_timeout(&self) -> Option<MonoTime> {
         match self {
             Self::Asked(asked) => Some(asked.look_at.unwrap_or(asked.until)),
+            Self::Followed(followed) => Some(followed.until),
             Self::Incoming(incoming) => incoming.until,
             Self::No | Self::Released(_) => None,
         }
@@ -205,7 +227,9 @@ impl ShareSide {
 
     fn may_move(&self, to: NodeName, context: &Context<'_>) -> Result<PeerId, MoveError> {
         match (self.machine.state(), self.moving) {
-            (_, Moving::Asked(_) | Moving::Released(_)) => return Err(MoveError::AlreadyMoving),
+            (_, Moving::Asked(_) | Moving::Released(_) | Moving::Followed(_)) => {
+                return Err(MoveError::AlreadyMoving);
+            }
             (State::Owner, _) => {}
             (
                 State::Starting { .. }
@@ -384,6 +408,12 @@ impl ShareSide {
         {
             incoming.until = None;
         }
+        if let Moving::Followed(followed) = self.moving
+            && followed.until <= context.now
+        {
+            self.call_off(MoveError::TargetSilent, context);
+            self.retire_without_server(context);
+        }
         let Moving::Asked(asked) = self.moving else {
             return;
         };
@@ -456,7 +486,11 @@ impl ShareSide {
                 }
                 let_go
             }
-            Moving::No | Moving::Asked(_) | Moving::Released(_) | Moving::Incoming(_) => false,
+            Moving::No
+            | Moving::Asked(_)
+            | Moving::Released(_)
+            | Moving::Followed(_)
+            | Moving::Incoming(_) => false,
         }
     }
 
@@ -466,20 +500,46 @@ impl ShareSide {
         };
         match claim.role {
             Role::Owner if claim.epoch > released.from_epoch => {
-                self.moving = Moving::No;
+                self.moving = Moving::Followed(Followed {
+                    to: peer,
+                    until: context.now.saturating_add(PATIENCE),
+                });
                 self.machine.handle_successor(Ownership {
                     peer,
                     epoch: claim.epoch,
                 });
-                // If it does not hold us to be in sync, it says so.
+                // Whether it holds us to be in sync or not, it says so.
                 self.asked = false;
                 self.write_share(context.out);
-                self.answer(Ok(context.peer_name(peer)), context);
             }
             // It has no twins any more, so it will not own with them.
             Role::None => self.machine.handle_move_refused(),
             // Of before.
             Role::Owner | Role::Shadow => {}
+        }
+    }
+
+    /// As the new owner: the one that was is in sync still. It may be so no more
+    /// itself, so this must not be taken for an offer.
+    pub(super) fn say_stay_goes_on(
+        &self,
+        peer: PeerId,
+        generation: Generation,
+        context: &mut Context<'_>,
+    ) {
+        let successor = self.machine.epoch();
+        let step = MoveStep::Ready { successor };
+        self.say_move(peer, successor, generation, step, context);
+    }
+
+    /// As the owner that was: with the new one the stay goes on that we hold.
+    pub(super) fn handle_stay_goes_on(&mut self, owner: Ownership, context: &mut Context<'_>) {
+        if let Moving::Followed(followed) = self.moving
+            && followed.to == owner.peer
+        {
+            self.moving = Moving::No;
+            self.answer(Ok(context.peer_name(owner.peer)), context);
+            self.retire_without_server(context);
         }
     }
 
@@ -548,9 +608,13 @@ impl ShareSide {
     pub(super) fn end_move(&mut self, change: Change, context: &mut Context<'_>) {
         match (self.moving, change.state) {
             (Moving::Released(_), State::Shadow { .. }) | (Moving::No, _) => {}
-            (Moving::Released(_) | Moving::Asked(_), _) => {
-                self.moving = Moving::No;
-                self.answer(Err(MoveError::Interrupted), context);
+            (Moving::Followed(_), _)
+                if matches!(change.reason, Reason::Admitted | Reason::Dismissed) =>
+            {
+                self.call_off(MoveError::TakenOver, context);
+            }
+            (Moving::Released(_) | Moving::Followed(_) | Moving::Asked(_), _) => {
+                self.call_off(MoveError::Interrupted, context);
             }
             (Moving::Incoming(_), _) => self.moving = Moving::No,
         }

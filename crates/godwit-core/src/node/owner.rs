@@ -54,6 +54,11 @@ impl ShareSide {
             }
         }
         self.broadcast(context);
+        if change.reason == Reason::Moved {
+            for (peer, generation) in self.in_sync.stays() {
+                self.say_stay_goes_on(peer, generation, context);
+            }
+        }
     }
 
     fn tell_takeover(&self, change: Change, context: &mut Context<'_>) {
@@ -220,6 +225,7 @@ impl ShareSide {
     fn admit(&mut self, peer: PeerId, held: Generation, context: &mut Context<'_>) {
         if self.in_sync.contains(peer) {
             if self.in_sync.is_protected(held) {
+                self.say_stay_goes_on(peer, held, context);
                 return;
             }
             self.lose_standby(peer, LeaveReason::StandbyRestarted, context);

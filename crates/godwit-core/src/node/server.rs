@@ -108,9 +108,7 @@ impl ShareSide {
             self.asked = false;
         }
         self.server.listening = listening;
-        if let (false, State::Shadow { owner, generation }) = (listening, self.machine.state()) {
-            self.retire(owner, generation, context);
-        }
+        self.retire_without_server(context);
     }
 
     /// As the owner: has the standby take over, if there is anything to save.
@@ -189,6 +187,15 @@ impl ShareSide {
             self.retire(owner, generation, context);
         } else {
             self.machine.handle_owner_server_lost(generation);
+        }
+    }
+
+    /// An owner may be without a server, what it is after a move may not.
+    pub(super) fn retire_without_server(&mut self, context: &mut Context<'_>) {
+        if let (false, State::Shadow { owner, generation }) =
+            (self.server.listening, self.machine.state())
+        {
+            self.retire(owner, generation, context);
         }
     }
 

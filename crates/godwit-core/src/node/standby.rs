@@ -27,7 +27,8 @@ impl ShareSide {
                 self.let_mirrored_pass(context.now);
                 self.broadcast(context);
             }
-            State::Shadow { .. } => {
+            State::Shadow { generation, .. } => {
+                self.in_sync.raise(generation);
                 let reason = if change.reason == Reason::OwnerDetached {
                     EndReason::OwnerDetached
                 } else {
@@ -203,7 +204,11 @@ impl ShareSide {
             } => match step {
                 MoveStep::Prepare => self.handle_move_wish(owner, *generation, context),
                 MoveStep::Refused { .. } => self.handle_late_refusal(owner),
-                MoveStep::Ready { .. } => {}
+                MoveStep::Ready { .. } => {
+                    if self.holds(*generation) {
+                        self.handle_stay_goes_on(owner, context);
+                    }
+                }
             },
             Message::FlowRestore { .. } | Message::FlowInput { .. } | Message::FlowAdmit { .. } => {
                 self.follow_rejoin(owner, message, context);

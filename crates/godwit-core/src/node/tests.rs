@@ -1,6 +1,6 @@
 //! What a single node does; two of them are in `tests/pair.rs`.
 
-use godwit_wire::{Endpoint, Epoch, FlowId, FlowKey, GoodbyeReason, Role, SeqNumber};
+use godwit_wire::{Endpoint, Epoch, FlowId, FlowKey, GoodbyeReason, MoveStep, Role, SeqNumber};
 
 use super::*;
 use crate::share::{Reason, State};
@@ -55,10 +55,18 @@ fn hello() -> Hello {
 }
 
 fn owner_beat(sequence: u64, shares: u32) -> Beat {
+    owned(sequence, shares, Epoch::new(5, 1))
+}
+
+fn owner_beat_of(sequence: u64, epoch: Epoch) -> Beat {
+    owned(sequence, 1, epoch)
+}
+
+fn owned(sequence: u64, shares: u32, epoch: Epoch) -> Beat {
     let claim = |id| ShareClaim {
         share: ShareId(id),
         role: Role::Owner,
-        epoch: Epoch::new(5, 1),
+        epoch,
     };
     Beat {
         incarnation: 5 << 32,
@@ -286,6 +294,127 @@ fn a_standby_that_asks_twice_gets_in_sync() {
         .flat_map(|share| share.in_sync)
         .collect();
     assert_eq!(in_sync, [name("b")]);
+}
+
+/// An owner that stood still in the middle of a move was taken over from. It called
+/// that a move, and held itself to be in sync.
+#[test]
+fn a_share_has_moved_when_the_new_owner_says_that_the_stay_goes_on() {
+    for (moved, expected) in [(true, Ok(name("b"))), (false, Err(MoveError::TakenOver))] {
+        let mut node = handed_over();
+        let (share, epoch) = (ShareId(0), Epoch::new(7, 9));
+        let role = Role::Owner;
+        let claim = Message::ShareState(ShareClaim { share, role, epoch });
+        node.handle_message(PEER, &claim, ms(310));
+        assert_eq!(outcomes(&mut node), []);
+        let word = if moved {
+            move_ready(epoch, epoch)
+        } else {
+            ready(&node, 2)
+        };
+        node.handle_message(PEER, &word, ms(311));
+        assert_eq!(outcomes(&mut node), [expected]);
+    }
+}
+
+/// An old owner that had ended its twins took that word for an offer, and stood by
+/// in a stay of which it had nothing.
+#[test]
+fn who_has_left_a_stay_does_not_join_it_again_when_it_goes_on() {
+    let mut node = handed_over();
+    node.handle_server_exit(
+        ServerExit {
+            share: ShareId(0),
+            kept: 1,
+            listener_lost: true,
+            movable: true,
+        },
+        ms(309),
+    );
+    node.handle_listening(ShareId(0), true, ms(309));
+    let epoch = Epoch::new(7, 9);
+    node.handle_heartbeat(PEER, &owner_beat_of(2, epoch), ms(310));
+    node.handle_message(PEER, &move_ready(epoch, epoch), ms(311));
+    let share = node.share_status().next().expect("one share");
+    assert_eq!(share.role, Role::None);
+}
+
+#[test]
+fn a_new_owner_that_does_not_say_so_is_not_waited_for() {
+    let mut node = handed_over();
+    node.handle_heartbeat(PEER, &owner_beat_of(2, Epoch::new(7, 9)), ms(310));
+    node.handle_timeout(ms(809));
+    assert_eq!(outcomes(&mut node), []);
+    node.handle_heartbeat(PEER, &owner_beat_of(3, Epoch::new(7, 9)), ms(809));
+    node.handle_timeout(ms(810));
+    assert_eq!(outcomes(&mut node), [Err(MoveError::TargetSilent)]);
+}
+
+/// It stayed in sync, and took over again without a server.
+#[test]
+fn who_hands_over_without_a_server_is_no_standby_afterwards() {
+    let mut node = handed_over_with(|node| {
+        node.handle_listening(ShareId(0), false, ms(305));
+    });
+    let epoch = Epoch::new(7, 9);
+    node.handle_heartbeat(PEER, &owner_beat_of(2, epoch), ms(310));
+    actions(&mut node);
+    node.handle_message(PEER, &move_ready(epoch, epoch), ms(311));
+    let lost = Message::ServerLost {
+        share: ShareId(0),
+        epoch,
+        generation: Generation(1),
+    };
+    let peer = PEER;
+    let message = lost;
+    assert!(actions(&mut node).contains(&Action::Send { peer, message }));
+    let share = node.share_status().next().expect("one share");
+    assert_eq!(share.role, Role::None);
+}
+
+/// An owner that has let its share go, and has not heard of the next one yet.
+fn handed_over() -> Node {
+    handed_over_with(|_| {})
+}
+
+/// The same; something has happened to it before.
+fn handed_over_with(before: impl FnOnce(&mut Node)) -> Node {
+    let share = ShareId(0);
+    let mut node = owner(Generation::NONE);
+    for (generation, at) in [(0, 304), (1, 305)] {
+        let message = ready(&node, generation);
+        node.handle_message(PEER, &message, ms(at));
+    }
+    before(&mut node);
+    let (to, force) = (name("b"), false);
+    node.handle_command(Command::Move { share, to, force }, ms(306));
+    let epoch = node.share_status().next().expect("one share").epoch;
+    node.handle_message(PEER, &move_ready(epoch, Epoch::new(7, 9)), ms(307));
+    node.handle_flow_check(share, FlowCheck::default(), ms(308));
+    assert_eq!(outcomes(&mut node), []);
+    node
+}
+
+fn move_ready(epoch: Epoch, successor: Epoch) -> Message {
+    Message::Move {
+        share: ShareId(0),
+        epoch,
+        generation: Generation(1),
+        step: MoveStep::Ready { successor },
+    }
+}
+
+/// What was answered to those who asked for moves.
+fn outcomes(node: &mut Node) -> Vec<Result<NodeName, MoveError>> {
+    let all = actions(node).into_iter();
+    all.filter_map(|action| {
+        if let Action::MoveEnded { outcome, .. } = action {
+            Some(outcome)
+        } else {
+            None
+        }
+    })
+    .collect()
 }
 
 #[test]

@@ -83,13 +83,13 @@ impl Proposer {
 
     /// A majority has promised: now it is to accept a lease. Nobody is in sync
     /// with an owner that has only just begun, but the one that handed it the
-    /// share.
+    /// share, if it goes on with the connections.
     fn stand(&mut self, member: bool, now: MonoTime) {
         let Phase::Preparing(round) = &self.phase else {
             return;
         };
         let (epoch, deadline) = (round.epoch, round.deadline);
-        self.wish.in_sync = self.stay.into_iter().collect();
+        self.wish.in_sync = self.stay.into_iter().filter(|_| member).collect();
         self.wish.revision += 1;
         self.phase = Phase::Proposing {
             round: Round::new(epoch, deadline, deadline),

@@ -209,6 +209,37 @@ fn whoever_lacks_the_bytes_waits_for_those_that_have_them() {
     assert_eq!(proposer.poll_timeout(), Some(ms(500)), "fresh_after");
 }
 
+/// It told the voters that the old owner was in sync, and could not take it in for
+/// ever after: nothing was left to be agreed upon.
+#[test]
+fn who_is_handed_a_share_without_its_twins_has_nobody_in_sync() {
+    for twins in [true, false] {
+        let (mut proposer, epoch) = candidate(false, &["a", "b", "w"], Some((10, 4)));
+        proposer.handle_stay(Some(stay("b", 4)));
+        let set = if twins {
+            vec![stay("a", 4)]
+        } else {
+            Vec::new()
+        };
+        let last = Some(Report {
+            lease: Lease {
+                in_sync: set,
+                ..lease("b", 10, 1)
+            },
+            released: true,
+        });
+        for voter in ["a", "b", "w"] {
+            let last = last.clone();
+            let share = SHARE;
+            let report = LeaseMessage::Promise { share, epoch, last };
+            proposer.handle_message(name(voter), &report, ms(101));
+        }
+        let (_, _, lease) = number(&mut proposer);
+        let expected: Vec<_> = twins.then(|| stay("b", 4)).into_iter().collect();
+        assert_eq!(lease.in_sync, expected);
+    }
+}
+
 #[test]
 fn an_owner_that_lapsed_alone_is_waited_for_unless_it_gave_up() {
     for (released, wait) in [(false, Some(ms(401))), (true, None)] {
