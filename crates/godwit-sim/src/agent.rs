@@ -214,17 +214,29 @@ impl World {
             }
             Action::Stonith { peer } => self.cut_power(node, node_of(node, peer)),
             Action::Send { peer, message } => {
+                self.commit_early(node, &message);
                 self.send_message(node, node_of(node, peer), message);
             }
-            // Nobody asks for a planned move here.
-            Action::CheckFlows { .. }
-            | Action::HandOver { .. }
-            | Action::Resume { .. }
-            | Action::MoveEnded { .. } => {}
+            Action::CheckFlows { share, .. } => {
+                let check = self.check_flows(node, Self::share_at(share));
+                let now = self.clock(node);
+                if let Some(agent) = &mut self.hosts[node].agent {
+                    agent.handle_flow_check(share, check, now);
+                }
+            }
+            Action::MoveEnded { share, outcome } => {
+                self.trace(|_| format!("{node}: move of {share:?}: {outcome:?}"));
+                if outcome.is_ok() {
+                    self.tally.moves += 1;
+                    self.audit_move(node, Self::share_at(share));
+                }
+            }
             local @ (Action::Silence { .. }
             | Action::Reopen { .. }
             | Action::Announce { .. }
             | Action::Revive { .. }
+            | Action::HandOver { .. }
+            | Action::Resume { .. }
             | Action::ReleaseGate { .. }
             | Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }
@@ -291,6 +303,8 @@ impl World {
             Action::Revive { share, attempt } => {
                 self.revive(node, Self::share_at(share), attempt);
             }
+            Action::HandOver { share, .. } => self.say_all(node, Self::share_at(share)),
+            Action::Resume { share } => self.resume(node, Self::share_at(share)),
             Action::ReleaseGate { share, generation } => {
                 self.release_gate(node, Self::share_at(share), generation);
             }
@@ -329,8 +343,6 @@ impl World {
             | Action::SendLease { .. }
             | Action::Stonith { .. }
             | Action::CheckFlows { .. }
-            | Action::HandOver { .. }
-            | Action::Resume { .. }
             | Action::MoveEnded { .. }
             | Action::Send { .. } => {}
         }

@@ -10,6 +10,8 @@
 //! 3. *The stream is exact.* Clients never hear of bytes that they did not send,
 //!    and once all is well every connection comes to its end (`history.rs`).
 
+use std::collections::BTreeSet;
+
 use godwit_wire::{Epoch, Generation, Role};
 
 use crate::flow::{Flow, Frame, Kind, Phase};
@@ -42,6 +44,8 @@ pub(crate) struct Audit {
     voices: Vec<Option<Voice>>,
     retired: Vec<Vec<Voice>>,
     told: Vec<Told>,
+    /// Stays that their owner has kept: only their standby may take over.
+    kept: Vec<BTreeSet<(Epoch, Generation)>>,
     /// Stays that their owner has given up: its clients were told more.
     stale: Vec<Vec<(Epoch, Generation)>>,
     /// Who has owned under which epoch.
@@ -54,6 +58,7 @@ impl Audit {
             voices: vec![None; shares],
             retired: vec![Vec::new(); shares],
             told: vec![Told::default(); slots],
+            kept: vec![BTreeSet::new(); shares],
             stale: vec![Vec::new(); shares],
             claims: vec![Vec::new(); shares],
         }
@@ -65,6 +70,13 @@ impl Audit {
             irs,
             ..Told::default()
         };
+    }
+
+    /// An owner has a standby in sync.
+    pub(crate) fn keep(&mut self, share: usize, epoch: Epoch, generation: Generation) {
+        if !generation.is_none() {
+            self.kept[share].insert((epoch, generation));
+        }
     }
 
     /// An owner lets clients know more than the standby of a stay may have.
@@ -103,6 +115,15 @@ impl World {
                 let by = *by;
                 self.violate(|_| format!("{by} and {node} own share {share} under {epoch}"));
             }
+        }
+    }
+
+    /// A node calls a share moved that it has let go: it goes on with the stay.
+    pub(crate) fn audit_move(&mut self, node: usize, share: usize) {
+        let entry = self.hosts[node].entries[share];
+        let stay = (entry.epoch, entry.generation);
+        if !self.audit.kept[share].contains(&stay) {
+            self.violate(|_| format!("{node} calls share {share} moved, nobody keeps {stay:?}"));
         }
     }
 
@@ -225,10 +246,12 @@ impl World {
         told.by = protected.then_some((entry.epoch, entry.generation));
         let twin = self.hosts[other].flows[slot];
         let shadow = self.hosts[other].entries[share];
+        let stay = (shadow.epoch, shadow.generation);
         let follows = self.hosts[other].up
             && shadow.role == Role::Shadow
             && shadow.epoch == entry.epoch
-            && !self.audit.stale[share].contains(&(shadow.epoch, shadow.generation));
+            && self.audit.kept[share].contains(&stay)
+            && !self.audit.stale[share].contains(&stay);
         if !follows {
             return;
         }

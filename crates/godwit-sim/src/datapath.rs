@@ -121,8 +121,9 @@ impl World {
                 self.shadow_client(to, frame)
             }
             (Role::Shadow, Kind::SynAck | Kind::Reset(_)) if tapped => self.shadow_owner(to, frame),
+            (Role::Shadow, Kind::TwinAck) if tapped => self.note_owner(to, frame),
             // gw_forward: an owner that stepped down hands on what still comes.
-            (Role::None, Kind::Syn | Kind::Third | Kind::Client | Kind::Fin) => {
+            (Role::None | Role::Shadow, Kind::Syn | Kind::Third | Kind::Client | Kind::Fin) => {
                 if let Some(peer) = entry.peer.filter(|_| from == self.plan.nodes) {
                     self.send_frame(to, peer, frame);
                 }
@@ -192,7 +193,8 @@ impl World {
             }
             self.adopt(node, slot);
             self.flow(node, slot).heard = true;
-        } else if flow.is_tapped(generation) {
+        }
+        if self.flow(node, slot).is_tapped(generation) {
             self.mirror(node, frame);
         }
         self.kernel_hears(node, frame);
@@ -217,6 +219,12 @@ impl World {
         if half.tapped {
             flow.heard = true;
             self.adopt(node, slot);
+            let flow = self.flow(node, slot);
+            if flow.is_gated(generation) {
+                flow.phase = Phase::Confirming;
+                self.mirror(node, frame);
+                self.watch(node, slot, START_RETRY_NS);
+            }
         } else if flow.is_tapped(generation) {
             flow.phase = Phase::Confirming;
             flow.gated = true;
@@ -230,32 +238,24 @@ impl World {
         let script = self.clients[frame.slot].script;
         let born = self.clock(node);
         self.hosts[node].halves[frame.slot] = Half::default();
+        // An owner may have become the standby behind its own SYN-ACK.
+        let shadow = self.hosts[node].entries[self.share_of(frame.slot)].role == Role::Shadow;
+        let twin = half.tapped || shadow;
         *self.flow(node, frame.slot) = Flow {
             irs: frame.irs,
             generation: half.generation,
-            phase: if half.tapped {
+            phase: if twin {
                 Phase::Twin
             } else {
                 Phase::Unprotected
             },
-            twin: half.tapped,
+            twin,
             not_in_sync: half.not_in_sync,
             socket: true,
             script,
             born,
             ..Flow::default()
         };
-    }
-
-    /// First segment of a flow after the share became ours.
-    fn adopt(&mut self, node: usize, slot: usize) {
-        let flow = self.flow(node, slot);
-        if !flow.adopted {
-            flow.adopted = true;
-            flow.gated = false;
-            flow.generation = godwit_wire::Generation::NONE;
-            self.tally.continued += 1;
-        }
     }
 
     /// The kernel takes a segment of the client, and answers.
@@ -284,7 +284,7 @@ impl World {
     }
 
     /// What the kernel has to say and may; an ACK at least, if one is due.
-    fn kernel_speaks(&mut self, node: usize, slot: usize, due: bool) {
+    pub(crate) fn kernel_speaks(&mut self, node: usize, slot: usize, due: bool) {
         let mut silent = true;
         loop {
             let flow = self.flow(node, slot);

@@ -14,7 +14,7 @@ use crate::host::Sleep;
 use crate::mutant::Mutant;
 use crate::network::{Net, Spell};
 use crate::plan::{MS, SERVERS, US};
-use crate::world::{Happening, World};
+use crate::world::{Happening, World, name};
 
 /// Position of a fault in the log of its history; 0: none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub enum FaultKind {
     Shutdown,
     /// An owner gives its share back.
     Release,
+    /// Somebody wants a share to be at its other server.
+    Move,
     /// A control link breaks.
     LinkDrop,
     /// Nothing gets through from one node to another.
@@ -67,7 +69,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// Every one.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::HostCrash,
         Self::AgentKill,
         Self::AgentStop,
@@ -82,6 +84,7 @@ impl FaultKind {
         Self::Restart,
         Self::Shutdown,
         Self::Release,
+        Self::Move,
         Self::LinkDrop,
         Self::OneWayCut,
         Self::Cut,
@@ -107,6 +110,7 @@ impl FaultKind {
             Self::Restart => "agent restarted as planned",
             Self::Shutdown => "agent shut down",
             Self::Release => "lease given back",
+            Self::Move => "share moved as planned",
             Self::LinkDrop => "control link dropped",
             Self::OneWayCut => "one direction cut",
             Self::Cut => "two nodes cut",
@@ -124,8 +128,9 @@ impl FaultKind {
             (Self::OneWayCut | Self::Cut, false) => 8,
             (Self::AgentStop | Self::DriverStall | Self::HostPause, false) => 6,
             (Self::ClockStop | Self::DeepQueue, false) => 3,
-            (Self::LinkDrop | Self::ClockRate | Self::TwinClose, false) => 1,
-            (Self::OneWayCut | Self::Cut | Self::HostCrash | Self::AgentKill, true) => 4,
+            (Self::LinkDrop | Self::ClockRate | Self::TwinClose | Self::Move, false) => 1,
+            (Self::OneWayCut | Self::Cut | Self::HostCrash | Self::AgentKill, true)
+            | (Self::Move, true) => 4,
             (Self::AgentStop | Self::DriverStall | Self::HostPause, true) => 3,
             (Self::ServerDeath | Self::WorkerDeath | Self::Isolation | Self::Weather, true) => 3,
             (Self::ClockStop | Self::Restart | Self::Shutdown | Self::Release, true) => 2,
@@ -243,6 +248,7 @@ impl World {
             FaultKind::Restart => self.restart_an_agent(),
             FaultKind::Shutdown => self.shut_an_agent_down(),
             FaultKind::Release => self.give_a_share_back(),
+            FaultKind::Move => self.move_a_share(),
             FaultKind::ClockRate => {
                 let node = self.any_node();
                 self.strike(kind, false);
@@ -424,6 +430,24 @@ impl World {
             self.strike(FaultKind::Release, hit);
             self.command(node, Command::Release(Self::share_id(share)));
         }
+    }
+
+    fn move_a_share(&mut self) {
+        let share = self.any_share();
+        let owner = (0..SERVERS).find(|node| self.is_owner(*node, share));
+        let Some(node) = owner.filter(|node| self.hosts[*node].thinks()) else {
+            return;
+        };
+        let hit = self.is_busy(node);
+        self.strike(FaultKind::Move, hit);
+        self.command(
+            node,
+            Command::Move {
+                share: Self::share_id(share),
+                to: name(1 - node),
+                force: false,
+            },
+        );
     }
 
     fn restart_an_agent(&mut self) {

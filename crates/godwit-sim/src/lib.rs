@@ -25,6 +25,7 @@ mod flow;
 mod history;
 mod host;
 mod link;
+mod moves;
 mod mutant;
 mod network;
 mod orders;

@@ -27,11 +27,15 @@ pub enum Mutant {
     NoUnborn,
     /// Sockets of an earlier stay are served at a takeover.
     NoEnd,
+    /// An owner that has handed its share over goes on speaking.
+    NoSilence,
+    /// The target of a move owns as soon as it is ready.
+    EarlyCommit,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::NoFence,
         Self::NoGate,
         Self::NoWait,
@@ -42,5 +46,7 @@ impl Mutant {
         Self::FenceFirst,
         Self::NoUnborn,
         Self::NoEnd,
+        Self::NoSilence,
+        Self::EarlyCommit,
     ];
 }

@@ -16,6 +16,10 @@ impl World {
     /// role before its fence. The agent may be stopped between the two.
     pub(crate) fn set_share(&mut self, node: usize, share: usize, entry: Entry) {
         let before = self.hosts[node].entries[share];
+        let hands_over = before.role == Role::Owner && entry.role == Role::Shadow;
+        if hands_over && self.plan.mutant == Some(Mutant::NoSilence) {
+            return;
+        }
         let fence_first = self.plan.mutant == Some(Mutant::FenceFirst);
         if entry.role == Role::Owner || fence_first {
             let now = &mut self.hosts[node].entries[share];
@@ -56,6 +60,12 @@ impl World {
             entry.from = twins.then_some((before.epoch, before.generation));
         }
         self.hosts[node].entries[share] = entry;
+        if owns {
+            self.audit.keep(share, entry.epoch, entry.generation);
+        }
+        if before.role == Role::Owner && entry.role == Role::Shadow {
+            self.turn_shadow(node, share);
+        }
         self.trace(|_| {
             let Entry {
                 role,
@@ -138,13 +148,7 @@ impl World {
             let unmarked = self.plan.mutant == Some(Mutant::NoMark) && flow.phase == Phase::Twin;
             if flow.is_given_up() && !unmarked {
                 if attempt == 0 {
-                    let why = if flow.not_in_sync {
-                        Why::NotInSync
-                    } else {
-                        Why::TwinClosed
-                    };
-                    self.speak(node, share, Frame::bare(Kind::Reset(why), slot, flow.irs));
-                    self.end(node, slot);
+                    self.reset_given_up(node, slot);
                 }
             } else if !flow.heard {
                 self.say_ack(node, slot, flow.rcv_nxt);
@@ -155,6 +159,28 @@ impl World {
                 self.speak(node, share, probe);
             }
         }
+    }
+
+    /// Whoever has a connection that nobody serves after a move is told.
+    pub(crate) fn reset_unserved(&mut self, node: usize, share: usize) {
+        for slot in self.slots_of(share) {
+            let flow = self.hosts[node].flows[slot];
+            if flow.twin && !flow.is_over() && flow.is_given_up() {
+                self.reset_given_up(node, slot);
+            }
+        }
+    }
+
+    fn reset_given_up(&mut self, node: usize, slot: usize) {
+        let flow = self.hosts[node].flows[slot];
+        let why = if flow.not_in_sync {
+            Why::NotInSync
+        } else {
+            Why::TwinClosed
+        };
+        let share = self.share_of(slot);
+        self.speak(node, share, Frame::bare(Kind::Reset(why), slot, flow.irs));
+        self.end(node, slot);
     }
 
     pub(crate) fn resend_handshake(&mut self, node: usize, slot: usize, irs: u32) {
@@ -315,7 +341,7 @@ impl World {
         orphaned
     }
 
-    fn close_twin(&mut self, node: usize, slot: usize) {
+    pub(crate) fn close_twin(&mut self, node: usize, slot: usize) {
         let flow = self.flow(node, slot);
         if flow.phase == Phase::Twin {
             flow.phase = Phase::Closed;

@@ -67,6 +67,9 @@ impl Plan {
             plan.residence_ns = 8 * MS;
             plan.deep = true;
         }
+        if let Some(Mutant::NoSilence | Mutant::EarlyCommit) = mutant {
+            plan.heavy = 300;
+        }
         if mutant == Some(Mutant::FenceFirst) {
             plan.heavy = 500;
             plan.interrupt = 20;
@@ -87,7 +90,13 @@ impl Plan {
                 | Mutant::FenceFirst,
             ) => Fencing::Lease,
             Some(
-                Mutant::NoGate | Mutant::NoWait | Mutant::NoMark | Mutant::NoUnborn | Mutant::NoEnd,
+                Mutant::NoGate
+                | Mutant::NoWait
+                | Mutant::NoMark
+                | Mutant::NoUnborn
+                | Mutant::NoEnd
+                | Mutant::NoSilence
+                | Mutant::EarlyCommit,
             )
             | None => random.pick(&[
                 Fencing::Lease,

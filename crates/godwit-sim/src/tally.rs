@@ -17,6 +17,8 @@ pub struct Tally {
     pub injected: u64,
     /// Changes of owner that continued another's connections.
     pub takeovers: u64,
+    /// Planned moves that came to their end.
+    pub moves: u64,
     /// Connections that a node went on serving whose owner was gone.
     pub continued: u64,
     /// Connections that clients opened.
@@ -43,6 +45,7 @@ impl Tally {
         }
         self.injected += other.injected;
         self.takeovers += other.takeovers;
+        self.moves += other.moves;
         self.continued += other.continued;
         self.streams += other.streams;
         self.completed += other.completed;
@@ -69,9 +72,9 @@ impl fmt::Display for Tally {
         )?;
         write!(
             f,
-            "{} connections completed, {} continued at a takeover, {} reset with a reason, \
-             {} segments late after a release",
-            self.completed, self.continued, self.resets, self.late
+            "{} planned moves; {} connections completed, {} continued at a takeover, \
+             {} reset with a reason, {} segments late after a release",
+            self.moves, self.completed, self.continued, self.resets, self.late
         )
     }
 }

@@ -72,6 +72,16 @@ fn twins_that_are_born_late_must_not_be_served() {
 }
 
 #[test]
+fn an_owner_that_speaks_after_it_has_handed_over_is_a_second_voice() {
+    finds(Mutant::NoSilence);
+}
+
+#[test]
+fn a_target_that_owns_before_it_is_handed_the_share_is_a_second_voice() {
+    finds(Mutant::EarlyCommit);
+}
+
+#[test]
 fn twins_of_an_earlier_stay_must_not_be_served() {
     finds(Mutant::NoEnd);
 }

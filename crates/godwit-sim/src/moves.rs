@@ -1,0 +1,135 @@
+//! Planned moves, as the data path and the driver take part in them: `gw_turn.h`
+//! and `godwit-agent/src/driver/moves.rs`.
+
+use godwit_core::{FlowCheck, MonoTime};
+use godwit_wire::{Generation, Message, MoveStep, Role};
+
+use crate::flow::{Frame, Kind, Phase};
+use crate::mutant::Mutant;
+use crate::world::World;
+
+impl World {
+    /// Whether all flows of a share have a twin that may be served. Of each that
+    /// has the peer is told what this node holds.
+    pub(crate) fn check_flows(&mut self, node: usize, share: usize) -> FlowCheck {
+        let generation = self.hosts[node].entries[share].generation;
+        let mut check = FlowCheck::default();
+        for slot in self.slots_of(share) {
+            let flow = self.hosts[node].flows[slot];
+            match flow.phase {
+                _ if flow.is_over() => {}
+                Phase::Confirming if flow.is_tapped(generation) => check.confirming += 1,
+                Phase::Protected if flow.is_tapped(generation) => {}
+                Phase::None
+                | Phase::Confirming
+                | Phase::Protected
+                | Phase::Unprotected
+                | Phase::Twin
+                | Phase::Closed
+                | Phase::Ended => check.unprotected += 1,
+            }
+        }
+        self.say_all(node, share);
+        check
+    }
+
+    /// To the other side of the tap: what this node holds of each flow.
+    pub(crate) fn say_all(&mut self, node: usize, share: usize) {
+        let entry = self.hosts[node].entries[share];
+        for slot in self.slots_of(share) {
+            let flow = self.hosts[node].flows[slot];
+            let told = !flow.is_over() && flow.socket && flow.is_tapped(entry.generation);
+            if let Some(peer) = entry.peer.filter(|_| told) {
+                let word = Frame {
+                    ack: flow.rcv_nxt,
+                    ..Frame::bare(Kind::TwinAck, slot, flow.irs)
+                };
+                self.send_frame(node, peer, word);
+            }
+        }
+    }
+
+    /// What the owner of a twin holds.
+    pub(crate) fn note_owner(&mut self, node: usize, frame: Frame) {
+        let flow = self.flow(node, frame.slot);
+        if flow.irs == frame.irs && flow.phase == Phase::Twin {
+            flow.twin_ack = flow.twin_ack.max(frame.ack);
+        }
+    }
+
+    /// gw_turn_shadow: what this node served are twins from here on.
+    pub(crate) fn turn_shadow(&mut self, node: usize, share: usize) {
+        let generation = self.hosts[node].entries[share].generation;
+        for slot in self.slots_of(share) {
+            let flow = self.flow(node, slot);
+            if flow.is_over() {
+                continue;
+            }
+            let whole = matches!(flow.phase, Phase::Confirming | Phase::Protected);
+            // The new owner has no twin of it: it can't come back either.
+            flow.not_in_sync |= !(whole && flow.is_tapped(generation));
+            flow.phase = Phase::Twin;
+            flow.twin = true;
+            (flow.adopted, flow.gated) = (false, false);
+            (flow.owed, flow.orphaned) = (false, false);
+            (flow.held, flow.twin_ack) = (None, 0);
+            if !flow.socket {
+                self.close_twin(node, slot);
+            }
+        }
+    }
+
+    /// gw_turn_owner: a twin is this node's flow from here on. After a planned
+    /// move the gate is shut from the first word on.
+    pub(crate) fn adopt(&mut self, node: usize, slot: usize) {
+        let generation = self.hosts[node].entries[self.share_of(slot)].generation;
+        let flow = self.flow(node, slot);
+        if flow.adopted {
+            return;
+        }
+        flow.adopted = true;
+        if flow.is_tapped(generation) {
+            flow.gated = true;
+            flow.phase = Phase::Protected;
+            flow.told_ack = flow.rcv_nxt.min(flow.twin_ack);
+        } else {
+            flow.gated = false;
+            flow.generation = Generation::NONE;
+            self.tally.continued += 1;
+        }
+    }
+
+    /// The share was handed to this node: its twins go on.
+    pub(crate) fn resume(&mut self, node: usize, share: usize) {
+        for slot in self.slots_of(share) {
+            let flow = self.flow(node, slot);
+            let whole = flow.twin && flow.socket && !flow.is_over() && !flow.is_given_up();
+            if whole {
+                self.adopt(node, slot);
+                let flow = self.flow(node, slot);
+                flow.snd_nxt = flow.snd_nxt.max(flow.snd_una);
+                self.kernel_speaks(node, slot, true);
+            }
+        }
+        self.reset_unserved(node, share);
+    }
+
+    /// What [`Mutant::EarlyCommit`] makes of the word that a standby is ready.
+    pub(crate) fn commit_early(&mut self, node: usize, message: &Message) {
+        let Message::Move {
+            share,
+            step: MoveStep::Ready { successor },
+            ..
+        } = message
+        else {
+            return;
+        };
+        if self.plan.mutant == Some(Mutant::EarlyCommit) {
+            let share = Self::share_at(*share);
+            let entry = &mut self.hosts[node].entries[share];
+            (entry.role, entry.epoch) = (Role::Owner, *successor);
+            entry.expiry = entry.expiry.map(|_| MonoTime(u64::MAX));
+            self.check_voices(share);
+        }
+    }
+}
