@@ -79,10 +79,10 @@ enum gw_flow_flags {
 	GW_FLOW_OWNER_FIN = 1 << 16, /* shadow: the owner has sent its FIN */
 	GW_FLOW_OVER = 1 << 17, /* ended; final, whatever the phase says */
 	GW_FLOW_ORPHANED = 1 << 18, /* owner: its process has died; gw_exit.h */
-	GW_FLOW_NATIVE = 1 << 20, /* a twin that was an owner's socket first */
-	GW_FLOW_FLIGHT = 1 << 21, /* gw_flow.flight counts */
 	GW_FLOW_WHOLE =
 		1 << 19, /* owner: the new twin of a running flow has all */
+	GW_FLOW_NATIVE = 1 << 20, /* a twin that was an owner's socket first */
+	GW_FLOW_FLIGHT = 1 << 21, /* gw_flow.flight counts */
 	GW_FLOW_EXITED =
 		1 << 22, /* shadow: its process ended, as it meant to */
 	GW_FLOW_FLOOR = 1 << 23, /* gw_flow.floor counts */

@@ -16,6 +16,7 @@ struct gw_bare {
 	__u16 wnd;
 	__u8 flags;
 	__u8 ts; /* with time stamps */
+	__u16 urg; /* gw_stay.h */
 };
 
 struct gw_bare_tcp {
@@ -99,6 +100,7 @@ static __noinline int gw_craft(struct __sk_buff *skb, struct gw_pkt *p,
 	h.tcp.doff = tcp_len / 4;
 	((__u8 *)&h.tcp)[13] = b->flags;
 	h.tcp.window = bpf_htons(b->wnd);
+	h.tcp.urg_ptr = bpf_htons(b->urg);
 	h.ts[0] = GW_TS_ALIGNED;
 	h.ts[1] = bpf_htonl(b->ts_val);
 	h.ts[2] = bpf_htonl(b->ts_ecr);

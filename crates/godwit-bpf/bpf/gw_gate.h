@@ -15,6 +15,7 @@
 #include "gw_rejoin.h"
 #include "gw_takeover.h"
 #include "gw_sack.h"
+#include "gw_stay.h"
 
 /* What may be said to the client now. */
 struct gw_words {
@@ -164,7 +165,8 @@ static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 
 	/* a forwarded ACK with the twin's TSval could fail PAWS later; an owner
 	 * that is still catching up speaks from where the client is */
-	if (gw_hide_ecn(skb, p, f) ||
+	if (gw_hide_ecn(skb, p, f) || gw_set_stay(skb, p, 0) ||
+	    gw_set_flags(skb, p, p->flags & ~GW_TCP_URG) ||
 	    gw_set_seq(skb, p, gw_max_seq(f->own.snd_nxt, f->client.ack)) ||
 	    gw_set_ts_val(skb, p, gw_ts_now(f)) || gw_set_ack(skb, p, w->ack) ||
 	    gw_set_wnd(skb, p, w->wnd))
@@ -193,7 +195,8 @@ static __always_inline void gw_confirm(const struct gw_flow_key *key,
 }
 
 /* May this frame count as the twin's acknowledgement? 0 or a reason. */
-static __always_inline int gw_check_twin_ack(const struct gw_pkt *p,
+static __always_inline int gw_check_twin_ack(struct __sk_buff *skb,
+					     struct gw_pkt *p,
 					     const struct gw_share *s,
 					     const struct gw_flow *f)
 {
@@ -204,7 +207,8 @@ static __always_inline int gw_check_twin_ack(const struct gw_pkt *p,
 		return GW_REASON_TWIN_ACK_FLAGS;
 	if (!f)
 		return GW_REASON_TWIN_ACK_NO_FLOW;
-	if (!gw_is_gated(s, f) && !gw_is_rejoining(s, f))
+	if ((!gw_is_gated(s, f) && !gw_is_rejoining(s, f)) ||
+	    !gw_is_of_stay(skb, p, f))
 		return GW_REASON_TWIN_ACK_GENERATION;
 	/* the twin may have had the client's segment before us, but nothing
 	 * beyond the window that the client knows, and its FIN; what a last
@@ -229,7 +233,7 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (f && !gw_follow(f, s, GW_ROLE_OWNER))
 		return gw_verdict(GW_REASON_TURNING, GW_DROP);
-	err = gw_check_twin_ack(p, s, f);
+	err = gw_check_twin_ack(skb, p, s, f);
 	if (err || !f)
 		return gw_verdict(err, GW_DROP);
 	if (p->hdr_len > (p->ts_at ? 32 : 20))

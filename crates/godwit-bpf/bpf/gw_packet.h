@@ -16,6 +16,7 @@
 #define GW_TCP_RST 0x04
 #define GW_TCP_PSH 0x08
 #define GW_TCP_ACK 0x10
+#define GW_TCP_URG 0x20
 #define GW_TCP_ECE 0x40
 #define GW_TCP_CWR 0x80
 

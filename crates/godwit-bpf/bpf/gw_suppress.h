@@ -8,6 +8,7 @@
 #ifndef GW_SUPPRESS_H
 #define GW_SUPPRESS_H
 
+#include "gw_stay.h"
 #include "gw_turn.h"
 #include "gw_twin.h"
 #include "gw_verify.h"
@@ -60,6 +61,7 @@ static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
 		.ts = !!p->ts_at,
 		.ts_val = p->ts_val,
 		.ts_ecr = p->ts_ecr,
+		.urg = gw_stay(f),
 	};
 	__u8 self[6], peer[6];
 
@@ -141,6 +143,8 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (p->seq == gw_twin_una(f) - 1)
 		return gw_answer_probe(skb, p, key, f);
+	if (gw_set_stay(skb, p, gw_stay(f)))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_reported(f, gw_now());
 	gw_self(self);
 	__builtin_memcpy(peer, s->peer_mac, 6);

@@ -2,11 +2,11 @@
 
 use godwit_bpf::{Hook, LogState, Order, Phase};
 use godwit_lab::host::{Host, Network};
-use godwit_wire::{FlowId, Generation, SeqNumber, TcpFlags, UnprotectedReason};
+use godwit_wire::{FlowId, Generation, Role, SeqNumber, TcpFlags, UnprotectedReason};
 
 use crate::bench::{
-    Bench, DROP, GENERATION, IRS, ISS, NEXT, flow_id, from_service, mirrored, on_bench, to_service,
-    twin,
+    Bench, DROP, GENERATION, IRS, ISS, NEXT, REDIRECT, flow_id, from_service, mirrored, on_bench,
+    to_service, twin,
 };
 use crate::moves::shadow;
 
@@ -142,4 +142,79 @@ fn a_twin_that_lives_makes_no_room_for_another() {
             bench.order(Order::Forget).expect("it is removed");
         }
     });
+}
+
+/// What the last twin had the next may lack: its ACK comes late out of a queue,
+/// when the new one has just been asked for.
+#[test]
+fn an_ack_of_the_last_twin_counts_for_nothing() {
+    on_bench(|bench| {
+        let standby = Host::B.mac(Network::Data);
+        for v6 in [false, true] {
+            let ack = |stay: Generation, offset| {
+                let frame = twin(standby, 7, v6, (ISS + 1, at(offset)), ACK, b"");
+                with_urgent(frame, v6, u16::try_from(stay.0).expect("short"))
+            };
+            bench.play(Role::Owner);
+            bench.connect(7, v6);
+            say(bench, v6, 0, b"hello");
+            bench.pass(Hook::Gate, &from_service(7, v6, ISS + 1, at(5), ACK, b""));
+            let old = ack(GENERATION, 5);
+            let told = bench.put(Hook::Tap, 0, &old);
+            assert_eq!(told.verdict, REDIRECT, "it has it, and the client hears");
+            assert_eq!(urgent(&told.frame, v6), 0, "of that no word");
+            bench.lose_standby();
+            bench.gain_standby(NEXT_GENERATION);
+            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION));
+            rejoin.expect("it can have a twin");
+            bench.expect(Hook::Tap, "late", &old, DROP, "twin_ack_generation");
+            assert!(!bench.flow().gated, "no new twin has spoken");
+            let new = ack(NEXT_GENERATION, 0);
+            bench.expect(Hook::Tap, "the new twin's", &new, DROP, "twin_ack");
+            bench.expect(Hook::Tap, "late", &old, DROP, "twin_ack_generation");
+            assert_eq!(bench.flow().twin_ack.0, at(0));
+            assert!(bench.order(Order::Protect).is_err(), "it lacks all");
+            // One that knows nothing of stays is believed.
+            let plain = twin(standby, 7, v6, (ISS + 1, at(5)), ACK, b"");
+            bench.expect(Hook::Tap, "its ACK", &plain, DROP, "twin_ack");
+            bench.order(Order::Protect).expect("it has all");
+            bench.order(Order::Forget).expect("it is removed");
+        }
+    });
+}
+
+/// A twin's words name its stay: pure ACKs, and those that ride on data.
+#[test]
+fn a_twin_says_in_which_stay_it_is() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let own = from_service(7, v6, ISS + 1, at(0), ACK, b"");
+            let said = bench.put(Hook::Gate, 0, &own);
+            assert_eq!(said.verdict, REDIRECT);
+            assert_eq!(u32::from(urgent(&said.frame, v6)), GENERATION.0);
+            bench.order(Order::Forget).expect("it is removed");
+        }
+    });
+}
+
+fn urgent_at(v6: bool) -> usize {
+    14 + if v6 { 40 } else { 20 } + 18
+}
+
+fn urgent(frame: &[u8], v6: bool) -> u16 {
+    let at = urgent_at(v6);
+    u16::from_be_bytes([frame[at], frame[at + 1]])
+}
+
+/// Puts the urgent pointer; the checksum is 16 bits further on the left.
+fn with_urgent(mut frame: Vec<u8>, v6: bool, pointer: u16) -> Vec<u8> {
+    let at = urgent_at(v6);
+    let sum = u16::from_be_bytes([frame[at - 2], frame[at - 1]]);
+    // One's complement (RFC 1624): the field was 0.
+    let (rest, borrow) = sum.overflowing_sub(pointer);
+    let sum = rest - u16::from(borrow);
+    frame[at - 2..at].copy_from_slice(&sum.to_be_bytes());
+    frame[at..at + 2].copy_from_slice(&pointer.to_be_bytes());
+    frame
 }
