@@ -4,22 +4,41 @@
 //! and judge heartbeats run under SCHED_FIFO where the kernel permits it
 //! (CAP_SYS_NICE, and no cgroup that forbids it). Everything works without,
 //! but `misses * heartbeat` should then leave room for scheduling delays.
+//!
+//! Threads of the same urgency wait for each other, and the driver looks through
+//! thousands of flows: it is less urgent than heartbeats. A thread inherits the
+//! urgency of the one that made it, so what the driver has done aside must say
+//! that it is [`be_ordinary`].
 
 use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
-    set_thread_priority_and_policy, thread_native_id,
+    NormalThreadSchedulePolicy, RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue,
+    ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
 };
 
-/// Low among real-time threads: above all ordinary work, below the kernel's own.
+/// Of the most urgent threads. Low among real-time threads: above all ordinary
+/// work, below the kernel's own.
 pub(crate) const PRIORITY: u8 = 10;
 
+/// A niceness of 0, as that library counts.
+const ORDINARY: u8 = 48;
+
+/// What must not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Urgency {
+    /// Heartbeats on their way out or in.
+    Heartbeats,
+    /// What follows from them.
+    Decisions,
+}
+
 /// Puts the calling thread under SCHED_FIFO; says in the log if it may not be.
-pub fn prefer(thread: &'static str) -> bool {
-    let priority = ThreadPriorityValue::try_from(PRIORITY).map(ThreadPriority::Crossplatform);
+pub fn prefer(thread: &'static str, urgency: Urgency) -> bool {
+    let priority = match urgency {
+        Urgency::Heartbeats => PRIORITY,
+        Urgency::Decisions => PRIORITY - 1,
+    };
     let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    let set = priority.is_ok_and(|priority| {
-        set_thread_priority_and_policy(thread_native_id(), priority, policy).is_ok()
-    });
+    let set = schedule(priority, policy);
     if !set {
         tracing::info!(
             thread,
@@ -27,4 +46,51 @@ pub fn prefer(thread: &'static str) -> bool {
         );
     }
     set
+}
+
+/// Gives up what the calling thread has inherited. That is always permitted.
+pub fn be_ordinary() {
+    let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
+    schedule(ORDINARY, policy);
+}
+
+fn schedule(priority: u8, policy: ThreadSchedulePolicy) -> bool {
+    let priority = ThreadPriorityValue::try_from(priority).map(ThreadPriority::Crossplatform);
+    priority.is_ok_and(|priority| {
+        set_thread_priority_and_policy(thread_native_id(), priority, policy).is_ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use thread_priority::thread_schedule_policy_param;
+
+    use super::*;
+
+    fn now() -> (ThreadSchedulePolicy, i32) {
+        let (policy, parameters) =
+            thread_schedule_policy_param(thread_native_id()).expect("the kernel says so");
+        (policy, parameters.sched_priority)
+    }
+
+    /// What the driver had done aside kept heartbeats from the processor.
+    #[test]
+    fn what_is_done_aside_is_not_urgent() {
+        let aside = thread::spawn(|| {
+            // Without privileges nothing is urgent.
+            let urgent = prefer("test", Urgency::Decisions);
+            let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+            assert!(!urgent || now() == (fifo, i32::from(PRIORITY) - 1));
+            thread::spawn(|| {
+                be_ordinary();
+                now()
+            })
+            .join()
+        });
+        let aside = aside.join().expect("no panic").expect("no panic");
+        let other = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
+        assert_eq!(aside, (other, 0));
+    }
 }

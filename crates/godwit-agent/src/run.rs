@@ -11,7 +11,7 @@ use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name
 use crate::edge::{Edge, Prepared, StartError};
 use crate::input::Inbox;
 use crate::privileges::{self, PrivilegeError};
-use crate::realtime::prefer;
+use crate::realtime::{Urgency, prefer};
 use crate::stonith::Stonith;
 
 /// Why an agent did not run.
@@ -86,7 +86,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
     let run = installed
         .into_driver(node, surroundings)
         .map(|(driver, inputs)| {
-            prefer("gw-driver");
+            prefer("gw-driver", Urgency::Decisions);
             votes.close(driver.run(&inputs));
             // Here the queue closes: nobody waits for an answer any more.
         });

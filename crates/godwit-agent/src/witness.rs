@@ -22,7 +22,7 @@ use crate::membership::node_config;
 use crate::moves::MoveRefused;
 use crate::peers::PeerSender;
 use crate::privileges;
-use crate::realtime::prefer;
+use crate::realtime::{Urgency, prefer};
 use crate::run::AgentError;
 use crate::status::{PeerReport, Status};
 
@@ -50,7 +50,7 @@ pub fn witness(config: &Path) -> Result<(), AgentError> {
         leases: edge.leases.clone(),
         events: edge.events.clone(),
     };
-    prefer("gw-witness");
+    prefer("gw-witness", Urgency::Decisions);
     votes.close(witness.run(&inputs));
     drop(inputs);
     edge.shutdown();

@@ -8,7 +8,7 @@ use godwit_sock::{DeviceWatch, Devices};
 
 use super::Driver;
 use crate::input::{Inbox, Input};
-use crate::realtime::prefer;
+use crate::realtime::{Urgency, prefer};
 
 impl Driver {
     /// Puts `guard` where it belongs now.
@@ -34,7 +34,7 @@ pub(super) fn spawn_watch(inbox: Inbox) -> io::Result<()> {
     thread::Builder::new()
         .name("gw-devices".into())
         .spawn(move || {
-            prefer("gw-devices");
+            prefer("gw-devices", Urgency::Decisions);
             loop {
                 if let Err(error) = watch.wait() {
                     return tracing::error!(%error, "new interfaces are noticed late from now on");

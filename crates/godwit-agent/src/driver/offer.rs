@@ -16,6 +16,7 @@ use godwit_sock::FrameSender;
 use godwit_wire::{MacAddr, ShareId};
 
 use super::{Driver, segments};
+use crate::realtime::be_ordinary;
 
 /// Flows that are served before others may have the processor.
 const BATCH: usize = 128;
@@ -44,7 +45,10 @@ impl Driver {
         };
         let spawned = thread::Builder::new()
             .name("gw-offers".into())
-            .spawn(move || offers.make(&flows));
+            .spawn(move || {
+                be_ordinary();
+                offers.make(&flows);
+            });
         if let Err(error) = spawned {
             tracing::warn!(error = %error, "idle twins not told of their windows");
         }

@@ -14,6 +14,7 @@ use super::shares::LastTakeover;
 use crate::clock;
 use crate::config::PeerConfig;
 use crate::flows::{FlowCounts, FlowReport, FlowStateName, Flows, ShareView};
+use crate::realtime::be_ordinary;
 use crate::status::{
     DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport, ms, whole_ms,
 };
@@ -233,6 +234,10 @@ impl Views {
 
 /// Without a thread there is no answer, and whoever asked is told so.
 fn aside(work: impl FnOnce() + Send + 'static) {
+    let work = || {
+        be_ordinary();
+        work();
+    };
     if let Err(error) = thread::Builder::new().name("gw-report".into()).spawn(work) {
         tracing::warn!(error = %error, "a question stays unanswered");
     }

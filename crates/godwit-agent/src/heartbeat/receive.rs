@@ -11,8 +11,9 @@ use godwit_core::MonoTime;
 use godwit_wire::{Heartbeat, LeaseDatagram};
 
 use super::{HeartbeatCounters, HeartbeatKeys, Refused};
+use crate::clock;
 use crate::input::{Inbox, Input};
-use crate::{clock, realtime};
+use crate::realtime::{self, Urgency};
 
 /// Between attempts while the socket fails: no busy loop at real-time priority.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -36,7 +37,7 @@ pub(super) struct Receiver {
 
 impl Receiver {
     pub(super) fn run(self) {
-        realtime::prefer("gw-beat-recv");
+        realtime::prefer("gw-beat-recv", Urgency::Heartbeats);
         // One byte more than the longest, so that an overlong one is noticed.
         let mut buffer = [0; MAX_LEN + 1];
         while !self.stop.load(Ordering::Relaxed) {

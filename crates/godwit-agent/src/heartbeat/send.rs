@@ -10,8 +10,9 @@ use godwit_wire::{Heartbeat, NodeName, ShareClaim};
 use ring::hmac;
 
 use super::{HeartbeatCounters, HeartbeatKeys, ShareBoard};
+use crate::clock;
 use crate::config::Config;
-use crate::{clock, realtime};
+use crate::realtime::{self, Urgency};
 
 /// Everything the thread needs, and nothing that could make it wait.
 pub(super) struct Sender {
@@ -53,7 +54,7 @@ pub(super) fn all_targets(
 
 impl Sender {
     pub(super) fn run(self) {
-        realtime::prefer("gw-beat-send");
+        realtime::prefer("gw-beat-send", Urgency::Heartbeats);
         let mut datagram = Vec::with_capacity(Heartbeat::MAX_LEN);
         let mut tick = clock::now();
         for sequence in 1.. {
