@@ -11,9 +11,10 @@ use godwit_lab::links::Loss;
 use godwit_lab::meter::Meter;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
-    assert_unnoticed, counted, in_sync, servers, service_v4, service_v6, stage, wait_protected,
-    witness,
+    assert_unnoticed, counted, in_sync, servers, service_v4, service_v6, stage, wait_flow,
+    wait_protected, witness,
 };
+use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
 
@@ -199,4 +200,39 @@ fn exchange(client: &mut Client) {
     stream.write_all(b"more").expect("it can be sent");
     stream.read_exact(&mut answer).expect("it is answered");
     assert_eq!(&answer, b"more");
+}
+
+/// A handshake that the standby does not see has no twin in time. That was for as
+/// long as the standby stayed; now such a connection gets a twin while it runs.
+#[test]
+fn a_connection_whose_handshake_was_lost_is_protected_later() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    lose(&lab, TAP, 10_000);
+    let mut streams = [service_v4(), service_v6()]
+        .map(|service| connect(lab.client(), service).expect("it connects"));
+    for stream in &streams {
+        let local = stream.local_addr().expect("it is connected");
+        wait_flow(&cluster, Host::A, local, |flow| flow.state != "confirming");
+    }
+    lose(&lab, TAP, 0);
+    for stream in &mut streams {
+        send(stream, b"echo\nhello").expect("it goes");
+        expect(stream, b"hello").expect("it comes back");
+        let local = stream.local_addr().expect("it is connected");
+        let report = wait_flow(&cluster, Host::A, local, |flow| flow.protected);
+        assert!(report.protected_again_ms.is_some(), "{report:?}");
+    }
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    for stream in &mut streams {
+        send(stream, b"still there?").expect("it goes");
+        expect(stream, b"still there?").expect("it comes back");
+    }
+    drop(streams);
+    assert_unnoticed(capture);
 }

@@ -80,6 +80,8 @@ pub(crate) fn obstacle(flow: &FlowState, in_sync: Generation) -> Option<Obstacle
         | Phase::Unknown(_) => Some(log_obstacle(flow).unwrap_or_else(|| match current {
             _ if in_sync.is_none() => Obstacle::Standby,
             true if is_wrong(flow) => Obstacle::Diverged,
+            // Its twin was late and is served by nobody: it may have another.
+            true if flow.why == Some(UnprotectedReason::NotConfirmed) => Obstacle::Turn,
             true => Obstacle::GivenUp,
             false => Obstacle::Turn,
         })),
