@@ -17,31 +17,58 @@ const SOCK_DESTROY: u16 = 21;
 const TCP_LISTEN: u8 = 10;
 const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 
-/// Aborts the socket of `flow` at its service side. Returns whether there was
-/// one. A link-local client is one on the link of `ifindex`.
-///
-/// Where there is none any more, the kernel's look-up goes on to the listener
-/// that would take the flow's segments, and would abort that: so the socket is
-/// looked for first, and then named by its cookie.
-///
-/// # Errors
-/// Fails without CAP_NET_ADMIN, or if the kernel lacks INET_DIAG_DESTROY.
-pub fn destroy_tcp(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
-    let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
-    let Some(cookie) = look_up(&netlink, ifindex, flow)? else {
-        return Ok(false);
-    };
-    let request = request(ifindex, flow, cookie);
-    match netlink.request(SOCK_DESTROY, NLM_F_ACK, &request) {
-        Ok(_) => Ok(true),
-        // Gone between the two requests.
-        Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => Ok(false),
-        Err(err) => Err(err),
+/// Ends sockets one after the other; for many of them, one of these.
+#[derive(Debug)]
+pub struct Destroyer {
+    netlink: Netlink,
+    ifindex: u32,
+}
+
+impl Destroyer {
+    /// A link-local client will be one on the link of `ifindex`.
+    ///
+    /// # Errors
+    /// If the kernel has no more sockets.
+    pub fn open(ifindex: u32) -> io::Result<Self> {
+        let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
+        Ok(Self { netlink, ifindex })
+    }
+
+    /// Aborts the socket of `flow` at its service side. Returns whether there was
+    /// one.
+    ///
+    /// Where there is none any more, the kernel's look-up goes on to the listener
+    /// that would take the flow's segments, and would abort that: so the socket is
+    /// looked for first, and then named by its cookie.
+    ///
+    /// # Errors
+    /// Fails without CAP_NET_ADMIN, or if the kernel lacks INET_DIAG_DESTROY.
+    pub fn destroy(&self, flow: FlowKey) -> io::Result<bool> {
+        let Some(cookie) = look_up(&self.netlink, self.ifindex, flow)? else {
+            return Ok(false);
+        };
+        let request = request(self.ifindex, flow, cookie);
+        match self.netlink.request(SOCK_DESTROY, NLM_F_ACK, &request) {
+            Ok(_) => Ok(true),
+            // Gone between the two requests.
+            Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ESTALE)) => {
+                Ok(false)
+            }
+            Err(err) => Err(err),
+        }
     }
 }
 
+/// Ends one socket, see [`Destroyer::destroy`].
+///
+/// # Errors
+/// As there.
+pub fn destroy_tcp(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
+    Destroyer::open(ifindex)?.destroy(flow)
+}
+
 /// Whether `flow` has a socket of its own at its service side; a listener that
-/// would take its segments is none. As for [`destroy_tcp`].
+/// would take its segments is none. As for [`Destroyer`].
 ///
 /// # Errors
 /// Fails if the kernel lacks INET_DIAG.

@@ -24,7 +24,7 @@ mod seccomp;
 mod sockets;
 
 pub use address::{add_address, added_addresses, remove_address};
-pub use destroy::{destroy_tcp, has_tcp_socket};
+pub use destroy::{Destroyer, destroy_tcp, has_tcp_socket};
 pub use device::{Device, DeviceWatch, Devices};
 pub use filter::{leave_out, take_in};
 pub use interface::{Interface, InterfaceError, join_group};

@@ -1,5 +1,6 @@
 //! A netlink request and its answer (RFC 3549 section 2.3), synchronous.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -21,7 +22,14 @@ pub(crate) const NLM_F_EXCL: u16 = 0x200;
 
 /// A netlink socket of one protocol.
 #[derive(Debug)]
-pub(crate) struct Netlink(OwnedFd);
+pub(crate) struct Netlink {
+    fd: OwnedFd,
+    /// What the kernel has answered last.
+    answer: RefCell<Vec<u8>>,
+}
+
+/// The longest datagram of a dump is half of this.
+const ANSWER: usize = 64 * 1024;
 
 impl Netlink {
     pub(crate) fn open(protocol: SockProtocol) -> io::Result<Self> {
@@ -34,7 +42,10 @@ impl Netlink {
         bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         // The kernel answers at once; this only bounds a surprise.
         setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(1000))?;
-        Ok(Self(fd))
+        Ok(Self {
+            fd,
+            answer: RefCell::new(vec![0; ANSWER]),
+        })
     }
 
     /// Sends one request and returns the bodies of the answers (a dump has
@@ -62,7 +73,7 @@ impl Netlink {
         message.extend(0u32.to_ne_bytes());
         message.extend(body);
         sendto(
-            self.0.as_raw_fd(),
+            self.fd.as_raw_fd(),
             &message,
             &NetlinkAddr::new(0, 0),
             MsgFlags::empty(),
@@ -71,9 +82,9 @@ impl Netlink {
     }
 
     fn answers(&self, mut visit: impl FnMut(&[u8])) -> io::Result<()> {
-        let mut buffer = vec![0; 64 * 1024];
+        let mut buffer = self.answer.borrow_mut();
         loop {
-            let len = recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+            let len = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
             if let Some(end) = read_datagram(&buffer[..len], &mut visit) {
                 return end;
             }

@@ -3,7 +3,7 @@
 use godwit_bpf::{FlowState, HalfOpen, Phase};
 use godwit_core::MonoTime;
 use godwit_sock::destroy_tcp;
-use godwit_wire::{ShareId, UnprotectedReason};
+use godwit_wire::{FlowId, ShareId, UnprotectedReason};
 
 use super::{Driver, segments};
 use crate::clock;
@@ -19,41 +19,108 @@ const HALF_OPEN_NS: u64 = 5_000_000_000;
 /// fills the table.
 const HALF_OPEN_MAX: usize = 1024;
 
+/// Clients that are spoken to before the driver looks up: about a millisecond.
+const BATCH: usize = 64;
+
+/// Clients that were busy at a takeover and have not been heard since.
+#[derive(Debug, Default)]
+pub(super) struct Revival {
+    unheard: Vec<FlowId>,
+    /// To how many of them this round has spoken.
+    spoken: usize,
+}
+
+impl Revival {
+    fn begin(&mut self, unheard: Vec<FlowId>) {
+        *self = Self { unheard, spoken: 0 };
+    }
+
+    /// Whether somebody is still to be spoken to in this round.
+    pub(super) const fn is_under_way(&self) -> bool {
+        self.spoken < self.unheard.len()
+    }
+
+    /// The next of this round.
+    fn next(&mut self) -> Vec<FlowId> {
+        let rest = self.unheard.iter().skip(self.spoken);
+        let batch: Vec<_> = rest.take(BATCH).copied().collect();
+        self.spoken += batch.len();
+        batch
+    }
+}
+
 impl Driver {
-    /// One round of ACKs and probes to busy clients that have not been heard
-    /// since the takeover, the busiest first.
+    /// Begins one round of ACKs and probes to busy clients that have not been
+    /// heard since the takeover, the busiest first.
     pub(super) fn revive(&mut self, share: ShareId, attempt: u32) {
         let now = clock::now();
-        let taken_over = self.taken_over_at(share);
-        let mut busy = Vec::new();
-        let mut unserved = Vec::new();
+        let unheard = if attempt == 0 {
+            self.begin_revival(share, now)
+        } else {
+            let revival = self.shares.get(share).map(|share| &share.revival);
+            match revival {
+                // Thousands: the last round is not over.
+                Some(revival) if !revival.is_under_way() => self.unheard(share, &revival.unheard),
+                Some(_) | None => return,
+            }
+        };
+        if let Some(share) = self.shares.get_mut(share) {
+            share.revival.begin(unheard);
+        }
+        self.go_on_reviving(now);
+        if attempt == 0 {
+            self.offer_windows(share, MonoTime(now.0.saturating_sub(BUSY_NS)));
+            self.answer_half_open(share, now);
+        }
+    }
+
+    /// Speaks to some of those who wait for it; the driver has other work, too.
+    pub(super) fn go_on_reviving(&mut self, now: MonoTime) {
+        let Some((share, revival)) = self.shares.revival_under_way() else {
+            return;
+        };
+        let batch = revival.next();
+        for flow in batch.into_iter().filter_map(|flow| self.flow(flow)) {
+            if self.is_unheard(share, &flow) {
+                self.speak(&flow, segments::ack(&flow, now));
+                self.speak(&flow, segments::probe(&flow, now));
+            }
+        }
+    }
+
+    /// The clients that were busy at the takeover, the busiest first. What nobody
+    /// can serve is reset.
+    fn begin_revival(&self, share: ShareId, now: MonoTime) -> Vec<FlowId> {
+        let (mut busy, mut unserved) = (Vec::new(), Vec::new());
         let scanned = self.datapath.flows.for_each(|flow| {
             if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
                 return;
             }
             if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
                 unserved.push(flow);
-            } else if flow.heard_ns < taken_over.0
-                && now.0.saturating_sub(flow.heard_ns) < busy_for(attempt, taken_over, now)
+            } else if now.0.saturating_sub(flow.heard_ns) < BUSY_NS && self.is_unheard(share, &flow)
             {
-                busy.push(flow);
+                busy.push((flow.heard_ns, flow.id));
             }
         });
         if let Err(error) = scanned {
             tracing::error!(error = %error, "can't read the flows to revive");
         }
-        if attempt == 0 {
-            self.reset_unserved(&unserved);
-        }
-        busy.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.heard_ns));
-        for flow in &busy {
-            self.speak(flow, segments::ack(flow, now));
-            self.speak(flow, segments::probe(flow, now));
-        }
-        if attempt == 0 {
-            self.offer_windows(share, MonoTime(now.0.saturating_sub(BUSY_NS)));
-            self.answer_half_open(share, now);
-        }
+        self.reset_unserved(&unserved);
+        busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
+        busy.into_iter().map(|(_, flow)| flow).collect()
+    }
+
+    /// Those of `flows` that still have not been heard: looked up one by one, for
+    /// the share may have many more.
+    fn unheard(&self, share: ShareId, flows: &[FlowId]) -> Vec<FlowId> {
+        let states = flows.iter().filter_map(|flow| self.flow(*flow));
+        let unheard = states.filter(|flow| self.is_unheard(share, flow));
+        unheard.map(|flow| flow.id).collect()
+    }
+
+    fn is_unheard(&self, share: ShareId, flow: &FlowState) -> bool {
+        flow.phase != Phase::Ended && flow.heard_ns < self.taken_over_at(share).0
     }
 
     /// The gates of a generation that is over are open: everybody hears what
@@ -143,16 +210,6 @@ fn latest(half_open: &mut [HalfOpen]) -> &[HalfOpen] {
     &half_open[..answered]
 }
 
-/// Later rounds still mean those that were busy at the takeover.
-fn busy_for(attempt: u32, taken_over: MonoTime, now: MonoTime) -> u64 {
-    let since = now.0.saturating_sub(taken_over.0);
-    if attempt == 0 {
-        BUSY_NS
-    } else {
-        BUSY_NS.saturating_add(since)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -178,6 +235,27 @@ mod tests {
             born_ns,
             tapped: true,
         }
+    }
+
+    /// With thousands of them heartbeats and leases come in between.
+    #[test]
+    fn clients_are_spoken_to_in_batches_each_once() {
+        let key = half_open(0).key;
+        let flows: Vec<_> = (0..200)
+            .map(SeqNumber)
+            .map(|irs| FlowId { key, irs })
+            .collect();
+        let mut revival = Revival::default();
+        assert!(!revival.is_under_way());
+        revival.begin(flows.clone());
+        let mut spoken = Vec::new();
+        while revival.is_under_way() {
+            let batch = revival.next();
+            assert!((1..=BATCH).contains(&batch.len()));
+            spoken.extend(batch);
+        }
+        assert_eq!(spoken, flows);
+        assert!(revival.next().is_empty());
     }
 
     /// A flood's handshakes are not all answered: the latest are.

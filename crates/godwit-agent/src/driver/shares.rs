@@ -8,6 +8,7 @@ use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
 use super::leash::{self, Census};
+use super::revive::Revival;
 use crate::config::{Config, Gate};
 use crate::status::TakeoverReport;
 
@@ -33,6 +34,8 @@ pub(super) struct Share {
     /// What the entry will say when the peer's address on the link is known:
     /// a tap that leads nowhere protects nothing.
     withheld: Option<Generation>,
+    /// Who is spoken to after the takeover.
+    pub(super) revival: Revival,
     /// When this agent last took it over.
     pub(super) taken_over: Option<MonoTime>,
     pub(super) last_takeover: Option<LastTakeover>,
@@ -97,6 +100,7 @@ impl Shares {
                 leash: service.leash,
                 peer: None,
                 withheld: None,
+                revival: Revival::default(),
                 taken_over: None,
                 last_takeover: None,
             };
@@ -111,6 +115,15 @@ impl Shares {
 
     pub(super) fn get_mut(&mut self, share: ShareId) -> Option<&mut Share> {
         self.shares.get_mut(&share)
+    }
+
+    /// A share whose clients have not all been spoken to since the takeover.
+    pub(super) fn revival_under_way(&mut self) -> Option<(ShareId, &mut Revival)> {
+        let mut revivals = self
+            .shares
+            .iter_mut()
+            .map(|(id, share)| (*id, &mut share.revival));
+        revivals.find(|(_, revival)| revival.is_under_way())
     }
 
     /// The other shares that have an address in common with this one.

@@ -72,8 +72,11 @@ impl Driver {
         Next::Continue
     }
 
-    fn patience(&self) -> Duration {
+    fn patience(&mut self) -> Duration {
         let now = clock::now();
+        if self.shares.revival_under_way().is_some() {
+            return Duration::ZERO;
+        }
         let core = self
             .node
             .poll_timeout()
@@ -138,6 +141,7 @@ impl Driver {
                 self.node.handle_flow_event(event, now);
             }
         }
+        self.go_on_reviving(now);
         self.compare(now);
         self.farewells.carry_out(self.ifindex, &self.datapath, now);
         if self.rejoins.due() <= now {

@@ -1,11 +1,12 @@
 //! Ending sockets on this node while they are silent, and telling twins what
 //! the tap has missed.
 
+use std::io;
 use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, Order, OrderError, Phase};
 use godwit_core::{EndReason, MonoTime};
-use godwit_sock::destroy_tcp;
+use godwit_sock::{Destroyer, destroy_tcp};
 use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
 
 use super::{Driver, segments};
@@ -63,8 +64,13 @@ impl Driver {
                 "ending sockets"
             );
         }
+        let destroyer = Destroyer::open(self.ifindex);
         for flow in flows {
-            end_socket(self.ifindex, &self.datapath, flow);
+            match &destroyer {
+                Ok(destroyer) => note(flow.key, destroyer.destroy(flow.key)),
+                Err(error) => tracing::warn!(flow = %flow.key, error = %error, "socket not ended"),
+            }
+            forget(&self.datapath, flow);
         }
     }
 
@@ -111,7 +117,11 @@ fn is_alive(datapath: &Datapath, flow: FlowId) -> bool {
 }
 
 fn end_socket(ifindex: u32, datapath: &Datapath, flow: FlowId) {
-    destroy(ifindex, flow.key);
+    note(flow.key, destroy_tcp(ifindex, flow.key));
+    forget(datapath, flow);
+}
+
+fn forget(datapath: &Datapath, flow: FlowId) {
     if let Err(error) = datapath.orders.give(flow, Order::Forget)
         && !matches!(error, OrderError::NoFlow)
     {
@@ -119,8 +129,8 @@ fn end_socket(ifindex: u32, datapath: &Datapath, flow: FlowId) {
     }
 }
 
-fn destroy(ifindex: u32, flow: FlowKey) {
-    if let Err(error) = destroy_tcp(ifindex, flow) {
+fn note(flow: FlowKey, outcome: io::Result<bool>) {
+    if let Err(error) = outcome {
         tracing::warn!(flow = %flow, error = %error, "socket not ended");
     }
 }
