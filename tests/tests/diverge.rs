@@ -29,6 +29,9 @@ const REPORTED: u16 = 85;
 
 const BODY: usize = 2000;
 
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(50);
+
 struct Talk {
     stream: TcpStream,
     service: SocketAddr,
@@ -115,7 +118,7 @@ fn a_standby_that_answers_otherwise_does_not_take_over() -> Result<()> {
     while since.elapsed() < 2 * LIMIT {
         for talk in &mut talks[3..] {
             talk.ask(BODY, Manner::Exact)?;
-            std::thread::sleep(Duration::from_millis(50));
+            std::thread::sleep(PAUSE);
         }
     }
     for talk in &talks[3..] {

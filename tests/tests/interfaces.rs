@@ -191,8 +191,7 @@ fn a_new_interface_is_guarded_before_it_is_used() {
     for _ in 0..ROUNDS {
         let before = strayed(&lab);
         ip(&lab, Host::A, &add);
-        // Long enough for a client's retransmissions to be answered there.
-        thread::sleep(Duration::from_millis(300));
+        thread::sleep(OPEN);
         ip(&lab, Host::A, &remove);
         upload.goes_on();
         counts.push(strayed(&lab) - before);
@@ -205,6 +204,9 @@ fn a_new_interface_is_guarded_before_it_is_used() {
 }
 
 const ROUNDS: usize = 5;
+
+/// Long enough for a client's retransmissions to be answered there.
+const OPEN: Duration = Duration::from_millis(300);
 
 /// Between the interface's first moment and its guard lie the turns of two
 /// threads. Without a guard 15 segments or so get out each time.

@@ -24,6 +24,9 @@ const SLACK: u32 = 256 << 10;
 
 const BODY: usize = 3_000_000;
 
+/// Between two bytes that the client reads.
+const PAUSE: Duration = Duration::from_millis(10);
+
 fn servers(lab: &Lab) -> Result<[Process; 2]> {
     Ok([
         odd::start(lab.a(), PORT, Manner::Paced(PACE))?,
@@ -128,7 +131,7 @@ fn a_flow_is_let_go_when_its_twin_lags() -> Result<()> {
         let lag = flow.lag_bytes.unwrap_or(0);
         ensure!(lag <= LEASH + SLACK, "{lag} bytes behind");
         ensure!(Instant::now() < end && reader.at < BODY, "{flow:?}");
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(PAUSE);
     }
     reader.read_to(BODY * 2)?;
     site.verify().map(drop)

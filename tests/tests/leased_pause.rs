@@ -106,6 +106,15 @@ fn a_crash_of_the_owners_agent_is_a_takeover() {
     assert_unnoticed(capture);
 }
 
+/// How long a machine stands still, as the invariant has it.
+const FROZEN: Duration = Duration::from_secs(10);
+
+/// Long enough for its kernel to try, before its agent can.
+const KERNEL_TRIES: Duration = Duration::from_millis(500);
+
+/// A retransmission timer that was due has run out by then.
+const TIMERS_RUN_OUT: Duration = Duration::from_secs(2);
+
 /// What a said to clients on connections of `old`, from `since` on.
 fn said_by_a(trace: &Trace, old: &[SocketAddr], since: u64) -> usize {
     let mac = |host: Host| host.mac(Network::Data);
@@ -140,11 +149,10 @@ fn a_frozen_owner_that_goes_on_says_nothing_on_its_old_connections() {
     cluster.agent(Host::A).expect("it runs").stop().expect("so");
     cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
     let wire_exit = Capture::start(lab.a(), Network::Data).expect("the capture starts");
-    thread::sleep(Duration::from_secs(10));
+    thread::sleep(FROZEN);
     let resumed = wall_clock_ns();
     a.cont().expect("the server goes on");
-    // Long enough for its kernel to try.
-    thread::sleep(Duration::from_millis(500));
+    thread::sleep(KERNEL_TRIES);
     cluster.agent(Host::A).expect("it runs").cont().expect("so");
     wait_in_sync(&mut cluster, Host::B);
     assert!(counted(&cluster, Host::A, "fenced") > 0, "it has tried");
@@ -160,8 +168,7 @@ fn a_frozen_owner_that_goes_on_says_nothing_on_its_old_connections() {
     lab.crash(Host::B).expect("b crashes");
     cluster.wait_owner(Host::A, DEADLINE).expect("a owns again");
     let fresh = Traffic::start(&lab, service_v4(), Load::Echo);
-    // A retransmission timer that was due would have run out by then.
-    thread::sleep(Duration::from_secs(2));
+    thread::sleep(TIMERS_RUN_OUT);
     fresh.finish(Instant::now(), STALL_LIMIT);
     let trace = wire_exit.finish().expect("the capture is complete");
     assert_eq!(said_by_a(&trace, &old, resumed), 0, "from old sockets");

@@ -34,6 +34,12 @@ const FILE: Content = Content {
 };
 
 /// There and back again, this often; with leases, this often.
+/// What a server that was told to end has to close the connections that it has.
+const MAY_CLOSE: Duration = Duration::from_millis(200);
+
+/// Between the rounds of a busy client.
+const PAUSE: Duration = Duration::from_millis(2);
+
 const MOVES: usize = 20;
 const MOVES_WITH_LEASES: usize = 8;
 
@@ -190,7 +196,7 @@ fn a_server_that_is_drained_first_may_be_restarted() {
     a.process.signal(Signal::SIGQUIT).expect("it runs");
     // As `nginx -s quit`: connections that it still has, it serves to their end.
     drop(cluster.wait_owner(Host::B, DEADLINE).expect("b owns"));
-    thread::sleep(Duration::from_millis(200));
+    thread::sleep(MAY_CLOSE);
     drop(a);
     let _a = start(Host::A);
     cluster
@@ -305,7 +311,7 @@ fn pipelined_redis_commands_stay_over_moves() {
             let replies = format!("+OK\r\n:{}\r\n{}", round + 1, bulk(&round.to_string()));
             expect(stream, replies).unwrap_or_else(|error| panic!("round {round}: {error:#}"));
         }
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(PAUSE);
     }
     let trace = capture.finish().expect("the capture is complete");
     assert_no_reset(&trace);

@@ -93,7 +93,6 @@ fn the_power_of_an_owner_with_its_own_kernel_fails() {
     let Some(lab) = lab(LabOptions::default()) else {
         return;
     };
-    std::thread::sleep(Duration::ZERO);
     let (mut machine, cluster, _server) = start(&lab, options(Fencing::None), Host::A);
     println!("Linux {}", machine.release().expect("it answers"));
     let capture = witness(&lab);

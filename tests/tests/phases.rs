@@ -67,7 +67,7 @@ fn a_connection_that_is_opened_while_the_owner_dies_comes_about() -> Result<()> 
                 crash = Some(scope.spawn(|| site.crash_owner()));
             }
             dials.push(scope.spawn(move || dial(number)));
-            thread::sleep(Duration::from_millis(2));
+            thread::sleep(BETWEEN_DIALS);
         }
         for (number, dial) in dials.into_iter().enumerate() {
             let took = dial
@@ -85,6 +85,8 @@ fn a_connection_that_is_opened_while_the_owner_dies_comes_about() -> Result<()> 
     // that all of them ended well was checked above.
     site.verify().map(drop)
 }
+
+const BETWEEN_DIALS: Duration = Duration::from_millis(2);
 
 /// Time between a handshake and the first request; the dials go on for longer.
 const THOUGHT: Duration = Duration::from_millis(40);
@@ -402,8 +404,14 @@ fn a_four_tuple_in_time_wait_is_protected_again() -> Result<()> {
             Ok(sockets_of(&lab, Host::B, &filter)? == 1)
         })?;
     }
-    // An ended flow is still known for 3 s; here it must be forgotten.
-    thread::sleep(Duration::from_secs(4));
+    // An ended flow is still known for 3 s.
+    if let Some(cluster) = &site.cluster {
+        for host in Host::SERVERS {
+            until("ended flows to be forgotten", || {
+                Ok(cluster.flows(host)?.flows.is_empty())
+            })?;
+        }
+    }
     for host in Host::SERVERS {
         let waiting = sockets_of(&lab, host, &["state", "time-wait", "sport", "=", ":80"])?;
         ensure!(waiting == services.len(), "{host} has {waiting} TIME-WAIT");

@@ -101,6 +101,9 @@ fn workers(nginx: &Nginx) -> Vec<Pid> {
         .collect()
 }
 
+/// Between the rounds of a busy client.
+const PAUSE: Duration = Duration::from_millis(2);
+
 const FILE: Content = Content {
     seed: 0x4774,
     length: 12_000_000,
@@ -231,7 +234,7 @@ fn a_killed_redis_is_taken_over() {
         let replies = format!("+OK\r\n{}:{}\r\n", bulk(&value), round + 1);
         send(&mut stream, commands).expect("the connection holds");
         expect(&mut stream, replies).unwrap_or_else(|e| panic!("round {round}: {e:#}"));
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(PAUSE);
     }
     wait_owner(&cluster, Host::B);
     assert_unnoticed(capture);

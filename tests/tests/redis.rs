@@ -108,8 +108,7 @@ fn a_push_to_an_idle_client_waits_for_no_timer() -> Result<()> {
     thread::sleep(IDLE);
     site.crash_owner()?;
     site.wait_taken_over()?;
-    // Twins are told within a few milliseconds.
-    thread::sleep(Duration::from_millis(300));
+    thread::sleep(ALL_TOLD);
     let probes = || tcp_counter(&lab, Host::B, "TCPWinProbe");
     let before = probes();
     let mut publisher = connect(lab.client(), site.addresses()[0])?;
@@ -124,6 +123,10 @@ fn a_push_to_an_idle_client_waits_for_no_timer() -> Result<()> {
 }
 
 const SUBSCRIBERS: usize = 8;
+
+/// For the survivor to tell its twins that they serve now, which takes it a few
+/// milliseconds and shows nowhere.
+const ALL_TOLD: Duration = Duration::from_millis(300);
 
 /// Longer than a client may be silent to be probed after a takeover.
 const IDLE: Duration = Duration::from_millis(2500);

@@ -13,7 +13,7 @@ use godwit_lab::apps::server;
 use godwit_lab::capture::Capture;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
-use godwit_lab::{Lab, LabOptions, Process};
+use godwit_lab::{Lab, LabOptions, Process, SAME_CAUSE};
 use godwit_tests::stage::{
     PORT, assert_no_reset, assert_unnoticed, assert_voices, generation, in_sync, servers,
     service_v4, service_v6, stage, throughout, until, wait_flow, wait_protected, wait_unprotected,
@@ -22,9 +22,6 @@ use godwit_tests::stage::{
 use godwit_tests::stream::{Download, connect, expect, expect_end, send};
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT, misconduct};
-
-/// Servers that die within a second of each other are not taken over.
-const SAME_CAUSE: Duration = Duration::from_millis(1200);
 
 /// An echo says 30 KB in a second.
 const LONG_LOG: &str = "reprotect_cap = \"512KiB\"\n";

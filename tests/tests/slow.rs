@@ -18,6 +18,9 @@ use godwit_wire::{Endpoint, SeqNumber, TcpFlags};
 /// How long the client with the zero window does not read before the crash.
 const STOPPED: Duration = Duration::from_secs(30);
 
+/// How long it goes on so afterwards: the survivor probes it.
+const STOPPED_ON: Duration = Duration::from_secs(3);
+
 /// A multiple of redis's own `tcp-keepalive` of five seconds.
 const IDLE: Duration = Duration::from_secs(60);
 
@@ -72,8 +75,7 @@ fn a_minute_of_keep_alives_and_window_probes_does_no_harm() -> Result<()> {
     }
     site.crash_owner()?;
     site.wait_taken_over()?;
-    // The stopped client stays so for a while: the survivor probes it.
-    thread::sleep(Duration::from_secs(3));
+    thread::sleep(STOPPED_ON);
     for download in &mut downloads {
         download.read_to_end().context("the stopped client")?;
     }

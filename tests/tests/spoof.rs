@@ -22,6 +22,9 @@ use godwit_wire::{
 /// Time for a client's retransmissions and for answers to forgeries.
 const WATCHED: Duration = Duration::from_millis(600);
 
+/// Until what was under way when the tap was cut has been told: nothing marks it.
+const SETTLED: Duration = Duration::from_millis(100);
+
 /// How forgeries are refused.
 const REFUSED: [&str; 4] = [
     "spoofed",
@@ -121,8 +124,7 @@ fn forged_acks_tell_the_client_nothing() {
             client: upload.local().into(),
             service: service.into(),
         };
-        // Until what was under way has been told.
-        thread::sleep(Duration::from_millis(100));
+        thread::sleep(SETTLED);
         let before = numbers(&assert_unnoticed(capture), flow);
         assert!(before.sent.gt(before.told), "nothing is held: {before:?}");
 

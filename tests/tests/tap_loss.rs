@@ -164,8 +164,7 @@ fn a_flow_is_not_given_up_before_its_client_has_mended_it() {
     }
     let since = Instant::now();
     lose(&lab, TAP, 500);
-    // A few hundred losses: with a limit of 200 ms two to four are given up.
-    thread::sleep(Duration::from_secs(4));
+    thread::sleep(LOSSY);
     let flows = cluster.flows(Host::A).expect("the owner answers").flows;
     let protected = flows.iter().filter(|flow| flow.protected).count();
     assert!(protected + 1 >= traffic.len(), "{flows:#?}");
@@ -175,6 +174,9 @@ fn a_flow_is_not_given_up_before_its_client_has_mended_it() {
     }
     assert_unnoticed(capture);
 }
+
+/// A few hundred losses: with a limit of 200 ms two to four are given up.
+const LOSSY: Duration = Duration::from_secs(4);
 
 /// A connection that has asked and been answered; it stays open.
 fn one_exchange() -> Client {

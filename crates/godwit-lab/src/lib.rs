@@ -43,4 +43,4 @@ mod tool;
 pub use host::{Host, Network};
 pub use lab::{Lab, LabOptions, Node};
 pub use machine::Machine;
-pub use process::{Output, Process};
+pub use process::{Output, Process, SAME_CAUSE};

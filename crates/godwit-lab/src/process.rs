@@ -19,6 +19,10 @@ use crate::netns::Netns;
 /// How often a wait looks again; short against every time that is measured.
 const POLL: Duration = Duration::from_millis(2);
 
+/// Servers that die within a second of each other have died of the same cause
+/// for Godwit, and are not taken over: a bit more than that.
+pub const SAME_CAUSE: Duration = Duration::from_millis(1200);
+
 /// A running program; killed with all its children when dropped.
 #[derive(Debug)]
 pub struct Process {

@@ -14,7 +14,7 @@ use crate::apps::{redis, server};
 use crate::cluster::{Cluster, ClusterOptions, EventReport, Fencing, FlowReport, Service, Status};
 use crate::host::Host;
 use crate::lab::{Lab, which};
-use crate::process::Process;
+use crate::process::{Process, SAME_CAUSE};
 
 /// Port of the service on the lab's own server.
 pub(super) const PORT: u16 = 80;
@@ -26,10 +26,6 @@ const READY: Duration = Duration::from_secs(20);
 /// has forgotten what it promised (`godwit-core`, `Terms::quarantine`); and a
 /// little more.
 const QUARANTINE: Duration = Duration::from_millis(10_200);
-
-/// Servers that die within a second of each other have died of the same cause
-/// for Godwit, and are not taken over.
-const SAME_CAUSE: Duration = Duration::from_millis(1100);
 
 /// An unmodified server, or the lab's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

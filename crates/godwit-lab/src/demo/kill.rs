@@ -22,13 +22,10 @@ use crate::cluster::{Cluster, ClusterOptions};
 use crate::host::{Host, SERVICE_V4};
 use crate::lab::{Lab, LabOptions};
 use crate::links::Shape;
+use crate::process::SAME_CAUSE;
 
 /// The download takes so long at least: both kills must find it running.
 const AT_LEAST: u64 = 8;
-
-/// Servers that die within a second of each other are not taken over: what
-/// killed both must not go on to the next.
-const SAME_CAUSE: Duration = Duration::from_millis(1200);
 
 /// curl gives up after this long without a byte.
 const PATIENCE: Patience = Patience(3);
