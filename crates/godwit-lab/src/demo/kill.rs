@@ -7,12 +7,12 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use serde::Serialize;
 
 use super::DemoOptions;
 use super::arm::FILE;
-use super::shadow::{ControlLine, SCHEMA, SEED, SIZE_MIN};
+use super::line::{Facts, Line, Row, columns, verdict};
 use super::view::{Progress, View};
 use crate::apps::content::Content;
 use crate::apps::curl::{self, Patience, Transfer};
@@ -39,17 +39,9 @@ const IN_SYNC: Duration = Duration::from_secs(20);
 /// What a supervisor waits before it starts a process again.
 const RESTART_AFTER: Duration = Duration::from_millis(100);
 
-/// The last line that `--json` prints; its fields and their order are stable.
+/// What this demonstration says besides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Line {
-    schema: &'static str,
-    demo: &'static str,
-    ok: bool,
-    bytes: u64,
-    digest_ok: bool,
-    rst: u64,
-    stall_ms: f64,
-    control: ControlLine,
+pub(super) struct More {
     handshakes: u64,
     kills: u32,
     /// From the first kill until the download was protected again.
@@ -86,23 +78,21 @@ impl Summary {
         survived && one && self.control.kills == 1 && !self.control.exact
     }
 
-    pub(super) fn line(&self) -> Line {
+    pub(super) fn line(&self) -> Line<More> {
         let godwit = &self.godwit;
-        Line {
-            schema: SCHEMA,
-            demo: "kill",
-            ok: self.ok(),
+        let facts = Facts {
             bytes: godwit.bytes,
-            digest_ok: godwit.exact,
-            rst: godwit.resets,
+            exact: godwit.exact,
+            resets: godwit.resets,
             stall_ms: tenths(godwit.stall),
-            control: ControlLine {
-                digest_ok: self.control.exact,
-            },
+            control_exact: self.control.exact,
+        };
+        let more = More {
             handshakes: godwit.handshakes,
             kills: godwit.kills,
             protected_again_ms: tenths(godwit.protected_again.unwrap_or_default()),
-        }
+        };
+        Line::new("kill", self.ok(), facts, more)
     }
 }
 
@@ -112,14 +102,7 @@ fn tenths(span: Duration) -> f64 {
 
 /// Runs both arms, one after the other.
 pub(super) fn run(options: DemoOptions, view: &mut View) -> Result<Summary> {
-    ensure!(
-        options.size >= SIZE_MIN,
-        "the download must have at least 1 MiB"
-    );
-    let content = Content {
-        seed: SEED,
-        length: options.size,
-    };
+    let content = options.content()?;
     view.part("With Godwit")?;
     let godwit = arm(options, content, true, view)?;
     view.part("The same with plain TCP")?;
@@ -271,11 +254,8 @@ fn is_protected_again(cluster: &Cluster<'_>, owner: Host) -> Result<bool> {
     Ok(lives.any(|flow| flow.protected && flow.protected_again_ms.is_some()))
 }
 
-/// A row of the table: its name, and what to say of an arm.
-type Row = (&'static str, fn(&Outcome) -> String);
-
 fn table(summary: &Summary, view: &mut View) -> Result<()> {
-    let rows: [Row; 6] = [
+    let rows: [Row<Outcome>; 6] = [
         ("bytes received", |o| o.bytes.to_string()),
         ("processes killed", |o| o.kills.to_string()),
         ("handshakes", |o| o.handshakes.to_string()),
@@ -287,15 +267,9 @@ fn table(summary: &Summary, view: &mut View) -> Result<()> {
                 "for ever".to_owned()
             }
         }),
-        ("download", |o| {
-            if o.exact { "complete" } else { "dead" }.to_owned()
-        }),
+        ("download", |o| verdict(o.exact)),
     ];
-    view.line(&format!("\n  {:<26}{:<18}{}", "", "Godwit", "plain TCP"))?;
-    for (name, cell) in rows {
-        let (left, right) = (cell(&summary.godwit), cell(&summary.control));
-        view.line(&format!("  {name:<26}{left:<18}{right}"))?;
-    }
+    columns(&rows, [&summary.godwit, &summary.control], view)?;
     if let Some(span) = summary.godwit.protected_again {
         view.line(&format!(
             "\n  protected again {:.0} ms after the first kill",

@@ -3,15 +3,25 @@
 
 mod arm;
 mod kill;
+mod line;
 mod moves;
+mod pair;
 mod shadow;
 mod view;
 
 use std::io;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use view::View;
+
+use crate::apps::content::Content;
+
+/// Bytes of the file: the same on every machine and day.
+const SEED: u64 = 0x60d_1717;
+
+/// Below that, half of the file is gone before anyone can look.
+const SIZE_MIN: u64 = 1 << 20;
 
 /// Names that [`run`] knows, with what each shows.
 pub const NAMES: [(&str, &str); 3] = [
@@ -48,6 +58,20 @@ impl Default for DemoOptions {
             size: 1 << 30,
             mbit: 1000,
         }
+    }
+}
+
+impl DemoOptions {
+    /// The file to download.
+    fn content(self) -> Result<Content> {
+        ensure!(
+            self.size >= SIZE_MIN,
+            "the download must have at least 1 MiB"
+        );
+        Ok(Content {
+            seed: SEED,
+            length: self.size,
+        })
     }
 }
 
