@@ -1,4 +1,4 @@
-//! `godwit demo` and `godwit bench` as others script them: exit codes, schemas,
+//! `godwit demo`, `bench` and `chaos` as others script them: exit codes, schemas,
 //! two at once, and nothing left behind.
 
 use std::collections::BTreeSet;
@@ -39,19 +39,25 @@ impl Running {
         })
     }
 
-    /// Waits for its end, and until nothing of it is left; the lines that it
-    /// wrote, and how long it took.
+    /// Waits for its good end, and until nothing of it is left; the lines of JSON
+    /// that it wrote, and how long it took.
     fn finish(self) -> Result<(Vec<Value>, Duration)> {
+        let (output, took) = self.end()?;
+        ensure!(output.status.success(), "it ended with {}", output.status);
+        Ok((lines(&output)?, took))
+    }
+
+    /// Waits for its end, and until nothing of it is left.
+    fn end(self) -> Result<(Output, Duration)> {
         let pid = self.child.id();
         let output = self
             .child
             .wait_with_output()
             .context("waiting for godwit")?;
         let took = self.since.elapsed();
-        ensure!(output.status.success(), "it ended with {}", output.status);
         until("everything of it to be gone", || Ok(rests(pid).is_empty()))
             .with_context(|| format!("left behind: {:?}", rests(pid)))?;
-        Ok((lines(&output)?, took))
+        Ok((output, took))
     }
 }
 
@@ -101,9 +107,34 @@ fn has_labs() -> bool {
     reason.is_none()
 }
 
-fn keys(value: &Value) -> Vec<&str> {
+fn keys(value: &Value) -> BTreeSet<&str> {
     let fields = value.as_object().into_iter().flatten();
     fields.map(|(key, _)| key.as_str()).collect()
+}
+
+/// A demonstration that went well says so in one line, with these fields and
+/// `more`, and no others.
+fn good_line(lines: &[Value], demo: &str, more: &[&'static str]) -> Result<Value> {
+    let [line] = lines else {
+        anyhow::bail!("{} lines", lines.len());
+    };
+    let common = [
+        "schema",
+        "demo",
+        "ok",
+        "bytes",
+        "digest_ok",
+        "rst",
+        "stall_ms",
+        "control",
+    ];
+    let wanted = common.iter().chain(more).copied().collect();
+    ensure!(keys(line) == wanted, "{line}");
+    ensure!(line["schema"] == "godwit.demo/1" && line["demo"] == demo);
+    ensure!(line["ok"] == true && line["digest_ok"] == true, "{line}");
+    ensure!(line["rst"] == 0 && line["stall_ms"].is_f64(), "{line}");
+    ensure!(line["control"]["digest_ok"] == false, "{line}");
+    Ok(line.clone())
 }
 
 /// Two at once: each ends well, with its one line.
@@ -117,29 +148,63 @@ fn two_demonstrations_run_at_once_and_leave_nothing() -> Result<()> {
     let running = [Running::start(&args)?, Running::start(&args)?];
     for one in running {
         let (lines, _) = one.finish()?;
-        let [line] = &lines[..] else {
-            anyhow::bail!("{} lines", lines.len());
-        };
-        let mut wanted = vec![
-            "schema",
-            "demo",
-            "ok",
-            "bytes",
-            "digest_ok",
-            "rst",
-            "stall_ms",
-            "control",
-        ];
-        wanted.sort_unstable();
-        let mut fields = keys(line);
-        fields.sort_unstable();
-        ensure!(fields == wanted, "{line}");
-        ensure!(line["schema"] == "godwit.demo/1" && line["demo"] == "shadow");
-        ensure!(line["ok"] == true && line["digest_ok"] == true, "{line}");
-        ensure!(line["bytes"] == 128 << 20 && line["rst"] == 0, "{line}");
-        ensure!(line["stall_ms"].is_f64(), "{line}");
-        ensure!(line["control"]["digest_ok"] == false, "{line}");
+        let line = good_line(&lines, "shadow", &[])?;
+        ensure!(line["bytes"] == 128 << 20, "{line}");
     }
+    until("pins to be gone", || Ok(pins().is_subset(&before)))
+}
+
+/// The other two, one after the other: one connection each.
+#[test]
+fn moves_and_kills_are_demonstrated_on_one_connection() -> Result<()> {
+    if !has_labs() {
+        return Ok(());
+    }
+    let before = pins();
+    let moves = ["handshakes", "moves"];
+    let kills = ["handshakes", "kills", "protected_again_ms"];
+    for (demo, more) in [("move", &moves[..]), ("kill", &kills)] {
+        let args = ["demo", demo, "--json", "--size", "64"];
+        let (lines, _) = Running::start(&args)?.finish()?;
+        let line = good_line(&lines, demo, more)?;
+        ensure!(line["bytes"] == 64 << 20, "{line}");
+        ensure!(line["handshakes"] == 1, "{line}");
+    }
+    until("pins to be gone", || Ok(pins().is_subset(&before)))
+}
+
+/// What was found is in the last line, and in the exit code.
+#[test]
+fn chaos_says_what_it_was_and_how_it_ended() -> Result<()> {
+    if !has_labs() {
+        return Ok(());
+    }
+    let before = pins();
+    let args = [
+        "chaos",
+        "--seconds",
+        "1",
+        "--seed",
+        "7",
+        "--faults",
+        "moved",
+    ];
+    let (output, _) = Running::start(&args)?.end()?;
+    let text = String::from_utf8(output.stdout).context("it writes UTF-8")?;
+    ensure!(text.starts_with("seed 7\n"), "{text}");
+    let last = text.lines().last().context("it says something")?;
+    let sums: Vec<_> = last.split(", ").map(|part| part.split_once(' ')).collect();
+    let [
+        Some((_, "faults")),
+        Some((_, "streams")),
+        Some((violations, "violations")),
+    ] = sums[..]
+    else {
+        anyhow::bail!("{last}");
+    };
+    let told = text.lines().filter(|line| line.starts_with("violation: "));
+    ensure!(violations.parse() == Ok(told.count()), "{text}");
+    ensure!(output.status.success() == (violations == "0"), "{text}");
     until("pins to be gone", || Ok(pins().is_subset(&before)))
 }
 
@@ -154,13 +219,10 @@ fn a_quick_benchmark_ends_in_time_with_every_figure() -> Result<()> {
     ensure!(took < QUICK, "it took {took:?}");
     let mut figures = BTreeSet::new();
     for line in &lines {
-        let mut wanted = vec![
+        let wanted = [
             "schema", "figure", "value", "unit", "control", "target", "ok", "runs",
         ];
-        wanted.sort_unstable();
-        let mut fields = keys(line);
-        fields.sort_unstable();
-        ensure!(fields == wanted, "{line}");
+        ensure!(keys(line) == BTreeSet::from(wanted), "{line}");
         ensure!(line["schema"] == "godwit.bench/1", "{line}");
         let name = line["figure"].as_str().context("a name")?;
         ensure!(figures.insert(name), "{name} comes twice");

@@ -1,6 +1,7 @@
 //! What an agent may do once it runs, and that it still can do its work.
 
 use std::fs;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::LabOptions;
@@ -10,7 +11,7 @@ use godwit_lab::host::Host;
 #[cfg(target_arch = "x86_64")]
 use godwit_tests::hostage::Hostage;
 use godwit_tests::stream::{connect, expect, send};
-use godwit_tests::{Site, lab, until};
+use godwit_tests::{DEADLINE, Site, lab, until};
 use nix::unistd::Pid;
 #[cfg(target_arch = "x86_64")]
 use nix::{errno::Errno, libc};
@@ -108,6 +109,33 @@ fn a_witness_gives_up_everything() -> Result<()> {
     ensure!(filters.iter().all(|mode| mode == FILTERED), "{filters:?}");
     Ok(())
 }
+
+/// An ordinary account can't reach the agent; one of the socket's group can.
+#[test]
+fn an_account_without_privileges_stays_outside() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let cluster = Cluster::start(&lab, ClusterOptions::default())?;
+    until("the agent to answer", || {
+        Ok(cluster.status(Host::A).is_ok())
+    })?;
+    let socket = cluster.socket(Host::A)?;
+    let asked_as = |group: &str| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=nobody", "--clear-groups"]);
+        command.arg(format!("--regid={group}"));
+        command.args(["curl", "--silent", "--max-time", "5", "--unix-socket"]);
+        command.arg(&socket).arg("http://agent/");
+        lab.a().run(command, DEADLINE)
+    };
+    ensure!(asked_as("nogroup")?.status.code() == Some(NOT_CONNECTED));
+    ensure!(asked_as("root")?.status.code() != Some(NOT_CONNECTED));
+    Ok(())
+}
+
+/// `CURLE_COULDNT_CONNECT`.
+const NOT_CONNECTED: i32 = 7;
 
 /// What code that took an agent over would like to do is refused to every thread,
 /// and the agent works on.
