@@ -455,6 +455,11 @@ impl Proposer {
             .is_some_and(|holding| holding.tenure.is_prolonged(now))
     }
 
+    /// Whether a first lease is being asked for: who is in sync under it is settled.
+    pub const fn is_proposing(&self) -> bool {
+        matches!(self.phase, Phase::Proposing { .. })
+    }
+
     /// Whether it holds the lease or wants to.
     pub const fn is_idle(&self) -> bool {
         matches!(self.phase, Phase::Idle)

@@ -34,6 +34,7 @@ use godwit_wire::{
 use super::action::Action;
 use super::context::Context;
 use super::event::ShareNews;
+use super::leased::ShareLease;
 use super::share::ShareSide;
 use crate::share::{Change, Ownership, Reason, State};
 use crate::{MonoTime, PeerId};
@@ -481,7 +482,7 @@ impl ShareSide {
             Moving::Incoming(incoming) if incoming.from == peer => {
                 let let_go = claim.role == Role::Shadow && claim.epoch == incoming.successor;
                 // It is repeated with each heartbeat.
-                if let_go && !incoming.taking {
+                if let_go && self.machine.wish() != Some(Reason::Moved) {
                     self.take(incoming, context);
                 }
                 let_go
@@ -557,13 +558,17 @@ impl ShareSide {
         } else {
             Some(MoveRefusal::NotInSync)
         };
+        // A takeover that voters are asked for has nobody in sync: that remains so.
+        let proposes = |lease: &ShareLease| lease.proposer.is_proposing();
         match refusal {
             None => {
                 self.moving = Moving::Incoming(Incoming {
                     taking: true,
                     ..incoming
                 });
-                self.machine.handle_handed_over();
+                if !self.lease.as_ref().is_some_and(proposes) {
+                    self.machine.handle_handed_over();
+                }
             }
             Some(reason) => {
                 self.moving = Moving::No;

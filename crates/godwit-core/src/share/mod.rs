@@ -319,10 +319,14 @@ impl ShareMachine {
         }
     }
 
-    /// As the standby: the owner has let the share go, for this node.
+    /// As the standby: the owner has let the share go, for this node. Whatever it
+    /// wanted the share for before does not count: that might yet come to nothing.
     pub fn handle_handed_over(&mut self) {
         match self.state {
-            State::Shadow { .. } => self.claim(Reason::Moved),
+            State::Shadow { .. } => {
+                self.wish = None;
+                self.claim(Reason::Moved);
+            }
             State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
         }
     }

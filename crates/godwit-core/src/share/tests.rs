@@ -478,6 +478,19 @@ fn an_owner_that_was_about_to_begin_has_not_forgotten() {
     assert_eq!((machine.wish(), machine.state()), (None, SHADOW));
 }
 
+/// A standby that had missed its owner for a moment wanted the share for that, heard
+/// the owner again, and wanted it no more: the other had let it go meanwhile, and
+/// nobody owned it ever after.
+#[test]
+fn who_is_handed_the_share_wants_it_even_if_its_owner_is_heard_again() {
+    let mut machine = leased(SHADOW);
+    machine.handle_lapse(A, Reason::OwnerFailed);
+    assert_eq!(machine.wish(), Some(Reason::OwnerFailed));
+    machine.handle_handed_over();
+    machine.handle_owner_seen(A);
+    assert_eq!(machine.wish(), Some(Reason::Moved));
+}
+
 #[test]
 fn a_wish_ends_with_the_state_that_it_arose_in() {
     let mut machine = leased(SHADOW);
