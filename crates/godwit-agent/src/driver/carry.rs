@@ -1,6 +1,6 @@
 //! From the core's actions to what the kernel is asked for.
 
-use godwit_bpf::Order;
+use godwit_bpf::{Order, Phase};
 use godwit_core::{Action, MonoTime, PeerId};
 use godwit_wire::{FlowId, MacAddr, Role, ShareId, UnprotectedReason};
 
@@ -137,11 +137,13 @@ impl Driver {
         }
     }
 
+    /// A flow that has ended meanwhile had better have no twin.
     fn resend_handshake(&self, share: ShareId, flow: FlowId) {
         let Some(peer) = self.shares.get(share).map(|share| share.entry.peer_mac) else {
             return;
         };
-        let Some(packets) = self.flow(flow).as_ref().and_then(segments::handshake) else {
+        let runs = self.flow(flow).filter(|flow| flow.phase != Phase::Ended);
+        let Some(packets) = runs.as_ref().and_then(segments::handshake) else {
             return;
         };
         for packet in &packets {
