@@ -120,6 +120,16 @@ impl World {
         self.carry_on(node);
     }
 
+    /// As [`World::input`], while an action is carried out: what comes of it has
+    /// its turn.
+    pub(crate) fn answer(&mut self, node: usize, act: impl FnOnce(&mut Node, MonoTime)) {
+        let host = &mut self.hosts[node];
+        let now = host.clock.read(self.now_ns);
+        if let Some(agent) = &mut host.agent {
+            act(agent, now);
+        }
+    }
+
     /// Carries out what is left to do, unless something comes between.
     pub(crate) fn carry_on(&mut self, node: usize) {
         if let Some((share, entry)) = self.hosts[node].unwritten.take() {
@@ -329,15 +339,14 @@ impl World {
                 let (slot, irs) = slot_of(flow);
                 self.poke_twin(node, slot, irs, snd_una.0);
             }
-            // All servers say the same here. The others the caller carries out.
-            // Nobody offers flows here that could be protected again.
-            Action::Compare { .. }
-            | Action::BeginRejoin { .. }
+            rejoin @ (Action::BeginRejoin { .. }
             | Action::FeedLog { .. }
             | Action::ProtectFlow { .. }
             | Action::RestoreTwin { .. }
             | Action::FeedTwin { .. }
-            | Action::AdmitTwin { .. }
+            | Action::AdmitTwin { .. }) => self.carry_out_rejoin(node, rejoin),
+            // All servers say the same here. The others the caller carries out.
+            Action::Compare { .. }
             | Action::SetShare { .. }
             | Action::SetExpiry { .. }
             | Action::SendLease { .. }
@@ -399,6 +408,7 @@ impl World {
                 let id = Self::share_id(share);
                 self.input(node, |agent, now| agent.handle_changes(id, &changes, now));
             }
+            self.offer_candidates(node, share);
         }
     }
 

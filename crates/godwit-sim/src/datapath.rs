@@ -143,8 +143,9 @@ impl World {
             );
             return;
         }
-        if self.hosts[node].flows[slot].irs == frame.irs {
-            // Repeated by the network: its kernel knows the connection.
+        if frame.irs <= self.hosts[node].flows[slot].irs {
+            // Repeated by the network: its kernel knows the connection, or a later
+            // one (RFC 9293 section 3.10.7.4: an old duplicate).
             return;
         }
         let old = self.hosts[node].halves[slot];
@@ -237,10 +238,10 @@ impl World {
     fn begin(&mut self, node: usize, frame: Frame, half: Half) {
         let script = self.clients[frame.slot].script;
         let born = self.clock(node);
-        self.hosts[node].halves[frame.slot] = Half::default();
-        // An owner may have become the standby behind its own SYN-ACK.
+        // gw_flow_start: also behind the SYN-ACK of an owner that shadows now
         let shadow = self.hosts[node].entries[self.share_of(frame.slot)].role == Role::Shadow;
         let twin = half.tapped || shadow;
+        self.hosts[node].halves[frame.slot] = Half::default();
         *self.flow(node, frame.slot) = Flow {
             irs: frame.irs,
             generation: half.generation,
@@ -440,14 +441,19 @@ impl World {
         let (slot, share) = (frame.slot, self.share_of(frame.slot));
         let generation = self.hosts[node].entries[share].generation;
         let flow = self.flow(node, slot);
+        let rejoining = flow.is_rejoining(generation);
         if flow.irs != frame.irs
             || flow.is_over()
-            || !flow.is_gated(generation)
+            || !flow.is_gated(generation) && !rejoining
             || frame.ack < flow.twin_ack
         {
             return;
         }
         flow.twin_ack = frame.ack;
+        if rejoining {
+            self.follow_rejoin(node, slot);
+        }
+        let flow = self.flow(node, slot);
         let confirmed = flow.phase == Phase::Confirming && flow.twin_ack >= flow.told_ack;
         if confirmed {
             flow.phase = Phase::Protected;

@@ -54,6 +54,7 @@ pub(crate) enum Phase {
     Twin,
     Closed,
     Ended,
+    Rejoining,
 }
 
 /// One flow on one node: the entry of the data path and the kernel's socket.
@@ -64,6 +65,8 @@ pub(crate) struct Flow {
     pub(crate) generation: Generation,
     pub(crate) phase: Phase,
     pub(crate) gated: bool,
+    /// Its new twin has all that the client was told.
+    pub(crate) whole: bool,
     /// Must not be served at a takeover.
     pub(crate) not_in_sync: bool,
     /// Its socket was materialised here.
@@ -109,8 +112,14 @@ impl Flow {
             | Phase::Protected
             | Phase::Unprotected
             | Phase::Twin
-            | Phase::Closed => false,
+            | Phase::Closed
+            | Phase::Rejoining => false,
         }
+    }
+
+    /// gw_is_rejoining
+    pub(crate) fn is_rejoining(&self, generation: Generation) -> bool {
+        self.phase == Phase::Rejoining && self.is_tapped(generation)
     }
 
     /// Not whole at a takeover: nobody serves it.

@@ -33,6 +33,7 @@ mod plan;
 mod power;
 mod queue;
 mod random;
+mod rejoin;
 mod run;
 mod tally;
 mod world;

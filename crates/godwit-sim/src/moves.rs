@@ -18,11 +18,14 @@ impl World {
             let flow = self.hosts[node].flows[slot];
             match flow.phase {
                 _ if flow.is_over() => {}
-                Phase::Confirming if flow.is_tapped(generation) => check.confirming += 1,
+                Phase::Confirming | Phase::Rejoining if flow.is_tapped(generation) => {
+                    check.confirming += 1;
+                }
                 Phase::Protected if flow.is_tapped(generation) => {}
                 Phase::None
                 | Phase::Confirming
                 | Phase::Protected
+                | Phase::Rejoining
                 | Phase::Unprotected
                 | Phase::Twin
                 | Phase::Closed

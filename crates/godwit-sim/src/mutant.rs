@@ -31,11 +31,13 @@ pub enum Mutant {
     NoSilence,
     /// The target of a move owns as soon as it is ready.
     EarlyCommit,
+    /// A new twin of a running flow may be served before it has caught up.
+    NoCatchUp,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NoFence,
         Self::NoGate,
         Self::NoWait,
@@ -48,5 +50,6 @@ impl Mutant {
         Self::NoEnd,
         Self::NoSilence,
         Self::EarlyCommit,
+        Self::NoCatchUp,
     ];
 }

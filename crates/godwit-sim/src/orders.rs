@@ -186,8 +186,9 @@ impl World {
     pub(crate) fn resend_handshake(&mut self, node: usize, slot: usize, irs: u32) {
         let share = self.share_of(slot);
         let entry = self.hosts[node].entries[share];
-        let known = self.hosts[node].flows[slot].irs == irs;
-        if let Some(peer) = entry.peer.filter(|_| known) {
+        let flow = self.hosts[node].flows[slot];
+        let runs = flow.irs == irs && !flow.is_over();
+        if let Some(peer) = entry.peer.filter(|_| runs) {
             for kind in [Kind::Syn, Kind::SynAck, Kind::Third] {
                 self.send_frame(node, peer, Frame::bare(kind, slot, irs));
             }

@@ -96,7 +96,8 @@ impl Plan {
                 | Mutant::NoUnborn
                 | Mutant::NoEnd
                 | Mutant::NoSilence
-                | Mutant::EarlyCommit,
+                | Mutant::EarlyCommit
+                | Mutant::NoCatchUp,
             )
             | None => random.pick(&[
                 Fencing::Lease,

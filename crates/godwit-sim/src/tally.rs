@@ -21,6 +21,8 @@ pub struct Tally {
     pub moves: u64,
     /// Connections that a node went on serving whose owner was gone.
     pub continued: u64,
+    /// Running connections that a new standby came to protect.
+    pub reprotected: u64,
     /// Connections that clients opened.
     pub streams: u64,
     /// Of these, complete.
@@ -47,6 +49,7 @@ impl Tally {
         self.takeovers += other.takeovers;
         self.moves += other.moves;
         self.continued += other.continued;
+        self.reprotected += other.reprotected;
         self.streams += other.streams;
         self.completed += other.completed;
         self.resets += other.resets;
@@ -73,8 +76,8 @@ impl fmt::Display for Tally {
         write!(
             f,
             "{} planned moves; {} connections completed, {} continued at a takeover, \
-             {} reset with a reason, {} segments late after a release",
-            self.moves, self.completed, self.continued, self.resets, self.late
+             {} protected again, {} reset with a reason, {} segments late after a release",
+            self.moves, self.completed, self.continued, self.reprotected, self.resets, self.late
         )
     }
 }

@@ -82,6 +82,11 @@ fn a_target_that_owns_before_it_is_handed_the_share_is_a_second_voice() {
 }
 
 #[test]
+fn new_twins_must_catch_up_before_they_are_served() {
+    finds(Mutant::NoCatchUp);
+}
+
+#[test]
 fn twins_of_an_earlier_stay_must_not_be_served() {
     finds(Mutant::NoEnd);
 }
