@@ -4,7 +4,7 @@
 //! A log is as long as what was read; one of more than [`CAP`] bytes is gone.
 //! A twin takes what it gets of it at once.
 
-use godwit_core::rejoin::Candidate;
+use godwit_core::rejoin::{Candidate, Past};
 use godwit_core::{Action, FlowEventKind};
 use godwit_wire::{
     FlowId, FlowRecord, Generation, MacAddr, Negotiated, Restore, Role, SeqNumber, ShareId,
@@ -72,9 +72,9 @@ impl World {
             .slots_of(share)
             .filter_map(|slot| {
                 let flow = &self.hosts[node].flows[slot];
-                let fresh = is_fresh(flow, generation)?;
+                let past = past_of(flow, generation)?;
                 let flow = flow_id(slot, flow.irs);
-                Some(Candidate { flow, fresh })
+                Some(Candidate { flow, past })
             })
             .collect();
         if !candidates.is_empty() {
@@ -273,20 +273,23 @@ impl World {
     }
 }
 
-/// Whether the standby of that generation never had a twin; `None` if it can't
-/// have one, or has. As `reprotect::obstacle` of the agent.
-fn is_fresh(flow: &Flow, generation: Generation) -> Option<bool> {
+/// What became of the twins that the standby of that generation had; `None` if it
+/// can't have one, or has. As `reprotect::obstacle` of the agent.
+fn past_of(flow: &Flow, generation: Generation) -> Option<Past> {
     let current = flow.is_tapped(generation);
     match flow.phase {
         Phase::None | Phase::Ended => None,
         Phase::Confirming | Phase::Protected if current => None,
-        Phase::Rejoining if current => Some(true),
+        Phase::Rejoining if current => Some(Past::None),
         Phase::Confirming
         | Phase::Protected
         | Phase::Rejoining
         | Phase::Unprotected
         | Phase::Twin
-        | Phase::Closed => (flow.socket && flow.rcv_nxt <= CAP).then_some(!current),
+        | Phase::Closed => {
+            let past = if current { Past::Failed } else { Past::None };
+            (flow.socket && flow.rcv_nxt <= CAP).then_some(past)
+        }
     }
 }
 
