@@ -21,6 +21,7 @@ pub(super) enum Theme {
     Calm,
     Peers,
     Reprotect,
+    Moved,
 }
 
 /// What a figure should be.
@@ -54,8 +55,9 @@ impl Theme {
         }
     }
 
-    const FAILOVER: [Self; 6] = [
+    const FAILOVER: [Self; 7] = [
         Self::Process,
+        Self::Moved,
         Self::Leased,
         Self::Reprotect,
         Self::Frozen,
@@ -96,6 +98,7 @@ impl Theme {
             Self::Calm => "nothing fails, at load average 8",
             Self::Peers => "keepalived + haproxy, and Godwit",
             Self::Reprotect => "a standby returns to a running download",
+            Self::Moved => "the service is moved as planned",
         }
     }
 
@@ -119,6 +122,10 @@ const fn figure(theme: Theme, name: &'static str, unit: &'static str, target: Ta
         target,
         theme,
     }
+}
+
+const fn moved(name: &'static str, most: f64) -> Spec {
+    figure(Theme::Moved, name, "ms", AtMost(most))
 }
 
 const fn machine(name: &'static str, unit: &'static str, target: Target) -> Spec {
@@ -345,6 +352,11 @@ const SPECS: &[Spec] = &[
         Target::None,
     ),
     figure(Theme::Reprotect, "reprotect.missed", "runs", AtMost(0.0)),
+    moved("stall.move.one.p50", 2.0),
+    moved("stall.move.one.p99", 10.0),
+    moved("stall.move.thousand.p50", 2.0),
+    moved("stall.move.thousand.p99", 50.0),
+    figure(Theme::Moved, "stall.move.broken", "streams", AtMost(0.0)),
 ];
 
 #[cfg(test)]

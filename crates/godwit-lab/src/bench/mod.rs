@@ -30,6 +30,7 @@ mod calm;
 mod crowd;
 mod figure;
 mod frozen;
+mod moved;
 mod pair;
 mod peers;
 mod process;
@@ -151,5 +152,6 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Calm => calm::run(budget, report),
         Theme::Peers => peers::run(budget, report),
         Theme::Reprotect => reprotect::run(budget, report),
+        Theme::Moved => moved::run(budget, report),
     }
 }

@@ -65,6 +65,14 @@ impl<'a> Pair<'a> {
         self.owner
     }
 
+    /// Moves the service to the standby, as planned.
+    pub(super) fn hand_over(&mut self) -> Result<()> {
+        let to = self.standby();
+        self.cluster.hand_over("web", self.owner, to)?;
+        self.owner = to;
+        Ok(())
+    }
+
     /// Who stands by.
     pub(super) const fn standby(&self) -> Host {
         match self.owner {

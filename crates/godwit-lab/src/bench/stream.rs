@@ -32,7 +32,12 @@ pub(super) enum Work {
     Upload(u64),
     /// So many exchanges of 150 bytes, with 1 ms between them.
     Echo(u32),
+    /// So many of them, with [`CHAT_PAUSE`] between them.
+    Chat(u32),
 }
+
+/// Between two exchanges of one of very many connections.
+pub(super) const CHAT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection on a thread of its own.
 #[derive(Debug)]
@@ -40,6 +45,7 @@ pub(super) struct Stream {
     meter: Arc<Meter>,
     thread: JoinHandle<Result<()>>,
     name: &'static str,
+    pause: Duration,
 }
 
 /// Where the client finds the service.
@@ -70,6 +76,7 @@ impl Stream {
             meter,
             thread,
             name: work.name(),
+            pause: work.pause(),
         })
     }
 
@@ -100,6 +107,11 @@ impl Stream {
         gap.map_or(Duration::from_millis(1), |gap| gap.length)
     }
 
+    /// As [`calm`](Self::calm), but without the pause that the client makes itself.
+    pub(super) fn waited(&self, moment: Instant, span: Duration) -> Duration {
+        self.calm(moment, span).saturating_sub(self.pause)
+    }
+
     /// Waits for the end: the longest silence that ended after `since`, at
     /// least 1 ms, if every byte was right.
     pub(super) fn finish(self, since: Instant) -> Result<Duration> {
@@ -122,6 +134,16 @@ impl Work {
             Self::Download(_) => "download",
             Self::Upload(_) => "upload",
             Self::Echo(_) => "echo",
+            Self::Chat(_) => "chat",
+        }
+    }
+
+    /// Between an answer and the next request.
+    const fn pause(self) -> Duration {
+        match self {
+            Self::Download(_) | Self::Upload(_) => Duration::ZERO,
+            Self::Echo(_) => Duration::from_millis(1),
+            Self::Chat(_) => CHAT_PAUSE,
         }
     }
 }
@@ -139,12 +161,12 @@ fn perform(work: Work, seed: u64, meter: &Meter) -> Result<()> {
                 .context("sizing the send buffer")?;
             client.put(Content { seed, length }, meter)
         }
-        Work::Echo(count) => {
+        Work::Echo(count) | Work::Chat(count) => {
             let rounds = Rounds {
                 count,
                 request: 150,
                 reply: None,
-                pause: Duration::from_millis(1),
+                pause: work.pause(),
             };
             client.exchange(rounds, meter).map(drop)
         }

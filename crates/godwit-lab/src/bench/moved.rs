@@ -1,0 +1,143 @@
+//! A planned move, seen by one busy connection and by a thousand.
+//!
+//! One is a download at 200 Mbit/s: its stall is the longest silence from the
+//! command on. A thousand exchange 150 bytes every 100 ms, each in its own time,
+//! over an unshaped link: the stall of each is its longest exchange. Controls are
+//! the same connections as long before the command, when nothing moved.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+use super::budget::Budget;
+use super::pair::Pair;
+use super::report::{Measured, Report};
+use super::stats::Samples;
+use super::stream::{self, Stream, Work};
+use crate::cluster::ClusterOptions;
+use crate::host::Host;
+use crate::lab::{Lab, LabOptions};
+use crate::links::Shape;
+
+/// Rate of the client's link, megabits per second.
+const MBIT: u64 = 200;
+
+/// Lasts for twice [`SPAN`], and a while.
+const DOWNLOAD: Work = Work::Download(40_000_000);
+
+const MANY: u64 = 1000;
+
+/// Looked at before and after the command.
+const SPAN: Duration = Duration::from_millis(400);
+
+/// What one run takes; measured, rounded up.
+const RUN: Duration = Duration::from_millis(2000);
+
+/// A move is refused while the one before is not over everywhere.
+const BETWEEN: Duration = Duration::from_millis(300);
+
+/// What the runs gave.
+#[derive(Debug, Default)]
+struct Seen {
+    stalls: Samples,
+    calm: Samples,
+    broken: u32,
+    streams: u32,
+}
+
+/// `stall.move.*`.
+pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
+    let one = one(budget, report)?;
+    put(report, "stall.move.one", &one)?;
+    let many = many(budget, report)?;
+    put(report, "stall.move.thousand", &many)?;
+    let streams = one.streams + many.streams;
+    let measured = Measured {
+        value: (streams > 0).then_some(f64::from(one.broken + many.broken)),
+        control: None,
+        runs: streams,
+    };
+    report.put("stall.move.broken", measured)
+}
+
+fn put(report: &Report, prefix: &str, seen: &Seen) -> Result<()> {
+    let middle = Measured {
+        value: seen.stalls.p50(),
+        control: seen.calm.p50(),
+        runs: seen.stalls.runs(),
+    };
+    report.put(&format!("{prefix}.p50"), middle)?;
+    report.put_percentiles(prefix, &seen.stalls)
+}
+
+/// A new connection for each move.
+fn one(budget: Budget, report: &Report) -> Result<Seen> {
+    let lab = Lab::new(LabOptions::default())?;
+    lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
+    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let mut seen = Seen::default();
+    for run in budget.runs(200, 3, RUN) {
+        let stream = Stream::start(&lab, DOWNLOAD, u64::from(run))?;
+        stream.wait_begun()?;
+        pair.must_protect(1)?;
+        move_once(&mut pair, std::slice::from_ref(&stream), &mut seen)
+            .with_context(|| format!("run {run}"))?;
+        seen.end(stream, report);
+    }
+    Ok(seen)
+}
+
+/// The same connections for all moves.
+fn many(budget: Budget, report: &Report) -> Result<Seen> {
+    let runs: Vec<_> = budget.runs(40, 1, 3 * RUN).collect();
+    let mut seen = Seen::default();
+    let Some(count) = u32::try_from(runs.len()).ok().filter(|count| *count > 0) else {
+        return Ok(seen);
+    };
+    let lab = Lab::new(LabOptions::default())?;
+    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let pauses = (RUN * count).as_millis() / stream::CHAT_PAUSE.as_millis();
+    let work = Work::Chat(u32::try_from(pauses).context("it takes too long")?);
+    let mut streams = Vec::new();
+    for number in 0..MANY {
+        streams.push(Stream::start(&lab, work, number)?);
+    }
+    streams.iter().try_for_each(Stream::wait_begun)?;
+    for run in runs {
+        pair.must_protect(MANY)?;
+        move_once(&mut pair, &streams, &mut seen).with_context(|| format!("run {run}"))?;
+    }
+    for stream in streams {
+        seen.end(stream, report);
+    }
+    Ok(seen)
+}
+
+/// One move, and what `streams` saw before and after the command.
+fn move_once(pair: &mut Pair<'_>, streams: &[Stream], seen: &mut Seen) -> Result<()> {
+    thread::sleep(SPAN);
+    let since = Instant::now();
+    for stream in streams {
+        seen.calm.push_ms(stream.waited(since, SPAN));
+    }
+    let since = Instant::now();
+    pair.hand_over()?;
+    thread::sleep(SPAN.saturating_sub(since.elapsed()));
+    let end = Instant::now();
+    for stream in streams {
+        seen.stalls.push_ms(stream.waited(end, end - since));
+    }
+    thread::sleep(BETWEEN);
+    Ok(())
+}
+
+impl Seen {
+    fn end(&mut self, stream: Stream, report: &Report) {
+        self.streams += 1;
+        if let Err(error) = stream.finish(Instant::now() - SPAN) {
+            self.broken += 1;
+            report.progress(&format!("{error:#}"));
+        }
+    }
+}
