@@ -219,6 +219,8 @@ fn restricted(role: PeerRole) -> Result<Rules, BackendError> {
             libc::SYS_prctl,
             one_of(0, &[libc::PR_SET_NAME.cast_unsigned()])?,
         ),
+        // A thread's own: one that the driver made is less urgent than the driver.
+        (libc::SYS_setpriority, one_of(1, &[0])?),
         // No memory of which code can be made.
         (libc::SYS_mmap, vec![lacks_bits(2, libc::PROT_EXEC)?]),
         (libc::SYS_mprotect, vec![lacks_bits(2, libc::PROT_EXEC)?]),

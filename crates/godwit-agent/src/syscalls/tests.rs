@@ -11,6 +11,11 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::{get_no_new_privs, set_no_new_privs};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
+use thread_priority::{
+    NormalThreadSchedulePolicy, ThreadPriority, ThreadSchedulePolicy,
+    set_thread_priority_and_policy, thread_native_id,
+};
+
 use super::*;
 
 /// On a thread of its own: there is no way back.
@@ -37,6 +42,9 @@ fn what_an_agent_does_is_left_to_it() {
         let udp = UdpSocket::bind("[::1]:0").unwrap();
         udp.send_to(b"beat", udp.local_addr().unwrap()).unwrap();
         let path = folder.path().join("socket");
+        let ordinary = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
+        let middle = ThreadPriority::Crossplatform(48u8.try_into().unwrap());
+        set_thread_priority_and_policy(thread_native_id(), middle, ordinary).unwrap();
         drop(UnixListener::bind(&path).unwrap());
         fs::remove_file(path).unwrap();
         let large = vec![1; 1 << 20];
