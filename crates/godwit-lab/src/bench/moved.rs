@@ -78,12 +78,13 @@ fn one(budget: Budget, report: &Report) -> Result<Seen> {
     let mut pair = Pair::start(&lab, ClusterOptions::default())?;
     let mut seen = Seen::default();
     for run in budget.runs(200, 3, RUN) {
+        let begun = Instant::now();
         let stream = Stream::start(&lab, DOWNLOAD, u64::from(run))?;
         stream.wait_begun()?;
         pair.must_protect(1)?;
         move_once(&mut pair, std::slice::from_ref(&stream), &mut seen)
             .with_context(|| format!("run {run}"))?;
-        seen.end(stream, report);
+        seen.end(stream, begun, report);
     }
     Ok(seen)
 }
@@ -99,6 +100,7 @@ fn many(budget: Budget, report: &Report) -> Result<Seen> {
     let mut pair = Pair::start(&lab, ClusterOptions::default())?;
     let pauses = (RUN * count).as_millis() / stream::CHAT_PAUSE.as_millis();
     let work = Work::Chat(u32::try_from(pauses).context("it takes too long")?);
+    let begun = Instant::now();
     let mut streams = Vec::new();
     for number in 0..MANY {
         streams.push(Stream::start(&lab, work, number)?);
@@ -109,7 +111,7 @@ fn many(budget: Budget, report: &Report) -> Result<Seen> {
         move_once(&mut pair, &streams, &mut seen).with_context(|| format!("run {run}"))?;
     }
     for stream in streams {
-        seen.end(stream, report);
+        seen.end(stream, begun, report);
     }
     Ok(seen)
 }
@@ -133,9 +135,9 @@ fn move_once(pair: &mut Pair<'_>, streams: &[Stream], seen: &mut Seen) -> Result
 }
 
 impl Seen {
-    fn end(&mut self, stream: Stream, report: &Report) {
+    fn end(&mut self, stream: Stream, begun: Instant, report: &Report) {
         self.streams += 1;
-        if let Err(error) = stream.finish(Instant::now() - SPAN) {
+        if let Err(error) = stream.finish(begun) {
             self.broken += 1;
             report.progress(&format!("{error:#}"));
         }
