@@ -2,10 +2,12 @@
 //! that can be cut between any two, in either direction.
 //!
 //! True time moves in steps of half a millisecond. What must hold at all times
-//! is asserted in [`World::observe`] and [`World::step`], so that every test
+//! is asserted in [`judge`] and [`World::step`], so that every test
 //! checks it: one voice at a time, nobody takes over who lacks bytes, nothing is
 //! said by an owner that has lost its lease.
 #![allow(dead_code, reason = "each test uses a part of the harness")]
+
+mod judge;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -557,95 +559,6 @@ impl World {
         while let Some(event) = self.sides[side].node.as_mut().and_then(Node::poll_event) {
             self.sides[side].events.push(event);
         }
-    }
-
-    /// What must hold for every action, whatever the test does.
-    fn observe(&mut self, side: usize, action: &Action) {
-        let before = self.sides[side].entry;
-        match action {
-            Action::SetShare {
-                role,
-                epoch,
-                generation,
-                expiry,
-                ..
-            } => {
-                let entry = Entry {
-                    role: *role,
-                    epoch: *epoch,
-                    generation: *generation,
-                    expiry: *expiry,
-                };
-                self.write(side, before, entry);
-            }
-            Action::SetExpiry { epoch, expiry, .. } => {
-                assert_eq!((before.role, before.epoch), (Role::Owner, *epoch));
-                self.sides[side].entry.expiry = Some(*expiry);
-            }
-            Action::EndFlows { .. } => assert_eq!(before.role, Role::None, "sockets end silently"),
-            Action::HandOver { .. } => assert_eq!(before.role, Role::Shadow, "silent first"),
-            Action::Announce { .. } | Action::Revive { .. } | Action::Resume { .. } => {
-                assert!(self.speaks(side), "only an owner with a lease speaks");
-            }
-            Action::ReleaseGate { generation, .. } => assert_ne!(before.generation, *generation),
-            Action::Reopen { .. } => {
-                assert!(before.generation.is_none(), "the standby is out first");
-            }
-            Action::CheckFlows { .. }
-            | Action::MoveEnded { .. }
-            | Action::Silence { .. }
-            | Action::UngateFlow { .. }
-            | Action::ResendHandshake { .. }
-            | Action::MarkDemoted { .. }
-            | Action::Compare { .. }
-            | Action::EndTwin { .. }
-            | Action::PokeTwin { .. }
-            | Action::BeginRejoin { .. }
-            | Action::FeedLog { .. }
-            | Action::ProtectFlow { .. }
-            | Action::RestoreTwin { .. }
-            | Action::FeedTwin { .. }
-            | Action::AdmitTwin { .. }
-            | Action::SendLease { .. }
-            | Action::Stonith { .. }
-            | Action::Send { .. } => {}
-        }
-    }
-
-    fn write(&mut self, side: usize, before: Entry, entry: Entry) {
-        self.sides[side].entry = entry;
-        let latest = &mut self.sides[side].latest;
-        *latest = (*latest).max(entry.generation);
-        if entry.role != Role::Owner {
-            return;
-        }
-        let same = before.role == Role::Owner && before.epoch == entry.epoch;
-        if same && before.generation != entry.generation {
-            self.stale.insert((before.epoch, before.generation));
-        }
-        if before.role == Role::Shadow {
-            self.takeovers += 1;
-            let stay = (before.epoch, before.generation);
-            assert!(!self.stale.contains(&stay), "{side} lacks bytes");
-            // One that was to own after us never did: we go on where we were.
-            let mine = self.claims.get(&self.last_owner) == Some(&side);
-            let kept = mine && !self.claims.contains_key(&before.epoch);
-            assert!(
-                kept || before.epoch == self.last_owner,
-                "another owned in between"
-            );
-        }
-        if !same {
-            let claimant = *self.claims.entry(entry.epoch).or_insert(side);
-            assert_eq!(claimant, side, "two owners under {}", entry.epoch);
-            self.last_owner = entry.epoch;
-        }
-    }
-
-    fn speaks(&self, side: usize) -> bool {
-        let entry = self.sides[side].entry;
-        let in_force = entry.expiry.is_none_or(|expiry| self.now(side) < expiry);
-        entry.role == Role::Owner && in_force
     }
 
     /// What `side` knows of the power of `other`, and why it can't cut it.
