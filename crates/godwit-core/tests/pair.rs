@@ -479,6 +479,29 @@ fn a_stopped_standby_does_not_claim_when_it_wakes() {
     assert!(world.is_in_sync(A, B));
 }
 
+/// Their host stood still, say. Twice in a second cost all connections: a standby
+/// that is back in sync since a moment ago has no twins of those that run.
+#[test]
+fn two_nodes_that_stand_still_together_go_on_as_before() {
+    let mut world = World::in_sync();
+    world.forget_log();
+    for still in [45, 50, 60, 200] {
+        for side in [A, B] {
+            world.sides[side].stopped = true;
+        }
+        world.run(still);
+        for side in [A, B] {
+            world.sides[side].stopped = false;
+        }
+        world.run(300);
+        assert_eq!(world.owners(), [A], "{still} ms");
+        assert!(world.is_in_sync(A, B), "{still} ms");
+        assert!(world.takeovers(B).is_empty(), "{still} ms");
+    }
+    let left = world.share_news(A, |news| matches!(news, ShareNews::StandbyLeft { .. }));
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[test]
 fn a_peer_with_another_configuration_is_reported_and_worked_with() {
     let mut world = World::booted();

@@ -264,14 +264,15 @@ impl Detector {
 
     /// Time has passed. Feed all heartbeats that have arrived before calling this.
     ///
-    /// If the call comes very late then this node slept (it was stopped, or
+    /// If the call comes an interval late then this node slept (it was stopped, or
     /// starved), and the silence says nothing about the peer: it gets one more
-    /// interval before it fails.
+    /// interval before it fails. Two nodes whose host stood still for a moment
+    /// would else each take the other for dead.
     pub fn handle_timeout(&mut self, now: MonoTime) {
         let Some(deadline) = self.deadline.filter(|deadline| *deadline <= now) else {
             return;
         };
-        let slept = now.since(deadline) >= self.config.patience();
+        let slept = now.since(deadline) >= self.config.interval;
         if self.state.is_alive() && slept && !self.overslept {
             self.overslept = true;
             let chance = self.config.interval.saturating_add(self.config.tolerance());

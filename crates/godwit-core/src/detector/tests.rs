@@ -206,6 +206,18 @@ fn who_slept_gives_one_second_chance() {
     assert_eq!(detector.state(), State::Failed, "not twice");
 }
 
+/// It used to take a node that was late by the whole of its patience: two that
+/// stood still for 40 ms each took the other for dead.
+#[test]
+fn who_is_late_by_an_interval_slept() {
+    let mut detector = detector_in(State::Alive);
+    detector.handle_timeout(ms(32 + 10));
+    assert_eq!(detector.state(), State::Alive);
+    let mut detector = detector_in(State::Alive);
+    detector.handle_timeout(ms(32 + 9));
+    assert_eq!(detector.state(), State::Failed, "a busy node is as late");
+}
+
 #[test]
 fn the_second_chance_is_renewed_by_a_heartbeat() {
     let mut detector = detector_in(State::Alive);

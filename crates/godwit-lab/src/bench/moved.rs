@@ -4,6 +4,10 @@
 //! command on. A thousand exchange 150 bytes every 100 ms, each in its own time,
 //! over an unshaped link: the stall of each is its longest exchange. Controls are
 //! the same connections as long before the command, when nothing moved.
+//!
+//! With a lease: without, two moments within a second in which the machine stands
+//! still for longer than three heartbeats are two takeovers, and the second one has
+//! no twins yet. A thousand connections were reset so, once.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +19,7 @@ use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stats::Samples;
 use super::stream::{self, Stream, Work};
-use crate::cluster::ClusterOptions;
+use crate::cluster::{ClusterOptions, Fencing};
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
 use crate::links::Shape;
@@ -73,9 +77,9 @@ fn put(report: &Report, prefix: &str, seen: &Seen) -> Result<()> {
 
 /// A new connection for each move.
 fn one(budget: Budget, report: &Report) -> Result<Seen> {
-    let lab = Lab::new(LabOptions::default())?;
+    let lab = lab()?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
-    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let mut pair = Pair::start(&lab, options())?;
     let mut seen = Seen::default();
     for run in budget.runs(200, 3, RUN) {
         let begun = Instant::now();
@@ -86,6 +90,7 @@ fn one(budget: Budget, report: &Report) -> Result<Seen> {
             .with_context(|| format!("run {run}"))?;
         seen.end(stream, begun, report);
     }
+    seen.explain(&pair, report)?;
     Ok(seen)
 }
 
@@ -96,8 +101,8 @@ fn many(budget: Budget, report: &Report) -> Result<Seen> {
     let Some(count) = u32::try_from(runs.len()).ok().filter(|count| *count > 0) else {
         return Ok(seen);
     };
-    let lab = Lab::new(LabOptions::default())?;
-    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let lab = lab()?;
+    let mut pair = Pair::start(&lab, options())?;
     let pauses = (RUN * count).as_millis() / stream::CHAT_PAUSE.as_millis();
     let work = Work::Chat(u32::try_from(pauses).context("it takes too long")?);
     let begun = Instant::now();
@@ -113,7 +118,22 @@ fn many(budget: Budget, report: &Report) -> Result<Seen> {
     for stream in streams {
         seen.end(stream, begun, report);
     }
+    seen.explain(&pair, report)?;
     Ok(seen)
+}
+
+fn lab() -> Result<Lab> {
+    Lab::new(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    })
+}
+
+fn options() -> ClusterOptions {
+    ClusterOptions {
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    }
 }
 
 /// One move, and what `streams` saw before and after the command.
@@ -141,5 +161,16 @@ impl Seen {
             self.broken += 1;
             report.progress(&format!("{error:#}"));
         }
+    }
+
+    /// What the agents remember, if a connection broke.
+    fn explain(&self, pair: &Pair<'_>, report: &Report) -> Result<()> {
+        if self.broken == 0 {
+            return Ok(());
+        }
+        for host in Host::SERVERS {
+            report.progress(&format!("{host}: {}", pair.cluster.event_text(host)?));
+        }
+        Ok(())
     }
 }
