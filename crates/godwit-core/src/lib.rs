@@ -21,13 +21,14 @@
 //! Start with [`detector`]: it is the smallest whole machine. [`share`] decides
 //! which node owns a share, [`lease`] whether it may and until when, [`insync`]
 //! which standby holds what clients were told, [`flow`] what happens to flows
-//! that do not fit, [`rejoin`] how running ones get a new twin, and [`node`]
-//! puts them together.
+//! that do not fit, [`rejoin`] how running ones get a new twin, [`handoff`] how one
+//! goes to another server by itself, and [`node`] puts them together.
 #![forbid(unsafe_code)]
 
 pub mod announce;
 pub mod detector;
 pub mod flow;
+pub mod handoff;
 pub mod insync;
 pub mod lease;
 pub mod node;

@@ -21,6 +21,7 @@ mod cursor;
 mod error;
 mod ethernet;
 mod flow;
+mod handoff;
 mod heartbeat;
 mod lease;
 mod message;
@@ -41,6 +42,7 @@ pub use arp::{ArpOperation, ArpPacket};
 pub use error::{EmitError, ParseError};
 pub use ethernet::EthernetHeader;
 pub use flow::{FlowId, FlowKey};
+pub use handoff::{FlowEpoch, HandoffId, HandoffRefusal};
 pub use heartbeat::Heartbeat;
 pub use lease::{Lease, LeaseDatagram, LeaseMessage, Refusal, Report, Standing, Stay};
 pub use message::{Decoder, MAX_VERSION, MIN_VERSION};
@@ -55,4 +57,6 @@ pub use share::{
     UnprotectedReason,
 };
 pub use snapshot::{TcpSnapshot, TcpState};
-pub use v1::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, OutputEntry, Said};
+pub use v1::{
+    DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, OutputEntry, Said,
+};

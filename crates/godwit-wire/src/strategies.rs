@@ -10,10 +10,11 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use crate::{
-    DigestEntry, Endpoint, Epoch, FlowId, FlowKey, FlowRecord, Generation, GoodbyeReason,
-    Heartbeat, Hello, Lease, LeaseDatagram, LeaseMessage, LeaveReason, MacAddr, Message,
-    MoveRefusal, MoveStep, Negotiated, NodeName, OutputEntry, Refusal, Report, Restore, Role, Said,
-    SeqNumber, ShareClaim, ShareId, Standing, Stay, UnprotectedReason,
+    DigestEntry, Endpoint, Epoch, FlowEpoch, FlowId, FlowKey, FlowRecord, Generation,
+    GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat, Hello, Lease, LeaseDatagram,
+    LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal, MoveStep, Negotiated, NodeName,
+    OutputEntry, Refusal, Report, Restore, Role, Said, SeqNumber, ShareClaim, ShareId, Standing,
+    Stay, UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -72,7 +73,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
         planned_move(),
         about_restoring(),
         about_standby(),
-        about_flow(),
+        prop_oneof![about_flow(), handoff()],
         digest(),
         output(),
     ]
@@ -215,6 +216,39 @@ fn about_restoring() -> impl Strategy<Value = Message> {
             },
         },
     )
+}
+
+/// Those that carry nothing.
+const BARE_STEPS: [HandoffStep; 8] = [
+    HandoffStep::Prepare,
+    HandoffStep::Ready,
+    HandoffStep::Prepared,
+    HandoffStep::Commit,
+    HandoffStep::Done,
+    HandoffStep::Settled,
+    HandoffStep::Abort,
+    HandoffStep::Over,
+];
+
+fn handoff() -> impl Strategy<Value = Message> {
+    let bytes = || vec(any::<u8>(), 0..100);
+    let step = prop_oneof![
+        select(BARE_STEPS.to_vec()),
+        (any::<bool>(), bytes()).prop_map(|(last, part)| HandoffStep::State { last, part }),
+        bytes().prop_map(|packet| HandoffStep::Held { packet }),
+        select(HandoffRefusal::ALL).prop_map(|reason| HandoffStep::Refused { reason }),
+    ];
+    (stay(), flow_id(), any::<u32>(), step).prop_map(|((share, epoch, _), flow, number, step)| {
+        Message::Handoff {
+            share,
+            epoch,
+            id: HandoffId {
+                flow,
+                epoch: FlowEpoch(number),
+            },
+            step,
+        }
+    })
 }
 
 fn restore(id: FlowId, seq: SeqNumber, fin: bool, input: Vec<u8>) -> Restore {

@@ -41,6 +41,7 @@ mod diverge;
 mod ears;
 mod event;
 mod failback;
+mod handoff;
 mod input;
 mod leased;
 mod leases;

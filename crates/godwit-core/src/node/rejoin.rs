@@ -241,6 +241,7 @@ impl ShareSide {
             | Message::Output { .. }
             | Message::Goodbye { .. }
             | Message::Move { .. }
+            | Message::Handoff { .. }
             | Message::ServerLost { .. } => {}
         }
     }

@@ -594,7 +594,8 @@ pub(super) const fn of_message(message: &Message) -> Option<ShareId> {
         | Message::FlowRestore { share, .. }
         | Message::FlowInput { share, .. }
         | Message::FlowAdmit { share, .. }
-        | Message::FlowAdmitted { share, .. } => Some(*share),
+        | Message::FlowAdmitted { share, .. }
+        | Message::Handoff { share, .. } => Some(*share),
         Message::Hello(_) | Message::Goodbye { .. } => None,
     }
 }

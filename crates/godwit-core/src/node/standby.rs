@@ -80,6 +80,13 @@ impl ShareSide {
             self.handle_claim(peer, incarnation, *claim, context);
             return;
         }
+        if let Message::Handoff {
+            epoch, id, step, ..
+        } = message
+        {
+            self.handle_handoff(peer, (*epoch, *id), step, context);
+            return;
+        }
         match self.machine.state() {
             State::Owner => self.handle_standby_message(peer, message, context),
             State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
@@ -146,6 +153,7 @@ impl ShareSide {
             | Message::Output { .. }
             | Message::Hello(_)
             | Message::ShareState(_)
+            | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
         }
     }
@@ -219,6 +227,7 @@ impl ShareSide {
             | Message::TwinClosed { .. }
             | Message::Hello(_)
             | Message::ShareState(_)
+            | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
         }
     }

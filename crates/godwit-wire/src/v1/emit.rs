@@ -82,6 +82,13 @@ impl Message {
             | Self::FlowAdmit { .. }
             | Self::FlowAdmitted { .. } => self.emit_rejoin(out)?,
             Self::Goodbye { reason } => out.push(reason.number()),
+            Self::Handoff {
+                share, id, step, ..
+            } => {
+                emit_share(out, *share);
+                id.emit(out);
+                step.emit(out)?;
+            }
             Self::Move {
                 share,
                 generation,
@@ -137,7 +144,8 @@ impl Message {
             | Self::FlowRestore { .. }
             | Self::FlowInput { .. }
             | Self::FlowAdmit { .. }
-            | Self::FlowAdmitted { .. } => {}
+            | Self::FlowAdmitted { .. }
+            | Self::Handoff { .. } => {}
         }
     }
 
@@ -196,7 +204,8 @@ impl Message {
             | Self::Goodbye { .. }
             | Self::Output { .. }
             | Self::Move { .. }
-            | Self::ServerLost { .. } => Ok(()),
+            | Self::ServerLost { .. }
+            | Self::Handoff { .. } => Ok(()),
         }
     }
 }

@@ -10,16 +10,18 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, Restore,
-    SeqNumber, ShareClaim, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, HandoffId, LeaveReason, MoveRefusal, NodeName,
+    Restore, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
 };
 
 mod emit;
+mod handoff;
 mod output;
 mod parse;
 #[cfg(test)]
 mod tests;
 
+pub use handoff::HandoffStep;
 pub use output::{OutputEntry, Said};
 pub(crate) use parse::parse_body;
 
@@ -47,8 +49,9 @@ pub(crate) mod kind {
     pub(crate) const FLOW_INPUT: u8 = 14;
     pub(crate) const FLOW_ADMIT: u8 = 15;
     pub(crate) const FLOW_ADMITTED: u8 = 16;
+    pub(crate) const HANDOFF: u8 = 17;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=FLOW_ADMITTED;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=HANDOFF;
 }
 
 /// First message of each side on a new link.
@@ -268,6 +271,17 @@ pub enum Message {
         /// The flow.
         flow: FlowId,
     },
+    /// One connection goes to another server while it runs.
+    Handoff {
+        /// The share that it is of, at its origin.
+        share: ShareId,
+        /// The epoch of the origin.
+        epoch: Epoch,
+        /// The connection, and which attempt.
+        id: HandoffId,
+        /// How far it has come.
+        step: HandoffStep,
+    },
 }
 
 /// A step of a planned move.
@@ -313,6 +327,7 @@ impl Message {
             Self::FlowInput { .. } => kind::FLOW_INPUT,
             Self::FlowAdmit { .. } => kind::FLOW_ADMIT,
             Self::FlowAdmitted { .. } => kind::FLOW_ADMITTED,
+            Self::Handoff { .. } => kind::HANDOFF,
         }
     }
 
@@ -335,6 +350,7 @@ impl Message {
             Self::FlowInput { .. } => "flow_input",
             Self::FlowAdmit { .. } => "flow_admit",
             Self::FlowAdmitted { .. } => "flow_admitted",
+            Self::Handoff { .. } => "handoff",
         }
     }
 
@@ -355,7 +371,8 @@ impl Message {
             | Self::FlowRestore { epoch, .. }
             | Self::FlowInput { epoch, .. }
             | Self::FlowAdmit { epoch, .. }
-            | Self::FlowAdmitted { epoch, .. } => *epoch,
+            | Self::FlowAdmitted { epoch, .. }
+            | Self::Handoff { epoch, .. } => *epoch,
         }
     }
 }

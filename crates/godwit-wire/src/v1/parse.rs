@@ -3,13 +3,13 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, kind, output};
+use super::{DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, kind, output};
 use crate::cursor::{Reader, verify};
 use crate::message::Header;
 use crate::restore::{parse_fin, parse_input};
 use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, ParseError,
-    Restore, Role, ShareClaim, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, HandoffId, LeaveReason, MoveRefusal, NodeName,
+    ParseError, Restore, Role, ShareClaim, ShareId, UnprotectedReason,
 };
 
 /// Reads the body that `header` announced; offsets in errors count from its start.
@@ -29,6 +29,12 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
         kind::FLOW_RESTORE | kind::FLOW_INPUT | kind::FLOW_ADMIT | kind::FLOW_ADMITTED => {
             parse_rejoin(header.kind, epoch, &mut reader)?
         }
+        kind::HANDOFF => Message::Handoff {
+            share: reader.share("handoff: share")?,
+            epoch,
+            id: HandoffId::parse(&mut reader)?,
+            step: HandoffStep::parse(&mut reader)?,
+        },
         kind::GOODBYE => Message::Goodbye {
             reason: GoodbyeReason::parse(&mut reader)?,
         },

@@ -1,0 +1,276 @@
+//! Handoff of single connections to another server, while they run.
+//!
+//! ```text
+//!  origin                                          target
+//!  Asked      ── prepare ────────────────────────► Hold: its segments wait
+//!             ◄──────────────────────── ready ──── Holding
+//!  Freeze: it is silent, its socket becomes bytes
+//!  Frozen     ── state ──────────────────────────► Restore: a socket that is silent
+//!             ◄───────────────────── prepared ──── Prepared
+//!  Commit: it only forwards
+//!  Committed  ── commit ─────────────────────────► Place: it speaks
+//!             ◄───────────────────────── done ──── Here
+//!  Release: its own socket ends, unheard
+//!  Moved      ── settled ────────────────────────► the number need not be kept
+//! ```
+//!
+//! The origin's [`Order::Commit`] is the only point of no return. Before it only the
+//! origin may speak again, and needs to ask nobody for that; after it only the
+//! target. A lost answer is asked for again. The origin reclaims a connection only
+//! if the target says that it has not spoken and will not, or if the target's lease
+//! is over.
+//!
+//! Messages arrive in order or not at all: they are in one TCP connection between
+//! two agents. When that ends, both sides forget every attempt that is not
+//! committed; a driver hands nothing in that came over a link it called lost.
+//!
+//! Each attempt has a number of its own ([`FlowEpoch`]), so that a late answer is
+//! never taken for one to the next attempt.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use godwit_wire::{FlowId, HandoffId};
+
+use crate::time::earliest;
+use crate::{MonoTime, PeerId};
+
+mod order;
+mod origin;
+mod place;
+mod target;
+
+#[cfg(test)]
+mod tests;
+
+pub use order::{HandoffError, News, Order, Step};
+pub use place::{Arrival, Place, Written};
+
+use place::{Attempt, Entry};
+
+/// How long the target may take to make room; the connection runs meanwhile.
+pub const ASK_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a connection is silent at most before its origin goes on with it.
+///
+/// Its client would retransmit after 200 ms (RFC 6298 as Linux has it), which
+/// does no harm; the transfer of a large state takes as long as the link needs.
+pub const FROZEN_PATIENCE: Duration = Duration::from_secs(1);
+
+/// When a commit that was not answered is said again; doubles up to the second.
+const COMMIT_AGAIN: Duration = Duration::from_millis(20);
+const COMMIT_AGAIN_LONGEST: Duration = Duration::from_secs(1);
+
+/// Connections of one node that are frozen at a time. The state of each has the
+/// link to itself for so much longer the fewer there are.
+pub const MAX_FROZEN: usize = 8;
+
+/// The handoffs of one node, as origin and as target.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Handoffs {
+    flows: BTreeMap<FlowId, Entry>,
+    waiting: VecDeque<FlowId>,
+    frozen: BTreeSet<FlowId>,
+    orders: VecDeque<Order>,
+    news: VecDeque<News>,
+}
+
+impl Handoffs {
+    /// An empty table.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What an earlier run of this agent has written down of a connection: at
+    /// [`Order::Commit`], [`Order::Place`] and [`Order::Reclaim`].
+    pub fn handle_resumed(&mut self, flow: FlowId, written: Written, now: MonoTime) {
+        let attempt = match written.place {
+            Place::Elsewhere => return,
+            Place::Here | Place::Moved { .. } => Attempt::None,
+            Place::Committed { .. } => Attempt::answering(now, now),
+        };
+        let entry = Entry {
+            place: written.place,
+            arrival: written.arrival,
+            attempt,
+            over: false,
+            spent: written.spent,
+        };
+        self.flows.insert(flow, entry);
+        if let Some(arrival) = written.arrival.filter(|arrival| !arrival.settled) {
+            self.remind(flow, arrival);
+        }
+    }
+
+    /// What is to be written down of a connection for the next run of this agent;
+    /// `None` if its handshake was here and it was never handed over.
+    pub fn written(&self, flow: &FlowId) -> Option<Written> {
+        let entry = self.flows.get(flow)?;
+        let written = Written {
+            place: entry.place,
+            arrival: entry.arrival,
+            spent: entry.spent,
+        };
+        (entry.place != Place::Elsewhere).then_some(written)
+    }
+
+    /// The other side has said something of an attempt.
+    pub fn handle_step(&mut self, peer: PeerId, id: HandoffId, step: Step, now: MonoTime) {
+        match step {
+            Step::Prepare => self.handle_prepare(peer, id),
+            Step::State => self.handle_state(peer, id),
+            Step::Commit => self.handle_commit(peer, id),
+            Step::Settled => self.handle_settled(peer, id),
+            Step::Abort => self.handle_abort(peer, id),
+            Step::Ready => self.handle_ready(peer, id, now),
+            Step::Prepared => self.handle_prepared(peer, id, now),
+            Step::Done => self.handle_done(peer, id, now),
+            Step::Refused(reason) => self.handle_refused(peer, id, reason, now),
+            Step::Over => self.handle_over(peer, id),
+        }
+    }
+
+    /// The link to a peer is gone: nothing that was said on it arrives any more.
+    pub fn handle_link_lost(&mut self, peer: PeerId, now: MonoTime) {
+        self.end_attempts(peer, HandoffError::LinkLost, now);
+    }
+
+    /// The lease of a peer is over, or it has been fenced: it is silent for good.
+    pub fn handle_peer_ended(&mut self, peer: PeerId, now: MonoTime) {
+        self.end_attempts(peer, HandoffError::LeaseLost, now);
+        self.reclaim_all(peer);
+        for entry in self.flows.values_mut() {
+            if let Some(arrival) = entry.arrival.as_mut().filter(|from| from.from == peer) {
+                arrival.settled = true;
+            }
+        }
+    }
+
+    /// The connection is over here, or nobody has used what is left of it.
+    pub fn handle_ended(&mut self, flow: FlowId, now: MonoTime) {
+        match self.place(&flow) {
+            Place::Here => {
+                self.end_attempt(flow, HandoffError::Ended, now);
+                self.end(flow);
+            }
+            Place::Moved { .. } if !self.is_moving(&flow) => self.end(flow),
+            Place::Elsewhere | Place::Committed { .. } | Place::Moved { .. } => {}
+        }
+    }
+
+    /// When the next attempt needs attention.
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        earliest(self.flows.values().map(|entry| entry.attempt.due()))
+    }
+
+    /// Time has passed.
+    pub fn handle_timeout(&mut self, now: MonoTime) {
+        let is_due = |entry: &Entry| entry.attempt.due().is_some_and(|due| due <= now);
+        let due: Vec<_> = self
+            .flows
+            .iter()
+            .filter(|(_, entry)| is_due(entry))
+            .map(|(flow, _)| *flow)
+            .collect();
+        for flow in due {
+            self.overdue(flow, now);
+        }
+    }
+
+    /// The next order, oldest first.
+    pub fn poll_order(&mut self) -> Option<Order> {
+        self.orders.pop_front()
+    }
+
+    /// The next piece of news, oldest first.
+    pub fn poll_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
+    /// Where a connection is, as far as this node knows.
+    pub fn place(&self, flow: &FlowId) -> Place {
+        self.flows
+            .get(flow)
+            .map_or(Place::Elsewhere, |entry| entry.place)
+    }
+
+    /// Whether an attempt is under way for a connection.
+    pub fn is_moving(&self, flow: &FlowId) -> bool {
+        self.flows
+            .get(flow)
+            .is_some_and(|entry| entry.attempt != Attempt::None)
+    }
+
+    fn say(&mut self, to: PeerId, id: HandoffId, step: Step) {
+        self.orders.push_back(Order::Say { to, id, step });
+    }
+
+    /// An origin that has not said that it knows is told again.
+    fn remind(&mut self, flow: FlowId, arrival: Arrival) {
+        let epoch = arrival.epoch;
+        self.say(arrival.from, HandoffId { flow, epoch }, Step::Done);
+    }
+
+    /// Every attempt with a peer that is not committed.
+    fn end_attempts(&mut self, peer: PeerId, reason: HandoffError, now: MonoTime) {
+        let of_peer = |entry: &Entry| entry.attempt.peer() == Some(peer);
+        let flows: Vec<_> = self
+            .flows
+            .iter()
+            .filter(|(_, entry)| of_peer(entry))
+            .map(|(flow, _)| *flow)
+            .collect();
+        for flow in flows {
+            self.end_attempt(flow, reason, now);
+        }
+    }
+
+    fn end_attempt(&mut self, flow: FlowId, reason: HandoffError, now: MonoTime) {
+        let Some(entry) = self.flows.get(&flow) else {
+            return;
+        };
+        match entry.attempt {
+            Attempt::Asked { .. }
+            | Attempt::Waiting { .. }
+            | Attempt::Freezing { .. }
+            | Attempt::Frozen { .. } => self.call_off(flow, reason, now),
+            Attempt::Looking { from }
+            | Attempt::Holding { from }
+            | Attempt::Restoring { from }
+            | Attempt::Prepared { from } => self.discard(flow, from),
+            Attempt::None | Attempt::Answering { .. } => {}
+        }
+    }
+
+    fn set(&mut self, flow: FlowId, attempt: Attempt) {
+        if let Some(entry) = self.flows.get_mut(&flow) {
+            entry.attempt = attempt;
+        }
+    }
+
+    /// The attempt of that number, if it is the one that is under way.
+    fn current(&self, id: HandoffId) -> Attempt {
+        self.flows
+            .get(&id.flow)
+            .filter(|entry| entry.spent == id.epoch)
+            .map_or(Attempt::None, |entry| entry.attempt)
+    }
+
+    /// Nothing is left to serve or to forward. Whoever forwards hears it; a number
+    /// that its origin may still ask for is kept until it has heard of it.
+    fn end(&mut self, flow: FlowId) {
+        let Some(entry) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        entry.over = true;
+        if let Some(arrival) = entry.arrival {
+            if !arrival.settled {
+                return self.remind(flow, arrival);
+            }
+            let epoch = arrival.epoch;
+            self.say(arrival.from, HandoffId { flow, epoch }, Step::Over);
+        }
+        self.flows.remove(&flow);
+        self.orders.push_back(Order::Forget(flow));
+    }
+}

@@ -1,0 +1,167 @@
+//! What is said, what is to be done, and what has come of it.
+
+use std::time::Duration;
+
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal};
+
+use crate::PeerId;
+
+/// What one side says to the other of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// From the origin: make room.
+    Prepare,
+    /// From the target: what the client sends waits there from now on.
+    Ready,
+    /// From the origin: the connection as it stands; all of it has arrived.
+    State,
+    /// From the target: a socket is there, and silent.
+    Prepared,
+    /// From the origin: speak.
+    Commit,
+    /// From the target: it speaks.
+    Done,
+    /// From the origin: it has heard that.
+    Settled,
+    /// From the origin: it goes on by itself.
+    Abort,
+    /// From the target: it has not spoken under this number and will not.
+    Refused(HandoffRefusal),
+    /// From the target: the connection is over there.
+    Over,
+}
+
+/// Why a connection is still where it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HandoffError {
+    /// This node does not have it.
+    NotHere,
+    /// It is being handed over already.
+    AlreadyMoving,
+    /// One side says that it can't be.
+    Refused(HandoffRefusal),
+    /// The target did not answer in time.
+    TargetSilent,
+    /// The link to the target broke.
+    LinkLost,
+    /// The lease of the target is over.
+    LeaseLost,
+    /// The lease of this node is over: the connection is not its own any more.
+    NotInForce,
+    /// The connection ended meanwhile.
+    Ended,
+}
+
+impl HandoffError {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotHere => "not_here",
+            Self::AlreadyMoving => "already_moving",
+            Self::Refused(reason) => reason.as_str(),
+            Self::TargetSilent => "target_silent",
+            Self::LinkLost => "link_lost",
+            Self::LeaseLost => "lease_lost",
+            Self::NotInForce => "not_in_force",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// What is to be done. Drain after every input, and carry out in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// Tell the other side.
+    Say {
+        /// Whom.
+        to: PeerId,
+        /// Of which attempt.
+        id: HandoffId,
+        /// What; for [`Step::State`] with what [`Order::Freeze`] has made.
+        step: Step,
+    },
+    /// Target: look whether the connection may come, and if so hold what its
+    /// client sends. Answer with [`Handoffs::handle_held`].
+    Hold {
+        /// The attempt.
+        id: HandoffId,
+        /// Where it comes from.
+        from: PeerId,
+    },
+    /// Origin: forward what the client sends, say nothing more, turn the socket
+    /// into bytes. Answer with [`Handoffs::handle_frozen`].
+    Freeze {
+        /// The attempt.
+        id: HandoffId,
+        /// Where to forward to.
+        to: PeerId,
+    },
+    /// Target: make the socket, silent. Answer with [`Handoffs::handle_restored`].
+    Restore(HandoffId),
+    /// Origin: write down that it only forwards from now on, so that a restart of
+    /// the agent knows.
+    Commit {
+        /// The attempt.
+        id: HandoffId,
+        /// Where to.
+        to: PeerId,
+    },
+    /// Target: write down that the connection is here, then let it speak, with
+    /// what was held first.
+    Place(HandoffId),
+    /// Origin: let the frozen connection speak again.
+    Thaw(HandoffId),
+    /// Origin: take back what was committed, and let it speak.
+    Reclaim {
+        /// The attempt.
+        id: HandoffId,
+        /// Whether the target has said that it did not speak. If not, its lease is
+        /// over: what the client then knows may be more than this socket does,
+        /// and the connection must be reset if it is.
+        certain: bool,
+    },
+    /// Origin: end the own socket without a segment; go on forwarding.
+    Release(HandoffId),
+    /// Target: end the silent socket, if there is one, and send back what was held.
+    Discard {
+        /// The attempt.
+        id: HandoffId,
+        /// Where it came from.
+        from: PeerId,
+        /// Where this node has handed the connection itself, earlier: forward
+        /// there again.
+        moved: Option<PeerId>,
+    },
+    /// Nothing is left of the connection here: stop forwarding.
+    Forget(FlowId),
+}
+
+/// What happened, for events and for whoever asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum News {
+    /// The target speaks.
+    Moved {
+        /// The attempt.
+        id: HandoffId,
+        /// Where it is.
+        to: PeerId,
+        /// How long nobody spoke, as the origin saw it.
+        silent: Duration,
+    },
+    /// It is where it was, and runs.
+    Stayed {
+        /// The connection.
+        flow: FlowId,
+        /// Where it was to go.
+        to: PeerId,
+        /// Why it did not.
+        reason: HandoffError,
+    },
+    /// It speaks here.
+    Arrived {
+        /// The attempt.
+        id: HandoffId,
+        /// Where it comes from.
+        from: PeerId,
+    },
+}

@@ -1,0 +1,258 @@
+//! The side that has the connection and gives it away.
+
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal};
+
+use super::{
+    ASK_PATIENCE, Attempt, COMMIT_AGAIN, COMMIT_AGAIN_LONGEST, Entry, HandoffError, Handoffs,
+    MAX_FROZEN, News, Order, Place, Step,
+};
+use crate::{MonoTime, PeerId};
+
+impl Handoffs {
+    /// Somebody wants a connection of this node to go to a peer. The end is told as
+    /// [`News::Moved`] or [`News::Stayed`].
+    ///
+    /// The caller vouches for it that an unknown connection has had its handshake here.
+    ///
+    /// # Errors
+    /// If it is not here, or under way.
+    pub fn begin(&mut self, flow: FlowId, to: PeerId, now: MonoTime) -> Result<(), HandoffError> {
+        let entry = self.flows.entry(flow).or_insert(Entry::new(Place::Here));
+        match entry.place {
+            Place::Here if entry.over => return Err(HandoffError::Ended),
+            Place::Here if entry.attempt != Attempt::None => {
+                return Err(HandoffError::AlreadyMoving);
+            }
+            Place::Here => {}
+            Place::Elsewhere | Place::Committed { .. } | Place::Moved { .. } => {
+                return Err(HandoffError::NotHere);
+            }
+        }
+        if let Some(arrival) = entry.arrival.filter(|arrival| !arrival.settled) {
+            self.remind(flow, arrival);
+            return Err(HandoffError::AlreadyMoving);
+        }
+        entry.spent = entry.spent.next();
+        entry.attempt = Attempt::Asked {
+            to,
+            until: now.saturating_add(ASK_PATIENCE),
+        };
+        let epoch = entry.spent;
+        self.say(to, HandoffId { flow, epoch }, Step::Prepare);
+        Ok(())
+    }
+
+    /// What became of [`Order::Freeze`].
+    pub fn handle_frozen(
+        &mut self,
+        id: HandoffId,
+        result: Result<(), HandoffRefusal>,
+        now: MonoTime,
+    ) {
+        let Attempt::Freezing { to, since } = self.current(id) else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                self.set(id.flow, Attempt::Frozen { to, since });
+                self.say(to, id, Step::State);
+            }
+            Err(reason) => self.call_off(id.flow, HandoffError::Refused(reason), now),
+        }
+    }
+
+    /// The lease under which this node speaks is over: its connections are not its
+    /// own any more, to give away or to take back. It goes on forwarding those that
+    /// it has given away.
+    pub fn handle_lease_lost(&mut self, now: MonoTime) {
+        let flows: Vec<_> = self.flows.keys().copied().collect();
+        for flow in flows {
+            match self.place(&flow) {
+                Place::Here => {
+                    self.end_attempt(flow, HandoffError::NotInForce, now);
+                    self.flows.remove(&flow);
+                }
+                Place::Committed { epoch, to } => self.settle(HandoffId { flow, epoch }, to, now),
+                Place::Elsewhere | Place::Moved { .. } => self.turn_away(flow),
+            }
+        }
+    }
+
+    pub(super) fn handle_ready(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
+        if let Attempt::Asked { to, .. } = self.current(id)
+            && to == peer
+        {
+            self.set(id.flow, Attempt::Waiting { to });
+            self.waiting.push_back(id.flow);
+            self.freeze_next(now);
+        }
+    }
+
+    /// The only point of no return.
+    pub(super) fn handle_prepared(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
+        let Attempt::Frozen { to, since } = self.current(id) else {
+            return;
+        };
+        let Some(entry) = self.flows.get_mut(&id.flow).filter(|_| to == peer) else {
+            return;
+        };
+        entry.place = Place::Committed {
+            epoch: id.epoch,
+            to,
+        };
+        entry.attempt = Attempt::answering(since, now.saturating_add(COMMIT_AGAIN));
+        self.orders.push_back(Order::Commit { id, to });
+        self.say(to, id, Step::Commit);
+        self.thawed(id.flow, now);
+    }
+
+    pub(super) fn handle_done(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
+        if let Some(to) = self.committed_to(id)
+            && to == peer
+        {
+            self.settle(id, to, now);
+        }
+        self.say(peer, id, Step::Settled);
+    }
+
+    pub(super) fn handle_refused(
+        &mut self,
+        peer: PeerId,
+        id: HandoffId,
+        reason: HandoffRefusal,
+        now: MonoTime,
+    ) {
+        if self.current(id).peer() == Some(peer) {
+            self.call_off(id.flow, HandoffError::Refused(reason), now);
+        } else if self.committed_to(id) == Some(peer) {
+            self.reclaim(id, peer, HandoffError::Refused(reason), true);
+        }
+    }
+
+    pub(super) fn handle_over(&mut self, peer: PeerId, id: HandoffId) {
+        let gone = Place::Moved {
+            epoch: id.epoch,
+            to: peer,
+        };
+        if self.place(&id.flow) == gone && !self.is_moving(&id.flow) {
+            self.end(id.flow);
+        }
+    }
+
+    /// The target has it.
+    fn settle(&mut self, id: HandoffId, to: PeerId, now: MonoTime) {
+        let Some(entry) = self.flows.get_mut(&id.flow) else {
+            return;
+        };
+        let Attempt::Answering { since, .. } = entry.attempt else {
+            return;
+        };
+        let silent = now.since(since);
+        entry.place = Place::Moved {
+            epoch: id.epoch,
+            to,
+        };
+        entry.attempt = Attempt::None;
+        self.orders.push_back(Order::Release(id));
+        self.news.push_back(News::Moved { id, to, silent });
+    }
+
+    /// Everything that a peer was given and has not said that it took.
+    pub(super) fn reclaim_all(&mut self, peer: PeerId) {
+        let unanswered: Vec<_> = self
+            .flows
+            .iter()
+            .filter_map(|(flow, entry)| match entry.place {
+                Place::Committed { epoch, to } if to == peer => {
+                    Some(HandoffId { flow: *flow, epoch })
+                }
+                Place::Elsewhere | Place::Here | Place::Committed { .. } | Place::Moved { .. } => {
+                    None
+                }
+            })
+            .collect();
+        for id in unanswered {
+            self.reclaim(id, peer, HandoffError::LeaseLost, false);
+        }
+    }
+
+    /// Before the commit: the connection goes on here.
+    pub(super) fn call_off(&mut self, flow: FlowId, reason: HandoffError, now: MonoTime) {
+        let Some(entry) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        let Some(to) = entry.attempt.peer() else {
+            return;
+        };
+        let silent = matches!(
+            entry.attempt,
+            Attempt::Freezing { .. } | Attempt::Frozen { .. }
+        );
+        let epoch = entry.spent;
+        let id = HandoffId { flow, epoch };
+        entry.attempt = Attempt::None;
+        self.waiting.retain(|waiting| *waiting != flow);
+        if silent && reason != HandoffError::NotInForce {
+            self.orders.push_back(Order::Thaw(id));
+        }
+        self.say(to, id, Step::Abort);
+        self.news.push_back(News::Stayed { flow, to, reason });
+        self.thawed(flow, now);
+    }
+
+    pub(super) fn overdue(&mut self, flow: FlowId, now: MonoTime) {
+        let Some(entry) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        match (entry.place, &mut entry.attempt) {
+            (Place::Committed { epoch, to }, Attempt::Answering { again, gap, .. }) => {
+                *again = now.saturating_add(*gap);
+                *gap = (*gap * 2).min(COMMIT_AGAIN_LONGEST);
+                self.say(to, HandoffId { flow, epoch }, Step::Commit);
+            }
+            _ => self.call_off(flow, HandoffError::TargetSilent, now),
+        }
+    }
+
+    fn reclaim(&mut self, id: HandoffId, to: PeerId, reason: HandoffError, certain: bool) {
+        let Some(entry) = self.flows.get_mut(&id.flow) else {
+            return;
+        };
+        entry.place = Place::Here;
+        entry.attempt = Attempt::None;
+        self.orders.push_back(Order::Reclaim { id, certain });
+        let flow = id.flow;
+        self.news.push_back(News::Stayed { flow, to, reason });
+    }
+
+    fn committed_to(&self, id: HandoffId) -> Option<PeerId> {
+        match self.place(&id.flow) {
+            Place::Committed { epoch, to } if epoch == id.epoch => Some(to),
+            Place::Elsewhere | Place::Here | Place::Committed { .. } | Place::Moved { .. } => None,
+        }
+    }
+
+    /// A connection is not frozen any more: there is room for the next.
+    fn thawed(&mut self, flow: FlowId, now: MonoTime) {
+        self.frozen.remove(&flow);
+        self.freeze_next(now);
+    }
+
+    fn freeze_next(&mut self, now: MonoTime) {
+        while self.frozen.len() < MAX_FROZEN
+            && let Some(flow) = self.waiting.pop_front()
+        {
+            let Some(entry) = self.flows.get_mut(&flow) else {
+                continue;
+            };
+            let Attempt::Waiting { to } = entry.attempt else {
+                continue;
+            };
+            entry.attempt = Attempt::Freezing { to, since: now };
+            let epoch = entry.spent;
+            let id = HandoffId { flow, epoch };
+            self.frozen.insert(flow);
+            self.orders.push_back(Order::Freeze { id, to });
+        }
+    }
+}

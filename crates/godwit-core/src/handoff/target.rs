@@ -1,0 +1,169 @@
+//! The side that takes the connection.
+
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal};
+
+use super::{Arrival, Attempt, Entry, Handoffs, News, Order, Place, Step};
+use crate::PeerId;
+
+impl Handoffs {
+    /// What became of [`Order::Hold`].
+    pub fn handle_held(&mut self, id: HandoffId, result: Result<(), HandoffRefusal>) {
+        let Attempt::Looking { from } = self.current(id) else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                self.set(id.flow, Attempt::Holding { from });
+                self.say(from, id, Step::Ready);
+            }
+            Err(reason) => self.refuse(id, from, reason),
+        }
+    }
+
+    /// What became of [`Order::Restore`].
+    pub fn handle_restored(&mut self, id: HandoffId, result: Result<(), HandoffRefusal>) {
+        let Attempt::Restoring { from } = self.current(id) else {
+            return;
+        };
+        match result {
+            Ok(()) => {
+                self.set(id.flow, Attempt::Prepared { from });
+                self.say(from, id, Step::Prepared);
+            }
+            Err(reason) => {
+                self.discard(id.flow, from);
+                self.say(from, id, Step::Refused(reason));
+            }
+        }
+    }
+
+    pub(super) fn handle_prepare(&mut self, peer: PeerId, id: HandoffId) {
+        let elsewhere = Entry::new(Place::Elsewhere);
+        let entry = self.flows.entry(id.flow).or_insert(elsewhere);
+        let away = match entry.place {
+            Place::Elsewhere | Place::Moved { .. } => true,
+            Place::Here | Place::Committed { .. } => false,
+        };
+        if !away || entry.attempt != Attempt::None || id.epoch <= entry.spent {
+            return self.say(peer, id, Step::Refused(HandoffRefusal::InUse));
+        }
+        entry.spent = id.epoch;
+        entry.attempt = Attempt::Looking { from: peer };
+        self.orders.push_back(Order::Hold { id, from: peer });
+    }
+
+    pub(super) fn handle_state(&mut self, peer: PeerId, id: HandoffId) {
+        if self.current(id) == (Attempt::Holding { from: peer }) {
+            self.set(id.flow, Attempt::Restoring { from: peer });
+            self.orders.push_back(Order::Restore(id));
+        }
+    }
+
+    pub(super) fn handle_commit(&mut self, peer: PeerId, id: HandoffId) {
+        if self.current(id) == (Attempt::Prepared { from: peer }) {
+            self.arrive(peer, id);
+        }
+        if self.arrived(peer, id) {
+            self.say(peer, id, Step::Done);
+        } else {
+            self.refuse(id, peer, HandoffRefusal::Forgotten);
+        }
+    }
+
+    /// The origin has heard that the connection is here.
+    pub(super) fn handle_settled(&mut self, peer: PeerId, id: HandoffId) {
+        if !self.arrived(peer, id) {
+            return;
+        }
+        let Some(entry) = self.flows.get_mut(&id.flow) else {
+            return;
+        };
+        if let Some(arrival) = &mut entry.arrival {
+            arrival.settled = true;
+        }
+        if entry.over {
+            self.end(id.flow);
+        }
+    }
+
+    pub(super) fn handle_abort(&mut self, peer: PeerId, id: HandoffId) {
+        match self.current(id) {
+            Attempt::Looking { from }
+            | Attempt::Holding { from }
+            | Attempt::Restoring { from }
+            | Attempt::Prepared { from }
+                if from == peer =>
+            {
+                self.discard(id.flow, peer);
+            }
+            Attempt::None
+            | Attempt::Asked { .. }
+            | Attempt::Waiting { .. }
+            | Attempt::Freezing { .. }
+            | Attempt::Frozen { .. }
+            | Attempt::Answering { .. }
+            | Attempt::Looking { .. }
+            | Attempt::Holding { .. }
+            | Attempt::Restoring { .. }
+            | Attempt::Prepared { .. } => {}
+        }
+    }
+
+    /// This node may not speak any more: what was about to come must stay.
+    pub(super) fn turn_away(&mut self, flow: FlowId) {
+        let Some(entry) = self.flows.get(&flow) else {
+            return;
+        };
+        let epoch = entry.spent;
+        if let Some(from) = entry.attempt.peer() {
+            let id = HandoffId { flow, epoch };
+            self.refuse(id, from, HandoffRefusal::NotInForce);
+        }
+    }
+
+    /// Ends an attempt that was not committed: this node has not spoken.
+    pub(super) fn discard(&mut self, flow: FlowId, from: PeerId) {
+        let Some(entry) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        entry.attempt = Attempt::None;
+        let epoch = entry.spent;
+        let moved = match entry.place {
+            Place::Moved { to, .. } => Some(to),
+            Place::Elsewhere | Place::Here | Place::Committed { .. } => None,
+        };
+        if entry.place == Place::Elsewhere {
+            self.flows.remove(&flow);
+        }
+        let id = HandoffId { flow, epoch };
+        self.orders.push_back(Order::Discard { id, from, moved });
+    }
+
+    fn arrive(&mut self, from: PeerId, id: HandoffId) {
+        if let Some(entry) = self.flows.get_mut(&id.flow) {
+            entry.place = Place::Here;
+            entry.arrival = Some(Arrival {
+                from,
+                epoch: id.epoch,
+                settled: false,
+            });
+            entry.attempt = Attempt::None;
+        }
+        self.orders.push_back(Order::Place(id));
+        self.news.push_back(News::Arrived { id, from });
+    }
+
+    /// Whether a connection is here under that number, or was until it ended.
+    fn arrived(&self, from: PeerId, id: HandoffId) -> bool {
+        let arrival = self.flows.get(&id.flow).and_then(|entry| entry.arrival);
+        arrival.is_some_and(|arrival| arrival.from == from && arrival.epoch == id.epoch)
+    }
+
+    /// Says that this node has not spoken under that number and never will.
+    fn refuse(&mut self, id: HandoffId, peer: PeerId, reason: HandoffRefusal) {
+        if self.current(id).peer() == Some(peer) {
+            self.discard(id.flow, peer);
+        }
+        self.say(peer, id, Step::Refused(reason));
+    }
+}

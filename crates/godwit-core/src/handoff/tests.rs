@@ -1,0 +1,321 @@
+//! One origin, one target, step by step.
+
+use godwit_wire::{FlowEpoch, HandoffRefusal};
+
+use super::*;
+
+const ORIGIN: PeerId = PeerId(0);
+const TARGET: PeerId = PeerId(1);
+
+fn flow(port: u16) -> FlowId {
+    FlowId {
+        key: godwit_wire::FlowKey {
+            client: format!("10.9.0.10:{port}").parse().unwrap(),
+            service: "10.9.0.100:80".parse().unwrap(),
+        },
+        irs: godwit_wire::SeqNumber(7),
+    }
+}
+
+fn id(port: u16, epoch: u32) -> HandoffId {
+    HandoffId {
+        flow: flow(port),
+        epoch: FlowEpoch(epoch),
+    }
+}
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime(ms * 1_000_000)
+}
+
+fn orders(node: &mut Handoffs) -> Vec<Order> {
+    std::iter::from_fn(|| node.poll_order()).collect()
+}
+
+fn news(node: &mut Handoffs) -> Vec<News> {
+    std::iter::from_fn(|| node.poll_news()).collect()
+}
+
+fn say(to: PeerId, id: HandoffId, step: Step) -> Order {
+    Order::Say { to, id, step }
+}
+
+/// An origin whose connection is frozen since `at(1)`.
+fn frozen() -> Handoffs {
+    let mut origin = Handoffs::new();
+    origin.begin(flow(1), TARGET, at(0)).unwrap();
+    origin.handle_step(TARGET, id(1, 1), Step::Ready, at(1));
+    origin.handle_frozen(id(1, 1), Ok(()), at(1));
+    orders(&mut origin);
+    origin
+}
+
+fn committed() -> Handoffs {
+    let mut origin = frozen();
+    origin.handle_step(TARGET, id(1, 1), Step::Prepared, at(2));
+    orders(&mut origin);
+    origin
+}
+
+/// A target in which a silent socket waits for the word.
+fn prepared() -> Handoffs {
+    let mut target = Handoffs::new();
+    target.handle_step(ORIGIN, id(1, 1), Step::Prepare, at(0));
+    target.handle_held(id(1, 1), Ok(()));
+    target.handle_step(ORIGIN, id(1, 1), Step::State, at(1));
+    target.handle_restored(id(1, 1), Ok(()));
+    orders(&mut target);
+    target
+}
+
+#[test]
+fn an_origin_asks_freezes_commits_and_releases() {
+    let (id, mut origin) = (id(1, 1), Handoffs::new());
+    origin.begin(flow(1), TARGET, at(0)).unwrap();
+    assert_eq!(orders(&mut origin), [say(TARGET, id, Step::Prepare)]);
+    origin.handle_step(TARGET, id, Step::Ready, at(1));
+    assert_eq!(orders(&mut origin), [Order::Freeze { id, to: TARGET }]);
+    origin.handle_frozen(id, Ok(()), at(1));
+    assert_eq!(orders(&mut origin), [say(TARGET, id, Step::State)]);
+    origin.handle_step(TARGET, id, Step::Prepared, at(2));
+    let commit = Order::Commit { id, to: TARGET };
+    assert_eq!(orders(&mut origin), [commit, say(TARGET, id, Step::Commit)]);
+    origin.handle_step(TARGET, id, Step::Done, at(4));
+    let settled = say(TARGET, id, Step::Settled);
+    assert_eq!(orders(&mut origin), [Order::Release(id), settled]);
+    let (to, silent) = (TARGET, Duration::from_millis(3));
+    assert_eq!(news(&mut origin), [News::Moved { id, to, silent }]);
+    assert_eq!(origin.poll_timeout(), None);
+}
+
+#[test]
+fn a_target_holds_restores_and_speaks_when_it_is_told() {
+    let (id, mut target) = (id(1, 1), Handoffs::new());
+    let from = ORIGIN;
+    target.handle_step(ORIGIN, id, Step::Prepare, at(0));
+    assert_eq!(orders(&mut target), [Order::Hold { id, from }]);
+    target.handle_held(id, Ok(()));
+    assert_eq!(orders(&mut target), [say(ORIGIN, id, Step::Ready)]);
+    target.handle_step(ORIGIN, id, Step::State, at(1));
+    assert_eq!(orders(&mut target), [Order::Restore(id)]);
+    target.handle_restored(id, Ok(()));
+    assert_eq!(orders(&mut target), [say(ORIGIN, id, Step::Prepared)]);
+    target.handle_step(ORIGIN, id, Step::Commit, at(2));
+    let done = say(ORIGIN, id, Step::Done);
+    assert_eq!(orders(&mut target), [Order::Place(id), done]);
+    assert_eq!(news(&mut target), [News::Arrived { id, from }]);
+    target.handle_step(ORIGIN, id, Step::Commit, at(3));
+    assert_eq!(orders(&mut target), [done], "it speaks once");
+}
+
+#[test]
+fn a_target_that_does_not_answer_costs_the_patience_at_most() {
+    let mut asked = Handoffs::new();
+    asked.begin(flow(1), TARGET, at(0)).unwrap();
+    orders(&mut asked);
+    assert_eq!(
+        asked.poll_timeout(),
+        Some(at(0).saturating_add(ASK_PATIENCE))
+    );
+    asked.handle_timeout(at(0).saturating_add(ASK_PATIENCE));
+    let abort = say(TARGET, id(1, 1), Step::Abort);
+    assert_eq!(orders(&mut asked), [abort], "it never stopped");
+
+    let mut silent = frozen();
+    assert_eq!(
+        silent.poll_timeout(),
+        Some(at(1).saturating_add(FROZEN_PATIENCE))
+    );
+    silent.handle_timeout(at(1).saturating_add(FROZEN_PATIENCE));
+    assert_eq!(orders(&mut silent), [Order::Thaw(id(1, 1)), abort]);
+    let stayed = News::Stayed {
+        flow: flow(1),
+        to: TARGET,
+        reason: HandoffError::TargetSilent,
+    };
+    assert_eq!(news(&mut silent), [stayed]);
+    silent.handle_step(TARGET, id(1, 1), Step::Prepared, at(2000));
+    assert_eq!(orders(&mut silent), [], "too late");
+}
+
+#[test]
+fn a_commit_is_said_again_and_never_called_off() {
+    let mut origin = committed();
+    let mut gaps = Vec::new();
+    let mut last = at(2);
+    for _ in 0..8 {
+        let due = origin.poll_timeout().unwrap();
+        gaps.push(due.since(last).as_millis());
+        origin.handle_timeout(due);
+        assert_eq!(orders(&mut origin), [say(TARGET, id(1, 1), Step::Commit)]);
+        last = due;
+    }
+    assert_eq!(gaps, [20, 20, 40, 80, 160, 320, 640, 1000]);
+    origin.handle_link_lost(TARGET, last);
+    assert_eq!(orders(&mut origin), [], "the target may speak");
+    assert_eq!(
+        origin.begin(flow(1), TARGET, last),
+        Err(HandoffError::NotHere)
+    );
+}
+
+#[test]
+fn a_refused_commit_is_taken_back() {
+    let mut origin = committed();
+    let refused = Step::Refused(HandoffRefusal::Forgotten);
+    origin.handle_step(PeerId(2), id(1, 1), refused, at(3));
+    assert_eq!(orders(&mut origin), [], "said by somebody else");
+    origin.handle_step(TARGET, id(1, 1), refused, at(3));
+    let (id, certain) = (id(1, 1), true);
+    assert_eq!(orders(&mut origin), [Order::Reclaim { id, certain }]);
+}
+
+#[test]
+fn the_end_of_the_targets_lease_gives_back_what_may_be_stale() {
+    let mut origin = committed();
+    origin.handle_peer_ended(TARGET, at(100));
+    let (id, certain) = (id(1, 1), false);
+    assert_eq!(orders(&mut origin), [Order::Reclaim { id, certain }]);
+}
+
+#[test]
+fn an_origin_without_its_lease_takes_nothing_back() {
+    let mut origin = committed();
+    origin.handle_lease_lost(at(50));
+    assert_eq!(orders(&mut origin), [Order::Release(id(1, 1))]);
+    origin.handle_peer_ended(TARGET, at(100));
+    assert_eq!(orders(&mut origin), []);
+}
+
+#[test]
+fn a_target_that_forgot_says_so_and_one_that_aborted_gives_back() {
+    let mut fresh = Handoffs::new();
+    fresh.handle_step(ORIGIN, id(1, 1), Step::Commit, at(0));
+    let refused = Step::Refused(HandoffRefusal::Forgotten);
+    assert_eq!(orders(&mut fresh), [say(ORIGIN, id(1, 1), refused)]);
+
+    let mut target = prepared();
+    target.handle_step(ORIGIN, id(1, 1), Step::Abort, at(5));
+    let discard = Order::Discard {
+        id: id(1, 1),
+        from: ORIGIN,
+        moved: None,
+    };
+    assert_eq!(orders(&mut target), [discard]);
+    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(6));
+    assert_eq!(orders(&mut target), [say(ORIGIN, id(1, 1), refused)]);
+}
+
+#[test]
+fn only_a_few_are_frozen_at_a_time() {
+    let mut origin = Handoffs::new();
+    let ports = 0..2 * u16::try_from(MAX_FROZEN).unwrap();
+    for port in ports.clone() {
+        origin.begin(flow(port), TARGET, at(0)).unwrap();
+        origin.handle_step(TARGET, id(port, 1), Step::Ready, at(1));
+    }
+    let freezes = |orders: Vec<Order>| {
+        let freeze = |order: &&Order| matches!(order, Order::Freeze { .. });
+        orders.iter().filter(freeze).count()
+    };
+    assert_eq!(freezes(orders(&mut origin)), MAX_FROZEN);
+    origin.handle_frozen(id(0, 1), Err(HandoffRefusal::NotMovable), at(2));
+    assert_eq!(freezes(orders(&mut origin)), 1, "one left, one more");
+    origin.handle_frozen(id(1, 1), Ok(()), at(2));
+    origin.handle_step(TARGET, id(1, 1), Step::Prepared, at(2));
+    assert_eq!(freezes(orders(&mut origin)), 1, "a commit makes room");
+}
+
+#[test]
+fn the_next_attempt_is_not_confused_by_answers_to_the_last() {
+    let mut origin = frozen();
+    origin.handle_step(
+        TARGET,
+        id(1, 1),
+        Step::Refused(HandoffRefusal::NoServer),
+        at(2),
+    );
+    origin.begin(flow(1), TARGET, at(3)).unwrap();
+    orders(&mut origin);
+    origin.handle_step(TARGET, id(1, 1), Step::Ready, at(4));
+    assert_eq!(orders(&mut origin), []);
+    origin.handle_step(TARGET, id(1, 2), Step::Ready, at(5));
+    assert_eq!(
+        orders(&mut origin),
+        [Order::Freeze {
+            id: id(1, 2),
+            to: TARGET
+        }]
+    );
+}
+
+#[test]
+fn what_has_come_goes_on_only_when_its_origin_knows() {
+    let mut target = prepared();
+    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(2));
+    orders(&mut target);
+    let third = PeerId(2);
+    let early = target.begin(flow(1), third, at(3));
+    assert_eq!(early, Err(HandoffError::AlreadyMoving));
+    assert_eq!(orders(&mut target), [say(ORIGIN, id(1, 1), Step::Done)]);
+    target.handle_step(ORIGIN, id(1, 1), Step::Settled, at(4));
+    orders(&mut target);
+    target.begin(flow(1), third, at(5)).unwrap();
+    assert_eq!(orders(&mut target), [say(third, id(1, 2), Step::Prepare)]);
+}
+
+#[test]
+fn the_end_of_a_connection_is_told_to_whoever_forwards_to_it() {
+    let mut target = prepared();
+    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(2));
+    orders(&mut target);
+    target.handle_ended(flow(1), at(3));
+    let done = say(ORIGIN, id(1, 1), Step::Done);
+    assert_eq!(orders(&mut target), [done], "its number may be asked for");
+    target.handle_step(ORIGIN, id(1, 1), Step::Settled, at(4));
+    let over = say(ORIGIN, id(1, 1), Step::Over);
+    assert_eq!(orders(&mut target), [over, Order::Forget(flow(1))]);
+
+    let mut origin = committed();
+    origin.handle_step(TARGET, id(1, 1), Step::Done, at(4));
+    orders(&mut origin);
+    origin.handle_step(TARGET, id(1, 1), Step::Over, at(5));
+    assert_eq!(orders(&mut origin), [Order::Forget(flow(1))]);
+}
+
+#[test]
+fn a_restart_remembers_what_was_written_down() {
+    let written = committed().written(&flow(1)).unwrap();
+    let mut origin = Handoffs::new();
+    origin.handle_resumed(flow(1), written, at(9));
+    assert_eq!(origin.poll_timeout(), Some(at(9)), "asks at once");
+
+    let mut target = prepared();
+    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(2));
+    let written = target.written(&flow(1)).unwrap();
+    let mut target = Handoffs::new();
+    target.handle_resumed(flow(1), written, at(9));
+    let done = say(ORIGIN, id(1, 1), Step::Done);
+    assert_eq!(orders(&mut target), [done], "nobody has said that it knows");
+    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(10));
+    assert_eq!(orders(&mut target), [done], "and it does not speak twice");
+}
+
+#[test]
+fn a_connection_that_comes_back_is_forwarded_again_if_it_does_not() {
+    let mut origin = committed();
+    origin.handle_step(TARGET, id(1, 1), Step::Done, at(4));
+    orders(&mut origin);
+    let (back, from) = (id(1, 2), TARGET);
+    origin.handle_step(TARGET, back, Step::Prepare, at(5));
+    assert_eq!(orders(&mut origin), [Order::Hold { id: back, from }]);
+    origin.handle_held(back, Ok(()));
+    orders(&mut origin);
+    origin.handle_step(TARGET, back, Step::Abort, at(6));
+    let discard = Order::Discard {
+        id: back,
+        from,
+        moved: Some(TARGET),
+    };
+    assert_eq!(orders(&mut origin), [discard]);
+}

@@ -1,0 +1,46 @@
+//! Every history of one connection that two or three servers hand to each other.
+//!
+//! Messages come late, links break and are noticed by one side before the other,
+//! drivers fail, agents restart, nodes lose their lease or die, and the connection
+//! ends, each at any moment. In every state that can be reached, at most one node
+//! speaks, a node that begins to speak has the connection as it was left, and from
+//! every state a calm world ends with exactly one speaker.
+#![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
+
+#[path = "handoff/search.rs"]
+mod search;
+#[path = "handoff/world.rs"]
+mod world;
+
+use search::search;
+use world::{Bounds, World};
+
+#[test]
+fn two_servers_with_two_faults() {
+    let bounds = Bounds {
+        begins: 2,
+        timeouts: 2,
+        faults: 2,
+    };
+    let found = search(World::new(2, bounds));
+    println!("{found} states");
+    assert!(
+        found > 10_000,
+        "the search has lost its way: {found} states"
+    );
+}
+
+#[test]
+fn three_servers_and_a_way_back() {
+    let bounds = Bounds {
+        begins: 3,
+        timeouts: 0,
+        faults: 1,
+    };
+    let found = search(World::new(3, bounds));
+    println!("{found} states");
+    assert!(
+        found > 10_000,
+        "the search has lost its way: {found} states"
+    );
+}

@@ -1,0 +1,454 @@
+//! Servers, links between them, and one connection.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use godwit_core::handoff::{Handoffs, Order, Place, Step, Written};
+use godwit_core::{MonoTime, PeerId};
+use godwit_wire::{FlowId, FlowKey, HandoffId, HandoffRefusal, SeqNumber};
+
+const NOW: MonoTime = MonoTime::ZERO;
+const LATE: MonoTime = MonoTime(u64::MAX);
+
+/// How much may happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Bounds {
+    pub(crate) begins: u8,
+    pub(crate) timeouts: u8,
+    pub(crate) faults: u8,
+}
+
+/// What the driver of a node still owes an answer to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Owed {
+    Held(HandoffId),
+    Frozen(HandoffId),
+    Restored(HandoffId),
+}
+
+/// One server: its decisions, and what its kernel and its data path hold.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Node {
+    machine: Handoffs,
+    owed: VecDeque<Owed>,
+    /// It sends segments of the connection.
+    speaks: bool,
+    /// Its own socket, stopped.
+    stopped: Option<HandoffId>,
+    /// A socket made of bytes, silent.
+    silent: Option<HandoffId>,
+    /// What is written down for the next run of the agent.
+    written: Option<Written>,
+    /// It is on, and has its lease.
+    alive: bool,
+}
+
+/// Messages on their way, or who has not noticed yet that there is no way.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Wire {
+    Up(VecDeque<(HandoffId, Step)>),
+    Broken { unnoticed: bool },
+}
+
+/// Everything.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct World {
+    nodes: Vec<Node>,
+    /// From, to.
+    wires: BTreeMap<(usize, usize), Wire>,
+    /// Attempts whose origin has spoken again since it made the bytes.
+    stale: BTreeSet<HandoffId>,
+    /// Attempts under which a target has spoken.
+    placed: BTreeSet<HandoffId>,
+    /// A server has sent it to a node that is gone: it may be lost.
+    at_risk: bool,
+    over: bool,
+    bounds: Bounds,
+}
+
+/// What may happen next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Begin { at: usize, to: usize },
+    Deliver { from: usize, to: usize },
+    Answer { at: usize, well: bool },
+    Timeout { at: usize },
+    Break { one: usize, other: usize },
+    Notice { at: usize, of: usize },
+    Restart { at: usize },
+    Die { at: usize },
+    LeaseLost { at: usize },
+    End,
+}
+
+fn flow() -> FlowId {
+    FlowId {
+        key: FlowKey {
+            client: "10.9.0.10:40000".parse().unwrap(),
+            service: "10.9.0.100:80".parse().unwrap(),
+        },
+        irs: SeqNumber(7),
+    }
+}
+
+fn peer(node: usize) -> PeerId {
+    PeerId(u16::try_from(node).unwrap())
+}
+
+impl Node {
+    fn new(speaks: bool) -> Self {
+        Self {
+            machine: Handoffs::new(),
+            owed: VecDeque::new(),
+            speaks,
+            stopped: None,
+            silent: None,
+            written: None,
+            alive: true,
+        }
+    }
+}
+
+impl World {
+    /// A connection at the first of some servers.
+    pub(crate) fn new(servers: usize, bounds: Bounds) -> Self {
+        let pairs = (0..servers).flat_map(|one| (0..servers).map(move |other| (one, other)));
+        Self {
+            nodes: (0..servers).map(|node| Node::new(node == 0)).collect(),
+            wires: pairs
+                .filter(|(one, other)| one != other)
+                .map(|pair| (pair, Wire::Up(VecDeque::new())))
+                .collect(),
+            stale: BTreeSet::new(),
+            placed: BTreeSet::new(),
+            at_risk: false,
+            over: false,
+            bounds,
+        }
+    }
+
+    /// All that may happen.
+    pub(crate) fn deeds(&self) -> Vec<Deed> {
+        let mut deeds = self.courses();
+        let bounds = &self.bounds;
+        let alive = |at: &usize| self.nodes.get(*at).is_some_and(|node| node.alive);
+        if bounds.begins > 0 && !self.over {
+            for at in (0..self.nodes.len()).filter(alive) {
+                let others = (0..self.nodes.len()).filter(|to| *to != at);
+                if self.nodes[at].speaks {
+                    deeds.extend(others.map(|to| Deed::Begin { at, to }));
+                }
+            }
+        }
+        if bounds.timeouts > 0 {
+            let due = |at: &usize| self.nodes[*at].machine.poll_timeout().is_some();
+            let nodes = (0..self.nodes.len()).filter(alive).filter(due);
+            deeds.extend(nodes.map(|at| Deed::Timeout { at }));
+        }
+        if bounds.faults > 0 {
+            for at in (0..self.nodes.len()).filter(alive) {
+                deeds.extend([
+                    Deed::Restart { at },
+                    Deed::Die { at },
+                    Deed::LeaseLost { at },
+                ]);
+                if !self.nodes[at].owed.is_empty() {
+                    deeds.push(Deed::Answer { at, well: false });
+                }
+                deeds.extend((0..at).map(|other| Deed::Break { one: at, other }));
+            }
+            if !self.over {
+                deeds.push(Deed::End);
+            }
+        }
+        deeds
+    }
+
+    /// What happens without anybody's doing.
+    fn courses(&self) -> Vec<Deed> {
+        let mut deeds = Vec::new();
+        for ((from, to), wire) in &self.wires {
+            match wire {
+                Wire::Up(queue) if !queue.is_empty() => deeds.push(Deed::Deliver {
+                    from: *from,
+                    to: *to,
+                }),
+                // The one who would have received is the one who notices.
+                Wire::Broken { unnoticed: true } => deeds.push(Deed::Notice { at: *to, of: *from }),
+                Wire::Up(_) | Wire::Broken { .. } => {}
+            }
+        }
+        let owing = |(_, node): &(usize, &Node)| node.alive && !node.owed.is_empty();
+        let owing = self.nodes.iter().enumerate().filter(owing);
+        deeds.extend(owing.map(|(at, _)| Deed::Answer { at, well: true }));
+        deeds
+    }
+
+    /// Lets one thing happen.
+    pub(crate) fn perform(&mut self, deed: Deed) -> Result<(), String> {
+        match deed {
+            Deed::Begin { at, to } => {
+                self.bounds.begins -= 1;
+                let _refused = self.nodes[at].machine.begin(flow(), peer(to), NOW);
+            }
+            Deed::Deliver { from, to } => self.deliver(from, to),
+            Deed::Answer { at, well } => {
+                self.bounds.faults -= u8::from(!well);
+                self.answer(at, well);
+            }
+            Deed::Timeout { at } => {
+                self.bounds.timeouts -= 1;
+                self.nodes[at].machine.handle_timeout(LATE);
+            }
+            Deed::Break { one, other } => {
+                self.bounds.faults -= 1;
+                self.snap(one, other);
+            }
+            Deed::Notice { at, of } => self.notice(at, of),
+            Deed::Restart { at } => {
+                self.bounds.faults -= 1;
+                self.restart(at)?;
+            }
+            Deed::Die { at } => {
+                self.bounds.faults -= 1;
+                self.die(at);
+            }
+            Deed::LeaseLost { at } => {
+                self.bounds.faults -= 1;
+                self.lose_lease(at);
+            }
+            Deed::End => {
+                self.bounds.faults -= 1;
+                self.end();
+            }
+        }
+        for at in 0..self.nodes.len() {
+            self.obey(at)?;
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, from: usize, to: usize) {
+        if let Some(Wire::Up(queue)) = self.wires.get_mut(&(from, to))
+            && let Some((id, step)) = queue.pop_front()
+            && self.nodes[to].alive
+        {
+            self.nodes[to]
+                .machine
+                .handle_step(peer(from), id, step, NOW);
+        }
+    }
+
+    fn answer(&mut self, at: usize, well: bool) {
+        let node = &mut self.nodes[at];
+        let failed = if well {
+            Ok(())
+        } else {
+            Err(HandoffRefusal::NotRestored)
+        };
+        match node.owed.pop_front() {
+            Some(Owed::Held(id)) => node.machine.handle_held(id, failed),
+            Some(Owed::Frozen(id)) => node.machine.handle_frozen(id, failed, NOW),
+            Some(Owed::Restored(id)) => {
+                if !well {
+                    node.silent = None;
+                }
+                node.machine.handle_restored(id, failed);
+            }
+            None => {}
+        }
+    }
+
+    fn snap(&mut self, one: usize, other: usize) {
+        for pair in [(one, other), (other, one)] {
+            self.wires.insert(pair, Wire::Broken { unnoticed: true });
+        }
+    }
+
+    /// A link is up again when both sides know that it was down.
+    fn notice(&mut self, at: usize, of: usize) {
+        let broken = Wire::Broken { unnoticed: false };
+        self.wires.insert((of, at), broken.clone());
+        if self.wires.get(&(at, of)) == Some(&broken) {
+            for pair in [(of, at), (at, of)] {
+                self.wires.insert(pair, Wire::Up(VecDeque::new()));
+            }
+        }
+        let gone = !self.nodes[of].alive;
+        let node = &mut self.nodes[at];
+        if node.alive {
+            node.machine.handle_link_lost(peer(of), NOW);
+            if gone {
+                node.machine.handle_peer_ended(peer(of), NOW);
+            }
+        }
+    }
+
+    /// The next run of the agent knows what was written down, and lets a stopped
+    /// socket speak that was not given away.
+    fn restart(&mut self, at: usize) -> Result<(), String> {
+        let node = &mut self.nodes[at];
+        node.owed.clear();
+        node.silent = None;
+        node.machine = Handoffs::new();
+        let committed = |written: &Written| matches!(written.place, Place::Committed { .. });
+        let committed = node.written.as_ref().is_some_and(committed);
+        if let Some(written) = node.written {
+            node.machine.handle_resumed(flow(), written, NOW);
+        }
+        if let Some(id) = node.stopped
+            && !committed
+        {
+            self.speak(at, id)?;
+        }
+        for other in (0..self.nodes.len()).filter(|other| *other != at) {
+            self.snap(at, other);
+            self.notice(at, other);
+        }
+        Ok(())
+    }
+
+    fn die(&mut self, at: usize) {
+        self.at_risk |= self.nodes[at].speaks || self.nodes[at].written.is_some();
+        self.at_risk |= self.nodes[at].stopped.is_some();
+        let node = &mut self.nodes[at];
+        (node.speaks, node.alive, node.stopped, node.silent) = (false, false, None, None);
+        node.owed.clear();
+        for other in (0..self.nodes.len()).filter(|other| *other != at) {
+            self.snap(at, other);
+            self.wires
+                .insert((other, at), Wire::Broken { unnoticed: false });
+        }
+    }
+
+    /// Its fence shuts it up; its sockets end. The others hear of it in no order.
+    fn lose_lease(&mut self, at: usize) {
+        self.at_risk |= self.nodes[at].speaks || self.nodes[at].stopped.is_some();
+        let node = &mut self.nodes[at];
+        (node.speaks, node.stopped) = (false, None);
+        node.machine.handle_lease_lost(NOW);
+        node.written = node.machine.written(&flow());
+        for other in (0..self.nodes.len()).filter(|other| *other != at) {
+            if self.nodes[other].alive {
+                self.nodes[other].machine.handle_peer_ended(peer(at), NOW);
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.over = true;
+        for node in &mut self.nodes {
+            if node.speaks {
+                node.speaks = false;
+                node.machine.handle_ended(flow(), NOW);
+            }
+        }
+    }
+
+    fn obey(&mut self, at: usize) -> Result<(), String> {
+        while self.nodes[at].machine.poll_news().is_some() {}
+        while let Some(order) = self.nodes[at].machine.poll_order() {
+            self.carry_out(at, order)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, at: usize, order: Order) -> Result<(), String> {
+        let node = &mut self.nodes[at];
+        match order {
+            Order::Say { to, id, step } => {
+                let to = usize::from(to.0);
+                if let Some(Wire::Up(queue)) = self.wires.get_mut(&(at, to)) {
+                    queue.push_back((id, step));
+                }
+            }
+            Order::Hold { id, .. } => node.owed.push_back(Owed::Held(id)),
+            Order::Freeze { id, .. } => {
+                if self.placed.contains(&id) {
+                    return Err(format!("{at} uses a number again: {id:?}"));
+                }
+                self.stale.remove(&id);
+                (node.speaks, node.stopped) = (false, Some(id));
+                node.owed.push_back(Owed::Frozen(id));
+            }
+            Order::Restore(id) => {
+                node.silent = Some(id);
+                node.owed.push_back(Owed::Restored(id));
+            }
+            Order::Commit { .. } => node.written = node.machine.written(&flow()),
+            Order::Place(id) => self.place(at, id)?,
+            Order::Thaw(id) => self.speak(at, id)?,
+            Order::Reclaim { id, certain } => {
+                if certain && self.placed.contains(&id) {
+                    return Err(format!("{at} takes back what the other has served: {id:?}"));
+                }
+                node.written = node.machine.written(&flow());
+                self.speak(at, id)?;
+            }
+            Order::Release(_) => {
+                node.stopped = None;
+                node.written = node.machine.written(&flow());
+            }
+            Order::Discard { .. } => node.silent = None,
+            Order::Forget(_) => node.written = None,
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, at: usize, id: HandoffId) -> Result<(), String> {
+        let node = &mut self.nodes[at];
+        if node.silent.take() != Some(id) {
+            return Err(format!("{at} has no socket for {id:?}"));
+        }
+        if self.stale.contains(&id) {
+            return Err(format!("{at} serves what is out of date: {id:?}"));
+        }
+        node.speaks = !self.over;
+        node.written = node.machine.written(&flow());
+        self.placed.insert(id);
+        Ok(())
+    }
+
+    /// An origin goes on: what it has sent of its state is out of date.
+    fn speak(&mut self, at: usize, id: HandoffId) -> Result<(), String> {
+        let node = &mut self.nodes[at];
+        if node.stopped.take().is_none() {
+            return Err(format!("{at} has nothing to go on with: {id:?}"));
+        }
+        node.speaks = !self.over;
+        self.stale.insert(id);
+        Ok(())
+    }
+
+    /// One voice.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match self.nodes.iter().filter(|node| node.speaks).count() {
+            0 | 1 => Ok(()),
+            more => Err(format!("{more} nodes speak")),
+        }
+    }
+
+    /// Without further faults everything is decided, and one node speaks.
+    pub(crate) fn calm(mut self) -> Result<(), String> {
+        for _ in 0..40 {
+            while let Some(deed) = self.courses().first().copied() {
+                self.perform(deed)?;
+                self.check()?;
+            }
+            for node in self.nodes.iter_mut().filter(|node| node.alive) {
+                node.machine.handle_timeout(LATE);
+            }
+            for at in 0..self.nodes.len() {
+                self.obey(at)?;
+            }
+        }
+        let moving = |node: &Node| node.alive && node.machine.is_moving(&flow());
+        if self.nodes.iter().any(moving) {
+            return Err("it is never decided".to_owned());
+        }
+        let speakers = self.nodes.iter().filter(|node| node.speaks).count();
+        if speakers == 0 && !self.over && !self.at_risk {
+            return Err("nobody speaks".to_owned());
+        }
+        Ok(())
+    }
+}
