@@ -82,14 +82,28 @@ static __noinline int gw_shadow_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_MATERIALISED, GW_PASS);
 }
 
-/* The first segment found no socket (accept queue full): once more. */
+/*
+ * The twin has not spoken. The first segment may have found no socket (accept
+ * queue full): once more. Or two CPUs have the third ACK and the data behind it
+ * at one time, and both make a socket: the kernel drops the later one with the
+ * segment that made it. If that was the data, a twin stays that has nothing to
+ * say, and no handshake that is sent again would change that: so whichever has
+ * no data greets, and data that may be lost comes in twice.
+ */
 static __noinline int gw_shadow_retry(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
 				      struct gw_flow *f)
 {
+	int err;
+
 	if (p->seq != f->irs + 1 || p->ack != f->iss + 1)
 		return 0;
-	return gw_materialise(skb, p, key, f);
+	err = gw_materialise(skb, p, key, f);
+	if (!err)
+		gw_say_twice(skb, p, f);
+	if (!err || err == GW_REASON_TAPPED_SEGMENT)
+		gw_greet(skb, p);
+	return err;
 }
 
 static __noinline int gw_shadow_syn(struct __sk_buff *skb, struct gw_pkt *p,

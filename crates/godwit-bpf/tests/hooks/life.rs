@@ -1,11 +1,18 @@
 //! Births and ends of a flow, where two CPUs or two machines may be early.
 
-use godwit_bpf::{Hook, Order, OrderError, Phase};
-use godwit_lab::host::{Host, Network};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use godwit_bpf::{FlowState, Hook, Order, OrderError, Phase};
+use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
+use godwit_sock::{FrameSender, Interface};
 use godwit_wire::{Role, TcpFlags, UnprotectedReason};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, on_bench, tapped, to_service, twin,
+    Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, on_bench, on_bench_of, tapped, to_service,
+    twin,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -78,6 +85,87 @@ fn a_twin_that_is_born_after_its_flow_was_let_go_is_not_served() {
             assert!(born.is_some_and(|flow| flow.twin && flow.not_in_sync));
         }
     });
+}
+
+/// Two CPUs have the third ACK and the data behind it at one time, and the data
+/// came to nothing (here: nobody listened yet): the twin that the other one makes
+/// speaks all the same, or its flow would be given up after 30 ms.
+#[test]
+fn a_twin_whose_data_was_lost_at_its_birth_speaks_all_the_same() {
+    on_bench_of(|bench, lab, _| {
+        bench.play(Role::Shadow);
+        let open = || {
+            let interface = Interface::by_name(Network::Data.interface());
+            FrameSender::open(interface.expect("it has eth0").index, 0)
+        };
+        let owner = lab.b().enter(open).expect("the machine is there");
+        let owner = owner.expect("a packet socket");
+        take_service_addresses();
+        let standby = Host::B.mac(Network::Data);
+        for (port, v6) in [(7, false), (8, true)] {
+            let (next, both) = (IRS.wrapping_add(1), TcpFlags::SYN.with(ACK));
+            let data = to_service(port, v6, next, ISS + 1, ACK.with(TcpFlags::PSH), &DATA);
+            for frame in [
+                tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b"")),
+                twin(standby, port, v6, (ISS, next), both, b""),
+                tapped(data),
+            ] {
+                owner.send(&frame).expect("it goes");
+            }
+            wait_for(bench, port, v6, |flow| flow.client_end.0 != next);
+            let _listener = TcpListener::bind(everywhere(v6)).expect("the port is free");
+            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
+            owner.send(&third).expect("it goes");
+            wait_for(bench, port, v6, |flow| flow.twin_seen);
+        }
+    });
+}
+
+/// What an agent does for them, and where the client is on the link.
+fn take_service_addresses() {
+    let client = Host::Client.mac(Network::Data).to_string();
+    let device = Network::Data.interface();
+    for (address, client_address) in [
+        (format!("{SERVICE_V4}/32"), Host::Client.v4().to_string()),
+        (format!("{SERVICE_V6}/128"), Host::Client.v6().to_string()),
+    ] {
+        ip(&["addr", "add", &address, "dev", "lo"]);
+        ip(&[
+            "neigh",
+            "replace",
+            &client_address,
+            "lladdr",
+            &client,
+            "dev",
+            device,
+        ]);
+    }
+}
+
+fn ip(args: &[&str]) {
+    let status = Command::new("ip").args(args).status();
+    assert!(status.expect("there is iproute2").success(), "{args:?}");
+}
+
+fn everywhere(v6: bool) -> SocketAddr {
+    if v6 {
+        (Ipv6Addr::UNSPECIFIED, 80).into()
+    } else {
+        (Ipv4Addr::UNSPECIFIED, 80).into()
+    }
+}
+
+fn wait_for(bench: &Bench, port: u16, v6: bool, wanted: impl Fn(&FlowState) -> bool) {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        let flow = bench.flows().get(flow_id(port, v6).key);
+        let flow = flow.expect("the map can be read");
+        if flow.as_ref().is_some_and(&wanted) {
+            return;
+        }
+        assert!(Instant::now() < end, "{flow:?}, {:?}", bench.counts());
+        thread::sleep(Duration::from_millis(2));
+    }
 }
 
 /// The end of a handshake that began in an earlier stay: to its owner the flow is
