@@ -8,7 +8,8 @@
 //! Threads of the same urgency wait for each other, and the driver looks through
 //! thousands of flows: it is less urgent than heartbeats. A thread inherits the
 //! urgency of the one that made it, so what the driver has done aside must say
-//! that it is [`be_ordinary`].
+//! that it is [`be_ordinary`]. Links are before ordinary work: while one node
+//! waits for another's word, a client does.
 
 use thread_priority::{
     NormalThreadSchedulePolicy, RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue,
@@ -22,27 +23,35 @@ pub(crate) const PRIORITY: u8 = 10;
 /// A niceness of 0, as that library counts.
 const ORDINARY: u8 = 48;
 
+/// A niceness of about -11.
+const BRISK: u8 = 75;
+
 /// What must not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Urgency {
     /// Heartbeats on their way out or in.
     Heartbeats,
-    /// What follows from them.
+    /// What follows from them, and what the data path reports.
     Decisions,
+    /// What peers are told and asked. Before other work, but strangers make us
+    /// do TLS here: they must not get the processor for themselves.
+    Words,
 }
 
-/// Puts the calling thread under SCHED_FIFO; says in the log if it may not be.
+/// Puts the calling thread under SCHED_FIFO, or for words before others of
+/// SCHED_OTHER; says in the log if it may not be.
 pub fn prefer(thread: &'static str, urgency: Urgency) -> bool {
-    let priority = match urgency {
-        Urgency::Heartbeats => PRIORITY,
-        Urgency::Decisions => PRIORITY - 1,
+    let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
+    let other = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
+    let set = match urgency {
+        Urgency::Heartbeats => schedule(PRIORITY, fifo),
+        Urgency::Decisions => schedule(PRIORITY - 1, fifo),
+        Urgency::Words => schedule(BRISK, other),
     };
-    let policy = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-    let set = schedule(priority, policy);
     if !set {
         tracing::info!(
             thread,
-            "no real-time priority; heartbeats may be late under load"
+            "no priority over other work; heartbeats or answers may be late under load"
         );
     }
     set

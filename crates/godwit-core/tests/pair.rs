@@ -182,9 +182,9 @@ fn a_demoted_flow_is_let_go_only_after_the_standby_has_marked_it() {
 fn a_standby_that_does_not_confirm_leaves_the_set() {
     let mut world = World::in_sync();
     world.forget_log();
-    world.cable = false; // noticed here long before heartbeats are missed
+    world.words_pass = false;
     world.flow_event(A, 1, FlowEventKind::NotConfirmed);
-    world.run(21);
+    world.run(501);
     let left = world.share_news(A, |news| matches!(news, ShareNews::StandbyLeft { .. }));
     let [
         ShareNews::StandbyLeft {
@@ -202,6 +202,30 @@ fn a_standby_that_does_not_confirm_leaves_the_set() {
             .any(|action| matches!(action, Action::UngateFlow { .. })),
         "all gates open at once instead"
     );
+}
+
+/// One that has thousands of flows to look after, say. Only this one's client
+/// waits, and nobody loses protection.
+#[test]
+fn a_standby_that_confirms_late_stays_in_the_set() {
+    let mut world = World::in_sync();
+    world.forget_log();
+    world.words_pass = false;
+    world.flow_event(A, 1, FlowEventKind::NotConfirmed);
+    world.run(400);
+    assert!(
+        world.local_actions(A).is_empty(),
+        "nothing is let out that the twin may lack"
+    );
+    world.words_pass = true;
+    world.run(3);
+    let ungated = Action::UngateFlow {
+        share: SHARE,
+        flow: flow(1),
+        reason: UnprotectedReason::NotConfirmed,
+    };
+    assert_eq!(world.local_actions(A), [ungated]);
+    assert!(world.is_in_sync(A, B));
 }
 
 #[test]

@@ -8,11 +8,15 @@ use godwit_bpf::{Events, RawEvent, Record};
 use godwit_core::{FlowEvent, FlowEventKind};
 
 use crate::input::{Inbox, Input};
+use crate::realtime::{Urgency, prefer};
 
 pub(super) fn spawn_reader(events: Events, inbox: Inbox) -> io::Result<()> {
     thread::Builder::new()
         .name("gw-events".into())
-        .spawn(move || forward_events(&events, &inbox))
+        .spawn(move || {
+            prefer("gw-events", Urgency::Decisions);
+            forward_events(&events, &inbox);
+        })
         .map(drop)
 }
 

@@ -36,6 +36,7 @@ use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, LeaseSender
 use crate::input::{Inbox, Input};
 use crate::metrics::{self, Exporter, Metrics, Sources};
 use crate::peers::{self, Identity, PeerSender};
+use crate::realtime::{Urgency, prefer};
 
 pub use error::StartError;
 pub use prepare::Prepared;
@@ -105,7 +106,10 @@ impl Edge {
         let (ready, started) = mpsc::channel();
         let edge = thread::Builder::new()
             .name("gw-edge".into())
-            .spawn(move || tasks.run(&ready, stopped))
+            .spawn(move || {
+                prefer("gw-edge", Urgency::Words);
+                tasks.run(&ready, stopped);
+            })
             .map_err(StartError::Thread)?;
         let gone = || StartError::Thread(io::ErrorKind::BrokenPipe.into());
         let peers = started.recv().map_err(|_| gone())??;

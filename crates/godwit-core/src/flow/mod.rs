@@ -3,8 +3,9 @@
 //! Nearly every flow is confirmed by its twin within a round trip and never
 //! comes here. The data path reports the others. A flow can be let go alone
 //! only when the standby has confirmed that it will not serve it; if that does
-//! not come at once the whole standby has to leave the in-sync set, for no
-//! client may wait on it.
+//! not come for half a second the whole standby has to leave the in-sync set.
+//! Until then the client of that one flow waits: nothing is let out to it that
+//! its twin may lack.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -19,9 +20,12 @@ mod tests;
 /// The most flows under supervision. A standby that needs more is of no use.
 pub const MAX_FLOWS: usize = 65_536;
 
-/// How long the standby may take to confirm a demotion: a round trip in a
-/// LAN and two scheduling delays. Clients of the flow wait meanwhile.
-pub const DEMOTE_DEADLINE: Duration = Duration::from_millis(20);
+/// How long the standby may take to confirm a demotion. Thousands of connections
+/// on processors that are full can keep it from that for more than 20 ms, and to
+/// dismiss it costs all of them their protection; one that is dead is noticed by
+/// its heartbeats long before. The flow's client waits meanwhile, about as long
+/// as a lost segment and its first retransmission would take (ADR 6).
+pub const DEMOTE_DEADLINE: Duration = Duration::from_millis(500);
 
 /// When the handshake is sent to the standby again, counted from the report
 /// that comes 5 ms after the third ACK: 5, 10 and 20 ms after it.
@@ -56,7 +60,7 @@ pub enum Report {
 ///            unconfirmed              not confirmed, stalled
 ///  (fine) ─────────────► Confirming ─────────────────────► Demoting
 ///    ▲  ▲                    │                               │  │
-///    │  └───── confirmed ────┘                demoted by the │  │ 20 ms
+///    │  └───── confirmed ────┘                demoted by the │  │ 500 ms
 ///    │                                               standby ▼  ▼
 ///    └──────────────────── ended ──────────────────── Demoted  (standby leaves)
 /// ```

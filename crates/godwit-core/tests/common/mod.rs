@@ -85,6 +85,8 @@ pub(crate) struct World {
     starts: u64,
     /// Whether anything gets through.
     pub(crate) cable: bool,
+    /// Whether messages on the control link come through; heartbeats do.
+    pub(crate) words_pass: bool,
     /// Whether heartbeats of this side get through.
     pub(crate) beats_pass: [bool; 2],
     /// Of nodes that start from now on.
@@ -152,6 +154,7 @@ impl World {
             sides: [side(), side()],
             starts: 0,
             cable: true,
+            words_pass: true,
             beats_pass: [true; 2],
             policy: FlowPolicy::default(),
             link_at: None,
@@ -337,7 +340,8 @@ impl World {
     fn deliver(&mut self) {
         // As TCP does: what a cut holds back arrives when it is mended.
         let ready = |(due, to, _): &(MonoTime, usize, Message)| {
-            self.cable && *due <= self.now && !self.sides[*to].stopped
+            let passes = self.cable && self.words_pass;
+            passes && *due <= self.now && !self.sides[*to].stopped
         };
         let (now, later) = self.wire.drain(..).partition::<VecDeque<_>, _>(ready);
         self.wire = later;
