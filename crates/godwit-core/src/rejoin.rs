@@ -1,10 +1,12 @@
 //! Re-protection on the owner: twins of flows that run already.
 //!
 //! The driver offers the flows that could have one: not protected, and their
-//! logs whole. A few at a time are handed to the standby. Until the standby has
-//! said that it will serve a twin it must not, so a flow may be given up at any
-//! moment before that without asking; afterwards the supervision of flows has
-//! to ask, see [`crate::flow`].
+//! logs whole. A few at a time are handed to the standby, and each that is done
+//! makes room for the next: so thousands take no longer than the standby needs
+//! for them, and what is urgent never waits behind more than those few. Until
+//! the standby has said that it will serve a twin it must not, so a flow may be
+//! given up at any moment before that without asking; afterwards the supervision
+//! of flows has to ask, see [`crate::flow`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -12,7 +14,6 @@ use std::time::Duration;
 use godwit_wire::FlowId;
 
 use crate::MonoTime;
-use crate::time::earliest;
 
 #[cfg(test)]
 mod tests;
@@ -27,8 +28,12 @@ pub const CROWD_TIME: Duration = Duration::from_secs(1);
 /// How long the standby may take to make a twin.
 pub const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
-/// How often a twin that lacks input is fed again.
+/// When a twin that is not whole is fed again; doubles each time, see
+/// [`MAX_FEED_DOUBLINGS`].
 const FEED_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Up to 1.28 s: thousands whose application does not answer cost little.
+const MAX_FEED_DOUBLINGS: u32 = 6;
 
 /// How long a twin may take to say again what its owner has said.
 pub const CATCH_UP_DEADLINE: Duration = Duration::from_secs(60);
@@ -77,6 +82,8 @@ pub enum State {
     Following {
         /// When it was fed last.
         fed: MonoTime,
+        /// How often, after the first time.
+        again: u32,
     },
     /// The standby was asked to serve it.
     Admitting {
@@ -125,6 +132,12 @@ struct Rest {
 #[derive(Debug, Clone, Default)]
 pub struct Rejoin {
     active: BTreeMap<FlowId, Active>,
+    /// When each of those needs attention.
+    deadlines: BTreeSet<(MonoTime, FlowId)>,
+    /// Those that have begun less than [`CROWD_TIME`] ago, or have just ceased to.
+    young: BTreeSet<(MonoTime, FlowId)>,
+    /// Offered, and not begun for want of room.
+    waiting: VecDeque<Candidate>,
     resting: BTreeMap<FlowId, Rest>,
     orders: VecDeque<Order>,
 }
@@ -140,79 +153,80 @@ impl Rejoin {
         let offered: BTreeSet<_> = candidates.iter().map(|candidate| candidate.flow).collect();
         self.resting
             .retain(|flow, rest| offered.contains(flow) || rest.is_remembered(now));
-        let mut room = MAX_CROWD.saturating_sub(self.crowd(now));
-        for Candidate { flow, past } in candidates.iter().copied() {
-            if self.active.contains_key(&flow) || !self.is_due(flow, past, now) {
+        let begun = |candidate: &Candidate| self.active.contains_key(&candidate.flow);
+        let waiting = candidates.iter().copied();
+        self.waiting = waiting.filter(|candidate| !begun(candidate)).collect();
+        self.begin_waiting(now);
+    }
+
+    /// Begins as many as there is room for.
+    fn begin_waiting(&mut self, now: MonoTime) {
+        while self.crowd(now) < MAX_CROWD
+            && let Some(Candidate { flow, past }) = self.waiting.pop_front()
+        {
+            if !self.is_due(flow, past, now) {
                 continue;
             }
-            if room == 0 {
-                return;
-            }
-            room -= 1;
             let asked = Active {
                 state: State::Asked,
                 since: now,
             };
-            self.active.insert(flow, asked);
+            self.young.insert((now, flow));
+            self.set(flow, asked);
             self.orders.push_back(Order::Begin(flow));
         }
     }
 
     /// The twin of a flow has spoken.
     pub fn handle_twin(&mut self, flow: FlowId, now: MonoTime) {
-        if let Some(active) = self.active.get_mut(&flow)
-            && active.state == State::Asked
-        {
-            active.state = State::Following { fed: now };
+        if self.state(&flow) == Some(State::Asked) {
+            self.enter(flow, State::Following { fed: now, again: 0 });
             self.orders.push_back(Order::Feed(flow));
         }
     }
 
     /// The twin of a flow has all that the client was told.
     pub fn handle_whole(&mut self, flow: FlowId, now: MonoTime) {
-        let Some(active) = self.active.get_mut(&flow) else {
-            return;
-        };
-        match active.state {
-            State::Asked | State::Following { .. } => {
-                active.state = State::Admitting {
+        match self.state(&flow) {
+            Some(State::Asked | State::Following { .. }) => {
+                let admitting = State::Admitting {
                     attempts: 1,
                     asked: now,
                 };
+                self.enter(flow, admitting);
                 self.orders.push_back(Order::Admit(flow));
             }
-            State::Admitting { .. } => {}
+            None | Some(State::Admitting { .. }) => {}
         }
     }
 
     /// The standby says that it will serve the twin.
     pub fn handle_admitted(&mut self, flow: FlowId) {
-        if matches!(
-            self.active.get(&flow).map(|active| active.state),
-            Some(State::Admitting { .. })
-        ) {
+        if matches!(self.state(&flow), Some(State::Admitting { .. })) {
             self.orders.push_back(Order::Protect(flow));
         }
     }
 
-    /// The flow is protected: nothing is left to do. When it was begun, if it
-    /// was one of these.
+    /// The flow is protected: nothing is left to do, and another may begin. When
+    /// this one was begun, if it was one of these.
     pub fn handle_protected(&mut self, flow: FlowId, now: MonoTime) -> Option<MonoTime> {
         if let Some(rest) = self.resting.get_mut(&flow) {
             rest.protected = Some(now);
         }
-        self.active.remove(&flow).map(|active| active.since)
+        let since = self.remove(flow)?;
+        self.begin_waiting(now);
+        Some(since)
     }
 
     /// The connection is over.
     pub fn handle_ended(&mut self, flow: FlowId) {
-        self.active.remove(&flow);
+        self.remove(flow);
         self.resting.remove(&flow);
     }
 
     /// It did not come about: the flow changed, or its twin is gone.
     pub fn handle_lost(&mut self, flow: FlowId, now: MonoTime) {
-        if self.active.remove(&flow).is_some() {
+        if self.remove(flow).is_some() {
             self.rest(flow, now);
         }
     }
@@ -252,23 +266,27 @@ impl Rejoin {
 
     /// When the next flow needs attention.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
-        earliest(self.active.values().map(|active| Some(active.due())))
+        self.deadlines.first().map(|(due, _)| *due)
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: MonoTime) {
-        let due: Vec<_> = self
-            .active
-            .iter()
-            .filter(|(_, active)| active.due() <= now)
-            .map(|(flow, active)| (*flow, *active))
-            .collect();
-        for (flow, active) in due {
+        while let Some((_, flow)) = self
+            .deadlines
+            .first()
+            .copied()
+            .filter(|(due, _)| *due <= now)
+        {
+            let Some(active) = self.active.get(&flow).copied() else {
+                debug_assert!(false, "a flow with a deadline is under way");
+                return;
+            };
             match active.state {
                 State::Asked => self.give_up(flow, now),
                 State::Following { .. } if active.is_late(now) => self.give_up(flow, now),
-                State::Following { .. } => {
-                    self.set(flow, State::Following { fed: now });
+                State::Following { again, .. } => {
+                    let again = again.saturating_add(1);
+                    self.enter(flow, State::Following { fed: now, again });
                     self.orders.push_back(Order::Feed(flow));
                 }
                 State::Admitting { attempts, .. } if attempts >= ADMIT_ATTEMPTS => {
@@ -280,7 +298,7 @@ impl Rejoin {
                         attempts: attempts + 1,
                         asked: now,
                     };
-                    self.set(flow, again);
+                    self.enter(flow, again);
                     self.orders.push_back(Order::Admit(flow));
                 }
             }
@@ -302,9 +320,13 @@ impl Rejoin {
         self.active.len()
     }
 
-    fn crowd(&self, now: MonoTime) -> usize {
-        let young = |active: &&Active| now.since(active.since) < CROWD_TIME;
-        self.active.values().filter(young).count()
+    fn crowd(&mut self, now: MonoTime) -> usize {
+        while let Some((since, _)) = self.young.first()
+            && now.since(*since) >= CROWD_TIME
+        {
+            self.young.pop_first();
+        }
+        self.young.len()
     }
 
     fn give_up(&mut self, flow: FlowId, now: MonoTime) {
@@ -312,10 +334,26 @@ impl Rejoin {
         self.orders.push_back(Order::GiveUp(flow));
     }
 
-    fn set(&mut self, flow: FlowId, state: State) {
-        if let Some(active) = self.active.get_mut(&flow) {
-            active.state = state;
+    /// One that is under way is in that state now.
+    fn enter(&mut self, flow: FlowId, state: State) {
+        if let Some(active) = self.active.get(&flow).copied() {
+            self.set(flow, Active { state, ..active });
         }
+    }
+
+    fn set(&mut self, flow: FlowId, active: Active) {
+        if let Some(before) = self.active.insert(flow, active) {
+            self.deadlines.remove(&(before.due(), flow));
+        }
+        self.deadlines.insert((active.due(), flow));
+    }
+
+    /// When it was begun, if it was.
+    fn remove(&mut self, flow: FlowId) -> Option<MonoTime> {
+        let active = self.active.remove(&flow)?;
+        self.deadlines.remove(&(active.due(), flow));
+        self.young.remove(&(active.since, flow));
+        Some(active.since)
     }
 }
 
@@ -332,7 +370,9 @@ impl Active {
     fn due(&self) -> MonoTime {
         match self.state {
             State::Asked => self.since.saturating_add(ANSWER_DEADLINE),
-            State::Following { fed } => fed.saturating_add(FEED_INTERVAL),
+            State::Following { fed, again } => {
+                fed.saturating_add(FEED_INTERVAL * (1 << again.min(MAX_FEED_DOUBLINGS)))
+            }
             State::Admitting { asked, .. } => asked.saturating_add(ADMIT_INTERVAL),
         }
     }

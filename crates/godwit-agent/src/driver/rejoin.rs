@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 const SHARE_OF_TIME: u32 = 20;
 
 /// Offered at a time; the rest has its turn later.
-const MAX_CANDIDATES: usize = 4096;
+const MAX_CANDIDATES: usize = 16_384;
 
 /// When flows are looked for next.
 #[derive(Debug)]

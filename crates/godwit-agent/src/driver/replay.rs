@@ -53,6 +53,14 @@ impl Replays {
         (!self.replays.is_empty()).then_some(self.due)
     }
 
+    /// Begins one; its twin has been told what it can take.
+    fn insert(&mut self, replay: Replay, now: MonoTime) {
+        if self.replays.is_empty() {
+            self.due = now.saturating_add(INTERVAL);
+        }
+        self.replays.insert(replay.flow.key, replay);
+    }
+
     /// Says what the twins can take.
     pub(super) fn carry_out(
         &mut self,
@@ -153,8 +161,7 @@ impl Driver {
             ts_val: restore.ts_val,
             until: now.saturating_add(PATIENCE),
         };
-        self.replays.replays.insert(flow.key, replay);
-        self.replay(now);
+        self.begin_replay(replay, now);
     }
 
     pub(super) fn feed_twin(&mut self, flow: FlowId, seq: SeqNumber, fin: bool, input: Vec<u8>) {
@@ -171,10 +178,24 @@ impl Driver {
         };
         // What has not been said yet of the first log comes with this again.
         let goes_on = |old: &Replay| old.base.lt(seq) && !old.is_done(&state);
-        if !self.replays.replays.get(&flow.key).is_some_and(goes_on) {
-            self.replays.replays.insert(flow.key, replay);
+        match self.replays.replays.get(&flow.key) {
+            Some(old) if goes_on(old) => self.say_replay(&state, old),
+            Some(_) | None => self.begin_replay(replay, now),
         }
-        self.replay(now);
+    }
+
+    /// Only this one: with many, the others have just been looked at.
+    fn begin_replay(&mut self, replay: Replay, now: MonoTime) {
+        if let Some(state) = self.flow(replay.flow) {
+            self.say_replay(&state, &replay);
+        }
+        self.replays.insert(replay, now);
+    }
+
+    fn say_replay(&self, state: &FlowState, replay: &Replay) {
+        replay.say(state, &|flow, packet| {
+            send(&self.replayed, &self.frame_to_self(flow, &packet), flow);
+        });
     }
 
     /// Says what twins can take by now.

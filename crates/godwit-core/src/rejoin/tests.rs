@@ -135,13 +135,13 @@ fn a_twin_is_fed_until_it_has_all_or_takes_too_long() {
     rejoin.handle_twin(flow(1), at(1));
     orders(&mut rejoin);
     let mut now = at(1);
-    for _ in 0..3 {
-        now = now.saturating_add(FEED_INTERVAL);
+    for interval in [20, 40, 80, 160, 320, 640, 1280, 1280] {
+        now = now.saturating_add(Duration::from_millis(interval));
         assert_eq!(rejoin.poll_timeout(), Some(now));
         rejoin.handle_timeout(now);
         assert_eq!(orders(&mut rejoin), [Order::Feed(flow(1))]);
     }
-    rejoin.handle_timeout(at(0).saturating_add(CATCH_UP_DEADLINE));
+    rejoin.handle_timeout(at(0).saturating_add(2 * CATCH_UP_DEADLINE));
     assert_eq!(orders(&mut rejoin), [Order::GiveUp(flow(1))]);
 }
 
@@ -178,7 +178,7 @@ fn words_about_other_flows_or_out_of_turn_change_nothing() {
 
 #[test]
 fn a_crowd_is_handed_over_in_turns() {
-    let all: Vec<_> = (1..=100).map(fresh).collect();
+    let all = crowd(100);
     let mut rejoin = Rejoin::new();
     rejoin.handle_candidates(&all, at(0));
     assert_eq!(orders(&mut rejoin).len(), MAX_CROWD);
@@ -188,6 +188,60 @@ fn a_crowd_is_handed_over_in_turns() {
     orders(&mut rejoin);
     // Those that only catch up do not keep others waiting.
     rejoin.handle_candidates(&all, at(0).saturating_add(CROWD_TIME));
-    let begun = |order: &Order| matches!(order, Order::Begin(_));
-    assert_eq!(orders(&mut rejoin).iter().filter(|o| begun(o)).count(), 36);
+    assert_eq!(count_begun(&mut rejoin), 36);
+}
+
+/// The next look is some 100 ms away: with 64 flows a look ten thousand would
+/// take a quarter of a minute.
+#[test]
+fn one_that_is_done_makes_room_for_the_next() {
+    let all = crowd(1000);
+    let mut rejoin = Rejoin::new();
+    rejoin.handle_candidates(&all, at(0));
+    assert_eq!(count_begun(&mut rejoin), MAX_CROWD);
+    for (done, candidate) in all.iter().enumerate() {
+        let left = all.len() - done - 1;
+        rejoin.handle_protected(candidate.flow, at(1));
+        assert_eq!(rejoin.count(), left.min(MAX_CROWD));
+        assert_eq!(count_begun(&mut rejoin), usize::from(left >= MAX_CROWD));
+    }
+    assert_eq!(rejoin.poll_timeout(), None);
+}
+
+/// The standby can't be refusing thousands at once: the rest waits for a look.
+#[test]
+fn one_that_failed_makes_no_room_at_once() {
+    let all = crowd(100);
+    let mut rejoin = Rejoin::new();
+    rejoin.handle_candidates(&all, at(0));
+    orders(&mut rejoin);
+    for candidate in all.iter().take(MAX_CROWD) {
+        rejoin.handle_lost(candidate.flow, at(1));
+    }
+    assert_eq!((rejoin.count(), count_begun(&mut rejoin)), (0, 0));
+    rejoin.handle_candidates(&all, at(50));
+    assert_eq!(count_begun(&mut rejoin), 36, "the others rest");
+}
+
+/// What waited is as it was at the last look.
+#[test]
+fn what_waits_is_offered_anew_each_time() {
+    let mut rejoin = Rejoin::new();
+    rejoin.handle_candidates(&crowd(100), at(0));
+    rejoin.handle_candidates(&crowd(64), at(50));
+    orders(&mut rejoin);
+    rejoin.handle_protected(flow(1), at(51));
+    assert_eq!(count_begun(&mut rejoin), 0);
+}
+
+fn crowd(count: u16) -> Vec<Candidate> {
+    (1..=count).map(fresh).collect()
+}
+
+fn count_begun(rejoin: &mut Rejoin) -> usize {
+    let orders = orders(rejoin);
+    let begun = orders
+        .iter()
+        .filter(|order| matches!(order, Order::Begin(_)));
+    begun.count()
 }
