@@ -1,4 +1,4 @@
-//! A standby whose application is ten times slower than the owner's.
+//! A standby whose application is ten times slower than the owner's, or hangs.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::apps::odd::{self, Manner};
+use godwit_lab::apps::server;
 use godwit_lab::cluster::{FlowReport, Service};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
-use godwit_tests::stream::connect;
-use godwit_tests::{DEADLINE, Site, lab};
+use godwit_tests::stream::{connect, expect, send};
+use godwit_tests::{DEADLINE, Site, lab, until};
 
 const PORT: u16 = 80;
 
@@ -23,6 +24,9 @@ const LEASH: u32 = 256 << 10;
 const SLACK: u32 = 256 << 10;
 
 const BODY: usize = 3_000_000;
+
+/// A few bytes, and as many come back.
+const QUESTION: &[u8] = b"still there?";
 
 /// Between two bytes that the client reads.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -108,6 +112,42 @@ fn a_client_waits_for_a_slow_standby() -> Result<()> {
     site.crash_owner()?;
     reader.read_to(BODY * 2)?;
     site.wait_taken_over()?;
+    site.verify().map(drop)
+}
+
+/// Short answers, and a server on the standby that gives none: the flow is not
+/// called protected by it, nor when another twin was made, until it goes on.
+#[test]
+fn a_server_that_hangs_on_the_standby_protects_nothing() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let _a = server::start(lab.a(), PORT)?;
+    let mut b = server::start(lab.b(), PORT)?;
+    let site = Site::start_with(&lab, vec![service("demote")])?;
+    let mut talk = connect(lab.client(), site.addresses()[0])?;
+    send(&mut talk, b"echo\n")?;
+    let mut chat = |wanted: &str, is: &dyn Fn(&FlowReport) -> bool| -> Result<()> {
+        until(wanted, || {
+            send(&mut talk, QUESTION)?;
+            expect(&mut talk, QUESTION)?;
+            Ok(is(&flow(&site)?))
+        })
+    };
+    chat("it is protected", &|flow| flow.protected)?;
+    b.stop()?;
+    let lags = |flow: &FlowReport| flow.reason.as_deref() == Some("lagging");
+    chat("its twin lags", &lags)?;
+    let repeats = |flow: &FlowReport| {
+        assert!(!flow.protected, "{flow:?}");
+        flow.reprotect.as_deref() == Some("catching_up")
+    };
+    chat("another twin is made", &repeats)?;
+    b.cont()?;
+    chat("it is protected again", &|flow| flow.protected)?;
+    site.crash_owner()?;
+    send(&mut talk, QUESTION)?;
+    expect(&mut talk, QUESTION)?;
     site.verify().map(drop)
 }
 

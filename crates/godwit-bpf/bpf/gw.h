@@ -156,7 +156,8 @@ struct gw_client {
 	__u32 ts_ecr;
 	__u32 ts_base; /* ... the least TSval that the owner had then */
 	__u32 fin; /* sequence number after its FIN */
-	__u32 due; /* owner: its `ack` at gated.leashed_ns */
+	/* owner: its `ack` at gated.leashed_ns, or when a new twin first spoke */
+	__u32 due;
 	__u8 mac[6]; /* next hop towards it, as our kernel resolved it */
 	__u16 wnd; /* window field of its last segment */
 };

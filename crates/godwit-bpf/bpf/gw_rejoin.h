@@ -69,6 +69,7 @@ static __always_inline void gw_close_gate(const struct gw_flow_key *key,
 		return;
 	}
 	gw_note_told(f);
+	f->client.due = f->client.ack;
 	gw_tell(key, f, GW_EVENT_REJOINED, 0);
 }
 
@@ -82,6 +83,10 @@ static __noinline void gw_follow_rejoin(const struct gw_flow_key *key,
 		return;
 	if (gw_before(f->gated.twin_ack, f->gated.told_ack) ||
 	    gw_is_lagging(f, s, f->client.ack))
+		return;
+	/* its kernel may have it all, and a server that hangs has said nothing:
+	 * it is to come to where the client was when it first spoke */
+	if (gw_before(f->gated.twin_snd_nxt, f->client.due))
 		return;
 	if (!(__sync_fetch_and_or(&f->flags, GW_FLOW_WHOLE) & GW_FLOW_WHOLE))
 		gw_tell(key, f, GW_EVENT_WHOLE, 0);

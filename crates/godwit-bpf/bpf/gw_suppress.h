@@ -32,6 +32,10 @@ static __always_inline bool gw_report_due(const struct gw_flow *f,
 {
 	if (f->tapped.ack != f->own.ack || f->tapped.edge != f->own.edge)
 		return true;
+	/* made of a running flow, and has come to where the client is: its
+	 * owner waits for that */
+	if ((f->flags & GW_FLOW_NOT_IN_SYNC) && !gw_before(end, f->client.ack))
+		return true;
 	if (end - f->tapped.snd_nxt >= s->leash / 8)
 		return true;
 	return now - f->tapped.ns >= GW_REPORT_NS;

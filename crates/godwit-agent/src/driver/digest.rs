@@ -1,5 +1,6 @@
 //! Repair of what the tap lost and no retransmission brings back: that a
-//! connection is over, and a client's last acknowledgement.
+//! connection is over, and a client's last acknowledgement. Whoever looks at all
+//! flows for that sees twins whose applications lag, too (`behind.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use godwit_bpf::{Datapath, FlowState, Phase};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_wire::{DigestEntry, Generation, OutputEntry, Role, SeqNumber, ShareId};
 
+use super::behind::{Behind, Finding};
 use super::output::{Lengths, Sums};
 use super::remembered::Remembered;
 use super::shares::Shares;
@@ -34,7 +36,7 @@ const LONGEST_LAG: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Digest {
     due: MonoTime,
-    told: Remembered<SeqNumber>,
+    behind: Remembered<Behind>,
     ended: Vec<FlowEvent>,
     overdue: Vec<FlowEvent>,
     reminded: Remembered<MonoTime>,
@@ -46,7 +48,7 @@ impl Digest {
     pub(super) fn new(now: MonoTime) -> Self {
         Self {
             due: now,
-            told: Remembered::new(),
+            behind: Remembered::new(),
             ended: Vec::new(),
             overdue: Vec::new(),
             reminded: Remembered::new(),
@@ -61,22 +63,22 @@ impl Digest {
 
     /// The data path reports an end.
     pub(super) fn note_end(&mut self, event: FlowEvent) {
-        self.told.remove(&event.flow.key);
+        self.behind.remove(&event.flow.key);
         self.reminded.remove(&event.flow.key);
         self.lengths.forget(event.flow.key);
         self.sums.forget(event.flow.key);
         self.ended.push(event);
     }
 
-    /// Flows that the data path's watchdog should have reported by now: its
-    /// records can be lost when the ring buffer is full.
+    /// Flows whose twins lag, and flows that the data path's watchdog should have
+    /// reported by now: its records can be lost when the ring buffer is full.
     pub(super) fn overdue(&mut self) -> Vec<FlowEvent> {
         std::mem::take(&mut self.overdue)
     }
 
     /// Nobody was told anything: a link has changed.
     pub(super) fn forget(&mut self) {
-        self.told.clear();
+        self.behind.clear();
         self.lengths.forget_all();
         self.sums.forget_all();
     }
@@ -118,7 +120,7 @@ impl Digest {
         if shares.iter().any(|(share, _)| is_guarded(shares, share)) {
             self.scan(datapath, shares, now, &mut entries);
         } else {
-            self.told.clear();
+            self.behind.clear();
             self.lengths.forget_all();
             self.sums.forget_all();
         }
@@ -134,52 +136,81 @@ impl Digest {
         now: MonoTime,
         entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>,
     ) {
-        let (overdue, reminded) = (&mut self.overdue, &mut self.reminded);
-        let (told, lengths) = (&mut self.told, &mut self.lengths);
-        told.begin();
-        reminded.begin();
+        self.behind.begin();
+        self.reminded.begin();
         let scanned = datapath.flows.for_each(|flow| {
-            told.saw(flow.id.key);
-            reminded.saw(flow.id.key);
-            let generation = shares.get(flow.share).map(|share| share.entry.generation);
-            if let Some(kind) = generation.and_then(|generation| complaint(&flow, generation, now))
-            {
-                let due = reminded
-                    .get(&flow.id.key)
-                    .is_none_or(|last| now.since(*last) >= REMINDER);
-                if due {
-                    reminded.insert(flow.id.key, now);
-                    overdue.push(FlowEvent {
-                        share: flow.share,
-                        flow: flow.id,
-                        generation: flow.generation,
-                        kind,
-                    });
+            self.behind.saw(flow.id.key);
+            self.reminded.saw(flow.id.key);
+            let Some(share) = shares.get(flow.share) else {
+                return;
+            };
+            let generation = share.entry.generation;
+            if let Some(kind) = complaint(&flow, generation, now) {
+                self.complain(&flow, kind, now);
+            }
+            let protected = flow.is_protected(generation);
+            let quiet = now.0.saturating_sub(flow.heard_ns) >= QUIET_NS;
+            if protected && quiet {
+                self.lengths.look_at(&flow);
+            }
+            if protected || is_rejoining(&flow, generation) {
+                let found = self.look_behind(&flow, quiet, share.entry.lag_limit, now);
+                if found.ask {
+                    entries.entry(flow.share).or_default().push(entry(&flow));
+                }
+                if found.lags && protected {
+                    self.complain(&flow, FlowEventKind::Stalled, now);
                 }
             }
-            let concerned = generation.is_some_and(|generation| flow.is_protected(generation));
-            if !concerned
-                || flow.phase == Phase::Ended
-                || now.0.saturating_sub(flow.heard_ns) < QUIET_NS
-            {
-                return;
-            }
-            lengths.look_at(&flow);
-            // The twin's application has said it all: nothing waits for an ACK.
-            if flow.twin_snd_nxt.ge(flow.snd_una) {
-                told.remove(&flow.id.key);
-                return;
-            }
-            if told.insert(flow.id.key, flow.snd_una) != Some(flow.snd_una) {
-                entries.entry(flow.share).or_default().push(entry(&flow));
-            }
         });
-        self.told.end(scanned.is_ok());
+        self.behind.end(scanned.is_ok());
         self.reminded.end(scanned.is_ok());
         if let Err(error) = scanned {
             tracing::warn!(error = %error, "can't read the flows for a digest");
         }
     }
+
+    /// Says of a flow what the data path has not, now and then while it lasts.
+    fn complain(&mut self, flow: &FlowState, kind: FlowEventKind, now: MonoTime) {
+        let last = self.reminded.get(&flow.id.key);
+        if last.is_none_or(|last| now.since(*last) >= REMINDER) {
+            self.reminded.insert(flow.id.key, now);
+            self.overdue.push(FlowEvent {
+                share: flow.share,
+                flow: flow.id,
+                generation: flow.generation,
+                kind,
+            });
+        }
+    }
+
+    /// Whether the standby is to hear of a flow, and whether its twin lags.
+    fn look_behind(
+        &mut self,
+        flow: &FlowState,
+        quiet: bool,
+        lag_limit: Duration,
+        now: MonoTime,
+    ) -> Finding {
+        let nothing = Finding {
+            ask: false,
+            lags: false,
+        };
+        let Some(new) = Behind::new(flow, now) else {
+            // The twin's application has said it all: nothing waits for an ACK.
+            self.behind.remove(&flow.id.key);
+            return nothing;
+        };
+        let mut behind = self.behind.get(&flow.id.key).copied().unwrap_or(new);
+        let found = behind.look(flow, quiet, lag_limit, now);
+        self.behind.insert(flow.id.key, behind);
+        found
+    }
+}
+
+/// Whether a new twin of the flow repeats what was said.
+fn is_rejoining(flow: &FlowState, in_sync: Generation) -> bool {
+    flow.phase == Phase::Rejoining && flow.gated && !in_sync.is_none() && flow.generation == in_sync
 }
 
 /// What the watchdog should have said of a flow that is held back for so long

@@ -23,6 +23,7 @@
 //! Nothing here blocks for longer than a map scan.
 
 mod addresses;
+mod behind;
 mod carry;
 mod compare;
 mod detach;

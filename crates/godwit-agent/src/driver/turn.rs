@@ -137,7 +137,7 @@ impl Driver {
                 self.node.handle_output(share, &entries, now);
             }
             for event in self.digest.overdue() {
-                tracing::warn!(flow = %event.flow.key, kind = ?event.kind, "a report of the data path was lost");
+                tracing::debug!(flow = %event.flow.key, kind = ?event.kind, "not reported by the data path");
                 self.node.handle_flow_event(event, now);
             }
         }

@@ -118,6 +118,36 @@ fn a_running_flow_gets_a_twin() {
     });
 }
 
+/// A kernel has all that the client has said, and its server hangs: it must say
+/// what the client has heard before anybody counts on it.
+#[test]
+fn a_twin_whose_application_says_nothing_is_not_whole() {
+    on_bench(|bench| {
+        let standby = Host::B.mac(Network::Data);
+        for v6 in [false, true] {
+            bench.lose_standby();
+            bench.connect(7, v6);
+            say(bench, v6, 0, b"hello");
+            let answer = from_service(7, v6, ISS + 1, at(5), ACK, b"hello");
+            bench.pass(Hook::Gate, &answer);
+            let heard = to_service(7, v6, at(5), ISS + 6, ACK, b"");
+            bench.expect(Hook::Tap, "its ACK", &heard, NEXT, "client_segment");
+            bench.gain_standby(NEXT_GENERATION);
+            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION));
+            rejoin.expect("it can have a twin");
+            for said in [0, 4] {
+                let silent = twin(standby, 7, v6, (ISS + 1 + said, at(5)), ACK, b"");
+                bench.expect(Hook::Tap, "the twin's ACK", &silent, DROP, "twin_ack");
+                assert!(bench.order(Order::Protect).is_err(), "after {said} bytes");
+            }
+            let all = twin(standby, 7, v6, (ISS + 6, at(5)), ACK, b"");
+            bench.expect(Hook::Tap, "the twin's ACK", &all, DROP, "twin_ack");
+            bench.order(Order::Protect).expect("it has said it");
+            bench.order(Order::Forget).expect("it is removed");
+        }
+    });
+}
+
 /// What asks for a twin may be late: the client's next connection may have the
 /// same addresses, and its twin was forgotten and ended.
 #[test]
