@@ -107,6 +107,19 @@ impl Meter {
         after.copied().max_by_key(|gap| gap.length)
     }
 
+    /// The longest silence that ended after `since`, of at least 1 ms: of those
+    /// that began before `until`, and of the later ones.
+    pub fn longest_gaps_around(&self, since: Instant, until: Instant) -> [Option<Gap>; 2] {
+        let progress = self.lock();
+        let after = |gap: &&Gap| gap.from + gap.length > since;
+        let longest = |early: bool| {
+            let side = progress.gaps.iter().filter(after);
+            let side = side.filter(|gap| (gap.from < until) == early);
+            side.copied().max_by_key(|gap| gap.length)
+        };
+        [longest(true), longest(false)]
+    }
+
     /// The longest silence that ended between two moments, of at least 1 ms.
     pub fn longest_gap_between(&self, from: Instant, until: Instant) -> Option<Gap> {
         let progress = self.lock();
@@ -136,6 +149,15 @@ mod tests {
         assert_eq!(meter.bytes(), 50);
         let longest = meter.longest_gap().map(|g| g.length);
         assert_eq!(longest, Some(Duration::from_millis(50)));
+        let at = |ms| start + Duration::from_millis(ms);
+        let around = |since, until| {
+            let gaps = meter.longest_gaps_around(at(since), at(until));
+            gaps.map(|gap| gap.map(|gap| gap.length.as_millis()))
+        };
+        assert_eq!(around(20, 52), [Some(50), Some(38)]);
+        assert_eq!(around(51, 53), [Some(38), Some(1)]);
+        assert_eq!(around(51, 51), [Some(2), Some(38)]);
+        assert_eq!(around(91, 95), [None, None]);
         let late = meter.longest_gap_since(start + Duration::from_millis(60));
         assert_eq!(late.map(|g| g.length), Some(Duration::from_millis(38)));
     }

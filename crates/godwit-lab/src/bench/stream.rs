@@ -14,7 +14,7 @@ use crate::apps::client::{Client, Rounds};
 use crate::apps::content::Content;
 use crate::host::SERVICE_V4;
 use crate::lab::Lab;
-use crate::meter::Meter;
+use crate::meter::{Gap, Meter};
 
 /// A silence that is longer has ended the connection for this benchmark.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -115,6 +115,19 @@ impl Stream {
     /// Waits for the end: the longest silence that ended after `since`, at
     /// least 1 ms, if every byte was right.
     pub(super) fn finish(self, since: Instant) -> Result<Duration> {
+        let meter = self.end(since)?;
+        Ok(length(meter.longest_gap_since(since)))
+    }
+
+    /// As [`finish`](Self::finish): of the silences that began within `span` after
+    /// `since`, or before it, and of those that began later.
+    pub(super) fn finish_apart(self, since: Instant, span: Duration) -> Result<[Duration; 2]> {
+        let meter = self.end(since)?;
+        Ok(meter.longest_gaps_around(since, since + span).map(length))
+    }
+
+    /// Waits for the end, at which every byte must be right.
+    fn end(self, since: Instant) -> Result<Arc<Meter>> {
         let ended = self.thread.join();
         ended
             .map_err(|_| anyhow!("a client thread panicked"))?
@@ -122,9 +135,13 @@ impl Stream {
         if self.meter.last().is_some_and(|last| last < since) {
             bail!("the {} ended before the failure", self.name);
         }
-        let gap = self.meter.longest_gap_since(since);
-        Ok(gap.map_or(Duration::from_millis(1), |gap| gap.length))
+        Ok(self.meter)
     }
+}
+
+/// Shorter silences are not kept.
+fn length(gap: Option<Gap>) -> Duration {
+    gap.map_or(Duration::from_millis(1), |gap| gap.length)
 }
 
 impl Work {
