@@ -1,8 +1,10 @@
 //! Planned moves under load: owner and standby change places, the connections
 //! stay, and stay protected.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read as _};
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use godwit_lab::apps::curl::{self, Patience};
 use godwit_lab::apps::nginx::Nginx;
 use godwit_lab::apps::{redis, server};
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Service};
-use godwit_lab::host::{Host, SERVICE};
+use godwit_lab::host::{Host, Network, SERVICE};
 use godwit_lab::links::{Loss, Shape};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::resp::bulk;
@@ -264,6 +266,59 @@ fn services_of_one_address_move_together_or_not_at_all() {
         let _ = cluster.hand_over("other", Host::A, Host::B);
         (owned(Host::B)? == 2).then_some(())
     });
+}
+
+/// A connection that can't move is reset by its old owner while that still may
+/// speak: its client hears of it at once, though it says nothing. The others stay.
+#[test]
+fn a_forced_move_resets_what_it_loses() {
+    let Some(lab) = stage(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    }) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut web = Service::new("web", PORT);
+    web.extra = "reprotect = \"off\"".to_owned();
+    let options = ClusterOptions {
+        fencing: Fencing::Lease,
+        services: vec![web],
+        ..options()
+    };
+    let cluster = in_sync(&lab, options);
+    let capture = witness(&lab);
+    let start = || connect(lab.client(), service_v4()).expect("it is answered");
+    let mut kept = start();
+    let local = |stream: &TcpStream| stream.local_addr().expect("it is connected");
+    wait_protected(&cluster, Host::A, local(&kept));
+    let tap = |per_myriad| {
+        let (from, to) = (Host::A, Host::B);
+        let thinned = lab.lose(Loss {
+            from,
+            to,
+            per_myriad,
+        });
+        thinned.expect("the tap can be thinned");
+    };
+    tap(10_000);
+    let mut lost = start();
+    wait_flow(&cluster, Host::A, local(&lost), |flow| {
+        flow.state == "unprotected"
+    });
+    tap(0);
+    assert!(cluster.hand_over("web", Host::A, Host::B).is_err());
+    let moved = cluster.hand_over_by_force("web", Host::A, Host::B);
+    moved.expect("it moves");
+    let ended = lost.read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(ended, Err(ErrorKind::ConnectionReset));
+    send(&mut kept, "echo\nstay").expect("it goes on");
+    expect(&mut kept, "stay").expect("it goes on");
+    drop(kept);
+    let trace = capture.finish().expect("the capture is complete");
+    let resets = trace.segments().filter(|s| s.flags.contains(TcpFlags::RST));
+    let from: BTreeSet<_> = resets.map(|s| s.from_mac).collect();
+    assert_eq!(from, BTreeSet::from([Host::A.mac(Network::Data)]));
 }
 
 /// An unmodified redis: every reply comes once and in order, over either family,

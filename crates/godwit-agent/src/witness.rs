@@ -146,6 +146,7 @@ impl Witness {
                 | Action::Announce { .. }
                 | Action::Revive { .. }
                 | Action::CheckFlows { .. }
+                | Action::ResetUnprotected { .. }
                 | Action::HandOver { .. }
                 | Action::Resume { .. }
                 | Action::MoveEnded { .. }

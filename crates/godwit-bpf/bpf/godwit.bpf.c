@@ -186,6 +186,7 @@ int tap(struct __sk_buff *skb)
 /*
  * A frame that Godwit itself has made, final but for the fence: what the agent
  * says for a share, and what the data path says, are segments of its owner too.
+ * Who does not own it speaks to the peer alone.
  */
 static __noinline int gw_spoken_out(struct __sk_buff *skb)
 {
@@ -202,6 +203,8 @@ static __noinline int gw_spoken_out(struct __sk_buff *skb)
 		why = gw_names_silenced(skb, &p, err);
 	if (why)
 		return gw_verdict(why, GW_DROP);
+	if (s && s->role != GW_ROLE_OWNER && !gw_mac_equal(p.dmac, s->peer_mac))
+		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
 	if (s && s->role == GW_ROLE_OWNER && gw_catch_up_late(skb, &p, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_verdict(GW_REASON_MARKED, GW_PASS);

@@ -69,12 +69,10 @@ fn every_step_is_in_its_place() {
             if let Action::SetShare { role, .. } = action {
                 return Some(role.as_str());
             }
-            let steps: [(&str, Is); 4] = [
+            let steps: [(&str, Is); 5] = [
                 ("check", |a| matches!(a, Action::CheckFlows { .. })),
-                (
-                    "hand over",
-                    |a| matches!(a, Action::HandOver { reset_unprotected, .. } if *reset_unprotected),
-                ),
+                ("reset", |a| matches!(a, Action::ResetUnprotected { .. })),
+                ("hand over", |a| matches!(a, Action::HandOver { .. })),
                 ("announce", |a| matches!(a, Action::Announce { .. })),
                 ("resume", |a| matches!(a, Action::Resume { .. })),
             ];
@@ -84,7 +82,7 @@ fn every_step_is_in_its_place() {
         let steps = world.sides[side].actions.iter().filter_map(step);
         steps.collect::<Vec<_>>()
     };
-    assert_eq!(order(A)[..3], ["check", "shadow", "hand over"]);
+    assert_eq!(order(A)[..4], ["check", "reset", "shadow", "hand over"]);
     assert_eq!(order(B)[..3], ["owner", "announce", "resume"]);
 }
 

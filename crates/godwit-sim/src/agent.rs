@@ -229,10 +229,9 @@ impl World {
             }
             Action::CheckFlows { share, .. } => {
                 let check = self.check_flows(node, Self::share_at(share));
-                let now = self.clock(node);
-                if let Some(agent) = &mut self.hosts[node].agent {
-                    agent.handle_flow_check(share, check, now);
-                }
+                self.answer(node, |agent, now| {
+                    agent.handle_flow_check(share, check, now)
+                });
             }
             Action::MoveEnded { share, outcome } => {
                 self.trace(|_| format!("{node}: move of {share:?}: {outcome:?}"));
@@ -245,6 +244,7 @@ impl World {
             | Action::Reopen { .. }
             | Action::Announce { .. }
             | Action::Revive { .. }
+            | Action::ResetUnprotected { .. }
             | Action::HandOver { .. }
             | Action::Resume { .. }
             | Action::ReleaseGate { .. }
@@ -313,7 +313,10 @@ impl World {
             Action::Revive { share, attempt } => {
                 self.revive(node, Self::share_at(share), attempt);
             }
-            Action::HandOver { share, .. } => self.say_all(node, Self::share_at(share)),
+            Action::ResetUnprotected { share } => {
+                self.reset_unprotected(node, Self::share_at(share));
+            }
+            Action::HandOver { share } => self.say_all(node, Self::share_at(share)),
             Action::Resume { share } => self.resume(node, Self::share_at(share)),
             Action::ReleaseGate { share, generation } => {
                 self.release_gate(node, Self::share_at(share), generation);

@@ -440,12 +440,13 @@ impl World {
         };
         let hit = self.is_busy(node);
         self.strike(FaultKind::Move, hit);
+        let force = self.random.below(3) == 0;
         self.command(
             node,
             Command::Move {
                 share: Self::share_id(share),
                 to: name(1 - node),
-                force: false,
+                force,
             },
         );
     }

@@ -153,6 +153,8 @@ pub(crate) enum Why {
     ServerDied,
     /// The process died and nobody took over.
     NoTaker,
+    /// Its share has moved, and the new owner has no twin of it.
+    ForcedMove,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,38 @@
 use godwit_core::{FlowCheck, MonoTime};
 use godwit_wire::{Generation, Message, MoveStep, Role};
 
-use crate::flow::{Frame, Kind, Phase};
+use crate::flow::{Flow, Frame, Kind, Phase, Why};
 use crate::mutant::Mutant;
 use crate::world::World;
+
+/// What becomes of a flow if its share moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Moves,
+    /// Its twin has not answered yet.
+    Soon,
+    /// The standby has no twin of it that may be served.
+    Never,
+}
+
+/// `None`: there is nothing to move.
+fn can_move(flow: &Flow, generation: Generation) -> Option<Fit> {
+    if flow.is_over() {
+        return None;
+    }
+    Some(match flow.phase {
+        Phase::Confirming | Phase::Rejoining if flow.is_tapped(generation) => Fit::Soon,
+        Phase::Protected if flow.is_tapped(generation) => Fit::Moves,
+        Phase::None
+        | Phase::Confirming
+        | Phase::Protected
+        | Phase::Rejoining
+        | Phase::Unprotected
+        | Phase::Twin
+        | Phase::Closed
+        | Phase::Ended => Fit::Never,
+    })
+}
 
 impl World {
     /// Whether all flows of a share have a twin that may be served. Of each that
@@ -15,25 +44,29 @@ impl World {
         let generation = self.hosts[node].entries[share].generation;
         let mut check = FlowCheck::default();
         for slot in self.slots_of(share) {
-            let flow = self.hosts[node].flows[slot];
-            match flow.phase {
-                _ if flow.is_over() => {}
-                Phase::Confirming | Phase::Rejoining if flow.is_tapped(generation) => {
-                    check.confirming += 1;
-                }
-                Phase::Protected if flow.is_tapped(generation) => {}
-                Phase::None
-                | Phase::Confirming
-                | Phase::Protected
-                | Phase::Rejoining
-                | Phase::Unprotected
-                | Phase::Twin
-                | Phase::Closed
-                | Phase::Ended => check.unprotected += 1,
+            match can_move(&self.hosts[node].flows[slot], generation) {
+                Some(Fit::Moves) | None => {}
+                Some(Fit::Soon) => check.confirming += 1,
+                Some(Fit::Never) => check.unprotected += 1,
             }
         }
         self.say_all(node, share);
         check
+    }
+
+    /// At a forced move, while this node still owns: as long as its fence is open,
+    /// clients hear of it.
+    pub(crate) fn reset_unprotected(&mut self, node: usize, share: usize) {
+        let generation = self.hosts[node].entries[share].generation;
+        for slot in self.slots_of(share) {
+            let flow = self.hosts[node].flows[slot];
+            if can_move(&flow, generation) == Some(Fit::Never) {
+                let gone = Kind::Reset(Why::ForcedMove);
+                self.speak(node, share, Frame::bare(gone, slot, flow.irs));
+                self.end(node, slot);
+                self.tally.forced += 1;
+            }
+        }
     }
 
     /// To the other side of the tap: what this node holds of each flow.

@@ -44,6 +44,7 @@ impl World {
             | Action::Announce { .. }
             | Action::Revive { .. }
             | Action::CheckFlows { .. }
+            | Action::ResetUnprotected { .. }
             | Action::HandOver { .. }
             | Action::Resume { .. }
             | Action::MoveEnded { .. }

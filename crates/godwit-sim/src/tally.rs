@@ -19,6 +19,8 @@ pub struct Tally {
     pub takeovers: u64,
     /// Planned moves that came to their end.
     pub moves: u64,
+    /// Connections that were reset since their share moved, by force, without them.
+    pub forced: u64,
     /// Connections that a node went on serving whose owner was gone.
     pub continued: u64,
     /// Running connections that a new standby came to protect.
@@ -48,6 +50,7 @@ impl Tally {
         self.injected += other.injected;
         self.takeovers += other.takeovers;
         self.moves += other.moves;
+        self.forced += other.forced;
         self.continued += other.continued;
         self.reprotected += other.reprotected;
         self.streams += other.streams;
@@ -75,9 +78,15 @@ impl fmt::Display for Tally {
         )?;
         write!(
             f,
-            "{} planned moves; {} connections completed, {} continued at a takeover, \
-             {} protected again, {} reset with a reason, {} segments late after a release",
-            self.moves, self.completed, self.continued, self.reprotected, self.resets, self.late
+            "{} planned moves, {} connections reset by force; {} connections completed, \
+             {} continued at a takeover, {} protected again, {} reset with a reason, {} segments late after a release",
+            self.moves,
+            self.forced,
+            self.completed,
+            self.continued,
+            self.reprotected,
+            self.resets,
+            self.late
         )
     }
 }

@@ -41,10 +41,8 @@ impl Driver {
             Action::Announce { share } => self.announce(share),
             Action::Revive { share, attempt } => self.revive(share, attempt),
             Action::CheckFlows { share, peer: _ } => self.check_flows(share),
-            Action::HandOver {
-                share,
-                reset_unprotected,
-            } => self.hand_over(share, reset_unprotected),
+            Action::ResetUnprotected { share } => self.reset_unprotected(share),
+            Action::HandOver { share } => self.hand_over(share),
             Action::Resume { share } => self.resume(share),
             Action::MoveEnded { share, outcome } => self.end_move(share, outcome),
             Action::ReleaseGate { share, generation } => self.release_gate(share, generation),

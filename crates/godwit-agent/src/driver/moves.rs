@@ -209,26 +209,32 @@ impl Driver {
         }
     }
 
+    /// At a forced move, while we still own: the gate lets it out as long as the
+    /// fence is open. Whoever does not hear of it hears it from the new owner.
+    pub(super) fn reset_unprotected(&mut self, share: ShareId) {
+        let Some(leaving) = self.moves.leaving.get_mut(&share) else {
+            return;
+        };
+        let unprotected = std::mem::take(&mut leaving.unprotected);
+        for flow in unprotected.into_iter().filter_map(|flow| self.flow(flow)) {
+            tracing::info!(flow = %flow.id.key, reason = "unprotected", "reset at a forced move");
+            self.speak(&flow, segments::reset(&flow));
+            self.give(flow.id, Order::End);
+            if let Err(error) = destroy_tcp(self.ifindex, flow.id.key) {
+                tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
+            }
+        }
+    }
+
     /// We are silent: what has happened to busy flows since they were looked at.
-    pub(super) fn hand_over(&mut self, share: ShareId, reset_unprotected: bool) {
+    pub(super) fn hand_over(&mut self, share: ShareId) {
         let Some(leaving) = self.moves.leaving.get_mut(&share) else {
             return;
         };
         leaving.silent_since = Some(clock::now());
         let busy = std::mem::take(&mut leaving.busy);
-        let unprotected = std::mem::take(&mut leaving.unprotected);
         for flow in busy.into_iter().filter_map(|flow| self.flow(flow)) {
             self.say_what_we_have(&flow);
-        }
-        if reset_unprotected {
-            for flow in unprotected.into_iter().filter_map(|flow| self.flow(flow)) {
-                tracing::info!(flow = %flow.id.key, reason = "unprotected", "reset at a forced move");
-                self.speak(&flow, segments::reset(&flow));
-                self.give(flow.id, Order::End);
-                if let Err(error) = destroy_tcp(self.ifindex, flow.id.key) {
-                    tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
-                }
-            }
         }
     }
 

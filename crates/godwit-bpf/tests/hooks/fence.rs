@@ -157,3 +157,24 @@ fn a_fence_stops_only_the_service() {
         bench.expect(Hook::Gate, "a shadow", &own, DROP, "suppressed_no_flow");
     });
 }
+
+/// A word of the agent that comes after the share has left this node goes to the
+/// standby or nowhere. It used to reach the client, whatever the fence said.
+#[test]
+fn who_does_not_own_speaks_to_the_peer_alone() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.play(Role::Owner);
+            let said = from_service(7, v6, ISS + 1, IRS.wrapping_add(1), ACK, b"");
+            let spoken = |frame: &[u8]| bench.pass_marked(Hook::Gate, MARK_SPOKEN, frame);
+            assert_eq!(spoken(&said), (NEXT, vec!["marked".to_owned()]));
+            for role in [Role::Shadow, Role::None] {
+                bench.play(role);
+                assert_eq!(spoken(&said), (DROP, vec!["not_owner".to_owned()]));
+                let mut inward = said.clone();
+                inward[..6].copy_from_slice(&Host::B.mac(Network::Data).0);
+                assert_eq!(spoken(&inward), (NEXT, vec!["marked".to_owned()]));
+            }
+        }
+    });
+}

@@ -118,13 +118,17 @@ pub enum Action {
         /// Where to.
         peer: PeerId,
     },
+    /// The share is about to move, and this node still owns it: reset the flows
+    /// that had no twin when they were checked. What the fence forbids is not said.
+    ResetUnprotected {
+        /// The share.
+        share: ShareId,
+    },
     /// The share has just become a shadow's: tell its new owner once more what
     /// this node has of the flows that were busy when they were checked.
     HandOver {
         /// The share.
         share: ShareId,
-        /// Whether flows that the new owner has no twin of are to be reset.
-        reset_unprotected: bool,
     },
     /// The share was handed to this node: open the windows of its twins.
     Resume {

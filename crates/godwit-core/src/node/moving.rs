@@ -6,6 +6,7 @@
 //!     ── Move: prepare ─────────────────────────► has the twins, a server listens
 //!     ◄──────────────── Move: ready (epoch e') ── Incoming
 //!  CheckFlows: all of them protected?
+//!  ResetUnprotected, if forced
 //!  SetShare (shadow), HandOver: Released
 //!     ── claim: shadow, under e' ───────────────► is granted the lease, or just claims:
 //!                                                 SetShare (owner), Announce, Resume
@@ -340,8 +341,9 @@ impl ShareSide {
         self.machine.handle_released(owner, asked.generation);
     }
 
-    /// Silence first, then the last words to the new owner, then the lease, and
-    /// then the claim.
+    /// The last words to clients that lose their connection, if any, as long as
+    /// this node may speak. Then silence, the last words to the new owner, the
+    /// lease, and the claim.
     pub(super) fn hand_over(&mut self, context: &mut Context<'_>) {
         self.in_sync.clear();
         self.forget_failback();
@@ -349,11 +351,11 @@ impl ShareSide {
         self.requests.clear();
         self.stop_schedules();
         self.asked = true;
+        if std::mem::take(&mut self.forced) {
+            context.out.act(Action::ResetUnprotected { share: self.id });
+        }
         self.write_share(context.out);
-        context.out.act(Action::HandOver {
-            share: self.id,
-            reset_unprotected: self.forced,
-        });
+        context.out.act(Action::HandOver { share: self.id });
         if let Some(lease) = &mut self.lease {
             lease.hand_over(context.now);
         }

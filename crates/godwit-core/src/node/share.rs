@@ -76,7 +76,7 @@ pub(super) struct ShareSide {
     pub(super) asked: bool,
     pub(super) server: Server,
     pub(super) moving: Moving,
-    /// Of the last move: whether flows that can't move were to be reset.
+    /// Of a move that begins: whether flows that can't move are to be reset.
     pub(super) forced: bool,
     /// The share was handed to us, and its twins are to go on.
     pub(super) resuming: bool,

@@ -476,20 +476,20 @@ impl World {
                 let role = self.sides[side].entry.role;
                 assert_eq!(role, Role::None, "sockets end silently");
             }
-            Action::Announce { .. } | Action::Revive { .. } => {
-                let role = self.sides[side].entry.role;
-                assert_eq!(role, Role::Owner, "only an owner speaks");
+            Action::Announce { .. }
+            | Action::Revive { .. }
+            | Action::Silence { .. }
+            | Action::Reopen { .. } => {
+                let entry = self.sides[side].entry;
+                assert_eq!(entry.role, Role::Owner, "only an owner speaks");
             }
             Action::SetExpiry { .. } | Action::SendLease { .. } | Action::Stonith { .. } => {
                 panic!("there is no fence here");
             }
-            Action::Silence { .. } | Action::Reopen { .. } => {
-                let role = self.sides[side].entry.role;
-                assert_eq!(role, Role::Owner, "only an owner has a voice");
-            }
-            Action::CheckFlows { .. } | Action::HandOver { .. } | Action::Resume { .. } => {
-                observe_move(self.sides[side].entry, action);
-            }
+            Action::CheckFlows { .. }
+            | Action::ResetUnprotected { .. }
+            | Action::HandOver { .. }
+            | Action::Resume { .. } => observe_move(self.sides[side].entry, action),
             Action::MoveEnded { .. }
             | Action::ResendHandshake { .. }
             | Action::EndTwin { .. }

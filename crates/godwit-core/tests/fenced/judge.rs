@@ -28,7 +28,10 @@ impl World {
             }
             Action::EndFlows { .. } => assert_eq!(before.role, Role::None, "sockets end silently"),
             Action::HandOver { .. } => assert_eq!(before.role, Role::Shadow, "silent first"),
-            Action::Announce { .. } | Action::Revive { .. } | Action::Resume { .. } => {
+            Action::Announce { .. }
+            | Action::Revive { .. }
+            | Action::Resume { .. }
+            | Action::ResetUnprotected { .. } => {
                 assert!(self.speaks(side), "only an owner with a lease speaks");
             }
             Action::ReleaseGate { generation, .. } => assert_ne!(before.generation, *generation),

@@ -531,6 +531,7 @@ impl World {
                     }
                 }
                 Action::SetShare { .. }
+                | Action::ResetUnprotected { .. }
                 | Action::HandOver { .. }
                 | Action::Resume { .. }
                 | Action::MoveEnded { .. }

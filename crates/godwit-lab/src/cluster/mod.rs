@@ -290,11 +290,29 @@ impl<'a> Cluster<'a> {
     /// # Errors
     /// Fails if it is refused, with the reason.
     pub fn hand_over(&self, service: &str, from: Host, to: Host) -> Result<MoveReport> {
+        self.hand_over_with(service, from, to, &[])
+    }
+
+    /// As [`hand_over`](Self::hand_over); connections that can't move are reset.
+    ///
+    /// # Errors
+    /// Fails if it is refused all the same, with the reason.
+    pub fn hand_over_by_force(&self, service: &str, from: Host, to: Host) -> Result<MoveReport> {
+        self.hand_over_with(service, from, to, &["--force"])
+    }
+
+    fn hand_over_with(
+        &self,
+        service: &str,
+        from: Host,
+        to: Host,
+        more: &[&str],
+    ) -> Result<MoveReport> {
         let socket = self.socket(from)?;
         let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
         let to = to.to_string();
         let args = ["move", "--service", service, "--to", &to, "--json"];
-        let text = self.must(from, &[&args[..], &["--socket", socket]].concat())?;
+        let text = self.must(from, &[&args[..], &["--socket", socket], more].concat())?;
         serde_json::from_str(&text).context("reading `godwit move`")
     }
 

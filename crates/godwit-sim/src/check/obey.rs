@@ -49,6 +49,7 @@ impl Cluster {
             // Nothing follows from these for roles, leases and stays.
             Action::Announce { .. }
             | Action::Revive { .. }
+            | Action::ResetUnprotected { .. }
             | Action::HandOver { .. }
             | Action::Resume { .. }
             | Action::MoveEnded { .. }
