@@ -1,4 +1,4 @@
-//! Compiles the data path with clang and writes its skeleton to `OUT_DIR`.
+//! Compiles the programs with clang and writes their skeletons to `OUT_DIR`.
 //!
 //! `MUTANT=NAME` leaves one mechanism out, for a chaos run to find
 //! (docs/testing.md); the agent of such a build says so loudly.
@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-const SOURCE: &str = "bpf/godwit.bpf.c";
+/// What is compiled, and what its skeleton is called.
+const SOURCES: [(&str, &str); 2] = [
+    ("bpf/godwit.bpf.c", "godwit.skel.rs"),
+    ("bpf/socket.bpf.c", "socket.skel.rs"),
+];
 
 /// What may be left out, in the order of `enum gw_mutant` (gw_mutant.h) after
 /// its first.
@@ -19,15 +23,16 @@ fn main() {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-env-changed=GODWIT_CLANG");
     println!("cargo:rerun-if-env-changed=MUTANT");
-    let out =
-        PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("godwit.skel.rs");
-    SkeletonBuilder::new()
-        .source(SOURCE)
-        .clang(clang())
-        .clang_args(clang_args().into_iter().chain(mutation()))
-        .reference_obj(true)
-        .build_and_generate(&out)
-        .unwrap_or_else(|err| panic!("can't compile {SOURCE}: {err:#}"));
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for (source, skeleton) in SOURCES {
+        SkeletonBuilder::new()
+            .source(source)
+            .clang(clang())
+            .clang_args(clang_args().into_iter().chain(mutation()))
+            .reference_obj(true)
+            .build_and_generate(out.join(skeleton))
+            .unwrap_or_else(|err| panic!("can't compile {source}: {err:#}"));
+    }
 }
 
 /// clang-14 is what the programs are checked with (Debian 12); a plain `clang`

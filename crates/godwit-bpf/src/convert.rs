@@ -44,6 +44,10 @@ unsafe impl Plain for types::gw_install {}
 unsafe impl Plain for types::gw_log_key {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_log_chunk {}
+// SAFETY: as above.
+unsafe impl Plain for crate::socket_skel::types::gw_hidden {}
+// SAFETY: as above.
+unsafe impl Plain for crate::socket_skel::types::gw_congestion {}
 
 /// The bytes of a value, as map calls want them.
 pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {

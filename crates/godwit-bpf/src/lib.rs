@@ -11,6 +11,9 @@
 //! pinned maps, with all flows, are taken over. Layouts come from the C headers
 //! in `bpf/` through BTF (`skel`); byte order is handled in [`convert`] only.
 //!
+//! [`KernelView`] is apart from it: programs that see no packet, loaded while
+//! live sockets are moved.
+//!
 //! This is the only crate that touches libbpf.
 
 mod attach;
@@ -22,6 +25,8 @@ mod maps;
 mod orders;
 mod pin;
 mod skel;
+mod socket;
+mod socket_skel;
 mod syscall;
 mod trial;
 
@@ -40,6 +45,7 @@ pub use maps::services::ServiceTable;
 pub use maps::shares::{ShareEntry, ShareTable};
 pub use orders::{Order, OrderError, Orders};
 pub use pin::{PinDir, PinError};
+pub use socket::{KernelView, KernelViewError};
 pub use trial::{Hook, Trial};
 
 /// What this build leaves out for a chaos run to find; `None` in every build that

@@ -1,4 +1,4 @@
-//! The generated skeleton.
+//! The generated skeleton of `godwit.bpf.c`.
 #![allow(
     missing_docs,
     missing_debug_implementations,

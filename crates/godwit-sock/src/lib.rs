@@ -22,6 +22,7 @@ mod raw;
 pub mod repair;
 mod seccomp;
 mod sockets;
+mod tun;
 
 pub use address::{add_address, added_addresses, remove_address};
 pub use destroy::{Destroyer, destroy_tcp, has_tcp_socket};
@@ -35,3 +36,4 @@ pub use offload::{OFFLOAD_HEADER, ignore_outgoing, keep_offload};
 pub use raw::{FrameSender, SegmentSender};
 pub use seccomp::filter_system_calls;
 pub use sockets::without_tcp_socket;
+pub use tun::{HoldTun, only_repeats};

@@ -4,14 +4,19 @@
 //!  1 version | 36 four-tuple | 1 state | 1 options | 2 mss_clamp | 1 snd_wscale
 //!  1 rcv_wscale | 4 ts_val | 4 write_seq | 4 rcv_nxt | 20 window
 //!  4 snd_cwnd | 4 snd_ssthresh | 4 srtt_us | 1+n congestion control
-//!  1 flags | 4 sndbuf | 4 rcvbuf | 12 keep-alive | 4 user time-out
+//!  1 flags | 1 traffic class | 12 keep-alive | 4 user time-out
+//!  4 notsent_lowat | 4 linger | 4 sndbuf | 4 rcvbuf
 //!  4+n receive queue | 4 unsent | 4+n send queue
 //! ```
+//!
+//! That is [`TcpSnapshot::LEAST_BYTES`] and the name of the congestion control, 1
+//! to 15 bytes, and what is in the queues.
 //!
 //! Names are those of the kernel (`struct tcp_sock`, `TCP_REPAIR`), for it is
 //! its state and nothing else. Positions do not count a FIN, own or foreign:
 //! the state tells whether there was one.
 
+mod hidden;
 mod parts;
 mod state;
 #[cfg(test)]
@@ -21,6 +26,7 @@ use core::fmt;
 
 use alloc::vec::Vec;
 
+pub use hidden::{Hidden, Traits};
 pub use parts::{Congestion, Options, Queues, Settings, Window};
 pub use state::TcpState;
 
@@ -55,6 +61,10 @@ pub struct TcpSnapshot {
 }
 
 impl TcpSnapshot {
+    /// Bytes of a snapshot without the name of its congestion control and
+    /// without what is in its queues.
+    pub const LEAST_BYTES: usize = 134;
+
     /// Most bytes in one queue that a parser accepts: the kernel's own limit on
     /// a socket buffer (`tcp_rmem`, `tcp_wmem`) is rarely above 32 MiB.
     pub const MAX_QUEUE: usize = 64 << 20;

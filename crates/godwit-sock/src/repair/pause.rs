@@ -19,9 +19,12 @@ const ULP_NAME: usize = 16;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PauseError {
-    /// Its state is none of [`TcpState`]: not connected, or over.
-    #[error("its state ({0}) is none that can be moved")]
-    State(u8),
+    /// Its state is none of [`TcpState`]: not connected yet, or over.
+    #[error("in the state {0} there is no connection to move")]
+    State(&'static str),
+    /// It was accepted before its handshake was over (RFC 7413).
+    #[error("its handshake is not over (TCP Fast Open)")]
+    FastOpen,
     /// A layer above TCP keeps state of its own in the kernel (kTLS).
     #[error("the kernel runs {0:?} on top of it")]
     UpperLayer(String),
@@ -64,7 +67,7 @@ impl PausedSocket {
 
     fn enter(fd: BorrowedFd<'_>) -> Result<TcpState, PauseError> {
         // Before: a listener may not enter, an MPTCP socket can't.
-        let _ = state(fd)?;
+        let _ = state_of(fd)?;
         if let Some(name) = upper_layer(fd)? {
             return Err(PauseError::UpperLayer(name));
         }
@@ -83,7 +86,7 @@ impl PausedSocket {
         looked
     }
 
-    /// Its state; it does not change any more.
+    /// Its state when it was paused; segments that still reach it change it.
     pub const fn state(&self) -> TcpState {
         self.state
     }
@@ -134,15 +137,29 @@ impl Drop for PausedSocket {
     }
 }
 
-fn state(fd: BorrowedFd<'_>) -> Result<TcpState, PauseError> {
+/// Where the connection stands.
+pub(super) fn state_of(fd: BorrowedFd<'_>) -> Result<TcpState, PauseError> {
     // struct tcp_info begins with the state.
     let mut state = [0];
     sys::TCP_INFO.get_bytes(fd, &mut state)?;
-    TcpState::from_number(state[0]).ok_or(PauseError::State(state[0]))
+    TcpState::from_number(state[0]).ok_or_else(|| unmovable(state[0]))
+}
+
+/// include/net/tcp_states.h: what is left of the states.
+const fn unmovable(number: u8) -> PauseError {
+    PauseError::State(match number {
+        2 => "SYN-SENT",
+        // Nobody is handed such a socket but with TCP Fast Open.
+        3 => return PauseError::FastOpen,
+        6 => "TIME-WAIT",
+        7 => "CLOSED",
+        10 => "LISTEN",
+        _ => "unknown",
+    })
 }
 
 fn movable(fd: BorrowedFd<'_>) -> Result<TcpState, PauseError> {
-    let known = state(fd)?;
+    let known = state_of(fd)?;
     let mut urgent = [PollFd::new(fd, PollFlags::POLLPRI)];
     poll(&mut urgent, PollTimeout::ZERO).map_err(|errno| sys::refused("poll", errno))?;
     let events = urgent[0].revents().unwrap_or(PollFlags::empty());

@@ -18,6 +18,9 @@ pub(super) enum Queue {
 /// A single write to a queue is one buffer of the kernel's, and has to fit; a
 /// smaller one is tried down to this.
 const LEAST: usize = 4096;
+/// Most bytes in one buffer of the kernel's (`GSO_LEGACY_MAX_SIZE`, and what
+/// BIG TCP makes of it).
+const MOST_BUFFER: usize = 8 * 65536;
 
 impl Queue {
     pub(super) fn choose(self, fd: BorrowedFd<'_>) -> Result<(), SockOptError> {
@@ -29,30 +32,42 @@ impl Queue {
         TCP_REPAIR_QUEUE.set(fd, 0)
     }
 
-    /// The end of the queue: `rcv_nxt` or `write_seq`.
-    pub(super) fn end(self, fd: BorrowedFd<'_>) -> Result<SeqNumber, SockOptError> {
-        self.choose(fd)?;
-        TCP_QUEUE_SEQ.get(fd).map(SeqNumber)
-    }
-
     /// Where the queue of a socket that is not connected begins.
     pub(super) fn begin(self, fd: BorrowedFd<'_>, at: SeqNumber) -> Result<(), SockOptError> {
         self.choose(fd)?;
         TCP_QUEUE_SEQ.set(fd, at.0)
     }
 
-    /// All that is in the queue, which stays there: `length` bytes.
+    /// The last `length` bytes in the queue, which stay there. Fewer if there are
+    /// fewer.
     pub(super) fn peek(self, fd: BorrowedFd<'_>, length: u32) -> Result<Vec<u8>, SockOptError> {
-        self.choose(fd)?;
-        let mut bytes = vec![0; usize::try_from(length).unwrap_or(usize::MAX)];
-        if bytes.is_empty() {
-            return Ok(bytes);
+        if length == 0 {
+            return Ok(Vec::new());
         }
+        self.choose(fd)?;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut bytes = vec![0; length + self.surplus()];
         let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
-        let got = recv(fd.as_raw_fd(), &mut bytes, flags)
-            .map_err(|errno| sys::refused(self.name(), errno))?;
+        let got = match recv(fd.as_raw_fd(), &mut bytes, flags) {
+            Ok(got) => got,
+            // Nothing there: the caller knows better than to ask.
+            Err(Errno::EAGAIN) => 0,
+            Err(errno) => return Err(sys::refused(self.name(), errno)),
+        };
         bytes.truncate(got);
+        bytes.drain(..got.saturating_sub(length));
         Ok(bytes)
+    }
+
+    /// How much the kernel may show in front of the queue. A client that
+    /// acknowledges a part of a buffer which holds one segment has the kernel keep
+    /// all of it (`tcp_clean_rtx_queue`), and a peek into the send queue needs
+    /// room for all.
+    const fn surplus(self) -> usize {
+        match self {
+            Self::Recv => 0,
+            Self::Send => MOST_BUFFER,
+        }
     }
 
     /// Puts bytes into the queue: as received, or as sent.
@@ -61,7 +76,7 @@ impl Queue {
         write_all(fd, bytes).map_err(|errno| sys::refused(self.name(), errno))
     }
 
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Recv => "the receive queue",
             Self::Send => "the send queue",

@@ -1,10 +1,11 @@
 //! From a snapshot to a socket.
 
+use std::io;
 use std::net::{SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
-use godwit_wire::snapshot::TcpSnapshot;
-use godwit_wire::{Endpoint, Segment, SeqNumber, TcpFlags, TcpOptions};
+use godwit_wire::snapshot::{Settings, TcpSnapshot};
+use godwit_wire::{Endpoint, FlowKey, Segment, SeqNumber, TcpFlags, TcpOptions};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, Shutdown, SockFlag, SockType, SockaddrStorage, bind, connect, shutdown, socket,
@@ -58,18 +59,18 @@ impl Release {
 pub struct RestoredSocket {
     socket: OwnedFd,
     unsent: Vec<u8>,
-    sndbuf: u32,
+    settings: Settings,
     has_own_fin: bool,
     peer_fin: Option<Vec<u8>>,
 }
 
 impl RestoredSocket {
     /// Makes a socket of a snapshot. Needs CAP_NET_ADMIN; the service address
-    /// has to be up.
+    /// has to be up. A link-local client is one on the link of `ifindex`.
     ///
     /// # Errors
     /// If the kernel refuses any part of it.
-    pub fn restore(snapshot: &TcpSnapshot) -> Result<Self, RestoreError> {
+    pub fn restore(snapshot: &TcpSnapshot, ifindex: u32) -> Result<Self, RestoreError> {
         let family = if snapshot.settings.ipv6 {
             AddressFamily::Inet6
         } else {
@@ -80,44 +81,54 @@ impl RestoredSocket {
         let fd = socket.as_fd();
         TCP_REPAIR.set(fd, 1)?;
         prepare(fd, snapshot)?;
-        join(fd, snapshot)?;
+        join(fd, snapshot, ifindex)?;
+        let v6_flow = !snapshot.key.service.is_ipv4();
         options::restore(fd, snapshot.options)?;
+        options::count_mss(fd, v6_flow)?;
         if snapshot.options.time_stamps {
             sys::TCP_TIMESTAMP.set(fd, snapshot.ts_val)?;
         }
         let unsent = fill(fd, snapshot)?;
         window::restore(fd, &snapshot.window, snapshot.rcv_nxt)?;
-        options::restore_settings(fd, &snapshot.settings)?;
+        // At most half of the client's largest window (`tcp_bound_to_half_wnd`).
+        options::count_mss(fd, v6_flow)?;
+        options::restore_settings(fd, &snapshot.settings, v6_flow)?;
         Ok(Self {
             socket,
             unsent,
-            sndbuf: snapshot.settings.sndbuf,
+            settings: snapshot.settings,
             has_own_fin: snapshot.state.has_own_fin(),
             peer_fin: peer_fin(snapshot),
         })
     }
 
-    /// The client's FIN, if it has sent one: a packet which the caller has to
-    /// put into this machine's stack once the socket is released.
-    pub fn peer_fin(&self) -> Option<&[u8]> {
-        self.peer_fin.as_deref()
-    }
-
     /// Lets it speak: the one step that can't be taken back.
     ///
+    /// If the client had sent its FIN, `inject` gets it as an IP packet and has to
+    /// put it into this machine's stack ([`HoldTun::put_back`] does): the kernel
+    /// has no other way to know of it.
+    ///
+    /// [`HoldTun::put_back`]: crate::HoldTun::put_back
+    ///
     /// # Errors
-    /// If the kernel refuses; the socket is closed then.
-    pub fn release(self, how: Release) -> Result<OwnedFd, SockOptError> {
+    /// If the kernel or `inject` refuses; the socket is closed then.
+    pub fn release(
+        self,
+        how: Release,
+        inject: impl FnOnce(&[u8]) -> io::Result<()>,
+    ) -> Result<OwnedFd, SockOptError> {
         let fd = self.socket.as_fd();
         TCP_REPAIR.set(fd, how.value())?;
         write_all(fd, &self.unsent).map_err(|errno| sys::refused("send", errno))?;
-        // The former size, or it grows with each move; and the kernel's own
-        // tuning, which asking for a size had switched off.
-        sys::SO_SNDBUFFORCE.set(fd, self.sndbuf / 2)?;
-        sys::SO_BUF_LOCK.set(fd, 0)?;
+        options::restore_limits(fd, &self.settings)?;
         // Leaving repair mode took it away, and a listener that is started
         // again needs it.
         sys::SO_REUSEADDR.set(fd, 1)?;
+        // The order in which they came is not known; this one ends without
+        // TIME-WAIT, as a server that did not close first does.
+        if let Some(fin) = &self.peer_fin {
+            inject(fin).map_err(|error| sys::refused("the client's FIN", error))?;
+        }
         if self.has_own_fin {
             shutdown(fd.as_raw_fd(), Shutdown::Write)
                 .map_err(|errno| sys::refused("shutdown", errno))?;
@@ -141,20 +152,20 @@ impl AsFd for RestoredSocket {
 fn prepare(fd: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), SockOptError> {
     Queue::Send.begin(fd, snapshot.snd_una())?;
     Queue::Recv.begin(fd, snapshot.copied_seq())?;
-    let (settings, queues) = (&snapshot.settings, &snapshot.queues);
-    // Twice this is what the kernel makes of it.
-    sys::SO_RCVBUFFORCE.set(fd, settings.rcvbuf / 2 + size(&queues.recv))?;
-    sys::SO_SNDBUFFORCE.set(fd, settings.sndbuf / 2 + size(&queues.send))?;
+    options::make_room(fd, snapshot)?;
     sys::TCP_CONGESTION.set_bytes(fd, &snapshot.congestion.name)
 }
 
 /// bind(2) and connect(2), which in repair mode tell nobody.
-fn join(fd: BorrowedFd<'_>, snapshot: &TcpSnapshot) -> Result<(), RestoreError> {
-    let ipv6 = snapshot.settings.ipv6;
-    let (service, client) = (
-        address(snapshot.key.service, ipv6),
-        address(snapshot.key.client, ipv6),
-    );
+fn join(fd: BorrowedFd<'_>, snapshot: &TcpSnapshot, ifindex: u32) -> Result<(), RestoreError> {
+    let FlowKey { service, client } = snapshot.key;
+    let link = if client.addr.is_unicast_link_local() {
+        ifindex
+    } else {
+        0
+    };
+    let ends = [service, client].map(|end| address(end, snapshot.settings.ipv6, link));
+    let [service, client] = ends;
     bind(fd.as_raw_fd(), &service).map_err(|errno| {
         if errno == Errno::EADDRNOTAVAIL {
             return RestoreError::NoAddress;
@@ -203,15 +214,10 @@ fn peer_fin(snapshot: &TcpSnapshot) -> Option<Vec<u8>> {
 }
 
 /// IPv4 as a socket of its own kind wants it.
-fn address(endpoint: Endpoint, ipv6: bool) -> SockaddrStorage {
+fn address(endpoint: Endpoint, ipv6: bool, link: u32) -> SockaddrStorage {
     let v4 = endpoint.addr.to_ipv4_mapped().filter(|_| !ipv6);
     match v4 {
         Some(v4) => SocketAddrV4::new(v4, endpoint.port).into(),
-        None => SocketAddrV6::new(endpoint.addr, endpoint.port, 0, 0).into(),
+        None => SocketAddrV6::new(endpoint.addr, endpoint.port, 0, link).into(),
     }
-}
-
-/// A queue of a snapshot is far shorter than 4 GiB.
-fn size(queue: &[u8]) -> u32 {
-    u32::try_from(queue.len()).unwrap_or(u32::MAX)
 }

@@ -49,8 +49,17 @@ opt!(TCP_NODELAY = IPPROTO_TCP, libc::TCP_NODELAY);
 opt!(TCP_KEEPIDLE = IPPROTO_TCP, libc::TCP_KEEPIDLE);
 opt!(TCP_KEEPINTVL = IPPROTO_TCP, libc::TCP_KEEPINTVL);
 opt!(TCP_KEEPCNT = IPPROTO_TCP, libc::TCP_KEEPCNT);
+opt!(TCP_CORK = IPPROTO_TCP, libc::TCP_CORK);
+opt!(TCP_NOTSENT_LOWAT = IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT);
 opt!(TCP_USER_TIMEOUT = IPPROTO_TCP, libc::TCP_USER_TIMEOUT);
 opt!(SO_KEEPALIVE = SOL_SOCKET, libc::SO_KEEPALIVE);
+opt!(SO_OOBINLINE = SOL_SOCKET, libc::SO_OOBINLINE);
+opt!(SO_LINGER = SOL_SOCKET, libc::SO_LINGER);
+opt!(IP_TOS = IPPROTO_IP, libc::IP_TOS);
+opt!(IP_OPTIONS = IPPROTO_IP, libc::IP_OPTIONS);
+// include/uapi/linux/in6.h
+opt!(IPV6_2292PKTOPTIONS = IPPROTO_IPV6, 6);
+opt!(IPV6_TCLASS = IPPROTO_IPV6, libc::IPV6_TCLASS);
 opt!(SO_REUSEADDR = SOL_SOCKET, libc::SO_REUSEADDR);
 opt!(SO_SNDBUF = SOL_SOCKET, libc::SO_SNDBUF);
 opt!(SO_RCVBUF = SOL_SOCKET, libc::SO_RCVBUF);
@@ -111,40 +120,6 @@ impl Opt {
         };
         let filled = usize::try_from(length).unwrap_or(0).min(value.len());
         (err == 0).then_some(filled).ok_or_else(|| self.error())
-    }
-}
-
-/// A number that an `ioctl` tells of a socket.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Count {
-    /// Bytes that can be read.
-    InQueue,
-    /// Bytes that are not acknowledged.
-    OutQueue,
-    /// Bytes of those that were never sent.
-    OutQueueNotSent,
-}
-
-impl Count {
-    /// include/uapi/linux/sockios.h; tcp(7).
-    const fn request(self) -> (libc::Ioctl, &'static str) {
-        match self {
-            Self::InQueue => (libc::FIONREAD, "SIOCINQ"),
-            Self::OutQueue => (libc::TIOCOUTQ, "SIOCOUTQ"),
-            Self::OutQueueNotSent => (0x894B, "SIOCOUTQNSD"),
-        }
-    }
-
-    /// Asks the kernel.
-    pub(super) fn get(self, fd: BorrowedFd<'_>) -> Result<u32, SockOptError> {
-        let (request, name) = self.request();
-        let mut value: libc::c_int = 0;
-        // SAFETY: each of these requests writes one int.
-        let err = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut value) };
-        if err != 0 {
-            return Err(failed(name));
-        }
-        u32::try_from(value).map_err(|_| failed(name))
     }
 }
 

@@ -14,10 +14,18 @@ const MAX_NAME: usize = 15;
 const SACK: u8 = 1 << 0;
 const TIME_STAMPS: u8 = 1 << 1;
 const WSCALE: u8 = 1 << 2;
+const ECN: u8 = 1 << 3;
 
 const NODELAY: u8 = 1 << 0;
 const KEEP_ALIVE: u8 = 1 << 1;
 const IPV6: u8 = 1 << 2;
+const CORK: u8 = 1 << 3;
+const NONBLOCKING: u8 = 1 << 4;
+const OOB_INLINE: u8 = 1 << 5;
+const SNDBUF_LOCKED: u8 = 1 << 6;
+const RCVBUF_LOCKED: u8 = 1 << 7;
+/// No application lingers for 136 years.
+const NO_LINGER: u32 = u32::MAX;
 
 /// What the two sides agreed on in their handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +34,8 @@ pub struct Options {
     pub sack: bool,
     /// Time stamps (RFC 7323 section 3).
     pub time_stamps: bool,
+    /// Congestion is told by marks (RFC 3168).
+    pub ecn: bool,
     /// Shifts of the windows that the client and we announce, 0 to 14;
     /// `None` without window scaling.
     pub wscale: Option<(u8, u8)>,
@@ -63,6 +73,10 @@ pub struct Congestion {
 
 /// Socket options that its application, or the kernel for it, has set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "independent options, as the kernel has them"
+)]
 pub struct Settings {
     /// Whether it is a socket of IPv6: one that listens to both families takes
     /// IPv4 clients too.
@@ -79,10 +93,27 @@ pub struct Settings {
     pub keep_count: u32,
     /// `TCP_USER_TIMEOUT` in milliseconds; 0 is the kernel's own.
     pub user_timeout: u32,
+    /// `TCP_CORK`.
+    pub cork: bool,
+    /// `O_NONBLOCK` of the file.
+    pub nonblocking: bool,
+    /// `SO_OOBINLINE`.
+    pub oob_inline: bool,
+    /// `TCP_NOTSENT_LOWAT` in bytes; 0 is the kernel's own.
+    pub notsent_lowat: u32,
+    /// `SO_LINGER` in seconds, if it is on.
+    pub linger: Option<u32>,
+    /// `IP_TOS`, `IPV6_TCLASS`.
+    pub traffic_class: u8,
     /// `SO_SNDBUF` as it reads: twice what was asked for, in bytes.
     pub sndbuf: u32,
     /// `SO_RCVBUF` likewise.
     pub rcvbuf: u32,
+    /// Whether the application has chosen `sndbuf` (`SO_BUF_LOCK`); the kernel
+    /// tunes it otherwise.
+    pub sndbuf_locked: bool,
+    /// `rcvbuf` likewise.
+    pub rcvbuf_locked: bool,
 }
 
 /// Bytes that the socket holds.
@@ -102,6 +133,7 @@ impl Options {
         out.push(bits(&[
             (self.sack, SACK),
             (self.time_stamps, TIME_STAMPS),
+            (self.ecn, ECN),
             (self.wscale.is_some(), WSCALE),
         ]));
         out.extend(self.mss_clamp.to_be_bytes());
@@ -109,13 +141,14 @@ impl Options {
     }
 
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
-        let set = flags(reader, "socket: options", SACK | TIME_STAMPS | WSCALE)?;
+        let set = flags(reader, "socket: options", SACK | TIME_STAMPS | WSCALE | ECN)?;
         let mss_clamp = reader.u16("socket: mss_clamp")?;
         let snd_wscale = wscale(reader, "socket: snd_wscale")?;
         let rcv_wscale = wscale(reader, "socket: rcv_wscale")?;
         Ok(Self {
             sack: set & SACK != 0,
             time_stamps: set & TIME_STAMPS != 0,
+            ecn: set & ECN != 0,
             wscale: (set & WSCALE != 0).then_some((snd_wscale, rcv_wscale)),
             mss_clamp,
         })
@@ -189,12 +222,20 @@ impl Settings {
             (self.nodelay, NODELAY),
             (self.keep_alive, KEEP_ALIVE),
             (self.ipv6, IPV6),
+            (self.cork, CORK),
+            (self.nonblocking, NONBLOCKING),
+            (self.oob_inline, OOB_INLINE),
+            (self.sndbuf_locked, SNDBUF_LOCKED),
+            (self.rcvbuf_locked, RCVBUF_LOCKED),
         ]));
+        out.push(self.traffic_class);
         let fields = [
             self.keep_idle,
             self.keep_interval,
             self.keep_count,
             self.user_timeout,
+            self.notsent_lowat,
+            self.linger.unwrap_or(NO_LINGER),
             self.sndbuf,
             self.rcvbuf,
         ];
@@ -202,15 +243,23 @@ impl Settings {
     }
 
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
-        let set = flags(reader, "socket: settings", NODELAY | KEEP_ALIVE | IPV6)?;
+        let set = reader.u8("socket: settings")?;
         Ok(Self {
+            cork: set & CORK != 0,
+            nonblocking: set & NONBLOCKING != 0,
+            oob_inline: set & OOB_INLINE != 0,
+            sndbuf_locked: set & SNDBUF_LOCKED != 0,
+            rcvbuf_locked: set & RCVBUF_LOCKED != 0,
             ipv6: set & IPV6 != 0,
             nodelay: set & NODELAY != 0,
             keep_alive: set & KEEP_ALIVE != 0,
+            traffic_class: reader.u8("socket: traffic class")?,
             keep_idle: reader.u32("socket: keep-alive idle time")?,
             keep_interval: reader.u32("socket: keep-alive interval")?,
             keep_count: reader.u32("socket: keep-alive count")?,
             user_timeout: reader.u32("socket: user time-out")?,
+            notsent_lowat: reader.u32("socket: notsent_lowat")?,
+            linger: Some(reader.u32("socket: linger")?).filter(|it| *it != NO_LINGER),
             sndbuf: reader.u32("socket: sndbuf")?,
             rcvbuf: reader.u32("socket: rcvbuf")?,
         })

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A TCP socket in repair mode as its kernel has it: what no socket option
+ * tells, and what user space shares with the programs of socket.bpf.c. Names are
+ * the kernel's (struct tcp_sock).
+ */
+#ifndef GW_SOCKET_H
+#define GW_SOCKET_H
+
+#include "gw_kernel.h"
+
+/* Level and number of the socket option that tells struct gw_hidden. */
+#define GW_SOL_HIDDEN 0x6777
+#define GW_SO_HIDDEN 1
+
+enum gw_hidden_flags {
+	GW_HIDDEN_URGENT = 1 << 0, /* a byte with the urgent flag waits */
+	GW_HIDDEN_OUT_OF_ORDER = 1 << 1, /* segments wait for one before them */
+	GW_HIDDEN_SIGNED = 1 << 2, /* it has keys: TCP-MD5 or TCP-AO */
+	GW_HIDDEN_LAYERED = 1 << 3, /* the kernel runs a protocol on top */
+	GW_HIDDEN_TAKEN = 1 << 4, /* the kernel itself uses it (sockmap) */
+};
+
+/* How it stands. ahead_ns: of the last segment's stamp against the clock. */
+struct gw_hidden {
+	__u64 ahead_ns;
+	__u32 copied_seq;
+	__u32 rcv_nxt;
+	__u32 snd_una;
+	__u32 snd_nxt;
+	__u32 write_seq;
+	__u32 snd_cwnd; /* segments */
+	__u32 snd_ssthresh; /* segments */
+	__u32 srtt_us;
+	__u32 mdev_us;
+	__u32 data_segs_in;
+	__u32 flags; /* enum gw_hidden_flags */
+	__u32 pad;
+};
+const struct gw_hidden *gw_export_hidden __attribute__((unused));
+const enum gw_hidden_flags *gw_export_hidden_flags __attribute__((unused));
+_Static_assert(sizeof(struct gw_hidden) == 56, "gw_hidden is shared");
+
+/* What a restored socket begins with. */
+struct gw_congestion {
+	__u32 snd_cwnd; /* segments */
+	__u32 snd_ssthresh; /* segments */
+	__u32 ecn; /* whether the two sides do ECN */
+};
+_Static_assert(sizeof(struct gw_congestion) == 12, "gw_congestion is shared");
+
+/* include/linux/rbtree_types.h */
+struct rb_root {
+	void *rb_node;
+} __attribute__((preserve_access_index));
+
+#define GW_TCP_ECN_OK 1 /* include/net/tcp.h */
+
+/* include/net/inet_connection_sock.h */
+struct inet_connection_sock {
+	const void *icsk_ulp_ops;
+} __attribute__((preserve_access_index));
+
+/* include/linux/tcp.h; what is not compiled in has no field */
+struct tcp_sock {
+	__u64 tcp_wstamp_ns;
+	__u32 copied_seq;
+	__u32 rcv_nxt;
+	__u32 snd_una;
+	__u32 snd_nxt;
+	__u32 write_seq;
+	__u32 snd_cwnd;
+	__u32 snd_ssthresh;
+	__u32 srtt_us; /* eight times the time */
+	__u32 mdev_us; /* four times the time */
+	__u32 data_segs_in;
+	__u16 urg_data;
+	__u8 repair : 1;
+	__u8 ecn_flags;
+	struct rb_root out_of_order_queue;
+	const void *md5sig_info;
+	const void *ao_info;
+} __attribute__((preserve_access_index));
+
+/* include/net/sock.h: the one of gw_kernel.h with its user */
+struct sock___used {
+	void *sk_user_data;
+} __attribute__((preserve_access_index));
+
+extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
+
+static __always_inline bool gw_is_signed(const struct tcp_sock *tp)
+{
+	if (bpf_core_field_exists(tp->md5sig_info) && tp->md5sig_info)
+		return true;
+	return bpf_core_field_exists(tp->ao_info) && tp->ao_info;
+}
+
+static __always_inline __u32 gw_hidden_flags(const struct bpf_sock *sk,
+					     const struct tcp_sock *tp)
+{
+	const struct inet_connection_sock *icsk = bpf_rdonly_cast(
+		sk, bpf_core_type_id_kernel(struct inet_connection_sock));
+	const struct sock___used *used =
+		bpf_rdonly_cast(sk, bpf_core_type_id_kernel(struct sock));
+	__u32 flags = 0;
+
+	if (tp->urg_data)
+		flags |= GW_HIDDEN_URGENT;
+	if (tp->out_of_order_queue.rb_node)
+		flags |= GW_HIDDEN_OUT_OF_ORDER;
+	if (gw_is_signed(tp))
+		flags |= GW_HIDDEN_SIGNED;
+	if (icsk->icsk_ulp_ops)
+		flags |= GW_HIDDEN_LAYERED;
+	if (used->sk_user_data)
+		flags |= GW_HIDDEN_TAKEN;
+	return flags;
+}
+
+static __always_inline void gw_hidden_of(const struct bpf_sock *sk,
+					 const struct tcp_sock *tp,
+					 struct gw_hidden *hidden)
+{
+	__s64 ahead = tp->tcp_wstamp_ns - bpf_ktime_get_ns();
+
+	hidden->ahead_ns = ahead > 0 ? ahead : 0;
+	hidden->copied_seq = tp->copied_seq;
+	hidden->rcv_nxt = tp->rcv_nxt;
+	hidden->snd_una = tp->snd_una;
+	hidden->snd_nxt = tp->snd_nxt;
+	hidden->write_seq = tp->write_seq;
+	hidden->snd_cwnd = tp->snd_cwnd;
+	hidden->snd_ssthresh = tp->snd_ssthresh;
+	hidden->srtt_us = tp->srtt_us >> 3;
+	hidden->mdev_us = tp->mdev_us >> 2;
+	hidden->data_segs_in = tp->data_segs_in;
+	hidden->flags = gw_hidden_flags(sk, tp);
+	hidden->pad = 0;
+}
+
+#endif /* GW_SOCKET_H */
