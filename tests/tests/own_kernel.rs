@@ -1,5 +1,6 @@
 //! A server with a kernel of its own (Linux 6.12, in an emulator): another version
-//! than the host's, a clock that can stop, and a death of which nothing is left.
+//! than the host's, a clock that can stop, a death of which nothing is left, and a
+//! kernel that is too old.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -176,4 +177,32 @@ fn a_paused_owner_is_replaced_and_comes_back() {
     });
     finish(traffic, since);
     assert_no_live_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// One sentence, and the machine is as it was.
+#[test]
+fn a_kernel_that_is_too_old_is_refused() {
+    let Some(lab) = lab(LabOptions::default()) else {
+        return;
+    };
+    let cluster = Cluster::prepare(&lab, options(Fencing::None)).expect("a configuration");
+    let machine = Machine::boot_old(&lab, Host::A, &cluster).expect("the machine boots");
+    let console = machine.console();
+    assert!(console.contains("the agent ended: 1"), "{console}");
+    let said: Vec<_> = console
+        .lines()
+        .filter(|line| line.contains("godwit"))
+        .collect();
+    let [sentence] = said[..] else {
+        panic!("one sentence: {said:?}");
+    };
+    assert!(
+        sentence.contains("is older than 6.9; install"),
+        "{sentence}"
+    );
+    let left = machine
+        .shell("ls /sys/fs/bpf; ip address show dev lo")
+        .expect("it answers");
+    assert!(!left.contains("godwit"), "{left}");
+    assert!(!left.contains(&service_v4().ip().to_string()), "{left}");
 }

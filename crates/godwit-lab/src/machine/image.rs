@@ -44,6 +44,13 @@ impl Kernel {
         kernel.image().is_file().then_some(kernel)
     }
 
+    /// One that is too old for Godwit.
+    pub(super) fn old(&self) -> Self {
+        Self {
+            folder: self.folder.join("old"),
+        }
+    }
+
     /// The compressed kernel.
     pub(super) fn image(&self) -> PathBuf {
         self.folder.join("vmlinuz")

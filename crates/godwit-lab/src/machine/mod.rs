@@ -42,6 +42,9 @@ const BOOT_DEADLINE: Duration = Duration::from_secs(90);
 /// How long a machine that may still be booting has for an answer.
 const ATTEMPT: Duration = Duration::from_secs(1);
 
+/// What a machine prints when its agent has ended; the exit code follows.
+const AGENT_ENDED: &str = "the agent ended: ";
+
 /// What follows a command's output, before its exit status.
 const STATUS_MARK: &str = "\u{1}status ";
 
@@ -82,18 +85,41 @@ impl Machine {
     /// Fails if the lab has no control network, or if the machine does not answer
     /// within [`BOOT_DEADLINE`]; the message is its console.
     pub fn boot(lab: &Lab, host: Host, cluster: &Cluster<'_>) -> Result<Self> {
-        ensure!(host.has_control(), "{host} has no agent and no witness");
         let kernel = Kernel::find().context("no kernel to boot")?;
+        Self::switch_on(lab, host, cluster, &kernel)?.wait_up()
+    }
+
+    /// Boots a machine like [`Self::boot`] with a kernel that is too old, and waits
+    /// for its agent to end.
+    ///
+    /// # Errors
+    /// Fails if there is no such kernel, or if the agent does not end within
+    /// [`BOOT_DEADLINE`]; the message is its console.
+    pub fn boot_old(lab: &Lab, host: Host, cluster: &Cluster<'_>) -> Result<Self> {
+        let kernel = Kernel::find().context("no kernel to boot")?.old();
+        let machine = Self::switch_on(lab, host, cluster, &kernel)?;
+        let end = Instant::now() + BOOT_DEADLINE;
+        let ended = |machine: &Self| machine.console().contains(AGENT_ENDED);
+        while !ended(&machine) || machine.shell_within(":", ATTEMPT).is_err() {
+            let late = Instant::now() > end;
+            ensure!(!late, "its agent does not end: {}", machine.console());
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(machine)
+    }
+
+    fn switch_on(lab: &Lab, host: Host, cluster: &Cluster<'_>, kernel: &Kernel) -> Result<Self> {
+        ensure!(host.has_control(), "{host} has no agent and no witness");
         let node = lab.node(host);
         let folder = node.folder()?.join("machine");
         fs::create_dir_all(&folder).context("creating a machine's folder")?;
         let config = cluster.config_file(host)?;
         let home = config.parent().context("a file is in a folder")?;
         let files = ["godwit.toml", "ca.pem", "node.pem", "node.key"].map(|name| home.join(name));
-        let initrd = image::pack(&kernel, &folder, &files)?;
+        let initrd = image::pack(kernel, &folder, &files)?;
         take_place(lab, host)?;
         let monitor = folder.join("monitor");
-        let command = emulate(&kernel, &initrd, &monitor, host, &config);
+        let command = emulate(kernel, &initrd, &monitor, host, &config);
         // It stands at the switch, as its ports do.
         let emulator = Process::start(
             &lab.switch,
@@ -102,14 +128,13 @@ impl Machine {
             folder.join("console.log"),
             Pipes::None,
         )?;
-        let machine = Self {
+        Ok(Self {
             host,
             emulator,
             monitor,
             socket: String::new(),
             client: lab.client().clone(),
-        };
-        machine.wait_up()
+        })
     }
 
     /// Its kernel's release, as uname(1) has it.
