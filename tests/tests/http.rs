@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::apps::content::{Checker, Content};
@@ -43,7 +44,7 @@ fn downloads_outlive_their_server() -> Result<()> {
         transfers.push(curl::download(lab.client(), &url, FILE, PATIENCE)?);
     }
     let crash = crash_at(&site, &transfers, FILE.length / 3)?;
-    expect_exact(transfers, crash)?;
+    expect_exact(transfers, crash.from)?;
     site.verify().map(drop)
 }
 
@@ -62,18 +63,35 @@ fn uploads_outlive_their_server() -> Result<()> {
         transfers.push(curl::upload(lab.client(), &url, FILE, PATIENCE)?);
     }
     let crash = crash_at(&site, &transfers, FILE.length / 3)?;
-    expect_exact(transfers, crash)?;
-    for number in ["0", "1"] {
-        let path = b.uploaded(number);
-        let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        let mut checker = Checker::new(FILE);
-        checker.feed(&bytes);
-        let verdict = checker.finish();
-        ensure!(
-            verdict.exact,
-            "upload {number} on the survivor: {verdict:?}"
-        );
+    expect_exact(transfers, crash.from)?;
+    expect_uploaded(&b)?;
+    site.verify().map(drop)
+}
+
+/// Uploads by PUT go on, unprotected, when the standby's nginx is killed; the owner
+/// has every byte.
+#[test]
+fn uploads_do_not_notice_that_the_standbys_nginx_is_killed() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let root = folder(&lab)?;
+    let [a, mut b] = servers(&lab, &root)?;
+    let site = Site::start(&lab, 80)?;
+    let mut transfers = Vec::new();
+    for (number, address) in site.addresses().iter().enumerate() {
+        let url = format!("http://{address}/upload/{number}");
+        transfers.push(curl::upload(lab.client(), &url, FILE, PATIENCE)?);
     }
+    half_way(&site, &transfers, FILE.length / 3)?;
+    let since = Instant::now();
+    b.process.kill()?;
+    until("the uploads to be unprotected", || {
+        let flows = site.flows(Host::A)?;
+        Ok(flows.len() == 2 && flows.iter().all(|flow| !flow.protected))
+    })?;
+    expect_exact(transfers, since)?;
+    expect_uploaded(&a)?;
     site.verify().map(drop)
 }
 
@@ -102,7 +120,7 @@ fn a_hundred_requests_share_a_connection_that_outlives_its_server() -> Result<()
         transfers.push(curl::download_all(lab.client(), &urls, all, PATIENCE)?);
     }
     let crash = crash_at(&site, &transfers, all.length / 2)?;
-    expect_exact(transfers, crash)?;
+    expect_exact(transfers, crash.from)?;
     let trace = site.verify()?;
     let opened = trace.segments().filter(|s| s.flags == TcpFlags::SYN);
     ensure!(opened.count() == 2, "curl opened another connection");
@@ -124,17 +142,35 @@ fn servers(lab: &Lab, root: &Path) -> Result<[Nginx; 2]> {
     ])
 }
 
-/// Lets the owner crash when every transfer has made `bytes` of progress.
-fn crash_at(site: &Site<'_>, transfers: &[Transfer], bytes: u64) -> Result<Crash> {
+/// Waits until every transfer is protected and has made `bytes` of progress.
+fn half_way(site: &Site<'_>, transfers: &[Transfer], bytes: u64) -> Result<()> {
     let reached = |bytes| transfers.iter().all(|t| t.meter.bytes() >= bytes);
     until("the transfers to begin", || Ok(reached(1)))?;
     site.wait_protected(transfers.len())?;
-    until("the transfers to be half-way", || Ok(reached(bytes)))?;
+    until("the transfers to be half-way", || Ok(reached(bytes)))
+}
+
+/// Lets the owner crash then.
+fn crash_at(site: &Site<'_>, transfers: &[Transfer], bytes: u64) -> Result<Crash> {
+    half_way(site, transfers, bytes)?;
     site.crash_owner()
 }
 
+/// A server has both uploads whole.
+fn expect_uploaded(server: &Nginx) -> Result<()> {
+    for number in ["0", "1"] {
+        let path = server.uploaded(number);
+        let bytes = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let mut checker = Checker::new(FILE);
+        checker.feed(&bytes);
+        let verdict = checker.finish();
+        ensure!(verdict.exact, "upload {number}: {verdict:?}");
+    }
+    Ok(())
+}
+
 /// Every curl is satisfied, every byte is right, and nobody waited long.
-fn expect_exact(transfers: Vec<Transfer>, crash: Crash) -> Result<()> {
+fn expect_exact(transfers: Vec<Transfer>, since: Instant) -> Result<()> {
     thread::scope(|scope| {
         let ends = transfers.into_iter().map(|transfer| {
             scope.spawn(move || {
@@ -142,7 +178,7 @@ fn expect_exact(transfers: Vec<Transfer>, crash: Crash) -> Result<()> {
                 let report = transfer.finish(DEADLINE)?;
                 ensure!(report.status.success(), "curl: {report:?}");
                 ensure!(report.verdict.exact, "{report:?}");
-                expect_no_stall(&meter, crash.from)
+                expect_no_stall(&meter, since)
             })
         });
         let ends = ends.collect::<Vec<_>>();
