@@ -38,11 +38,12 @@ sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 root-test: build ## tests in network namespaces (root)
 	packaging/root-tests.sh
 
-check: ## format, lints, documentation, fuzz targets, C format
+check: ## format, lints, documentation, fuzz targets, systemd units, C format
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	packaging/fuzz.sh check
+	packaging/check-units.sh
 	clang-format-14 --dry-run --Werror $(C_FILES)
 
 format: ## format everything

@@ -25,6 +25,24 @@ const NICE: u64 = 1 << 23;
 /// `SECCOMP_MODE_FILTER`, linux/seccomp.h.
 const FILTERED: &str = "2";
 
+/// The niceness of one thread, proc_pid_stat(5).
+fn niceness(process: Pid, thread: &str) -> Result<i32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).context("listing threads")?;
+    for task in tasks {
+        let folder = task.context("listing threads")?.path();
+        let stat = fs::read_to_string(folder.join("stat")).context("reading a thread")?;
+        let Some((name, fields)) = stat.rsplit_once(") ") else {
+            continue;
+        };
+        if name.ends_with(&format!("({thread}")) {
+            // The 19th of the line; the state, the 3rd, is the first here.
+            let nice = fields.split(' ').nth(16).context("it has a niceness")?;
+            return nice.parse().context("reading a niceness");
+        }
+    }
+    anyhow::bail!("there is no thread {thread}")
+}
+
 /// A line of the status of each thread of a process.
 fn of_threads(process: Pid, field: &str) -> Result<Vec<String>> {
     let mut values = Vec::new();
@@ -66,6 +84,11 @@ fn an_agent_gives_up_what_it_does_not_need() -> Result<()> {
                 ensure!(more == 0, "{host}: {set} has {more:x}");
             }
         }
+        let links = niceness(agent, "gw-edge")?;
+        ensure!(
+            links < 0,
+            "{host}: links are no more urgent than others' work: {links}"
+        );
         let free = of_threads(agent, "NoNewPrivs")?;
         ensure!(free.iter().all(|value| value == "1"), "{host}: {free:?}");
         let filters = of_threads(agent, "Seccomp")?;

@@ -16,7 +16,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use thiserror::Error;
 
 use crate::config::{Config, PeerRole};
-use crate::realtime::PRIORITY;
+use crate::realtime::{NICE_LIMIT, PRIORITY};
 use crate::syscalls;
 
 /// What a server's agent does after its start: programs onto new interfaces and
@@ -60,7 +60,7 @@ pub enum PrivilegeError {
 /// If the kernel refuses; the agent must not go on then.
 pub(crate) fn give_up(config: &Config) -> Result<(), PrivilegeError> {
     lock_memory();
-    let keep = needed(config, may_be_realtime());
+    let keep = needed(config, may_be_preferred());
     set_no_new_privs().map_err(PrivilegeError::NoNewPrivs)?;
     limit(&keep).map_err(PrivilegeError::Capabilities)?;
     syscalls::restrict(config.own_peer().role)?;
@@ -105,11 +105,16 @@ fn limit(keep: &[Capability]) -> Result<(), caps::errors::CapsError> {
     caps::set(None, CapSet::Permitted, &left)
 }
 
-/// Whether threads may choose their real-time priority without CAP_SYS_NICE.
-fn may_be_realtime() -> bool {
-    let wanted = PRIORITY.into();
-    let enough = || getrlimit(Resource::RLIMIT_RTPRIO).is_ok_and(|(soft, _)| soft >= wanted);
-    enough() || setrlimit(Resource::RLIMIT_RTPRIO, wanted, wanted).is_ok() && enough()
+/// Whether threads may be preferred without CAP_SYS_NICE.
+fn may_be_preferred() -> bool {
+    let limits = [
+        (Resource::RLIMIT_RTPRIO, PRIORITY.into()),
+        (Resource::RLIMIT_NICE, NICE_LIMIT),
+    ];
+    limits.into_iter().all(|(resource, wanted)| {
+        let enough = || getrlimit(resource).is_ok_and(|(soft, _)| soft >= wanted);
+        enough() || setrlimit(resource, wanted, wanted).is_ok() && enough()
+    })
 }
 
 /// A heartbeat must not wait for a page. Only without a limit: with one, memory

@@ -26,6 +26,9 @@ const ORDINARY: u8 = 48;
 /// A niceness of about -11.
 const BRISK: u8 = 75;
 
+/// RLIMIT_NICE that permits it, as the kernel counts: 20 less the niceness, -15.
+pub(crate) const NICE_LIMIT: u64 = 35;
+
 /// What must not wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Urgency {
