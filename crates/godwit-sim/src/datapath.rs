@@ -209,9 +209,6 @@ impl World {
     fn owner_begin(&mut self, node: usize, frame: Frame) {
         let (slot, share) = (frame.slot, self.share_of(frame.slot));
         let half = self.hosts[node].halves[slot];
-        if !half.not_in_sync && is_ahead(half, frame) {
-            return;
-        }
         if half.not_in_sync || !is_third_ack(half, frame) {
             let unknown = Kind::Reset(Why::UnprotectedAtTakeover);
             self.speak(node, share, Frame::bare(unknown, slot, frame.irs));
@@ -662,9 +659,4 @@ fn take(flow: &mut Flow, frame: Frame) {
 /// gw_is_third_ack
 fn is_third_ack(half: Half, frame: Frame) -> bool {
     half.irs == frame.irs && half.answered && frame.seq == 0 && frame.ack == 0
-}
-
-/// gw_is_ahead
-fn is_ahead(half: Half, frame: Frame) -> bool {
-    half.tapped && half.irs == frame.irs && half.answered && frame.seq > 0 && frame.ack == 0
 }

@@ -11,8 +11,8 @@ use godwit_sock::{FrameSender, Interface};
 use godwit_wire::{Role, TcpFlags, UnprotectedReason};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, mirrored, on_bench, on_bench_of, tapped,
-    to_service, twin,
+    Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, on_bench, on_bench_of, tapped, to_service,
+    twin,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -206,36 +206,4 @@ fn close(bench: &Bench) {
     bench.expect(Hook::Gate, "our FIN", &own_fin, NEXT, "spoken");
     let last = to_service(7, false, next.wrapping_add(1), ISS + 2, ACK, b"");
     bench.expect(Hook::Tap, "its ACK", &last, NEXT, "client_segment");
-}
-
-/// The owner dies behind its SYN-ACK: what the client has said since is lost, and
-/// what it says next was answered with RST. It repeats the first byte in time.
-#[test]
-fn a_client_that_is_ahead_of_its_handshake_is_not_reset() {
-    on_bench(|bench| {
-        for v6 in [false, true] {
-            bench.play(Role::Shadow);
-            let (client, service) = (IRS.wrapping_add(1), ISS + 1);
-            let syn = mirrored(7, v6, (IRS, 0), TcpFlags::SYN, b"");
-            bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
-            let both = TcpFlags::SYN.with(ACK);
-            let answer = twin(Host::B.mac(Network::Data), 7, v6, (ISS, client), both, b"");
-            bench.expect(Hook::Tap, "SYN-ACK", &answer, DROP, "tapped_syn_ack");
-            bench.play(Role::Owner);
-            let said = |seq, ack| to_service(7, v6, seq, ack, ACK, b"");
-            let ahead = said(client.wrapping_add(30), service);
-            bench.expect(Hook::Tap, "later words", &ahead, DROP, "client_ahead");
-            let served = said(client.wrapping_add(30), service + 1);
-            bench.expect(
-                Hook::Tap,
-                "of one that was served",
-                &served,
-                NEXT,
-                "no_flow",
-            );
-            // There is no listener here, or a socket would be made.
-            let third = said(client, service);
-            bench.expect(Hook::Tap, "the first again", &third, NEXT, "no_listener");
-        }
-    });
 }
