@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 
 pub use frame::{AdvertisementSeen, ArpSeen, FrameSeen, SegmentSeen};
 pub use pcap::Trace;
-pub(crate) use wire::{Books, Wire};
+pub(crate) use wire::{Books, Reset, Wire};
 
 use crate::host::Network;
 use crate::lab::{Node, which};

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
-use godwit_wire::{Endpoint, EthernetHeader, FlowKey, MacAddr, TcpFlags};
+use godwit_wire::{Endpoint, EthernetHeader, FlowKey, MacAddr, SeqNumber, TcpFlags};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::frame::{FrameSeen, SegmentSeen};
@@ -37,10 +37,55 @@ pub(crate) struct Wire {
 #[derive(Debug, Default)]
 pub(crate) struct Books {
     voices: BTreeMap<FlowKey, Voice>,
-    /// RST that servers sent to clients: of which flow, from where, and when.
-    pub(crate) resets: Vec<(Instant, FlowKey, MacAddr)>,
+    /// RST that servers sent to clients whose connections were not over.
+    pub(crate) resets: Vec<Reset>,
+    /// RST to clients that had said and heard all, see [`Farewell`].
+    pub(crate) late_resets: u64,
     /// All segments.
     pub(crate) segments: u64,
+}
+
+/// A RST: of which flow, from where, and when.
+#[derive(Debug)]
+pub(crate) struct Reset {
+    pub(crate) at: Instant,
+    pub(crate) flow: FlowKey,
+    pub(crate) from: MacAddr,
+}
+
+/// Whether a connection is over for its client: it has sent its FIN and acknowledged
+/// the service's, or it has sent RST. No server can take anything from it then.
+///
+/// Such a client still speaks: it sends its last bytes again until it hears that they
+/// have arrived, which may have been lost, and it answers from TIME-WAIT. A server
+/// whose socket is gone says RST to that, as with plain TCP (RFC 9293 section
+/// 3.10.7.1). Here that is seen some 200 ms, a retransmission timeout, after a standby
+/// went dark: the gate had kept the acknowledgement of the client's FIN, which rides
+/// on the service's FIN elsewhere. It is also seen when a new owner answers a
+/// handshake anew of which it has not heard that it is long over.
+#[derive(Debug, Default)]
+struct Farewell {
+    /// Behind the service's FIN.
+    service_end: Option<SeqNumber>,
+    client_fin: bool,
+    over: bool,
+}
+
+impl Farewell {
+    fn hear_client(&mut self, segment: &SegmentSeen) {
+        if segment.flags.contains(TcpFlags::SYN) {
+            *self = Self::default();
+        }
+        self.client_fin |= segment.flags.contains(TcpFlags::FIN);
+        let has_all = self.service_end.is_some_and(|end| segment.ack.ge(end));
+        self.over |= segment.flags.contains(TcpFlags::RST) || self.client_fin && has_all;
+    }
+
+    fn hear_service(&mut self, segment: &SegmentSeen) {
+        if segment.flags.contains(TcpFlags::FIN) {
+            self.service_end = Some(segment.seq + (segment.length + 1));
+        }
+    }
 }
 
 /// Who speaks for a flow.
@@ -102,14 +147,22 @@ impl Books {
         self.voices.iter()
     }
 
-    fn hear(&mut self, segment: &SegmentSeen, ts_val: Option<u32>, now: Instant) {
+    fn hear(&mut self, segment: &SegmentSeen, ts_val: Option<u32>, now: Instant, over: bool) {
         let key = FlowKey {
             client: segment.to,
             service: segment.from,
         };
         self.segments += 1;
         if segment.flags.contains(TcpFlags::RST) {
-            self.resets.push((now, key, segment.from_mac));
+            if over {
+                self.late_resets += 1;
+            } else {
+                self.resets.push(Reset {
+                    at: now,
+                    flow: key,
+                    from: segment.from_mac,
+                });
+            }
             return;
         }
         // The same four-tuple with a new SYN-ACK is another connection.
@@ -149,6 +202,8 @@ impl Books {
 fn listen(socket: &PacketSocket, books: &Mutex<Books>, stop: &AtomicBool) -> Result<()> {
     let client = Host::Client.mac(Network::Data);
     let mut frame = [0; HEADERS];
+    // Over all rounds: a client may speak long after its connection was over.
+    let mut farewells = BTreeMap::<FlowKey, Farewell>::new();
     while !stop.load(Ordering::Relaxed) {
         let Some(length) = socket.receive(&mut frame)? else {
             let mut fds = [PollFd::new(socket.fd().as_fd(), PollFlags::POLLIN)];
@@ -157,13 +212,19 @@ fn listen(socket: &PacketSocket, books: &Mutex<Books>, stop: &AtomicBool) -> Res
             continue;
         };
         let frame = &frame[..length.min(HEADERS)];
-        if frame.get(..6) != Some(&client.0) {
+        let FrameSeen::Segment(segment) = FrameSeen::parse(0, frame) else {
             continue;
-        }
-        if let FrameSeen::Segment(segment) = FrameSeen::parse(0, frame)
-            && is_service(segment.from)
-        {
-            lock(books).hear(&segment, ts_val(frame), Instant::now());
+        };
+        if segment.from_mac == client && is_service(segment.to) {
+            let (client, service) = (segment.from, segment.to);
+            let farewell = farewells.entry(FlowKey { client, service }).or_default();
+            farewell.hear_client(&segment);
+        } else if segment.to_mac == client && is_service(segment.from) {
+            let (client, service) = (segment.to, segment.from);
+            let farewell = farewells.entry(FlowKey { client, service }).or_default();
+            farewell.hear_service(&segment);
+            let over = farewell.over;
+            lock(books).hear(&segment, ts_val(frame), Instant::now(), over);
         }
     }
     Ok(())
@@ -200,4 +261,48 @@ const fn is_before(one: u32, other: u32) -> bool {
 
 fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
     books.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(flags: TcpFlags, seq: u32, ack: u32, length: u32) -> SegmentSeen {
+        let nobody = Endpoint::from(std::net::SocketAddr::from(([0, 0, 0, 0], 0)));
+        SegmentSeen {
+            at_ns: 0,
+            from_mac: MacAddr::ZERO,
+            to_mac: MacAddr::ZERO,
+            from: nobody,
+            to: nobody,
+            flags,
+            seq: SeqNumber(seq),
+            ack: SeqNumber(ack),
+            window: 0,
+            length,
+            wscale: None,
+            ts_val: None,
+            ecn: 0,
+        }
+    }
+
+    #[test]
+    fn a_connection_is_over_when_its_client_has_said_and_heard_all() {
+        const ACK: TcpFlags = TcpFlags::ACK;
+        let end = TcpFlags::FIN.with(ACK);
+        let mut farewell = Farewell::default();
+        farewell.hear_client(&said(ACK, 1, 1, 30));
+        farewell.hear_client(&said(end, 31, 1, 0));
+        assert!(!farewell.over, "the service has not ended");
+        farewell.hear_service(&said(end, 1, 31, 100));
+        assert!(!farewell.over, "and its client has not heard it");
+        farewell.hear_client(&said(ACK, 32, 101, 0));
+        assert!(!farewell.over, "but the last bytes only");
+        farewell.hear_client(&said(ACK, 32, 102, 0));
+        assert!(farewell.over, "whether its own FIN has arrived or not");
+        farewell.hear_client(&said(TcpFlags::SYN, 77, 0, 0));
+        assert!(!farewell.over, "its port is used again");
+        farewell.hear_client(&said(TcpFlags::RST, 78, 0, 0));
+        assert!(farewell.over);
+    }
 }

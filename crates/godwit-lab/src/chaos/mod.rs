@@ -52,7 +52,7 @@ use scarce::Shortage;
 use tally::Tally;
 use world::World;
 
-use crate::capture::Wire;
+use crate::capture::{Reset, Wire};
 use crate::cluster::EventReport;
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
@@ -213,8 +213,10 @@ impl Run<'_> {
         verdict.hear(&books, turns);
         self.tally.segments += books.segments;
         self.tally.resets += books.resets.len() as u64;
-        for (when, flow, from) in &books.resets {
-            let after = when.saturating_duration_since(fault);
+        self.tally.late_resets += books.late_resets;
+        for reset in &books.resets {
+            let after = reset.at.saturating_duration_since(fault);
+            let Reset { flow, from, .. } = reset;
             self.progress(&format!("RST from {from} to {flow}, {after:?} later"));
         }
         Ok(())

@@ -25,6 +25,8 @@ pub(super) struct Tally {
     pub(super) bytes: u64,
     pub(super) segments: u64,
     pub(super) resets: u64,
+    /// Of connections that were over for their clients.
+    pub(super) late_resets: u64,
     /// Clients that stay, summed over all faults, and how many of them were
     /// protected then.
     pub(super) present: u64,
@@ -71,7 +73,7 @@ impl Tally {
     pub(super) fn summary(&self) -> String {
         let phases = Phase::BUSY.map(|phase| format!("{phase} {:.0} %", self.percent(phase)));
         format!(
-            "takeovers {}\nmoves {}\ndemotions {}\nbytes {}\nsegments {}, RST {}\n\
+            "takeovers {}\nmoves {}\ndemotions {}\nbytes {}\nsegments {}, RST {}, to connections that were over {}\n\
              broke as announced {}, reset before they were protected {}\n\
              clients that stay: protected at {} of {} faults\n\
              phases hit: {}\nfaults that hit nothing {}\n\
@@ -82,6 +84,7 @@ impl Tally {
             self.bytes,
             self.segments,
             self.resets,
+            self.late_resets,
             self.told,
             self.young,
             self.protected,
