@@ -86,6 +86,8 @@ enum gw_flow_flags {
 	GW_FLOW_EXITED =
 		1 << 22, /* shadow: its process ended, as it meant to */
 	GW_FLOW_FLOOR = 1 << 23, /* gw_flow.floor counts */
+	/* shadow: the new twin of a running flow, which the owner waits for */
+	GW_FLOW_AWAITED = 1 << 24,
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */

@@ -54,7 +54,7 @@ static __noinline int gw_obey(struct gw_order *o)
 		f->why = o->detail;
 		return 0;
 	case GW_ORDER_NOT_IN_SYNC: /* `detail` is enum gw_why */
-		gw_flag(f, GW_FLOW_NOT_IN_SYNC);
+		gw_give_twin_up(f);
 		f->why = o->detail ? o->detail : GW_WHY_NOT_IN_SYNC;
 		return 0;
 	case GW_ORDER_END:

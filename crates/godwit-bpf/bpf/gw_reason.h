@@ -137,6 +137,8 @@ enum gw_reason {
 	GW_REASON_HANDED_ON = 126, /* beside a verdict: to the owner, too */
 	GW_REASON_OWNER_WORD = 127, /* shadow: what the owner has */
 
+	GW_REASON_GIVEN_UP_ACK = 129, /* shadow: of a twin that nobody serves */
+
 	GW_REASON_COUNT = 160,
 };
 

@@ -3,7 +3,9 @@
  * Which stay of a standby a twin's ACK belongs to. A connection may have one twin
  * after the other, and what the last one had the next may still lack: its ACK,
  * late in a queue, must not count. The number goes where TCP has the urgent
- * pointer, which means nothing without URG (RFC 9293 section 3.1).
+ * pointer, which means nothing without URG (RFC 9293 section 3.1). Within one stay a
+ * flow may have several twins, too: those that were given up are mute (gw_suppress.h),
+ * and the next one comes a second later.
  */
 #ifndef GW_STAY_H
 #define GW_STAY_H

@@ -25,6 +25,18 @@ static __always_inline __u32 gw_twin_una(const struct gw_flow *f)
 	return gw_min_seq(f->own.snd_nxt, f->client.ack);
 }
 
+/*
+ * A twin that was given up lives on until another takes its place, and hears the
+ * client as soon as the owner wants that one, in the same stay: what it
+ * acknowledges must not be taken for the word of its successor.
+ */
+static __always_inline bool gw_is_given_up_twin(const struct gw_flow *f)
+{
+	const __u32 flags = GW_FLOW_NOT_IN_SYNC | GW_FLOW_AWAITED;
+
+	return (f->flags & flags) == GW_FLOW_NOT_IN_SYNC;
+}
+
 /* Does the owner need to hear from the twin beside its pure ACKs? */
 static __always_inline bool gw_report_due(const struct gw_flow *f,
 					  const struct gw_share *s, __u32 end,
@@ -147,6 +159,10 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (p->seq == gw_twin_una(f) - 1)
 		return gw_answer_probe(skb, p, key, f);
+	if (gw_is_given_up_twin(f)) {
+		gw_count(GW_REASON_GIVEN_UP_ACK);
+		return gw_swallow(skb);
+	}
 	if (gw_set_stay(skb, p, gw_stay(f)))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_reported(f, gw_now());
@@ -210,7 +226,8 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	/* what it would send beyond that it tries again */
 	f->own.tried = beyond && !again ? end : f->own.snd_nxt;
-	if (gw_report_due(f, s, f->own.snd_nxt, now)) {
+	if (!gw_is_given_up_twin(f) &&
+	    gw_report_due(f, s, f->own.snd_nxt, now)) {
 		gw_reported(f, now);
 		gw_report(skb, p, key, f, s);
 	}

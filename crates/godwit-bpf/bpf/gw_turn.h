@@ -50,6 +50,13 @@ static __always_inline bool gw_is_given_up(const struct gw_flow *f)
 		f->phase == GW_PHASE_CLOSED || gw_is_cut_short(f));
 }
 
+/* The twin must not be served, whatever becomes of it. */
+static __always_inline void gw_give_twin_up(struct gw_flow *f)
+{
+	gw_flag(f, GW_FLOW_NOT_IN_SYNC);
+	gw_unflag(f, GW_FLOW_AWAITED);
+}
+
 static __always_inline void gw_forget_debts(struct gw_flow *f)
 {
 	f->gated.held_ns = 0;
@@ -131,7 +138,7 @@ static __always_inline void gw_turn_shadow(struct gw_flow *f,
 	/* the new owner has no twin of it: it can't come back either */
 	if (!kept) {
 		f->why = GW_WHY_NOT_IN_SYNC;
-		gw_flag(f, GW_FLOW_NOT_IN_SYNC);
+		gw_give_twin_up(f);
 	}
 	gw_unflag(f, GW_FLOW_ADOPTED | GW_FLOW_RAMPING | GW_FLOW_GATED);
 }

@@ -148,6 +148,28 @@ fn a_twin_whose_application_says_nothing_is_not_whole() {
     });
 }
 
+/// A twin that was given up lives on. Its ACK counted for that of the next one,
+/// which the owner had asked for in the same stay and which had nothing yet.
+#[test]
+fn a_twin_that_was_given_up_is_mute() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let own = |data: &[u8]| from_service(7, v6, ISS + 1, at(5), ACK, data);
+            let ack = own(b"");
+            bench.expect(Hook::Gate, "its ACK", &ack, REDIRECT, "suppressed_ack");
+            let given_up = Order::NotInSync(UnprotectedReason::Lagging);
+            bench.order(given_up).expect("it is there");
+            bench.expect(Hook::Gate, "its ACK", &ack, REDIRECT, "given_up_ack");
+            let (_, reasons) = bench.pass(Hook::Gate, &own(b"data"));
+            assert!(!reasons.contains(&"reported".to_owned()), "{reasons:?}");
+            bench.order(Order::Admit).expect("it has spoken");
+            bench.expect(Hook::Gate, "its ACK", &ack, REDIRECT, "suppressed_ack");
+            bench.order(Order::Forget).expect("it is removed");
+        }
+    });
+}
+
 /// What asks for a twin may be late: the client's next connection may have the
 /// same addresses, and its twin was forgotten and ended.
 #[test]

@@ -361,7 +361,13 @@ impl ShareSide {
         }
     }
 
-    fn ask_demotion(&self, flow: FlowId, reason: UnprotectedReason, context: &mut Context<'_>) {
+    /// The standby is to promise that it does not serve the flow.
+    pub(super) fn ask_demotion(
+        &self,
+        flow: FlowId,
+        reason: UnprotectedReason,
+        context: &mut Context<'_>,
+    ) {
         for peer in self.in_sync.members() {
             let question = Message::FlowDemote {
                 share: self.id,

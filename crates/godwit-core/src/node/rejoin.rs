@@ -180,6 +180,8 @@ impl ShareSide {
                     flow,
                     reason,
                 });
+                // It may have a twin, which is to be mute when the next one is wanted.
+                self.ask_demotion(flow, reason, context);
             }
             Order::Demote(flow) => {
                 self.supervision
