@@ -89,6 +89,10 @@ fn an_agent_gives_up_what_it_does_not_need() -> Result<()> {
             links < 0,
             "{host}: links are no more urgent than others' work: {links}"
         );
+        // What root owns it can change, for it is root without its capabilities.
+        let users = of_threads(agent, "Uid")?;
+        let root = users.iter().all(|ids| ids.split('\t').all(|id| id == "0"));
+        ensure!(root, "{host}: {users:?}");
         let free = of_threads(agent, "NoNewPrivs")?;
         ensure!(free.iter().all(|value| value == "1"), "{host}: {free:?}");
         let filters = of_threads(agent, "Seccomp")?;

@@ -2,7 +2,8 @@
 //! acknowledgement: refused with a reason.
 
 use crate::bench::{DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, on_bench, to_service, twin};
-use godwit_bpf::Hook;
+use crate::moves::shadow;
+use godwit_bpf::{Hook, Order};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::{Role, TcpFlags};
 
@@ -86,5 +87,28 @@ fn a_shadow_takes_segments_from_its_owner_only() {
         bench.play(Role::Shadow);
         bench.expect(Hook::Gate, "a shadow", &own, DROP, "suppressed_no_flow");
         bench.expect(Hook::Guard, "a shadow", &own, DROP, "wrong_interface");
+    });
+}
+
+/// Where the network itself copies, a copy need not have passed the owner: anybody's
+/// is taken, but for an acknowledgement that no owner can have been given.
+#[test]
+fn a_copy_is_believed_as_far_as_an_owner_could_be() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let next = IRS.wrapping_add(1);
+            let copied = |ack, data| {
+                let mut frame = to_service(7, v6, next, ack, ACK, data);
+                frame[..6].copy_from_slice(&Host::B.mac(Network::Data).0);
+                frame[6..12].copy_from_slice(&Host::Attacker.mac(Network::Data).0);
+                frame
+            };
+            let absurd = copied((ISS + 1).wrapping_add(1 << 30), &DATA[..]);
+            bench.expect(Hook::Tap, "beyond all", &absurd, DROP, "tapped_beyond");
+            let (verdict, reasons) = bench.pass(Hook::Tap, &copied(ISS + 1, &DATA[..]));
+            assert_eq!(verdict, NEXT, "{reasons:?}");
+            bench.order(Order::Forget).expect("it is there");
+        }
     });
 }

@@ -110,6 +110,30 @@ fn an_agent_that_resumes_nothing_ends_what_another_has_left() {
     assert!(!ends(Some(Role::Owner)) && !ends(Some(Role::Shadow)));
 }
 
+/// A node with a certificate of the cluster may own what it is configured to own; of
+/// other services its word is nothing.
+#[test]
+fn only_a_member_of_a_share_is_believed() {
+    let mut config = config();
+    config.peers.push(PeerConfig { name: name("c") });
+    config.shares[1].primary = name("c");
+    let mut node = Node::new(&config, ms(0));
+    node.handle_heartbeat(PEER, &owner_beat(1, 2), ms(10));
+    actions(&mut node);
+    node.handle_timeout(ms(42));
+    let taken = actions(&mut node).into_iter().filter_map(|action| {
+        let Action::SetShare { share, role, .. } = action else {
+            return None;
+        };
+        (role == Role::Owner).then_some(share.0)
+    });
+    assert_eq!(
+        taken.collect::<Vec<_>>(),
+        [0],
+        "its owner was seen, and failed"
+    );
+}
+
 #[test]
 fn all_shares_change_hands_before_any_is_announced_or_revived() {
     let mut node = Node::new(&config(), ms(0));
