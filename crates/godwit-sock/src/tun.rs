@@ -67,6 +67,8 @@ impl HoldTun {
         let index = nix::net::if_::if_nametoindex(name)?;
         let netlink = Netlink::open(SockProtocol::NetlinkRoute)?;
         netlink.request(RTM_SETLINK, NLM_F_ACK, &configuration(index))?;
+        // Not in one: the kernel would bring it up first, with an IPv6 address.
+        netlink.request(RTM_SETLINK, NLM_F_ACK, &link(index, libc::IFF_UP))?;
         netlink.request(RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE, &address(index))?;
         Ok(Self { file, index })
     }
@@ -141,14 +143,19 @@ fn claim(file: &File, name: &str) -> io::Result<()> {
     }
 }
 
-/// `struct ifinfomsg` and attributes: up, packets of any length, no addresses of
-/// its own (it would announce them), and no wrong way to come.
-fn configuration(index: u32) -> Vec<u8> {
-    let up = libc::IFF_UP.cast_unsigned();
+/// `struct ifinfomsg` with flags that are to be set.
+fn link(index: u32, flags: libc::c_int) -> Vec<u8> {
     let mut body = vec![0; 4];
-    for word in [index, up, up] {
+    for word in [index, flags.cast_unsigned(), flags.cast_unsigned()] {
         body.extend(word.to_ne_bytes());
     }
+    body
+}
+
+/// Packets of any length, no IPv6 address of its own (it would announce it), and
+/// no wrong way to come.
+fn configuration(index: u32) -> Vec<u8> {
+    let mut body = link(index, 0);
     // 65535: the kernel's limit for a tun.
     push_attribute(&mut body, IFLA_MTU, &65_535u32.to_ne_bytes());
     push_attribute(&mut body, IFLA_TXQLEN, &QUEUE.to_ne_bytes());

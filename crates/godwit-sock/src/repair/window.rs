@@ -37,23 +37,20 @@ pub(super) fn dump(fd: BorrowedFd<'_>) -> Result<Window, SockOptError> {
 }
 
 /// `rcv_nxt` is that of the new socket, which has not seen the client's FIN
-/// yet; the kernel refuses a window that begins beyond it.
+/// yet; the kernel refuses a window that begins beyond it. It also refuses what
+/// it does itself when its memory is short: our window shrinks, to nothing, and
+/// the last segment that changed the client's window lies beyond it.
 pub(super) fn restore(
     fd: BorrowedFd<'_>,
     window: &Window,
     rcv_nxt: SeqNumber,
 ) -> Result<(), SockOptError> {
-    let rcv_wup = if window.rcv_wup.gt(rcv_nxt) {
-        rcv_nxt
-    } else {
-        window.rcv_wup
-    };
     let fields = [
-        window.snd_wl1.0,
+        window.snd_wl1.min(rcv_nxt + window.rcv_wnd).0,
         window.snd_wnd,
-        window.max_window,
+        window.max_window.max(window.snd_wnd),
         window.rcv_wnd,
-        rcv_wup.0,
+        window.rcv_wup.min(rcv_nxt).0,
     ];
     let bytes = fields.map(u32::to_ne_bytes);
     TCP_REPAIR_WINDOW.set_bytes(fd, bytes.as_flattened())

@@ -110,6 +110,24 @@ fn how_long_segments_may_be() {
     });
 }
 
+/// A kernel that is short of memory takes back the window that it has offered, and
+/// would not take such a window from us.
+#[test]
+fn a_window_that_has_shrunk() {
+    alone(|| {
+        for kind in KINDS {
+            let (server, mut client) = connection(kind);
+            let mut snapshot = stopped(server);
+            snapshot.window.snd_wl1 = snapshot.rcv_nxt + 1000;
+            snapshot.window.rcv_wnd = 0;
+            let restored = RestoredSocket::restore(&snapshot, 0).expect("a window of nothing");
+            let mut server = released(restored);
+            client.write_all(b"on").expect("it is open");
+            expect(&mut server, b"on");
+        }
+    });
+}
+
 /// `tcpi_snd_mss` of include/uapi/linux/tcp.h.
 fn snd_mss(stream: &TcpStream) -> u32 {
     let mut info = [0; 20];
