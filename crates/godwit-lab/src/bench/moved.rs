@@ -52,10 +52,16 @@ struct Seen {
 
 /// `stall.move.*`.
 pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
-    let one = one(budget, report)?;
-    put(report, "stall.move.one", &one)?;
-    let many = many(budget, report)?;
-    put(report, "stall.move.thousand", &many)?;
+    let wants = |figure| report.wants_figure(figure) || report.wants_figure("stall.move.broken");
+    let (mut one, mut many) = (Seen::default(), Seen::default());
+    if wants("stall.move.one") {
+        one = self::one(budget, report)?;
+        put(report, "stall.move.one", &one)?;
+    }
+    if wants("stall.move.thousand") {
+        many = self::many(budget, report)?;
+        put(report, "stall.move.thousand", &many)?;
+    }
     let streams = one.streams + many.streams;
     let measured = Measured {
         value: (streams > 0).then_some(f64::from(one.broken + many.broken)),
