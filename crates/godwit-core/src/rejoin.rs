@@ -28,12 +28,13 @@ pub const CROWD_TIME: Duration = Duration::from_secs(1);
 /// How long the standby may take to make a twin.
 pub const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
-/// When a twin that is not whole is fed again; doubles each time, see
-/// [`MAX_FEED_DOUBLINGS`].
+/// When a twin that is not whole is looked at for what it lacks. The gate is
+/// closed, so a client waits for that; but where nothing is lacking, the twin's
+/// application is awaited, and the interval doubles.
 const FEED_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Up to 1.28 s: thousands whose application does not answer cost little.
-const MAX_FEED_DOUBLINGS: u32 = 6;
+/// Up to 160 ms: thousands whose application does not answer cost little.
+const MAX_FEED_DOUBLINGS: u32 = 3;
 
 /// How long a twin may take to say again what its owner has said.
 pub const CATCH_UP_DEADLINE: Duration = Duration::from_secs(60);
@@ -82,7 +83,7 @@ pub enum State {
     Following {
         /// When it was fed last.
         fed: MonoTime,
-        /// How often, after the first time.
+        /// How often since it lacked something.
         again: u32,
     },
     /// The standby was asked to serve it.
@@ -182,6 +183,13 @@ impl Rejoin {
         if self.state(&flow) == Some(State::Asked) {
             self.enter(flow, State::Following { fed: now, again: 0 });
             self.orders.push_back(Order::Feed(flow));
+        }
+    }
+
+    /// The twin of a flow lacked something, and was fed.
+    pub fn handle_fed(&mut self, flow: FlowId, now: MonoTime) {
+        if let Some(State::Following { .. }) = self.state(&flow) {
+            self.enter(flow, State::Following { fed: now, again: 0 });
         }
     }
 

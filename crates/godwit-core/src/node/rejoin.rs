@@ -63,6 +63,7 @@ impl Node {
         now: MonoTime,
     ) {
         self.with_share(share, now, |share, context| {
+            share.rejoin.handle_fed(flow, context.now);
             for peer in share.in_sync.members() {
                 let message = Message::FlowInput {
                     share: share.id,

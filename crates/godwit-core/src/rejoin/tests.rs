@@ -135,7 +135,7 @@ fn a_twin_is_fed_until_it_has_all_or_takes_too_long() {
     rejoin.handle_twin(flow(1), at(1));
     orders(&mut rejoin);
     let mut now = at(1);
-    for interval in [20, 40, 80, 160, 320, 640, 1280, 1280] {
+    for interval in [20, 40, 80, 160, 160, 160] {
         now = now.saturating_add(Duration::from_millis(interval));
         assert_eq!(rejoin.poll_timeout(), Some(now));
         rejoin.handle_timeout(now);
@@ -143,6 +143,22 @@ fn a_twin_is_fed_until_it_has_all_or_takes_too_long() {
     }
     rejoin.handle_timeout(at(0).saturating_add(2 * CATCH_UP_DEADLINE));
     assert_eq!(orders(&mut rejoin), [Order::GiveUp(flow(1))]);
+}
+
+/// Its client waits at the gate for what is lacking.
+#[test]
+fn a_twin_that_lacks_something_is_fed_at_short_intervals() {
+    let mut rejoin = begun();
+    rejoin.handle_twin(flow(1), at(1));
+    for round in 0..10 {
+        let fed = at(1 + 20 * round);
+        rejoin.handle_timeout(fed);
+        rejoin.handle_fed(flow(1), fed);
+        let next = fed.saturating_add(FEED_INTERVAL);
+        assert_eq!(rejoin.poll_timeout(), Some(next), "round {round}");
+    }
+    rejoin.handle_fed(flow(2), at(500));
+    assert_eq!(rejoin.count(), 1);
 }
 
 #[test]
