@@ -181,3 +181,56 @@ fn address(index: u32) -> Vec<u8> {
     push_attribute(&mut body, IFA_LOCAL, &DUMMY);
     body
 }
+
+#[cfg(test)]
+mod tests {
+    use godwit_wire::TcpOptions;
+
+    use super::*;
+
+    /// A bare segment that acknowledges what was acknowledged and offers the
+    /// window that was offered says nothing; every other says something.
+    #[test]
+    fn only_what_is_known_repeats() {
+        let snapshot = TcpSnapshot::parse(&golden()).expect("as in godwit-wire");
+        let segment = Segment {
+            source: snapshot.key.client,
+            destination: snapshot.key.service,
+            seq: snapshot.rcv_nxt,
+            ack: snapshot.snd_una(),
+            flags: TcpFlags::ACK,
+            wnd: 0,
+            options: TcpOptions::default(),
+            payload: &[],
+        };
+        let mut snapshot = snapshot;
+        snapshot.window.snd_wnd = 0;
+        let repeats = |segment: Segment<'_>| {
+            only_repeats(&segment.to_packet().expect("it is short"), &snapshot)
+        };
+        assert!(repeats(segment));
+        let ack = segment.ack;
+        assert!(repeats(Segment {
+            ack: ack - 5,
+            ..segment
+        }));
+        assert!(!repeats(Segment {
+            ack: ack + 1,
+            ..segment
+        }));
+        assert!(!repeats(Segment { wnd: 1, ..segment }));
+        assert!(!repeats(Segment {
+            payload: b"!",
+            ..segment
+        }));
+        let flags = TcpFlags::ACK.with(TcpFlags::FIN);
+        assert!(!repeats(Segment { flags, ..segment }));
+        assert!(!only_repeats(b"no packet", &snapshot));
+    }
+
+    fn golden() -> Vec<u8> {
+        let hex = include_str!("../../godwit-wire/src/snapshot/golden.txt").trim_end();
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+        (0..hex.len()).step_by(2).map(byte).collect()
+    }
+}

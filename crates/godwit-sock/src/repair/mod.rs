@@ -57,6 +57,6 @@ mod tests;
 mod window;
 
 pub use dump::SnapshotError;
-pub use pause::{PauseError, PausedSocket};
+pub use pause::{PauseError, PausedSocket, available};
 pub use restore::{Release, RestoreError, RestoredSocket};
 pub use sys::SockOptError;

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use godwit_wire::TcpState;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use super::sys::{self, SockOptError, TCP_REPAIR};
 
@@ -39,6 +40,18 @@ pub enum PauseError {
     Kernel(#[from] SockOptError),
 }
 
+/// Whether this kernel lets this process move live connections.
+///
+/// # Errors
+/// If it lacks `TCP_REPAIR` (CONFIG_CHECKPOINT_RESTORE), or the process
+/// CAP_NET_ADMIN.
+pub fn available() -> Result<(), SockOptError> {
+    let (family, flags) = (AddressFamily::Inet, SockFlag::SOCK_CLOEXEC);
+    let socket = socket(family, SockType::Stream, flags, None)
+        .map_err(|errno| sys::refused("socket", errno))?;
+    TCP_REPAIR.set(socket.as_fd(), ON)
+}
+
 /// A socket in repair mode. What its application does with it fails or waits.
 ///
 /// Dropped, it resumes: whoever has told another node to go on must call
@@ -69,7 +82,11 @@ impl PausedSocket {
         // Before: a listener may not enter, an MPTCP socket can't.
         let _ = state_of(fd)?;
         if let Some(name) = upper_layer(fd)? {
-            return Err(PauseError::UpperLayer(name));
+            // What its first subflow has: they are sockets underneath.
+            return Err(match name.as_str() {
+                "mptcp" => PauseError::Multipath,
+                _ => PauseError::UpperLayer(name),
+            });
         }
         TCP_REPAIR.set(fd, ON).map_err(|error| {
             match error.source.raw_os_error() {
@@ -146,7 +163,7 @@ pub(super) fn state_of(fd: BorrowedFd<'_>) -> Result<TcpState, PauseError> {
 }
 
 /// include/net/tcp_states.h: what is left of the states.
-const fn unmovable(number: u8) -> PauseError {
+pub(super) const fn unmovable(number: u8) -> PauseError {
     PauseError::State(match number {
         2 => "SYN-SENT",
         // Nobody is handed such a socket but with TCP Fast Open.

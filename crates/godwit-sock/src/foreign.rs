@@ -1,0 +1,143 @@
+//! Sockets of a process that knows nothing of it (pidfd_getfd(2), Linux 5.6).
+//!
+//! What is taken is the same socket, not another: it is not closed while the
+//! process has it open, and its settings are shared. A process that runs on may be
+//! using it: stop it first, or be sure that it expects no answer.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::socket::{SockFlag, accept4};
+
+/// A process, whatever becomes of its number.
+#[derive(Debug)]
+pub struct ForeignProcess {
+    pidfd: OwnedFd,
+    pid: u32,
+}
+
+impl ForeignProcess {
+    /// The process that has this number now.
+    ///
+    /// # Errors
+    /// If there is none, or the kernel is older than 5.3.
+    pub fn open(pid: u32) -> io::Result<Self> {
+        let number = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the call takes two numbers and returns a descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, number, 0) };
+        let pidfd = descriptor(fd)?;
+        Ok(Self { pidfd, pid })
+    }
+
+    /// The numbers of the process's descriptors that are sockets.
+    ///
+    /// # Errors
+    /// If it has ended, or belongs to somebody else.
+    pub fn sockets(&self) -> io::Result<Vec<RawFd>> {
+        let mut sockets = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{}/fd", self.pid))? {
+            let entry = entry?;
+            // Closed in between, perhaps.
+            let Ok(target) = fs::read_link(entry.path()) else {
+                continue;
+            };
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.parse::<RawFd>().ok());
+            if target.to_string_lossy().starts_with("socket:") {
+                sockets.extend(number);
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// Its descriptor `number`, for this process too.
+    ///
+    /// # Errors
+    /// If it has none of that number or has ended, or without the right to trace
+    /// it (CAP_SYS_PTRACE).
+    pub fn take(&self, number: RawFd) -> io::Result<OwnedFd> {
+        // SAFETY: the call takes three numbers and returns a descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.pidfd.as_raw_fd(), number, 0) };
+        descriptor(fd)
+    }
+}
+
+/// The connections that wait at a listener for an `accept`. If it is one that
+/// blocks, for a moment it does not, for its process neither.
+///
+/// # Errors
+/// If it is no listener, or this process has too many files open; what was
+/// accepted until then is closed.
+pub fn accept_waiting(listener: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
+    let flags = OFlag::from_bits_retain(fcntl(listener.as_fd(), FcntlArg::F_GETFL)?);
+    let set = |flags| fcntl(listener.as_fd(), FcntlArg::F_SETFL(flags));
+    set(flags | OFlag::O_NONBLOCK)?;
+    let mut accepted = Vec::new();
+    let end = loop {
+        match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
+            // SAFETY: a fresh descriptor that is nobody else's.
+            Ok(fd) => accepted.push(unsafe { OwnedFd::from_raw_fd(fd) }),
+            Err(Errno::EAGAIN) => break Ok(accepted),
+            // The next one; this one has gone.
+            Err(Errno::ECONNABORTED | Errno::EINTR) => {}
+            Err(errno) => break Err(errno.into()),
+        }
+    };
+    set(flags)?;
+    end
+}
+
+fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = RawFd::try_from(returned).map_err(io::Error::other)?;
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a fresh descriptor that is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::process;
+
+    use super::*;
+
+    /// A listener that its process does not look after: who waits there is
+    /// served all the same, and the listener goes on as it was.
+    #[test]
+    fn who_waits_at_a_foreign_listener_is_accepted() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let service = listener.local_addr().expect("it is bound");
+        let connect = |_| TcpStream::connect(service).expect("it listens");
+        let mut clients: Vec<_> = (0..3).map(connect).collect();
+
+        let own = ForeignProcess::open(process::id()).expect("it runs");
+        let number = listener.as_raw_fd();
+        assert!(own.sockets().expect("it is ours").contains(&number));
+        let taken = own.take(number).expect("it is ours");
+        let accepted = accept_waiting(&taken).expect("it listens");
+        assert_eq!(accepted.len(), 3);
+        for socket in accepted {
+            TcpStream::from(socket).write_all(b"!").expect("it is open");
+        }
+        for client in &mut clients {
+            client.read_exact(&mut [0]).expect("somebody answered");
+        }
+        let flags = fcntl(&listener, FcntlArg::F_GETFL).expect("it is open");
+        assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
+        let _client = TcpStream::connect(service).expect("it still listens");
+        listener.accept().expect("it still listens");
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_taken() {
+        ForeignProcess::open(u32::MAX).expect_err("no such number");
+        let own = ForeignProcess::open(process::id()).expect("it runs");
+        own.take(1 << 20).expect_err("no such descriptor");
+    }
+}
