@@ -106,12 +106,19 @@ static __noinline int gw_shadow_retry(struct __sk_buff *skb, struct gw_pkt *p,
 	return err;
 }
 
+/*
+ * A SYN of a flow that there is, or was a moment ago, came late: the handshake that
+ * it would begin anew could give the client's late third ACK an empty twin.
+ */
 static __noinline int gw_shadow_syn(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key, __u32 share,
 				    const struct gw_share *s)
 {
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_options o;
 
+	if (f && f->irs == p->seq)
+		return gw_verdict(GW_REASON_TAPPED_SYN, GW_DROP);
 	if (!gw_walk_options(skb, p, &o))
 		gw_note_syn(p, key, &o, share, s);
 	return gw_verdict(GW_REASON_TAPPED_SYN, GW_DROP);

@@ -201,7 +201,7 @@ impl World {
         self.kernel_hears(node, frame);
     }
 
-    fn is_forgotten(&self, flow: &Flow) -> bool {
+    pub(crate) fn is_forgotten(&self, flow: &Flow) -> bool {
         flow.irs == 0 || flow.phase == Phase::Ended && flow.ended_ns + LINGER_NS < self.now_ns
     }
 
@@ -390,6 +390,11 @@ impl World {
         {
             return;
         }
+        // gw_follow: a timer of the kernel may be first after a turn
+        let flow = self.hosts[node].flows[slot];
+        if flow.twin && !flow.is_given_up() {
+            self.adopt(node, slot);
+        }
         let generation = self.hosts[node].entries[share].generation;
         let open = self.plan.mutant == Some(Mutant::NoGate);
         let flow = self.flow(node, slot);
@@ -490,6 +495,9 @@ impl World {
         let slot = frame.slot;
         let entry = self.hosts[node].entries[self.share_of(slot)];
         if frame.kind == Kind::Syn {
+            if self.hosts[node].flows[slot].irs == frame.irs {
+                return;
+            }
             let old = self.hosts[node].halves[slot];
             let again = old.irs == frame.irs && old.tapped && old.generation == entry.generation;
             if !again || !old.answered {

@@ -209,7 +209,8 @@ impl World {
         let (slot, irs) = slot_of(restore.flow());
         let entry = self.hosts[node].entries[Self::share_at(share)];
         let old = self.hosts[node].flows[slot];
-        let in_use = !(old.is_over() || old.irs == irs && old.not_in_sync);
+        let gone = old.irs == irs && (old.is_over() || old.not_in_sync);
+        let in_use = !(gone || self.is_forgotten(&old));
         if entry.role != Role::Shadow || entry.generation != generation || in_use {
             return;
         }

@@ -196,12 +196,13 @@ impl FlowState {
         self.snd_nxt.max(self.snd_una)
     }
 
-    /// Shadow: whether a new twin of `flow` may take its place. It is over, or it
-    /// is the same connection and nobody would serve it. One that lives may be
-    /// of a later connection: its owner counts on it.
+    /// Shadow: whether a new twin of `flow` may take its place. It is the same
+    /// connection, and nobody would serve it. Another may be a later one, which its
+    /// owner counts on; if that is over, the wish for the earlier one came late all
+    /// the same, and while its entry lingers there is none.
     pub fn gives_way_to(&self, flow: FlowId) -> bool {
         let is_served = !self.not_in_sync && self.phase != Phase::Closed;
-        self.phase == Phase::Ended || (self.id == flow && !is_served)
+        self.id == flow && (self.phase == Phase::Ended || !is_served)
     }
 
     /// Whether an acknowledgement or a window of our kernel is withheld from

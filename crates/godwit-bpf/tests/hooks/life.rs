@@ -87,6 +87,39 @@ fn a_twin_that_is_born_after_its_flow_was_let_go_is_not_served() {
     });
 }
 
+/// A handshake that the network delivers again when its connection is over: the
+/// twin that it made had nothing, and would have been served.
+#[test]
+fn a_late_handshake_makes_no_second_twin() {
+    on_bench(|bench| {
+        bench.play(Role::Shadow);
+        let standby = Host::B.mac(Network::Data);
+        for (port, v6) in [(7, false), (8, true)] {
+            let next = IRS.wrapping_add(1);
+            let both = TcpFlags::SYN.with(ACK);
+            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
+            let handshake = || {
+                let syn = tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b""));
+                bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
+                let syn_ack = twin(standby, port, v6, (ISS, next), both, b"");
+                bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
+            };
+            handshake();
+            bench.pass(Hook::Tap, &third);
+            let flow = flow_id(port, v6);
+            let phase = || {
+                let found = bench.flows().get(flow.key);
+                found.expect("the map can be read").map(|flow| flow.phase)
+            };
+            assert_eq!(phase(), Some(Phase::Twin));
+            bench.order_for(flow, Order::End).expect("it is there");
+            handshake();
+            bench.pass(Hook::Tap, &third);
+            assert_eq!(phase(), Some(Phase::Ended));
+        }
+    });
+}
+
 /// Two CPUs have the third ACK and the data behind it at one time, and the data
 /// came to nothing (here: nobody listened yet): the twin that the other one makes
 /// speaks all the same, or its flow would be given up after 30 ms.

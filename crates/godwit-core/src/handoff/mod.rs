@@ -24,7 +24,7 @@
 //! two agents. When that ends, both sides forget every attempt that is not
 //! committed; a driver hands nothing in that came over a link it called lost.
 //!
-//! Each attempt has a number of its own ([`FlowEpoch`]), so that a late answer is
+//! Each attempt has a number of its own ([`godwit_wire::FlowEpoch`]), so that a late answer is
 //! never taken for one to the next attempt.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

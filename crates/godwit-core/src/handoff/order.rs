@@ -81,7 +81,7 @@ pub enum Order {
         step: Step,
     },
     /// Target: look whether the connection may come, and if so hold what its
-    /// client sends. Answer with [`Handoffs::handle_held`].
+    /// client sends. Answer with [`super::Handoffs::handle_held`].
     Hold {
         /// The attempt.
         id: HandoffId,
@@ -89,14 +89,14 @@ pub enum Order {
         from: PeerId,
     },
     /// Origin: forward what the client sends, say nothing more, turn the socket
-    /// into bytes. Answer with [`Handoffs::handle_frozen`].
+    /// into bytes. Answer with [`super::Handoffs::handle_frozen`].
     Freeze {
         /// The attempt.
         id: HandoffId,
         /// Where to forward to.
         to: PeerId,
     },
-    /// Target: make the socket, silent. Answer with [`Handoffs::handle_restored`].
+    /// Target: make the socket, silent. Answer with [`super::Handoffs::handle_restored`].
     Restore(HandoffId),
     /// Origin: write down that it only forwards from now on, so that a restart of
     /// the agent knows.
