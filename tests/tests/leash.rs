@@ -43,7 +43,7 @@ fn many_flows_share_the_catch_up_budget() {
     assert_eq!(leashes(&cluster), Some(vec![4 << 20; 2]), "as configured");
     let capture = witness(&lab);
     let downloads: Vec<_> = (0..FLOWS)
-        .map(|_| Traffic::start(&lab, service_v4(), Load::Download))
+        .map(|_| Traffic::start(&lab, service_v4(), Load::LongDownload))
         .collect();
     for download in &downloads {
         wait_protected(&cluster, Host::A, download.local());

@@ -199,6 +199,15 @@ fn a_standby_whose_agent_is_killed_returns() {
     let fresh = Traffic::start(&lab, service_v4(), Load::Upload);
     wait_protected(&cluster, Host::A, fresh.local());
     finish_all(pair, since);
+    // One whose client has just closed may not have a new twin yet that could.
+    until("only the new connection is left", || {
+        let left = |host| {
+            let all = cluster.flows(host).ok()?.flows;
+            Some(all.iter().filter(|flow| flow.state != "ended").count())
+        };
+        let one = Host::SERVERS.into_iter().all(|host| left(host) == Some(1));
+        one.then_some(())
+    });
     lab.crash(Host::A).expect("a crashes");
     cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
     fresh.goes_on();
