@@ -11,7 +11,7 @@ CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 C_FILES := $(wildcard crates/godwit-bpf/bpf/*.c crates/godwit-bpf/bpf/*.h)
 
-.PHONY: help setup build demo test unit sim root-test check bench chaos mutants own-kernel fuzz format clean
+.PHONY: help setup build demo test unit sim root-test check bench chaos mutants own-kernel upgrade fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -62,6 +62,10 @@ mutants: setup build ## chaos must find what is missing in a broken build (root)
 own-kernel: setup build ## servers in virtual machines with kernels of their own: silent deaths, stopped clocks (root)
 	packaging/own-kernel.sh $(TARGET)/own-kernel
 	GODWIT_BIN=$(abspath $(TARGET)/release/godwit) $(CARGO) test --release --locked -p godwit-tests --test own_kernel -- --test-threads=1 --nocapture
+
+upgrade: setup build ## two servers go from an earlier version to this one: FROM=REVISION (root)
+	GODWIT_PREVIOUS=$$(packaging/previous.sh $(or $(FROM),HEAD~1) $(TARGET)/previous | tail -n 1) \
+	GODWIT_BIN=$(abspath $(TARGET)/release/godwit) $(CARGO) test --release --locked -p godwit-tests --test upgrade -- --test-threads=1 --nocapture
 
 fuzz: ## each decoder for 60 s
 	packaging/fuzz.sh 60

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use crate::attach::{AttachError, attach_or_replace, attach_tracepoint, release};
 use crate::convert::addr_words;
+use crate::earlier;
 use crate::events::Events;
 use crate::install::Installer;
 use crate::maps::counters::Counters;
@@ -56,6 +57,12 @@ pub enum OpenError {
     /// The programs did not load: kernel too old, or a capability is missing.
     #[error("can't load the data path (`godwit doctor` tells what is missing)")]
     Load(#[source] libbpf_rs::Error),
+    /// Another version has left its flows in another shape, see [`crate::Earlier`].
+    #[error("an agent of another version has left map {map}, which this version can't read")]
+    OtherVersion {
+        /// Map name.
+        map: String,
+    },
     /// A map can't be shared with user space.
     #[error("can't open map {map}")]
     Map {
@@ -123,8 +130,9 @@ impl Datapath {
     /// role until one is written, unless an earlier agent left it.
     ///
     /// # Errors
-    /// Fails if the kernel refuses a program or a link. Links that were made
-    /// in this call are removed again; those of an earlier agent stay.
+    /// Fails if the kernel refuses a program or a link, or if another version has
+    /// left what this one can't take over. Links that were made in this call are
+    /// removed again; those of an earlier agent stay.
     pub fn open(settings: &Settings, pins: PinDir) -> Result<(Self, Events), OpenError> {
         // The object outlives every handle made from it.
         let storage: &'static mut MaybeUninit<OpenObject> =
@@ -132,7 +140,7 @@ impl Datapath {
         let mut open = GodwitSkelBuilder::default()
             .open(storage)
             .map_err(OpenError::Load)?;
-        configure(&mut open, settings, &pins).map_err(OpenError::Load)?;
+        configure(&mut open, settings, &pins)?;
         let skel = open.load().map_err(OpenError::Load)?;
         // SAFETY: the loaded object lives as long as the process.
         let object = unsafe { skel.object().as_libbpf_object().as_ref() };
@@ -260,7 +268,7 @@ fn configure(
     open: &mut OpenGodwitSkel<'static>,
     settings: &Settings,
     pins: &PinDir,
-) -> libbpf_rs::Result<()> {
+) -> Result<(), OpenError> {
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.gw_netns_cookie = settings.netns_cookie;
         rodata.gw_self_mac = settings.mac.0;
@@ -269,9 +277,11 @@ fn configure(
             .map_or(0, |addr| u32::from_ne_bytes(addr.octets()));
         rodata.gw_node_v6 = settings.node_v6.map_or([0; 4], addr_words);
     }
-    open.maps.gw_flows.set_max_entries(settings.max_flows)?;
-    open.maps.gw_outputs.set_max_entries(settings.max_flows)?;
     let maps = &mut open.maps;
+    for map in [&mut maps.gw_flows, &mut maps.gw_outputs] {
+        map.set_max_entries(settings.max_flows)
+            .map_err(OpenError::Load)?;
+    }
     for map in [
         &mut maps.gw_services,
         &mut maps.gw_addresses,
@@ -286,8 +296,11 @@ fn configure(
         &mut maps.gw_exits,
         &mut maps.gw_counters,
     ] {
-        let path = pins.map(&map.name().to_string_lossy());
-        map.set_pin_path(path)?;
+        let name = map.name().to_string_lossy().into_owned();
+        if earlier::is_other(map, pins) {
+            return Err(OpenError::OtherVersion { map: name });
+        }
+        map.set_pin_path(pins.map(&name)).map_err(OpenError::Load)?;
     }
     Ok(())
 }

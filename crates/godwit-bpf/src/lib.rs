@@ -8,7 +8,8 @@
 //!
 //! Opening loads the programs and replaces those that an earlier agent left
 //! pinned, one link update each, so traffic passes a gate at every moment; the
-//! pinned maps, with all flows, are taken over. Layouts come from the C headers
+//! pinned maps, with all flows, are taken over, unless another version has left
+//! them in another shape ([`Earlier`]). Layouts come from the C headers
 //! in `bpf/` through BTF (`skel`); byte order is handled in [`convert`] only.
 //!
 //! [`KernelView`] is apart from it: programs that see no packet, loaded while
@@ -19,6 +20,7 @@
 mod attach;
 mod convert;
 mod datapath;
+mod earlier;
 mod events;
 mod install;
 mod maps;
@@ -32,6 +34,7 @@ mod trial;
 
 pub use attach::AttachError;
 pub use datapath::{Datapath, OpenError, Settings};
+pub use earlier::Earlier;
 pub use events::{Events, ProcessExit, RawEvent, Record};
 pub use install::Installer;
 pub use maps::MapError;

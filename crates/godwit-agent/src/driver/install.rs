@@ -23,6 +23,7 @@ use super::compare::Comparisons;
 use super::detach::{DetachError, detach};
 use super::devices;
 use super::digest::Digest;
+use super::earlier::{self, EarlierError};
 use super::fence::from_expiry;
 use super::leash;
 use super::moves::Moves;
@@ -57,6 +58,9 @@ pub enum InstallError {
     /// The data path is not in place.
     #[error(transparent)]
     Datapath(#[from] OpenError),
+    /// What an agent of another version has left stays where it is.
+    #[error(transparent)]
+    Earlier(#[from] EarlierError),
     /// The data path does not know its services.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -133,7 +137,14 @@ impl Installed {
             netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
             max_flows: MAX_FLOWS,
         };
-        let (datapath, events) = Datapath::open(&settings, PinDir::open(&pin_name(&config)?)?)?;
+        let name = pin_name(&config)?;
+        let (datapath, events) = match Datapath::open(&settings, PinDir::open(&name)?) {
+            Err(OpenError::OtherVersion { .. }) => {
+                earlier::clear(&config, interface.index, PinDir::open(&name)?)?;
+                Datapath::open(&settings, PinDir::open(&name)?)?
+            }
+            opened => opened?,
+        };
         let installed = Self {
             config,
             interface,

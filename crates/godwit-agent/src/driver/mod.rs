@@ -29,6 +29,7 @@ mod compare;
 mod detach;
 mod devices;
 mod digest;
+mod earlier;
 mod fence;
 mod install;
 mod leash;
@@ -67,6 +68,7 @@ use crate::peers::PeerSender;
 use crate::stonith::Stonith;
 
 pub use detach::DetachError;
+pub use earlier::EarlierError;
 pub use install::{InstallError, Installed, pin_name};
 
 use compare::Comparisons;

@@ -35,7 +35,7 @@ impl Expiry {
         }
     }
 
-    const fn from_ns(ns: u64) -> Self {
+    pub(crate) const fn from_ns(ns: u64) -> Self {
         match ns {
             NEVER => Self::Never,
             ns => Self::At(ns),

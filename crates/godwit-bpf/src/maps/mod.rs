@@ -26,6 +26,12 @@ pub struct MapError {
     source: libbpf_rs::Error,
 }
 
+impl MapError {
+    pub(crate) const fn new(op: &'static str, map: &'static str, source: libbpf_rs::Error) -> Self {
+        Self { op, map, source }
+    }
+}
+
 /// A map with the types of its keys and values.
 #[derive(Debug)]
 pub(crate) struct TypedMap<K, V> {
@@ -76,13 +82,13 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
     }
 
     fn error(&self, op: &'static str, source: libbpf_rs::Error) -> MapError {
-        MapError {
-            op,
-            map: self.name,
-            source,
-        }
+        MapError::new(op, self.name, source)
     }
 }
 
 // SAFETY: an integer.
+unsafe impl Plain for u16 {}
+// SAFETY: as above.
 unsafe impl Plain for u32 {}
+// SAFETY: as above.
+unsafe impl Plain for u64 {}

@@ -122,6 +122,11 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
+    /// Agents and commands from now on are another `godwit`: as after an upgrade.
+    pub fn use_binary(&mut self, binary: &Path) {
+        binary.clone_into(&mut self.binary);
+    }
+
     /// The agent process of one server, if it was started.
     pub fn agent(&mut self, host: Host) -> Option<&mut Process> {
         self.agents.get_mut(&host)
