@@ -90,5 +90,9 @@ wire_enum! {
         Forgotten = 10, "forgotten";
         /// It was over before it could move.
         Ended = 11, "ended";
+        /// Its server has read or written since the last snapshot of its state.
+        SnapshotBehind = 12, "snapshot_behind";
+        /// It is one of a session, which stays together.
+        InSession = 13, "in_session";
     }
 }

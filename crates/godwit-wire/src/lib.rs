@@ -15,6 +15,7 @@ extern crate alloc;
 extern crate std;
 
 mod addr;
+pub mod app;
 mod arp;
 mod checksum;
 mod cursor;

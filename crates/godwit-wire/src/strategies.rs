@@ -9,6 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
+use crate::app::{AppMessage, AppRefusal, SnapshotKind, SnapshotPlace, Subject};
 use crate::{
     DigestEntry, Endpoint, Epoch, FlowEpoch, FlowId, FlowKey, FlowRecord, Generation,
     GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat, Hello, Lease, LeaseDatagram,
@@ -398,4 +399,67 @@ fn lease_answer() -> impl Strategy<Value = LeaseMessage> {
 
 fn lease_message() -> impl Strategy<Value = LeaseMessage> {
     prop_oneof![lease_request(), lease_answer()]
+}
+
+fn snapshot_place() -> impl Strategy<Value = SnapshotPlace> {
+    (any::<[u64; 3]>(), 0..=crate::app::MAX_SNAPSHOT).prop_map(
+        |([offset, read, written], length)| SnapshotPlace {
+            offset,
+            length,
+            kind: SnapshotKind::Regenerable,
+            read,
+            written,
+        },
+    )
+}
+
+pub(crate) fn app_message() -> impl Strategy<Value = AppMessage> {
+    let number = any::<u32>;
+    let subject = || {
+        any::<(u32, u32, u64)>().prop_map(|(request, slot, cookie)| Subject {
+            request,
+            slot,
+            cookie,
+        })
+    };
+    let refusal = || select(HandoffRefusal::ALL);
+    let reason = || select(AppRefusal::ALL);
+    let outcome = prop_oneof![
+        proptest::option::of(snapshot_place()).prop_map(Ok),
+        refusal().prop_map(Err),
+    ];
+    let size = (0..=crate::app::MAX_SNAPSHOT).prop_map(|len| (SnapshotKind::Regenerable, len));
+    let requests = prop_oneof![
+        (subject(), number()).prop_map(|(subject, patience_ms)| AppMessage::Take {
+            subject,
+            patience_ms
+        }),
+        (number(), outcome).prop_map(|(request, outcome)| AppMessage::Taken { request, outcome }),
+        subject().prop_map(|subject| AppMessage::PutBack { subject }),
+        subject().prop_map(|subject| AppMessage::Emigrated { subject }),
+        (number(), number(), proptest::option::of(size)).prop_map(|(request, number, snapshot)| {
+            AppMessage::Give {
+                request,
+                number,
+                snapshot,
+            }
+        }),
+        (number(), proptest::option::of(refusal()))
+            .prop_map(|(request, refusal)| AppMessage::Done { request, refusal }),
+    ];
+    prop_oneof![
+        requests,
+        any::<(u8, u8, u32, u64)>().prop_map(|(min, max, slots, region)| AppMessage::Hello {
+            min,
+            max,
+            slots,
+            region
+        }),
+        any::<u8>().prop_map(|version| AppMessage::Welcome { version }),
+        reason().prop_map(|reason| AppMessage::Refused { reason }),
+        number().prop_map(|number| AppMessage::Listen { number }),
+        (number(), proptest::option::of(reason()))
+            .prop_map(|(number, refusal)| AppMessage::Listening { number, refusal }),
+        number().prop_map(|number| AppMessage::Unlisten { number }),
+    ]
 }
