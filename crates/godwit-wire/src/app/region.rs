@@ -113,7 +113,7 @@ pub struct Connection {
     /// SO_COOKIE of its socket.
     pub cookie: u64,
     /// Name of the session that it belongs to, at most
-    /// [`MAX_SESSION`](super::MAX_SESSION) bytes; empty for none.
+    /// [`MAX_SESSION`] bytes; empty for none.
     pub session: Vec<u8>,
     /// Its snapshots, oldest first, at most [`MAX_KEPT`].
     pub kept: Vec<SnapshotPlace>,
