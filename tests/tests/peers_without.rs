@@ -1,5 +1,6 @@
 //! Clients whose kernels lack an option, or have one more: all cross one crash.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
@@ -15,11 +16,26 @@ use godwit_lab::meter::Meter;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stream::expect_no_stall;
 use godwit_tests::{DEADLINE, Site, lab, until};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpCongestion;
 
 const CONTENT: Content = Content {
     seed: 0xbee5,
     length: 6_000_000,
 };
+
+/// What Linux has unless told otherwise. The host's own default may be bbr, which
+/// takes losses for a policer's and then sends at one low rate for 48 round trips:
+/// three seconds here.
+const CONGESTION: &str = "cubic";
+
+/// Of the client's kernel. Without SACK each lost segment costs a round trip, so
+/// all that the twenty connections have under way fits into the queue; and a
+/// writer is woken when a third of its buffer is free, whatever the rate.
+const SETTINGS: [(&str, &str); 2] = [
+    ("ipv4.tcp_wmem", "4096 16384 65536"),
+    ("ipv4.tcp_rmem", "4096 65536 131072"),
+];
 
 /// How the client's kernel is set for one group of connections.
 struct Peer {
@@ -85,10 +101,14 @@ fn clients_with_fewer_options_outlive_their_server_too() -> Result<()> {
     let Some(lab) = lab(LabOptions::default())? else {
         return Ok(());
     };
-    let _servers = [server::start(lab.a(), 80)?, server::start(lab.b(), 80)?];
+    let serve = |node| server::start_with_congestion(node, 80, CONGESTION);
+    let _servers = [serve(lab.a())?, serve(lab.b())?];
+    for (key, value) in SETTINGS {
+        lab.client().netns().sysctl(key, value)?;
+    }
     // A queue for all windows at once: no loss but that of the crash.
     let shape = Shape {
-        queue: Duration::from_millis(50),
+        queue: Duration::from_millis(100),
         ..Shape::mbit(150)
     };
     lab.shape(Host::Client, Some(shape))?;
@@ -147,6 +167,8 @@ fn connect(
         for upload in [false, true] {
             let dial = || Client::connect(address, DEADLINE);
             let client = lab.client().enter(dial)??;
+            let congestion = OsString::from(CONGESTION);
+            setsockopt(client.stream(), TcpCongestion, &congestion)?;
             let local = client.stream().local_addr()?;
             let words = shown(lab, local)?;
             let words = words.split_whitespace().collect::<Vec<_>>();
