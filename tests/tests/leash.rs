@@ -1,5 +1,6 @@
 //! What twins may have to catch up with is bounded for the whole service.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::LabOptions;
@@ -19,6 +20,20 @@ const BUDGET: u32 = 16 << 20;
 fn leashes(cluster: &Cluster<'_>) -> Option<Vec<u32>> {
     let leash = |host| Some(cluster.status(host).ok()?.services.first()?.leash_bytes);
     Host::SERVERS.into_iter().map(leash).collect()
+}
+
+/// Waits until either side lets each flow be so far behind.
+fn wait_leash(cluster: &Cluster<'_>, wanted: u32) {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        let last = leashes(cluster);
+        if last.as_deref() == Some(&[wanted; 2]) {
+            return;
+        }
+        let flows = || Host::SERVERS.map(|host| cluster.flows(host));
+        assert!(Instant::now() < end, "{last:?}, {:#?}", flows());
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn lag(cluster: &Cluster<'_>) -> u32 {
@@ -48,12 +63,7 @@ fn many_flows_share_the_catch_up_budget() {
     for download in &downloads {
         wait_protected(&cluster, Host::A, download.local());
     }
-    until("both divide the budget", || {
-        let each = leashes(&cluster)?;
-        each.iter()
-            .all(|leash| *leash == BUDGET / FLOWS)
-            .then_some(())
-    });
+    wait_leash(&cluster, BUDGET / FLOWS);
     b.stop().expect("the server can be stopped");
     let (mut last, mut since) = (0, Instant::now());
     let most = until("the lag grows no more", || {
@@ -69,9 +79,7 @@ fn many_flows_share_the_catch_up_budget() {
     for download in downloads {
         download.finish(Instant::now(), DEADLINE);
     }
-    until("an idle service has its leash back", || {
-        let each = leashes(&cluster)?;
-        each.iter().all(|leash| *leash == 4 << 20).then_some(())
-    });
+    // An idle service has its leash back.
+    wait_leash(&cluster, 4 << 20);
     assert_unnoticed(capture);
 }
