@@ -1,7 +1,7 @@
 //! Planned moves under load: owner and standby change places, the connections
 //! stay, and stay protected.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::net::{SocketAddr, TcpStream};
@@ -18,8 +18,8 @@ use godwit_lab::links::{Loss, Shape};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::resp::bulk;
 use godwit_tests::stage::{
-    PORT, assert_no_live_reset, assert_no_reset, assert_voices, in_sync, servers, service_v4,
-    service_v6, stage, until, wait_flow, wait_protected, witness,
+    PORT, assert_no_live_reset, assert_no_reset, assert_voices, has_event, in_sync, servers,
+    service_v4, service_v6, stage, until, wait_flow, wait_protected, witness,
 };
 use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::traffic::{Load, Traffic};
@@ -312,6 +312,10 @@ fn a_forced_move_resets_what_it_loses() {
     moved.expect("it moves");
     let ended = lost.read(&mut [0]).map_err(|error| error.kind());
     assert_eq!(ended, Err(ErrorKind::ConnectionReset));
+    let status = cluster.status(Host::A).expect("a answers");
+    let counted = BTreeMap::from([("unprotected".to_owned(), 1)]);
+    assert_eq!(status.services[0].resets, counted);
+    assert!(has_event(&cluster, Host::A, "connections_reset"));
     send(&mut kept, "echo\nstay").expect("it goes on");
     expect(&mut kept, "stay").expect("it goes on");
     drop(kept);

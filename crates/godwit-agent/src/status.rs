@@ -110,6 +110,10 @@ pub struct ServiceReport {
     pub takeovers: u64,
     /// The last takeover by this node's agent.
     pub last_takeover: Option<TakeoverReport>,
+    /// Connections that this node's agent has reset since it started, by reason;
+    /// those at 0 are left out.
+    #[serde(default)]
+    pub resets: BTreeMap<String, u64>,
 }
 
 /// How one takeover went, as this node can know it.
@@ -263,6 +267,7 @@ impl ServiceReport {
             flows,
             takeovers: 0,
             last_takeover: None,
+            resets: BTreeMap::new(),
         }
     }
 }
@@ -309,6 +314,7 @@ mod tests {
             flows: FlowCounts::default(),
             takeovers: 0,
             last_takeover: None,
+            resets: BTreeMap::new(),
         }
     }
 

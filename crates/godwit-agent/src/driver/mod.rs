@@ -42,6 +42,7 @@ mod rejoin;
 mod remembered;
 mod replay;
 mod report;
+mod resets;
 mod revive;
 mod ring;
 mod segments;

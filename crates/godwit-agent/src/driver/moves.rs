@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_bpf::{FlowState, Order, Phase};
 use godwit_core::{Command, FlowCheck, MonoTime, MoveError};
-use godwit_sock::destroy_tcp;
 use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
 use tokio::sync::oneshot;
 
+use super::resets::ResetReason;
 use super::{Driver, segments};
 use crate::clock;
 use crate::moves::{MoveRefused, MoveReport, SCHEMA};
@@ -216,14 +216,9 @@ impl Driver {
             return;
         };
         let unprotected = std::mem::take(&mut leaving.unprotected);
-        for flow in unprotected.into_iter().filter_map(|flow| self.flow(flow)) {
-            tracing::info!(flow = %flow.id.key, reason = "unprotected", "reset at a forced move");
-            self.speak(&flow, segments::reset(&flow));
-            self.give(flow.id, Order::End);
-            if let Err(error) = destroy_tcp(self.ifindex, flow.id.key) {
-                tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
-            }
-        }
+        let found = unprotected.into_iter().filter_map(|flow| self.flow(flow));
+        let found: Vec<_> = found.map(|it| (it, ResetReason::Unprotected)).collect();
+        self.reset(share, &found);
     }
 
     /// We are silent: what has happened to busy flows since they were looked at.
@@ -247,7 +242,8 @@ impl Driver {
                 return;
             }
             if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
-                unserved.push(flow);
+                let reason = ResetReason::of_twin(&flow);
+                unserved.push((flow, reason));
             } else {
                 twins.push(flow);
             }
@@ -262,7 +258,7 @@ impl Driver {
                 self.inject(flow, segments::opened_window(flow));
             }
         }
-        self.reset_unserved(&unserved);
+        self.reset(share, &unserved);
         self.answer_half_open(share, now);
     }
 

@@ -149,6 +149,7 @@ impl Driver {
         if let Some(share) = self.shares.get(share) {
             report.leash_bytes = share.entry.leash;
             report.takeovers = u64::from(share.entry.takeovers);
+            report.resets = share.resets.report();
             report.last_takeover = share.last_takeover.as_ref().map(|last| TakeoverReport {
                 age_ms: whole_ms(now.since(last.at)),
                 ..last.report.clone()

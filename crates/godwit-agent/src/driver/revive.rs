@@ -2,9 +2,9 @@
 
 use godwit_bpf::{FlowState, HalfOpen, Phase};
 use godwit_core::MonoTime;
-use godwit_sock::destroy_tcp;
-use godwit_wire::{FlowId, ShareId, UnprotectedReason};
+use godwit_wire::{FlowId, ShareId};
 
+use super::resets::ResetReason;
 use super::{Driver, segments};
 use crate::clock;
 
@@ -90,14 +90,15 @@ impl Driver {
 
     /// The clients that were busy at the takeover, the busiest first. What nobody
     /// can serve is reset.
-    fn begin_revival(&self, share: ShareId, now: MonoTime) -> Vec<FlowId> {
+    fn begin_revival(&mut self, share: ShareId, now: MonoTime) -> Vec<FlowId> {
         let (mut busy, mut unserved) = (Vec::new(), Vec::new());
         let scanned = self.datapath.flows.for_each(|flow| {
             if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
                 return;
             }
             if flow.not_in_sync || flow.cut_short || flow.phase == Phase::Closed {
-                unserved.push(flow);
+                let reason = ResetReason::of_twin(&flow);
+                unserved.push((flow, reason));
             } else if now.0.saturating_sub(flow.heard_ns) < BUSY_NS && self.is_unheard(share, &flow)
             {
                 busy.push((flow.heard_ns, flow.id));
@@ -106,7 +107,7 @@ impl Driver {
         if let Err(error) = scanned {
             tracing::error!(error = %error, "can't read the flows to revive");
         }
-        self.reset_unserved(&unserved);
+        self.reset(share, &unserved);
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
         busy.into_iter().map(|(_, flow)| flow).collect()
     }
@@ -160,23 +161,6 @@ impl Driver {
         let Some(packet) = packet else { return };
         if let Err(error) = self.segments.send(flow.id.key.client.ip(), &packet) {
             tracing::debug!(flow = %flow.id.key, error = %error, "segment not sent");
-        }
-    }
-
-    /// A flow that was given up must be reset, with a reason, not served.
-    pub(super) fn reset_unserved(&self, flows: &[FlowState]) {
-        for flow in flows {
-            let reason = if flow.not_in_sync {
-                UnprotectedReason::NotInSync
-            } else {
-                UnprotectedReason::TwinClosed
-            };
-            tracing::info!(flow = %flow.id.key, %reason, "reset at takeover");
-            self.speak(flow, segments::reset(flow));
-            self.give(flow.id, godwit_bpf::Order::End);
-            if let Err(error) = destroy_tcp(self.ifindex, flow.id.key) {
-                tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
-            }
         }
     }
 

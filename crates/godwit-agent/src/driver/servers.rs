@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use godwit_bpf::{FlowState, Order, Phase, ProcessExit};
+use godwit_bpf::{Phase, ProcessExit};
 use godwit_core::{MonoTime, ServerExit};
 use godwit_sock::{Listeners, has_tcp_socket};
 use godwit_wire::{Role, ShareId};
 
-use super::{Driver, segments};
+use super::Driver;
+use super::resets::ResetReason;
 use crate::clock;
 
 /// How often listeners are looked for while all are there.
@@ -188,7 +189,7 @@ impl Driver {
     /// Clients of a dead process are told, as its kernel could not: of a socket
     /// that still closes, the kernel repeats the FIN by itself. Clients of
     /// others hear what the silence has kept from them.
-    pub(super) fn reopen(&self, share: ShareId) {
+    pub(super) fn reopen(&mut self, share: ShareId) {
         self.open(share);
         let mut flows = Vec::new();
         let scanned = self.datapath.flows.for_each(|flow| {
@@ -199,19 +200,14 @@ impl Driver {
         if let Err(error) = scanned {
             tracing::error!(error = %error, "can't read the flows to reopen");
         }
-        let now = clock::now();
-        for flow in &flows {
+        let (now, mut dead) = (clock::now(), Vec::new());
+        for flow in flows {
             if has_tcp_socket(self.ifindex, flow.id.key).is_ok_and(|exists| !exists) {
-                self.give_up(flow);
+                dead.push((flow, ResetReason::NoTaker));
             } else if !flow.orphaned && flow.is_held() {
-                self.let_go(flow, now);
+                self.let_go(&flow, now);
             }
         }
-    }
-
-    fn give_up(&self, flow: &FlowState) {
-        tracing::info!(flow = %flow.id.key, reason = "no_taker", "reset: its process has died");
-        self.speak(flow, segments::reset(flow));
-        self.give(flow.id, Order::End);
+        self.reset(share, &dead);
     }
 }

@@ -8,6 +8,7 @@ use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
 use super::leash::{self, Census};
+use super::resets::Resets;
 use super::revive::Revival;
 use crate::config::{Config, Gate};
 use crate::status::TakeoverReport;
@@ -39,6 +40,8 @@ pub(super) struct Share {
     /// When this agent last took it over.
     pub(super) taken_over: Option<MonoTime>,
     pub(super) last_takeover: Option<LastTakeover>,
+    /// Connections that this agent has reset.
+    pub(super) resets: Resets,
 }
 
 /// The last takeover by this agent.
@@ -103,6 +106,7 @@ impl Shares {
                 revival: Revival::default(),
                 taken_over: None,
                 last_takeover: None,
+                resets: Resets::default(),
             };
             shares.insert(id, share);
         }

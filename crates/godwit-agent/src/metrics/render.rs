@@ -33,6 +33,12 @@ struct RoleLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResetLabel {
+    service: String,
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PeerLabel {
     peer: String,
 }
@@ -79,6 +85,7 @@ fn services(registry: &mut Registry, services: &[ServiceReport]) {
     let roles = Family::<RoleLabel, Gauge>::default();
     let standbys = Family::<ServiceLabel, Gauge>::default();
     let takeovers = Family::<ServiceLabel, Counter>::default();
+    let resets = Family::<ResetLabel, Counter>::default();
     for report in services {
         let service = &report.name;
         for (state, count) in report.flows.by_state() {
@@ -100,6 +107,13 @@ fn services(registry: &mut Registry, services: &[ServiceReport]) {
             .get_or_create(&label)
             .set(signed(report.in_sync.len() as u64));
         takeovers.get_or_create(&label).inc_by(report.takeovers);
+        for (reason, count) in &report.resets {
+            let label = ResetLabel {
+                service: service.clone(),
+                reason: reason.clone(),
+            };
+            resets.get_or_create(&label).inc_by(*count);
+        }
     }
     registry.register("flows", "Flows by state", flows);
     registry.register("role", "1 for the role that this node has", roles);
@@ -109,6 +123,7 @@ fn services(registry: &mut Registry, services: &[ServiceReport]) {
         standbys,
     );
     registry.register("takeovers", "Takeovers by this node", takeovers);
+    registry.register("resets", "Connections that this node has reset", resets);
 }
 
 fn peers(registry: &mut Registry, peers: &[PeerReport]) {

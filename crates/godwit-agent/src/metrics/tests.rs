@@ -34,6 +34,7 @@ fn status(pair: &Pair) -> Status {
         flows,
         takeovers: 2,
         last_takeover: None,
+        resets: [("not_in_sync".into(), 3)].into(),
     });
     status.peers.push(PeerReport {
         name: "b".into(),
@@ -98,6 +99,7 @@ async fn a_scrape_shows_flows_peers_reasons_and_stalls() {
         "godwit_role{service=\"web\",role=\"owner\"} 1",
         "godwit_standbys_in_sync{service=\"web\"} 1",
         "godwit_takeovers_total{service=\"web\"} 2",
+        "godwit_resets_total{service=\"web\",reason=\"not_in_sync\"} 3",
         "godwit_stall_seconds_bucket{le=\"0.04\",service=\"web\"} 1",
         "godwit_peer_alive{peer=\"b\"} 0",
         "godwit_heartbeat_interarrival_seconds_max{peer=\"b\"} 0.0125",

@@ -81,6 +81,9 @@ pub struct ServiceReport {
     /// The last of them.
     #[serde(default)]
     pub last_takeover: Option<Takeover>,
+    /// Connections that the node has reset, by reason.
+    #[serde(default)]
+    pub resets: BTreeMap<String, u64>,
 }
 
 /// One takeover as the node that made it saw it.

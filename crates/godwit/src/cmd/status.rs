@@ -49,6 +49,7 @@ fn render(status: &Status) -> String {
         peers(&status.peers),
         services(&status.services),
         takeovers(&status.services),
+        resets(&status.services),
     ] {
         if !section.is_empty() {
             text.push('\n');
@@ -112,6 +113,17 @@ fn services(services: &[ServiceReport]) -> String {
         ]);
     }
     table.render()
+}
+
+fn resets(services: &[ServiceReport]) -> String {
+    let mut text = String::new();
+    for service in services {
+        for (reason, count) in &service.resets {
+            let name = &service.name;
+            text.push_str(&format!("reset {count} connections of {name}: {reason}\n"));
+        }
+    }
+    text
 }
 
 fn takeovers(services: &[ServiceReport]) -> String {

@@ -1,0 +1,129 @@
+//! Connections that this node's agent ends with a RST, because nobody serves them:
+//! each with a reason, which log, event, status and metrics show.
+
+use std::collections::BTreeMap;
+
+use godwit_bpf::{FlowState, Order};
+use godwit_sock::destroy_tcp;
+use godwit_wire::ShareId;
+
+use super::{Driver, segments};
+
+/// Why a connection is reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ResetReason {
+    /// This node took over and its twin may lack bytes: it was given up before.
+    NotInSync,
+    /// This node took over and its twin had been closed before the owner's end.
+    TwinClosed,
+    /// A move by force: the new owner has no twin of it.
+    Unprotected,
+    /// Its server process died, and nobody took over.
+    NoTaker,
+}
+
+/// How many connections were reset since the agent started, by reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Resets(BTreeMap<ResetReason, u64>);
+
+impl ResetReason {
+    /// The stable name.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotInSync => "not_in_sync",
+            Self::TwinClosed => "twin_closed",
+            Self::Unprotected => "unprotected",
+            Self::NoTaker => "no_taker",
+        }
+    }
+
+    /// Of a twin that can't be served.
+    pub(super) const fn of_twin(flow: &FlowState) -> Self {
+        if flow.not_in_sync {
+            Self::NotInSync
+        } else {
+            Self::TwinClosed
+        }
+    }
+
+    /// Whether the kernel may still have a socket of it.
+    const fn leaves_socket(self) -> bool {
+        match self {
+            Self::NotInSync | Self::TwinClosed | Self::Unprotected => true,
+            Self::NoTaker => false,
+        }
+    }
+}
+
+impl Resets {
+    fn count(&mut self, reason: ResetReason) {
+        *self.0.entry(reason).or_default() += 1;
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (reason, count) in &other.0 {
+            *self.0.entry(*reason).or_default() += count;
+        }
+    }
+
+    /// By name, as `status` has it.
+    pub(super) fn report(&self) -> BTreeMap<String, u64> {
+        let named = |(reason, count): (&ResetReason, &u64)| (reason.as_str().to_owned(), *count);
+        self.0.iter().map(named).collect()
+    }
+}
+
+impl Driver {
+    /// Resets connections of a share, each for its reason. A client that does not
+    /// hear of it is told again when it speaks, by our kernel.
+    pub(super) fn reset(&mut self, share: ShareId, flows: &[(FlowState, ResetReason)]) {
+        let mut resets = Resets::default();
+        for (flow, reason) in flows {
+            resets.count(*reason);
+            tracing::info!(flow = %flow.id.key, reason = reason.as_str(), "connection reset");
+            self.speak(flow, segments::reset(flow));
+            self.give(flow.id, Order::End);
+            if reason.leaves_socket()
+                && let Err(error) = destroy_tcp(self.ifindex, flow.id.key)
+            {
+                tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
+            }
+        }
+        let Some(known) = self.shares.get_mut(share) else {
+            return;
+        };
+        known.resets.add(&resets);
+        for (reason, count) in resets.report() {
+            let count = count.to_string();
+            let fields = [
+                ("service", known.name.as_str()),
+                ("reason", &reason),
+                ("count", &count),
+            ];
+            self.events.publish_own("connections_reset", true, fields);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resets_are_counted_by_reason() {
+        let (mut all, mut some) = (Resets::default(), Resets::default());
+        assert!(all.report().is_empty());
+        for reason in [
+            ResetReason::NotInSync,
+            ResetReason::TwinClosed,
+            ResetReason::NotInSync,
+        ] {
+            some.count(reason);
+        }
+        all.add(&some);
+        all.add(&some);
+        let wanted = [("not_in_sync", 4), ("twin_closed", 2)];
+        let wanted = wanted.map(|(name, count)| (name.to_owned(), count));
+        assert_eq!(all.report(), BTreeMap::from(wanted));
+    }
+}
