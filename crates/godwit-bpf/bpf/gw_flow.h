@@ -119,6 +119,15 @@ static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 	gw_tell(key, f, GW_EVENT_ENDED, 0);
 }
 
+/* Have both sides closed, and each has the other's FIN? */
+static __always_inline bool gw_is_through(const struct gw_flow *f)
+{
+	return (f->flags & GW_FLOW_CLIENT_FIN) &&
+	       (f->flags & GW_FLOW_OWN_FIN) &&
+	       !gw_before(f->client.ack, f->own.fin) &&
+	       !gw_before(f->own.ack, f->client.fin);
+}
+
 /*
  * Ends the flow once both FINs are acknowledged (RFC 9293 section 3.6). A gated
  * client does not know yet what our kernel has acknowledged.

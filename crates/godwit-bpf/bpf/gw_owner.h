@@ -82,19 +82,6 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_HANDSHAKE_DONE, GW_PASS);
 }
 
-/*
- * Our kernel has closed, but the client was not told that its FIN has arrived:
- * the twin has missed it. What the client sends again is for the twin alone;
- * our kernel has no socket any more and would answer with RST.
- */
-static __always_inline bool gw_is_through(const struct gw_flow *f)
-{
-	return (f->flags & GW_FLOW_CLIENT_FIN) &&
-	       (f->flags & GW_FLOW_OWN_FIN) &&
-	       !gw_before(f->client.ack, f->own.fin) &&
-	       !gw_before(f->own.ack, f->client.fin);
-}
-
 /* A segment of the client for a share that we own. */
 static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
@@ -120,9 +107,12 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!gw_follow(f, s, GW_ROLE_OWNER))
 		return gw_verdict(GW_REASON_TURNING, GW_DROP);
 	if (f->flags & GW_FLOW_TWIN) {
+		/* it was reset, and does not know it: our kernel says so again */
 		if (gw_is_given_up(f))
 			return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER,
-					  GW_DROP);
+					  gw_is_over(f) ? GW_PASS : GW_DROP);
+		if (gw_is_last_again(f, p))
+			return gw_say_last_ack(skb, p, key, f);
 	} else if (gw_after(p->ack, f->own.snd_nxt))
 		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
 	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p))
@@ -141,6 +131,11 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_mirror_if(skb, p, s, f, news, now);
 	if (p->flags & GW_TCP_RST)
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
+	/*
+	 * Our kernel has closed, but the client was not told that its FIN has
+	 * arrived: the twin has missed it. What is sent again is for the twin
+	 * alone; our kernel has no socket any more and would answer with RST.
+	 */
 	if (through)
 		return gw_verdict(GW_REASON_CLIENT_LATE, GW_DROP);
 	if ((f->flags & GW_FLOW_TWIN) && gw_adopted_client(skb, p, f))
@@ -202,6 +197,17 @@ static __always_inline int gw_owner_say(struct __sk_buff *skb, struct gw_pkt *p,
 			  GW_PASS);
 }
 
+/*
+ * A RST without ACK says what the client's own segment has acknowledged (RFC 9293
+ * section 3.10.7.1): no socket has anything to do with it.
+ */
+static __always_inline bool gw_is_refusal(const struct gw_flow *f,
+					  const struct gw_pkt *p)
+{
+	return gw_is_over(f) && (p->flags & GW_TCP_RST) &&
+	       !(p->flags & GW_TCP_ACK);
+}
+
 /* A segment of our kernel for a share that we own. */
 static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key,
@@ -225,7 +231,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_PROCESS_EXIT, GW_DROP);
 	__builtin_memcpy(f->client.mac, p->dmac, 6);
 	if ((f->flags & GW_FLOW_TWIN) && gw_is_given_up(f))
-		return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER, GW_DROP);
+		return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER,
+				  gw_is_refusal(f, p) ? GW_PASS : GW_DROP);
 	if (gw_is_gated(s, f))
 		gw_verify(skb, p, key, f);
 	if (f->flags & GW_FLOW_TWIN) {

@@ -40,6 +40,7 @@ enum gw_reason {
 	GW_REASON_ADOPTED_LATE = 24,
 	GW_REASON_CLIENT_BEYOND = 25,
 	GW_REASON_CLIENT_LATE = 26,
+	GW_REASON_LAST_ACK = 27, /* said again, after both have closed */
 
 	/* Owner, from the standby. */
 	GW_REASON_TWIN_ACK = 30,

@@ -167,6 +167,80 @@ static __always_inline bool gw_is_under_way(struct gw_flow *f, __u32 end)
 	return false;
 }
 
+/* Our kernel's time stamp and ECN as the client is to see them; 0 or -1. */
+static __noinline int gw_disguise(struct __sk_buff *skb, struct gw_pkt *p,
+				  struct gw_flow *f, __u64 now)
+{
+	if (p->ts_at) {
+		gw_move_ts(f, p, now);
+		if (gw_set_ts_val(skb, p, p->ts_val + f->own.ts_off))
+			return -1;
+	}
+	return gw_hide_ecn(skb, p, f);
+}
+
+/*
+ * A RST of an adopted twin's kernel. Between two that have closed it is none: a
+ * last segment that was sent again too early (the round-trip time was learnt from
+ * reflections) is answered by a client in TIME-WAIT, and finds no socket here.
+ * Any other the client is to have, each time that it asks.
+ */
+static __noinline int gw_adopted_rst(struct __sk_buff *skb, struct gw_pkt *p,
+				     const struct gw_flow_key *key,
+				     struct gw_flow *f,
+				     const struct gw_share *s)
+{
+	if (gw_is_over(f) && gw_is_through(f))
+		return gw_verdict(GW_REASON_LATE_RST, GW_DROP);
+	gw_hear_own(f, p);
+	gw_advance(&f->own.snd_nxt, gw_seg_end(p));
+	if (gw_is_tapped(s, f))
+		gw_mirror(skb, p, s);
+	if (gw_disguise(skb, p, f, gw_now()))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_end(key, f);
+	return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
+}
+
+/*
+ * Both sides have closed, and the client sends its last bytes again: it was not
+ * told that they have arrived. A twin that had nothing to wait for after its own
+ * FIN (LAST-ACK) has no socket any more, and our kernel would answer with RST.
+ */
+static __always_inline bool gw_is_last_again(const struct gw_flow *f,
+					     const struct gw_pkt *p)
+{
+	return gw_is_over(f) && gw_is_through(f) && gw_seg_end(p) != p->seq &&
+	       !gw_after(gw_seg_end(p), f->client.fin);
+}
+
+static __noinline int gw_say_last_ack(struct __sk_buff *skb, struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      const struct gw_flow *f)
+{
+	__u32 edge = gw_floored(f, f->own.edge);
+	struct gw_bare b = {
+		.seq = f->own.fin,
+		.ack = f->client.fin,
+		.flags = GW_TCP_ACK,
+		.ts = !!p->ts_at,
+		.ts_val = gw_ts_now(f),
+		.ts_ecr = f->client.ts_val,
+	};
+	__u8 self[6], client[6];
+
+	if (gw_after(edge, b.ack))
+		b.wnd = gw_wnd_up(f, b.ack, edge);
+	if (gw_craft(skb, p, &key->service, &key->client, &b))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_self(self);
+	__builtin_memcpy(client, f->client.mac, 6);
+	gw_set_macs(skb, client, self);
+	skb->mark = GW_MARK_SPOKEN;
+	gw_count(GW_REASON_LAST_ACK);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 /*
  * A segment that an adopted twin's kernel wants to send. GW_UNDECIDED: the
  * client is to have it, as it is now, if the gate agrees.
@@ -179,18 +253,15 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 	__u32 end = gw_seg_end(p);
 	__u64 now;
 
-	/* a last segment that was sent again too early (the round-trip time was
-	 * learnt from reflections), answered by a client in TIME-WAIT */
-	if ((p->flags & GW_TCP_RST) && gw_is_over(f))
-		return gw_verdict(GW_REASON_LATE_RST, GW_DROP);
+	if (p->flags & GW_TCP_RST)
+		return gw_adopted_rst(skb, p, key, f, s);
 	now = gw_now();
 	gw_hear_own(f, p);
 	if (gw_is_too_early(f, p, now)) {
 		gw_count(GW_REASON_TOO_EARLY);
 		return gw_swallow(skb);
 	}
-	if (!gw_is_pure_ack(p) && !(p->flags & GW_TCP_RST) &&
-	    !gw_after(end, f->client.ack)) {
+	if (!gw_is_pure_ack(p) && !gw_after(end, f->client.ack)) {
 		gw_advance(&f->own.snd_nxt, end);
 		gw_count(GW_REASON_CATCHING_UP);
 		return gw_reflect(skb, p, key, f, end);
@@ -205,24 +276,15 @@ static __noinline int gw_adopted_own(struct __sk_buff *skb, struct gw_pkt *p,
 		f->bytes_out += end - f->own.snd_nxt;
 		gw_advance(&f->own.snd_nxt, end);
 	}
-	if ((p->flags & (GW_TCP_FIN | GW_TCP_RST)) && gw_is_tapped(s, f))
+	if ((p->flags & GW_TCP_FIN) && gw_is_tapped(s, f))
 		gw_mirror(skb, p, s);
-	if (p->ts_at) {
-		gw_move_ts(f, p, now);
-		if (gw_set_ts_val(skb, p, p->ts_val + f->own.ts_off))
-			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	}
-	if (gw_hide_ecn(skb, p, f))
+	if (gw_disguise(skb, p, f, now))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	/* seq of a bare ACK that lags would make the client ignore it */
 	if (gw_is_pure_ack(p) && p->seq != f->own.snd_nxt - 1 &&
 	    gw_before(p->seq, f->client.ack) &&
 	    gw_set_seq(skb, p, f->client.ack))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	if (p->flags & GW_TCP_RST) {
-		gw_end(key, f);
-		return gw_verdict(GW_REASON_OWN_RST, GW_PASS);
-	}
 	return GW_UNDECIDED;
 }
 

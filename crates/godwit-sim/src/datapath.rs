@@ -9,6 +9,7 @@ use crate::flow::{Flow, Frame, Kind, MSS, Phase, WINDOW, Why};
 use crate::host::Half;
 use crate::mutant::Mutant;
 use crate::network::Net;
+use crate::orders::reset_given_up;
 use crate::plan::{MS, SERVERS, US};
 use crate::world::{Happening, World, flow_id};
 
@@ -190,6 +191,10 @@ impl World {
         if flow.twin {
             let marked = self.plan.mutant != Some(Mutant::NoMark) || flow.phase == Phase::Closed;
             if flow.is_given_up() && marked {
+                // The socket is gone: whoever asks again is told again.
+                if flow.is_over() {
+                    self.speak(node, share, reset_given_up(&flow, slot));
+                }
                 return;
             }
             self.adopt(node, slot);

@@ -173,13 +173,8 @@ impl World {
 
     fn reset_given_up(&mut self, node: usize, slot: usize) {
         let flow = self.hosts[node].flows[slot];
-        let why = if flow.not_in_sync {
-            Why::NotInSync
-        } else {
-            Why::TwinClosed
-        };
         let share = self.share_of(slot);
-        self.speak(node, share, Frame::bare(Kind::Reset(why), slot, flow.irs));
+        self.speak(node, share, reset_given_up(&flow, slot));
         self.end(node, slot);
     }
 
@@ -374,4 +369,14 @@ impl World {
             self.tell_later(node, delay_ns, Input::Listening(share));
         }
     }
+}
+
+/// What the client of a flow that nobody serves is told after a takeover.
+pub(crate) fn reset_given_up(flow: &Flow, slot: usize) -> Frame {
+    let why = if flow.not_in_sync {
+        Why::NotInSync
+    } else {
+        Why::TwinClosed
+    };
+    Frame::bare(Kind::Reset(why), slot, flow.irs)
 }

@@ -1,0 +1,118 @@
+//! What a client says after a takeover on a connection that is over.
+
+use godwit_bpf::{Hook, Order, Phase};
+use godwit_lab::host::{Host, Network};
+use godwit_wire::{EthernetHeader, Segment, SeqNumber, TcpFlags, UnprotectedReason};
+
+use crate::bench::{
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, from_service, mirrored, on_bench, to_service, twin,
+};
+use crate::moves::shadow;
+
+const ACK: TcpFlags = TcpFlags::ACK;
+const DATA: [u8; 100] = [7; 100];
+
+/// First bytes of the client and of the service.
+const CLIENT: u32 = IRS.wrapping_add(1);
+const SERVICE: u32 = ISS + 1;
+
+/// The standby has taken over, and nobody stands by for it.
+fn take_over(bench: &Bench) {
+    bench.lose_standby();
+}
+
+fn forget(bench: &Bench) {
+    bench.order(Order::Forget).expect("it is removed");
+}
+
+/// The client repeats its data, and our kernel, without a socket, its RST.
+fn expect_refused(bench: &Bench, v6: bool, [heard, said]: [&str; 2]) {
+    let data = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
+    bench.expect(Hook::Tap, "data again", &data, NEXT, heard);
+    let refusal = from_service(7, v6, SERVICE, 0, TcpFlags::RST, b"");
+    bench.expect(Hook::Gate, "RST", &refusal, NEXT, said);
+}
+
+/// The first RST may be lost; plain TCP answers every segment that comes.
+#[test]
+fn a_reset_after_a_takeover_is_said_to_whoever_asks_again() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            take_over(bench);
+            let flags = TcpFlags::RST.with(ACK);
+            let reset = from_service(7, v6, SERVICE, CLIENT, flags, b"");
+            bench.expect(Hook::Gate, "RST", &reset, NEXT, "own_rst");
+            assert_eq!(bench.flow().phase, Phase::Ended);
+            for _ in 0..2 {
+                expect_refused(bench, v6, ["client_segment", "own_rst"]);
+            }
+            forget(bench);
+        }
+    });
+}
+
+/// The agent's RST may be lost, or be answered by a client that has got more than
+/// we know (RFC 5961 section 3.2). The socket that we do not serve is silent.
+#[test]
+fn a_connection_that_nobody_serves_is_reset_whenever_its_client_asks() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let given_up = Order::NotInSync(UnprotectedReason::NotConfirmed);
+            bench.order(given_up).expect("it is marked");
+            take_over(bench);
+            let reason = "unprotected_at_takeover";
+            let data = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
+            bench.expect(Hook::Tap, "data", &data, DROP, reason);
+            let refusal = from_service(7, v6, SERVICE, 0, TcpFlags::RST, b"");
+            bench.expect(Hook::Gate, "RST before the agent's", &refusal, DROP, reason);
+            bench.order(Order::End).expect("it ends");
+            expect_refused(bench, v6, [reason; 2]);
+            for (what, flags) in [("RST", TcpFlags::RST.with(ACK)), ("data", ACK)] {
+                let socket = from_service(7, v6, SERVICE, CLIENT, flags, b"");
+                bench.expect(Hook::Gate, what, &socket, DROP, reason);
+            }
+            forget(bench);
+        }
+    });
+}
+
+/// Both have closed, and the old owner died before it told the client that its
+/// FIN had arrived: the twin, in LAST-ACK, is gone with the client's ACK.
+#[test]
+fn a_client_that_repeats_its_fin_hears_that_it_arrived() {
+    on_bench(|bench| {
+        let owner = Host::B.mac(Network::Data);
+        let (fin, next) = (TcpFlags::FIN.with(ACK), CLIENT.wrapping_add(1));
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let closed = mirrored(7, v6, (CLIENT, SERVICE), fin, b"");
+            bench.expect(Hook::Tap, "its FIN", &closed, NEXT, "tapped_segment");
+            let ours = from_service(7, v6, SERVICE, next, fin, b"");
+            bench.expect(Hook::Gate, "the twin's FIN", &ours, DROP, "unsent");
+            let owners = twin(owner, 7, v6, (SERVICE, CLIENT), fin, b"");
+            bench.expect(Hook::Tap, "its owner's", &owners, DROP, "owner_segment");
+            let got = mirrored(7, v6, (next, SERVICE + 1), ACK, b"");
+            bench.expect(Hook::Tap, "its ACK", &got, NEXT, "tapped_segment");
+            assert_eq!(bench.flow().phase, Phase::Ended);
+            take_over(bench);
+            let again = to_service(7, v6, CLIENT, SERVICE + 1, fin, b"");
+            let said = bench.put(Hook::Tap, 0, &again);
+            assert_eq!(said.verdict, REDIRECT);
+            let said = Segment::parse(&said.frame[EthernetHeader::LEN..]);
+            let said = said.expect("it is a segment");
+            assert_eq!((said.flags, said.payload.len()), (ACK, 0));
+            assert_eq!(
+                (said.seq, said.ack),
+                (SeqNumber(SERVICE + 1), SeqNumber(next))
+            );
+            bench.expect(Hook::Tap, "once more", &again, REDIRECT, "last_ack");
+            let idle = to_service(7, v6, next, SERVICE + 1, ACK, b"");
+            bench.expect(Hook::Tap, "in TIME-WAIT", &idle, NEXT, "client_segment");
+            let refusal = from_service(7, v6, SERVICE + 1, 0, TcpFlags::RST, b"");
+            bench.expect(Hook::Gate, "our RST", &refusal, DROP, "late_rst");
+            forget(bench);
+        }
+    });
+}
