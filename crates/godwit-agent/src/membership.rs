@@ -43,12 +43,22 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
         Fencing::Stonith => godwit_core::Fencing::Stonith,
         Fencing::None => godwit_core::Fencing::None,
     };
-    config.shares().map(move |(id, service)| ShareConfig {
+    config.homes().map(move |(id, service, home)| ShareConfig {
         id,
         name: service.name.to_string(),
-        primary: service.primary,
-        backups: service.backups.clone(),
-        fencing,
+        primary: home,
+        backups: if service.moves() {
+            Vec::new()
+        } else {
+            service.backups.clone()
+        },
+        // Nobody else ever owns it (ADR 17).
+        fencing: if service.moves() {
+            godwit_core::Fencing::None
+        } else {
+            fencing
+        },
+        moves_within: config.service_share(service).filter(|_| service.moves()),
         server_lost_hold: config.server_lost_hold(service),
         policy: FlowPolicy {
             wait_for_lagging: service.on_lag == OnLag::Wait,

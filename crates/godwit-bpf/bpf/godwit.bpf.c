@@ -8,6 +8,7 @@
  */
 #include "gw_address.h"
 #include "gw_exit.h"
+#include "gw_handoff.h"
 #include "gw_install.h"
 #include "gw_order.h"
 #include "gw_owner.h"
@@ -115,8 +116,12 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 				    __u32 share, const struct gw_share *s)
 {
 	struct gw_flow_key key;
+	int verdict;
 
 	gw_key(&key, &p->src, &p->dst);
+	verdict = gw_handoff_client(skb, &key, s);
+	if (verdict != GW_UNDECIDED)
+		return verdict;
 	if (s->role == GW_ROLE_OWNER)
 		return gw_owner_client(skb, p, &key, share, s);
 	if (s->role != GW_ROLE_SHADOW)
@@ -216,8 +221,8 @@ int gate(struct __sk_buff *skb)
 	struct gw_flow_key key;
 	struct gw_pkt p = {};
 	struct gw_share *s;
+	int err, verdict;
 	__u32 share;
-	int err;
 
 	if (skb->mark == GW_MARK_SPOKEN)
 		return gw_spoken_out(skb);
@@ -234,6 +239,9 @@ int gate(struct __sk_buff *skb)
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
+	verdict = gw_handoff_own(&key, share, s);
+	if (verdict != GW_UNDECIDED)
+		return verdict;
 	if (s->role == GW_ROLE_OWNER) {
 		int why = gw_silenced(share);
 
@@ -257,8 +265,8 @@ int guard(struct __sk_buff *skb)
 	struct gw_flow_key key;
 	struct gw_pkt p = {};
 	struct gw_share *s;
+	int err, verdict;
 	__u32 share;
-	int err;
 
 	if (gw_is_bare_l3(skb))
 		return gw_guard_l3(skb);
@@ -269,6 +277,9 @@ int guard(struct __sk_buff *skb)
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
+	verdict = gw_handoff_own(&key, share, s);
+	if (verdict != GW_UNDECIDED)
+		return verdict;
 	if (s->role == GW_ROLE_OWNER) {
 		int why = gw_silenced(share);
 

@@ -117,6 +117,46 @@ struct gw_share {
 	__u8 service_mac[6]; /* group address of a multicast tap; zero: mirror */
 	__u32 log_cap; /* bytes of a client's input that are kept; gw_log.h */
 	__u32 log_mode; /* enum gw_log_mode */
+	__u32 moves; /* enum gw_moves */
+	__u32 pad;
+};
+
+/* Whether connections of a share go to other servers one by one (docs/adr/0016). */
+enum gw_moves {
+	GW_MOVES_NOT = 0, /* together, or not at all */
+	GW_MOVES_HOME = 1, /* yes; new ones come here */
+	GW_MOVES_GUEST = 2, /* yes; new ones come to another server */
+};
+
+/* Where a connection is that goes to another server by itself. */
+enum gw_handoff_mode {
+	GW_HANDOFF_HELD = 1, /* about to come */
+	GW_HANDOFF_AWAY = 2, /* it has left */
+	GW_HANDOFF_HERE = 3, /* it has come */
+};
+
+/* Its entry; see gw_handoff.h. What no program reads is for the next agent. */
+struct gw_handoff {
+	__u64 heard_ns; /* CLOCK_BOOTTIME: when its client spoke last */
+	__u32 irs; /* of the client */
+	__u32 mode; /* enum gw_handoff_mode */
+	__u32 device; /* HELD: interface index of the agent's tun */
+	__u8 mac[6]; /* AWAY: of the node that has it */
+	__u16 to; /* agent: that node, by its place in the configuration */
+	__u32 place; /* agent: enum gw_handoff_place */
+	__u32 epoch; /* agent: the number of the attempt that took it away */
+	__u32 arrival; /* agent: of that which brought it; 0: none did */
+	__u16 from; /* agent: the node that it came from */
+	__u16 settled; /* agent: 1: that node knows that it came */
+	__u32 spent; /* agent: the greatest number that was used */
+};
+
+/* What the agent has decided of it, equal to godwit-core's handoff::Place. */
+enum gw_handoff_place {
+	GW_HANDOFF_ELSEWHERE = 0, /* nothing: it was never here */
+	GW_HANDOFF_PRESENT = 1, /* it is ours */
+	GW_HANDOFF_COMMITTED = 2, /* it is given away */
+	GW_HANDOFF_MOVED = 3, /* and has arrived there */
 };
 
 /*
@@ -405,7 +445,8 @@ _Static_assert(sizeof(struct gw_flow) == 328, "shared with Rust, in words");
 _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
-_Static_assert(sizeof(struct gw_share) == 56, "shared with Rust");
+_Static_assert(sizeof(struct gw_share) == 64, "shared with Rust");
+_Static_assert(sizeof(struct gw_handoff) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_exit) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_event) == 72, "shared with Rust");

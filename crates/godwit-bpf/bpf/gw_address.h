@@ -60,12 +60,15 @@ static __noinline int gw_silenced_address(const __be32 *addr)
 	return gw_silenced(*index);
 }
 
-/* Is it a service address that this node does not own? */
+/*
+ * Is it a service address that this node does not answer for? Another one owns it,
+ * or new connections come to another one.
+ */
 static __always_inline bool gw_is_foreign(const __be32 *addr)
 {
 	struct gw_share *s = gw_share_of_address(addr);
 
-	return s && s->role != GW_ROLE_OWNER;
+	return s && (s->role != GW_ROLE_OWNER || s->moves == GW_MOVES_GUEST);
 }
 
 /*

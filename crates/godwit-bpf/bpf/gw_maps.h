@@ -70,6 +70,14 @@ struct {
 } gw_flows SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 262144);
+	__type(key, struct gw_flow_key);
+	__type(value, struct gw_handoff);
+} gw_handoffs SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, GW_MAX_SHARES);
 	__type(key, __u32);
@@ -156,6 +164,9 @@ const enum gw_phase *gw_export_phase __attribute__((unused));
 const enum gw_log_mode *gw_export_log_mode __attribute__((unused));
 const enum gw_log_state *gw_export_log_state __attribute__((unused));
 const struct gw_install *gw_export_install __attribute__((unused));
+const enum gw_handoff_mode *gw_export_handoff_mode __attribute__((unused));
+const enum gw_handoff_place *gw_export_handoff_place __attribute__((unused));
+const enum gw_moves *gw_export_moves __attribute__((unused));
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 /* Serial arithmetic, RFC 9293 section 3.4. */

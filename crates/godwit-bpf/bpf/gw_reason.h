@@ -140,6 +140,14 @@ enum gw_reason {
 
 	GW_REASON_GIVEN_UP_ACK = 129, /* shadow: of a twin that nobody serves */
 
+	/* a connection goes to another server by itself */
+	GW_REASON_HELD_BACK =
+		130, /* from the client: it waits for its socket */
+	GW_REASON_SENT_ON = 131, /* from the client: to where it is now */
+	GW_REASON_NOT_YET = 132, /* to the client: its socket is not whole */
+	GW_REASON_AWAY = 133, /* to the client: it is elsewhere */
+	GW_REASON_HERE = 134, /* either way: it has come from elsewhere */
+
 	GW_REASON_COUNT = 160,
 };
 

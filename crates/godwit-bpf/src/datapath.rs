@@ -22,6 +22,7 @@ use crate::maps::counters::Counters;
 use crate::maps::fences::Fences;
 use crate::maps::flows::FlowTable;
 use crate::maps::half_open::HalfOpenTable;
+use crate::maps::handoffs::HandoffTable;
 use crate::maps::log::LogTable;
 use crate::maps::outputs::OutputTable;
 use crate::maps::services::ServiceTable;
@@ -89,6 +90,8 @@ pub struct Datapath {
     pub flows: Arc<FlowTable>,
     /// Handshakes under way.
     pub half_open: HalfOpenTable,
+    /// Connections that go to other servers by themselves.
+    pub handoffs: Arc<HandoffTable>,
     /// Sums of what flows have said.
     pub outputs: OutputTable,
     /// Verdict counters.
@@ -162,6 +165,7 @@ impl Datapath {
             ),
             flows: Arc::new(FlowTable::new(handle(&maps.gw_flows, "gw_flows")?)),
             half_open: HalfOpenTable::new(handle(&maps.gw_half_open, "gw_half_open")?),
+            handoffs: Arc::new(HandoffTable::new(handle(&maps.gw_handoffs, "gw_handoffs")?)),
             outputs: OutputTable::new(
                 handle(&maps.gw_verifies, "gw_verifies")?,
                 handle(&maps.gw_outputs, "gw_outputs")?,
@@ -278,7 +282,12 @@ fn configure(
         rodata.gw_node_v6 = settings.node_v6.map_or([0; 4], addr_words);
     }
     let maps = &mut open.maps;
-    for map in [&mut maps.gw_flows, &mut maps.gw_outputs] {
+    let tables = [
+        &mut maps.gw_flows,
+        &mut maps.gw_outputs,
+        &mut maps.gw_handoffs,
+    ];
+    for map in tables {
         map.set_max_entries(settings.max_flows)
             .map_err(OpenError::Load)?;
     }
@@ -292,6 +301,7 @@ fn configure(
         &mut maps.gw_half_open,
         &mut maps.gw_verifies,
         &mut maps.gw_outputs,
+        &mut maps.gw_handoffs,
         &mut maps.gw_events,
         &mut maps.gw_exits,
         &mut maps.gw_counters,

@@ -42,10 +42,13 @@ pub use maps::counters::{Counters, Reason};
 pub use maps::fences::Expiry;
 pub use maps::flows::{FlowState, FlowTable, FlowTimestamps, Phase};
 pub use maps::half_open::{HalfOpen, HalfOpenTable};
+pub use maps::handoffs::{
+    HandoffEntry, HandoffNote, HandoffTable, NotedArrival, NotedPlace, Whereabouts,
+};
 pub use maps::log::{FlowLog, LogMode, LogState, LogTable};
 pub use maps::outputs::{MAX_MASK_LEN, MAX_MASKS, Output, OutputSum, OutputTable, Verification};
 pub use maps::services::ServiceTable;
-pub use maps::shares::{ShareEntry, ShareTable};
+pub use maps::shares::{Moves, ShareEntry, ShareTable};
 pub use orders::{Order, OrderError, Orders};
 pub use pin::{PinDir, PinError};
 pub use socket::{KernelView, KernelViewError};

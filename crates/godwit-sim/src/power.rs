@@ -146,6 +146,7 @@ impl World {
                 policy: FlowPolicy::default(),
                 flap_limit: 0,
                 failback: None,
+                moves_within: None,
                 resume: (node < SERVERS).then_some(Resume {
                     role: entry.role,
                     epoch: entry.epoch,

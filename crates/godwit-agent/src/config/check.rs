@@ -13,8 +13,8 @@ use super::service::{ServiceConfig, ServicePlaces};
 use super::units::show_duration;
 use super::{Config, PeerConfig};
 
-/// `GW_MAX_SHARES` of the data path; a service is a share.
-const MAX_SERVICES: usize = 256;
+/// `GW_MAX_SHARES` of the data path.
+const MAX_SHARES: usize = 256;
 
 /// Checks a draft as a whole and completes it with warnings and digest.
 pub(super) fn check(
@@ -25,13 +25,7 @@ pub(super) fn check(
     check_peers(source, &config, places)?;
     check_detect(source, &config, places)?;
     check_fencing(source, &config, places)?;
-    if let (Some(service), Some(place)) = (
-        config.services.get(MAX_SERVICES),
-        places.services.get(MAX_SERVICES),
-    ) {
-        let (name, most) = (service.name.to_string(), MAX_SERVICES);
-        return Err(source.error(place.name, Problem::TooManyServices { name, most }));
-    }
+    check_number(source, &config, places)?;
     for (index, place) in places.services.iter().enumerate() {
         let (earlier, rest) = config.services.split_at(index);
         let service = &rest[0];
@@ -43,6 +37,22 @@ pub(super) fn check(
     config.warnings = warnings(source, &config, places);
     config.digest = digest::digest(&config);
     Ok(config)
+}
+
+/// A service is a share, or one per server if its connections move one by one.
+fn check_number(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
+    let mut shares = 0;
+    for (service, place) in config.services.iter().zip(&places.services) {
+        shares += 1;
+        if service.moves() {
+            shares += service.backups.len();
+        }
+        if shares > MAX_SHARES {
+            let (name, most) = (service.name.to_string(), MAX_SHARES);
+            return Err(source.error(place.name, Problem::TooManyServices { name, most }));
+        }
+    }
+    Ok(())
 }
 
 fn check_peers(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
@@ -123,9 +133,9 @@ fn check_support(
     };
     let standby = service.standby;
     match standby {
-        Standby::Shadow | Standby::None => {}
-        Standby::Replay | Standby::Snapshot => {
-            let instead = "write \"shadow\" or \"none\"";
+        Standby::Shadow | Standby::Snapshot | Standby::None => {}
+        Standby::Replay => {
+            let instead = "write \"shadow\", \"snapshot\" or \"none\"";
             return refuse(place.standby, "standby", standby.as_str(), instead);
         }
     }
@@ -171,8 +181,8 @@ fn check_members(
     }
     let count = service.backups.len();
     let fits = match service.standby {
-        Standby::Shadow | Standby::Replay | Standby::Snapshot => count == 1,
-        Standby::None => count <= 1,
+        Standby::Shadow | Standby::Replay => count == 1,
+        Standby::Snapshot | Standby::None => true,
     };
     if fits {
         return Ok(());
@@ -246,7 +256,7 @@ fn check_same_members(
 ) -> Result<(), ConfigError> {
     let split = earlier.iter().find(|other| {
         let shared = other.addresses.iter().any(|address| address.ip() == ip);
-        let alike = |a: &ServiceConfig| (a.primary, a.backups.clone(), a.tap);
+        let alike = |a: &ServiceConfig| (a.primary, a.backups.clone(), a.tap, a.moves());
         shared && alike(other) != alike(service)
     });
     split.map_or(Ok(()), |other| {
@@ -269,8 +279,12 @@ fn check_failback(
 ) -> Result<(), ConfigError> {
     let is_auto = |service: &ServiceConfig| service.failback == Failback::Auto;
     let section = || place.title.clone();
-    if is_auto(service) && service.standby == Standby::None {
-        let problem = Problem::FailbackWithoutStandby { section: section() };
+    if is_auto(service) && service.moves() {
+        let standby = service.standby.as_str();
+        let problem = Problem::FailbackWithoutStandby {
+            section: section(),
+            standby,
+        };
         return Err(source.error(place.failback, problem));
     }
     for other in earlier {

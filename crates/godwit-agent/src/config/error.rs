@@ -135,8 +135,9 @@ pub enum Problem {
         /// How long segments may wait below the data path.
         residence: String,
     },
-    /// More services than the data path has room for.
-    #[error("service \"{name}\": there are more than {most} services")]
+    /// More shares than the data path has room for: one of each service, or of each
+    /// server of it.
+    #[error("service \"{name}\": there are more than {most} shares")]
     TooManyServices {
         /// The first one too many.
         name: String,
@@ -146,7 +147,7 @@ pub enum Problem {
     /// Two services that share an address but not their servers.
     #[error(
         "{section}: address {address} is also that of service \"{other}\", \
-         so primary, backups and tap must be the same"
+         so primary, backups and tap must be the same, and both or none must have twins"
     )]
     AddressSplit {
         /// Where.
@@ -159,11 +160,13 @@ pub enum Problem {
     /// Nobody to hand connections back to.
     #[error(
         "{section}: failback = \"auto\" needs a standby that holds the connections; \
-         with standby = \"none\" write \"manual\""
+         with standby = \"{standby}\" write \"manual\""
     )]
     FailbackWithoutStandby {
         /// Where.
         section: String,
+        /// What there is instead.
+        standby: &'static str,
     },
     /// Services that move together, and may be refused one by one.
     #[error(
@@ -178,7 +181,7 @@ pub enum Problem {
         /// The other service.
         other: String,
     },
-    /// More backups than this version protects with, or none.
+    /// More backups than this version keeps twins on, or none.
     #[error("{section}: this version protects with one backup; list one, not {count}")]
     BackupCount {
         /// Where.

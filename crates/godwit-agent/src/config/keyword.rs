@@ -74,9 +74,10 @@ keyword! {
         Shadow = "shadow",
         /// The logged request is replayed at takeover.
         Replay = "replay",
-        /// The application's last snapshot is imported at takeover.
+        /// Not at all; a connection that moves goes on from its application's last
+        /// snapshot.
         Snapshot = "snapshot",
-        /// New connections only.
+        /// Not at all; connections move one by one.
         None = "none",
     }
 }

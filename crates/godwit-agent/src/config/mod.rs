@@ -175,9 +175,29 @@ impl Config {
             .find_map(|(id, peer)| (peer.name == name).then_some(id))
     }
 
-    /// The services with the shares they are, one each in this version.
+    /// All shares with their services: first one of each service, in the order of
+    /// the file, then those of the other servers of a service whose connections
+    /// move one by one.
     pub fn shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
-        (0..).map(ShareId).zip(&self.services)
+        self.homes().map(|(share, service, _)| (share, service))
+    }
+
+    /// The same, with the node that each belongs to as long as nothing fails.
+    pub(crate) fn homes(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig, NodeName)> {
+        let first = self.services.iter().map(|it| (it, it.primary));
+        let moving = self.services.iter().filter(|service| service.moves());
+        let guests = moving.flat_map(|it| it.backups.iter().map(move |node| (it, *node)));
+        let numbered = (0..).map(ShareId).zip(first.chain(guests));
+        numbered.map(|(share, (service, home))| (share, service, home))
+    }
+
+    /// The share under which nodes speak of a service's connections that move.
+    pub(crate) fn service_share(&self, service: &ServiceConfig) -> Option<ShareId> {
+        let named = |other: &&ServiceConfig| other.name == service.name;
+        (0..)
+            .map(ShareId)
+            .zip(&self.services)
+            .find_map(|(share, other)| named(&other).then_some(share))
     }
 
     /// What keeps an old owner silent here: leases need a majority that outlives
@@ -229,15 +249,20 @@ impl Config {
     /// standby can take over: two lease times, or not at all.
     pub fn server_lost_hold(&self, service: &ServiceConfig) -> Duration {
         match service.on_process_exit {
+            // Nobody would take it over.
+            OnProcessExit::Takeover if service.moves() => Duration::ZERO,
             OnProcessExit::Takeover => self.detect.lease * 2,
             OnProcessExit::Close => Duration::ZERO,
         }
     }
 
-    /// Shares for which this node is primary or backup.
+    /// Shares for which this node is primary or backup: at most one of a service.
     pub fn own_shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
-        self.shares()
-            .filter(|(_, service)| service.has_member(self.node.name))
+        let own = self.node.name;
+        let mine = self.homes().filter(move |(_, service, home)| {
+            *home == own || (!service.moves() && service.has_member(own))
+        });
+        mine.map(|(share, service, _)| (share, service))
     }
 }
 

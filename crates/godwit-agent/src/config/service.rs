@@ -46,7 +46,8 @@ pub struct ServiceConfig {
     pub gate: Gate,
     /// The node that owns it when nobody else does.
     pub primary: NodeName,
-    /// The node that takes over; at most one in this version.
+    /// The node that takes over; at most one in this version. If its connections
+    /// move one by one: where they can go, besides the primary.
     pub backups: Vec<NodeName>,
     /// What happens when the owner's server process dies.
     pub on_process_exit: OnProcessExit,
@@ -80,11 +81,19 @@ impl ServiceConfig {
         self.primary == node || self.backups.contains(&node)
     }
 
+    /// Whether its connections go to other servers one by one, without twins.
+    pub const fn moves(&self) -> bool {
+        match self.standby {
+            Standby::Snapshot | Standby::None => true,
+            Standby::Shadow | Standby::Replay => false,
+        }
+    }
+
     /// Whether acknowledgements are gated: not without a standby that acknowledges.
     pub const fn gate_in_force(&self) -> Gate {
         match (self.standby, self.gate) {
-            (Standby::Shadow | Standby::Replay | Standby::Snapshot, gate) => gate,
-            (Standby::None, Gate::Ack | Gate::Off) => Gate::Off,
+            (Standby::Shadow | Standby::Replay, gate) => gate,
+            (Standby::Snapshot | Standby::None, Gate::Ack | Gate::Off) => Gate::Off,
         }
     }
 

@@ -281,7 +281,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "standby = \"shadow\"",
         "standby = \"replay\"",
-        "34: service \"web\": standby = \"replay\" is not in this version; write \"shadow\" or \"none\"",
+        "34: service \"web\": standby = \"replay\" is not in this version; write \"shadow\", \"snapshot\" or \"none\"",
     ),
     (
         "tap = \"mirror\"",
@@ -363,7 +363,7 @@ fn services_with_one_address_must_have_the_same_servers() {
     assert!(
         error.ends_with(
             ":53: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
-             so primary, backups and tap must be the same"
+             so primary, backups and tap must be the same, and both or none must have twins"
         ),
         "{error}"
     );
@@ -372,6 +372,42 @@ fn services_with_one_address_must_have_the_same_servers() {
         .replace("[\"a\"]", "[\"b\"]");
     let config = parse(&format!("{GOOD}{same}")).expect("same servers");
     assert_eq!(config.shares().last().expect("two").0, ShareId(1));
+}
+
+/// Each server of it has a share of its own, behind those of all services.
+#[test]
+fn a_service_whose_connections_move_has_a_share_per_server() {
+    for standby in ["none", "snapshot"] {
+        let text = GOOD.replace("standby = \"shadow\"", &format!("standby = \"{standby}\""));
+        let second = "\n[[service]]\nname = \"ssh\"\naddress = \"10.9.0.101:22\"\n\
+                      primary = \"b\"\nbackups = [\"a\"]\n";
+        let config = parse(&format!("{text}{second}")).expect("valid");
+        let shares = config
+            .homes()
+            .map(|(share, service, home)| (share.0, service.name, home));
+        let name = |name| NodeName::new(name).expect("valid");
+        let wanted = [(0, "web", "a"), (1, "ssh", "b"), (2, "web", "b")];
+        let wanted = wanted.map(|(share, service, home)| (share, name(service), name(home)));
+        assert_eq!(shares.collect::<Vec<_>>(), wanted);
+        let own = |config: &Config| config.own_shares().map(|(it, _)| it.0).collect::<Vec<_>>();
+        assert_eq!(own(&config), [0, 1]);
+        let other = format!("{text}{second}").replacen("name = \"a\"", "name = \"b\"", 1);
+        let config = parse(&other).expect("valid");
+        assert_eq!(own(&config), [1, 2]);
+        let web = &config.services[0];
+        assert_eq!(config.service_share(web), Some(ShareId(0)));
+        assert_eq!(
+            config.server_lost_hold(web),
+            Duration::ZERO,
+            "nobody takes over"
+        );
+        assert_eq!(web.gate_in_force(), Gate::Off);
+    }
+    let split = format!(
+        "{GOOD}\n[[service]]\nname = \"ssh\"\naddress = \"10.9.0.100:22\"\n\
+         standby = \"none\"\nprimary = \"a\"\nbackups = [\"b\"]\n"
+    );
+    parse(&split).expect_err("one address, with and without twins");
 }
 
 /// Of services that must move together, one could be refused after the other.
@@ -408,9 +444,16 @@ fn there_is_room_for_256_services() {
     text += &service(2000);
     let error = parse(&text).expect_err("257").to_string();
     assert!(
-        error.ends_with("service \"s2000\": there are more than 256 services"),
+        error.ends_with("service \"s2000\": there are more than 256 shares"),
         "{error}"
     );
+    let mut text = GOOD.replace("standby = \"shadow\"", "standby = \"none\"");
+    let others = (1000..1255)
+        .map(service)
+        .map(|it| it.replace("10.9.0.100", "10.9.0.101"));
+    text.extend(others);
+    let error = parse(&text).expect_err("257 shares").to_string();
+    assert!(error.contains("more than 256 shares"), "{error}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use godwit_bpf::{Expiry, ShareEntry};
+use godwit_bpf::{Expiry, Moves, ShareEntry};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
@@ -25,6 +25,7 @@ pub(super) struct Shares {
 #[derive(Debug)]
 pub(super) struct Share {
     pub(super) name: String,
+    /// Those that this node answers for while it owns the share.
     pub(super) addresses: Vec<IpAddr>,
     /// What the data path is told.
     pub(super) entry: ShareEntry,
@@ -71,6 +72,11 @@ impl Shares {
         let mut shares = BTreeMap::new();
         for (id, service) in config.own_shares() {
             let left = left(id);
+            let moves = match service.moves() {
+                false => Moves::Not,
+                true if service.primary == config.node.name => Moves::Home,
+                true => Moves::Guest,
+            };
             let mates: Vec<_> = (0..)
                 .map(PeerId)
                 .zip(config.others())
@@ -95,10 +101,14 @@ impl Shares {
                 expiry: Expiry::Never,
                 log_mode: service.log_mode(),
                 log_cap: service.reprotect_cap,
+                moves,
             };
             let share = Share {
                 name: service.name.to_string(),
-                addresses: service.ips(),
+                addresses: match moves {
+                    Moves::Not | Moves::Home => service.ips(),
+                    Moves::Guest => Vec::new(),
+                },
                 entry,
                 leash: service.leash,
                 peer: None,

@@ -4,6 +4,7 @@ pub(crate) mod counters;
 pub(crate) mod fences;
 pub(crate) mod flows;
 pub(crate) mod half_open;
+pub(crate) mod handoffs;
 pub(crate) mod log;
 pub(crate) mod outputs;
 mod scan;

@@ -10,7 +10,7 @@ use super::log::LogMode;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 
-const _: () = assert!(size_of::<types::gw_share>() == 56);
+const _: () = assert!(size_of::<types::gw_share>() == 64);
 
 /// What the data path knows of one share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,37 @@ pub struct ShareEntry {
     pub log_mode: LogMode,
     /// The longest log of a flow, in bytes.
     pub log_cap: u32,
+    /// Whether its connections go to other servers one by one.
+    pub moves: Moves,
+}
+
+/// Whether the connections of a share go to other servers one by one (ADR 17).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moves {
+    /// Together, or not at all.
+    Not,
+    /// Yes, and new ones come here.
+    Home,
+    /// Yes, and new ones come to another server.
+    Guest,
+}
+
+impl Moves {
+    const fn number(self) -> u32 {
+        match self {
+            Self::Not => types::gw_moves::GW_MOVES_NOT.0,
+            Self::Home => types::gw_moves::GW_MOVES_HOME.0,
+            Self::Guest => types::gw_moves::GW_MOVES_GUEST.0,
+        }
+    }
+
+    const fn from_number(number: u32) -> Self {
+        match types::gw_moves(number) {
+            types::gw_moves::GW_MOVES_HOME => Self::Home,
+            types::gw_moves::GW_MOVES_GUEST => Self::Guest,
+            _ => Self::Not,
+        }
+    }
 }
 
 /// Typed access to `gw_shares` and `gw_fences`.
@@ -118,6 +149,8 @@ impl ShareTable {
                 LogMode::Connection | LogMode::Request => entry.log_cap,
             },
             log_mode: entry.log_mode.number(),
+            moves: entry.moves.number(),
+            pad: 0,
         };
         if entry.role == Role::Owner {
             self.fences.expire(share, entry.expiry)?;
@@ -150,6 +183,7 @@ impl ShareTable {
                 expiry,
                 log_mode: LogMode::from_number(raw.log_mode),
                 log_cap: raw.log_cap,
+                moves: Moves::from_number(raw.moves),
             };
             (role != Role::None).then_some(entry)
         }))

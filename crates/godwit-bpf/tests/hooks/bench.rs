@@ -6,8 +6,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use godwit_bpf::{
-    Datapath, Events, Expiry, FlowState, FlowTable, Hook, LogMode, Order, OrderError, PinDir,
-    Settings, ShareEntry, Trial,
+    Datapath, Events, Expiry, FlowState, FlowTable, Hook, LogMode, Moves, Order, OrderError,
+    PinDir, Settings, ShareEntry, Trial,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
@@ -141,7 +141,22 @@ impl Bench {
     }
 
     fn play_with(&self, role: Role, generation: Generation, turn: u16) {
-        let entry = ShareEntry {
+        self.write(&Self::entry(role, generation, turn));
+    }
+
+    /// This machine's share of a service whose connections move one by one.
+    pub(crate) fn own(&self, moves: Moves) {
+        self.write(&ShareEntry {
+            peer_mac: MacAddr::ZERO,
+            gate: false,
+            log_mode: LogMode::Off,
+            moves,
+            ..Self::entry(Role::Owner, Generation::NONE, 0)
+        });
+    }
+
+    fn entry(role: Role, generation: Generation, turn: u16) -> ShareEntry {
+        ShareEntry {
             role,
             epoch: Epoch::new(1, 1),
             generation,
@@ -155,11 +170,13 @@ impl Bench {
             expiry: Expiry::Never,
             log_mode: LogMode::Connection,
             log_cap: 64 << 10,
-        };
-        self.datapath
-            .shares
-            .set(SHARE, &entry)
-            .expect("the role is set");
+            moves: Moves::Not,
+        }
+    }
+
+    fn write(&self, entry: &ShareEntry) {
+        let written = self.datapath.shares.set(SHARE, entry);
+        written.expect("the role is set");
     }
 
     /// Moves the end of this machine's right to speak.

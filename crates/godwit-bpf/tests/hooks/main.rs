@@ -6,6 +6,7 @@ mod edge;
 mod fence;
 mod gate;
 mod guard;
+mod handoff;
 mod late;
 mod life;
 mod malformed;

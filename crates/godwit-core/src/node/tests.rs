@@ -27,6 +27,7 @@ fn config() -> NodeConfig {
         policy: FlowPolicy::default(),
         flap_limit: 0,
         failback: None,
+        moves_within: None,
         resume: None,
     };
     NodeConfig {

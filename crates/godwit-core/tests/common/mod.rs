@@ -124,6 +124,7 @@ pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeCo
             policy: FlowPolicy::default(),
             flap_limit: 0,
             failback: None,
+            moves_within: None,
             resume,
         }],
         lease: LeaseConfig::default(),

@@ -216,6 +216,7 @@ impl World {
                 policy: FlowPolicy::default(),
                 flap_limit: self.flap_limit,
                 failback: self.failback,
+                moves_within: None,
                 resume,
             }],
             lease: LeaseConfig {

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Connections that go from one server to another by themselves, while they run.
+ * Each has an entry of its own, apart from its flow: the agent writes it whole,
+ * at most a few times in a connection's life, and the next run of the agent reads
+ * it. An entry without its share's consent (gw_share.moves) is never looked for.
+ *
+ *   HELD  it is about to come: what its client sends waits in the agent, and the
+ *         socket that is made of it meanwhile says nothing
+ *   AWAY  it has left: what its client sends goes on to where it is now, and our
+ *         socket, which may still be there, says nothing
+ *   HERE  it has come: our kernel and the client speak with each other. Nothing
+ *         is kept of it as of a flow: its handshake was elsewhere
+ */
+#ifndef GW_HANDOFF_H
+#define GW_HANDOFF_H
+
+#include "gw_edit.h"
+#include "gw_fence.h"
+
+/* The entry of a connection, if it has one. */
+static __always_inline struct gw_handoff *
+gw_handoff_of(const struct gw_share *s, const struct gw_flow_key *key)
+{
+	return s->moves ? bpf_map_lookup_elem(&gw_handoffs, key) : NULL;
+}
+
+/*
+ * A segment of the client, from its IP header on, into the agent's device: it
+ * segments what was coalesced and completes checksums, so that what comes back
+ * out of it is like what a wire brings.
+ */
+static __always_inline int gw_hold(const struct gw_handoff *h)
+{
+	gw_count(GW_REASON_HELD_BACK);
+	return bpf_redirect(h->device, 0);
+}
+
+/*
+ * To where the connection is. In our own name on the link: with the client's MAC
+ * as its source a switch would learn that the client is behind us.
+ */
+static __always_inline int gw_send_on(struct __sk_buff *skb,
+				      const struct gw_handoff *h)
+{
+	__u8 self[6], to[6];
+
+	__builtin_memcpy(to, h->mac, 6);
+	gw_self(self);
+	gw_set_macs(skb, to, self);
+	skb->mark = GW_MARK_SPOKEN;
+	gw_count(GW_REASON_SENT_ON);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* What becomes of a client's segment; GW_UNDECIDED: nothing is known of it. */
+static __noinline int gw_handoff_client(struct __sk_buff *skb,
+					const struct gw_flow_key *key,
+					const struct gw_share *s)
+{
+	struct gw_handoff *h = gw_handoff_of(s, key);
+
+	if (!h)
+		return GW_UNDECIDED;
+	h->heard_ns = gw_now();
+	switch (h->mode) {
+	case GW_HANDOFF_HELD:
+		return gw_hold(h);
+	case GW_HANDOFF_AWAY:
+		return gw_send_on(skb, h);
+	default:
+		return gw_verdict(GW_REASON_HERE, GW_PASS);
+	}
+}
+
+/* The same for what our own kernel says. */
+static __noinline int gw_handoff_own(const struct gw_flow_key *key, __u32 share,
+				     const struct gw_share *s)
+{
+	struct gw_handoff *h = gw_handoff_of(s, key);
+	int why;
+
+	if (!h)
+		return GW_UNDECIDED;
+	switch (h->mode) {
+	case GW_HANDOFF_HELD:
+		return gw_verdict(GW_REASON_NOT_YET, GW_DROP);
+	case GW_HANDOFF_AWAY:
+		return gw_verdict(GW_REASON_AWAY, GW_DROP);
+	default:
+		why = s->role == GW_ROLE_OWNER ? gw_silenced(share) :
+						 GW_REASON_NOT_OWNER;
+		return why ? gw_verdict(why, GW_DROP) :
+			     gw_verdict(GW_REASON_HERE, GW_PASS);
+	}
+}
+
+#endif /* GW_HANDOFF_H */

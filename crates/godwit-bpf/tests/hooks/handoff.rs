@@ -1,0 +1,153 @@
+//! Connections that go to another server by themselves: what becomes of their
+//! segments, on either side.
+
+use godwit_bpf::{Expiry, HandoffEntry, HandoffNote, Hook, Moves, NotedPlace, Whereabouts};
+use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
+use godwit_wire::{ArpOperation, ArpPacket, FlowEpoch, NeighbourAdvertisement, Role, TcpFlags};
+
+use crate::bench::{
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, flow_id, from_service, on_bench, to_service,
+};
+
+const ACK: TcpFlags = TcpFlags::ACK;
+const RST: TcpFlags = TcpFlags::RST;
+const PORT: u16 = 7;
+
+/// First bytes of the client and of the service.
+const CLIENT: u32 = IRS.wrapping_add(1);
+const SERVICE: u32 = ISS + 1;
+
+fn set(bench: &Bench, v6: bool, whereabouts: Whereabouts) {
+    let entry = HandoffEntry {
+        flow: flow_id(PORT, v6),
+        whereabouts,
+        note: HandoffNote {
+            place: NotedPlace::Here,
+            arrival: None,
+            spent: FlowEpoch(1),
+        },
+    };
+    let table = &bench.datapath.handoffs;
+    table.set(&entry).expect("there is room");
+    let read = table.get(entry.flow.key).expect("readable");
+    assert_eq!(read, Some(entry));
+}
+
+fn remove(bench: &Bench, v6: bool) {
+    let key = flow_id(PORT, v6).key;
+    bench.datapath.handoffs.remove(key).expect("it is there");
+}
+
+/// Segments of both sides: a bare ACK, data, and the reset of a kernel that knows
+/// nothing of the connection.
+fn words(v6: bool) -> [(Vec<u8>, Vec<u8>); 3] {
+    [(ACK, &b""[..]), (ACK, b"data"), (RST, b"")].map(|(flags, data)| {
+        (
+            to_service(PORT, v6, CLIENT, SERVICE, flags, data),
+            from_service(PORT, v6, SERVICE, CLIENT, flags, data),
+        )
+    })
+}
+
+/// What its client sends waits, and nothing is said, whoever says it.
+#[test]
+fn one_that_is_about_to_come_waits_in_silence() {
+    on_bench(|bench| {
+        for (moves, v6) in [(Moves::Home, false), (Moves::Guest, true)] {
+            bench.own(moves);
+            set(bench, v6, Whereabouts::Held { device: 1 });
+            for (heard, said) in words(v6) {
+                bench.expect(Hook::Tap, "client", &heard, REDIRECT, "held_back");
+                for hook in [Hook::Gate, Hook::Guard] {
+                    bench.expect(hook, "our kernel", &said, DROP, "not_yet");
+                }
+            }
+            remove(bench, v6);
+        }
+    });
+}
+
+/// Its client is forwarded in our own name, whole, and our kernel is not heard.
+#[test]
+fn one_that_has_left_is_forwarded() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.own(Moves::Home);
+            let to = Host::B.mac(Network::Data);
+            set(bench, v6, Whereabouts::Away { to });
+            for (heard, said) in words(v6) {
+                bench.expect(Hook::Tap, "client", &heard, REDIRECT, "sent_on");
+                let sent = bench.put(Hook::Tap, 0, &heard).frame;
+                assert_eq!(sent[..6], to.0, "to whom");
+                let own = Host::A.mac(Network::Data);
+                assert_eq!(
+                    sent[6..12],
+                    own.0,
+                    "a switch must not learn the client here"
+                );
+                assert_eq!(sent[12..], heard[12..], "not a byte of it is changed");
+                for hook in [Hook::Gate, Hook::Guard] {
+                    bench.expect(hook, "our kernel", &said, DROP, "away");
+                }
+            }
+            remove(bench, v6);
+        }
+    });
+}
+
+/// It speaks as if it had always been here, while its share may speak.
+#[test]
+fn one_that_has_come_speaks_under_the_fence() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.own(Moves::Guest);
+            set(bench, v6, Whereabouts::Here);
+            for (heard, said) in words(v6) {
+                bench.expect(Hook::Tap, "client", &heard, NEXT, "here");
+                bench.expect(Hook::Gate, "our kernel", &said, NEXT, "here");
+                bench.renew(Expiry::At(1));
+                bench.expect(Hook::Gate, "fenced", &said, DROP, "fenced");
+                bench.renew(Expiry::Never);
+            }
+            let stranger = to_service(PORT + 1, v6, CLIENT, SERVICE, ACK, b"data");
+            bench.expect(Hook::Tap, "another", &stranger, NEXT, "no_flow");
+            remove(bench, v6);
+        }
+    });
+}
+
+/// Entries are for shares whose connections move; with others they are not even
+/// looked for.
+#[test]
+fn a_service_whose_connections_stay_pays_nothing() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.play(Role::Owner);
+            set(bench, v6, Whereabouts::Held { device: 1 });
+            let [(heard, said), ..] = words(v6);
+            bench.expect(Hook::Tap, "client", &heard, NEXT, "no_flow");
+            bench.expect(Hook::Gate, "our kernel", &said, NEXT, "no_flow");
+            remove(bench, v6);
+        }
+    });
+}
+
+/// The address is that of the server to which new connections come.
+#[test]
+fn a_guest_does_not_answer_for_the_address() {
+    on_bench(|bench| {
+        let mac = Host::A.mac(Network::Data);
+        let arp = ArpPacket::gratuitous(ArpOperation::Reply, SERVICE_V4, mac).broadcast_frame();
+        let advert = NeighbourAdvertisement {
+            target: SERVICE_V6,
+            mac,
+        }
+        .multicast_frame();
+        for (moves, verdict) in [(Moves::Home, NEXT), (Moves::Guest, DROP)] {
+            bench.own(moves);
+            for frame in [&arp, &advert] {
+                assert_eq!(bench.pass(Hook::Gate, frame).0, verdict, "{moves:?}");
+            }
+        }
+    });
+}
