@@ -7,6 +7,7 @@
  * gw_shadow.h, gw_takeover.h.
  */
 #include "gw_address.h"
+#include "gw_birth.h"
 #include "gw_exit.h"
 #include "gw_handoff.h"
 #include "gw_install.h"
@@ -14,6 +15,8 @@
 #include "gw_owner.h"
 #include "gw_shadow.h"
 #include "gw_suppress.h"
+
+#include <bpf/bpf_tracing.h>
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -315,3 +318,48 @@ int process_exit(__u64 *args)
 {
 	return gw_process_exit((struct task_struct *)args[0]);
 }
+
+/* A socket of this machine has been established; nothing was sent on it yet. */
+SEC("sockops")
+int born(struct bpf_sock_ops *ctx)
+{
+	if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB &&
+	    gw_is_misborn(ctx))
+		gw_mend_birth(ctx);
+	return 1;
+}
+
+SEC("struct_ops")
+void BPF_PROG(gw_mend_init, struct sock *sk)
+{
+	struct tcp_sock *tp = (struct tcp_sock *)sk;
+
+	tp->ecn_flags = GW_ECN_MODE_RFC3168;
+	tp->snd_ssthresh = GW_INFINITE_SSTHRESH;
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(gw_mend_ssthresh, struct sock *sk)
+{
+	return ((struct tcp_sock *)sk)->snd_ssthresh;
+}
+
+SEC("struct_ops")
+__u32 BPF_PROG(gw_mend_undo_cwnd, struct sock *sk)
+{
+	return ((struct tcp_sock *)sk)->snd_cwnd;
+}
+
+SEC("struct_ops")
+void BPF_PROG(gw_mend_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+{
+}
+
+SEC(".struct_ops.link")
+struct tcp_congestion_ops gw_mend = {
+	.ssthresh = (void *)gw_mend_ssthresh,
+	.cong_avoid = (void *)gw_mend_cong_avoid,
+	.undo_cwnd = (void *)gw_mend_undo_cwnd,
+	.init = (void *)gw_mend_init,
+	.name = "gw_mend",
+};

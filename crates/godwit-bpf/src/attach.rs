@@ -24,9 +24,9 @@ pub enum AttachError {
         #[source]
         source: io::Error,
     },
-    /// The kernel refused the link to a tracepoint.
-    #[error("can't attach {program} to its tracepoint")]
-    Tracepoint {
+    /// The kernel refused the link to what is no interface.
+    #[error("can't attach {program}")]
+    Hook {
         /// Program name.
         program: String,
         /// What libbpf said.
@@ -90,35 +90,31 @@ pub(crate) fn attach_or_replace(
     })
 }
 
-/// Puts `program` on the tracepoint that its section names and pins the link as
-/// `pin`. Such a link can't be given another program: the new one is attached
-/// beside the old one and takes its pin, so for a moment both run.
-pub(crate) fn attach_tracepoint(
-    program: &mut ProgramMut<'_>,
+/// Makes a link and pins it as `pin`. Such a link can't be given another program: the
+/// new one is made beside the old one and takes its pin, so for a moment both are
+/// there.
+pub(crate) fn attach_beside(
+    program: &str,
     pins: &PinDir,
     pin: &str,
+    attach: impl FnOnce() -> libbpf_rs::Result<Link>,
 ) -> Result<(), AttachError> {
-    let name = program.name().to_string_lossy().into_owned();
+    let program = program.to_owned();
     // bpffs allows no dots in names.
     let next = format!("{pin}-next");
     if pins.link(&next).exists() {
         // Left by an agent that died between the two steps below.
         release(&pins.link(&next));
     }
-    let mut link = program.attach().map_err(|source| AttachError::Tracepoint {
-        program: name.clone(),
-        source,
-    })?;
-    link.pin(pins.link(&next))
-        .map_err(|source| AttachError::Pin {
-            program: name.clone(),
-            source,
-        })?;
+    let mut link = match attach() {
+        Ok(link) => link,
+        Err(source) => return Err(AttachError::Hook { program, source }),
+    };
+    if let Err(source) = link.pin(pins.link(&next)) {
+        return Err(AttachError::Pin { program, source });
+    }
     pins.rename_link(&next, pin)
-        .map_err(|source| AttachError::Rename {
-            program: name,
-            source,
-        })
+        .map_err(|source| AttachError::Rename { program, source })
 }
 
 /// Takes a pinned link out of the path, at once: without its pin alone it would

@@ -13,7 +13,8 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{AsRawLibbpf as _, Link, MapHandle, MapMut, OpenObject, ProgramMut};
 use thiserror::Error;
 
-use crate::attach::{AttachError, attach_or_replace, attach_tracepoint, release};
+use crate::attach::{AttachError, attach_beside, attach_or_replace, release};
+use crate::birth::{self, Births};
 use crate::convert::addr_words;
 use crate::earlier;
 use crate::events::Events;
@@ -102,6 +103,8 @@ pub struct Datapath {
     pub log: LogTable,
     /// The way to have twins of running flows.
     pub installer: Installer,
+    /// Whether twins are looked at when they are born.
+    pub births: Births,
     // For interfaces that appear later.
     guard: GuardProgram,
     pins: PinDir,
@@ -144,6 +147,11 @@ impl Datapath {
             .open(storage)
             .map_err(OpenError::Load)?;
         configure(&mut open, settings, &pins)?;
+        let births = if birth::configure(&mut open).map_err(OpenError::Load)? {
+            Births::Watched
+        } else {
+            Births::Plain
+        };
         let skel = open.load().map_err(OpenError::Load)?;
         // SAFETY: the loaded object lives as long as the process.
         let object = unsafe { skel.object().as_libbpf_object().as_ref() };
@@ -174,6 +182,7 @@ impl Datapath {
             orders: Orders::new(&skel.progs.order).map_err(no_descriptor)?,
             log: LogTable::new(handle(&maps.gw_log, "gw_log")?),
             installer: Installer::new(&skel.progs.install).map_err(no_descriptor)?,
+            births,
             guard: GuardProgram {
                 skel: Box::leak(Box::new(MaybeSkel(skel))),
                 on: BTreeSet::new(),
@@ -204,7 +213,12 @@ impl Datapath {
         let progs = &mut self.guard.skel.0.progs;
         attach_or_replace(&mut progs.gate, ifindex, &self.pins.link("gate"))?;
         attach_or_replace(&mut progs.tap, ifindex, &self.pins.link("tap"))?;
-        attach_tracepoint(&mut progs.process_exit, &self.pins, "process_exit")
+        let exit = &mut progs.process_exit;
+        attach_beside("process_exit", &self.pins, "process_exit", || exit.attach())?;
+        if !matches!(self.births, Births::Plain) {
+            self.births = birth::attach(&mut self.guard.skel.0, &self.pins);
+        }
+        Ok(())
     }
 
     /// Makes `guard` be on exactly these interfaces: the ways out of this

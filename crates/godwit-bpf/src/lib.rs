@@ -18,6 +18,8 @@
 //! This is the only crate that touches libbpf.
 
 mod attach;
+mod birth;
+mod cgroup;
 mod convert;
 mod datapath;
 mod earlier;
@@ -33,6 +35,7 @@ mod syscall;
 mod trial;
 
 pub use attach::AttachError;
+pub use birth::{BirthError, Births};
 pub use datapath::{Datapath, OpenError, Settings};
 pub use earlier::Earlier;
 pub use events::{Events, ProcessExit, RawEvent, Record};

@@ -1,12 +1,8 @@
 //! What a kernel keeps to itself of a socket that is moved (`socket.bpf.c`).
 
-use std::fs::{self, File};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
-use std::path::PathBuf;
-use std::process;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use godwit_wire::snapshot::{Hidden, Traits};
 use godwit_wire::{SeqNumber, TcpSnapshot};
@@ -15,6 +11,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, OpenObject};
 use nix::sys::socket::{setsockopt, sockopt};
 use thiserror::Error;
 
+use crate::cgroup;
 use crate::convert::{bytes_of, value_of};
 use crate::socket_skel::{SocketSkelBuilder, types};
 use types::gw_hidden_flags as Flag;
@@ -25,9 +22,6 @@ const _: () = assert!(size_of::<types::gw_congestion>() == 12);
 /// `GW_SOL_HIDDEN` and `GW_SO_HIDDEN` of `gw_socket.h`.
 const SOL_HIDDEN: libc::c_int = 0x6777;
 const SO_HIDDEN: libc::c_int = 1;
-
-/// How many of these this process has opened: each needs a name.
-static OPENED: AtomicU32 = AtomicU32::new(0);
 
 /// Why live sockets can't be moved exactly on this machine.
 #[derive(Debug, Error)]
@@ -71,8 +65,8 @@ impl KernelView {
     /// # Errors
     /// If the kernel lacks something, see [`KernelViewError`].
     pub fn open() -> Result<Self, KernelViewError> {
-        let root = cgroup_root().map_err(KernelViewError::NoCgroups)?;
-        let carrier = carrier_name();
+        let root = cgroup::root().map_err(KernelViewError::NoCgroups)?;
+        let carrier = cgroup::congestion_name();
         let mut object = Box::new(MaybeUninit::<OpenObject>::uninit());
         let mut open = SocketSkelBuilder::default()
             .open(&mut object)
@@ -153,27 +147,6 @@ impl KernelView {
     }
 }
 
-/// Fits `TCP_CA_NAME_MAX`: the process and how many it had before.
-fn carrier_name() -> String {
-    let nth = OPENED.fetch_add(1, Ordering::Relaxed) % 1000;
-    format!("gw{}.{nth}", process::id())
-}
-
-/// The topmost control group of version 2 that this process sees.
-fn cgroup_root() -> io::Result<File> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    let path = mounts.lines().find_map(cgroup2_mount);
-    File::open(path.ok_or(io::ErrorKind::NotFound)?)
-}
-
-/// A line of /proc/self/mountinfo (proc(5)): five fields, of which the last is
-/// the mount point, some more, a dash, the type.
-fn cgroup2_mount(line: &str) -> Option<PathBuf> {
-    let (mount, kind) = line.split_once(" - ")?;
-    let point = mount.split(' ').nth(4)?;
-    kind.starts_with("cgroup2 ").then(|| PathBuf::from(point))
-}
-
 fn told(hidden: types::gw_hidden) -> Hidden {
     let is = |flag: Flag| hidden.flags & flag.0 != 0;
     Hidden {
@@ -195,25 +168,5 @@ fn told(hidden: types::gw_hidden) -> Hidden {
             is_layered: is(Flag::GW_HIDDEN_LAYERED),
             is_taken: is(Flag::GW_HIDDEN_TAKEN),
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_unified_tree_is_found_among_the_mounts() {
-        let v1 = "33 27 0:28 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu";
-        assert_eq!(cgroup2_mount(v1), None);
-        let v2 = "42 27 0:37 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw";
-        assert_eq!(cgroup2_mount(v2), Some("/sys/fs/cgroup".into()));
-        assert_eq!(cgroup2_mount("cgroup2"), None);
-    }
-
-    #[test]
-    fn a_carrier_has_a_name_of_its_own() {
-        let (one, other) = (carrier_name(), carrier_name());
-        assert!(one != other && one.len() < 16, "{one} {other}");
     }
 }

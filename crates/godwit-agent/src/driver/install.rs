@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use godwit_bpf::{
-    Datapath, Events, MARK_INJECT, MARK_REPLAY, MARK_SPOKEN, MapError, OpenError, PinDir, PinError,
-    Settings, ShareEntry,
+    Births, Datapath, Events, MARK_INJECT, MARK_REPLAY, MARK_SPOKEN, MapError, OpenError, PinDir,
+    PinError, Settings, ShareEntry,
 };
 use godwit_core::node::Resume;
 use godwit_core::{Node, NodeConfig};
@@ -145,6 +145,12 @@ impl Installed {
             }
             opened => opened?,
         };
+        if let Births::Unwatched(why) = &datapath.births {
+            tracing::warn!(
+                error = why as &dyn std::error::Error,
+                "twins may be born with Accurate ECN, and slow after a takeover"
+            );
+        }
         let installed = Self {
             config,
             interface,
