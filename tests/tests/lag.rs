@@ -1,6 +1,7 @@
 //! A standby whose application is ten times slower than the owner's, or hangs.
 
-use std::io::{Read as _, Write as _};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use godwit_lab::apps::odd::{self, Manner};
 use godwit_lab::apps::server;
 use godwit_lab::cluster::{FlowReport, Service};
 use godwit_lab::host::Host;
+use godwit_lab::links::Loss;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::{DEADLINE, Site, lab, until};
@@ -24,6 +26,12 @@ const LEASH: u32 = 256 << 10;
 const SLACK: u32 = 256 << 10;
 
 const BODY: usize = 3_000_000;
+
+/// Of a client that reads all that comes, and so says nothing between.
+const SLOW: u32 = 400_000;
+
+/// More than comes until the crash.
+const LONG: usize = 40_000_000;
 
 /// A few bytes, and as many come back.
 const QUESTION: &[u8] = b"still there?";
@@ -54,11 +62,15 @@ struct Reader {
 
 impl Reader {
     fn ask(lab: &Lab, service: SocketAddr) -> Result<Self> {
+        Self::ask_for(lab, service, BODY)
+    }
+
+    fn ask_for(lab: &Lab, service: SocketAddr, body: usize) -> Result<Self> {
         let mut stream = connect(lab.client(), service)?;
-        writeln!(stream, "{BODY}")?;
+        writeln!(stream, "{body}")?;
         Ok(Self {
             stream,
-            expected: Manner::Exact.reply(BODY),
+            expected: Manner::Exact.reply(body),
             at: 0,
         })
     }
@@ -113,6 +125,64 @@ fn a_client_waits_for_a_slow_standby() -> Result<()> {
     reader.read_to(BODY * 2)?;
     site.wait_taken_over()?;
     site.verify().map(drop)
+}
+
+/// A client that only listens, and whose twin was given up: it has got more since
+/// than the standby knows of, and nothing to say. It hears all the same that nobody
+/// serves its connection.
+#[test]
+fn a_client_that_only_listens_hears_that_nobody_serves_it() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let serve = |node, pace| odd::start(node, PORT, Manner::Paced(pace));
+    let _servers = [serve(lab.a(), SLOW)?, serve(lab.b(), SLOW / 10)?];
+    let mut service = service("demote");
+    service.extra.push_str("reprotect = \"off\"\n");
+    let site = Site::start_with(&lab, vec![service])?;
+    let ask = |address| Reader::ask_for(&lab, address, LONG);
+    let mut readers = site
+        .addresses()
+        .map(ask)
+        .into_iter()
+        .collect::<Result<Vec<_>>>()?;
+    until("their twins to lag", || {
+        for reader in &mut readers {
+            reader.read_to(reader.at + 1)?;
+        }
+        let flows = site.flows(Host::A)?;
+        let lag = flows
+            .iter()
+            .filter(|it| it.reason.as_deref() == Some("lagging"));
+        Ok(lag.count() == readers.len())
+    })?;
+    lab.lose(Loss {
+        from: Host::A,
+        to: Host::B,
+        per_myriad: 10_000,
+    })?;
+    for reader in &mut readers {
+        reader.read_to(reader.at + LEASH as usize)?;
+    }
+    site.crash_owner()?;
+    site.wait_taken_over()?;
+    for reader in &mut readers {
+        let ended = reader.read_to(LONG).err().context("it came to its end")?;
+        let kind = ended
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind);
+        ensure!(kind == Some(ErrorKind::ConnectionReset), "{ended:#}");
+    }
+    if let Some(cluster) = &site.cluster {
+        let status = cluster.status(Host::B)?;
+        let resets = status
+            .services
+            .first()
+            .map(|service| service.resets.clone());
+        let both = BTreeMap::from([("not_in_sync".to_owned(), 2)]);
+        ensure!(resets == Some(both), "{resets:?}");
+    }
+    site.trace().map(drop)
 }
 
 /// Short answers, and a server on the standby that gives none: the flow is not

@@ -58,6 +58,9 @@ static __noinline int gw_obey(struct gw_order *o)
 		f->why = o->detail ? o->detail : GW_WHY_NOT_IN_SYNC;
 		return 0;
 	case GW_ORDER_END:
+		/* as long as its socket lives, too */
+		if ((f->flags & GW_FLOW_TWIN) && gw_is_given_up(f))
+			gw_give_twin_up(f);
 		gw_end(&key, f);
 		return 0;
 	case GW_ORDER_ACKNOWLEDGED:

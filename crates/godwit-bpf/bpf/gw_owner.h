@@ -113,6 +113,9 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 					  gw_is_over(f) ? GW_PASS : GW_DROP);
 		if (gw_is_last_again(f, p))
 			return gw_say_last_ack(skb, p, key, f);
+		/* there is no socket: what this acknowledges is answered */
+		if (gw_is_over(f) && !gw_is_through(f))
+			return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
 	} else if (gw_after(p->ack, f->own.snd_nxt))
 		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
 	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p))

@@ -8,6 +8,7 @@ use godwit_sock::destroy_tcp;
 use godwit_wire::ShareId;
 
 use super::{Driver, segments};
+use crate::clock;
 
 /// Why a connection is reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +47,14 @@ impl ResetReason {
         }
     }
 
+    /// Whether this node was not the one that has spoken to the client.
+    const fn is_of_twin(self) -> bool {
+        match self {
+            Self::NotInSync | Self::TwinClosed => true,
+            Self::Unprotected | Self::NoTaker => false,
+        }
+    }
+
     /// Whether the kernel may still have a socket of it.
     const fn leaves_socket(self) -> bool {
         match self {
@@ -74,10 +83,13 @@ impl Resets {
 }
 
 impl Driver {
-    /// Resets connections of a share, each for its reason. A client that does not
-    /// hear of it is told again when it speaks, by our kernel.
+    /// Resets connections of a share, each for its reason.
+    ///
+    /// A client that has got more than a twin knows of drops a RST from before that
+    /// (RFC 9293 section 3.10.7.4). So it is asked where it is, and our kernel, which
+    /// has no socket for the answer, resets it from there; as whenever it speaks.
     pub(super) fn reset(&mut self, share: ShareId, flows: &[(FlowState, ResetReason)]) {
-        let mut resets = Resets::default();
+        let (mut resets, now) = (Resets::default(), clock::now());
         for (flow, reason) in flows {
             resets.count(*reason);
             tracing::info!(flow = %flow.id.key, reason = reason.as_str(), "connection reset");
@@ -87,6 +99,9 @@ impl Driver {
                 && let Err(error) = destroy_tcp(self.ifindex, flow.id.key)
             {
                 tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
+            }
+            if reason.is_of_twin() {
+                self.speak(flow, segments::last_probe(flow, now));
             }
         }
         let Some(known) = self.shares.get_mut(share) else {

@@ -25,6 +25,17 @@ pub(super) fn probe(flow: &FlowState, now: MonoTime) -> Option<Vec<u8>> {
     to_client(flow, SeqNumber(flow.snd_una.0.wrapping_sub(1)), &[0], now)
 }
 
+/// As [`probe`], of a client that knows more than we do: also of a right edge that
+/// must not retreat, so there is no limit to it. Nobody serves the connection.
+pub(super) fn last_probe(flow: &FlowState, now: MonoTime) -> Option<Vec<u8>> {
+    let seq = SeqNumber(flow.snd_una.0.wrapping_sub(1));
+    let segment = Segment {
+        wnd: u16::MAX,
+        ..client_segment(flow, seq, &[0], now)
+    };
+    segment.to_packet().ok()
+}
+
 /// Ends a connection that nobody can serve. A client that has not got all that
 /// was sent asks back (RFC 5961 section 3.2), and the kernel answers.
 pub(super) fn reset(flow: &FlowState) -> Option<Vec<u8>> {
@@ -282,7 +293,16 @@ pub(super) fn frame(destination: MacAddr, source: MacAddr, packet: &[u8]) -> Vec
 }
 
 fn to_client(flow: &FlowState, seq: SeqNumber, payload: &[u8], now: MonoTime) -> Option<Vec<u8>> {
-    let segment = Segment {
+    client_segment(flow, seq, payload, now).to_packet().ok()
+}
+
+fn client_segment<'a>(
+    flow: &FlowState,
+    seq: SeqNumber,
+    payload: &'a [u8],
+    now: MonoTime,
+) -> Segment<'a> {
+    Segment {
         seq,
         ack: flow.rcv_nxt,
         wnd: flow.wnd,
@@ -292,8 +312,7 @@ fn to_client(flow: &FlowState, seq: SeqNumber, payload: &[u8], now: MonoTime) ->
         })),
         payload,
         ..bare(flow.id.key.service, flow.id.key.client)
-    };
-    segment.to_packet().ok()
+    }
 }
 
 /// A TSval that the client can't take for old: our kernel's last one, or, for a

@@ -25,10 +25,12 @@ fn forget(bench: &Bench) {
     bench.order(Order::Forget).expect("it is removed");
 }
 
-/// The client repeats its data, and our kernel, without a socket, its RST.
+/// The client repeats its data, and our kernel, without a socket, its RST: from
+/// where the client is, which has got more than the twin had said.
 fn expect_refused(bench: &Bench, v6: bool, [heard, said]: [&str; 2]) {
-    let data = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
+    let data = to_service(7, v6, CLIENT, SERVICE + 500, ACK, &DATA);
     bench.expect(Hook::Tap, "data again", &data, NEXT, heard);
+    assert_eq!(bench.put(Hook::Tap, 0, &data).frame, data, "as it is");
     let refusal = from_service(7, v6, SERVICE, 0, TcpFlags::RST, b"");
     bench.expect(Hook::Gate, "RST", &refusal, NEXT, said);
 }
@@ -57,10 +59,16 @@ fn a_reset_after_a_takeover_is_said_to_whoever_asks_again() {
 #[test]
 fn a_connection_that_nobody_serves_is_reset_whenever_its_client_asks() {
     on_bench(|bench| {
-        for v6 in [false, true] {
+        for (v6, closed) in [(false, false), (true, false), (false, true), (true, true)] {
             shadow(bench, 7, v6);
-            let given_up = Order::NotInSync(UnprotectedReason::NotConfirmed);
-            bench.order(given_up).expect("it is marked");
+            if closed {
+                let reset = from_service(7, v6, SERVICE, CLIENT, TcpFlags::RST.with(ACK), b"");
+                bench.expect(Hook::Gate, "its RST", &reset, DROP, "suppressed_rst");
+                assert_eq!(bench.flow().phase, Phase::Closed);
+            } else {
+                let given_up = Order::NotInSync(UnprotectedReason::NotConfirmed);
+                bench.order(given_up).expect("it is marked");
+            }
             take_over(bench);
             let reason = "unprotected_at_takeover";
             let data = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
