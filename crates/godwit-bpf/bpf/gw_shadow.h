@@ -293,8 +293,12 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if (f && (p->flags & GW_TCP_RST) && !gw_is_over(f))
 		return gw_reset_twin(skb, p, key, f);
-	if (f && (p->flags & GW_TCP_FIN))
+	if (f && (p->flags & GW_TCP_FIN)) {
+		/* the same for its twin, once that has come there */
+		if (!(f->flags & GW_FLOW_OWN_FIN))
+			f->own.fin = gw_seg_end(p);
 		gw_flag(f, GW_FLOW_OWNER_FIN);
+	}
 	return gw_verdict(GW_REASON_OWNER_SEGMENT, GW_DROP);
 }
 

@@ -88,18 +88,20 @@ impl Driver {
     /// A client that has got more than a twin knows of drops a RST from before that
     /// (RFC 9293 section 3.10.7.4). So it is asked where it is, and our kernel, which
     /// has no socket for the answer, resets it from there; as whenever it speaks.
+    /// One that has closed and has heard its owner out needs no RST: that the standby
+    /// had no whole twin of its last moments is nothing to it.
     pub(super) fn reset(&mut self, share: ShareId, flows: &[(FlowState, ResetReason)]) {
         let (mut resets, now) = (Resets::default(), clock::now());
         for (flow, reason) in flows {
+            if flow.parted && reason.is_of_twin() {
+                tracing::debug!(flow = %flow.id.key, "its client has closed");
+                self.end_here(flow, *reason);
+                continue;
+            }
             resets.count(*reason);
             tracing::info!(flow = %flow.id.key, reason = reason.as_str(), "connection reset");
             self.speak(flow, segments::reset(flow));
-            self.give(flow.id, Order::End);
-            if reason.leaves_socket()
-                && let Err(error) = destroy_tcp(self.ifindex, flow.id.key)
-            {
-                tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
-            }
+            self.end_here(flow, *reason);
             if reason.is_of_twin() {
                 self.speak(flow, segments::last_probe(flow, now));
             }
@@ -116,6 +118,15 @@ impl Driver {
                 ("count", &count),
             ];
             self.events.publish_own("connections_reset", true, fields);
+        }
+    }
+
+    fn end_here(&self, flow: &FlowState, reason: ResetReason) {
+        self.give(flow.id, Order::End);
+        if reason.leaves_socket()
+            && let Err(error) = destroy_tcp(self.ifindex, flow.id.key)
+        {
+            tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
         }
     }
 }

@@ -88,6 +88,9 @@ pub struct FlowState {
     /// Shadow: the kernel has closed the twin of a process that ended, and the
     /// owner has not closed, so the stream would end too early here.
     pub cut_short: bool,
+    /// Shadow: client and owner have both closed, and the client has heard the
+    /// owner out.
+    pub parted: bool,
     /// Owner: whether its process has died, and its segments are held back.
     pub orphaned: bool,
     /// Whether the owner is held back for the twin's application.
@@ -252,6 +255,11 @@ fn is_cut_short(raw: &types::gw_flow) -> bool {
     raw.flags & (own | any) == own && SeqNumber(raw.client.ack).lt(SeqNumber(raw.own.fin))
 }
 
+fn is_parted(raw: &types::gw_flow) -> bool {
+    let fins = Flag::GW_FLOW_CLIENT_FIN.0 | Flag::GW_FLOW_OWNER_FIN.0;
+    raw.flags & fins == fins && SeqNumber(raw.client.ack).ge(SeqNumber(raw.own.fin))
+}
+
 /// What to announce, rounded up as the kernel does. As `gw_floored`: a window
 /// that is shut stays shut.
 fn window(raw: &types::gw_flow) -> u32 {
@@ -317,6 +325,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         twin_seen: has(Flag::GW_FLOW_TWIN_SEEN),
         not_in_sync: has(Flag::GW_FLOW_NOT_IN_SYNC),
         cut_short: is_cut_short(raw),
+        parted: is_parted(raw),
         orphaned: has(Flag::GW_FLOW_ORPHANED),
         leashed: has(Flag::GW_FLOW_LEASHED),
         client_fin: has(Flag::GW_FLOW_CLIENT_FIN),

@@ -124,3 +124,28 @@ fn a_client_that_repeats_its_fin_hears_that_it_arrived() {
         }
     });
 }
+
+/// A twin that was not whole yet, and its client closed all the same: nobody needs a
+/// RST for that.
+#[test]
+fn a_client_that_has_heard_its_owner_out_has_parted() {
+    on_bench(|bench| {
+        let owner = Host::B.mac(Network::Data);
+        let (fin, next) = (TcpFlags::FIN.with(ACK), CLIENT.wrapping_add(1));
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let given_up = Order::NotInSync(UnprotectedReason::NotConfirmed);
+            bench.order(given_up).expect("it is marked");
+            let owners = twin(owner, 7, v6, (SERVICE + 300, CLIENT), fin, b"");
+            bench.expect(Hook::Tap, "its owner's FIN", &owners, DROP, "owner_segment");
+            let closed = mirrored(7, v6, (CLIENT, SERVICE + 300), fin, b"");
+            bench.expect(Hook::Tap, "the client's", &closed, NEXT, "tapped_segment");
+            assert!(!bench.flow().parted, "it may lack the FIN");
+            let got = mirrored(7, v6, (next, SERVICE + 301), ACK, b"");
+            bench.expect(Hook::Tap, "its ACK", &got, NEXT, "tapped_segment");
+            assert!(bench.flow().parted);
+            assert_ne!(bench.flow().phase, Phase::Ended, "to the twin it goes on");
+            forget(bench);
+        }
+    });
+}
