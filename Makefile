@@ -28,7 +28,7 @@ demo: setup build ## a download crosses the death of its server (root)
 test: setup build unit sim root-test ## everything that CI runs (root for the lab)
 
 unit: ## tests without privileges
-	$(CARGO) test --locked -p godwit-wire -p godwit-core -p godwit-agent -p godwit
+	$(CARGO) test --locked -p godwit-wire -p godwit-core -p godwit-agent -p godwit-app -p godwit
 
 sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 	$(CARGO) test --locked --profile sim -p godwit-sim

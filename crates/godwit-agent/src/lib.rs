@@ -1,6 +1,7 @@
 //! The agent: drives the core, the data path, peers, control socket and metrics.
 #![forbid(unsafe_code)]
 
+pub mod apps;
 pub mod clock;
 pub mod config;
 pub mod control;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use godwit_bpf::{MUTANT, PinDir, PinError};
 use thiserror::Error;
 
+use crate::apps::Apps;
 use crate::config::{Config, ConfigError, PeerRole};
 use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name};
 use crate::edge::{Edge, Prepared, StartError};
@@ -59,6 +60,10 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
     let (life, votes) = (prepared.life, prepared.votes.clone());
     let (inbox, inputs) = Inbox::new();
     // While this process has all its privileges, and no real-time thread.
+    let app_socket = prepared.app_socket()?;
+    let services = prepared.config.services.iter();
+    let services = services.flat_map(|service| service.addresses.clone());
+    let services: Vec<_> = services.collect();
     let stonith = Stonith::start(&prepared.config, &inbox).map_err(StartError::Stonith)?;
     let installed = Installed::new(prepared.config.clone())?;
     if let Err(error) = privileges::give_up(&installed.config) {
@@ -70,6 +75,14 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
         Err(error) => {
             installed.remove();
             return Err(error.into());
+        }
+    };
+    let apps = match Apps::start(app_socket, services) {
+        Ok(apps) => apps,
+        Err(error) => {
+            edge.shutdown();
+            installed.remove();
+            return Err(StartError::Thread(error).into());
         }
     };
     let node = installed.node_config(&life);
@@ -90,6 +103,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
             votes.close(driver.run(&inputs));
             // Here the queue closes: nobody waits for an answer any more.
         });
+    drop(apps);
     edge.shutdown();
     Ok(run?)
 }

@@ -70,6 +70,7 @@ const ALWAYS: &[Call] = calls![
     SYS_fstat,
     SYS_getrandom,
     SYS_lseek,
+    SYS_memfd_create,
     SYS_pread64,
     SYS_read,
     SYS_readv,
@@ -127,8 +128,10 @@ const FAMILIES: &[libc::c_int] = &[libc::AF_INET, libc::AF_INET6, libc::AF_UNIX]
 /// frames.
 const SERVER_FAMILIES: &[libc::c_int] = &[libc::AF_NETLINK, libc::AF_PACKET];
 
-/// Names and numbers of interfaces; sockets that do not block.
+/// Names and numbers of interfaces; sockets that do not block; what is queued.
 const REQUESTS: &[u32] = &[
+    0x5411, // TIOCOUTQ
+    0x541B, // FIONREAD
     0x5421, // FIONBIO
     0x8910, // SIOCGIFNAME
     0x8933, // SIOCGIFINDEX

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use nix::sys::socket::SockProtocol;
+use nix::sys::socket::{SockProtocol, SockaddrStorage, getsockname};
 
+use crate::namespace::{netns_cookie, netns_cookie_of};
 use crate::netlink::{NLM_F_DUMP, Netlink, attribute};
+use crate::option::option;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// include/net/tcp_states.h: 1 << TCP_LISTEN
@@ -18,8 +21,9 @@ const INET_DIAG_SKV6ONLY: u16 = 11;
 #[derive(Debug, Clone, Default)]
 pub struct Listeners(Vec<Listener>);
 
+/// Where one listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Listener {
+pub struct Listener {
     at: SocketAddr,
     v6_only: bool,
 }
@@ -49,7 +53,34 @@ impl Listeners {
 }
 
 impl Listener {
-    fn serves(self, address: SocketAddr) -> bool {
+    /// Where a socket of any process listens for TCP connections.
+    ///
+    /// # Errors
+    /// If it does not (`InvalidInput`), or not in the network namespace of the
+    /// calling thread.
+    pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        let foreign = || io::Error::from(io::ErrorKind::InvalidInput);
+        let is = |name| option(socket, libc::SOL_SOCKET, name);
+        let tcp = is(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP && is(libc::SO_ACCEPTCONN)? != 0;
+        if !tcp || netns_cookie_of(socket)? != netns_cookie()? {
+            return Err(foreign());
+        }
+        let local = getsockname::<SockaddrStorage>(socket.as_raw_fd())?;
+        let v4 = local
+            .as_sockaddr_in()
+            .map(|v4| SocketAddr::V4((*v4).into()));
+        let v6 = local
+            .as_sockaddr_in6()
+            .map(|v6| SocketAddr::V6((*v6).into()));
+        let v6_only = v6.is_some() && option(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)? != 0;
+        Ok(Self {
+            at: v4.or(v6).ok_or_else(foreign)?,
+            v6_only,
+        })
+    }
+
+    /// Whether a connection to `address` comes to it.
+    pub fn serves(self, address: SocketAddr) -> bool {
         if self.at.port() != address.port() {
             return false;
         }
@@ -96,6 +127,7 @@ pub(crate) fn listener(message: &[u8]) -> Option<Listener> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::os::fd::AsFd as _;
 
     use super::*;
 
@@ -126,6 +158,22 @@ mod tests {
             let serves = services.map(|service| listener.serves(at(service)));
             assert_eq!(serves, expected, "{listener:?}");
         }
+    }
+
+    #[test]
+    fn a_listener_is_known_by_its_descriptor() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let found = Listener::of(listener.as_fd()).expect("it listens");
+        assert!(found.serves(address) && !found.serves(at("127.0.0.2:1")));
+        let client = std::net::TcpStream::connect(address).expect("it listens");
+        Listener::of(client.as_fd()).expect_err("no listener");
+        let (pipe, _other) = io::pipe().expect("descriptors are left");
+        Listener::of(pipe.as_fd()).expect_err("no socket");
+        let unix = std::os::unix::net::UnixStream::pair()
+            .expect("descriptors are left")
+            .0;
+        Listener::of(unix.as_fd()).expect_err("not TCP");
     }
 
     /// What the kernel says of a listener of our own, while it is there.

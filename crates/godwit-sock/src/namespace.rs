@@ -1,7 +1,7 @@
 //! Which network namespace this is.
 
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
@@ -20,6 +20,11 @@ pub fn netns_cookie() -> io::Result<u64> {
         SockFlag::SOCK_CLOEXEC,
         None,
     )?;
+    netns_cookie_of(fd.as_fd())
+}
+
+/// As [`netns_cookie`], of the namespace that a socket belongs to.
+pub(crate) fn netns_cookie_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut cookie = 0u64;
     let mut len = libc::socklen_t::try_from(size_of::<u64>()).expect("8 fits");
     // SAFETY: value and length point to live variables of the sizes given.

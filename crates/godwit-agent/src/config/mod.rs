@@ -70,6 +70,9 @@ pub struct NodeConfig {
     pub interface: InterfaceName,
     /// Where sockets and state of running agents live; `/run/godwit` unless given.
     pub run_dir: PathBuf,
+    /// The group whose processes may use the agent through `libgodwit`; only root
+    /// unless given.
+    pub app_group: Option<String>,
     /// Where Prometheus may read metrics over plain HTTP; off unless given.
     pub metrics: Option<SocketAddr>,
 }

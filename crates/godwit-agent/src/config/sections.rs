@@ -86,12 +86,14 @@ fn read_node(
     let name = section.required::<NodeName>("name")?;
     let interface = section.required::<InterfaceName>("interface")?;
     let run_dir = section.optional::<String>("run_dir")?;
+    let app_group = section.optional::<String>("app_group")?;
     let metrics = section.optional::<SocketAddr>("metrics")?;
     section.finish()?;
     let node = NodeConfig {
         name: name.value,
         interface: interface.value,
         run_dir: run_dir.map_or_else(|| DEFAULT_RUN_DIR.into(), |dir| source.resolve(&dir.value)),
+        app_group: app_group.map(|item| item.value),
         metrics: metrics.map(|item| item.value),
     };
     Ok((node, name.at))

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 const SOCKET: &str = "control.sock";
+const APPS: &str = "app.sock";
 const LOCK: &str = "lock";
 
 /// A folder that this agent alone uses until it is dropped.
@@ -100,9 +101,13 @@ impl Place {
         self.dir.join(SOCKET)
     }
 
+    /// Where the socket for server processes belongs.
+    pub fn app_socket(&self) -> PathBuf {
+        self.dir.join(APPS)
+    }
+
     fn remove_socket(&self) {
-        // Not there is as good as removed; anything else shows at bind.
-        let _ = fs::remove_file(self.socket());
+        remove_sockets(&self.dir);
     }
 }
 
@@ -196,7 +201,7 @@ pub fn sweep(run_dir: &Path) {
             continue;
         }
         if let Ok(Locked::Yes(lock)) = try_lock(&dir) {
-            let _ = fs::remove_file(dir.join(SOCKET));
+            remove_sockets(&dir);
             remove_locked(&dir);
             drop(lock);
         }
@@ -207,6 +212,13 @@ fn is_place_name(name: &str) -> bool {
     name.strip_prefix('n')
         .and_then(|rest| rest.split_once('-'))
         .is_some_and(|(cookie, _)| cookie.parse::<u64>().is_ok())
+}
+
+/// Not there is as good as removed; anything else shows at bind.
+fn remove_sockets(dir: &Path) {
+    for name in [SOCKET, APPS] {
+        let _ = fs::remove_file(dir.join(name));
+    }
 }
 
 /// Removes a folder whose lock is held. One that holds more than we know of stays.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use godwit_wire::NodeName;
 
+use crate::apps::AppSocketError;
 use crate::config::{ConfigError, PeerRole};
 use crate::control::PlaceError;
 use crate::doctor::Unfit;
@@ -47,6 +48,9 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
+    /// The socket for server processes can't be made.
+    #[error("can't listen for server processes")]
+    Apps(#[from] AppSocketError),
     /// There is no helper for the stonith command.
     #[error("can't start the helper that runs the stonith command")]
     Stonith(#[source] io::Error),

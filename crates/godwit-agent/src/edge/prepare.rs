@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::StartError;
+use crate::apps::AppSocket;
 use crate::config::{Config, PeerRole};
 use crate::control::Place;
 use crate::doctor::{self, LiveHost};
@@ -27,6 +28,16 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// Makes the socket that server processes connect to, while there is the right
+    /// to give it to a group.
+    ///
+    /// # Errors
+    /// If there is no such group, or it can't be made.
+    pub(crate) fn app_socket(&self) -> Result<AppSocket, StartError> {
+        let group = self.config.node.app_group.as_deref();
+        Ok(AppSocket::bind(&self.place.app_socket(), group)?)
+    }
+
     /// Reads configuration and certificates, and takes the control socket's place.
     ///
     /// # Errors

@@ -1,0 +1,169 @@
+//! Questions and answers.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use godwit_sock::send_with;
+use godwit_wire::app::region::{Connection, SlotState};
+use godwit_wire::app::{AppMessage, MAX_MESSAGE, SnapshotPlace};
+use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
+
+use super::client::Client;
+use super::{Answer, Asked, Held, Office, lock};
+
+impl Office {
+    /// Puts a question to a process and waits for its answer.
+    pub(super) fn ask(
+        &self,
+        client: &Client,
+        held: Option<Held>,
+        limit: Duration,
+        message: impl FnOnce(u32) -> AppMessage,
+        beside: &[BorrowedFd<'_>],
+    ) -> Result<Answer, HandoffRefusal> {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let (reply, answer) = mpsc::channel();
+        let asked = Asked {
+            client: client.id,
+            reply: Some(reply),
+            held,
+        };
+        lock(&self.desk).asked.insert(request, asked);
+        if say(client, &message(request), beside).is_err() {
+            lock(&self.desk).asked.remove(&request);
+            return Err(HandoffRefusal::NoServer);
+        }
+        match answer.recv_timeout(limit) {
+            Ok(answer) => Ok(answer),
+            // It has gone.
+            Err(RecvTimeoutError::Disconnected) => Err(HandoffRefusal::NoServer),
+            Err(RecvTimeoutError::Timeout) => {
+                let mut desk = lock(&self.desk);
+                // It may be on its way.
+                if let Ok(answer) = answer.try_recv() {
+                    return Ok(answer);
+                }
+                if let Some(asked) = desk.asked.get_mut(&request) {
+                    asked.reply = None;
+                }
+                Err(HandoffRefusal::NoServer)
+            }
+        }
+    }
+
+    /// Takes an answer to whoever waits for it. A connection that is handed out when
+    /// nobody does any more is put back.
+    pub(super) fn answered(
+        &self,
+        client: &Client,
+        request: u32,
+        outcome: Result<Option<SnapshotPlace>, HandoffRefusal>,
+        socket: Option<OwnedFd>,
+    ) {
+        let mut desk = lock(&self.desk);
+        let asked = desk.asked.get(&request);
+        if asked.is_none_or(|asked| asked.client != client.id) {
+            return;
+        }
+        let Some(asked) = desk.asked.remove(&request) else {
+            return;
+        };
+        let Some(reply) = asked.reply else {
+            drop(desk);
+            if let (Some(held), Ok(_)) = (asked.held, outcome) {
+                let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+                let subject = held.subject(request);
+                // If it does not get through, the process has gone.
+                let _ = say(client, &AppMessage::PutBack { subject }, &[]);
+            }
+            return;
+        };
+        // Under the lock: who gives up waiting looks once more.
+        let _ = reply.send(Answer { outcome, socket });
+    }
+
+    /// Forgets a process: what it was asked stays without an answer.
+    pub(super) fn forget(&self, client: u64) {
+        let mut desk = lock(&self.desk);
+        desk.clients.remove(&client);
+        desk.asked.retain(|_, asked| asked.client != client);
+        desk.taken.retain(|_, held| held.client != client);
+    }
+
+    pub(super) fn clients(&self) -> Vec<Arc<Client>> {
+        lock(&self.desk).clients.values().cloned().collect()
+    }
+
+    pub(super) fn client(&self, held: Held) -> Option<Arc<Client>> {
+        lock(&self.desk).clients.get(&held.client).cloned()
+    }
+
+    /// Processes that say that they have a connection.
+    pub(super) fn holders(&self, flow: FlowKey) -> Vec<(Arc<Client>, u32, Connection)> {
+        let mut holders = Vec::new();
+        for client in self.clients() {
+            client.region.each(|slot, connection| {
+                if connection.key == flow {
+                    holders.push((client.clone(), slot, connection));
+                }
+            });
+        }
+        holders
+    }
+
+    /// A connection that was taken by an agent before this one.
+    pub(super) fn parked(&self, flow: FlowKey) -> Option<Held> {
+        let holders = self.holders(flow).into_iter();
+        let mut parked = holders.filter(|(_, _, found)| found.state == SlotState::Parked);
+        parked.next().map(|(client, slot, connection)| Held {
+            client: client.id,
+            slot,
+            cookie: connection.cookie,
+        })
+    }
+
+    /// Whether others belong to the session of a connection.
+    pub(super) fn has_company(&self, session: &[u8], own: Held) -> bool {
+        if session.is_empty() {
+            return false;
+        }
+        let mut company = false;
+        for client in self.clients() {
+            client.region.each(|slot, other| {
+                let same = (client.id, slot) == (own.client, own.slot);
+                company |= !same && other.session == session;
+            });
+        }
+        company
+    }
+
+    /// Processes that accept connections to an address, and their name for the
+    /// listener; whoever was served last comes last.
+    pub(super) fn accepting(&self, endpoint: Endpoint) -> Vec<(Arc<Client>, u32)> {
+        let last = lock(&self.desk).served;
+        let mut accepting: Vec<_> = self
+            .clients()
+            .into_iter()
+            .filter_map(|client| {
+                let number = client.listener(endpoint)?;
+                Some((client, number))
+            })
+            .collect();
+        accepting.sort_by_key(|(client, _)| (client.id <= last, client.id));
+        accepting
+    }
+}
+
+/// Sends one message to a process.
+pub(super) fn say(
+    client: &Client,
+    message: &AppMessage,
+    beside: &[BorrowedFd<'_>],
+) -> std::io::Result<()> {
+    let mut bytes = Vec::with_capacity(MAX_MESSAGE);
+    message.emit(&mut bytes);
+    send_with(client.socket.as_fd(), &bytes, beside)
+}

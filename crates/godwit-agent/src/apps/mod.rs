@@ -1,0 +1,353 @@
+//! Server processes that use `libgodwit`: what they have, and how to get it.
+//!
+//! A process connects to `app.sock` beside the control socket, shows the memory
+//! region with its connections, and shows its listeners. From then on the agent can
+//! take a connection out of its hands with the last snapshot of its state, put it
+//! back, or give the process a connection that another server had.
+//!
+//! | who | what |
+//! |---|---|
+//! | thread `gw-apps` | accepts processes, hears what they say |
+//! | callers ([`Apps::take`] and the others) | ask a process and wait for its answer, with a deadline: never the driver |
+//!
+//! Who may connect: whoever may open the socket, which is root, and the group
+//! that `app_group` names. What a process says is believed of its own
+//! connections only: the socket that it hands out must be the connection that it
+//! is asked for, and a listener counts when the process shows it.
+
+mod client;
+mod listener;
+mod message;
+mod region;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use godwit_sock::{StreamPosition, socket_cookie};
+use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
+use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
+
+pub use listener::{AppSocket, AppSocketError};
+
+use client::Client;
+use thread::Stopper;
+
+/// How long a process may take for an answer that it has to give at once.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// The processes of this node that use the library.
+#[derive(Debug, Clone)]
+pub struct Apps {
+    office: Arc<Office>,
+    // Held: the thread ends with the last of these.
+    _stopper: Arc<Stopper>,
+}
+
+/// A connection that its server does not use any more, until it is put back.
+#[derive(Debug)]
+pub struct Taken {
+    /// The connection.
+    pub socket: OwnedFd,
+    /// What its server exported last; `None` if it keeps no state: then the
+    /// connection is moved as it stands.
+    pub snapshot: Option<AppSnapshot>,
+}
+
+/// A snapshot of a server's state, and where in both streams it belongs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppSnapshot {
+    /// The snapshot.
+    pub carried: Carried,
+    read: u64,
+    written: u64,
+}
+
+impl AppSnapshot {
+    /// The next byte to read and the next byte to write of whoever goes on from the
+    /// snapshot.
+    ///
+    /// `copied_seq` and `write_seq` are those of the stopped `socket`, without FINs.
+    ///
+    /// # Errors
+    /// `SnapshotBehind` if the socket has not come as far as the snapshot, or
+    /// further than sequence numbers count.
+    pub fn at(
+        &self,
+        socket: BorrowedFd<'_>,
+        copied_seq: SeqNumber,
+        write_seq: SeqNumber,
+    ) -> Result<(SeqNumber, SeqNumber), HandoffRefusal> {
+        let now = StreamPosition::of(socket).map_err(|_| HandoffRefusal::Ended)?;
+        let since = |now: u64, then: u64| {
+            let bytes = now.checked_sub(then)?;
+            i32::try_from(bytes).ok().map(i32::cast_unsigned)
+        };
+        let read = since(now.read, self.read).ok_or(HandoffRefusal::SnapshotBehind)?;
+        let written = since(now.written, self.written).ok_or(HandoffRefusal::SnapshotBehind)?;
+        Ok((copied_seq - read, write_seq - written))
+    }
+}
+
+/// What callers and the thread share.
+#[derive(Debug)]
+struct Office {
+    services: Vec<SocketAddr>,
+    desk: Mutex<Desk>,
+    next_request: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+struct Desk {
+    clients: BTreeMap<u64, Arc<Client>>,
+    /// Who waits for which answer.
+    asked: BTreeMap<u32, Asked>,
+    /// Who has to hear what becomes of a connection.
+    taken: BTreeMap<FlowKey, Held>,
+    /// Who was given a connection last.
+    served: u64,
+}
+
+/// A connection in a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Held {
+    client: u64,
+    slot: u32,
+    cookie: u64,
+}
+
+/// A request without an answer.
+#[derive(Debug)]
+struct Asked {
+    client: u64,
+    /// `None` when nobody waits any more.
+    reply: Option<mpsc::Sender<Answer>>,
+    /// What is put back if it was handed out too late.
+    held: Option<Held>,
+}
+
+/// What a process has answered.
+#[derive(Debug)]
+struct Answer {
+    outcome: Result<Option<SnapshotPlace>, HandoffRefusal>,
+    socket: Option<OwnedFd>,
+}
+
+impl Apps {
+    /// Lets processes in, for services at these addresses.
+    ///
+    /// # Errors
+    /// If there is no thread for it.
+    pub fn start(socket: AppSocket, services: Vec<SocketAddr>) -> std::io::Result<Self> {
+        let office = Arc::new(Office {
+            services,
+            desk: Mutex::default(),
+            next_request: AtomicU32::new(1),
+        });
+        let stopper = thread::start(office.clone(), socket)?;
+        Ok(Self {
+            office,
+            _stopper: Arc::new(stopper),
+        })
+    }
+
+    /// Takes a connection out of its server's hands. If the server has read or
+    /// written since it exported its state, its next export is waited for, so
+    /// long. Waits up to two seconds longer for a process that says nothing.
+    ///
+    /// # Errors
+    /// `NoServer` if no process has it; `Ended`, `SnapshotBehind`, `InSession`;
+    /// `NotMovable` if what the process hands out is another connection, `Corrupt`
+    /// if the snapshot is not where it says. The server goes on with it then.
+    pub fn take(&self, flow: FlowKey, patience: Duration) -> Result<Taken, HandoffRefusal> {
+        let mut outcome = Err(HandoffRefusal::NoServer);
+        for (client, slot, connection) in self.office.holders(flow) {
+            let held = Held {
+                client: client.id,
+                slot,
+                cookie: connection.cookie,
+            };
+            if self.office.has_company(&connection.session, held) {
+                return Err(HandoffRefusal::InSession);
+            }
+            outcome = self.take_from(&client, held, flow, patience);
+            match outcome {
+                // A slot of a connection that had the same addresses before.
+                Err(HandoffRefusal::Ended) => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        outcome
+    }
+
+    fn take_from(
+        &self,
+        client: &Client,
+        held: Held,
+        flow: FlowKey,
+        patience: Duration,
+    ) -> Result<Taken, HandoffRefusal> {
+        let message = |request| AppMessage::Take {
+            subject: held.subject(request),
+            patience_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
+        };
+        let limit = patience + ANSWER;
+        let answer = self.office.ask(client, Some(held), limit, message, &[])?;
+        let place = answer.outcome?;
+        let taken = (|| {
+            let socket = answer.socket.ok_or(HandoffRefusal::NotMovable)?;
+            if !is_flow(socket.as_fd(), held.cookie, flow) {
+                return Err(HandoffRefusal::NotMovable);
+            }
+            let read = |place: SnapshotPlace| {
+                let bytes = client.region.snapshot(&place);
+                let bytes = bytes.ok_or(HandoffRefusal::Corrupt)?;
+                Ok(AppSnapshot {
+                    carried: Carried {
+                        kind: place.kind,
+                        bytes,
+                    },
+                    read: place.read,
+                    written: place.written,
+                })
+            };
+            let snapshot = place.map(read).transpose()?;
+            Ok(Taken { socket, snapshot })
+        })();
+        lock(&self.office.desk).taken.insert(flow, held);
+        if taken.is_err() {
+            self.put_back(flow);
+        }
+        taken
+    }
+
+    /// Has the server go on with a connection that was taken. The socket must be
+    /// running again.
+    pub fn put_back(&self, flow: FlowKey) {
+        self.settle(flow, |held, request| AppMessage::PutBack {
+            subject: held.subject(request),
+        });
+    }
+
+    /// Has the server know that another one has the connection. Its socket must
+    /// have been disconnected.
+    pub fn emigrated(&self, flow: FlowKey) {
+        self.settle(flow, |held, request| AppMessage::Emigrated {
+            subject: held.subject(request),
+        });
+    }
+
+    fn settle(&self, flow: FlowKey, message: impl Fn(Held, u32) -> AppMessage) {
+        let held = lock(&self.office.desk).taken.remove(&flow);
+        let held = held.or_else(|| self.office.parked(flow));
+        let Some((held, client)) = held.and_then(|held| Some((held, self.office.client(held)?)))
+        else {
+            // The process has ended, and with it all that it had.
+            return;
+        };
+        let message = |request| message(held, request);
+        let answer = self.office.ask(&client, None, ANSWER, message, &[]);
+        if let Err(refusal) = answer.and_then(|answer| answer.outcome) {
+            tracing::info!(flow = %flow, reason = %refusal, "its server has no use for the connection");
+        }
+    }
+
+    /// Whether a process accepts connections to that address from other servers.
+    pub fn accepts(&self, endpoint: Endpoint) -> bool {
+        let clients = self.office.clients();
+        clients
+            .iter()
+            .any(|client| client.listener(endpoint).is_some())
+    }
+
+    /// Has a process accept a connection that another server had, with the
+    /// snapshot that it came with; without one it has no state.
+    ///
+    /// # Errors
+    /// `NoServer` if nobody takes it, `NoCapacity` if too many wait already. A
+    /// process may have the socket all the same: disconnect it.
+    pub fn give(
+        &self,
+        flow: FlowKey,
+        socket: OwnedFd,
+        snapshot: Option<Carried>,
+    ) -> Result<(), HandoffRefusal> {
+        let file = match &snapshot {
+            Some(carried) if !carried.bytes.is_empty() => Some(file_of(&carried.bytes)?),
+            Some(_) | None => None,
+        };
+        let mut outcome = Err(HandoffRefusal::NoServer);
+        for (client, number) in self.office.accepting(flow.service) {
+            let size = snapshot.as_ref().map(|carried| {
+                let length = u32::try_from(carried.bytes.len()).unwrap_or(u32::MAX);
+                (carried.kind, length)
+            });
+            let message = |request| AppMessage::Give {
+                request,
+                number,
+                snapshot: size,
+            };
+            let mut beside = vec![socket.as_fd()];
+            beside.extend(file.as_ref().map(File::as_fd));
+            let answer = self.office.ask(&client, None, ANSWER, message, &beside);
+            outcome = answer.and_then(|answer| answer.outcome.map(drop));
+            if outcome.is_ok() {
+                lock(&self.office.desk).served = client.id;
+                break;
+            }
+        }
+        outcome
+    }
+}
+
+impl Held {
+    const fn subject(self, request: u32) -> Subject {
+        Subject {
+            request,
+            slot: self.slot,
+            cookie: self.cookie,
+        }
+    }
+}
+
+/// Whether a socket is the connection that was asked for.
+fn is_flow(socket: BorrowedFd<'_>, cookie: u64, flow: FlowKey) -> bool {
+    let fd = socket.as_raw_fd();
+    let client = getpeername::<SockaddrStorage>(fd).ok().and_then(endpoint);
+    let service = getsockname::<SockaddrStorage>(fd).ok().and_then(endpoint);
+    let tcp = StreamPosition::of(socket).is_ok();
+    let same = socket_cookie(socket).is_ok_and(|found| found == cookie);
+    tcp && same && (client, service) == (Some(flow.client), Some(flow.service))
+}
+
+fn endpoint(address: SockaddrStorage) -> Option<Endpoint> {
+    let v4 = address
+        .as_sockaddr_in()
+        .map(|v4| SocketAddr::V4((*v4).into()));
+    let v6 = address
+        .as_sockaddr_in6()
+        .map(|v6| SocketAddr::V6((*v6).into()));
+    v4.or(v6).map(Endpoint::from)
+}
+
+/// A file in memory, for what does not fit into a message.
+fn file_of(bytes: &[u8]) -> Result<File, HandoffRefusal> {
+    let made = memfd_create(c"godwit-snapshot", MFdFlags::MFD_CLOEXEC);
+    let mut file = File::from(made.map_err(|_| HandoffRefusal::NoCapacity)?);
+    let written = file.write_all(bytes);
+    written.map_err(|_| HandoffRefusal::NoCapacity)?;
+    Ok(file)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,184 @@
+//! Which of a connection's snapshots are kept.
+//!
+//! A server may go on from an older one, if the client has not acknowledged more
+//! than was written by then: so the newest of those that the client's
+//! acknowledgements have reached is kept, and what is older than that is not. Of
+//! those after it the newest is kept, and others in between, thinned where they are
+//! closest to each other: at most [`MAX_KEPT`], or [`LARGE_KEPT`] when they are large.
+
+use godwit_wire::app::SnapshotPlace;
+use godwit_wire::app::region::MAX_KEPT;
+
+/// Snapshots that are kept when together they are larger than [`LARGE`].
+pub(crate) const LARGE_KEPT: usize = 3;
+
+/// In bytes.
+const LARGE: u64 = 1 << 20;
+
+/// The snapshots of a connection, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    places: Vec<SnapshotPlace>,
+    /// One that is being read by somebody else.
+    pinned: Option<SnapshotPlace>,
+}
+
+impl Kept {
+    /// The latest snapshot.
+    pub(crate) fn newest(&self) -> Option<SnapshotPlace> {
+        self.places.last().copied()
+    }
+
+    /// All, oldest first.
+    pub(crate) fn places(&self) -> &[SnapshotPlace] {
+        &self.places
+    }
+
+    /// Adds the latest snapshot; the client has acknowledged so many bytes of
+    /// output. What is returned is not needed any more.
+    pub(crate) fn push(&mut self, latest: SnapshotPlace, acknowledged: u64) -> Vec<SnapshotPlace> {
+        let same = |old: &SnapshotPlace| (old.read, old.written) == (latest.read, latest.written);
+        let mut dropped = Vec::new();
+        if self.newest().as_ref().is_some_and(same) {
+            dropped.extend(self.places.pop());
+        }
+        self.places.push(latest);
+        let reached = |place: &SnapshotPlace| place.written <= acknowledged;
+        let older = self.places.iter().rposition(reached).unwrap_or(0);
+        dropped.extend(self.places.drain(..older));
+        while self.places.len() > self.limit() {
+            dropped.push(self.places.remove(self.most_crowded()));
+        }
+        if let Some(pinned) = self.pinned {
+            // It is let go when it is unpinned.
+            dropped.retain(|place| *place != pinned);
+        }
+        dropped
+    }
+
+    /// Keeps the latest as it is, whatever comes.
+    pub(crate) fn pin(&mut self) {
+        self.pinned = self.newest();
+    }
+
+    /// What was pinned, if it is not among the kept ones any more.
+    pub(crate) fn unpin(&mut self) -> Option<SnapshotPlace> {
+        let pinned = self.pinned.take()?;
+        (!self.places.contains(&pinned)).then_some(pinned)
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn take(&mut self) -> Vec<SnapshotPlace> {
+        let mut all = std::mem::take(&mut self.places);
+        all.extend(self.pinned.take().filter(|pinned| !all.contains(pinned)));
+        all
+    }
+
+    fn limit(&self) -> usize {
+        let total: u64 = self
+            .places
+            .iter()
+            .map(|place| u64::from(place.length))
+            .sum();
+        if total > LARGE { LARGE_KEPT } else { MAX_KEPT }
+    }
+
+    /// The one whose neighbours are closest to each other; not the first, which the
+    /// acknowledgements have reached, and not the last.
+    fn most_crowded(&self) -> usize {
+        let spans = self.places.windows(3).enumerate().filter_map(|(at, near)| {
+            let [before, _, after] = near else {
+                return None;
+            };
+            Some((after.written.saturating_sub(before.written), at + 1))
+        });
+        spans.min().map_or(0, |(_, at)| at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_wire::app::SnapshotKind;
+
+    use super::*;
+
+    fn snapshot(written: u64, length: u32) -> SnapshotPlace {
+        SnapshotPlace {
+            offset: written,
+            length,
+            kind: SnapshotKind::Regenerable,
+            read: 0,
+            written,
+        }
+    }
+
+    fn written(kept: &Kept) -> Vec<u64> {
+        kept.places().iter().map(|place| place.written).collect()
+    }
+
+    /// However the acknowledgements come: one that they have reached is there as
+    /// soon as there was any, and the newest.
+    #[test]
+    fn one_that_the_client_has_acknowledged_is_always_kept() {
+        let (mut kept, mut given, mut dropped) = (Kept::default(), 0, 0);
+        let mut acknowledged = 0;
+        for step in 1..10_000_u64 {
+            let written = step * 1000;
+            let behind = (step * 7919) % 64 * 1000;
+            acknowledged = acknowledged.max(written.saturating_sub(behind + 64_000));
+            dropped += kept.push(snapshot(written, 100), acknowledged).len();
+            given += 1;
+            assert_eq!(kept.newest().map(|place| place.written), Some(written));
+            let floor = kept.places()[0].written;
+            assert!(floor <= acknowledged.max(1000), "{floor} {acknowledged}");
+            assert!(kept.places().len() <= MAX_KEPT);
+            assert_eq!(kept.places().len() + dropped, given);
+        }
+    }
+
+    #[test]
+    fn those_between_are_spread() {
+        let mut kept = Kept::default();
+        for written in 0..=64 {
+            kept.push(snapshot(written * 1000, 100), 0);
+        }
+        let spans: Vec<_> = written(&kept).windows(2).map(|w| w[1] - w[0]).collect();
+        assert_eq!(spans.len(), MAX_KEPT - 1);
+        assert!(spans.iter().all(|span| *span <= 16_000), "{spans:?}");
+    }
+
+    #[test]
+    fn large_ones_are_few() {
+        let mut kept = Kept::default();
+        for written in 0..20 {
+            kept.push(snapshot(written, 1 << 20), 0);
+        }
+        assert_eq!(written(&kept), [0, 2, 19]);
+    }
+
+    #[test]
+    fn one_at_the_same_place_takes_the_other_s() {
+        let mut kept = Kept::default();
+        kept.push(snapshot(5, 1), 0);
+        let again = SnapshotPlace {
+            offset: 99,
+            ..snapshot(5, 2)
+        };
+        assert_eq!(kept.push(again, 0), [snapshot(5, 1)]);
+        assert_eq!(kept.places(), [again]);
+    }
+
+    #[test]
+    fn a_pinned_one_is_dropped_when_it_is_unpinned() {
+        let mut kept = Kept::default();
+        kept.push(snapshot(5, 1), 0);
+        kept.pin();
+        assert!(kept.push(snapshot(9, 1), 9).is_empty());
+        assert_eq!(written(&kept), [9]);
+        assert_eq!(kept.unpin(), Some(snapshot(5, 1)));
+        assert_eq!(kept.unpin(), None);
+        kept.pin();
+        assert_eq!(kept.unpin(), None, "it is still kept");
+        assert_eq!(kept.take().len(), 1);
+    }
+}
