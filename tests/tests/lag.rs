@@ -137,9 +137,7 @@ fn a_client_that_only_listens_hears_that_nobody_serves_it() -> Result<()> {
     };
     let serve = |node, pace| odd::start(node, PORT, Manner::Paced(pace));
     let _servers = [serve(lab.a(), SLOW)?, serve(lab.b(), SLOW / 10)?];
-    let mut service = service("demote");
-    service.extra.push_str("reprotect = \"off\"\n");
-    let site = Site::start_with(&lab, vec![service])?;
+    let site = Site::start_with(&lab, vec![service("demote")])?;
     let ask = |address| Reader::ask_for(&lab, address, LONG);
     let mut readers = site
         .addresses()
@@ -150,11 +148,9 @@ fn a_client_that_only_listens_hears_that_nobody_serves_it() -> Result<()> {
         for reader in &mut readers {
             reader.read_to(reader.at + 1)?;
         }
-        let flows = site.flows(Host::A)?;
-        let lag = flows
-            .iter()
-            .filter(|it| it.reason.as_deref() == Some("lagging"));
-        Ok(lag.count() == readers.len())
+        let [flows, twins] = [site.flows(Host::A)?, site.flows(Host::B)?];
+        let alone = flows.iter().filter(|flow| flow.state == "unprotected");
+        Ok(alone.count() == readers.len() && twins.len() == readers.len())
     })?;
     lab.lose(Loss {
         from: Host::A,
