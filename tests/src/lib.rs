@@ -22,6 +22,7 @@ mod conduct;
 pub mod hostage;
 mod resets;
 pub mod resp;
+pub mod roaming;
 pub mod shape;
 mod site;
 pub mod stage;

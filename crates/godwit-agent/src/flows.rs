@@ -4,7 +4,7 @@
 
 use godwit_bpf::{FlowState, Phase};
 use godwit_core::MonoTime;
-use godwit_wire::{Generation, Role, UnprotectedReason};
+use godwit_wire::{FlowKey, Generation, Role, ShareId, UnprotectedReason};
 use serde::{Deserialize, Serialize};
 
 use crate::reprotect;
@@ -35,8 +35,12 @@ pub struct FlowReport {
     pub share: u32,
     /// What this node does for the flow: `owner` or `shadow`.
     pub role: String,
-    /// `confirming`, `protected`, `unprotected`, `twin`, `closed` or `ended`.
+    /// `confirming`, `protected`, `unprotected`, `twin`, `closed` or `ended`; of a
+    /// connection that was handed over by itself `coming`, `here` or `away`.
     pub state: FlowStateName,
+    /// Where a connection is that is `away`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
     /// Whether it would survive the owner's failure now, as far as this node knows.
     pub protected: bool,
     /// Why not: `confirming`, `ended`, `no_quorum` (the event of that name), or a
@@ -80,6 +84,12 @@ pub enum FlowStateName {
     Closed,
     /// Over; kept a few seconds for late segments.
     Ended,
+    /// About to come from another server, of a service without twins.
+    Coming,
+    /// It has come from another server.
+    Here,
+    /// It is on another server; what its client sends goes on to there.
+    Away,
 }
 
 /// Flows of one service by state.
@@ -99,6 +109,15 @@ pub struct FlowCounts {
     pub closed: u64,
     /// In [`FlowStateName::Ended`].
     pub ended: u64,
+    /// In [`FlowStateName::Coming`].
+    #[serde(default)]
+    pub coming: u64,
+    /// In [`FlowStateName::Here`].
+    #[serde(default)]
+    pub here: u64,
+    /// In [`FlowStateName::Away`].
+    #[serde(default)]
+    pub away: u64,
 }
 
 /// The share that a flow belongs to, as far as its report depends on it.
@@ -137,6 +156,7 @@ impl FlowReport {
             share: flow.share.0,
             role: share.role.as_str().into(),
             state,
+            at: None,
             protected: reason.is_none(),
             reason: reason.map(Into::into),
             lag_bytes: state.lag_bytes(flow),
@@ -151,6 +171,44 @@ impl FlowReport {
                 .map(|why| why.as_str().into()),
             protected_again_ms: (flow.rejoined_ns != 0 && state == FlowStateName::Protected)
                 .then(|| since(flow.rejoined_ns)),
+        }
+    }
+}
+
+/// A connection that was handed over by itself.
+#[derive(Debug, Clone)]
+pub struct Handed {
+    /// Which.
+    pub flow: FlowKey,
+    /// `coming`, `here` or `away`.
+    pub state: FlowStateName,
+    /// Where it is, if it is `away` for good.
+    pub at: Option<String>,
+    /// When its client spoke last, if it spoke here.
+    pub heard: Option<MonoTime>,
+}
+
+impl FlowReport {
+    /// What is known of a connection that was handed over: its socket alone counts
+    /// its bytes, and its handshake may have been elsewhere.
+    pub fn handed(handed: &Handed, (service, share): (&str, ShareId), now: MonoTime) -> Self {
+        Self {
+            flow: handed.flow.to_string(),
+            service: service.to_owned(),
+            share: share.0,
+            role: Role::Owner.as_str().into(),
+            state: handed.state,
+            at: handed.at.clone(),
+            protected: false,
+            reason: Some(UnprotectedReason::NoStandby.as_str().into()),
+            lag_bytes: None,
+            held_bytes: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+            age_ms: 0,
+            last_client_ms: handed.heard.map_or(0, |heard| whole_ms(now.since(heard))),
+            reprotect: None,
+            protected_again_ms: None,
         }
     }
 }
@@ -184,6 +242,9 @@ impl FlowStateName {
             Self::Twin => "twin",
             Self::Closed => "closed",
             Self::Ended => "ended",
+            Self::Coming => "coming",
+            Self::Here => "here",
+            Self::Away => "away",
         }
     }
 
@@ -193,6 +254,7 @@ impl FlowStateName {
             Self::Protected => None,
             Self::Confirming => Some("confirming"),
             Self::Ended => Some("ended"),
+            Self::Coming | Self::Here | Self::Away => Some("no_standby"),
             Self::Closed => Some(UnprotectedReason::TwinClosed.as_str()),
             Self::Twin if flow.not_in_sync => {
                 Some(flow.why.unwrap_or(UnprotectedReason::NotInSync).as_str())
@@ -209,7 +271,13 @@ impl FlowStateName {
             Self::Confirming | Self::Protected => {
                 flow.rcv_nxt.checked_distance(flow.told_ack).unwrap_or(0)
             }
-            Self::Unprotected | Self::Twin | Self::Closed | Self::Ended => 0,
+            Self::Unprotected
+            | Self::Twin
+            | Self::Closed
+            | Self::Ended
+            | Self::Coming
+            | Self::Here
+            | Self::Away => 0,
         }
     }
 
@@ -218,7 +286,13 @@ impl FlowStateName {
         match self {
             Self::Protected => Some(behind(flow.twin_snd_nxt)),
             Self::Twin => Some(behind(flow.snd_nxt)),
-            Self::Confirming | Self::Unprotected | Self::Closed | Self::Ended => None,
+            Self::Confirming
+            | Self::Unprotected
+            | Self::Closed
+            | Self::Ended
+            | Self::Coming
+            | Self::Here
+            | Self::Away => None,
         }
     }
 }
@@ -237,7 +311,7 @@ fn implied(flow: &FlowState) -> UnprotectedReason {
 
 impl FlowCounts {
     /// The counts with the names of their states.
-    pub const fn by_state(&self) -> [(&'static str, u64); 6] {
+    pub const fn by_state(&self) -> [(&'static str, u64); 9] {
         [
             (FlowStateName::Confirming.as_str(), self.confirming),
             (FlowStateName::Protected.as_str(), self.protected),
@@ -245,6 +319,9 @@ impl FlowCounts {
             (FlowStateName::Twin.as_str(), self.twin),
             (FlowStateName::Closed.as_str(), self.closed),
             (FlowStateName::Ended.as_str(), self.ended),
+            (FlowStateName::Coming.as_str(), self.coming),
+            (FlowStateName::Here.as_str(), self.here),
+            (FlowStateName::Away.as_str(), self.away),
         ]
     }
 
@@ -258,6 +335,9 @@ impl FlowCounts {
             FlowStateName::Twin => &mut self.twin,
             FlowStateName::Closed => &mut self.closed,
             FlowStateName::Ended => &mut self.ended,
+            FlowStateName::Coming => &mut self.coming,
+            FlowStateName::Here => &mut self.here,
+            FlowStateName::Away => &mut self.away,
         } += 1;
     }
 }

@@ -11,6 +11,7 @@
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
 //! | sweep | [`Input::Gone`] | that thread waits |
+//! | handoff worker | [`Input::Handoff`] | that thread waits |
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
 //! | signals | [`Input::Stop`] | waits |
 //!
@@ -24,11 +25,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use godwit_bpf::ProcessExit;
+use godwit_core::node::HandoffReport;
 use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId, StonithFault};
 use godwit_wire::{Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
 use tokio::sync::oneshot;
 
-use crate::driver::Wish;
+use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
 use crate::status::Status;
 
@@ -96,6 +98,15 @@ pub enum Input {
     Query(Query),
     /// Somebody wants a service to move.
     Move(Wish),
+    /// Somebody wants connections to move one by one.
+    MoveFlows(FlowWish),
+    /// Of a connection that goes to another server by itself.
+    Handoff {
+        /// Its share.
+        share: ShareId,
+        /// What has become of it.
+        report: HandoffReport,
+    },
     /// The agent is to end.
     Stop {
         /// What peers are told.

@@ -26,6 +26,70 @@ pub struct MoveReport {
     pub silent_ms: f64,
 }
 
+/// The name and version of [`FlowMoves`].
+pub const FLOWS_SCHEMA: &str = "godwit.flow_moves/1";
+
+/// Which connections are to go to another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Selection {
+    /// One, `client -> service`.
+    Flow(String),
+    /// Some of a service.
+    Some(String, Part),
+}
+
+/// How many of some connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// At most so many.
+    Count(usize),
+    /// So many of a hundred, rounded up.
+    Percent(u8),
+}
+
+impl Part {
+    /// How many of `all`.
+    pub fn of(self, all: usize) -> usize {
+        match self {
+            Self::Count(count) => count.min(all),
+            Self::Percent(percent) => (all * usize::from(percent.min(100))).div_ceil(100),
+        }
+    }
+}
+
+/// Connections that were to go to another server, one by one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FlowMoves {
+    /// [`FLOWS_SCHEMA`].
+    pub schema: String,
+    /// The node that had them.
+    pub from: String,
+    /// The node that was to have them.
+    pub to: String,
+    /// Those that it has.
+    pub moved: Vec<MovedFlow>,
+    /// Those that are where they were.
+    pub stayed: Vec<FlowStayed>,
+}
+
+/// A connection that has gone to another server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MovedFlow {
+    /// `client -> service`.
+    pub flow: String,
+    /// From the last segment here to the word that it speaks there, in milliseconds.
+    pub silent_ms: f64,
+}
+
+/// A connection that has not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowStayed {
+    /// `client -> service`.
+    pub flow: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// Why nothing, or not everything, moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MoveRefused {
@@ -33,4 +97,19 @@ pub struct MoveRefused {
     pub reason: &'static str,
     /// A sentence for people.
     pub sentence: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_rounded_up_and_never_more_than_all() {
+        assert_eq!(Part::Percent(50).of(3), 2);
+        assert_eq!(Part::Percent(1).of(1), 1);
+        assert_eq!(Part::Percent(0).of(9), 0);
+        assert_eq!(Part::Percent(255).of(9), 9);
+        assert_eq!(Part::Count(4).of(9), 4);
+        assert_eq!(Part::Count(10).of(9), 9);
+    }
 }

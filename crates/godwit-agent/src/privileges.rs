@@ -76,7 +76,11 @@ fn needed(config: &Config, realtime: bool) -> Vec<Capability> {
     };
     let metrics = config.node.metrics.map(|address| address.port());
     let ports = [Some(config.own_peer().control.port()), metrics];
-    if ports.into_iter().flatten().any(|p| p < UNPRIVILEGED_PORT) {
+    // Sockets that come from other servers are bound to those of their services.
+    let moving = config.own_shares().filter(|(_, service)| service.moves());
+    let services = moving.flat_map(|(_, service)| service.addresses.iter().map(|at| at.port()));
+    let mut ports = ports.into_iter().flatten().chain(services);
+    if ports.any(|port| port < UNPRIVILEGED_PORT) {
         keep.push(Capability::CAP_NET_BIND_SERVICE);
     }
     if !realtime {
@@ -133,7 +137,18 @@ fn lock_memory() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Standby;
     use crate::testing::Pair;
+
+    #[test]
+    fn a_server_whose_connections_move_may_bind_their_port() {
+        let mut config = Pair::new().a.clone();
+        config.services[0].standby = Standby::None;
+        let low = needed(&config, true);
+        assert_eq!(low.last(), Some(&Capability::CAP_NET_BIND_SERVICE));
+        config.services[0].addresses[0].set_port(8080);
+        assert_eq!(needed(&config, true), SERVER);
+    }
 
     #[test]
     fn a_server_keeps_four_and_what_its_ports_and_limits_need() {

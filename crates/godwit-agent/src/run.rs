@@ -95,6 +95,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
         events: edge.events.clone(),
         metrics: edge.metrics.clone(),
         stonith,
+        apps: apps.clone(),
     };
     let run = installed
         .into_driver(node, surroundings)

@@ -116,9 +116,15 @@ impl Witness {
             | Input::Neighbour { .. }
             | Input::Census(_)
             | Input::Gone(_)
+            | Input::Handoff { .. }
             | Input::Devices
             | Input::Stonith { .. }
             | Input::Stop { .. } => {}
+            Input::MoveFlows(wish) => {
+                let sentence = "a witness has no connections".into();
+                let reason = "witness";
+                let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
+            }
             Input::Move(wish) => {
                 let sentence = "a witness serves nothing, so nothing can move".into();
                 let reason = "witness";
@@ -164,6 +170,7 @@ impl Witness {
                 | Action::RestoreTwin { .. }
                 | Action::FeedTwin { .. }
                 | Action::AdmitTwin { .. }
+                | Action::Handoff { .. }
                 | Action::Stonith { .. } => Ok(()),
             };
             if let Err(error) = sent {

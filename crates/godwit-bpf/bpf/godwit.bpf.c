@@ -122,7 +122,7 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 	int verdict;
 
 	gw_key(&key, &p->src, &p->dst);
-	verdict = gw_handoff_client(skb, &key, s);
+	verdict = gw_handoff_client(skb, p, &key, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (s->role == GW_ROLE_OWNER)

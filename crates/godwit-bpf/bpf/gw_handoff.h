@@ -41,11 +41,15 @@ static __always_inline int gw_hold(const struct gw_handoff *h)
  * as its source a switch would learn that the client is behind us.
  */
 static __always_inline int gw_send_on(struct __sk_buff *skb,
+				      const struct gw_pkt *p,
 				      const struct gw_handoff *h)
 {
 	__u8 self[6], to[6];
 
 	__builtin_memcpy(to, h->mac, 6);
+	/* it takes what it has for ours: that would be a circle */
+	if (gw_mac_equal(p->smac, to))
+		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
 	gw_self(self);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
@@ -55,6 +59,7 @@ static __always_inline int gw_send_on(struct __sk_buff *skb,
 
 /* What becomes of a client's segment; GW_UNDECIDED: nothing is known of it. */
 static __noinline int gw_handoff_client(struct __sk_buff *skb,
+					const struct gw_pkt *p,
 					const struct gw_flow_key *key,
 					const struct gw_share *s)
 {
@@ -67,7 +72,7 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 	case GW_HANDOFF_HELD:
 		return gw_hold(h);
 	case GW_HANDOFF_AWAY:
-		return gw_send_on(skb, h);
+		return gw_send_on(skb, p, h);
 	default:
 		return gw_verdict(GW_REASON_HERE, GW_PASS);
 	}

@@ -147,6 +147,8 @@ enum gw_reason {
 	GW_REASON_NOT_YET = 132, /* to the client: its socket is not whole */
 	GW_REASON_AWAY = 133, /* to the client: it is elsewhere */
 	GW_REASON_HERE = 134, /* either way: it has come from elsewhere */
+	GW_REASON_SENT_BACK = 135, /* from where it was sent on to */
+
 	/* shadow, beside a verdict: its kernel took the client for another */
 	GW_REASON_TWIN_MENDED = 140,
 	GW_REASON_TWIN_MISBORN = 141, /* and still does */

@@ -202,12 +202,13 @@ impl World {
             } => {
                 let share = Self::share_at(share);
                 let before = self.hosts[node].entries[share];
+                // The old peer's address stays, for what it may still send.
+                let peer = peer.map(|peer| node_of(node, peer)).or(before.peer);
                 let entry = Entry {
                     role,
                     epoch,
                     generation,
-                    // The old peer's address stays, for what it may still send.
-                    peer: peer.map(|peer| node_of(node, peer)).or(before.peer),
+                    peer,
                     expiry,
                     latest: before.latest.max(generation),
                     ..before
@@ -215,9 +216,8 @@ impl World {
                 self.set_share(node, share, entry);
             }
             Action::SetExpiry { share, expiry, .. } => {
-                let share = Self::share_at(share);
-                self.hosts[node].entries[share].expiry = Some(expiry);
-                self.check_voices(share);
+                self.hosts[node].entries[Self::share_at(share)].expiry = Some(expiry);
+                self.check_voices(Self::share_at(share));
             }
             Action::SendLease { peer, datagram } => {
                 self.send_lease(node, node_of(node, peer), datagram);
@@ -235,10 +235,7 @@ impl World {
             }
             Action::MoveEnded { share, outcome } => {
                 self.trace(|_| format!("{node}: move of {share:?}: {outcome:?}"));
-                if outcome.is_ok() {
-                    self.tally.moves += 1;
-                    self.audit_move(node, Self::share_at(share));
-                }
+                self.note_move(node, Self::share_at(share), outcome.is_ok());
             }
             local @ (Action::Silence { .. }
             | Action::Reopen { .. }
@@ -260,7 +257,15 @@ impl World {
             | Action::ProtectFlow { .. }
             | Action::RestoreTwin { .. }
             | Action::FeedTwin { .. }
-            | Action::AdmitTwin { .. }) => self.carry_out_locally(node, local),
+            | Action::AdmitTwin { .. }
+            | Action::Handoff { .. }) => self.carry_out_locally(node, local),
+        }
+    }
+
+    fn note_move(&mut self, node: usize, share: usize, moved: bool) {
+        if moved {
+            self.tally.moves += 1;
+            self.audit_move(node, share);
         }
     }
 
@@ -356,6 +361,7 @@ impl World {
             | Action::Stonith { .. }
             | Action::CheckFlows { .. }
             | Action::MoveEnded { .. }
+            | Action::Handoff { .. }
             | Action::Send { .. } => {}
         }
     }

@@ -56,6 +56,7 @@ impl World {
             | Action::EndTwin { .. }
             | Action::EndFlows { .. }
             | Action::PokeTwin { .. }
+            | Action::Handoff { .. }
             | Action::SendLease { .. }
             | Action::Stonith { .. }
             | Action::Send { .. } => {}

@@ -17,6 +17,7 @@
 //! the state tells whether there was one.
 
 mod hidden;
+mod moved;
 mod parts;
 mod state;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use core::fmt;
 use alloc::vec::Vec;
 
 pub use hidden::{Hidden, Traits};
+pub use moved::Moved;
 pub use parts::{Congestion, Options, Queues, Settings, Window};
 pub use state::TcpState;
 

@@ -38,7 +38,7 @@ enum Command {
     Status(cmd::status::Args),
     /// Show every flow, and why it is or is not protected.
     Flows(cmd::flows::Args),
-    /// Hand a service to its standby, with all its connections.
+    /// Hand a service to its standby, with all its connections, or single ones.
     Move(cmd::hand_over::MoveArgs),
     /// Hand every service of this node to its standby.
     Drain(cmd::hand_over::DrainArgs),

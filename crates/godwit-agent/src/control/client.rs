@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Done, Refusal, Request, StopReason};
 use crate::flows::Flows;
-use crate::moves::MoveReport;
+use crate::moves::{FlowMoves, MoveReport};
 use crate::status::Status;
 
 /// Longer than the agent's own limits, so that its refusal arrives.
@@ -98,6 +98,40 @@ impl Client {
             service: service.into(),
             to: to.into(),
             force,
+        })
+    }
+
+    /// Hands one connection that the node has to another node.
+    ///
+    /// # Errors
+    /// If the agent refuses, or does not answer.
+    pub fn hand_over_flow(&mut self, flow: &str, to: &str) -> Result<FlowMoves, ClientError> {
+        self.ask(Request::MoveFlows {
+            flow: Some(flow.into()),
+            service: None,
+            count: None,
+            percent: None,
+            to: to.into(),
+        })
+    }
+
+    /// Hands connections of a service that the node has to another node: at most
+    /// `count`, or `percent` of a hundred, or all.
+    ///
+    /// # Errors
+    /// If the agent refuses, or does not answer.
+    pub fn hand_over_flows(
+        &mut self,
+        service: &str,
+        (count, percent): (Option<usize>, Option<u8>),
+        to: &str,
+    ) -> Result<FlowMoves, ClientError> {
+        self.ask(Request::MoveFlows {
+            flow: None,
+            service: Some(service.into()),
+            count,
+            percent,
+            to: to.into(),
         })
     }
 

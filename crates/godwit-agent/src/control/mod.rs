@@ -13,6 +13,9 @@
 //! {"cmd":"flows"}                           godwit.flows/1
 //! {"cmd":"events","follow":true}            godwit.events/1, line by line
 //! {"cmd":"move","service":"web","to":"b"}   godwit.move/1
+//! {"cmd":"move_flows","flow":"10.9.0.10:40000 -> 10.9.0.100:80","to":"b"}
+//!                                           godwit.flow_moves/1
+//! {"cmd":"move_flows","service":"web","count":9,"to":"b"}   the same; or percent
 //! {"cmd":"stop","reason":"detach"}          godwit.done/1
 //! anything else                             godwit.error/1
 //! ```

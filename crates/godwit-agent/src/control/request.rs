@@ -27,6 +27,24 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
+    /// Hand connections that this node has to another node, one by one: a single
+    /// one, or so many of a service; all of that if not said how many.
+    MoveFlows {
+        /// `client -> service`, addresses with ports.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        flow: Option<String>,
+        /// Name of the service.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        service: Option<String>,
+        /// At most so many.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        count: Option<usize>,
+        /// So many of a hundred.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        percent: Option<u8>,
+        /// Name of the node that is to have them.
+        to: String,
+    },
     /// End the agent.
     Stop {
         /// What peers are told.

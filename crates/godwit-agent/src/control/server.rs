@@ -17,9 +17,10 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::{Done, Refusal, Request};
-use crate::driver::Wish;
+use crate::driver::{FlowWish, Wish};
 use crate::events::{EventLog, EventRecord};
 use crate::input::{Inbox, Input, Query};
+use crate::moves::{Part, Selection};
 
 /// Clients at a time; more wait in the backlog.
 const MAX_CLIENTS: usize = 64;
@@ -29,6 +30,9 @@ const MAX_REQUEST: u64 = 4096;
 
 /// How long the driver may take for an answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// Connections go a few at a time; each takes milliseconds, and a second at most.
+const MOVES_LIMIT: Duration = Duration::from_secs(30);
 
 /// Leaving the cluster in order takes a few round trips; ending programs a bit more.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -136,6 +140,21 @@ async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) 
             let moved = ask(office, ANSWER_LIMIT, wish).await;
             answer_or_refuse(writer, moved.and_then(|moved| moved.map_err(Into::into))).await
         }
+        Request::MoveFlows {
+            flow,
+            service,
+            count,
+            percent,
+            to,
+        } => {
+            let Some(which) = selection(flow, service, (count, percent)) else {
+                let refusal = Refusal::new("name one connection, or a service and how many");
+                return answer(writer, &refusal).await;
+            };
+            let wish = |reply| Input::MoveFlows(FlowWish { which, to, reply });
+            let moved = ask(office, MOVES_LIMIT, wish).await;
+            answer_or_refuse(writer, moved.and_then(|moved| moved.map_err(Into::into))).await
+        }
         Request::Stop { reason } => {
             let reason = reason.into();
             let done = |reply| Input::Stop {
@@ -146,6 +165,25 @@ async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) 
             answer_or_refuse(writer, stopped.map(|()| Done::new())).await
         }
         Request::Events { .. } => Ok(()),
+    }
+}
+
+/// Which connections a request is about, if it says so, and once.
+fn selection(
+    flow: Option<String>,
+    service: Option<String>,
+    (count, percent): (Option<usize>, Option<u8>),
+) -> Option<Selection> {
+    match (flow, service, count, percent) {
+        (Some(flow), None, None, None) => Some(Selection::Flow(flow)),
+        (None, Some(service), count, None) => {
+            let part = Part::Count(count.unwrap_or(usize::MAX));
+            Some(Selection::Some(service, part))
+        }
+        (None, Some(service), None, Some(percent)) if percent <= 100 => {
+            Some(Selection::Some(service, Part::Percent(percent)))
+        }
+        _ => None,
     }
 }
 

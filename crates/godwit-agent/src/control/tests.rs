@@ -14,7 +14,7 @@ use super::*;
 use crate::events::EventLog;
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Query};
-use crate::moves::{MoveRefused, MoveReport};
+use crate::moves::{FlowMoves, MoveRefused, MoveReport, MovedFlow};
 use crate::status::Status;
 use crate::testing::{PATIENCE, Pair, node};
 
@@ -92,6 +92,17 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
                 let reason = "unknown_service";
                 let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
             }
+            Input::MoveFlows(wish) => {
+                let silent_ms = 0.5;
+                let flow = format!("{:?}", wish.which);
+                let _ = wish.reply.send(Ok(FlowMoves {
+                    schema: crate::moves::FLOWS_SCHEMA.into(),
+                    from: "a".into(),
+                    to: wish.to,
+                    moved: vec![MovedFlow { flow, silent_ms }],
+                    stayed: Vec::new(),
+                }));
+            }
             Input::Stop {
                 done: Some(done), ..
             } => {
@@ -108,6 +119,7 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Stonith { .. }
             | Input::Census(_)
             | Input::Gone(_)
+            | Input::Handoff { .. }
             | Input::Neighbour { .. }
             | Input::Stop { done: None, .. } => panic!("nobody sends this"),
         }
@@ -135,6 +147,29 @@ fn a_move_is_reported_or_refused_with_a_reason() {
     };
     assert_eq!(refusal.reason.as_deref(), Some("unknown_service"));
     assert!(refusal.error.contains("mail"), "{refusal:?}");
+}
+
+/// What is asked for is what the driver hears: one, some, or all of a service.
+#[test]
+fn connections_are_chosen_in_one_way() {
+    let served = serve_pair();
+    let mut client = served.client();
+    let one = client.hand_over_flow("c -> s", "b").expect("it moves");
+    assert_eq!(one.moved[0].flow, "Flow(\"c -> s\")");
+    for (part, wanted) in [
+        ((Some(3), None), "Count(3)"),
+        ((None, Some(50)), "Percent(50)"),
+    ] {
+        let some = client.hand_over_flows("web", part, "b").expect("they move");
+        assert_eq!(some.moved[0].flow, format!("Some(\"web\", {wanted})"));
+    }
+    for part in [(Some(3), Some(50)), (None, Some(101))] {
+        let refused = client.hand_over_flows("web", part, "b");
+        assert!(
+            matches!(refused, Err(ClientError::Refused(_))),
+            "{refused:?}"
+        );
+    }
 }
 
 #[test]

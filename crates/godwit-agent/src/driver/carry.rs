@@ -72,6 +72,7 @@ impl Driver {
                 input,
             } => self.feed_twin(flow, seq, fin, input),
             Action::AdmitTwin { share, flow } => self.admit_twin(share, flow),
+            Action::Handoff { share, work } => self.work_on_handoff(share, work),
             Action::Send { peer, message } => {
                 if let Err(error) = self.peers.send(peer, message) {
                     tracing::debug!(peer = peer.0, error = %error, "message not sent");
@@ -108,6 +109,7 @@ impl Driver {
     /// What waited for this peer's place on the link is in force now.
     pub(super) fn find_peer(&mut self, peer: PeerId, mac: MacAddr) {
         let concerned = self.shares.learn(peer, mac);
+        self.follow_peer(peer, mac);
         for share in &concerned {
             self.write_share(*share);
         }

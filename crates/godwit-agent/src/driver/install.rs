@@ -25,6 +25,7 @@ use super::devices;
 use super::digest::Digest;
 use super::earlier::{self, EarlierError};
 use super::fence::from_expiry;
+use super::handoff::{HandoffStartError, Kit, Means, Wishes};
 use super::leash;
 use super::moves::Moves;
 use super::neighbours::Resolver;
@@ -85,6 +86,9 @@ pub enum InstallError {
         #[source]
         source: io::Error,
     },
+    /// Connections can't move one by one.
+    #[error("connections can't move to other servers here (standby = \"none\" or \"snapshot\")")]
+    Handoffs(#[from] HandoffStartError),
     /// A thread can't be started.
     #[error("can't start a thread")]
     Thread(#[source] io::Error),
@@ -101,6 +105,7 @@ pub struct Installed {
     frames: FrameSender,
     injected: FrameSender,
     replayed: FrameSender,
+    kit: Option<Kit>,
 }
 
 impl Installed {
@@ -137,6 +142,7 @@ impl Installed {
             netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
             max_flows: MAX_FLOWS,
         };
+        let kit = Kit::new(&config)?;
         let name = pin_name(&config)?;
         let (datapath, events) = match Datapath::open(&settings, PinDir::open(&name)?) {
             Err(OpenError::OtherVersion { .. }) => {
@@ -160,6 +166,7 @@ impl Installed {
             frames,
             injected,
             replayed,
+            kit,
         };
         match installed.introduce(&services) {
             Ok(()) => Ok(installed),
@@ -284,6 +291,20 @@ impl Installed {
         .map_err(InstallError::Thread)?;
         ring::spawn_reader(self.events, surroundings.inbox.clone())
             .map_err(InstallError::Thread)?;
+        let handoffs = match self.kit {
+            None => None,
+            Some(kit) => {
+                let means = Means {
+                    apps: surroundings.apps,
+                    peers: surroundings.peers.clone(),
+                    inbox: surroundings.inbox.clone(),
+                    events: surroundings.events.clone(),
+                    ifindex,
+                };
+                let started = kit.start(&self.config, self.datapath.handoffs.clone(), means);
+                Some(started.map_err(InstallError::Thread)?)
+            }
+        };
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
@@ -305,6 +326,8 @@ impl Installed {
             farewells: Farewells::default(),
             servers: Servers::new(now),
             moves: Moves::default(),
+            handoffs,
+            wishes: Wishes::default(),
             peers: surroundings.peers,
             board: surroundings.board,
             leases: surroundings.leases,
@@ -316,6 +339,7 @@ impl Installed {
         for (share, latest) in inherited {
             driver.node.handle_inherited_flows(share, latest, now);
         }
+        driver.resume_handoffs(now);
         driver.look_for_listeners(now);
         Ok((driver, surroundings.inputs))
     }

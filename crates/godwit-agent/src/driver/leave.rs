@@ -40,6 +40,7 @@ impl Driver {
         self.node
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
+        self.end_handoffs();
         if reason == GoodbyeReason::Detach
             && let Err(error) = detach::detach(&self.config, self.ifindex, self.datapath)
         {

@@ -19,6 +19,7 @@
 //! | `gw-sweep` | looks for flows without a socket | when the inbox is closed |
 //! | `gw-offers` | after a takeover: windows of idle twins | when all are told |
 //! | `gw-neighbours` | where peers are on the link | when the driver is gone |
+//! | `gw-handoff` | sockets that leave and come (`handoff`) | when the driver ends, all jobs done |
 //!
 //! Nothing here blocks for longer than a map scan.
 
@@ -31,6 +32,7 @@ mod devices;
 mod digest;
 mod earlier;
 mod fence;
+mod handoff;
 mod install;
 mod leash;
 mod leave;
@@ -60,6 +62,7 @@ use godwit_core::{MonoTime, Node};
 use godwit_sock::{FrameSender, SegmentSender};
 use godwit_wire::MacAddr;
 
+use crate::apps::Apps;
 use crate::config::Config;
 use crate::events::EventLog;
 use crate::heartbeat::{LeaseSender, ShareBoard};
@@ -74,6 +77,8 @@ pub use install::{InstallError, Installed, pin_name};
 
 use compare::Comparisons;
 use digest::Digest;
+pub use handoff::{FlowWish, HandoffStartError};
+use handoff::{Handoffs, Wishes};
 use moves::Moves;
 pub use moves::Wish;
 use neighbours::Resolver;
@@ -102,6 +107,8 @@ pub struct Surroundings {
     pub metrics: Metrics,
     /// The way to other nodes' power switches.
     pub stonith: Stonith,
+    /// The server processes that let go of connections, and take them.
+    pub apps: Apps,
 }
 
 /// The running driver.
@@ -133,6 +140,10 @@ pub struct Driver {
     farewells: Farewells,
     servers: Servers,
     moves: Moves,
+    /// Connections that go to other servers one by one; `None` if no service of
+    /// this node has such.
+    handoffs: Option<Handoffs>,
+    wishes: Wishes,
     peers: PeerSender,
     board: ShareBoard,
     leases: LeaseSender,

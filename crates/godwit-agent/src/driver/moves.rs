@@ -106,6 +106,19 @@ impl Driver {
                 format!("this node serves no service {service:?}"),
             );
         };
+        if self
+            .config
+            .own_shares()
+            .any(|(id, it)| id == share && it.moves())
+        {
+            return refused(
+                "moves_singly",
+                format!(
+                    "service {service} has no twins, its connections move one by one: \
+                     say how many (--count, --percent)"
+                ),
+            );
+        }
         let nodes = std::iter::once(self.config.node.name)
             .chain(self.config.others().map(|peer| peer.name));
         match nodes.into_iter().find(|node| node.as_str() == wish.to) {

@@ -37,8 +37,12 @@ impl Driver {
     pub(super) fn answer_status(&self, answer: oneshot::Sender<Status>, now: MonoTime) {
         let (mut status, ids) = self.status(now);
         let (flows, views) = (self.datapath.flows.clone(), self.views());
+        let handed = self.handed();
         aside(move || {
-            let counts = views.count(&flows);
+            let mut counts = views.count(&flows);
+            for (share, handed) in handed {
+                counts.entry(share).or_default().count(handed.state);
+            }
             for (report, id) in status.services.iter_mut().zip(ids) {
                 report.flows = counts.get(&id).copied().unwrap_or_default();
                 let covered = views.of(id).is_some_and(|share| !share.no_quorum);
@@ -53,9 +57,20 @@ impl Driver {
     pub(super) fn answer_flows(&self, answer: oneshot::Sender<Flows>, now: MonoTime) {
         let node = self.config.node.name;
         let (flows, views) = (self.datapath.flows.clone(), self.views());
+        let handed = self.handed();
         aside(move || {
+            let mut reports = views.report(&flows, now);
+            for (share, handed) in handed {
+                let Some(view) = views.of(share) else {
+                    continue;
+                };
+                // Its flow may be what is left of its time here.
+                let name = handed.flow.to_string();
+                reports.retain(|report| report.flow != name);
+                reports.push(FlowReport::handed(&handed, (view.service, share), now));
+            }
             // Whoever asked may have gone.
-            let _ = answer.send(Flows::new(node.as_str(), views.report(&flows, now)));
+            let _ = answer.send(Flows::new(node.as_str(), reports));
         });
     }
 

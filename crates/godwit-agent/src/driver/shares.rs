@@ -189,6 +189,11 @@ impl Shares {
         Some(share)
     }
 
+    /// Where a peer is on the link, if it was found.
+    pub(super) fn mac(&self, peer: PeerId) -> Option<MacAddr> {
+        self.macs.get(&peer).copied()
+    }
+
     /// Divides each service's budget over its busy flows: the shares whose
     /// entries are to be written.
     pub(super) fn apply_census(&mut self, census: &Census) -> Vec<ShareId> {

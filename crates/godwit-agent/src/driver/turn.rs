@@ -115,6 +115,10 @@ impl Driver {
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
             Input::Move(wish) => self.start_move(wish, now),
+            Input::MoveFlows(wish) => self.start_flow_moves(wish, now),
+            Input::Handoff { share, report } => {
+                self.node.handle_handoff_report(share, report, now);
+            }
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue

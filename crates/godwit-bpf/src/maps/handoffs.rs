@@ -84,6 +84,9 @@ pub struct HandoffEntry {
     pub whereabouts: Whereabouts,
     /// What was decided.
     pub note: HandoffNote,
+    /// When its client spoke last on this node, in nanoseconds of CLOCK_BOOTTIME;
+    /// a write begins anew.
+    pub heard: Option<u64>,
 }
 
 /// Typed access to `gw_handoffs`. A write replaces a whole entry, so an entry has
@@ -202,6 +205,7 @@ fn entry(key: FlowKey, raw: &types::gw_handoff) -> Option<HandoffEntry> {
             arrival,
             spent: FlowEpoch(raw.spent),
         },
+        heard: (raw.heard_ns != 0).then_some(raw.heard_ns),
     })
 }
 
@@ -252,6 +256,7 @@ mod tests {
                         arrival,
                         spent: epoch,
                     },
+                    heard: None,
                 };
                 assert_eq!(entry(key, &raw(&written)), Some(written));
             }

@@ -6,7 +6,7 @@ use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_wire::{ArpOperation, ArpPacket, FlowEpoch, NeighbourAdvertisement, Role, TcpFlags};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, flow_id, from_service, on_bench, to_service,
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, flow_id, from_service, on_bench, tapped, to_service,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -26,6 +26,7 @@ fn set(bench: &Bench, v6: bool, whereabouts: Whereabouts) {
             arrival: None,
             spent: FlowEpoch(1),
         },
+        heard: None,
     };
     let table = &bench.datapath.handoffs;
     table.set(&entry).expect("there is room");
@@ -86,6 +87,8 @@ fn one_that_has_left_is_forwarded() {
                     "a switch must not learn the client here"
                 );
                 assert_eq!(sent[12..], heard[12..], "not a byte of it is changed");
+                let back = tapped(heard);
+                bench.expect(Hook::Tap, "a circle", &back, DROP, "sent_back");
                 for hook in [Hook::Gate, Hook::Guard] {
                     bench.expect(hook, "our kernel", &said, DROP, "away");
                 }

@@ -194,6 +194,16 @@ impl Handoffs {
             .map_or(Place::Elsewhere, |entry| entry.place)
     }
 
+    /// Whether this node has a connection, and may let it speak.
+    pub fn is_here(&self, flow: &FlowId) -> bool {
+        self.place(flow) == Place::Here
+    }
+
+    /// Whether this node waits for the state of a connection from a peer.
+    pub fn is_holding(&self, peer: PeerId, id: HandoffId) -> bool {
+        self.current(id) == (Attempt::Holding { from: peer })
+    }
+
     /// Whether an attempt is under way for a connection.
     pub fn is_moving(&self, flow: &FlowId) -> bool {
         self.flows
@@ -238,7 +248,7 @@ impl Handoffs {
             | Attempt::Holding { from }
             | Attempt::Restoring { from }
             | Attempt::Prepared { from } => self.discard(flow, from),
-            Attempt::None | Attempt::Answering { .. } => {}
+            Attempt::None | Attempt::Answering { .. } | Attempt::Placing { .. } => {}
         }
     }
 

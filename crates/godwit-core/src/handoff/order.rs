@@ -107,7 +107,7 @@ pub enum Order {
         to: PeerId,
     },
     /// Target: write down that the connection is here, then let it speak, with
-    /// what was held first.
+    /// what was held first. Answer with [`super::Handoffs::handle_placed`].
     Place(HandoffId),
     /// Origin: let the frozen connection speak again.
     Thaw(HandoffId),
@@ -134,6 +134,25 @@ pub enum Order {
     },
     /// Nothing is left of the connection here: stop forwarding.
     Forget(FlowId),
+}
+
+impl Order {
+    /// The connection that it is about.
+    pub const fn flow(&self) -> FlowId {
+        match self {
+            Self::Say { id, .. }
+            | Self::Hold { id, .. }
+            | Self::Freeze { id, .. }
+            | Self::Restore(id)
+            | Self::Commit { id, .. }
+            | Self::Place(id)
+            | Self::Thaw(id)
+            | Self::Reclaim { id, .. }
+            | Self::Release(id)
+            | Self::Discard { id, .. } => id.flow,
+            Self::Forget(flow) => *flow,
+        }
+    }
 }
 
 /// What happened, for events and for whoever asked.

@@ -99,6 +99,10 @@ pub(super) enum Attempt {
     Prepared {
         from: PeerId,
     },
+    /// Target: it is committed, and the driver lets it speak.
+    Placing {
+        from: PeerId,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -136,7 +140,7 @@ impl Attempt {
     /// With whom, as long as it is not committed.
     pub(super) const fn peer(&self) -> Option<PeerId> {
         match self {
-            Self::None | Self::Answering { .. } => None,
+            Self::None | Self::Answering { .. } | Self::Placing { .. } => None,
             Self::Asked { to, .. }
             | Self::Waiting { to }
             | Self::Freezing { to, .. }
@@ -161,7 +165,8 @@ impl Attempt {
             | Self::Looking { .. }
             | Self::Holding { .. }
             | Self::Restoring { .. }
-            | Self::Prepared { .. } => None,
+            | Self::Prepared { .. }
+            | Self::Placing { .. } => None,
         }
     }
 }

@@ -62,11 +62,21 @@ impl Handoffs {
     pub(super) fn handle_commit(&mut self, peer: PeerId, id: HandoffId) {
         if self.current(id) == (Attempt::Prepared { from: peer }) {
             self.arrive(peer, id);
-        }
-        if self.arrived(peer, id) {
+        } else if self.current(id) == (Attempt::Placing { from: peer }) {
+            // It hears when it speaks.
+        } else if self.arrived(peer, id) {
             self.say(peer, id, Step::Done);
         } else {
             self.refuse(id, peer, HandoffRefusal::Forgotten);
+        }
+    }
+
+    /// [`Order::Place`] has been carried out: the connection speaks here.
+    pub fn handle_placed(&mut self, id: HandoffId) {
+        if let Attempt::Placing { from } = self.current(id) {
+            self.set(id.flow, Attempt::None);
+            self.say(from, id, Step::Done);
+            self.news.push_back(News::Arrived { id, from });
         }
     }
 
@@ -105,7 +115,8 @@ impl Handoffs {
             | Attempt::Looking { .. }
             | Attempt::Holding { .. }
             | Attempt::Restoring { .. }
-            | Attempt::Prepared { .. } => {}
+            | Attempt::Prepared { .. }
+            | Attempt::Placing { .. } => {}
         }
     }
 
@@ -147,10 +158,9 @@ impl Handoffs {
                 epoch: id.epoch,
                 settled: false,
             });
-            entry.attempt = Attempt::None;
+            entry.attempt = Attempt::Placing { from };
         }
         self.orders.push_back(Order::Place(id));
-        self.news.push_back(News::Arrived { id, from });
     }
 
     /// Whether a connection is here under that number, or was until it ended.

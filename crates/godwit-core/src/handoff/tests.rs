@@ -102,9 +102,14 @@ fn a_target_holds_restores_and_speaks_when_it_is_told() {
     assert_eq!(orders(&mut target), [say(ORIGIN, id, Step::Prepared)]);
     target.handle_step(ORIGIN, id, Step::Commit, at(2));
     let done = say(ORIGIN, id, Step::Done);
-    assert_eq!(orders(&mut target), [Order::Place(id), done]);
-    assert_eq!(news(&mut target), [News::Arrived { id, from }]);
+    assert_eq!(orders(&mut target), [Order::Place(id)]);
     target.handle_step(ORIGIN, id, Step::Commit, at(3));
+    target.handle_link_lost(ORIGIN, at(3));
+    assert_eq!(orders(&mut target), [], "it is told when it speaks");
+    target.handle_placed(id);
+    assert_eq!(orders(&mut target), [done]);
+    assert_eq!(news(&mut target), [News::Arrived { id, from }]);
+    target.handle_step(ORIGIN, id, Step::Commit, at(4));
     assert_eq!(orders(&mut target), [done], "it speaks once");
 }
 
@@ -253,6 +258,7 @@ fn the_next_attempt_is_not_confused_by_answers_to_the_last() {
 fn what_has_come_goes_on_only_when_its_origin_knows() {
     let mut target = prepared();
     target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(2));
+    target.handle_placed(id(1, 1));
     orders(&mut target);
     let third = PeerId(2);
     let early = target.begin(flow(1), third, at(3));
@@ -268,6 +274,7 @@ fn what_has_come_goes_on_only_when_its_origin_knows() {
 fn the_end_of_a_connection_is_told_to_whoever_forwards_to_it() {
     let mut target = prepared();
     target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(2));
+    target.handle_placed(id(1, 1));
     orders(&mut target);
     target.handle_ended(flow(1), at(3));
     let done = say(ORIGIN, id(1, 1), Step::Done);

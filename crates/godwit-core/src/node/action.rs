@@ -8,6 +8,7 @@ use godwit_wire::{
 };
 
 use super::event::{Event, EventKind};
+use super::handoff::HandoffWork;
 use super::moving::MoveError;
 use crate::{MonoTime, PeerId};
 
@@ -54,6 +55,8 @@ impl EndReason {
 /// - stepping down: `SetShare` (none), then `EndFlows`;
 /// - a planned move: on the owner `SetShare` (shadow), `HandOver`, `Send` (the
 ///   claim); then on the target `SetShare` (owner), `Announce`, `Resume`;
+/// - a connection that goes to another server: what [`HandoffWork::Obey`] has is
+///   written down before the next action is carried out;
 /// - a lease that is given back, or shortened: `SetShare` or `SetExpiry`, then
 ///   `SendLease`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -262,6 +265,13 @@ pub enum Action {
         share: ShareId,
         /// The flow.
         flow: FlowId,
+    },
+    /// Do something for a connection that goes to another server by itself.
+    Handoff {
+        /// The share that it is of, or is to be.
+        share: ShareId,
+        /// What.
+        work: HandoffWork,
     },
     /// Sign and send a datagram beside the heartbeats.
     SendLease {

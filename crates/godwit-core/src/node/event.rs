@@ -12,6 +12,7 @@ use godwit_wire::{
 use super::input::StonithFault;
 use super::moving::MoveError;
 use crate::MonoTime;
+use crate::handoff::HandoffError;
 use crate::share::{Reason, State};
 
 /// Something that happened, and when.
@@ -225,6 +226,25 @@ pub enum FlowNews {
     },
     /// Its twin lags by more than `lag_limit`, and its client waits.
     Waiting,
+    /// It has gone to another server by itself.
+    Moved {
+        /// Where it is.
+        to: NodeName,
+        /// How long nobody spoke.
+        silent: Duration,
+    },
+    /// It was to, and is still here.
+    Stayed {
+        /// Where it was to go.
+        to: NodeName,
+        /// Why it did not.
+        reason: HandoffError,
+    },
+    /// It has come from another server by itself.
+    Arrived {
+        /// Where it was.
+        from: NodeName,
+    },
 }
 
 /// The value of a field of an event.
@@ -452,8 +472,9 @@ impl FlowNews {
             | Self::TwinClosed
             | Self::MaterialiseFailed
             | Self::Diverged { .. }
+            | Self::Stayed { .. }
             | Self::Waiting => true,
-            Self::ProtectedAgain { .. } => false,
+            Self::ProtectedAgain { .. } | Self::Moved { .. } | Self::Arrived { .. } => false,
         }
     }
 
@@ -465,6 +486,9 @@ impl FlowNews {
             Self::MaterialiseFailed => "materialise_failed",
             Self::Diverged { .. } => "flow_diverged",
             Self::Waiting => "flow_waiting",
+            Self::Moved { .. } => "flow_moved",
+            Self::Stayed { .. } => "flow_stayed",
+            Self::Arrived { .. } => "flow_arrived",
         }
     }
 
@@ -476,6 +500,13 @@ impl FlowNews {
                 vec![("reason", text(reason)), ("action", text(&action))]
             }
             Self::ProtectedAgain { took } => vec![("took", Field::Span(*took))],
+            Self::Moved { to, silent } => {
+                vec![("to", text(to)), ("silent", Field::Span(*silent))]
+            }
+            Self::Stayed { to, reason } => {
+                vec![("to", text(to)), ("reason", text(&reason.as_str()))]
+            }
+            Self::Arrived { from } => vec![("from", text(from))],
             Self::TwinClosed | Self::MaterialiseFailed | Self::Waiting => Vec::new(),
         }
     }

@@ -1,19 +1,242 @@
-//! Handoffs between nodes: whose connections may go to another server one by one.
+//! Handoffs between nodes: connections that go to another server one by one.
+//!
+//! A share whose connections have twins moves as a whole ([`super::moving`]), and
+//! none of them comes or goes by itself.
 
-use godwit_wire::{Epoch, HandoffId, HandoffRefusal, HandoffStep, Message};
+use std::time::Duration;
 
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal, HandoffStep, Message, ShareId};
+
+use super::action::Action;
 use super::context::Context;
+use super::event::{EventKind, FlowNews};
+use super::input::{FlowEvent, FlowEventKind};
 use super::share::ShareSide;
-use crate::PeerId;
+use super::{Link, Node};
+use crate::handoff::{HandoffError, Handoffs, News, Order, Step, Written};
+use crate::{MonoTime, PeerId};
+
+/// What a driver has to do for a connection that goes to another server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HandoffWork {
+    /// Carry out an order; [`Order::Say`] is that of the state alone, the other
+    /// words are sent as messages.
+    Obey {
+        /// The order.
+        order: Order,
+        /// What is to be written down of the connection before anything else.
+        written: Option<Written>,
+    },
+    /// A part of the state of a connection that comes; [`Order::Restore`] follows
+    /// the last one.
+    State {
+        /// The attempt.
+        id: HandoffId,
+        /// The bytes, in the order in which they were sent.
+        part: Vec<u8>,
+    },
+    /// A packet of the client that has waited at a target to which its connection
+    /// did not go.
+    Held {
+        /// The connection.
+        flow: FlowId,
+        /// From its IP header on.
+        packet: Vec<u8>,
+    },
+    /// Answer whoever wanted a connection to move.
+    Ended {
+        /// The connection.
+        flow: FlowId,
+        /// How long nobody spoke, or why it is still here.
+        outcome: Result<Duration, HandoffError>,
+    },
+}
+
+/// What has become of such work, and what else is known of such connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HandoffReport {
+    /// At start: what an earlier agent has written down.
+    Resumed(FlowId, Written),
+    /// Of [`Order::Hold`].
+    Held(HandoffId, Result<(), HandoffRefusal>),
+    /// Of [`Order::Freeze`].
+    Frozen(HandoffId, Result<(), HandoffRefusal>),
+    /// Of [`Order::Restore`].
+    Restored(HandoffId, Result<(), HandoffRefusal>),
+    /// Of [`Order::Place`].
+    Placed(HandoffId),
+    /// The connection is over here.
+    Ended(FlowId),
+}
+
+/// The connections of a share that go one by one.
+#[derive(Debug, Clone)]
+pub(super) struct Singles {
+    /// What this share and those of the other servers have in common.
+    within: ShareId,
+    handoffs: Handoffs,
+}
+
+impl Singles {
+    pub(super) fn new(within: ShareId) -> Self {
+        Self {
+            within,
+            handoffs: Handoffs::new(),
+        }
+    }
+}
+
+impl Node {
+    /// Something is known of a connection that goes to another server by itself.
+    pub fn handle_handoff_report(&mut self, share: ShareId, report: HandoffReport, now: MonoTime) {
+        self.with_share(share, now, |share, _| share.note_report(report, now));
+        self.settle(now);
+    }
+
+    /// A peer speaks of a handoff: to the share of this node that is for the same
+    /// connections, or to one that has none of that kind.
+    pub(super) fn handle_handoff(
+        &mut self,
+        peer: PeerId,
+        (within, id): (ShareId, HandoffId),
+        step: &HandoffStep,
+        now: MonoTime,
+    ) {
+        let is_within = |share: &&ShareSide| share.moves_within() == Some(within);
+        let ours = self.shares.iter().find(is_within).map(|share| share.id);
+        let known = self.with_share(ours.unwrap_or(within), now, |share, context| {
+            share.hear_step(peer, id, step, context);
+        });
+        if !known {
+            self.blame(peer, "spoke of a share that is not common", now);
+        }
+    }
+
+    /// What was under way on an old link is void.
+    pub(super) fn lose_handoffs(&mut self, peer: PeerId, link: Link, now: MonoTime) {
+        if link == Link::Down {
+            self.with_shares(now, |share, context| {
+                share.end_handoffs(peer, context.now);
+                share.settle_handoffs(context);
+            });
+        }
+    }
+}
 
 impl ShareSide {
-    /// A peer speaks of a handoff. A share whose connections have twins moves as a
-    /// whole ([`super::moving`]), so none of them comes by itself; and what never
-    /// came was never served here.
-    pub(super) fn handle_handoff(
+    pub(super) fn moves_within(&self) -> Option<ShareId> {
+        self.singles.as_ref().map(|singles| singles.within)
+    }
+
+    /// Somebody wants a connection of this share to go to a peer.
+    pub(super) fn move_flow(&mut self, flow: FlowId, to: PeerId, context: &mut Context<'_>) {
+        let begun = match &mut self.singles {
+            None => Err(HandoffError::Refused(HandoffRefusal::WrongService)),
+            Some(_) if !context.is_linked(to) => Err(HandoffError::LinkLost),
+            Some(singles) => singles.handoffs.begin(flow, to, context.now),
+        };
+        if let Err(reason) = begun {
+            self.stay(flow, to, reason, context);
+        }
+    }
+
+    pub(super) fn handoffs_due(&self) -> Option<MonoTime> {
+        self.singles.as_ref()?.handoffs.poll_timeout()
+    }
+
+    pub(super) fn handle_handoffs_timeout(&mut self, now: MonoTime) {
+        if let Some(singles) = &mut self.singles {
+            singles.handoffs.handle_timeout(now);
+        }
+    }
+
+    /// This agent ends: each connection is whole on one side or the other.
+    pub(super) fn quit_handoffs(&mut self, context: &mut Context<'_>) {
+        for peer in (0..).map(PeerId).take(context.peers.len()) {
+            self.end_handoffs(peer, context.now);
+        }
+        self.settle_handoffs(context);
+    }
+
+    fn end_handoffs(&mut self, peer: PeerId, now: MonoTime) {
+        if let Some(singles) = &mut self.singles {
+            singles.handoffs.handle_link_lost(peer, now);
+        }
+    }
+
+    /// One that has its home here, and ends here; not what is left here of one that
+    /// is elsewhere.
+    pub(super) fn note_single_event(&mut self, event: FlowEvent, now: MonoTime) {
+        let singles = self.singles.as_ref();
+        let is_here = singles.is_some_and(|it| it.handoffs.is_here(&event.flow));
+        if is_here && event.kind == FlowEventKind::Ended {
+            self.note_report(HandoffReport::Ended(event.flow), now);
+        }
+    }
+
+    fn note_report(&mut self, report: HandoffReport, now: MonoTime) {
+        let Some(Singles { handoffs, .. }) = &mut self.singles else {
+            return;
+        };
+        match report {
+            HandoffReport::Resumed(flow, written) => handoffs.handle_resumed(flow, written, now),
+            HandoffReport::Held(id, result) => handoffs.handle_held(id, result),
+            HandoffReport::Frozen(id, result) => handoffs.handle_frozen(id, result, now),
+            HandoffReport::Restored(id, result) => handoffs.handle_restored(id, result),
+            HandoffReport::Placed(id) => handoffs.handle_placed(id),
+            HandoffReport::Ended(flow) => handoffs.handle_ended(flow, now),
+        }
+    }
+
+    fn hear_step(
+        &mut self,
+        peer: PeerId,
+        id: HandoffId,
+        step: &HandoffStep,
+        context: &mut Context<'_>,
+    ) {
+        let (share, now) = (self.id, context.now);
+        let Some(Singles { handoffs, .. }) = &mut self.singles else {
+            return self.refuse_step(peer, id, step, context);
+        };
+        match step {
+            HandoffStep::Held { packet } => {
+                if handoffs.is_here(&id.flow) {
+                    let (flow, packet) = (id.flow, packet.clone());
+                    let work = HandoffWork::Held { flow, packet };
+                    context.out.act(Action::Handoff { share, work });
+                }
+            }
+            HandoffStep::State { last, part } => {
+                if !handoffs.is_holding(peer, id) {
+                    return;
+                }
+                let part = part.clone();
+                let work = HandoffWork::State { id, part };
+                context.out.act(Action::Handoff { share, work });
+                if *last {
+                    handoffs.handle_step(peer, id, Step::State, now);
+                }
+            }
+            HandoffStep::Prepare => handoffs.handle_step(peer, id, Step::Prepare, now),
+            HandoffStep::Ready => handoffs.handle_step(peer, id, Step::Ready, now),
+            HandoffStep::Prepared => handoffs.handle_step(peer, id, Step::Prepared, now),
+            HandoffStep::Commit => handoffs.handle_step(peer, id, Step::Commit, now),
+            HandoffStep::Done => handoffs.handle_step(peer, id, Step::Done, now),
+            HandoffStep::Settled => handoffs.handle_step(peer, id, Step::Settled, now),
+            HandoffStep::Abort => handoffs.handle_step(peer, id, Step::Abort, now),
+            HandoffStep::Refused { reason } => {
+                handoffs.handle_step(peer, id, Step::Refused(*reason), now);
+            }
+            HandoffStep::Over => handoffs.handle_step(peer, id, Step::Over, now),
+        }
+    }
+
+    /// What never came was never served here.
+    fn refuse_step(
         &self,
         peer: PeerId,
-        (epoch, id): (Epoch, HandoffId),
+        id: HandoffId,
         step: &HandoffStep,
         context: &mut Context<'_>,
     ) {
@@ -30,12 +253,108 @@ impl ShareSide {
             | HandoffStep::Refused { .. }
             | HandoffStep::Over => return,
         };
-        let refused = Message::Handoff {
-            share: self.id,
-            epoch,
+        self.say_step(peer, id, HandoffStep::Refused { reason }, context);
+    }
+
+    /// Passes on what has been decided.
+    pub(super) fn settle_handoffs(&mut self, context: &mut Context<'_>) {
+        while let Some(order) = self
+            .singles
+            .as_mut()
+            .and_then(|it| it.handoffs.poll_order())
+        {
+            match order {
+                Order::Say { to, id, step } if step != Step::State => {
+                    self.say_step(to, id, spoken(step), context);
+                }
+                Order::Say { .. }
+                | Order::Hold { .. }
+                | Order::Freeze { .. }
+                | Order::Restore(_)
+                | Order::Commit { .. }
+                | Order::Place(_)
+                | Order::Thaw(_)
+                | Order::Reclaim { .. }
+                | Order::Release(_)
+                | Order::Discard { .. }
+                | Order::Forget(_) => self.obey(order, context),
+            }
+        }
+        while let Some(news) = self.singles.as_mut().and_then(|it| it.handoffs.poll_news()) {
+            match news {
+                News::Moved { id, to, silent } => {
+                    let to = context.peer_name(to);
+                    self.tell_flow(id.flow, FlowNews::Moved { to, silent }, context);
+                    self.answer_move(id.flow, Ok(silent), context);
+                }
+                News::Stayed { flow, to, reason } => self.stay(flow, to, reason, context),
+                News::Arrived { id, from } => {
+                    let from = context.peer_name(from);
+                    self.tell_flow(id.flow, FlowNews::Arrived { from }, context);
+                }
+            }
+        }
+    }
+
+    fn obey(&self, order: Order, context: &mut Context<'_>) {
+        let handoffs = self.singles.as_ref().map(|singles| &singles.handoffs);
+        let written = handoffs.and_then(|handoffs| handoffs.written(&order.flow()));
+        let work = HandoffWork::Obey { order, written };
+        let share = self.id;
+        context.out.act(Action::Handoff { share, work });
+    }
+
+    fn stay(&self, flow: FlowId, to: PeerId, reason: HandoffError, context: &mut Context<'_>) {
+        let to = context.peer_name(to);
+        self.tell_flow(flow, FlowNews::Stayed { to, reason }, context);
+        self.answer_move(flow, Err(reason), context);
+    }
+
+    fn answer_move(
+        &self,
+        flow: FlowId,
+        outcome: Result<Duration, HandoffError>,
+        context: &mut Context<'_>,
+    ) {
+        let work = HandoffWork::Ended { flow, outcome };
+        let share = self.id;
+        context.out.act(Action::Handoff { share, work });
+    }
+
+    fn tell_flow(&self, flow: FlowId, news: FlowNews, context: &mut Context<'_>) {
+        let share = self.id;
+        context
+            .out
+            .tell(context.now, EventKind::Flow { share, flow, news });
+    }
+
+    fn say_step(&self, to: PeerId, id: HandoffId, step: HandoffStep, context: &mut Context<'_>) {
+        let said = Message::Handoff {
+            share: self.moves_within().unwrap_or(self.id),
+            epoch: self.machine.epoch(),
             id,
-            step: HandoffStep::Refused { reason },
+            step,
         };
-        context.send(peer, refused);
+        context.send(to, said);
+    }
+}
+
+/// As a message. The state has bytes, which only the driver has; by itself it
+/// is the end of nothing.
+const fn spoken(step: Step) -> HandoffStep {
+    match step {
+        Step::Prepare => HandoffStep::Prepare,
+        Step::Ready => HandoffStep::Ready,
+        Step::State => HandoffStep::State {
+            last: true,
+            part: Vec::new(),
+        },
+        Step::Prepared => HandoffStep::Prepared,
+        Step::Commit => HandoffStep::Commit,
+        Step::Done => HandoffStep::Done,
+        Step::Settled => HandoffStep::Settled,
+        Step::Abort => HandoffStep::Abort,
+        Step::Refused(reason) => HandoffStep::Refused { reason },
+        Step::Over => HandoffStep::Over,
     }
 }

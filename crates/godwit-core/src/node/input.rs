@@ -2,6 +2,8 @@
 
 use godwit_wire::{FlowId, Generation, GoodbyeReason, Heartbeat, NodeName, ShareClaim, ShareId};
 
+use crate::PeerId;
+
 /// What counts of an authentic heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beat {
@@ -144,6 +146,16 @@ pub enum Command {
         to: NodeName,
         /// Whether flows that can't move are reset instead of being in the way.
         force: bool,
+    },
+    /// Hand a connection that is here, by its handshake or by a handoff, to another
+    /// node. The answer is [`crate::node::HandoffWork::Ended`].
+    MoveFlow {
+        /// Its share.
+        share: ShareId,
+        /// Which.
+        flow: FlowId,
+        /// Where to: a server of the same service.
+        to: PeerId,
     },
     /// End this agent. Carry out the actions that follow, then stop.
     Goodbye(GoodbyeReason),

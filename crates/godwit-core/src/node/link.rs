@@ -52,6 +52,7 @@ impl Node {
         for share in &mut self.shares {
             share.handle_link_change(peer);
         }
+        self.lose_handoffs(peer, link, now);
         if link == Link::Up {
             self.introduce(peer);
         }
@@ -108,6 +109,12 @@ impl Node {
         message: &Message,
         now: MonoTime,
     ) {
+        if let Message::Handoff {
+            share, id, step, ..
+        } = message
+        {
+            return self.handle_handoff(peer, (*share, *id), step, now);
+        }
         let Some(id) = share::of_message(message) else {
             return;
         };

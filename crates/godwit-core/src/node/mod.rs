@@ -61,6 +61,7 @@ mod tests;
 pub use action::{Action, EndReason};
 pub use config::{Fencing, FlowPolicy, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
+pub use handoff::{HandoffReport, HandoffWork};
 pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link, ServerExit, StonithFault};
 pub use moving::{FlowCheck, MoveError};
 pub use peer::Power;
@@ -163,6 +164,7 @@ impl Node {
     /// The data path noticed something about a flow.
     pub fn handle_flow_event(&mut self, event: FlowEvent, now: MonoTime) {
         self.with_share(event.share, now, |share, context| {
+            share.note_single_event(event, context.now);
             share.handle_flow_event(event, context);
         });
         self.settle(now);
@@ -246,12 +248,19 @@ impl Node {
                 });
                 self.settle(now);
             }
+            Command::MoveFlow { share, flow, to } => {
+                self.with_share(share, now, |share, context| {
+                    share.move_flow(flow, to, context)
+                });
+                self.settle(now);
+            }
             Command::Goodbye(reason) => self.say_goodbye(reason, now),
         }
     }
 
     fn say_goodbye(&mut self, reason: GoodbyeReason, now: MonoTime) {
         self.quitting = true;
+        self.with_shares(now, |share, context| share.quit_handoffs(context));
         self.with_shares(now, |share, context| share.quit(reason, context));
         for (peer, side) in peers(&self.peers) {
             if side.is_linked() {
@@ -396,6 +405,7 @@ impl Node {
     /// revived: a map write is short, a thousand probes are not.
     fn settle(&mut self, now: MonoTime) {
         self.settle_leases(now);
+        self.with_shares(now, ShareSide::settle_handoffs);
         self.with_shares(now, ShareSide::settle_announcement);
         self.with_shares(now, ShareSide::settle_revival);
         self.with_shares(now, ShareSide::settle_standby);

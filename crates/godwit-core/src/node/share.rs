@@ -18,6 +18,7 @@ use super::context::Context;
 use super::damping::Damping;
 use super::event::ShareNews;
 use super::failback::Failback;
+use super::handoff::Singles;
 use super::leased::{self, ShareLease};
 use super::moving::Moving;
 use super::peer::PeerSide;
@@ -80,6 +81,8 @@ pub(super) struct ShareSide {
     pub(super) forced: bool,
     /// The share was handed to us, and its twins are to go on.
     pub(super) resuming: bool,
+    /// Connections that go to other servers; `None` if they stay with the share.
+    pub(super) singles: Option<Singles>,
 }
 
 impl ShareSide {
@@ -147,6 +150,7 @@ impl ShareSide {
             moving: Moving::default(),
             forced: false,
             resuming: false,
+            singles: share.moves_within.map(Singles::new),
         };
         if let Some(from) = share.resume {
             side.take_up(from, now);
@@ -339,6 +343,7 @@ impl ShareSide {
             self.next_admission(peers),
             self.moving.poll_timeout(),
             self.failback_at(),
+            self.handoffs_due(),
             self.lease
                 .as_ref()
                 .and_then(|lease| lease.proposer.poll_timeout()),
@@ -354,6 +359,7 @@ impl ShareSide {
         self.rejoin.handle_timeout(context.now);
         self.handle_release_timeout(context);
         self.handle_move_timeout(context);
+        self.handle_handoffs_timeout(context.now);
         if self.resumed_until.is_some_and(|until| until <= context.now) {
             self.resumed_until = None;
             self.doubt_resumed(context);

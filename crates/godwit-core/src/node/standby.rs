@@ -80,13 +80,6 @@ impl ShareSide {
             self.handle_claim(peer, incarnation, *claim, context);
             return;
         }
-        if let Message::Handoff {
-            epoch, id, step, ..
-        } = message
-        {
-            self.handle_handoff(peer, (*epoch, *id), step, context);
-            return;
-        }
         match self.machine.state() {
             State::Owner => self.handle_standby_message(peer, message, context),
             State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {

@@ -480,6 +480,7 @@ impl World {
             Action::Announce { .. }
             | Action::Revive { .. }
             | Action::Silence { .. }
+            | Action::Handoff { .. }
             | Action::Reopen { .. } => {
                 let entry = self.sides[side].entry;
                 assert_eq!(entry.role, Role::Owner, "only an owner speaks");

@@ -52,6 +52,7 @@ impl World {
             | Action::ProtectFlow { .. }
             | Action::RestoreTwin { .. }
             | Action::FeedTwin { .. }
+            | Action::Handoff { .. }
             | Action::AdmitTwin { .. }
             | Action::SendLease { .. }
             | Action::Stonith { .. }

@@ -554,6 +554,7 @@ impl World {
                 | Action::ProtectFlow { .. }
                 | Action::RestoreTwin { .. }
                 | Action::FeedTwin { .. }
+                | Action::Handoff { .. }
                 | Action::AdmitTwin { .. } => {}
             }
             self.sides[side].actions.push(action);

@@ -23,6 +23,7 @@ enum Owed {
     Held(HandoffId),
     Frozen(HandoffId),
     Restored(HandoffId),
+    Placed(HandoffId),
 }
 
 /// One server: its decisions, and what its kernel and its data path hold.
@@ -254,6 +255,7 @@ impl World {
                 }
                 node.machine.handle_restored(id, failed);
             }
+            Some(Owed::Placed(id)) => node.machine.handle_placed(id),
             None => {}
         }
     }
@@ -405,6 +407,7 @@ impl World {
         node.speaks = !self.over;
         node.written = node.machine.written(&flow());
         self.placed.insert(id);
+        node.owed.push_back(Owed::Placed(id));
         Ok(())
     }
 

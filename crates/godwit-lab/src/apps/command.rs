@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::client::{Client, Rounds};
 use super::content::Content;
-use super::{odd, server};
+use super::{odd, roam, server};
 use crate::cluster;
 use crate::meter::Meter;
 
@@ -32,6 +32,7 @@ const HICCUP: Duration = Duration::from_millis(10);
 
 const USAGE: &str = "usage:
   godwit-lab-app serve [--congestion NAME] ADDRESS:PORT...
+  godwit-lab-app roam ADDRESS:PORT...
   godwit-lab-app odd MANNER PORT
   godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
   godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
@@ -57,6 +58,10 @@ pub fn run(args: &[String]) -> Result<()> {
         };
         let addresses = addresses.iter().map(|a| address(a));
         return server::serve(&addresses.collect::<Result<Vec<_>>>()?, congestion);
+    }
+    if verb == roam::VERB {
+        let addresses = args[1..].iter().map(|a| address(a));
+        return roam::run(&addresses.collect::<Result<Vec<_>>>()?);
     }
     if verb == odd::VERB {
         return odd::run(&args[1..]);

@@ -15,6 +15,7 @@ pub mod nginx;
 pub mod odd;
 pub mod raw;
 pub mod redis;
+pub mod roam;
 pub mod server;
 
 use std::net::{SocketAddr, TcpStream};

@@ -18,6 +18,8 @@ pub struct Service {
     pub port: u16,
     /// Its owner as long as nothing fails; the other server is its backup.
     pub primary: Host,
+    /// `standby`.
+    pub standby: &'static str,
     /// More lines for its `[[service]]` table, such as `gate = "off"`.
     pub extra: String,
 }
@@ -61,6 +63,7 @@ impl Service {
             addresses: SERVICE,
             port,
             primary: Host::A,
+            standby: "shadow",
             extra: String::new(),
         }
     }
@@ -75,6 +78,7 @@ impl Service {
             name,
             port,
             primary,
+            standby,
             extra,
             ..
         } = self;
@@ -83,7 +87,7 @@ impl Service {
 [[service]]
 name = \"{name}\"
 address = [\"{v4}:{port}\", \"[{v6}]:{port}\"]
-standby = \"shadow\"
+standby = \"{standby}\"
 primary = \"{primary}\"
 backups = [\"{backup}\"]
 {extra}

@@ -21,8 +21,8 @@ use serde::de::DeserializeOwned;
 
 pub use config::{ClusterOptions, Fencing, Service};
 pub use status::{
-    DataPath, EventReport, FlowReport, Flows, MoveReport, PeerReport, ServiceReport, Status,
-    Takeover,
+    DataPath, EventReport, FlowMoves, FlowReport, Flows, MoveReport, MovedFlow, PeerReport,
+    ServiceReport, Status, Takeover,
 };
 
 use crate::host::{Host, SERVICE};
@@ -321,6 +321,33 @@ impl<'a> Cluster<'a> {
         serde_json::from_str(&text).context("reading `godwit move`")
     }
 
+    /// Hands one connection, `client -> service`, to another server.
+    ///
+    /// # Errors
+    /// Fails if it stays, with the answer.
+    pub fn hand_over_flow(&self, flow: &str, from: Host, to: Host) -> Result<FlowMoves> {
+        self.hand_over_flows(&["--flow", flow], from, to)
+    }
+
+    /// Hands connections that `args` name to another server.
+    ///
+    /// # Errors
+    /// Fails if one stays, with the answer.
+    pub fn hand_over_flows(&self, args: &[&str], from: Host, to: Host) -> Result<FlowMoves> {
+        let socket = self.socket(from)?;
+        let socket = socket.to_str().context("the lab's folder is no UTF-8")?;
+        let to = to.to_string();
+        let more = ["--to", &to, "--json", "--socket", socket];
+        let output = self.godwit(from, &[&["move"], args, &more].concat())?;
+        ensure!(
+            output.status.success(),
+            "{} {}",
+            output.stdout,
+            output.stderr
+        );
+        serde_json::from_str(&output.stdout).context("reading `godwit move`")
+    }
+
     /// Hands everything that a server owns to its standby, as an operator would.
     ///
     /// # Errors
@@ -369,6 +396,14 @@ impl<'a> Cluster<'a> {
     pub fn socket(&self, host: Host) -> Result<PathBuf> {
         let run = self.lab.node(host).folder()?.join("run");
         Ok(run.join(self.instance(host)?).join("control.sock"))
+    }
+
+    /// Where an agent listens for server processes.
+    ///
+    /// # Errors
+    /// Fails if the machine is gone.
+    pub fn app_socket(&self, host: Host) -> Result<PathBuf> {
+        Ok(self.socket(host)?.with_file_name("app.sock"))
     }
 
     /// What an agent calls its folders: its namespace's cookie and its node.

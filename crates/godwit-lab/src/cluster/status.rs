@@ -108,6 +108,22 @@ pub struct MoveReport {
     pub silent_ms: f64,
 }
 
+/// The answer to `godwit move --json` about single connections.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct FlowMoves {
+    /// Those that moved.
+    pub moved: Vec<MovedFlow>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct MovedFlow {
+    /// `client -> service`.
+    pub flow: String,
+    /// How long nobody spoke, in milliseconds.
+    pub silent_ms: f64,
+}
+
 /// One node's answer to `godwit flows --json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Flows {

@@ -66,6 +66,7 @@ impl Cluster {
             | Action::RestoreTwin { .. }
             | Action::FeedTwin { .. }
             | Action::AdmitTwin { .. }
+            | Action::Handoff { .. }
             | Action::Stonith { .. } => {}
         }
         self.listen();

@@ -7,6 +7,7 @@ use std::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::app::{Carried, SnapshotKind};
 use crate::strategies;
 
 fn sample() -> TcpSnapshot {
@@ -129,6 +130,38 @@ fn a_state_that_has_no_business_here() {
     }
 }
 
+fn moved(carried: Option<Carried>) -> (Moved, Vec<u8>) {
+    let moved = Moved {
+        socket: sample(),
+        carried,
+    };
+    let mut out = Vec::new();
+    moved.emit(&mut out);
+    (moved, out)
+}
+
+/// A connection on its way has its socket first, as it is by itself.
+#[test]
+fn a_connection_on_its_way_is_its_socket_and_its_state() {
+    let kind = SnapshotKind::Regenerable;
+    for bytes in [None, Some(Vec::new()), Some(b"state".to_vec())] {
+        let (moved, out) = moved(bytes.map(|bytes| Carried { kind, bytes }));
+        let socket = self::bytes(&sample());
+        assert_eq!(out[..4], u32::try_from(socket.len()).unwrap().to_be_bytes());
+        assert_eq!(out[4..4 + socket.len()], socket);
+        assert_eq!(Moved::parse(&out), Ok(moved));
+        // The state is the rest, so what is cut of it is not noticed here.
+        for len in 0..5 + socket.len() {
+            assert!(Moved::parse(&out[..len]).is_err(), "{len} bytes");
+        }
+    }
+    let (_, mut out) = moved(None);
+    out.push(0);
+    assert!(Moved::parse(&out).is_err(), "trailing bytes");
+    out[..4].copy_from_slice(&[0xff; 4]);
+    assert!(Moved::parse(&out).is_err(), "longer than all");
+}
+
 proptest! {
     #[test]
     fn roundtrip(
@@ -157,5 +190,6 @@ proptest! {
     #[test]
     fn noise_is_no_snapshot_and_no_panic(noise in proptest::collection::vec(any::<u8>(), 0..300)) {
         let _ = TcpSnapshot::parse(&noise);
+        let _ = Moved::parse(&noise);
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use godwit_agent::control::{Client, ClientError, Refusal};
-use godwit_agent::moves::MoveReport;
+use godwit_agent::moves::{FlowMoves, MoveReport};
 use serde::Serialize;
 
 use crate::agent_socket::AgentSocket;
@@ -12,15 +12,34 @@ use crate::{exit, out};
 #[derive(Debug, clap::Args)]
 pub(crate) struct MoveArgs {
     /// Name of the service.
-    #[arg(long)]
-    service: String,
-    /// Name of the node that is to own it; it must be in sync.
+    #[arg(long, required_unless_present = "flow")]
+    service: Option<String>,
+    /// One connection of a service without twins, as `godwit flows` shows it.
+    #[arg(
+        long,
+        value_name = "CLIENT -> SERVICE",
+        conflicts_with_all = ["service", "force", "count", "percent"]
+    )]
+    flow: Option<String>,
+    /// At most so many connections of a service without twins.
+    #[arg(long, value_name = "K", conflicts_with_all = ["force", "percent"])]
+    count: Option<usize>,
+    /// So many of a hundred.
+    #[arg(
+        long,
+        value_name = "P",
+        conflicts_with = "force",
+        value_parser = clap::value_parser!(u8).range(..=100)
+    )]
+    percent: Option<u8>,
+    /// Name of the node where they are to be; a standby must be in sync.
     #[arg(long, value_name = "NODE")]
     to: String,
     /// Reset connections that can't move, instead of staying for them.
     #[arg(long)]
     force: bool,
-    /// One line of JSON, schema godwit.move/1 or godwit.error/1.
+    /// One line of JSON, schema godwit.move/1, godwit.flow_moves/1 or
+    /// godwit.error/1.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -55,16 +74,69 @@ struct DrainReport {
 
 pub(crate) fn run_move(args: &MoveArgs) -> anyhow::Result<ExitCode> {
     let mut client = args.agent.connect()?;
-    match client.hand_over(&args.service, &args.to, args.force) {
-        Ok(report) if args.json => out::json(&report)?,
-        Ok(report) => out::lines(&said(&report))?,
+    let part = (args.count, args.percent);
+    let ended = match (&args.flow, &args.service) {
+        (Some(flow), _) => client
+            .hand_over_flow(flow, &args.to)
+            .map(Ended::Connections),
+        (None, Some(service)) if part != (None, None) => client
+            .hand_over_flows(service, part, &args.to)
+            .map(Ended::Connections),
+        (None, service) => client
+            .hand_over(service.as_deref().unwrap_or_default(), &args.to, args.force)
+            .map(Ended::Service),
+    };
+    match ended {
+        Ok(ended) => ended.show(args.json),
         Err(ClientError::Refused(refusal)) if args.json => {
             out::json(&refusal)?;
-            return Ok(ExitCode::from(exit::REFUSED));
+            Ok(ExitCode::from(exit::REFUSED))
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => Err(error.into()),
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// How a move came to its end.
+enum Ended {
+    Service(MoveReport),
+    Connections(FlowMoves),
+}
+
+impl Ended {
+    fn show(&self, json: bool) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Service(report) if json => out::json(report)?,
+            Self::Service(report) => out::lines(&said(report))?,
+            Self::Connections(report) if json => out::json(report)?,
+            Self::Connections(report) => out::lines(&said_of_flows(report))?,
+        }
+        Ok(match self {
+            Self::Connections(report) if !report.stayed.is_empty() => ExitCode::from(exit::REFUSED),
+            Self::Service(_) | Self::Connections(_) => ExitCode::SUCCESS,
+        })
+    }
+}
+
+/// A line for each that stayed, and one for all that moved.
+fn said_of_flows(report: &FlowMoves) -> String {
+    let mut lines: Vec<_> = report
+        .stayed
+        .iter()
+        .map(|it| format!("{} stays on {}: {}", it.flow, report.from, it.reason))
+        .collect();
+    let longest = report.moved.iter().map(|it| it.silent_ms);
+    let longest = longest.fold(0.0, f64::max);
+    lines.push(match report.moved.len() {
+        1 => format!(
+            "one connection is on {} now; silent for {longest:.1} ms",
+            report.to
+        ),
+        count => format!(
+            "{count} connections are on {} now; silent for {longest:.1} ms at most",
+            report.to
+        ),
+    });
+    lines.join("\n")
 }
 
 pub(crate) fn run_drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {

@@ -1,0 +1,162 @@
+//! The target's sockets: made of bytes, silent until they are told to speak.
+
+use godwit_bpf::Whereabouts;
+use godwit_core::MonoTime;
+use godwit_core::node::HandoffReport;
+use godwit_sock::repair::{Release, RestoreError, RestoredSocket};
+use godwit_sock::{has_tcp_socket, without_tcp_socket};
+use godwit_wire::snapshot::Moved;
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal, ShareId};
+
+use super::worker::{Coming, SWEEP, Worker};
+
+/// Connections that may be on their way here at a time: a node gives up eight.
+const MAX_COMING: usize = 64;
+
+impl Worker {
+    /// Looks whether the connection may come, and keeps what its client sends.
+    pub(super) fn hold(&mut self, id: HandoffId) -> Result<(), HandoffRefusal> {
+        let flow = id.flow;
+        if !self.apps.accepts(flow.key.service) {
+            return Err(HandoffRefusal::NoServer);
+        }
+        if self.coming.len() >= MAX_COMING {
+            return Err(HandoffRefusal::NoCapacity);
+        }
+        // One that has left from here has none, or one that is silent.
+        let is_back = self.places.get(flow).is_some();
+        if !is_back && has_tcp_socket(self.ifindex, flow.key).unwrap_or(true) {
+            return Err(HandoffRefusal::InUse);
+        }
+        self.stop_sending_back(flow);
+        self.waiting.begin(flow.key);
+        if let Err(error) = self.places.held(flow, self.waiting.device()) {
+            tracing::error!(flow = %flow.key, error = %error, "its packets can't be held");
+            self.waiting.end(flow.key);
+            return Err(HandoffRefusal::NoCapacity);
+        }
+        self.coming.insert(flow, Coming::Parts(Vec::new()));
+        Ok(())
+    }
+
+    pub(super) fn note_part(&mut self, id: HandoffId, part: &[u8]) {
+        if let Some(Coming::Parts(bytes)) = self.coming.get_mut(&id.flow)
+            // What is longer does not parse.
+            && bytes.len() <= Moved::MAX_LEN
+        {
+            bytes.extend_from_slice(part);
+        }
+    }
+
+    /// A socket that is silent.
+    pub(super) fn restore(&mut self, id: HandoffId) -> Result<(), HandoffRefusal> {
+        let Some(Coming::Parts(bytes)) = self.coming.remove(&id.flow) else {
+            return Err(HandoffRefusal::Corrupt);
+        };
+        let moved = Moved::parse(&bytes).map_err(|error| {
+            tracing::warn!(flow = %id.flow.key, %error, "a connection came in no shape");
+            HandoffRefusal::Corrupt
+        })?;
+        let Moved { socket, carried } = moved;
+        if socket.key != id.flow.key {
+            return Err(HandoffRefusal::Corrupt);
+        }
+        let snapshot = Box::new(socket);
+        let socket = RestoredSocket::restore(&snapshot, self.ifindex).map_err(|error| {
+            let why = error.to_string();
+            let flow = id.flow.key.to_string();
+            let fields = [("flow", flow.as_str()), ("why", why.as_str())];
+            self.events.publish_own("flow_not_restored", true, fields);
+            if matches!(error, RestoreError::Exists) {
+                HandoffRefusal::InUse
+            } else {
+                HandoffRefusal::NotRestored
+            }
+        })?;
+        if let Err(error) = self
+            .view
+            .carry(std::os::fd::AsFd::as_fd(&socket), &snapshot)
+        {
+            // It begins slowly, that is all.
+            tracing::debug!(flow = %id.flow.key, error = %error, "congestion state lost");
+        }
+        let restored = Coming::Restored {
+            socket,
+            snapshot,
+            carried,
+        };
+        self.coming.insert(id.flow, restored);
+        Ok(())
+    }
+
+    /// It speaks: first with its client, then with its server.
+    pub(super) fn place(&mut self, id: HandoffId) {
+        let flow = id.flow;
+        let Some(Coming::Restored {
+            socket,
+            snapshot,
+            carried,
+        }) = self.coming.remove(&flow)
+        else {
+            return tracing::error!(flow = %flow.key, "no socket to place");
+        };
+        self.waiting.release(flow.key, &snapshot);
+        self.here(flow);
+        let released = socket.release(Release::Probe, |fin| self.waiting.inject(fin));
+        // What was redirected a moment ago, and is in the device by now.
+        self.waiting.release(flow.key, &snapshot);
+        self.waiting.end(flow.key);
+        let given = match released {
+            Ok(socket) => self.apps.give(flow.key, socket, carried),
+            Err(error) => {
+                tracing::error!(flow = %flow.key, error = %error, "a connection is lost");
+                Err(HandoffRefusal::NotRestored)
+            }
+        };
+        if let Err(reason) = given {
+            let flow = flow.key.to_string();
+            let fields = [("flow", flow.as_str()), ("reason", reason.as_str())];
+            self.events.publish_own("flow_closed", true, fields);
+        }
+    }
+
+    fn here(&self, flow: FlowId) {
+        if let Err(error) = self.places.set(flow, Whereabouts::Here) {
+            tracing::error!(flow = %flow.key, error = %error, "it may not speak");
+        }
+    }
+
+    /// Connections that came from elsewhere, and have no socket any more.
+    pub(super) fn sweep(&mut self, now: MonoTime) {
+        if now.since(self.swept) < SWEEP {
+            return;
+        }
+        self.swept = now;
+        let here: Vec<_> = self
+            .places
+            .all()
+            .into_iter()
+            .filter(|entry| entry.whereabouts == Whereabouts::Here)
+            .map(|entry| entry.flow)
+            .collect();
+        if here.is_empty() {
+            return;
+        }
+        let keys = here.iter().map(|flow| flow.key).collect();
+        let gone = match without_tcp_socket(self.ifindex, keys) {
+            Ok(gone) => gone,
+            Err(error) => {
+                return tracing::warn!(error = %error, "can't look for sockets that have ended");
+            }
+        };
+        for flow in here.into_iter().filter(|flow| gone.contains(&flow.key)) {
+            if let Some(share) = self.share_of(flow) {
+                self.report(share, HandoffReport::Ended(flow));
+            }
+        }
+    }
+
+    fn share_of(&self, flow: FlowId) -> Option<ShareId> {
+        self.shares.get(&flow.key.service).copied()
+    }
+}

@@ -1,0 +1,259 @@
+//! The origin's sockets: stopped, turned into bytes, and ended or gone on with.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::thread;
+use std::time::Duration;
+
+use godwit_bpf::HandoffEntry;
+use godwit_sock::destroy_tcp;
+use godwit_sock::repair::{PauseError, PausedSocket, SnapshotError};
+use godwit_wire::snapshot::Moved;
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, SeqNumber, TcpSnapshot};
+
+use super::worker::{Frozen, Worker};
+use crate::apps::{AppSnapshot, Taken};
+
+/// An application that is ahead of what it has exported exports more in a moment.
+const TRIES: usize = 8;
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+
+/// How long a server is waited for that has read or written since it exported its
+/// state; its connection runs meanwhile.
+const EXPORT_PATIENCE: Duration = Duration::from_millis(50);
+
+impl Worker {
+    /// Silent from here on, as bytes.
+    pub(super) fn freeze(&mut self, id: HandoffId, to: MacAddr) -> Result<(), HandoffRefusal> {
+        let mut outcome = Err(HandoffRefusal::SnapshotBehind);
+        for attempt in 0..TRIES {
+            if attempt > 0 {
+                thread::sleep(BETWEEN_TRIES);
+            }
+            outcome = self.try_to_freeze(id.flow, to);
+            if outcome != Err(HandoffRefusal::SnapshotBehind) {
+                break;
+            }
+        }
+        outcome
+    }
+
+    fn try_to_freeze(&mut self, flow: FlowId, to: MacAddr) -> Result<(), HandoffRefusal> {
+        let Taken { socket, snapshot } = self.apps.take(flow.key, EXPORT_PATIENCE)?;
+        let before = self.places.get(flow);
+        // From here on no acknowledgement leaves that the snapshot does not know.
+        if let Err(error) = self.places.away(flow, to) {
+            tracing::error!(flow = %flow.key, error = %error, "it can't be forwarded");
+            self.go_on(flow, before, Some(socket));
+            return Err(HandoffRefusal::NoCapacity);
+        }
+        let socket = match PausedSocket::pause(socket) {
+            Ok(socket) => socket,
+            Err((socket, error)) => {
+                self.go_on(flow, before, Some(socket));
+                return Err(self.not_movable(flow, pause_refusal(&error), &error));
+            }
+        };
+        match self.dump(flow, &socket, snapshot.as_ref()) {
+            Ok(bytes) => {
+                let frozen = Frozen {
+                    socket,
+                    bytes,
+                    before,
+                };
+                self.frozen.insert(flow, frozen);
+                Ok(())
+            }
+            Err(refusal) => {
+                self.resume(flow, before, socket);
+                Err(refusal)
+            }
+        }
+    }
+
+    fn dump(
+        &self,
+        flow: FlowId,
+        socket: &PausedSocket,
+        exported: Option<&AppSnapshot>,
+    ) -> Result<Vec<u8>, HandoffRefusal> {
+        let snapshot = socket.snapshot(|fd| self.view.hidden(fd));
+        let mut snapshot = snapshot.map_err(|error| {
+            if matches!(error, SnapshotError::Written) {
+                // What it wrote may be among the bytes received.
+                self.reset(flow);
+            }
+            self.not_movable(flow, snapshot_refusal(&error), &error)
+        })?;
+        let carried = match exported {
+            None => None,
+            Some(exported) => {
+                let ends = (snapshot.copied_seq(), snapshot.write_seq);
+                let (rcv_next, snd_next) = exported.at(socket.as_fd(), ends.0, ends.1)?;
+                cut(&mut snapshot, rcv_next, snd_next)?;
+                Some(exported.carried.clone())
+            }
+        };
+        let mut bytes = Vec::new();
+        let socket = snapshot;
+        Moved { socket, carried }.emit(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// The connection goes on here.
+    pub(super) fn thaw(&mut self, flow: FlowId) {
+        let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
+        match frozen {
+            Some(frozen) => self.resume(flow, frozen.before, frozen.socket),
+            None => self.places.remove(flow),
+        }
+    }
+
+    /// Another server has it: our socket ends unheard, and we go on forwarding.
+    pub(super) fn release(&mut self, flow: FlowId) {
+        let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
+        let Some(frozen) = frozen else {
+            return;
+        };
+        if let Err(error) = frozen.socket.discard() {
+            tracing::warn!(flow = %flow.key, error = %error, "a socket that has moved lingers");
+        }
+        self.apps.emigrated(flow.key);
+    }
+
+    /// One that an earlier agent has stopped.
+    fn take_again(&self, flow: FlowId) -> Option<Frozen> {
+        let taken = self.apps.take(flow.key, Duration::ZERO).ok()?;
+        let socket = PausedSocket::pause(taken.socket).ok()?;
+        Some(Frozen {
+            socket,
+            bytes: Vec::new(),
+            before: None,
+        })
+    }
+
+    fn resume(&self, flow: FlowId, before: Option<HandoffEntry>, socket: PausedSocket) {
+        match socket.resume() {
+            Ok(socket) => self.go_on(flow, before, Some(socket)),
+            Err(error) => {
+                tracing::error!(flow = %flow.key, error = %error, "a connection is lost");
+                self.go_on(flow, before, None);
+            }
+        }
+    }
+
+    /// As before: with its client first, then with its server.
+    fn go_on(&self, flow: FlowId, before: Option<HandoffEntry>, socket: Option<OwnedFd>) {
+        match before {
+            None => self.places.remove(flow),
+            Some(before) => {
+                if let Err(error) = self.places.set(flow, before.whereabouts) {
+                    tracing::error!(flow = %flow.key, error = %error, "whereabouts not written");
+                }
+            }
+        }
+        drop(socket);
+        self.apps.put_back(flow.key);
+    }
+
+    fn reset(&self, flow: FlowId) {
+        self.places.remove(flow);
+        if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
+            tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
+        }
+    }
+
+    /// The peer hears the name of the reason, people the whole of it.
+    fn not_movable(
+        &self,
+        flow: FlowId,
+        refusal: HandoffRefusal,
+        error: &dyn std::error::Error,
+    ) -> HandoffRefusal {
+        let (flow, why) = (flow.key.to_string(), error.to_string());
+        let fields = [("flow", flow.as_str()), ("why", why.as_str())];
+        self.events.publish_own("flow_not_movable", true, fields);
+        refusal
+    }
+}
+
+fn pause_refusal(error: &PauseError) -> HandoffRefusal {
+    if matches!(error, PauseError::State(_)) {
+        HandoffRefusal::Ended
+    } else {
+        HandoffRefusal::NotMovable
+    }
+}
+
+fn snapshot_refusal(error: &SnapshotError) -> HandoffRefusal {
+    if matches!(error, SnapshotError::TooLarge { .. }) {
+        HandoffRefusal::TooLarge
+    } else if matches!(error, SnapshotError::State(_)) {
+        HandoffRefusal::Ended
+    } else {
+        HandoffRefusal::NotMovable
+    }
+}
+
+/// Has the socket stand where its application stood when it exported its state: what
+/// the application wrote later it writes again. What it read later nobody has any
+/// more, and what was sent later the client may have acknowledged.
+fn cut(
+    snapshot: &mut TcpSnapshot,
+    rcv_next: SeqNumber,
+    snd_next: SeqNumber,
+) -> Result<(), HandoffRefusal> {
+    let again = snapshot
+        .write_seq
+        .checked_distance(snd_next)
+        .filter(|again| *again <= snapshot.queues.unsent)
+        .and_then(|again| Some((again, usize::try_from(again).ok()?)));
+    let Some((again, bytes)) = again.filter(|_| rcv_next == snapshot.copied_seq()) else {
+        return Err(HandoffRefusal::SnapshotBehind);
+    };
+    let left = snapshot.queues.send.len().saturating_sub(bytes);
+    snapshot.queues.send.truncate(left);
+    snapshot.queues.unsent -= again;
+    snapshot.write_seq = snd_next;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two bytes are unread, six sent and six more written.
+    fn snapshot() -> TcpSnapshot {
+        let hex = include_str!("../../../../godwit-wire/src/snapshot/golden.txt").trim_end();
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+        let bytes: Vec<_> = (0..hex.len()).step_by(2).map(byte).collect();
+        TcpSnapshot::parse(&bytes).expect("as in godwit-wire")
+    }
+
+    #[test]
+    fn a_socket_stands_where_its_application_stood() {
+        let whole = snapshot();
+        let (read, written) = (whole.copied_seq(), whole.write_seq);
+        let (una, nxt) = (whole.snd_una(), whole.snd_nxt());
+        for again in 0..=6 {
+            let mut cut_short = whole.clone();
+            cut(&mut cut_short, read, written - again).expect("that much is unsent");
+            assert_eq!((cut_short.snd_una(), cut_short.snd_nxt()), (una, nxt));
+            assert_eq!(cut_short.write_seq, written - again);
+            assert_eq!(cut_short.queues.recv, whole.queues.recv);
+        }
+        let behind = Err(HandoffRefusal::SnapshotBehind);
+        assert_eq!(
+            cut(&mut snapshot(), read, written - 7),
+            behind,
+            "it was sent"
+        );
+        assert_eq!(
+            cut(&mut snapshot(), read, written + 1),
+            behind,
+            "never written"
+        );
+        for read in [read - 1, read + 1] {
+            assert_eq!(cut(&mut snapshot(), read, written), behind);
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Connections that go to another server one by one: what the driver does itself,
+//! and what it leaves to a thread.
+//!
+//! | who | what |
+//! |---|---|
+//! | core (`godwit-core/handoff`) | where a connection is, and what follows |
+//! | this | writes that down before anything is said or done; answers commands |
+//! | `worker`, on `gw-handoff` | sockets (`leaving`, `arriving`), held packets (`waiting`), where the data path sends (`places`) |
+//! | [`Apps`] | the server processes that sockets come from and go to |
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use godwit_bpf::{HandoffEntry, KernelView, KernelViewError, Order as FlowOrder, Whereabouts};
+use godwit_core::handoff::{Order, Place, Written};
+use godwit_core::node::{HandoffReport, HandoffWork};
+use godwit_core::{MonoTime, PeerId};
+use godwit_sock::HoldTun;
+use godwit_wire::{Endpoint, FlowId, HandoffId, HandoffRefusal, MacAddr, Role, ShareId};
+use thiserror::Error;
+
+use super::Driver;
+use crate::apps::Apps;
+use crate::clock;
+use crate::config::Config;
+use crate::events::EventLog;
+use crate::flows::{FlowStateName, Handed};
+use crate::input::Inbox;
+use crate::peers::PeerSender;
+
+mod arriving;
+mod leaving;
+mod places;
+mod waiting;
+mod wishes;
+mod worker;
+
+pub use wishes::FlowWish;
+pub(super) use wishes::Wishes;
+
+use places::Places;
+use waiting::Waiting;
+use worker::{Job, Return, Worker};
+
+/// Why connections can't move one by one on this machine.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HandoffStartError {
+    /// Sockets can't be looked into.
+    #[error(transparent)]
+    View(#[from] KernelViewError),
+    /// Packets can't be held.
+    #[error("can't make a tun device (/dev/net/tun)")]
+    Tun(#[source] io::Error),
+}
+
+/// What is made while the agent may still make it.
+#[derive(Debug)]
+pub(super) struct Kit {
+    view: KernelView,
+    waiting: Waiting,
+}
+
+/// The way to the thread, if this node has a service whose connections move.
+#[derive(Debug)]
+pub(super) struct Handoffs {
+    places: Places,
+    jobs: Sender<(ShareId, Job)>,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread needs of the agent.
+pub(super) struct Means {
+    pub(super) apps: Apps,
+    pub(super) peers: PeerSender,
+    pub(super) inbox: Inbox,
+    pub(super) events: EventLog,
+    pub(super) ifindex: u32,
+}
+
+impl Kit {
+    /// `None` if no service of this node needs it.
+    pub(super) fn new(config: &Config) -> Result<Option<Self>, HandoffStartError> {
+        if !config.own_shares().any(|(_, service)| service.moves()) {
+            return Ok(None);
+        }
+        // A name of its own for each agent of a namespace, of at most 15 bytes.
+        let name = format!("gwhold{}", std::process::id());
+        let tun = HoldTun::open(&name).map_err(HandoffStartError::Tun)?;
+        Ok(Some(Self {
+            view: KernelView::open()?,
+            waiting: Waiting::new(tun),
+        }))
+    }
+
+    pub(super) fn start(
+        self,
+        config: &Config,
+        table: std::sync::Arc<godwit_bpf::HandoffTable>,
+        means: Means,
+    ) -> io::Result<Handoffs> {
+        let places = Places::new(table);
+        let worker = Worker {
+            places: places.clone(),
+            view: self.view,
+            waiting: self.waiting,
+            apps: means.apps,
+            peers: means.peers,
+            inbox: means.inbox,
+            events: means.events,
+            ifindex: means.ifindex,
+            shares: shares(config),
+            within: within(config),
+            frozen: BTreeMap::new(),
+            coming: BTreeMap::new(),
+            returned: Vec::new(),
+            swept: clock::now(),
+        };
+        let (jobs, work) = channel();
+        let thread = thread::Builder::new()
+            .name("gw-handoff".into())
+            .spawn(move || worker.run(&work))?;
+        Ok(Handoffs {
+            places,
+            jobs,
+            thread,
+        })
+    }
+}
+
+/// The shares of this node whose connections move, by the services' addresses.
+fn shares(config: &Config) -> BTreeMap<Endpoint, ShareId> {
+    let moving = config.own_shares().filter(|(_, service)| service.moves());
+    let ends = moving.flat_map(|(share, service)| {
+        let ends = service.addresses.iter().copied();
+        ends.map(move |at| (Endpoint::from(at), share))
+    });
+    ends.collect()
+}
+
+/// Under which share other nodes know those of this one.
+fn within(config: &Config) -> BTreeMap<ShareId, ShareId> {
+    let moving = config.own_shares().filter(|(_, service)| service.moves());
+    moving
+        .filter_map(|(share, service)| Some((share, config.service_share(service)?)))
+        .collect()
+}
+
+impl Handoffs {
+    fn give(&self, share: ShareId, job: Job) {
+        if self.jobs.send((share, job)).is_err() {
+            tracing::error!("the thread that moves connections has ended");
+        }
+    }
+
+    fn note(&self, flow: FlowId, written: Option<&Written>) -> bool {
+        let noted = written.map_or(Ok(()), |written| self.places.note(flow, written));
+        if let Err(error) = &noted {
+            tracing::error!(flow = %flow.key, error = %error, "not written down");
+        }
+        noted.is_ok()
+    }
+
+    /// Waits until all that was ordered is done.
+    fn end(self) {
+        drop(self.jobs);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread that moves connections has died");
+        }
+    }
+}
+
+impl Driver {
+    pub(super) fn work_on_handoff(&mut self, share: ShareId, work: HandoffWork) {
+        match work {
+            HandoffWork::Obey { order, written } => self.obey(share, order, written.as_ref()),
+            HandoffWork::State { id, part } => self.give_job(share, Job::Part(id, part)),
+            HandoffWork::Held { flow, packet } => {
+                self.give_job(share, Job::PutBack(flow, packet));
+            }
+            HandoffWork::Ended { flow, outcome } => self.end_wishes(flow, outcome),
+        }
+    }
+
+    fn give_job(&self, share: ShareId, job: Job) {
+        if let Some(handoffs) = &self.handoffs {
+            handoffs.give(share, job);
+        }
+    }
+
+    /// First it is written down, then it is done.
+    fn obey(&mut self, share: ShareId, order: Order, written: Option<&Written>) {
+        if let Some(handoffs) = &self.handoffs {
+            handoffs.note(order.flow(), written);
+        }
+        let refused = |driver: &mut Self, report| {
+            let now = clock::now();
+            driver.node.handle_handoff_report(share, report, now);
+        };
+        match order {
+            Order::Hold { id, .. } => match self.hold_refusal(share, id) {
+                Some(reason) => refused(self, HandoffReport::Held(id, Err(reason))),
+                None => self.give_job(share, Job::Hold(id)),
+            },
+            Order::Freeze { id, to } => match self.shares.mac(to) {
+                Some(to) => self.give_job(share, Job::Freeze(id, to)),
+                None => {
+                    let reason = HandoffRefusal::WrongService;
+                    refused(self, HandoffReport::Frozen(id, Err(reason)));
+                }
+            },
+            // The other words are messages by now.
+            Order::Say { to, id, .. } => self.give_job(share, Job::Send(id, to)),
+            Order::Restore(id) => self.give_job(share, Job::Restore(id)),
+            Order::Commit { .. } => {}
+            Order::Place(id) => self.give_job(share, Job::Place(id)),
+            Order::Thaw(id) | Order::Reclaim { id, .. } => {
+                self.give_job(share, Job::Thaw(id.flow));
+            }
+            Order::Release(id) => {
+                self.give(id.flow, FlowOrder::Forget);
+                self.give_job(share, Job::Release(id.flow));
+            }
+            Order::Discard { id, from, moved } => {
+                let away = moved.and_then(|to| self.shares.mac(to));
+                self.give_job(share, Job::Discard(id, Return { to: from, away }));
+            }
+            Order::Forget(flow) => self.give_job(share, Job::Forget(flow)),
+        }
+    }
+
+    /// Why a connection can't come, as far as this thread knows.
+    fn hold_refusal(&self, share: ShareId, id: HandoffId) -> Option<HandoffRefusal> {
+        let service = id.flow.key.service;
+        let ours = shares(&self.config).get(&service) == Some(&share);
+        let entry = self.shares.get(share).map(|share| share.entry.role);
+        match (ours, entry) {
+            (false, _) | (_, None) => Some(HandoffRefusal::WrongService),
+            (true, Some(Role::Owner)) => None,
+            (true, Some(_)) => Some(HandoffRefusal::NotInForce),
+        }
+    }
+
+    /// What an earlier agent has left: the core hears what was decided, and what was
+    /// not is undone.
+    pub(super) fn resume_handoffs(&mut self, now: MonoTime) {
+        let Some(handoffs) = &self.handoffs else {
+            return;
+        };
+        let shares = shares(&self.config);
+        for entry in handoffs.places.all() {
+            let Some(share) = shares.get(&entry.flow.key.service) else {
+                continue;
+            };
+            let (flow, share) = (entry.flow, *share);
+            let written = places::written(&entry.note);
+            // What was held has said nothing here, and its socket has ended with the
+            // agent that had made it: its origin may have it back.
+            let is_held = matches!(entry.whereabouts, Whereabouts::Held { .. });
+            if !(is_held && written.place == Place::Here) {
+                let resumed = HandoffReport::Resumed(flow, written);
+                self.node.handle_handoff_report(share, resumed, now);
+            }
+            let decided_away = match written.place {
+                Place::Committed { to, .. } | Place::Moved { to, .. } => Some(to),
+                Place::Elsewhere | Place::Here => None,
+            };
+            let epoch = written.spent;
+            match (entry.whereabouts, decided_away) {
+                (Whereabouts::Held { .. }, away) => {
+                    let to = written.arrival.map_or(PeerId(0), |arrival| arrival.from);
+                    let away = away.and_then(|to| self.shares.mac(to));
+                    let how = Return { to, away };
+                    self.give_job(share, Job::Discard(HandoffId { flow, epoch }, how));
+                }
+                (Whereabouts::Away { .. }, None) => self.give_job(share, Job::Thaw(flow)),
+                (Whereabouts::Away { .. }, Some(_)) | (Whereabouts::Here, _) => {}
+            }
+        }
+    }
+
+    /// Connections that were handed over, for people.
+    pub(super) fn handed(&self) -> Vec<(ShareId, Handed)> {
+        let entries = self.handoffs.as_ref().map(|it| it.places.all());
+        let shares = shares(&self.config);
+        let name = |to: PeerId| {
+            let peer = self.config.others().nth(usize::from(to.0));
+            peer.map(|peer| peer.name.to_string())
+        };
+        let handed = |entry: HandoffEntry| {
+            let share = *shares.get(&entry.flow.key.service)?;
+            let at = match places::written(&entry.note).place {
+                Place::Moved { to, .. } | Place::Committed { to, .. } => name(to),
+                Place::Elsewhere | Place::Here => None,
+            };
+            let handed = Handed {
+                flow: entry.flow.key,
+                state: match entry.whereabouts {
+                    Whereabouts::Held { .. } => FlowStateName::Coming,
+                    Whereabouts::Away { .. } => FlowStateName::Away,
+                    Whereabouts::Here => FlowStateName::Here,
+                },
+                at,
+                heard: entry.heard.map(MonoTime::from_nanos),
+            };
+            Some((share, handed))
+        };
+        entries
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(handed)
+            .collect()
+    }
+
+    /// After the last words: nothing is left half-way.
+    pub(super) fn end_handoffs(&mut self) {
+        if let Some(handoffs) = self.handoffs.take() {
+            handoffs.end();
+        }
+    }
+
+    /// A peer may be elsewhere on the link: what is forwarded to it follows.
+    pub(super) fn follow_peer(&self, peer: PeerId, mac: MacAddr) {
+        let Some(handoffs) = &self.handoffs else {
+            return;
+        };
+        for entry in handoffs.places.all() {
+            let to = match places::written(&entry.note).place {
+                Place::Committed { to, .. } | Place::Moved { to, .. } => to,
+                Place::Elsewhere | Place::Here => continue,
+            };
+            let elsewhere = entry.whereabouts != Whereabouts::Away { to: mac };
+            if to == peer
+                && elsewhere
+                && matches!(entry.whereabouts, Whereabouts::Away { .. })
+                && let Err(error) = handoffs.places.away(entry.flow, mac)
+            {
+                tracing::error!(flow = %entry.flow.key, error = %error, "not forwarded");
+            }
+        }
+    }
+}

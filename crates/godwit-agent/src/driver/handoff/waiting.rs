@@ -1,0 +1,105 @@
+//! What clients send while their connections are on their way to this node.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use godwit_sock::{HoldTun, only_repeats};
+use godwit_wire::{FlowKey, Segment, TcpSnapshot};
+
+/// Packets of one connection that are kept; its client repeats what is more.
+const MAX_PACKETS: usize = 4096;
+
+/// The device that packets are redirected to, and those that were in it.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    tun: HoldTun,
+    packets: BTreeMap<FlowKey, Vec<Vec<u8>>>,
+}
+
+impl Waiting {
+    pub(super) const fn new(tun: HoldTun) -> Self {
+        Self {
+            tun,
+            packets: BTreeMap::new(),
+        }
+    }
+
+    pub(super) const fn device(&self) -> u32 {
+        self.tun.index()
+    }
+
+    /// From now on packets of a connection are kept.
+    pub(super) fn begin(&mut self, flow: FlowKey) {
+        self.packets.insert(flow, Vec::new());
+    }
+
+    /// Empties the device: what is kept stays, what belongs to nobody any more goes
+    /// to our kernel.
+    pub(super) fn sort(&mut self) {
+        loop {
+            let packet = match self.tun.take() {
+                Ok(Some(packet)) => packet,
+                Ok(None) => return,
+                Err(error) => {
+                    return tracing::error!(error = %error, "held packets can't be read");
+                }
+            };
+            let kept = flow_of(&packet).and_then(|flow| self.packets.get_mut(&flow));
+            match kept {
+                Some(kept) if kept.len() < MAX_PACKETS => kept.push(packet),
+                Some(_) => {}
+                None => self.put_back(&packet),
+            }
+        }
+    }
+
+    /// What has been kept of a connection since the last call.
+    pub(super) fn take(&mut self, flow: FlowKey) -> Vec<Vec<u8>> {
+        self.sort();
+        let kept = self.packets.get_mut(&flow).map(std::mem::take);
+        kept.unwrap_or_default()
+    }
+
+    /// Nothing is kept of it any more.
+    pub(super) fn end(&mut self, flow: FlowKey) {
+        self.packets.remove(&flow);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
+    }
+
+    /// Hands our kernel what has waited for a socket; what says nothing new would
+    /// count as a sign of loss.
+    pub(super) fn release(&mut self, flow: FlowKey, snapshot: &TcpSnapshot) {
+        for packet in self.take(flow) {
+            if !only_repeats(&packet, snapshot) {
+                self.put_back(&packet);
+            }
+        }
+    }
+
+    /// A packet that arrives for our kernel.
+    pub(super) fn put_back(&self, packet: &[u8]) {
+        if let Err(error) = self.inject(packet) {
+            tracing::warn!(error = %error, "a packet was lost on its way to our kernel");
+        }
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// If it is none, or the device is gone.
+    pub(super) fn inject(&self, packet: &[u8]) -> io::Result<()> {
+        self.tun.put_back(packet)
+    }
+}
+
+/// The connection of a client's packet.
+pub(super) fn flow_of(packet: &[u8]) -> Option<FlowKey> {
+    let segment = Segment::parse(packet).ok()?;
+    Some(FlowKey {
+        client: segment.source,
+        service: segment.destination,
+    })
+}

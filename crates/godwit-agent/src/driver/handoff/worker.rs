@@ -1,0 +1,260 @@
+//! Sockets that leave and come: what takes longer than the driver may wait.
+//!
+//! One thread, ordinary work. Jobs are carried out in order; what becomes of them
+//! goes back to the driver as an input.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use godwit_bpf::{HandoffEntry, KernelView};
+use godwit_core::node::HandoffReport;
+use godwit_core::{MonoTime, PeerId};
+use godwit_sock::repair::{PausedSocket, RestoredSocket};
+use godwit_wire::app::Carried;
+use godwit_wire::{
+    Endpoint, Epoch, FlowId, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message, ShareId,
+    TcpSnapshot,
+};
+
+use super::places::Places;
+use super::waiting::Waiting;
+use crate::apps::Apps;
+use crate::clock;
+use crate::events::EventLog;
+use crate::input::{Inbox, Input};
+use crate::peers::PeerSender;
+use crate::realtime::be_ordinary;
+
+/// How often the device of held packets is emptied while some are held.
+const GLANCE: Duration = Duration::from_millis(1);
+
+/// How often connections that came from elsewhere are looked after: their ends are
+/// not reported.
+pub(super) const SWEEP: Duration = Duration::from_secs(2);
+
+/// How long packets of a connection that did not come are sent back, where its
+/// origin alone can send them: it goes on within a second.
+const SENT_BACK: Duration = Duration::from_secs(2);
+
+/// The same where clients send them, and its origin is elsewhere again.
+const SENT_BACK_HOME: Duration = Duration::from_millis(100);
+
+/// Something for the thread to do, for a connection of a share.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// See [`godwit_core::handoff::Order`].
+    Hold(HandoffId),
+    /// With the target's address on the link.
+    Freeze(HandoffId, MacAddr),
+    /// Send what freezing has made.
+    Send(HandoffId, PeerId),
+    /// A part of what a peer has sent of a connection.
+    Part(HandoffId, Vec<u8>),
+    Restore(HandoffId),
+    Place(HandoffId),
+    Thaw(FlowId),
+    Release(FlowId),
+    Discard(HandoffId, Return),
+    Forget(FlowId),
+    /// A packet for our kernel that has waited elsewhere.
+    PutBack(FlowId, Vec<u8>),
+}
+
+/// Where packets of a connection go that did not come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Return {
+    /// To its origin, while some may be under way.
+    pub(super) to: PeerId,
+    /// Where it had gone from here, earlier: there they are forwarded again.
+    pub(super) away: Option<MacAddr>,
+}
+
+/// The thread's share of the world.
+pub(super) struct Worker {
+    pub(super) places: Places,
+    pub(super) view: KernelView,
+    pub(super) waiting: Waiting,
+    pub(super) apps: Apps,
+    pub(super) peers: PeerSender,
+    pub(super) inbox: Inbox,
+    pub(super) events: EventLog,
+    pub(super) ifindex: u32,
+    /// The shares of this node, by the services' addresses.
+    pub(super) shares: BTreeMap<Endpoint, ShareId>,
+    /// Under which share other nodes know them.
+    pub(super) within: BTreeMap<ShareId, ShareId>,
+    pub(super) frozen: BTreeMap<FlowId, Frozen>,
+    pub(super) coming: BTreeMap<FlowId, Coming>,
+    pub(super) returned: Vec<Returned>,
+    pub(super) swept: MonoTime,
+}
+
+/// A connection that is silent here.
+pub(super) struct Frozen {
+    pub(super) socket: PausedSocket,
+    pub(super) bytes: Vec<u8>,
+    /// Its entry before, if it had come from elsewhere.
+    pub(super) before: Option<HandoffEntry>,
+}
+
+/// A connection that is to speak here.
+pub(super) enum Coming {
+    Parts(Vec<u8>),
+    Restored {
+        socket: RestoredSocket,
+        snapshot: Box<TcpSnapshot>,
+        carried: Option<Carried>,
+    },
+}
+
+/// A connection that did not come, and whose packets may.
+pub(super) struct Returned {
+    id: HandoffId,
+    share: ShareId,
+    how: Return,
+    until: MonoTime,
+}
+
+impl Worker {
+    /// Until the driver is gone.
+    pub(super) fn run(mut self, jobs: &Receiver<(ShareId, Job)>) {
+        be_ordinary();
+        loop {
+            let pause = if self.waiting.is_empty() {
+                SWEEP
+            } else {
+                GLANCE
+            };
+            match jobs.recv_timeout(pause) {
+                Ok((share, job)) => self.carry_out(share, job),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.waiting.sort();
+            let now = clock::now();
+            self.send_back(now);
+            self.sweep(now);
+        }
+    }
+
+    fn carry_out(&mut self, share: ShareId, job: Job) {
+        match job {
+            Job::Hold(id) => {
+                let result = self.hold(id);
+                self.report(share, HandoffReport::Held(id, result));
+            }
+            Job::Freeze(id, to) => {
+                let result = self.freeze(id, to);
+                self.report(share, HandoffReport::Frozen(id, result));
+            }
+            Job::Send(id, to) => self.send(share, id, to),
+            Job::Part(id, part) => self.note_part(id, &part),
+            Job::Restore(id) => {
+                let result = self.restore(id);
+                self.report(share, HandoffReport::Restored(id, result));
+            }
+            Job::Place(id) => {
+                self.place(id);
+                self.report(share, HandoffReport::Placed(id));
+            }
+            Job::Thaw(flow) => self.thaw(flow),
+            Job::Release(flow) => self.release(flow),
+            Job::Discard(id, how) => self.discard(share, id, how),
+            Job::Forget(flow) => self.forget(flow),
+            Job::PutBack(flow, packet) => {
+                if super::waiting::flow_of(&packet) == Some(flow.key) {
+                    self.waiting.put_back(&packet);
+                }
+            }
+        }
+    }
+
+    pub(super) fn report(&self, share: ShareId, report: HandoffReport) {
+        // Without a driver nobody needs to know.
+        let _ = self.inbox.send(Input::Handoff { share, report });
+    }
+
+    /// The state of a frozen connection, as much at a time as a message holds.
+    fn send(&mut self, share: ShareId, id: HandoffId, to: PeerId) {
+        let Some(frozen) = self.frozen.get_mut(&id.flow) else {
+            return;
+        };
+        let bytes = std::mem::take(&mut frozen.bytes);
+        let mut parts = bytes.chunks(MAX_INPUT_LEN).peekable();
+        while let Some(part) = parts.next() {
+            let (last, part) = (parts.peek().is_none(), part.to_vec());
+            self.say(share, id, to, HandoffStep::State { last, part });
+        }
+    }
+
+    fn say(&self, share: ShareId, id: HandoffId, to: PeerId, step: HandoffStep) {
+        let message = Message::Handoff {
+            share: self.within.get(&share).copied().unwrap_or(share),
+            epoch: Epoch::NONE,
+            id,
+            step,
+        };
+        // Without a link the attempt is over, and the core hears of that.
+        if let Err(error) = self.peers.send(to, message) {
+            tracing::debug!(flow = %id.flow.key, error = %error, "handoff not said");
+        }
+    }
+
+    fn discard(&mut self, share: ShareId, id: HandoffId, how: Return) {
+        if let Some(Coming::Restored { socket, .. }) = self.coming.remove(&id.flow) {
+            socket.abandon();
+        }
+        let while_under_way = match how.away {
+            Some(_) => SENT_BACK_HOME,
+            None => SENT_BACK,
+        };
+        self.returned.push(Returned {
+            id,
+            share,
+            how,
+            until: clock::now().saturating_add(while_under_way),
+        });
+    }
+
+    /// What has come meanwhile for connections that did not.
+    fn send_back(&mut self, now: MonoTime) {
+        for returned in std::mem::take(&mut self.returned) {
+            let Returned {
+                id,
+                share,
+                how,
+                until,
+            } = returned;
+            for packet in self.waiting.take(id.flow.key) {
+                self.say(share, id, how.to, HandoffStep::Held { packet });
+            }
+            if now < until {
+                self.returned.push(returned);
+                continue;
+            }
+            self.waiting.end(id.flow.key);
+            match how.away {
+                Some(to) => self.send_on(id.flow, to),
+                None => self.places.remove(id.flow),
+            }
+        }
+    }
+
+    /// A connection for which an attempt begins anew is not given up any more.
+    pub(super) fn stop_sending_back(&mut self, flow: FlowId) {
+        self.returned.retain(|returned| returned.id.flow != flow);
+    }
+
+    fn forget(&mut self, flow: FlowId) {
+        self.stop_sending_back(flow);
+        self.waiting.end(flow.key);
+        self.places.remove(flow);
+    }
+
+    pub(super) fn send_on(&self, flow: FlowId, to: MacAddr) {
+        if let Err(error) = self.places.away(flow, to) {
+            tracing::error!(flow = %flow.key, error = %error, "not forwarded");
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Busy connections that go from server to server by themselves, both ways, byte for
+//! byte; and what breaks on the way.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use godwit_lab::apps::roam;
+use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::host::{Host, Network};
+use godwit_lab::{Lab, LabOptions, Process};
+use godwit_tests::DEADLINE;
+use godwit_tests::roaming::Roamer;
+use godwit_tests::stage::{PORT, assert_no_reset, service_v4, service_v6, stage, until, witness};
+use nix::sys::signal::Signal;
+
+/// Moves of each connection.
+const MOVES: usize = 20;
+
+/// Longer than a connection is silent for an answer, shorter than what an idle link
+/// survives.
+const CUT: Duration = Duration::from_millis(1200);
+
+fn options() -> ClusterOptions {
+    let service = Service {
+        standby: "snapshot",
+        ..Service::new("web", PORT)
+    };
+    ClusterOptions {
+        services: vec![service],
+        ..ClusterOptions::default()
+    }
+}
+
+/// Agents, then servers that are known to them.
+fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
+    let cluster = Cluster::start(lab, options()).expect("the agents start");
+    for host in Host::SERVERS {
+        cluster
+            .wait_owner(host, DEADLINE)
+            .expect("it owns its share");
+    }
+    let servers = Host::SERVERS.map(|host| serve(lab, &cluster, host));
+    (cluster, servers)
+}
+
+fn serve(lab: &Lab, cluster: &Cluster<'_>, host: Host) -> Process {
+    let agent = cluster.app_socket(host).expect("the machine is there");
+    roam::start(lab.node(host), PORT, &agent).expect("the server starts")
+}
+
+fn other(host: Host) -> Host {
+    if host == Host::A { Host::B } else { Host::A }
+}
+
+/// A connection goes to the other server; soon after start that may need a moment.
+fn hand_over(cluster: &Cluster<'_>, roamer: &Roamer, from: Host) -> f64 {
+    let mut last = String::new();
+    let moved = until("it moves", || {
+        match cluster.hand_over_flow(&roamer.flow, from, other(from)) {
+            Ok(moved) => Some(moved),
+            Err(error) => {
+                let now = format!("{error:#}");
+                if now != last {
+                    eprintln!("{now}");
+                    last = now;
+                }
+                None
+            }
+        }
+    });
+    moved.moved[0].silent_ms
+}
+
+/// To and fro while both talk.
+fn to_and_fro(service: SocketAddr) {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (cluster, _servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamer = Roamer::start(&lab, service);
+    let mut silent = Vec::new();
+    let mut at = Host::A;
+    for _ in 0..MOVES {
+        silent.push(hand_over(&cluster, &roamer, at));
+        at = other(at);
+        roamer.goes_on();
+    }
+    let (said, heard) = roamer.end();
+    silent.sort_by(f64::total_cmp);
+    eprintln!("{said} bytes said, {heard} heard; silent for {silent:?} ms");
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// Where a node says that a connection is.
+fn state(cluster: &Cluster<'_>, host: Host, roamer: &Roamer) -> Option<String> {
+    let flows = cluster.flows(host).ok()?.flows;
+    let found = flows.into_iter().find(|flow| flow.flow == roamer.flow)?;
+    Some(found.state)
+}
+
+fn wait_state(cluster: &Cluster<'_>, host: Host, roamer: &Roamer, wanted: &str) {
+    until(wanted, || {
+        (state(cluster, host, roamer).as_deref() == Some(wanted)).then_some(())
+    });
+}
+
+/// Why a connection stays where it is.
+fn refused(cluster: &Cluster<'_>, roamer: &Roamer, from: Host) -> String {
+    let moved = cluster.hand_over_flow(&roamer.flow, from, other(from));
+    format!("{:#}", moved.expect_err("it does not move"))
+}
+
+#[test]
+fn a_busy_connection_goes_to_and_fro() {
+    to_and_fro(service_v4());
+}
+
+#[test]
+fn a_busy_connection_goes_to_and_fro_v6() {
+    to_and_fro(service_v6());
+}
+
+/// Whoever can't take it says why, and it goes on where it is: a server that is
+/// gone, an agent that does not answer, one that has died, a link that is cut.
+#[test]
+fn a_connection_that_can_not_go_stays() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, mut servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|service| Roamer::start(&lab, service));
+    let all_stay = |cluster: &Cluster<'_>, reason: &str| {
+        for roamer in &roamers {
+            let why = refused(cluster, roamer, Host::A);
+            assert!(why.contains(reason), "{why}");
+            roamer.goes_on();
+        }
+    };
+
+    let stranger = roamers[0].flow.replace(":80", ":81");
+    let why = cluster.hand_over_flow(&stranger, Host::A, Host::B);
+    assert!(format!("{why:?}").contains("unknown_flow"), "{why:?}");
+
+    servers[1].signal(Signal::SIGKILL).expect("it runs");
+    servers[1].wait(DEADLINE).expect("it ends");
+    until("b knows", || {
+        refused(&cluster, &roamers[0], Host::A)
+            .contains("no_server")
+            .then_some(())
+    });
+    all_stay(&cluster, "no_server");
+    servers[1] = serve(&lab, &cluster, Host::B);
+
+    let agent = |cluster: &mut Cluster<'_>, signal| {
+        let agent = cluster.agent(Host::B).expect("it was started");
+        agent.signal(signal).expect("it runs");
+    };
+    agent(&mut cluster, Signal::SIGSTOP);
+    all_stay(&cluster, "target_silent");
+    agent(&mut cluster, Signal::SIGKILL);
+    until("the link is down", || {
+        refused(&cluster, &roamers[0], Host::A)
+            .contains("link_lost")
+            .then_some(())
+    });
+    all_stay(&cluster, "link_lost");
+    cluster.start_agent(Host::B).expect("it starts again");
+
+    for roamer in &roamers {
+        hand_over(&cluster, roamer, Host::A);
+        roamer.goes_on();
+    }
+    for roamer in roamers {
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// Agents come and go; connections that have moved go on, and can move again.
+#[test]
+fn what_has_moved_outlives_the_agents() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, _servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|service| Roamer::start(&lab, service));
+    for roamer in &roamers {
+        hand_over(&cluster, roamer, Host::A);
+        wait_state(&cluster, Host::A, roamer, "away");
+        wait_state(&cluster, Host::B, roamer, "here");
+    }
+    for host in Host::SERVERS {
+        cluster.stop_agent(host).expect("it ends in order");
+        for roamer in &roamers {
+            roamer.goes_on();
+        }
+        cluster.start_agent(host).expect("it starts again");
+        cluster
+            .wait_owner(host, DEADLINE)
+            .expect("it owns its share");
+    }
+    for roamer in &roamers {
+        hand_over(&cluster, roamer, Host::B);
+        roamer.goes_on();
+        wait_state(&cluster, Host::B, roamer, "away");
+        wait_state(&cluster, Host::A, roamer, "here");
+    }
+    // What is over is forgotten on both.
+    let flows = roamers.each_ref().map(|roamer| roamer.flow.clone());
+    for roamer in roamers {
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+    for host in Host::SERVERS {
+        until("it is forgotten", || {
+            let left = cluster.flows(host).ok()?.flows;
+            let known = left.iter().any(|flow| flows.contains(&flow.flow));
+            (!known).then_some(())
+        });
+    }
+}
+
+/// Some of many, then the rest.
+#[test]
+fn many_move_in_one_go() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (cluster, _servers) = start(&lab);
+    let capture = witness(&lab);
+    let services = [service_v4(), service_v6()].into_iter().cycle().take(16);
+    let roamers: Vec<_> = services
+        .map(|service| Roamer::start(&lab, service))
+        .collect();
+    let some = |part: &[&str]| {
+        let args = [&["--service", "web"], part].concat();
+        let moved = until("they move", || {
+            cluster.hand_over_flows(&args, Host::A, Host::B).ok()
+        });
+        moved.moved
+    };
+    assert_eq!(some(&["--count", "4"]).len(), 4);
+    assert_eq!(some(&["--percent", "50"]).len(), 6);
+    assert_eq!(some(&["--percent", "100"]).len(), 6);
+    for roamer in &roamers {
+        roamer.goes_on();
+        assert_eq!(state(&cluster, Host::B, roamer).as_deref(), Some("here"));
+    }
+    for roamer in roamers {
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// Asks for a move, and does not wait for the answer.
+fn ask(cluster: &Cluster<'_>, roamer: &Roamer, from: Host) -> UnixStream {
+    let socket = cluster.socket(from).expect("the machine is there");
+    let mut stream = UnixStream::connect(socket).expect("the agent listens");
+    let (flow, to) = (&roamer.flow, other(from));
+    let wish = format!("{{\"cmd\":\"move_flows\",\"flow\":\"{flow}\",\"to\":\"{to}\"}}\n");
+    stream.write_all(wish.as_bytes()).expect("it reads");
+    stream
+}
+
+fn answer(stream: UnixStream) -> String {
+    let mut line = String::new();
+    // Nothing, from an agent that has been killed.
+    let _ = BufReader::new(stream).read_line(&mut line);
+    line
+}
+
+/// Where it is by now.
+fn whereabouts(cluster: &Cluster<'_>, roamer: &Roamer) -> Host {
+    until("somebody has it", || {
+        let at_b = state(cluster, Host::B, roamer);
+        let at_a = state(cluster, Host::A, roamer);
+        match (at_a.as_deref(), at_b.as_deref()) {
+            (Some("away"), Some("here")) => Some(Host::B),
+            (Some("here" | "unprotected"), None | Some("away")) => Some(Host::A),
+            _ => None,
+        }
+    })
+}
+
+/// The link between the agents is cut at any moment of a move, for longer than an
+/// origin waits: one side goes on, with each byte, and the next move succeeds.
+#[test]
+fn a_link_that_is_cut_on_the_way_costs_time_only() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (cluster, _servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|service| Roamer::start(&lab, service));
+    for roamer in &roamers {
+        hand_over(&cluster, roamer, Host::A);
+        hand_over(&cluster, roamer, Host::B);
+    }
+    for (index, delay) in (0..4).map(|step| (step % 2, Duration::from_micros(500) * step)) {
+        let roamer = &roamers[usize::try_from(index).expect("small")];
+        let asked = ask(&cluster, roamer, Host::A);
+        thread::sleep(delay);
+        lab.cut(Host::B, &[Network::Control]).expect("it is cut");
+        thread::sleep(CUT);
+        lab.heal(Host::B, &[Network::Control])
+            .expect("it is healed");
+        let said = answer(asked);
+        roamer.goes_on();
+        let at = whereabouts(&cluster, roamer);
+        eprintln!("cut after {delay:?}: at {at}, {}", said.trim());
+        if at == Host::B {
+            hand_over(&cluster, roamer, Host::B);
+        }
+        roamer.goes_on();
+    }
+    for roamer in roamers {
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// An agent is killed at any moment of a move and started again.
+fn agent_dies(host: Host) {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, _servers) = start(&lab);
+    for step in 0..4 {
+        let service = [service_v4(), service_v6()][step % 2];
+        let roamer = Roamer::start(&lab, service);
+        hand_over(&cluster, &roamer, Host::A);
+        hand_over(&cluster, &roamer, Host::B);
+        let delay = Duration::from_micros(800) * u32::try_from(step).expect("small");
+        let asked = ask(&cluster, &roamer, Host::A);
+        thread::sleep(delay);
+        let agent = cluster.agent(host).expect("it was started");
+        agent.signal(Signal::SIGKILL).expect("it runs");
+        agent.wait(DEADLINE).expect("it ends");
+        cluster.start_agent(host).expect("it starts again");
+        cluster
+            .wait_owner(host, DEADLINE)
+            .expect("it owns its share");
+        let goes_on = roamer.goes_on_or_breaks();
+        let said = answer(asked);
+        eprintln!("killed after {delay:?}: {goes_on} {}", said.trim());
+        if goes_on {
+            let at = whereabouts(&cluster, &roamer);
+            hand_over(&cluster, &roamer, at);
+            roamer.goes_on();
+            roamer.end();
+        } else {
+            // For a moment its socket speaks, and no server has it yet.
+            assert!(host == Host::B && said.contains("\"silent_ms\""), "{said}");
+        }
+    }
+}
+
+/// Its origin goes on, whatever the target's agent had of it.
+#[test]
+fn a_target_that_dies_on_the_way_gives_back() {
+    agent_dies(Host::B);
+}
+
+/// The next agent finds what was silent, and lets it go on or forwards.
+#[test]
+fn an_origin_that_dies_on_the_way_leaves_nothing_silent() {
+    agent_dies(Host::A);
+}
