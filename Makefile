@@ -9,9 +9,14 @@ export CARGO_HOME ?= $(CALLER_HOME)/.cargo
 
 CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
-C_FILES := $(wildcard crates/godwit-bpf/bpf/*.c crates/godwit-bpf/bpf/*.h)
+C_FILES := $(wildcard crates/godwit-bpf/bpf/*.[ch] crates/godwit-capi/include/*.h crates/godwit-capi/tests/c/*.c apps/*.[ch])
 
-.PHONY: help setup build demo test unit sim root-test check bench chaos mutants own-kernel upgrade fuzz format clean
+PREFIX ?= /usr/local
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+MAJOR := $(firstword $(subst ., ,$(VERSION)))
+APPS := stream http
+
+.PHONY: help setup build apps install demo test unit sim root-test check bench chaos mutants own-kernel upgrade fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -19,8 +24,26 @@ help: ## list the targets
 setup: ## install Debian packages that build and tests need (root)
 	packaging/setup.sh
 
-build: ## release build: target/release/godwit
+build: ## release build: target/release/godwit, libgodwit and the servers in apps/
 	$(CARGO) build --release --locked
+	$(MAKE) --no-print-directory apps
+
+# With the static library: they run anywhere. Users say `pkg-config --libs godwit`.
+apps: $(APPS:%=$(TARGET)/release/apps/%)
+
+$(TARGET)/release/apps/%: apps/%.c apps/listen.h crates/godwit-capi/include/godwit.h $(TARGET)/release/libgodwit.a
+	mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Icrates/godwit-capi/include -o $@ $< $(TARGET)/release/libgodwit.a -lpthread -ldl -lm
+
+install: ## what was built, with DESTDIR=D PREFIX=/usr: godwit.h, libgodwit and godwit.pc; the command
+	install -D -m 755 $(TARGET)/release/godwit $(DESTDIR)$(PREFIX)/bin/godwit
+	install -D -m 644 crates/godwit-capi/include/godwit.h $(DESTDIR)$(PREFIX)/include/godwit.h
+	install -D -m 755 $(TARGET)/release/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
+	ln -sf libgodwit.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(MAJOR)
+	ln -sf libgodwit.so.$(MAJOR) $(DESTDIR)$(PREFIX)/lib/libgodwit.so
+	install -D -m 644 $(TARGET)/release/libgodwit.a $(DESTDIR)$(PREFIX)/lib/libgodwit.a
+	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/godwit-capi/godwit.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
 
 demo: setup build ## a download crosses the death of its server (root)
 	$(TARGET)/release/godwit demo shadow
@@ -28,7 +51,7 @@ demo: setup build ## a download crosses the death of its server (root)
 test: setup build unit sim root-test ## everything that CI runs (root for the lab)
 
 unit: ## tests without privileges
-	$(CARGO) test --locked -p godwit-wire -p godwit-core -p godwit-agent -p godwit-app -p godwit
+	$(CARGO) test --locked -p godwit-wire -p godwit-core -p godwit-agent -p godwit-app -p godwit-capi -p godwit
 
 sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 	$(CARGO) test --locked --profile sim -p godwit-sim

@@ -3,8 +3,9 @@
 # without root it only says what is missing.
 set -eu
 
-packages="gcc libc6-dev make pkg-config libelf-dev zlib1g-dev clang-14 clang-format-14
-iproute2 nftables tcpdump nginx curl redis-server redis-tools"
+packages="gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev clang-14 clang-format-14
+iproute2 nftables tcpdump nginx curl redis-server redis-tools
+valgrind python3"
 
 missing=""
 for package in $packages; do

@@ -8,7 +8,7 @@
 use std::env;
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -406,6 +406,57 @@ fn poll_is_interrupted() {
         client.write_all(b"!").expect("it is open");
         assert_eq!(poller.join().expect("no panic"), 1, "it sleeps on");
     });
+}
+
+/// connect(2) to AF_UNSPEC, as an agent ends a connection that has moved; in repair
+/// mode the client would not hear of it.
+fn disconnect(socket: &OwnedFd) {
+    let nowhere = libc::sockaddr {
+        sa_family: 0,
+        sa_data: [0; 14],
+    };
+    // SAFETY: the address outlives the call, and 16 is its size.
+    let err = unsafe { libc::connect(socket.as_raw_fd(), &raw const nowhere, 16) };
+    assert_eq!(err, 0, "{}", io::Error::last_os_error());
+}
+
+/// The old server: whatever it is doing with the connection ends with an error, the
+/// library says why, and the connection is away for good.
+#[test]
+fn a_server_is_told_that_its_connection_is_another_s() {
+    let _alone = alone();
+    let listener = service(false, Options::default());
+    let (_client, server, flow) = connection(&listener);
+    export_state(&server, b"s").expect("it is ours");
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("descriptors are left");
+    let event = EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 7);
+    epoll.add(&server, event).expect("a socket");
+    thread::scope(|scope| {
+        let read = || (&server).read(&mut [0]);
+        let before = scope.spawn(read);
+        thread::sleep(Duration::from_millis(30));
+        let taken = take(flow);
+        let meanwhile = scope.spawn(read);
+        thread::sleep(Duration::from_millis(30));
+        assert!(!before.is_finished() && !meanwhile.is_finished());
+        disconnect(&taken.socket);
+        SITE.apps.emigrated(flow);
+        for reader in [before, meanwhile] {
+            let error = reader.join().expect("no panic").expect_err("it is over");
+            assert_ne!(error.kind(), io::ErrorKind::WouldBlock);
+        }
+    });
+    let mut events = [EpollEvent::empty(); 4];
+    let limit = EpollTimeout::try_from(DEADLINE).expect("a limit");
+    assert_eq!(epoll.wait(&mut events, limit).expect("it waits"), 1);
+    assert!(events[0].events().contains(EpollFlags::EPOLLHUP));
+    let emigrated = |outcome: Result<(), Error>| matches!(outcome, Err(Error::Emigrated));
+    assert!(emigrated(export_state(&server, b"s")));
+    assert!(emigrated(godwit_app::join_session(&server, b"s")));
+    (&server).write(b"!").expect_err("it is over");
+    let gone = SITE.apps.take(flow, Duration::ZERO).map(drop);
+    assert_eq!(gone, Err(HandoffRefusal::NoServer));
+    godwit_app::close(server).expect("it is open");
 }
 
 /// A server may close a connection that is away: nothing of it stays.
