@@ -350,8 +350,14 @@ fn agent_dies(host: Host) {
         let said = answer(asked);
         eprintln!("killed after {delay:?}: {goes_on} {}", said.trim());
         if goes_on {
-            let at = whereabouts(&cluster, &roamer);
-            hand_over(&cluster, &roamer, at);
+            // What the dead agent had committed may still come to its end.
+            until("it moves", || {
+                let at = whereabouts(&cluster, &roamer);
+                let moved = cluster.hand_over_flow(&roamer.flow, at, other(at));
+                moved
+                    .inspect_err(|error| eprintln!("at {at}: {error:#}"))
+                    .ok()
+            });
             roamer.goes_on();
             roamer.end();
         } else {

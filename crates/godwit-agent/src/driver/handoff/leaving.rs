@@ -4,12 +4,14 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::thread;
 use std::time::Duration;
 
-use godwit_bpf::HandoffEntry;
+use godwit_bpf::{HandoffEntry, Whereabouts};
+use godwit_core::handoff::Place;
 use godwit_sock::destroy_tcp;
 use godwit_sock::repair::{PauseError, PausedSocket, SnapshotError};
 use godwit_wire::snapshot::Moved;
 use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, SeqNumber, TcpSnapshot};
 
+use super::places::written;
 use super::worker::{Frozen, Worker};
 use crate::apps::{AppSnapshot, Taken};
 
@@ -39,32 +41,27 @@ impl Worker {
 
     fn try_to_freeze(&mut self, flow: FlowId, to: MacAddr) -> Result<(), HandoffRefusal> {
         let Taken { socket, snapshot } = self.apps.take(flow.key, EXPORT_PATIENCE)?;
-        let before = self.places.get(flow);
         // From here on no acknowledgement leaves that the snapshot does not know.
         if let Err(error) = self.places.away(flow, to) {
             tracing::error!(flow = %flow.key, error = %error, "it can't be forwarded");
-            self.go_on(flow, before, Some(socket));
+            self.go_on(flow, Some(socket));
             return Err(HandoffRefusal::NoCapacity);
         }
         let socket = match PausedSocket::pause(socket) {
             Ok(socket) => socket,
             Err((socket, error)) => {
-                self.go_on(flow, before, Some(socket));
+                self.go_on(flow, Some(socket));
                 return Err(self.not_movable(flow, pause_refusal(&error), &error));
             }
         };
         match self.dump(flow, &socket, snapshot.as_ref()) {
             Ok(bytes) => {
-                let frozen = Frozen {
-                    socket,
-                    bytes,
-                    before,
-                };
+                let frozen = Frozen { socket, bytes };
                 self.frozen.insert(flow, frozen);
                 Ok(())
             }
             Err(refusal) => {
-                self.resume(flow, before, socket);
+                self.resume(flow, socket);
                 Err(refusal)
             }
         }
@@ -103,8 +100,9 @@ impl Worker {
     pub(super) fn thaw(&mut self, flow: FlowId) {
         let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
         match frozen {
-            Some(frozen) => self.resume(flow, frozen.before, frozen.socket),
-            None => self.places.remove(flow),
+            Some(frozen) => self.resume(flow, frozen.socket),
+            // Its server has gone on with it, or is about to.
+            None => self.stay(flow),
         }
     }
 
@@ -127,32 +125,36 @@ impl Worker {
         Some(Frozen {
             socket,
             bytes: Vec::new(),
-            before: None,
         })
     }
 
-    fn resume(&self, flow: FlowId, before: Option<HandoffEntry>, socket: PausedSocket) {
+    fn resume(&self, flow: FlowId, socket: PausedSocket) {
         match socket.resume() {
-            Ok(socket) => self.go_on(flow, before, Some(socket)),
+            Ok(socket) => self.go_on(flow, Some(socket)),
             Err(error) => {
                 tracing::error!(flow = %flow.key, error = %error, "a connection is lost");
-                self.go_on(flow, before, None);
+                self.go_on(flow, None);
             }
         }
     }
 
     /// As before: with its client first, then with its server.
-    fn go_on(&self, flow: FlowId, before: Option<HandoffEntry>, socket: Option<OwnedFd>) {
-        match before {
-            None => self.places.remove(flow),
-            Some(before) => {
-                if let Err(error) = self.places.set(flow, before.whereabouts) {
-                    tracing::error!(flow = %flow.key, error = %error, "whereabouts not written");
-                }
-            }
-        }
+    fn go_on(&self, flow: FlowId, socket: Option<OwnedFd>) {
+        self.stay(flow);
         drop(socket);
         self.apps.put_back(flow.key);
+    }
+
+    /// Nothing is forwarded any more. One that had come from elsewhere has no entry
+    /// but this one.
+    fn stay(&self, flow: FlowId) {
+        let has_come = |entry: HandoffEntry| written(&entry.note).place == Place::Here;
+        if !self.places.get(flow).is_some_and(has_come) {
+            return self.places.remove(flow);
+        }
+        if let Err(error) = self.places.set(flow, Whereabouts::Here) {
+            tracing::error!(flow = %flow.key, error = %error, "whereabouts not written");
+        }
     }
 
     fn reset(&self, flow: FlowId) {

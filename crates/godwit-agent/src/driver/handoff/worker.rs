@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use godwit_bpf::{HandoffEntry, KernelView};
+use godwit_bpf::KernelView;
 use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
 use godwit_sock::repair::{PausedSocket, RestoredSocket};
@@ -94,8 +94,6 @@ pub(super) struct Worker {
 pub(super) struct Frozen {
     pub(super) socket: PausedSocket,
     pub(super) bytes: Vec<u8>,
-    /// Its entry before, if it had come from elsewhere.
-    pub(super) before: Option<HandoffEntry>,
 }
 
 /// A connection that is to speak here.
