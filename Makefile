@@ -51,6 +51,7 @@ demo: setup build ## a download crosses the death of its server (root)
 test: setup build unit sim root-test ## everything that CI runs (root for the lab)
 
 unit: ## tests without privileges
+	$(CARGO) build --locked -p godwit-capi
 	$(CARGO) test --locked -p godwit-wire -p godwit-core -p godwit-agent -p godwit-app -p godwit-capi -p godwit
 
 sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7

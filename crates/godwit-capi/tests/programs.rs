@@ -25,7 +25,7 @@ fn libraries() -> PathBuf {
         .ancestors()
         .take(2)
         .find(|at| at.join("libgodwit.so").exists());
-    found.expect("cargo has built it").to_owned()
+    found.expect("`cargo build -p godwit-capi` comes first").to_owned()
 }
 
 /// A program of ours, compiled.
