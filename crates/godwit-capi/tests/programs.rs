@@ -25,7 +25,9 @@ fn libraries() -> PathBuf {
         .ancestors()
         .take(2)
         .find(|at| at.join("libgodwit.so").exists());
-    found.expect("`cargo build -p godwit-capi` comes first").to_owned()
+    found
+        .expect("`cargo build -p godwit-capi` comes first")
+        .to_owned()
 }
 
 /// A program of ours, compiled.
