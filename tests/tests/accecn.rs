@@ -29,18 +29,36 @@ const STALL: Duration = Duration::from_secs(3);
 /// More than a window of ten segments and some.
 const UNDER_WAY: u32 = 64 * 1448;
 
-/// Fills memory with ones and gives it back, on each processor; then lets the kernel
+/// Memory that says something, as long as this lives.
+struct Traces;
+
+impl Traces {
+    fn leave() -> Self {
+        fill("\\377");
+        Self
+    }
+}
+
+impl Drop for Traces {
+    fn drop(&mut self) {
+        fill("\\0");
+    }
+}
+
+/// Fills memory with a byte and gives it back, on each processor; then lets the kernel
 /// take its request sockets from there.
-fn leave_traces() {
-    let script = "f=/dev/shm/godwit-traces-$$; \
-                  head -c 256M /dev/zero | tr '\\0' '\\377' > $f; rm $f; \
-                  for c in TCP TCPv6; do echo 1 > /sys/kernel/slab/request_sock_$c/shrink; done";
+fn fill(byte: &str) {
+    let script = format!(
+        "f=/dev/shm/godwit-traces-$$; \
+         head -c 256M /dev/zero | tr '\\0' '{byte}' > $f; rm $f; \
+         for c in TCP TCPv6; do echo 1 > /sys/kernel/slab/request_sock_$c/shrink; done"
+    );
     for processor in ["0", "1"] {
         let mut command = Command::new("taskset");
-        command.args(["-c", processor, "sh", "-c", script]);
+        command.args(["-c", processor, "sh", "-c", &script]);
         let status = command.status().expect("util-linux is there");
         // Caches may be merged with others, and have other names: a weaker test.
-        println!("traces on processor {processor}: {status}");
+        println!("{byte} left on processor {processor}: {status}");
     }
 }
 
@@ -81,7 +99,7 @@ fn a_twin_does_not_take_its_client_for_another() {
     });
     let agent = cluster.agent(Host::B).expect("it was started");
     agent.kill().expect("the agent can be killed");
-    leave_traces();
+    let _traces = Traces::leave();
     // Twins are made anew, where no handshake was before: all machines of a lab have
     // one kernel, and the owner's handshakes set right what they leave.
     cluster.start_agent(Host::B).expect("it starts again");
