@@ -121,7 +121,7 @@ struct gw_share {
 	__u32 pad;
 };
 
-/* Whether connections of a share go to other servers one by one (docs/adr/0016). */
+/* Whether connections of a share go to other servers one by one (docs/adr/0017). */
 enum gw_moves {
 	GW_MOVES_NOT = 0, /* together, or not at all */
 	GW_MOVES_HOME = 1, /* yes; new ones come here */
