@@ -26,6 +26,20 @@ static __always_inline __u32 gw_twin_una(const struct gw_flow *f)
 }
 
 /*
+ * How far its application has answered, at least. What its kernel tries beyond
+ * the client's place stays unsent, and yet was written: where a unit of the
+ * client's window is more than the rest of what the client has, no window lets
+ * out just that rest.
+ */
+static __always_inline __u32 gw_answered(const struct gw_flow *f)
+{
+	if (!gw_after(f->own.tried, f->own.snd_nxt) ||
+	    !gw_after(f->client.ack, f->own.snd_nxt))
+		return f->own.snd_nxt;
+	return gw_min_seq(f->own.tried, f->client.ack);
+}
+
+/*
  * A twin that was given up lives on until another takes its place, and hears the
  * client as soon as the owner wants that one, in the same stay: what it
  * acknowledges must not be taken for the word of its successor.
@@ -57,7 +71,7 @@ static __always_inline void gw_reported(struct gw_flow *f, __u64 now)
 {
 	f->tapped.ack = f->own.ack;
 	f->tapped.edge = f->own.edge;
-	f->tapped.snd_nxt = f->own.snd_nxt;
+	f->tapped.snd_nxt = gw_answered(f);
 	f->tapped.ns = now;
 }
 
@@ -70,7 +84,7 @@ static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
 				 struct gw_flow *f, const struct gw_share *s)
 {
 	struct gw_bare b = {
-		.seq = f->own.snd_nxt,
+		.seq = gw_answered(f),
 		.ack = p->ack,
 		.wnd = p->wnd,
 		.flags = GW_TCP_ACK,
@@ -163,7 +177,8 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_count(GW_REASON_GIVEN_UP_ACK);
 		return gw_swallow(skb);
 	}
-	if (gw_set_stay(skb, p, gw_stay(f)))
+	if (gw_set_stay(skb, p, gw_stay(f)) ||
+	    gw_set_seq(skb, p, gw_answered(f)))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_reported(f, gw_now());
 	gw_self(self);
@@ -227,7 +242,7 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 	/* what it would send beyond that it tries again */
 	f->own.tried = beyond && !again ? end : f->own.snd_nxt;
 	if (!gw_is_given_up_twin(f) &&
-	    gw_report_due(f, s, f->own.snd_nxt, now)) {
+	    gw_report_due(f, s, gw_answered(f), now)) {
 		gw_reported(f, now);
 		gw_report(skb, p, key, f, s);
 	}

@@ -130,6 +130,7 @@ static __always_inline void gw_turn_shadow(struct gw_flow *f,
 		gw_flag(f, GW_FLOW_OWNER_FIN);
 	if (!(f->flags & GW_FLOW_TWIN))
 		gw_flag(f, GW_FLOW_NATIVE);
+	f->own.tried = f->own.snd_nxt;
 	f->tapped.ns = 0;
 	f->tapped.ack = 0;
 	f->why = GW_WHY_NONE;

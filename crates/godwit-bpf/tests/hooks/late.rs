@@ -149,3 +149,37 @@ fn a_client_that_has_heard_its_owner_out_has_parted() {
         }
     });
 }
+
+/// The unit of the client's window may be larger than what the client has and the
+/// twin has not sent: its kernel can't send just that, and its application is not
+/// behind for it.
+#[test]
+fn what_a_twin_tries_beyond_its_client_it_has_answered() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let acked = |upto: u32| {
+                let ack = mirrored(7, v6, (CLIENT, SERVICE + upto), ACK, b"");
+                bench.expect(Hook::Tap, "client's ACK", &ack, NEXT, "tapped_segment");
+            };
+            let told = || {
+                let ack = from_service(7, v6, bench.flow().snd_nxt.0, CLIENT, ACK, b"");
+                let told = bench.put(Hook::Gate, 0, &ack);
+                assert_eq!(told.verdict, REDIRECT);
+                let told = Segment::parse(&told.frame[EthernetHeader::LEN..]);
+                told.expect("it is a segment").seq.0 - SERVICE
+            };
+            acked(60);
+            assert_eq!(told(), 0, "it has tried nothing");
+            let data = from_service(7, v6, SERVICE, CLIENT, ACK, &DATA);
+            bench.expect(Hook::Gate, "100 bytes", &data, DROP, "unsent");
+            assert_eq!(bench.flow().snd_nxt, SeqNumber(SERVICE), "in its kernel");
+            assert_eq!(told(), 60);
+            acked(130);
+            assert_eq!(told(), 100, "no more than it tried");
+            bench.expect(Hook::Gate, "again", &data, REDIRECT, "reflected");
+            assert_eq!(told(), 100);
+            forget(bench);
+        }
+    });
+}
