@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::budget::Budget;
 use super::pair::Pair;
@@ -29,11 +29,14 @@ const SPINNERS: u32 = 8;
 /// Priority of the agents' threads under SCHED_FIFO.
 const PRIORITY: &str = "10";
 
-const SPAN: Duration = Duration::from_secs(300);
+const SPAN: Duration = Duration::from_secs(3600);
 const QUICK_SPAN: Duration = Duration::from_secs(5);
 
 /// Lab and agents, before and after.
 const AROUND: Duration = Duration::from_secs(3);
+
+/// An agent remembers some thousand events: with so many, some may be forgotten.
+const TOO_MANY: usize = 1000;
 
 /// Exchanges of one connection; the next one follows.
 const EXCHANGES: u32 = 100;
@@ -95,6 +98,8 @@ fn events(pair: &Pair<'_>) -> Result<Counts> {
     let mut counts = Counts::default();
     for host in Host::SERVERS {
         let events = pair.cluster.events(host)?;
+        let count = events.len();
+        ensure!(count < TOO_MANY, "{count} events of a calm hour on {host:?}");
         let names = ["takeover_started", "lease_lapsed", "standby_left"];
         for (count, name) in counts.iter_mut().zip(names) {
             let found = events.iter().filter(|event| *event == name).count();
