@@ -18,14 +18,6 @@ struct {
 	__type(value, struct gw_flow_words);
 } gw_install_scratch SEC(".maps");
 
-/*
- * How much later than the owner's clock was read this may be: the owner waits
- * no longer for the answer (godwit-core, rejoin::ANSWER_DEADLINE). A clock that
- * is ahead by that is in order (RFC 7323 section 5.4), one that is behind has
- * the client drop what the new owner says.
- */
-#define GW_TS_TRANSIT_MS 500
-
 /* Its window is not known before it speaks: as much as any takes. */
 #define GW_FIRST_WINDOW 65535
 

@@ -19,6 +19,14 @@
  * know, without a word, what the other one's clock can say at most.
  */
 #define GW_TS_LEAD_MS 4
+/*
+ * How much later than the owner's clock was read a new twin may be made of a
+ * running flow (gw_install.h), and so how far ahead its clock is put: the owner waits
+ * no longer for the answer (godwit-core, rejoin::ANSWER_DEADLINE). A clock that
+ * is ahead by that is in order (RFC 7323 section 5.4), one that is behind has
+ * the client drop what the new owner says.
+ */
+#define GW_TS_TRANSIT_MS 500
 
 /* The role of a share and how often it has changed: one word, read at once. */
 static __always_inline __u32 gw_part(const struct gw_share *s)
@@ -130,6 +138,9 @@ static __always_inline void gw_turn_shadow(struct gw_flow *f,
 		gw_flag(f, GW_FLOW_OWNER_FIN);
 	if (!(f->flags & GW_FLOW_TWIN))
 		gw_flag(f, GW_FLOW_NATIVE);
+	/* unless it has said so to the client, nobody knows how far ahead it is */
+	if (f->rejoined_ns || whole)
+		f->client.ts_base += GW_TS_TRANSIT_MS;
 	f->own.tried = f->own.snd_nxt;
 	f->tapped.ns = 0;
 	f->tapped.ack = 0;

@@ -1,11 +1,13 @@
 //! Time stamps of the service over a takeover (RFC 7323 section 5.4), where they
 //! wrap: a client never sees one that goes back, and the twin hears its own.
 
-use godwit_bpf::Hook;
+use godwit_bpf::{Hook, Order};
 use godwit_lab::host::{Host, Network};
-use godwit_wire::{EthernetHeader, Role, Segment, SeqNumber, TcpFlags, TcpOptions, TimeStamps};
+use godwit_wire::{
+    EthernetHeader, Generation, Role, Segment, SeqNumber, TcpFlags, TcpOptions, TimeStamps,
+};
 
-use crate::bench::{Bench, DROP, IRS, ISS, MSS, NEXT, WND, ends, on_bench};
+use crate::bench::{Bench, DROP, GENERATION, IRS, ISS, MSS, NEXT, WND, ends, on_bench};
 
 const ACK: TcpFlags = TcpFlags::ACK;
 
@@ -190,6 +192,52 @@ fn a_twin_whose_clock_is_ahead_keeps_its_own() {
                     assert_eq!(seen, twin, "the owner's last was {owner}");
                 }
             }
+        }
+    });
+}
+
+/// A twin that was made of a running flow has its clock put ahead, and may become the
+/// owner, speak and die before its client's echo shows that.
+#[test]
+fn an_owner_allows_for_what_its_new_twin_may_have_said() {
+    on_bench(|bench| {
+        let stay = Generation(GENERATION.0 + 1);
+        let next = IRS.wrapping_add(1);
+        for v6 in [false, true] {
+            let frame = |from_client, flags, numbers, stamps, payload| Frame {
+                port: 7,
+                v6,
+                from_client,
+                flags,
+                numbers,
+                stamps,
+                payload,
+            };
+            let (here, client) = (Host::A, Host::Client);
+            bench.play(Role::Owner);
+            let syn = frame(true, TcpFlags::SYN, (IRS, 0), (CLIENT, 0), b"");
+            stamps_after(bench, Hook::Tap, &syn.bytes([here, client]));
+            let both = TcpFlags::SYN.with(ACK);
+            let answer = frame(false, both, (ISS, next), (1000, CLIENT), b"");
+            stamps_after(bench, Hook::Gate, &answer.bytes([client, here]));
+            let third = frame(true, ACK, (next, ISS + 1), (CLIENT, 1000), b"");
+            stamps_after(bench, Hook::Tap, &third.bytes([here, client]));
+            bench.lose_standby();
+            bench.gain_standby(stay);
+            bench.order(Order::Rejoin(stay)).expect("it has no twin");
+            let twins = frame(false, ACK, (ISS + 1, next), (1000, CLIENT), b"");
+            let twins = twins.bytes([here, Host::B]);
+            bench.expect(Hook::Tap, "the twin's ACK", &twins, DROP, "twin_ack");
+            bench.order(Order::Protect).expect("it has all");
+            // There and back.
+            bench.stand_by(stay.0);
+            let own = frame(false, ACK, (ISS + 1, next), (1000, CLIENT), b"");
+            bench.pass(Hook::Gate, &own.bytes([Host::B, here]));
+            bench.gain_standby(stay);
+            let data = frame(false, ACK, (ISS + 1, next), (1000, CLIENT), b"data");
+            let seen = stamps_after(bench, Hook::Gate, &data.bytes([client, here]));
+            assert!((1500..PATIENCE).contains(&seen.ts_val), "{seen:?}");
+            bench.order(Order::Forget).expect("it is there");
         }
     });
 }

@@ -99,7 +99,10 @@ fn events(pair: &Pair<'_>) -> Result<Counts> {
     for host in Host::SERVERS {
         let events = pair.cluster.events(host)?;
         let count = events.len();
-        ensure!(count < TOO_MANY, "{count} events of a calm hour on {host:?}");
+        ensure!(
+            count < TOO_MANY,
+            "{count} events of a calm hour on {host:?}"
+        );
         let names = ["takeover_started", "lease_lapsed", "standby_left"];
         for (count, name) in counts.iter_mut().zip(names) {
             let found = events.iter().filter(|event| *event == name).count();
