@@ -150,12 +150,12 @@ impl ShareMachine {
                 // Voters that forgot may have granted a lesser epoch. A node that
                 // has given its owner up, and holds no twins, goes by the claim.
                 let bereft = self.wish.is_some() && peer != known.peer;
-                if epoch > known.epoch || bereft {
+                if epoch > known.epoch || bereft || self.is_reborn(known, owner) {
                     self.follow(owner, Reason::PeerOwns);
                 }
             }
             State::Shadow { owner: known, .. } => {
-                if epoch > known.epoch {
+                if epoch > known.epoch || self.is_reborn(known, owner) {
                     self.follow(owner, Reason::PeerOwns);
                 } else if owner == known && self.wish == Some(Reason::OwnerForgot) {
                     // It had not forgotten: it was about to begin, after a move.
@@ -169,6 +169,14 @@ impl ShareMachine {
             }
             State::Quitting => {}
         }
+    }
+
+    /// Whether an owner has owned since under a lesser epoch, which within one life it
+    /// can't: it has forgotten its flows, and so have the voters that granted this.
+    /// Without leases it raises its epoch as soon as it hears ours.
+    fn is_reborn(&self, known: Ownership, claims: Ownership) -> bool {
+        let leased = self.config.claiming == Claiming::Leased;
+        leased && claims.peer == known.peer && claims.epoch < known.epoch
     }
 
     fn handle_other_claim(&mut self, claim: PeerClaim, now: MonoTime) {

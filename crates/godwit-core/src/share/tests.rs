@@ -409,6 +409,10 @@ fn with_leases_whoever_would_claim_wishes_to() {
             let (claims, waits) = (changes(&mut bare), changes(&mut leased));
             let said = format!("{} and {name}", state.as_str());
             match claims[..] {
+                // Its voters granted that; see below.
+                [] if state.owner().is_some() && name == "owner, lower epoch" => {
+                    assert_eq!(leased.state(), standby_of(LOWER), "{said}");
+                }
                 // A lease is never raised.
                 [change] if change.reason == Reason::Raised => {
                     assert_eq!((leased.wish(), leased.epoch()), (None, KNOWN), "{said}");
@@ -476,6 +480,22 @@ fn an_owner_that_was_about_to_begin_has_not_forgotten() {
     assert!(machine.wish().is_some(), "somebody else, of before");
     machine.handle_claim(says(A, Role::Owner, KNOWN), ms(1001));
     assert_eq!((machine.wish(), machine.state()), (None, SHADOW));
+}
+
+/// It slept while its owner's machine and a voter were started anew: whoever waits for
+/// the epoch of before waits for ever, and is answered with a lesser one.
+#[test]
+fn an_owner_that_was_started_anew_may_own_under_a_lesser_epoch() {
+    for state in [STANDBY, SHADOW] {
+        let mut machine = leased(state);
+        machine.handle_lapse(A, Reason::LeaseLapsed);
+        machine.handle_claim(says(A, Role::Owner, LOWER), ms(1000));
+        assert_eq!(machine.state(), standby_of(LOWER), "{}", state.as_str());
+        assert_eq!((machine.epoch(), machine.wish()), (KNOWN, None));
+        let mut other = leased(state);
+        other.handle_claim(says(C, Role::Owner, LOWER), ms(1000));
+        assert_eq!(other.state(), state, "somebody else, of before");
+    }
 }
 
 /// A standby that had missed its owner for a moment wanted the share for that, heard
