@@ -107,8 +107,18 @@ static __noinline int gw_shadow_retry(struct __sk_buff *skb, struct gw_pkt *p,
 }
 
 /*
- * A SYN of a flow that there is, or was a moment ago, came late: the handshake that
- * it would begin anew could give the client's late third ACK an empty twin.
+ * How far the initial sequence numbers of two connections with the same addresses
+ * are apart if the network can still have segments of the earlier: four seconds of
+ * Linux's clock, four minutes of RFC 9293's (section 3.4.1). One in 64 of those that
+ * are drawn is taken for late, if another connection was here a moment ago: it gets
+ * its twin as running connections do.
+ */
+#define GW_LATE_ISN (1u << 26)
+
+/*
+ * A SYN of a flow that there is, or was a moment ago, or of one before that, came
+ * late: the handshake that it would begin anew could end the twin of a later
+ * connection, or give the client's late third ACK an empty one.
  */
 static __noinline int gw_shadow_syn(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key, __u32 share,
@@ -117,7 +127,7 @@ static __noinline int gw_shadow_syn(struct __sk_buff *skb, struct gw_pkt *p,
 	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_options o;
 
-	if (f && f->irs == p->seq)
+	if (f && f->irs - p->seq < GW_LATE_ISN)
 		return gw_verdict(GW_REASON_TAPPED_SYN, GW_DROP);
 	if (!gw_walk_options(skb, p, &o))
 		gw_note_syn(p, key, &o, share, s);

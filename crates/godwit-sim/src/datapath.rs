@@ -500,7 +500,8 @@ impl World {
         let slot = frame.slot;
         let entry = self.hosts[node].entries[self.share_of(slot)];
         if frame.kind == Kind::Syn {
-            if self.hosts[node].flows[slot].irs == frame.irs {
+            // gw_shadow_syn: of this connection, or of one before it
+            if frame.irs <= self.hosts[node].flows[slot].irs {
                 return;
             }
             let old = self.hosts[node].halves[slot];

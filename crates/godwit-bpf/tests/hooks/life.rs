@@ -120,6 +120,37 @@ fn a_late_handshake_makes_no_second_twin() {
     });
 }
 
+/// The handshake of an earlier connection with the same addresses comes late: the
+/// twin of the later one was reset for it, and its owner went on counting on it.
+#[test]
+fn a_late_handshake_ends_no_later_twin() {
+    on_bench(|bench| {
+        bench.play(Role::Shadow);
+        let standby = Host::B.mac(Network::Data);
+        let both = TcpFlags::SYN.with(ACK);
+        for (port, v6) in [(7, false), (8, true)] {
+            let handshake = |irs: u32, iss, answer: (i32, &str)| {
+                let syn = tapped(to_service(port, v6, irs, 0, TcpFlags::SYN, b""));
+                bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
+                let next = irs.wrapping_add(1);
+                let syn_ack = twin(standby, port, v6, (iss, next), both, b"");
+                bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, answer.0, answer.1);
+            };
+            // The numbers wrap in between.
+            let (late, now) = (IRS, IRS.wrapping_add(100_000));
+            handshake(now, ISS, (DROP, "tapped_syn_ack"));
+            let third = to_service(port, v6, now.wrapping_add(1), ISS + 1, ACK, b"");
+            bench.pass(Hook::Tap, &tapped(third));
+            handshake(late, ISS - 500, (DROP, "no_handshake"));
+            let found = bench.flows().get(flow_id(port, v6).key);
+            let flow = found.expect("the map can be read").expect("it is there");
+            assert_eq!((flow.phase, flow.id.irs.0), (Phase::Twin, now));
+            // One that comes after it takes its place.
+            handshake(now.wrapping_add(1), ISS + 700, (NEXT, "twin_reset"));
+        }
+    });
+}
+
 /// Two CPUs have the third ACK and the data behind it at one time, and the data
 /// came to nothing (here: nobody listened yet): the twin that the other one makes
 /// speaks all the same, or its flow would be given up after 30 ms.
