@@ -129,13 +129,15 @@ impl World {
 
     /// Something for a client leaves a host.
     ///
-    /// What was in queues when the lease was given back may come late: a released
-    /// lease is taken over at once (`docs/adr/0014`).
+    /// What was in queues when the lease was given back may come late, even if this
+    /// node has another by then: a released lease is taken over at once
+    /// (`docs/adr/0014`).
     pub(crate) fn audit_word(&mut self, node: usize, share: usize, epoch: u64, frame: &Frame) {
         let other = 1 - node;
         let entry = &self.hosts[node].entries[share];
-        if entry.given_back.0 == epoch && !self.can_speak(node, share) {
-            self.audit_late_word(node, frame);
+        let goes_on = self.can_speak(node, share) && entry.epoch.0 == epoch;
+        if entry.given_back.0 == epoch && !goes_on {
+            self.audit_late_word(node, epoch, frame);
             return;
         }
         if self.can_speak(other, share) {
@@ -155,12 +157,15 @@ impl World {
     }
 
     /// What comes after the next owner's first words is what that could have said
-    /// itself, late: nothing acknowledged that it has not, and no end.
-    fn audit_late_word(&mut self, node: usize, frame: &Frame) {
+    /// itself, late: nothing acknowledged that it has not, and no end. But whoever had
+    /// no twin to serve has reset that connection while it was the owner, though the
+    /// next one, which it had the share from, could have gone on.
+    fn audit_late_word(&mut self, node: usize, epoch: u64, frame: &Frame) {
         self.tally.late += 1;
         let slot = frame.slot;
-        let next = self.hosts[1 - node].flows[slot];
-        let serves = self.is_owner(1 - node, self.share_of(slot))
+        let (share, next) = (self.share_of(slot), self.hosts[1 - node].flows[slot]);
+        let serves = self.is_owner(1 - node, share)
+            && self.hosts[1 - node].entries[share].epoch.0 > epoch
             && next.irs == frame.irs
             && self.would_serve(&next);
         let has = next.rcv_nxt;
@@ -168,7 +173,7 @@ impl World {
             Kind::Service | Kind::Probe if serves && has < frame.ack => {
                 self.violate(|_| format!("{node} is late with {frame:?}, its heir has {has}"));
             }
-            Kind::Reset(_) if serves => {
+            Kind::Reset(why) if serves && !why.is_of_twin() => {
                 self.violate(|_| format!("{node} ends late what its heir serves: {frame:?}"));
             }
             Kind::Service

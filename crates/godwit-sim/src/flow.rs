@@ -157,6 +157,20 @@ pub(crate) enum Why {
     ForcedMove,
 }
 
+impl Why {
+    /// Whether its node had not spoken to the client before.
+    pub(crate) const fn is_of_twin(self) -> bool {
+        match self {
+            Self::NotInSync | Self::TwinClosed => true,
+            Self::Refused
+            | Self::UnprotectedAtTakeover
+            | Self::ServerDied
+            | Self::NoTaker
+            | Self::ForcedMove => false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Syn,
