@@ -118,7 +118,7 @@ struct gw_share {
 	__u32 log_cap; /* bytes of a client's input that are kept; gw_log.h */
 	__u32 log_mode; /* enum gw_log_mode */
 	__u32 moves; /* enum gw_moves */
-	__u32 pad;
+	__u32 continued; /* owner: the generation of the twins it has; 0: none */
 };
 
 /* Whether connections of a share go to other servers one by one (docs/adr/0017). */

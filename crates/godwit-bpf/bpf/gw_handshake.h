@@ -80,6 +80,30 @@ static __always_inline bool gw_is_third_ack(const struct gw_half_open *half,
 	       p->seq == half->irs + 1 && p->ack == half->iss + 1;
 }
 
+/* As long as an agent answers a handshake anew after a takeover. */
+#define GW_HANDSHAKE_NS 5000000000ull
+
+/*
+ * A client that has completed a handshake which the last owner answered, and has
+ * said more: what comes first was lost with that owner. In the stay that this node
+ * goes on with its gate let no acknowledgement out without a twin, so the client
+ * repeats the first byte in time, and that is the third ACK. In another stay it may
+ * have been acknowledged: nothing would make the client repeat it.
+ */
+static __always_inline bool gw_is_ahead(const struct gw_half_open *half,
+					const struct gw_pkt *p,
+					const struct gw_share *s)
+{
+	bool gated =
+		s->gate && half->generation && half->generation == s->continued;
+
+	return gated && half->tapped && half->answered &&
+	       (p->flags & GW_TCP_ACK) &&
+	       !(p->flags & (GW_TCP_SYN | GW_TCP_RST)) &&
+	       p->ack == half->iss + 1 && gw_after(p->seq, half->irs + 1) &&
+	       gw_now() - half->born_ns < GW_HANDSHAKE_NS;
+}
+
 static __always_inline void gw_flow_fill(struct gw_flow *f,
 					 const struct gw_half_open *half)
 {

@@ -47,11 +47,12 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	bool tapped;
 	int err;
 
-	/* A client that has said more since is reset by our kernel, though it might
-	 * repeat the first byte in time: an owner that had let the flow go may have
-	 * acknowledged that, and who waits for it would wait for ever. */
-	if (!half || (half->flags & GW_FLOW_NOT_IN_SYNC) ||
-	    !gw_is_third_ack(half, p))
+	if (!half || (half->flags & GW_FLOW_NOT_IN_SYNC))
+		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
+	/* our kernel knows nothing of it and would answer with RST */
+	if (gw_is_ahead(half, p, s))
+		return gw_verdict(GW_REASON_CLIENT_AHEAD, GW_DROP);
+	if (!gw_is_third_ack(half, p))
 		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
 	tapped = half->tapped;
 	f = gw_flow_begin(key, half, s);

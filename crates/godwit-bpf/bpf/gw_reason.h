@@ -138,6 +138,7 @@ enum gw_reason {
 	GW_REASON_HANDED_ON = 126, /* beside a verdict: to the owner, too */
 	GW_REASON_OWNER_WORD = 127, /* shadow: what the owner has */
 
+	GW_REASON_CLIENT_AHEAD = 128, /* owner: of a handshake of before */
 	GW_REASON_GIVEN_UP_ACK = 129, /* shadow: of a twin that nobody serves */
 
 	/* a connection goes to another server by itself */

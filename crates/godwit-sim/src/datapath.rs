@@ -3,7 +3,7 @@
 //! acknowledged. Functions are named after those of the C files.
 
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
-use godwit_wire::{DigestEntry, Role, SeqNumber};
+use godwit_wire::{DigestEntry, Generation, Role, SeqNumber};
 
 use crate::flow::{Flow, Frame, Kind, MSS, Phase, WINDOW, Why};
 use crate::host::Half;
@@ -214,6 +214,11 @@ impl World {
     fn owner_begin(&mut self, node: usize, frame: Frame) {
         let (slot, share) = (frame.slot, self.share_of(frame.slot));
         let half = self.hosts[node].halves[slot];
+        let from = self.hosts[node].entries[share].from;
+        let continued = from.map_or(Generation::NONE, |(_, generation)| generation);
+        if !half.not_in_sync && is_ahead(half, frame, continued) {
+            return;
+        }
         if half.not_in_sync || !is_third_ack(half, frame) {
             let unknown = Kind::Reset(Why::UnprotectedAtTakeover);
             self.speak(node, share, Frame::bare(unknown, slot, frame.irs));
@@ -673,4 +678,11 @@ fn take(flow: &mut Flow, frame: Frame) {
 /// gw_is_third_ack
 fn is_third_ack(half: Half, frame: Frame) -> bool {
     half.irs == frame.irs && half.answered && frame.seq == 0 && frame.ack == 0
+}
+
+/// gw_is_ahead
+fn is_ahead(half: Half, frame: Frame, continued: Generation) -> bool {
+    let known = half.tapped && half.irs == frame.irs && half.answered;
+    let gated = !continued.is_none() && half.generation == continued;
+    known && gated && frame.seq > 0 && frame.ack == 0
 }

@@ -102,6 +102,7 @@ impl Shares {
                 log_mode: service.log_mode(),
                 log_cap: service.reprotect_cap,
                 moves,
+                continued: left.map_or(Generation::NONE, |left| left.continued),
             };
             let share = Share {
                 name: service.name.to_string(),
@@ -170,10 +171,14 @@ impl Shares {
                     entry.takeovers += 1;
                 }
                 entry.turn = entry.turn.wrapping_add(1);
+                entry.continued = entry.generation;
                 share.taken_over = Some(now);
             }
             (Role::Owner, Role::Shadow) => entry.turn = entry.turn.wrapping_add(1),
             (Role::Owner | Role::Shadow | Role::None, _) => {}
+        }
+        if part.role != Role::Owner {
+            entry.continued = Generation::NONE;
         }
         (entry.role, entry.epoch, entry.expiry) = (part.role, part.epoch, part.expiry);
         share.peer = part.peer.or(share.peer);
@@ -334,6 +339,24 @@ mod tests {
         shares.set(SHARE, part(Role::Shadow, 5, Some(PEER)), NOW);
         shares.set(SHARE, part(Role::Owner, 0, None), NOW);
         assert_eq!(counts(&shares), (4, 1), "that was a takeover");
+    }
+
+    #[test]
+    fn an_owner_knows_whose_twins_it_goes_on_with() {
+        let mut shares = shares();
+        shares.learn(PEER, MAC);
+        let mut after = |role, generation| {
+            shares.set(SHARE, part(role, generation, Some(PEER)), NOW);
+            entry(&shares).continued.0
+        };
+        assert_eq!(after(Role::Owner, 3), 0, "it has none");
+        assert_eq!(after(Role::Shadow, 4), 0);
+        assert_eq!(after(Role::Owner, 0), 4, "a takeover");
+        assert_eq!(after(Role::Owner, 5), 4, "with another standby");
+        assert_eq!(after(Role::Shadow, 5), 0);
+        assert_eq!(after(Role::Owner, 5), 5, "it was handed to it");
+        assert_eq!(after(Role::None, 0), 0);
+        assert_eq!(after(Role::Owner, 0), 0, "its twins have ended");
     }
 
     #[test]

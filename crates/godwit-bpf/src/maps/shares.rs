@@ -44,6 +44,9 @@ pub struct ShareEntry {
     pub log_cap: u32,
     /// Whether its connections go to other servers one by one.
     pub moves: Moves,
+    /// Owner: the stay whose twins it goes on with since it took the share over, or
+    /// was handed it.
+    pub continued: Generation,
 }
 
 /// Whether the connections of a share go to other servers one by one (ADR 17).
@@ -150,7 +153,7 @@ impl ShareTable {
             },
             log_mode: entry.log_mode.number(),
             moves: entry.moves.number(),
-            pad: 0,
+            continued: entry.continued.0,
         };
         if entry.role == Role::Owner {
             self.fences.expire(share, entry.expiry)?;
@@ -184,6 +187,7 @@ impl ShareTable {
                 log_mode: LogMode::from_number(raw.log_mode),
                 log_cap: raw.log_cap,
                 moves: Moves::from_number(raw.moves),
+                continued: Generation(raw.continued),
             };
             (role != Role::None).then_some(entry)
         }))

@@ -171,6 +171,10 @@ impl Bench {
             log_mode: LogMode::Connection,
             log_cap: 64 << 10,
             moves: Moves::Not,
+            continued: match role {
+                Role::Owner => GENERATION,
+                Role::Shadow | Role::None => Generation::NONE,
+            },
         }
     }
 

@@ -11,8 +11,8 @@ use godwit_sock::{FrameSender, Interface};
 use godwit_wire::{Role, TcpFlags, UnprotectedReason};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, on_bench, on_bench_of, tapped, to_service,
-    twin,
+    Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, mirrored, on_bench, on_bench_of, tapped,
+    to_service, twin,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -270,4 +270,48 @@ fn close(bench: &Bench) {
     bench.expect(Hook::Gate, "our FIN", &own_fin, NEXT, "spoken");
     let last = to_service(7, false, next.wrapping_add(1), ISS + 2, ACK, b"");
     bench.expect(Hook::Tap, "its ACK", &last, NEXT, "client_segment");
+}
+
+/// The owner dies behind its SYN-ACK: what the client has said since is lost, and
+/// what it says next was answered with RST. It repeats the first byte in time, if that
+/// was not acknowledged: so only in the stay that the new owner goes on with.
+#[test]
+fn a_client_that_is_ahead_of_its_handshake_is_not_reset() {
+    on_bench(|bench| {
+        let cases = [
+            (7, false, 1, true),
+            (7, true, 1, true),
+            (8, false, 2, false),
+        ];
+        for (port, v6, stay, held) in cases {
+            bench.stand_by(stay);
+            let (client, service) = (IRS.wrapping_add(1), ISS + 1);
+            let syn = mirrored(port, v6, (IRS, 0), TcpFlags::SYN, b"");
+            bench.expect(Hook::Tap, "SYN", &syn, DROP, "tapped_syn");
+            let both = TcpFlags::SYN.with(ACK);
+            let answer = twin(
+                Host::B.mac(Network::Data),
+                port,
+                v6,
+                (ISS, client),
+                both,
+                b"",
+            );
+            bench.expect(Hook::Tap, "SYN-ACK", &answer, DROP, "tapped_syn_ack");
+            bench.play(Role::Owner);
+            let expect = |seq, ack, what, verdict, reason| {
+                let said = to_service(port, v6, seq, ack, ACK, b"");
+                bench.expect(Hook::Tap, what, &said, verdict, reason);
+            };
+            let ahead = client.wrapping_add(30);
+            if held {
+                expect(ahead, service, "later words", DROP, "client_ahead");
+            } else {
+                expect(ahead, service, "of another stay", NEXT, "no_flow");
+            }
+            expect(ahead, service + 1, "was served", NEXT, "no_flow");
+            // There is no listener here, or a socket would be made.
+            expect(client, service, "the first again", NEXT, "no_listener");
+        }
+    });
 }
