@@ -11,6 +11,9 @@ use crate::world::{Happening, World};
 /// start, a standby that may not come back at once.
 const RECOVERY_NS: u64 = 30_000 * MS;
 
+/// The same if standbys are held off: at most for a minute.
+const HELD_OFF_NS: u64 = 60_000 * MS;
+
 /// What one history has come to.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -94,7 +97,12 @@ impl World {
             self.hosts[node].deep_until_ns = 0;
         }
         self.open = false;
-        let end_ns = self.now_ns + RECOVERY_NS;
+        let held_off_ns = if self.plan.habits.flap_limit > 0 {
+            HELD_OFF_NS
+        } else {
+            0
+        };
+        let end_ns = self.now_ns + RECOVERY_NS + held_off_ns;
         let mut rested = 0;
         while self.violation.is_none() && self.now_ns < end_ns {
             self.run_until(self.now_ns + 50 * MS);

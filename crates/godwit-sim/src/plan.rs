@@ -51,6 +51,26 @@ pub(crate) struct Plan {
     pub(crate) storms: u32,
     /// Actions between which an agent dies or is stopped, per mille.
     pub(crate) interrupt: u64,
+    pub(crate) habits: Habits,
+}
+
+/// What a cluster does by itself when nothing is wrong any more.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Habits {
+    /// Failures within a minute from which a standby is held off; 0: it never is.
+    pub(crate) flap_limit: u32,
+    /// How long a primary is in sync until its share goes home; `None`: it does not.
+    pub(crate) failback: Option<Duration>,
+}
+
+impl Habits {
+    fn drawn(random: &mut Random) -> Self {
+        let failback = random.pick(&[None, None, Some(50), Some(300)]);
+        Self {
+            flap_limit: random.pick(&[0, 0, 0, 2, 4]),
+            failback: failback.map(Duration::from_millis),
+        }
+    }
 }
 
 impl Plan {
@@ -148,6 +168,7 @@ impl Plan {
             calm_ns: random.pick(&[100, 1500, 3000]) * MS,
             storms: 4,
             interrupt: random.pick(&[0, 1, 3]),
+            habits: Habits::drawn(random),
         }
     }
 }

@@ -144,8 +144,8 @@ impl World {
                 fencing: self.plan.fencing,
                 server_lost_hold: self.hold(),
                 policy: FlowPolicy::default(),
-                flap_limit: 0,
-                failback: None,
+                flap_limit: self.plan.habits.flap_limit,
+                failback: self.plan.habits.failback,
                 moves_within: None,
                 resume: (node < SERVERS).then_some(Resume {
                     role: entry.role,
