@@ -83,7 +83,7 @@ chaos: setup build ## break it at random: SECONDS=40 SEED=7 (root)
 mutants: setup build ## chaos must find what is missing in a broken build (root)
 	packaging/mutants.sh
 
-own-kernel: setup build ## servers in virtual machines with kernels of their own: silent deaths, stopped clocks (root)
+own-kernel: setup build ## machines with kernels of their own (QEMU, User-mode Linux): silent deaths, stopped clocks (root)
 	packaging/own-kernel.sh $(TARGET)/own-kernel
 	GODWIT_BIN=$(abspath $(TARGET)/release/godwit) $(CARGO) test --release --locked -p godwit-tests --test own_kernel -- --test-threads=1 --nocapture
 

@@ -1,16 +1,18 @@
 //! A server with a kernel of its own (Linux 6.12, in an emulator): another version
 //! than the host's, a clock that can stop, a death of which nothing is left, and a
-//! kernel that is too old.
+//! kernel that is too old. Clients and witnesses with User-mode Linux.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Status};
 use godwit_lab::host::Host;
+use godwit_lab::links::Shape;
 use godwit_lab::{Lab, LabOptions, Machine, Process};
+use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
-    PORT, assert_no_live_reset, assert_unnoticed, has_event, service_v4, service_v6, stage, until,
-    witness,
+    PORT, assert_no_live_reset, assert_unnoticed, has_event, in_sync, servers, service_v4,
+    service_v6, stage, until, wait_in_sync, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 
@@ -19,6 +21,13 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// Detection, the rest of a lease, a retransmission timeout, all on a slow machine.
 const STALL: Duration = Duration::from_secs(5);
+
+/// Of the servers, and what lasts for some seconds there.
+const LINK: Shape = Shape {
+    rate_bits: 200_000_000,
+    queue: Duration::from_millis(4),
+};
+const LENGTH: u64 = 100_000_000;
 
 const MIXED: [Load; 3] = [Load::Download, Load::Echo, Load::Upload];
 
@@ -205,4 +214,103 @@ fn a_kernel_that_is_too_old_is_refused() {
         .expect("it answers");
     assert!(!left.contains("godwit"), "{left}");
     assert!(!left.contains(&service_v4().ip().to_string()), "{left}");
+}
+
+/// User-mode Linux and its place, or `None` with the reason printed.
+fn user_mode_lab(options: LabOptions) -> Option<Lab> {
+    if let Some(reason) = Machine::user_mode_unavailable() {
+        println!("skipped: {reason}");
+        return None;
+    }
+    stage(options)
+}
+
+/// The vote that makes a majority comes from another kernel, by another clock.
+#[test]
+fn a_witness_with_its_own_kernel_votes() {
+    let options = LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    };
+    let Some(lab) = user_mode_lab(options) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let options = ClusterOptions {
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    };
+    let mut cluster = Cluster::prepare(&lab, options).expect("there is a configuration");
+    let machine = Machine::boot_user_mode(&lab, Host::Witness, &cluster);
+    let mut machine = machine.expect("the witness boots");
+    println!("Linux {}", machine.release().expect("it answers"));
+    for host in Host::SERVERS {
+        cluster.start_agent(host).expect("the agent starts");
+    }
+    wait_in_sync(&mut cluster, Host::A);
+    let capture = witness(&lab);
+    let traffic = traffic(&lab, &MIXED, || cluster.status(Host::A).expect("a answers"));
+    let since = lab.crash(Host::A).expect("a dies").from;
+    finish(traffic, since);
+    assert!(has_event(&cluster, Host::B, "takeover_started"));
+    assert_unnoticed(capture);
+    machine.die().expect("it dies");
+    until("one voter of three has no lease", || {
+        has_event(&cluster, Host::B, "lease_lapsed").then_some(())
+    });
+}
+
+/// A client whose kernel knows nothing of Godwit's: its download and its upload go on
+/// after the death of a server, to the last byte.
+#[test]
+fn a_client_with_its_own_kernel_notices_nothing() {
+    let options = LabOptions {
+        attacker: true,
+        ..LabOptions::default()
+    };
+    let Some(lab) = user_mode_lab(options) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let machine = Machine::boot_user_mode(&lab, Host::Client, &cluster);
+    let machine = machine.expect("the client boots");
+    for host in Host::SERVERS {
+        lab.shape(host, Some(LINK)).expect("there is a TBF");
+    }
+    let work = [("get", service_v4()), ("put", service_v6())];
+    for (verb, service) in work {
+        let line = format!(
+            "(godwit lab-app {verb} '{service}' {LENGTH} > /tmp/{verb}.log 2>&1; \
+             echo $? > /tmp/{verb}.status) > /dev/null 2>&1 < /dev/null &"
+        );
+        machine.shell(&line).expect("it answers");
+    }
+    until("both are protected", || {
+        let status = cluster.status(Host::A).expect("a answers");
+        (status.services[0].protected == 2).then_some(())
+    });
+    lab.crash(Host::A).expect("a dies");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    for (verb, _) in work {
+        let log = || machine.shell(&format!("cat /tmp/{verb}.log"));
+        let status = until(verb, || {
+            machine.shell(&format!("cat /tmp/{verb}.status")).ok()
+        });
+        assert_eq!(status.trim(), "0", "{verb}: {:?}", log());
+    }
+    // The shell's connections are the others that it has.
+    let count = tcp_counter(&machine, "ActiveOpens");
+    assert_eq!((count, tcp_counter(&machine, "EstabResets")), (2, 0));
+}
+
+/// What the kernel of `machine` has counted, by its name in /proc/net/snmp (RFC 4022).
+fn tcp_counter(machine: &Machine, name: &str) -> u64 {
+    let text = machine.shell("cat /proc/net/snmp").expect("it answers");
+    let mut lines = text.lines().filter(|line| line.starts_with("Tcp: "));
+    let mut words = || lines.next().expect("two lines").split_whitespace();
+    let (names, values) = (words(), words());
+    let found = names.zip(values).find(|(known, _)| *known == name);
+    let (_, value) = found.expect("there is such a counter");
+    value.parse().expect("it is a number")
 }

@@ -1,5 +1,6 @@
-//! What a machine boots: a stock Debian kernel, and a root in memory with
-//! busybox, `godwit` and the node's files at the paths that they have outside.
+//! What a machine boots: a stock Debian kernel or User-mode Linux, and a root in
+//! memory with busybox, `godwit` and the node's files at the paths that they have
+//! outside.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -15,6 +16,9 @@ pub const KERNEL_VARIABLE: &str = "GODWIT_LAB_KERNEL";
 
 /// The shell that names its own commands.
 const BUSYBOX: &str = "/bin/busybox";
+
+/// Folder of the kernel that is a process.
+const USER_MODE: &str = "user-mode";
 
 const INIT: &str = include_str!("init.sh");
 
@@ -51,9 +55,26 @@ impl Kernel {
         }
     }
 
-    /// The compressed kernel.
+    /// One that is a process; it has no modules.
+    pub(super) fn user_mode(&self) -> Self {
+        Self {
+            folder: self.folder.join(USER_MODE),
+        }
+    }
+
+    /// Whether it is [`Self::user_mode`].
+    pub(super) fn is_user_mode(&self) -> bool {
+        self.folder.ends_with(USER_MODE)
+    }
+
+    /// The compressed kernel, or the program that is one.
     pub(super) fn image(&self) -> PathBuf {
-        self.folder.join("vmlinuz")
+        let name = if self.is_user_mode() {
+            "linux"
+        } else {
+            "vmlinuz"
+        };
+        self.folder.join(name)
     }
 
     fn modules(&self) -> PathBuf {

@@ -5,6 +5,9 @@
 //! of these in common with the others. Its death is one SIGKILL of QEMU, after
 //! which neither a socket nor a timer of it is left; paused, it stands still with
 //! its clock, as under a hypervisor that stops it.
+//!
+//! A client or a witness needs no BPF, and may be User-mode Linux: a kernel that is
+//! a process of this one, boots in a second and runs at its speed.
 
 mod image;
 
@@ -32,6 +35,9 @@ const EMULATOR: &str = "qemu-system-x86_64";
 
 /// Port of the machine's shell, which clients may ask.
 const SHELL: u16 = 7;
+
+/// What User-mode Linux needs for a client or a witness, in bytes.
+const USER_MODE_MEMORY: u32 = 192 << 20;
 
 /// How long a command inside may take; software emulation is slow.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(20);
@@ -108,18 +114,62 @@ impl Machine {
         Ok(machine)
     }
 
+    /// Says why there can be no User-mode Linux here, if so.
+    pub fn user_mode_unavailable() -> Option<String> {
+        let kernel = Kernel::find().map(|kernel| kernel.user_mode());
+        let is_there = kernel.is_some_and(|kernel| kernel.image().is_file());
+        let missing = || "no User-mode Linux; run packaging/own-kernel.sh".to_owned();
+        Self::unavailable().or_else(|| (!is_there).then(missing))
+    }
+
+    /// Boots User-mode Linux in the place of `host`: a witness like [`Self::boot`],
+    /// or a client that does what its shell is told. The shell of a client answers
+    /// to [`Host::Attacker`], which the lab must have then.
+    ///
+    /// # Errors
+    /// Fails if there is no such kernel, if `host` is a server, or if the machine
+    /// does not answer within [`BOOT_DEADLINE`]; the message is its console.
+    pub fn boot_user_mode(lab: &Lab, host: Host, cluster: &Cluster<'_>) -> Result<Self> {
+        let kernel = Kernel::find().context("no kernel to boot")?.user_mode();
+        let machine = Self::switch_on(lab, host, cluster, &kernel)?;
+        if host == Host::Witness {
+            return machine.wait_up();
+        }
+        let end = Instant::now() + BOOT_DEADLINE;
+        while machine.shell_within(":", ATTEMPT).is_err() {
+            let is_late = Instant::now() > end;
+            ensure!(!is_late, "{host} does not come up: {}", machine.console());
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(machine)
+    }
+
     fn switch_on(lab: &Lab, host: Host, cluster: &Cluster<'_>, kernel: &Kernel) -> Result<Self> {
-        ensure!(host.has_control(), "{host} has no agent and no witness");
+        let is_server = Host::SERVERS.contains(&host);
+        ensure!(
+            is_server != kernel.is_user_mode() || host == Host::Witness,
+            "{host} can't have that kernel"
+        );
         let node = lab.node(host);
         let folder = node.folder()?.join("machine");
         fs::create_dir_all(&folder).context("creating a machine's folder")?;
         let config = cluster.config_file(host)?;
         let home = config.parent().context("a file is in a folder")?;
-        let files = ["godwit.toml", "ca.pem", "node.pem", "node.key"].map(|name| home.join(name));
+        let names: &[_] = if host.has_control() {
+            &["godwit.toml", "ca.pem", "node.pem", "node.key"]
+        } else {
+            &[]
+        };
+        let files: Vec<_> = names.iter().map(|name| home.join(name)).collect();
         let initrd = image::pack(kernel, &folder, &files)?;
         take_place(lab, host)?;
         let monitor = folder.join("monitor");
-        let command = emulate(kernel, &initrd, &monitor, host, &config);
+        let line = kernel_line(host, &config);
+        let command = if kernel.is_user_mode() {
+            run_user_mode(lab, kernel, &initrd, host, &line)
+        } else {
+            emulate(kernel, &initrd, &monitor, host, &line)
+        };
         // It stands at the switch, as its ports do.
         let emulator = Process::start(
             &lab.switch,
@@ -133,7 +183,7 @@ impl Machine {
             emulator,
             monitor,
             socket: String::new(),
-            client: lab.client().clone(),
+            client: lab.node(asker(host)).clone(),
         })
     }
 
@@ -312,20 +362,55 @@ fn take_place(lab: &Lab, host: Host) -> Result<()> {
     lab.switch.ip(&lines)
 }
 
-fn emulate(kernel: &Kernel, initrd: &Path, monitor: &Path, host: Host, config: &Path) -> Command {
+/// Who talks to the shell of a machine.
+const fn asker(host: Host) -> Host {
+    match host {
+        Host::Client => Host::Attacker,
+        Host::A | Host::B | Host::Witness | Host::Attacker => Host::Client,
+    }
+}
+
+/// What the first process is to know: the kernel hands on what it does not know.
+fn kernel_line(host: Host, config: &Path) -> String {
     let role = match host {
         Host::Witness => "witness",
-        Host::Client | Host::A | Host::B | Host::Attacker => "agent",
+        Host::A | Host::B => "agent",
+        Host::Client | Host::Attacker => "client",
     };
-    // The kernel hands what it does not know to its first process.
-    let line = format!(
-        "console=ttyS0 quiet panic=-1 GW_ROLE={role} GW_CONFIG={} GW_DATA_V4={} GW_DATA_V6={} \
-         GW_CONTROL_V4={}",
+    let control = if host.has_control() {
+        format!(" GW_CONTROL_V4={}", host.control_v4())
+    } else {
+        String::new()
+    };
+    format!(
+        "quiet panic=-1 GW_ROLE={role} GW_CONFIG={} GW_DATA_V4={} GW_DATA_V6={}{control}",
         config.display(),
         host.v4(),
         host.v6(),
-        host.control_v4(),
-    );
+    )
+}
+
+/// A kernel that is a process, `vector_user.c` has the words for its links.
+fn run_user_mode(lab: &Lab, kernel: &Kernel, initrd: &Path, host: Host, line: &str) -> Command {
+    let mut command = Command::new(kernel.image());
+    command
+        .arg(format!("mem={USER_MODE_MEMORY}"))
+        .arg(format!("initrd={}", initrd.display()))
+        .args(["rdinit=/init", "con=null", "con0=null,fd:1", "ssl=null"])
+        // Its memory is a file, which must be in one that may be executed.
+        .env("TMPDIR", lab.folder());
+    for (number, network) in lab.networks_of(host).iter().enumerate() {
+        command.arg(format!(
+            "vec{number}:transport=tap,ifname={},mac={},gro=1",
+            network.port(host),
+            host.mac(*network)
+        ));
+    }
+    command.args(line.split(' '));
+    command
+}
+
+fn emulate(kernel: &Kernel, initrd: &Path, monitor: &Path, host: Host, line: &str) -> Command {
     let mut command = Command::new(EMULATOR);
     // QEMU 7.2 emulates cmpxchg16b wrongly: under load the kernel's allocator
     // meets a double fault. Without that instruction it takes another way.
@@ -338,7 +423,8 @@ fn emulate(kernel: &Kernel, initrd: &Path, monitor: &Path, host: Host, config: &
             "-display",
             "none",
         ])
-        .args(["-serial", "stdio", "-append", &line])
+        .args(["-serial", "stdio"])
+        .args(["-append", &format!("console=ttyS0 {line}")])
         .arg("-qmp")
         .arg(format!("unix:{},server=on,wait=off", monitor.display()))
         .arg("-kernel")
