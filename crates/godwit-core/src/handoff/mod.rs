@@ -61,6 +61,10 @@ pub const FROZEN_PATIENCE: Duration = Duration::from_secs(1);
 const COMMIT_AGAIN: Duration = Duration::from_millis(20);
 const COMMIT_AGAIN_LONGEST: Duration = Duration::from_secs(1);
 
+/// Attempts of one node that are under way and not committed at a time: the others
+/// wait, so that no target is asked for more room than it has.
+pub const MAX_ASKED: usize = 16;
+
 /// Connections of one node that are frozen at a time. The state of each has the
 /// link to itself for so much longer the fewer there are.
 pub const MAX_FROZEN: usize = 8;
@@ -69,6 +73,8 @@ pub const MAX_FROZEN: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Handoffs {
     flows: BTreeMap<FlowId, Entry>,
+    queued: VecDeque<FlowId>,
+    asked: BTreeSet<FlowId>,
     waiting: VecDeque<FlowId>,
     frozen: BTreeSet<FlowId>,
     orders: VecDeque<Order>,
@@ -224,12 +230,15 @@ impl Handoffs {
     /// Every attempt with a peer that is not committed.
     fn end_attempts(&mut self, peer: PeerId, reason: HandoffError, now: MonoTime) {
         let of_peer = |entry: &Entry| entry.attempt.peer() == Some(peer);
-        let flows: Vec<_> = self
+        let flows: BTreeSet<_> = self
             .flows
             .iter()
             .filter(|(_, entry)| of_peer(entry))
             .map(|(flow, _)| *flow)
             .collect();
+        // The end of one makes room for none of the others.
+        self.queued.retain(|flow| !flows.contains(flow));
+        self.waiting.retain(|flow| !flows.contains(flow));
         for flow in flows {
             self.end_attempt(flow, reason, now);
         }
@@ -240,7 +249,8 @@ impl Handoffs {
             return;
         };
         match entry.attempt {
-            Attempt::Asked { .. }
+            Attempt::Queued { .. }
+            | Attempt::Asked { .. }
             | Attempt::Waiting { .. }
             | Attempt::Freezing { .. }
             | Attempt::Frozen { .. } => self.call_off(flow, reason, now),

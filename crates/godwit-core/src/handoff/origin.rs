@@ -4,7 +4,7 @@ use godwit_wire::{FlowId, HandoffId, HandoffRefusal};
 
 use super::{
     ASK_PATIENCE, Attempt, COMMIT_AGAIN, COMMIT_AGAIN_LONGEST, Entry, HandoffError, Handoffs,
-    MAX_FROZEN, News, Order, Place, Step,
+    MAX_ASKED, MAX_FROZEN, News, Order, Place, Step,
 };
 use crate::{MonoTime, PeerId};
 
@@ -33,12 +33,9 @@ impl Handoffs {
             return Err(HandoffError::AlreadyMoving);
         }
         entry.spent = entry.spent.next();
-        entry.attempt = Attempt::Asked {
-            to,
-            until: now.saturating_add(ASK_PATIENCE),
-        };
-        let epoch = entry.spent;
-        self.say(to, HandoffId { flow, epoch }, Step::Prepare);
+        entry.attempt = Attempt::Queued { to };
+        self.queued.push_back(flow);
+        self.ask_next(now);
         Ok(())
     }
 
@@ -65,6 +62,8 @@ impl Handoffs {
     /// own any more, to give away or to take back. It goes on forwarding those that
     /// it has given away.
     pub fn handle_lease_lost(&mut self, now: MonoTime) {
+        self.queued.clear();
+        self.waiting.clear();
         let flows: Vec<_> = self.flows.keys().copied().collect();
         for flow in flows {
             match self.place(&flow) {
@@ -191,6 +190,7 @@ impl Handoffs {
         let epoch = entry.spent;
         let id = HandoffId { flow, epoch };
         entry.attempt = Attempt::None;
+        self.queued.retain(|queued| *queued != flow);
         self.waiting.retain(|waiting| *waiting != flow);
         if silent && reason != HandoffError::NotInForce {
             self.orders.push_back(Order::Thaw(id));
@@ -232,10 +232,32 @@ impl Handoffs {
         }
     }
 
-    /// A connection is not frozen any more: there is room for the next.
+    /// An attempt is committed or over: there is room for the next.
     fn thawed(&mut self, flow: FlowId, now: MonoTime) {
+        self.asked.remove(&flow);
         self.frozen.remove(&flow);
         self.freeze_next(now);
+        self.ask_next(now);
+    }
+
+    fn ask_next(&mut self, now: MonoTime) {
+        while self.asked.len() < MAX_ASKED
+            && let Some(flow) = self.queued.pop_front()
+        {
+            let Some(entry) = self.flows.get_mut(&flow) else {
+                continue;
+            };
+            let Attempt::Queued { to } = entry.attempt else {
+                continue;
+            };
+            entry.attempt = Attempt::Asked {
+                to,
+                until: now.saturating_add(ASK_PATIENCE),
+            };
+            let epoch = entry.spent;
+            self.asked.insert(flow);
+            self.say(to, HandoffId { flow, epoch }, Step::Prepare);
+        }
     }
 
     fn freeze_next(&mut self, now: MonoTime) {

@@ -58,6 +58,10 @@ pub struct Written {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Attempt {
     None,
+    /// Origin: others are asked for first.
+    Queued {
+        to: PeerId,
+    },
     /// Origin: the target was asked.
     Asked {
         to: PeerId,
@@ -141,7 +145,8 @@ impl Attempt {
     pub(super) const fn peer(&self) -> Option<PeerId> {
         match self {
             Self::None | Self::Answering { .. } | Self::Placing { .. } => None,
-            Self::Asked { to, .. }
+            Self::Queued { to }
+            | Self::Asked { to, .. }
             | Self::Waiting { to }
             | Self::Freezing { to, .. }
             | Self::Frozen { to, .. } => Some(*to),
@@ -161,6 +166,7 @@ impl Attempt {
             }
             Self::Answering { again, .. } => Some(*again),
             Self::None
+            | Self::Queued { .. }
             | Self::Waiting { .. }
             | Self::Looking { .. }
             | Self::Holding { .. }

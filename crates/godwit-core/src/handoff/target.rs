@@ -107,6 +107,7 @@ impl Handoffs {
                 self.discard(id.flow, peer);
             }
             Attempt::None
+            | Attempt::Queued { .. }
             | Attempt::Asked { .. }
             | Attempt::Waiting { .. }
             | Attempt::Freezing { .. }

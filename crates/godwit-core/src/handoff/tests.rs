@@ -232,6 +232,48 @@ fn only_a_few_are_frozen_at_a_time() {
 }
 
 #[test]
+fn a_target_is_asked_for_a_few_at_a_time() {
+    let mut origin = Handoffs::new();
+    let few = u16::try_from(MAX_ASKED).unwrap();
+    for port in 0..2 * few {
+        origin.begin(flow(port), TARGET, at(0)).unwrap();
+    }
+    let asked = |origin: &mut Handoffs| {
+        let orders = orders(origin).into_iter();
+        let asked = orders.filter(|order| {
+            matches!(
+                order,
+                Order::Say {
+                    step: Step::Prepare,
+                    ..
+                }
+            )
+        });
+        asked.map(|order| order.flow()).collect::<Vec<_>>()
+    };
+    assert_eq!(asked(&mut origin), (0..few).map(flow).collect::<Vec<_>>());
+    let refused = Step::Refused(HandoffRefusal::NoServer);
+    origin.handle_step(TARGET, id(3, 1), refused, at(1));
+    assert_eq!(asked(&mut origin), [flow(few)], "a refusal makes room");
+    origin.handle_step(TARGET, id(0, 1), Step::Ready, at(2));
+    origin.handle_frozen(id(0, 1), Ok(()), at(2));
+    assert_eq!(asked(&mut origin), []);
+    origin.handle_step(TARGET, id(0, 1), Step::Prepared, at(3));
+    assert_eq!(asked(&mut origin), [flow(few + 1)], "so does a commit");
+    // Those that wait are not overdue; with the link all are over, asked or not.
+    let due = at(ASK_PATIENCE.as_millis().try_into().unwrap());
+    assert_eq!(origin.poll_timeout(), Some(due.min(at(23))));
+    news(&mut origin);
+    origin.handle_link_lost(TARGET, at(4));
+    assert_eq!(news(&mut origin).len(), usize::from(2 * few) - 2);
+    assert_eq!(
+        asked(&mut origin),
+        [],
+        "nobody is asked on a link that is gone"
+    );
+}
+
+#[test]
 fn the_next_attempt_is_not_confused_by_answers_to_the_last() {
     let mut origin = frozen();
     origin.handle_step(
