@@ -253,12 +253,17 @@ impl<'a> World<'a> {
         news
     }
 
-    /// What both agents remember, for a person.
+    /// What both agents remember, and the flows that they have, for a person.
     pub(super) fn story(&self) -> String {
-        let told = Host::SERVERS.map(|host| {
+        let mut told = Vec::new();
+        for host in Host::SERVERS {
             let said = self.cluster.event_text(host);
-            said.unwrap_or_else(|error| format!("{error:#}"))
-        });
+            told.push(said.unwrap_or_else(|error| format!("{error:#}")));
+            let flows = self.cluster.flows(host).map(|flows| flows.flows);
+            for flow in flows.into_iter().flatten() {
+                told.push(format!("{host:?}: {flow:?}"));
+            }
+        }
         told.join("\n")
     }
 
