@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Mutex;
 
 use godwit_sock::Listener;
-use godwit_wire::Endpoint;
+use godwit_wire::app::region::Connection;
+use godwit_wire::{Endpoint, FlowKey};
 
 use super::lock;
 use super::region::Region;
@@ -23,6 +24,8 @@ pub(super) struct Client {
     pub(super) socket: OwnedFd,
     pub(super) region: Region,
     listeners: Mutex<BTreeMap<u32, Listener>>,
+    /// Where connections were when all slots were looked at last.
+    seen: Mutex<BTreeMap<FlowKey, u32>>,
 }
 
 impl Client {
@@ -33,7 +36,30 @@ impl Client {
             socket,
             region,
             listeners: Mutex::default(),
+            seen: Mutex::default(),
         }
+    }
+
+    /// Where the process has a connection, as the last look at all slots would have
+    /// it; it is looked at again.
+    pub(super) fn seen(&self, flow: FlowKey) -> Option<(u32, Connection)> {
+        let slot = *lock(&self.seen).get(&flow)?;
+        let connection = self.region.connection(slot)?;
+        (connection.key == flow).then_some((slot, connection))
+    }
+
+    /// Looks at all slots: where it has a connection; it may have an earlier one with
+    /// the same addresses, too.
+    pub(super) fn look(&self, flow: FlowKey) -> Vec<(u32, Connection)> {
+        let (mut found, mut seen) = (Vec::new(), BTreeMap::new());
+        self.region.each(|slot, connection| {
+            seen.insert(connection.key, slot);
+            if connection.key == flow {
+                found.push((slot, connection));
+            }
+        });
+        *lock(&self.seen) = seen;
+        found
     }
 
     /// Its name for a listener that connections to this address come to.

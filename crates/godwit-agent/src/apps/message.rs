@@ -101,15 +101,21 @@ impl Office {
         lock(&self.desk).clients.get(&held.client).cloned()
     }
 
+    /// A process that had a connection when all were looked at last, and says so
+    /// still: of many connections only the first is looked for everywhere.
+    pub(super) fn likely_holder(&self, flow: FlowKey) -> Option<(Arc<Client>, u32, Connection)> {
+        self.clients().into_iter().find_map(|client| {
+            let (slot, connection) = client.seen(flow)?;
+            Some((client, slot, connection))
+        })
+    }
+
     /// Processes that say that they have a connection.
     pub(super) fn holders(&self, flow: FlowKey) -> Vec<(Arc<Client>, u32, Connection)> {
         let mut holders = Vec::new();
         for client in self.clients() {
-            client.region.each(|slot, connection| {
-                if connection.key == flow {
-                    holders.push((client.clone(), slot, connection));
-                }
-            });
+            let found = client.look(flow).into_iter();
+            holders.extend(found.map(|(slot, connection)| (client.clone(), slot, connection)));
         }
         holders
     }

@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use godwit_sock::{StreamPosition, socket_cookie};
+use godwit_wire::app::region::Connection;
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -169,8 +170,26 @@ impl Apps {
     /// `NotMovable` if what the process hands out is another connection, `Corrupt`
     /// if the snapshot is not where it says. The server goes on with it then.
     pub fn take(&self, flow: FlowKey, patience: Duration) -> Result<Taken, HandoffRefusal> {
+        let likely = self.office.likely_holder(flow);
+        let outcome = self.take_from_one(likely, flow, patience);
+        match outcome {
+            // A slot that has been left, or of a connection that had the same
+            // addresses before.
+            Err(HandoffRefusal::NoServer | HandoffRefusal::Ended) => {
+                self.take_from_one(self.office.holders(flow), flow, patience)
+            }
+            Ok(_) | Err(_) => outcome,
+        }
+    }
+
+    fn take_from_one(
+        &self,
+        holders: impl IntoIterator<Item = (Arc<Client>, u32, Connection)>,
+        flow: FlowKey,
+        patience: Duration,
+    ) -> Result<Taken, HandoffRefusal> {
         let mut outcome = Err(HandoffRefusal::NoServer);
-        for (client, slot, connection) in self.office.holders(flow) {
+        for (client, slot, connection) in holders {
             let held = Held {
                 client: client.id,
                 slot,

@@ -6,6 +6,8 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
+use std::thread;
+use std::time::Duration;
 
 use godwit_wire::app::SnapshotPlace;
 use godwit_wire::app::region::{
@@ -15,6 +17,11 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 
 /// A slot that is written all the time is not waited for any longer.
 const MAX_LOOKS: u32 = 100;
+
+/// Of those, the last ones are so far apart: a process that has lost its processor
+/// while it writes is not one without the connection.
+const PATIENT_LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 
 /// Slots that are read at a time.
 const BATCH: u32 = 64;
@@ -55,6 +62,8 @@ impl Region {
     /// Calls `found` with every connection.
     pub(super) fn each(&self, mut found: impl FnMut(u32, Connection)) {
         let used = self.used().unwrap_or(0);
+        // For all slots together: what a process writes must not keep an agent busy.
+        let mut patient_looks = PATIENT_LOOKS;
         let mut bytes = vec![0; SLOT_LEN * BATCH as usize];
         for first in (0..used).step_by(BATCH as usize) {
             let count = BATCH.min(used - first) as usize;
@@ -67,23 +76,33 @@ impl Region {
                 if bytes[CONNECTION_AT] == 0 && bytes[0] & 1 == 0 {
                     continue;
                 }
-                if let Some(connection) = self.connection(slot) {
-                    found(slot, connection);
+                match self.look(slot, patient_looks) {
+                    Some(Some(connection)) => found(slot, connection),
+                    Some(None) => {}
+                    None => patient_looks = 0,
                 }
             }
         }
     }
 
     /// One connection, as it was at one moment.
-    fn connection(&self, slot: u32) -> Option<Connection> {
-        for _ in 0..MAX_LOOKS {
+    pub(super) fn connection(&self, slot: u32) -> Option<Connection> {
+        self.look(slot, PATIENT_LOOKS).flatten()
+    }
+
+    /// What is in a slot; `None` if that is not to be known.
+    fn look(&self, slot: u32, patient_looks: u32) -> Option<Option<Connection>> {
+        for look in 0..MAX_LOOKS {
+            if look >= MAX_LOOKS - patient_looks {
+                thread::sleep(BETWEEN_LOOKS);
+            }
             let mut bytes = [0; SLOT_LEN];
             self.file.read_exact_at(&mut bytes, slot_at(slot)).ok()?;
             let (before, body) = bytes.split_first_chunk::<CONNECTION_AT>()?;
             let mut after = [0; CONNECTION_AT];
             self.file.read_exact_at(&mut after, slot_at(slot)).ok()?;
             if u64::from_ne_bytes(*before) & 1 == 0 && *before == after {
-                return Connection::parse(body).ok().flatten();
+                return Connection::parse(body).ok();
             }
         }
         None
@@ -96,5 +115,82 @@ impl Region {
         let mut bytes = vec![0; usize::try_from(place.length).ok().filter(|_| inside)?];
         self.file.read_exact_at(&mut bytes, place.offset).ok()?;
         Some(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::time::Instant;
+
+    use godwit_wire::app::region::SlotState;
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
+    use super::*;
+
+    const SLOTS: u32 = 128;
+
+    /// A region as a process makes it, and its file.
+    fn region() -> (Region, File) {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create(c"godwit", flags).expect("a memfd"));
+        let length = slot_at(SLOTS);
+        file.set_len(length).expect("it grows");
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("it is sealed");
+        let mut header = Vec::new();
+        let (slots, used) = (SLOTS, SLOTS);
+        Header { slots, used }.emit(&mut header);
+        file.write_all_at(&header, 0).expect("there is room");
+        let shared = file.as_fd().try_clone_to_owned().expect("a descriptor");
+        let region = Region::new(shared, SLOTS, length).expect("it is one");
+        (region, file)
+    }
+
+    fn write(file: &File, slot: u32, generation: u64) {
+        let connection = Connection {
+            state: SlotState::Live,
+            stateless: false,
+            key: godwit_wire::FlowKey {
+                client: "10.9.0.10:40000".parse().expect("a literal"),
+                service: "10.9.0.100:80".parse().expect("a literal"),
+            },
+            cookie: 7,
+            session: Vec::new(),
+            kept: Vec::new(),
+        };
+        let mut bytes = generation.to_ne_bytes().to_vec();
+        connection.emit(&mut bytes);
+        file.write_all_at(&bytes, slot_at(slot))
+            .expect("there is room");
+    }
+
+    /// Whoever writes may lose its processor in the middle.
+    #[test]
+    fn a_slot_that_is_half_written_is_waited_for() {
+        let (region, file) = region();
+        write(&file, 3, 1);
+        let writer = thread::spawn(move || {
+            thread::sleep(BETWEEN_LOOKS * 3);
+            write(&file, 3, 2);
+        });
+        let mut found = Vec::new();
+        region.each(|slot, connection| found.push((slot, connection.cookie)));
+        assert_eq!(found, [(3, 7)]);
+        writer.join().expect("it has written");
+    }
+
+    /// A process that never finishes costs one such wait, not one for each slot.
+    #[test]
+    fn slots_that_stay_half_written_are_not_waited_for_one_by_one() {
+        let (region, file) = region();
+        for slot in 0..SLOTS - 1 {
+            write(&file, slot, 1);
+        }
+        write(&file, SLOTS - 1, 2);
+        let (begun, mut found) = (Instant::now(), Vec::new());
+        region.each(|slot, _| found.push(slot));
+        assert_eq!(found, [SLOTS - 1]);
+        let all = BETWEEN_LOOKS * PATIENT_LOOKS * SLOTS;
+        assert!(begun.elapsed() < all / 2, "{:?}", begun.elapsed());
     }
 }
