@@ -254,6 +254,35 @@ fn a_quick_benchmark_of_failures_has_the_figures_that_it_was_asked_for() -> Resu
     until("pins to be gone", || Ok(pins().is_subset(&before)))
 }
 
+/// The same of connections that move one by one.
+#[test]
+fn a_quick_benchmark_of_single_moves_has_the_figures_that_it_was_asked_for() -> Result<()> {
+    if !has_labs() {
+        return Ok(());
+    }
+    let before = pins();
+    let only = "migrate.first_data.0us.0k,migrate.freeze.0k,migrate.broken";
+    let lines = quick_benchmark(&["migrate", "--only", only])?;
+    let value = |name: &str| {
+        let line = lines.iter().find(|line| line["figure"] == name);
+        line.and_then(|line| line["value"].as_f64())
+            .context(lines.len())
+    };
+    let (first_data, freeze) = (
+        value("migrate.first_data.0us.0k.p50")?,
+        value("migrate.freeze.0k.p50")?,
+    );
+    ensure!(
+        0.0 < freeze && freeze < first_data,
+        "{freeze}, {first_data}"
+    );
+    ensure!(
+        value("migrate.broken")? == 0.0 && lines.len() == 3,
+        "{lines:?}"
+    );
+    until("pins to be gone", || Ok(pins().is_subset(&before)))
+}
+
 /// Runs it; every line has the documented form, and no figure comes twice.
 fn quick_benchmark(what: &[&str]) -> Result<Vec<Value>> {
     let args = [&["bench"], what, &["--quick", "--json"]].concat();

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::client::{Client, Rounds};
 use super::content::Content;
-use super::{odd, roam, server};
+use super::{chats, odd, roam, server};
 use crate::cluster;
 use crate::meter::Meter;
 
@@ -32,7 +32,8 @@ const HICCUP: Duration = Duration::from_millis(10);
 
 const USAGE: &str = "usage:
   godwit-lab-app serve [--congestion NAME] ADDRESS:PORT...
-  godwit-lab-app roam ADDRESS:PORT...
+  godwit-lab-app roam [--manner STATE,CHUNK,MICROSECONDS] ADDRESS:PORT...
+  godwit-lab-app chats ADDRESS:PORT...
   godwit-lab-app odd MANNER PORT
   godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
   godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
@@ -60,8 +61,10 @@ pub fn run(args: &[String]) -> Result<()> {
         return server::serve(&addresses.collect::<Result<Vec<_>>>()?, congestion);
     }
     if verb == roam::VERB {
-        let addresses = args[1..].iter().map(|a| address(a));
-        return roam::run(&addresses.collect::<Result<Vec<_>>>()?);
+        return roam::run(&args[1..]);
+    }
+    if verb == chats::VERB {
+        return chats::run(&args[1..]);
     }
     if verb == odd::VERB {
         return odd::run(&args[1..]);
@@ -156,7 +159,7 @@ fn report(meter: &Meter) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("writing the report")
 }
 
-fn address(text: &str) -> Result<SocketAddr> {
+pub(super) fn address(text: &str) -> Result<SocketAddr> {
     text.parse()
         .with_context(|| format!("{text:?} is no ADDRESS:PORT\n{USAGE}"))
 }

@@ -7,6 +7,7 @@
 //! `godwit-lab-app` program ([`command`]), so that a server is a process that
 //! can die with its machine.
 
+pub mod chats;
 pub mod client;
 pub mod command;
 pub mod content;

@@ -3,6 +3,9 @@
 //!
 //! It says [`DOWN`] and hears [`UP`], at the same time and until its client ends its
 //! side. Then it says how many bytes it has heard and said, 8 bytes each, and ends.
+//!
+//! Its log has a line for each connection that comes from another server: the
+//! client, and how many bytes the other one had said ([`came_at`]).
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -11,7 +14,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use godwit_app::{Listener, Options, export_state};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -38,11 +41,42 @@ pub const UP: Content = Content {
 /// Bytes of its last words.
 pub const LAST_WORDS: usize = 16;
 
-/// Bytes that it says or hears at a time.
-const CHUNK: usize = 8 << 10;
+/// What is before the addresses if it is not to be the default.
+const MANNER: &str = "--manner";
 
-/// Between two times, so that both sides stay busy on a small machine.
-const PACE: Duration = Duration::from_millis(1);
+/// Bytes of what it needs to know of a connection.
+const PLACE: usize = 16;
+
+/// What else is in a snapshot.
+const BALLAST: Content = Content {
+    seed: 0x00ba,
+    length: u64::MAX,
+};
+
+/// How it serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// Bytes of a snapshot, besides the 16 that it needs itself.
+    pub state: usize,
+    /// Bytes that it says at a time, at most [`CHUNK`].
+    pub chunk: usize,
+    /// Between two times.
+    pub pace: Duration,
+}
+
+impl Default for Manner {
+    /// Both sides stay busy on a small machine.
+    fn default() -> Self {
+        Self {
+            state: 0,
+            chunk: CHUNK,
+            pace: Duration::from_millis(1),
+        }
+    }
+}
+
+/// Bytes that it hears at a time, and says at most.
+pub const CHUNK: usize = 8 << 10;
 
 /// Starts it on `node`, at `port` of all addresses; `agent` is the socket for server
 /// processes of that node's agent, which need not be there yet.
@@ -50,25 +84,58 @@ const PACE: Duration = Duration::from_millis(1);
 /// # Errors
 /// Fails if it does not listen within five seconds.
 pub fn start(node: &Node, port: u16, agent: &Path) -> Result<Process> {
+    start_with(node, port, agent, Manner::default())
+}
+
+/// As [`start`], in another manner.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_with(node: &Node, port: u16, agent: &Path, manner: Manner) -> Result<Process> {
+    let Manner { state, chunk, pace } = manner;
+    let numbers = format!("{state},{chunk},{}", pace.as_micros());
+    start_program(node, port, agent, &[VERB, MANNER, &numbers])
+}
+
+/// Starts a server that uses the library.
+pub(super) fn start_program(
+    node: &Node,
+    port: u16,
+    agent: &Path,
+    args: &[&str],
+) -> Result<Process> {
     let everywhere: [SocketAddr; 2] = [
         (Ipv4Addr::UNSPECIFIED, port).into(),
         (Ipv6Addr::UNSPECIFIED, port).into(),
     ];
     let [v4, v6] = everywhere.map(|address| address.to_string());
-    let mut command = command::program(&[VERB, &v4, &v6])?;
+    let mut command = command::program(&[args, &[&v4, &v6]].concat())?;
     command.env("GODWIT_APP_SOCKET", agent);
-    let mut process = node.spawn("roam", command)?;
+    let mut process = node.spawn(args[0], command)?;
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     wait_until_listening(node, &mut process, local, Duration::from_secs(5))?;
     Ok(process)
 }
 
-/// Serves at all of `addresses` until the process ends.
-pub(crate) fn run(addresses: &[SocketAddr]) -> Result<()> {
+/// How many bytes the other server had said when a client's connection came here
+/// last, as the log says.
+pub fn came_at(log: &str, client: SocketAddr) -> Option<u64> {
+    let begin = format!("came: {client} at ");
+    let mut lines = log.lines().rev();
+    lines.find_map(|line| line.strip_prefix(&begin)?.parse().ok())
+}
+
+/// Serves at all of the addresses until the process ends.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let (manner, addresses) = match args {
+        [option, numbers, rest @ ..] if option == MANNER => (parse(numbers)?, rest),
+        addresses => (Manner::default(), addresses),
+    };
     let mut threads = Vec::new();
     for address in addresses {
-        let listener = listen(*address).with_context(|| format!("listening at {address}"))?;
-        threads.push(thread::spawn(move || accept(&listener)));
+        let listener = command::address(address).and_then(listen);
+        let listener = listener.with_context(|| format!("listening at {address}"))?;
+        threads.push(thread::spawn(move || accept(&listener, manner)));
     }
     for thread in threads {
         thread.join().ok().context("a listener ended")??;
@@ -76,7 +143,21 @@ pub(crate) fn run(addresses: &[SocketAddr]) -> Result<()> {
     Ok(())
 }
 
-fn listen(address: SocketAddr) -> Result<Listener> {
+fn parse(numbers: &str) -> Result<Manner> {
+    let numbers = numbers.split(',').map(str::parse);
+    let numbers = numbers.collect::<Result<Vec<usize>, _>>()?;
+    let [state, chunk @ 1..=CHUNK, pace] = numbers[..] else {
+        bail!("a manner is STATE,CHUNK,MICROSECONDS");
+    };
+    Ok(Manner {
+        state,
+        chunk,
+        pace: Duration::from_micros(pace as u64),
+    })
+}
+
+/// A listener that the library knows.
+pub(super) fn listen(address: SocketAddr) -> Result<Listener> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -85,13 +166,13 @@ fn listen(address: SocketAddr) -> Result<Listener> {
     Ok(Listener::new(listener, Options::default())?)
 }
 
-fn accept(listener: &Listener) -> Result<()> {
+fn accept(listener: &Listener, manner: Manner) -> Result<()> {
     loop {
         let accepted = listener.accept()?;
         thread::spawn(move || {
             let client = accepted.stream.peer_addr();
-            if let Err(error) = Talk::new(accepted.stream, accepted.migrated).and_then(Talk::go_on)
-            {
+            let talk = Talk::new(accepted.stream, accepted.migrated, manner);
+            if let Err(error) = talk.and_then(Talk::go_on) {
                 // The log of the process: a connection that broke, or a wrong byte.
                 let _ = writeln!(std::io::stderr(), "{client:?}: {error:#}");
             }
@@ -99,9 +180,20 @@ fn accept(listener: &Listener) -> Result<()> {
     }
 }
 
+/// Bytes said and heard, as the beginning of a snapshot has them.
+pub(super) fn place(state: &[u8]) -> Result<(u64, u64)> {
+    let numbers = state.get(..PLACE).context("a state that is too short")?;
+    let (said, heard) = numbers.split_at(PLACE / 2);
+    let number = |bytes: &[u8]| bytes.try_into().map(u64::from_be_bytes);
+    Ok((number(said)?, number(heard)?))
+}
+
 /// One connection.
 struct Talk {
     stream: TcpStream,
+    manner: Manner,
+    /// The snapshot; its first 16 bytes are written anew each time.
+    state: Vec<u8>,
     said: u64,
     heard: u64,
 }
@@ -114,18 +206,21 @@ enum Turn {
 }
 
 impl Talk {
-    fn new(stream: TcpStream, migrated: Option<Vec<u8>>) -> Result<Self> {
+    fn new(stream: TcpStream, migrated: Option<Vec<u8>>, manner: Manner) -> Result<Self> {
         stream.set_nonblocking(true)?;
-        let number = |bytes: &[u8]| bytes.try_into().map(u64::from_be_bytes);
-        let (said, heard) = match migrated.as_deref() {
-            None => (0, 0),
-            Some(state) => {
-                ensure!(state.len() == 16, "a state of {} bytes", state.len());
-                (number(&state[..8])?, number(&state[8..])?)
-            }
-        };
+        let mut state = vec![0; PLACE + manner.state];
+        BALLAST.fill(0, &mut state[PLACE..]);
+        let (mut said, mut heard) = (0, 0);
+        if let Some(came) = migrated {
+            (said, heard) = place(&came)?;
+            ensure!(came[PLACE..] == state[PLACE..], "another state");
+            let client = stream.peer_addr()?;
+            writeln!(std::io::stderr(), "came: {client} at {said}")?;
+        }
         Ok(Self {
             stream,
+            manner,
+            state,
             said,
             heard,
         })
@@ -138,7 +233,7 @@ impl Talk {
                 return Ok(());
             }
             match self.turn()? {
-                Turn::Busy => thread::sleep(PACE),
+                Turn::Busy => thread::sleep(self.manner.pace),
                 Turn::Idle => self.wait()?,
                 Turn::ClientEnded if self.export().is_err() => return Ok(()),
                 Turn::ClientEnded => return self.say_last_words(),
@@ -146,9 +241,10 @@ impl Talk {
         }
     }
 
-    fn export(&self) -> Result<(), godwit_app::Error> {
-        let state = [self.said.to_be_bytes(), self.heard.to_be_bytes()].concat();
-        export_state(&self.stream, &state)
+    fn export(&mut self) -> Result<(), godwit_app::Error> {
+        let place = [self.said.to_be_bytes(), self.heard.to_be_bytes()].concat();
+        self.state[..PLACE].copy_from_slice(&place);
+        export_state(&self.stream, &self.state)
     }
 
     fn turn(&mut self) -> Result<Turn> {
@@ -166,8 +262,9 @@ impl Talk {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("reading"),
         }
-        DOWN.fill(self.said, &mut buffer);
-        match self.stream.write(&buffer) {
+        let chunk = &mut buffer[..self.manner.chunk];
+        DOWN.fill(self.said, chunk);
+        match self.stream.write(chunk) {
             Ok(length) => {
                 self.said += length as u64;
                 busy = true;

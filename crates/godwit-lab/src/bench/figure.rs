@@ -22,6 +22,8 @@ pub(super) enum Theme {
     Peers,
     Reprotect,
     Moved,
+    Migrate,
+    Batch,
 }
 
 /// What a figure should be.
@@ -51,9 +53,12 @@ impl Theme {
         match name {
             "standby" => Some(&Self::STANDBY),
             "failover" => Some(&Self::FAILOVER),
+            "migrate" => Some(&Self::MIGRATE),
             _ => None,
         }
     }
+
+    const MIGRATE: [Self; 2] = [Self::Migrate, Self::Batch];
 
     const FAILOVER: [Self; 7] = [
         Self::Process,
@@ -99,6 +104,8 @@ impl Theme {
             Self::Peers => "keepalived + haproxy, and Godwit",
             Self::Reprotect => "a standby returns to a running download",
             Self::Moved => "the service is moved as planned",
+            Self::Migrate => "single connections move",
+            Self::Batch => "a thousand connections move in one order",
         }
     }
 
@@ -126,6 +133,19 @@ const fn figure(theme: Theme, name: &'static str, unit: &'static str, target: Ta
 
 const fn moved(name: &'static str, most: f64) -> Spec {
     figure(Theme::Moved, name, "ms", AtMost(most))
+}
+
+/// From the order to the first byte that the new server says.
+const fn first_data(name: &'static str, target: Target) -> Spec {
+    figure(Theme::Migrate, name, "ms", target)
+}
+
+const fn migrate(name: &'static str, unit: &'static str, target: Target) -> Spec {
+    figure(Theme::Migrate, name, unit, target)
+}
+
+const fn batch(name: &'static str, unit: &'static str, target: Target) -> Spec {
+    figure(Theme::Batch, name, unit, target)
 }
 
 const fn machine(name: &'static str, unit: &'static str, target: Target) -> Spec {
@@ -357,6 +377,42 @@ const SPECS: &[Spec] = &[
     moved("stall.move.thousand.p50", 2.0),
     moved("stall.move.thousand.p99", 50.0),
     figure(Theme::Moved, "stall.move.broken", "streams", AtMost(0.0)),
+    batch("migrate.batch.connections", "connections", Target::None),
+    batch("migrate.batch.total.p50", "ms", AtMost(150.0)),
+    batch("migrate.batch.freeze.p50", "ms", Target::None),
+    batch("migrate.batch.freeze.p99", "ms", AtMost(5.0)),
+    batch("migrate.batch.wait.p50", "ms", Target::None),
+    batch("migrate.batch.wait.p99", "ms", Target::None),
+    batch("migrate.batch.stayed", "connections", AtMost(0.0)),
+    batch("migrate.batch.broken", "streams", AtMost(0.0)),
+    migrate("migrate.rtt.0us", "ms", Target::None),
+    first_data("migrate.first_data.0us.0k.p50", AtMost(0.3)),
+    first_data("migrate.first_data.0us.2k.p50", Target::None),
+    first_data("migrate.first_data.0us.10k.p50", Target::None),
+    first_data("migrate.first_data.0us.16k.p50", Target::None),
+    first_data("migrate.first_data.0us.1m.p50", Target::None),
+    migrate("migrate.freeze.0k.p50", "ms", AtMost(0.25)),
+    migrate("migrate.freeze.2k.p50", "ms", Target::None),
+    migrate("migrate.freeze.10k.p50", "ms", Target::None),
+    migrate("migrate.freeze.16k.p50", "ms", Target::None),
+    migrate("migrate.freeze.1m.p50", "ms", Target::None),
+    migrate("migrate.gap.download.p50", "ms", AtMost(0.3)),
+    migrate("migrate.gap.both.p50", "ms", AtMost(0.6)),
+    migrate("migrate.rtt.150us", "ms", Target::None),
+    first_data("migrate.first_data.150us.0k.p50", AtMost(0.69)),
+    first_data("migrate.first_data.150us.2k.p50", Target::None),
+    first_data("migrate.first_data.150us.10k.p50", Target::None),
+    first_data("migrate.first_data.150us.16k.p50", Target::None),
+    first_data("migrate.first_data.150us.1m.p50", Target::None),
+    migrate("migrate.rtt.20ms", "ms", Target::None),
+    first_data("migrate.first_data.20ms.0k.p50", AtMost(52.3)),
+    first_data("migrate.first_data.20ms.2k.p50", Target::None),
+    first_data("migrate.first_data.20ms.10k.p50", Target::None),
+    first_data("migrate.first_data.20ms.16k.p50", Target::None),
+    first_data("migrate.first_data.20ms.1m.p50", Target::None),
+    migrate("migrate.moves", "moves", Target::None),
+    migrate("migrate.stayed", "moves", AtMost(0.0)),
+    migrate("migrate.broken", "streams", AtMost(0.0)),
 ];
 
 #[cfg(test)]
@@ -369,7 +425,7 @@ mod tests {
     fn every_figure_has_one_name_and_a_theme_that_is_run() {
         let names: BTreeSet<_> = SPECS.iter().map(|spec| spec.name).collect();
         assert_eq!(names.len(), SPECS.len());
-        let themes = [Theme::STANDBY.as_slice(), &Theme::FAILOVER].concat();
+        let themes = [Theme::STANDBY.as_slice(), &Theme::FAILOVER, &Theme::MIGRATE].concat();
         assert!(SPECS.iter().all(|spec| themes.contains(&spec.theme)));
         assert!(themes.iter().all(|theme| theme.specs().count() > 0));
     }

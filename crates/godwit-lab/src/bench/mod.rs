@@ -19,17 +19,22 @@
 //! | [`frozen`] | `frozen.*`: a node is stopped, and resumes |
 //! | [`calm`] | `calm.*`: nothing fails on a machine that is busy |
 //! | [`peers`] | `peers.*`: the same failure with keepalived and haproxy |
+//! | [`migrate`] | `migrate.*`: connections that move one by one |
+//! | [`batch`] | `migrate.batch.*`: a thousand of them in one order |
 //! | [`reprotect`] | `reprotect.*`: running connections and a standby that returns |
 //!
 //! [`pair`] is the pair of servers under test, which fails over back and
 //! forth; [`stream`] is one client's connection through a failure.
 
 mod arms;
+mod batch;
 mod budget;
 mod calm;
 mod crowd;
+mod ferry;
 mod figure;
 mod frozen;
+mod migrate;
 mod moved;
 mod pair;
 mod peers;
@@ -56,7 +61,7 @@ use figure::Theme;
 use report::Report;
 
 /// Names that [`run`] knows, with what each measures.
-pub const NAMES: [(&str, &str); 2] = [
+pub const NAMES: [(&str, &str); 3] = [
     (
         "standby",
         "a hot standby: cost without a failure, stalls with one",
@@ -64,6 +69,10 @@ pub const NAMES: [(&str, &str); 2] = [
     (
         "failover",
         "servers that die, leases, nodes that stop and resume, false alarms",
+    ),
+    (
+        "migrate",
+        "connections that move from server to server one by one, with their state",
     ),
 ];
 
@@ -153,5 +162,7 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Peers => peers::run(budget, report),
         Theme::Reprotect => reprotect::run(budget, report),
         Theme::Moved => moved::run(budget, report),
+        Theme::Migrate => migrate::run(budget, report),
+        Theme::Batch => batch::run(budget, report),
     }
 }

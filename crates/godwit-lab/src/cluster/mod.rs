@@ -8,8 +8,9 @@ mod status;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command};
 use std::thread;
@@ -22,7 +23,7 @@ use serde::de::DeserializeOwned;
 pub use config::{ClusterOptions, Fencing, Service};
 pub use status::{
     DataPath, EventReport, FlowMoves, FlowReport, Flows, MoveReport, MovedFlow, PeerReport,
-    ServiceReport, Status, Takeover,
+    ServiceReport, Status, StayedFlow, Takeover,
 };
 
 use crate::host::{Host, SERVICE};
@@ -346,6 +347,24 @@ impl<'a> Cluster<'a> {
             output.stderr
         );
         serde_json::from_str(&output.stdout).context("reading `godwit move`")
+    }
+
+    /// Has `from`'s agent hand connections to another server, without a process of
+    /// ours in between: `args` are fields of the request. Returns when it was asked,
+    /// and how it ended; connections may have stayed.
+    ///
+    /// # Errors
+    /// Fails if it refuses all of it.
+    pub fn order_flows(&self, args: &str, from: Host, to: Host) -> Result<(Instant, FlowMoves)> {
+        let agent = UnixStream::connect(self.socket(from)?).context("asking the agent")?;
+        agent.set_read_timeout(Some(COMMAND_DEADLINE))?;
+        let request = format!("{{\"cmd\":\"move_flows\",{args},\"to\":\"{to}\"}}\n");
+        let mut line = String::new();
+        let since = Instant::now();
+        (&agent).write_all(request.as_bytes())?;
+        BufReader::new(&agent).read_line(&mut line)?;
+        let moved = serde_json::from_str(&line).with_context(|| line.trim().to_owned())?;
+        Ok((since, moved))
     }
 
     /// Hands everything that a server owns to its standby, as an operator would.

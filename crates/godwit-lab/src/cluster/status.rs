@@ -113,6 +113,8 @@ pub struct MoveReport {
 pub struct FlowMoves {
     /// Those that moved.
     pub moved: Vec<MovedFlow>,
+    /// Those that did not.
+    pub stayed: Vec<StayedFlow>,
 }
 
 /// One of them.
@@ -122,6 +124,15 @@ pub struct MovedFlow {
     pub flow: String,
     /// How long nobody spoke, in milliseconds.
     pub silent_ms: f64,
+}
+
+/// One that stayed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct StayedFlow {
+    /// `client -> service`.
+    pub flow: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// One node's answer to `godwit flows --json`.
