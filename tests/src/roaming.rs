@@ -23,6 +23,8 @@ const PACE: Duration = Duration::from_millis(1);
 pub struct Roamer {
     /// As `godwit flows` has it.
     pub flow: String,
+    /// It says no more than this.
+    most: u64,
     shared: Arc<Shared>,
     thread: JoinHandle<()>,
 }
@@ -40,6 +42,14 @@ impl Roamer {
     /// # Panics
     /// If nobody is there.
     pub fn start(lab: &Lab, service: SocketAddr) -> Self {
+        Self::saying(lab, service, u64::MAX)
+    }
+
+    /// The same; it says that many bytes and listens.
+    ///
+    /// # Panics
+    /// If nobody is there.
+    pub fn saying(lab: &Lab, service: SocketAddr, most: u64) -> Self {
         let connect = || TcpStream::connect_timeout(&service, DEADLINE);
         let stream = lab.client().enter(connect).expect("the machine is there");
         let stream = stream.expect("the service is there");
@@ -49,10 +59,11 @@ impl Roamer {
         let shared = Arc::<Shared>::default();
         let thread = thread::spawn({
             let shared = shared.clone();
-            move || talk(stream, &shared)
+            move || talk(stream, most, &shared)
         });
         let roamer = Self {
             flow,
+            most,
             shared,
             thread,
         };
@@ -81,11 +92,17 @@ impl Roamer {
         until("both streams go on", || {
             let (more_said, more_heard) = now();
             let enough = CHUNK as u64 * 4;
-            if more_said > said + enough && more_heard > heard + enough {
+            let says = more_said > said + enough || more_said == self.most;
+            if says && more_heard > heard + enough {
                 return Some(true);
             }
             self.thread.is_finished().then_some(false)
         })
+    }
+
+    /// Bytes that were said so far.
+    pub fn said(&self) -> u64 {
+        self.shared.said.load(Ordering::Relaxed)
     }
 
     /// Ends it in order: how many bytes were said and heard, each of them right.
@@ -102,7 +119,7 @@ impl Roamer {
     }
 }
 
-fn talk(mut stream: TcpStream, shared: &Shared) {
+fn talk(mut stream: TcpStream, most: u64, shared: &Shared) {
     stream.set_nonblocking(true).expect("it is open");
     // What may be the last words is looked at when more has come.
     let mut tail = Vec::new();
@@ -114,9 +131,10 @@ fn talk(mut stream: TcpStream, shared: &Shared) {
             stream.shutdown(Shutdown::Write).expect("it is open");
             ended = true;
         }
-        if !ended {
-            UP.fill(said, &mut buffer[..CHUNK]);
-            match stream.write(&buffer[..CHUNK]) {
+        let rest = usize::try_from(most - said).map_or(CHUNK, |rest| rest.min(CHUNK));
+        if !ended && rest > 0 {
+            UP.fill(said, &mut buffer[..rest]);
+            match stream.write(&buffer[..rest]) {
                 Ok(length) => said += length as u64,
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock, "{said} said"),
             }

@@ -170,6 +170,8 @@ impl Witness {
                 | Action::RestoreTwin { .. }
                 | Action::FeedTwin { .. }
                 | Action::AdmitTwin { .. }
+                | Action::KeepSnapshot { .. }
+                | Action::SnapshotKept { .. }
                 | Action::Handoff { .. }
                 | Action::Stonith { .. } => Ok(()),
             };

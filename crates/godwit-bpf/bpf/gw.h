@@ -119,6 +119,9 @@ struct gw_share {
 	__u32 log_mode; /* enum gw_log_mode */
 	__u32 moves; /* enum gw_moves */
 	__u32 continued; /* owner: the generation of the twins it has; 0: none */
+	__u16 keep_v4; /* shadow: port on 127.0.0.1 where twins are kept ... */
+	__u16 keep_v6; /* ... and on ::1; 0: its servers have them. docs/adr/0018 */
+	__u32 pad;
 };
 
 /* Whether connections of a share go to other servers one by one (docs/adr/0017). */
@@ -445,7 +448,7 @@ _Static_assert(sizeof(struct gw_flow) == 328, "shared with Rust, in words");
 _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
-_Static_assert(sizeof(struct gw_share) == 64, "shared with Rust");
+_Static_assert(sizeof(struct gw_share) == 72, "shared with Rust");
 _Static_assert(sizeof(struct gw_handoff) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_exit) == 48, "shared with Rust");

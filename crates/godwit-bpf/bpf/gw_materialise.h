@@ -68,22 +68,55 @@ static __always_inline int gw_assign(struct __sk_buff *skb,
 				       sizeof(attrs));
 }
 
+/*
+ * Who gets the new socket in place of the service's listener: the agent, which keeps
+ * the twins of a share that says so until somebody is to serve them. The socket has
+ * the service's address and port all the same: those are of the segment.
+ */
+static __always_inline struct bpf_sock *gw_keeper(struct __sk_buff *skb,
+						  const struct gw_pkt *p,
+						  const struct gw_share *s)
+{
+	struct gw_endpoint keeper = {};
+
+	if (p->v6) {
+		keeper.addr[3] = bpf_htonl(1);
+		keeper.port = bpf_htons(s->keep_v6);
+	} else {
+		keeper.addr[3] = bpf_htonl(0x7f000001);
+		keeper.port = bpf_htons(s->keep_v4);
+	}
+	return gw_lookup(skb, p->v6, &p->src, &keeper);
+}
+
+static __always_inline bool gw_has_keeper(const struct gw_pkt *p,
+					  const struct gw_share *s)
+{
+	return s && s->role == GW_ROLE_SHADOW &&
+	       (p->v6 ? s->keep_v6 : s->keep_v4);
+}
+
 /* Gives the segment to the listener as its new connection; 0 or a reason. */
 static __noinline int gw_materialise(struct __sk_buff *skb, struct gw_pkt *p,
 				     const struct gw_flow_key *key,
 				     struct gw_flow *f)
 {
 	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
+	struct gw_share *s = gw_share_at(f->share);
 	int err;
 
-	if (!sk) {
-		gw_tell(key, f, GW_EVENT_MATERIALISE_FAILED, 0);
-		return GW_REASON_NO_LISTENER;
-	}
-	if (sk->state != GW_TCP_LISTEN) {
+	if (sk && sk->state != GW_TCP_LISTEN) {
 		/* the old twin of a reused four-tuple, or ours already */
 		bpf_sk_release(sk);
 		return GW_REASON_TAPPED_SEGMENT;
+	}
+	if (sk && gw_has_keeper(p, s)) {
+		bpf_sk_release(sk);
+		sk = gw_keeper(skb, p, s);
+	}
+	if (!sk) {
+		gw_tell(key, f, GW_EVENT_MATERIALISE_FAILED, 0);
+		return GW_REASON_NO_LISTENER;
 	}
 	err = gw_assign(skb, sk, f, p);
 	bpf_sk_release(sk);

@@ -51,7 +51,7 @@ pub use maps::handoffs::{
 pub use maps::log::{FlowLog, LogMode, LogState, LogTable};
 pub use maps::outputs::{MAX_MASK_LEN, MAX_MASKS, Output, OutputSum, OutputTable, Verification};
 pub use maps::services::ServiceTable;
-pub use maps::shares::{Moves, ShareEntry, ShareTable};
+pub use maps::shares::{Keepers, Moves, ShareEntry, ShareTable};
 pub use orders::{Order, OrderError, Orders};
 pub use pin::{PinDir, PinError};
 pub use socket::{KernelView, KernelViewError};

@@ -258,6 +258,8 @@ impl World {
             | Action::RestoreTwin { .. }
             | Action::FeedTwin { .. }
             | Action::AdmitTwin { .. }
+            | Action::KeepSnapshot { .. }
+            | Action::SnapshotKept { .. }
             | Action::Handoff { .. }) => self.carry_out_locally(node, local),
         }
     }
@@ -361,6 +363,8 @@ impl World {
             | Action::Stonith { .. }
             | Action::CheckFlows { .. }
             | Action::MoveEnded { .. }
+            | Action::KeepSnapshot { .. }
+            | Action::SnapshotKept { .. }
             | Action::Handoff { .. }
             | Action::Send { .. } => {}
         }

@@ -100,32 +100,7 @@ impl Plan {
     fn drawn(seed: u64, mutant: Option<Mutant>) -> Self {
         let mut random = Random::new(seed);
         let random = &mut random;
-        let fencing = match mutant {
-            // Where power switches keep an owner silent these take nothing away.
-            Some(
-                Mutant::NoFence
-                | Mutant::NoDrift
-                | Mutant::NoResidence
-                | Mutant::StoppedClock
-                | Mutant::FenceFirst,
-            ) => Fencing::Lease,
-            Some(
-                Mutant::NoGate
-                | Mutant::NoWait
-                | Mutant::NoMark
-                | Mutant::NoUnborn
-                | Mutant::NoEnd
-                | Mutant::NoSilence
-                | Mutant::EarlyCommit
-                | Mutant::NoCatchUp,
-            )
-            | None => random.pick(&[
-                Fencing::Lease,
-                Fencing::Lease,
-                Fencing::Lease,
-                Fencing::Stonith,
-            ]),
-        };
+        let fencing = fencing(mutant, random);
         let nodes = match fencing {
             Fencing::Lease => random.pick(&[3, 3, 3, 3, 5]),
             Fencing::None | Fencing::Stonith => random.pick(&[2, 2, 3]),
@@ -170,5 +145,33 @@ impl Plan {
             interrupt: random.pick(&[0, 1, 3]),
             habits: Habits::drawn(random),
         }
+    }
+}
+fn fencing(mutant: Option<Mutant>, random: &mut Random) -> Fencing {
+    match mutant {
+        // Where power switches keep an owner silent these take nothing away.
+        Some(
+            Mutant::NoFence
+            | Mutant::NoDrift
+            | Mutant::NoResidence
+            | Mutant::StoppedClock
+            | Mutant::FenceFirst,
+        ) => Fencing::Lease,
+        Some(
+            Mutant::NoGate
+            | Mutant::NoWait
+            | Mutant::NoMark
+            | Mutant::NoUnborn
+            | Mutant::NoEnd
+            | Mutant::NoSilence
+            | Mutant::EarlyCommit
+            | Mutant::NoCatchUp,
+        )
+        | None => random.pick(&[
+            Fencing::Lease,
+            Fencing::Lease,
+            Fencing::Lease,
+            Fencing::Stonith,
+        ]),
     }
 }

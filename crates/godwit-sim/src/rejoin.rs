@@ -56,6 +56,8 @@ impl World {
             | Action::EndTwin { .. }
             | Action::EndFlows { .. }
             | Action::PokeTwin { .. }
+            | Action::KeepSnapshot { .. }
+            | Action::SnapshotKept { .. }
             | Action::Handoff { .. }
             | Action::SendLease { .. }
             | Action::Stonith { .. }

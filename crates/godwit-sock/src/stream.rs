@@ -36,6 +36,8 @@ pub struct StreamPosition {
     pub written: u64,
     /// What the peer has acknowledged of it.
     pub acknowledged: u64,
+    /// What has come and was not read.
+    pub unread: u64,
 }
 
 /// What one look at the socket shows.
@@ -79,6 +81,7 @@ impl Look {
             read: received.saturating_sub(unread),
             written,
             acknowledged: self.acked.min(written),
+            unread,
         }
     }
 }
@@ -169,6 +172,8 @@ mod tests {
             let mut three = [0; 3];
             server.read_exact(&mut three).expect("it came");
             assert_eq!(of(&server), (3, 0));
+            let unread = StreamPosition::of(server.as_fd()).map(|position| position.unread);
+            assert_eq!(unread.ok(), Some(2));
             server.write_all(b"answer").expect("it is open");
             assert_eq!(of(&server), (3, 6));
             let acknowledged = || StreamPosition::of(server.as_fd()).map(|p| p.acknowledged);

@@ -60,4 +60,5 @@ pub use share::{
 pub use snapshot::{TcpSnapshot, TcpState};
 pub use v1::{
     DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, OutputEntry, Said,
+    SnapshotPart,
 };

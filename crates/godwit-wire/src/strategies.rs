@@ -14,8 +14,8 @@ use crate::{
     DigestEntry, Endpoint, Epoch, FlowEpoch, FlowId, FlowKey, FlowRecord, Generation,
     GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat, Hello, Lease, LeaseDatagram,
     LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal, MoveStep, Negotiated, NodeName,
-    OutputEntry, Refusal, Report, Restore, Role, Said, SeqNumber, ShareClaim, ShareId, Standing,
-    Stay, UnprotectedReason,
+    OutputEntry, Refusal, Report, Restore, Role, Said, SeqNumber, ShareClaim, ShareId,
+    SnapshotPart, Standing, Stay, UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -74,7 +74,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
         planned_move(),
         about_restoring(),
         about_standby(),
-        prop_oneof![about_flow(), handoff()],
+        prop_oneof![about_flow(), handoff(), about_snapshots()],
         digest(),
         output(),
     ]
@@ -250,6 +250,37 @@ fn handoff() -> impl Strategy<Value = Message> {
             step,
         }
     })
+}
+
+fn about_snapshots() -> impl Strategy<Value = Message> {
+    let place = (any::<u64>(), any::<u64>(), 0..100_u32);
+    let bytes = vec(any::<u8>(), 0..100);
+    (stay(), flow_id(), place, bytes, any::<bool>()).prop_map(
+        |((share, epoch, generation), flow, (read, written, rest), part, kept)| {
+            if kept {
+                return Message::FlowSnapshotKept {
+                    share,
+                    epoch,
+                    generation,
+                    flow,
+                };
+            }
+            let length = u32::try_from(part.len()).unwrap_or(0) + rest;
+            Message::FlowSnapshot {
+                share,
+                epoch,
+                generation,
+                flow,
+                part: SnapshotPart {
+                    kind: SnapshotKind::Regenerable,
+                    read,
+                    written,
+                    length,
+                    part,
+                },
+            }
+        },
+    )
 }
 
 fn restore(id: FlowId, seq: SeqNumber, fin: bool, input: Vec<u8>) -> Restore {

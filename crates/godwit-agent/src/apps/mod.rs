@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use godwit_sock::{StreamPosition, socket_cookie};
-use godwit_wire::app::region::Connection;
+use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -71,6 +71,15 @@ pub struct AppSnapshot {
     pub carried: Carried,
     read: u64,
     written: u64,
+}
+
+/// A snapshot, and where in the region of its server it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// Where it was, and where in both streams it belongs.
+    pub place: SnapshotPlace,
+    /// The snapshot.
+    pub carried: Carried,
 }
 
 impl AppSnapshot {
@@ -278,6 +287,31 @@ impl Apps {
         if let Err(refusal) = answer.and_then(|answer| answer.outcome) {
             tracing::info!(flow = %flow, reason = %refusal, "its server has no use for the connection");
         }
+    }
+
+    /// Snapshots that servers have exported: of each connection that which `choose`
+    /// picks of those that are kept, oldest first.
+    pub fn exported(
+        &self,
+        mut choose: impl FnMut(FlowKey, &[SnapshotPlace]) -> Option<SnapshotPlace>,
+    ) -> Vec<(FlowKey, Exported)> {
+        let mut exported = Vec::new();
+        for client in self.office.clients() {
+            client.region.each(|slot, connection| {
+                let picked = choose(connection.key, &connection.kept);
+                let Some(place) = picked.filter(|_| connection.state == SlotState::Live) else {
+                    return;
+                };
+                let bytes = client.region.copy(slot, connection.cookie, &place);
+                let Some(bytes) = bytes else { return };
+                let carried = Carried {
+                    kind: place.kind,
+                    bytes,
+                };
+                exported.push((connection.key, Exported { place, carried }));
+            });
+        }
+        exported
     }
 
     /// Whether a process accepts connections to that address from other servers.

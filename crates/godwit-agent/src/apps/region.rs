@@ -77,8 +77,8 @@ impl Region {
                     continue;
                 }
                 match self.look(slot, patient_looks) {
-                    Some(Some(connection)) => found(slot, connection),
-                    Some(None) => {}
+                    Some((_, Some(connection))) => found(slot, connection),
+                    Some((_, None)) => {}
                     None => patient_looks = 0,
                 }
             }
@@ -87,11 +87,17 @@ impl Region {
 
     /// One connection, as it was at one moment.
     pub(super) fn connection(&self, slot: u32) -> Option<Connection> {
-        self.look(slot, PATIENT_LOOKS).flatten()
+        self.versioned(slot).map(|(_, connection)| connection)
     }
 
-    /// What is in a slot; `None` if that is not to be known.
-    fn look(&self, slot: u32, patient_looks: u32) -> Option<Option<Connection>> {
+    /// The same, with its generation.
+    fn versioned(&self, slot: u32) -> Option<(u64, Connection)> {
+        let (generation, found) = self.look(slot, PATIENT_LOOKS)?;
+        Some((generation, found?))
+    }
+
+    /// What is in a slot, and its generation; `None` if that is not to be known.
+    fn look(&self, slot: u32, patient_looks: u32) -> Option<(u64, Option<Connection>)> {
         for look in 0..MAX_LOOKS {
             if look >= MAX_LOOKS - patient_looks {
                 thread::sleep(BETWEEN_LOOKS);
@@ -101,11 +107,24 @@ impl Region {
             let (before, body) = bytes.split_first_chunk::<CONNECTION_AT>()?;
             let mut after = [0; CONNECTION_AT];
             self.file.read_exact_at(&mut after, slot_at(slot)).ok()?;
-            if u64::from_ne_bytes(*before) & 1 == 0 && *before == after {
-                return Connection::parse(body).ok();
+            let generation = u64::from_ne_bytes(after);
+            if generation & 1 == 0 && *before == after {
+                let found = Connection::parse(body).ok()?;
+                return Some((generation, found));
             }
         }
         None
+    }
+
+    /// A copy of a snapshot of a connection, whole; `None` if its server has thrown it
+    /// away, or does so meanwhile. Only the latest may be written anew for the same
+    /// place in the streams: then nothing must have changed.
+    pub(super) fn copy(&self, slot: u32, cookie: u64, place: &SnapshotPlace) -> Option<Vec<u8>> {
+        let has = |found: &Connection| found.cookie == cookie && found.kept.contains(place);
+        let (before, _) = self.versioned(slot).filter(|(_, found)| has(found))?;
+        let bytes = self.snapshot(place)?;
+        let (after, found) = self.versioned(slot).filter(|(_, found)| has(found))?;
+        (before == after || found.kept.last() != Some(place)).then_some(bytes)
     }
 
     /// A copy of a snapshot; `None` if there is none at that place.

@@ -6,7 +6,7 @@ use godwit_wire::NodeName;
 
 use super::digest;
 use super::error::{ConfigError, Problem};
-use super::keyword::{Failback, Fencing, PeerRole, Standby, Tap};
+use super::keyword::{Failback, Fencing, PeerRole, Snapshots, Standby, Tap};
 use super::reader::{Place, Source};
 use super::sections::Places;
 use super::service::{ServiceConfig, ServicePlaces};
@@ -139,6 +139,13 @@ fn check_support(
             return refuse(place.standby, "standby", standby.as_str(), instead);
         }
     }
+    if service.snapshots == Snapshots::Eager && standby != Standby::Snapshot {
+        let problem = Problem::SnapshotsWithoutServer {
+            section: place.title.clone(),
+            standby: standby.as_str(),
+        };
+        return Err(source.error(place.standby, problem));
+    }
     match service.tap {
         Tap::Mirror | Tap::Multicast => Ok(()),
         Tap::Director => refuse(place.tap, "tap", service.tap.as_str(), "write \"mirror\""),
@@ -180,11 +187,7 @@ fn check_members(
         return Err(source.error(place.backups, problem));
     }
     let count = service.backups.len();
-    let fits = match service.standby {
-        Standby::Shadow | Standby::Replay => count == 1,
-        Standby::Snapshot | Standby::None => true,
-    };
-    if fits {
+    if service.moves() || count == 1 {
         return Ok(());
     }
     Err(source.error(

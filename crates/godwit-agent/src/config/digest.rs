@@ -47,10 +47,11 @@ fn text(config: &Config) -> String {
     ));
     for service in &config.services {
         line(format_args!(
-            "service {} {:?} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {} {:?} {} {}",
+            "service {} {:?} {} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {} {:?} {} {}",
             service.name,
             service.addresses,
             service.standby,
+            service.snapshots,
             service.tap,
             service.gate,
             service.primary,

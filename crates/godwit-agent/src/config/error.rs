@@ -168,6 +168,17 @@ pub enum Problem {
         /// What there is instead.
         standby: &'static str,
     },
+    /// Snapshots that nobody makes.
+    #[error(
+        "{section}: snapshots = \"eager\" needs standby = \"snapshot\"; \
+         with standby = \"{standby}\" leave it out"
+    )]
+    SnapshotsWithoutServer {
+        /// Where.
+        section: String,
+        /// What there is instead.
+        standby: &'static str,
+    },
     /// Services that move together, and may be refused one by one.
     #[error(
         "{section}: failback = \"auto\" needs an address of its own, \

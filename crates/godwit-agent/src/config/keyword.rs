@@ -74,11 +74,21 @@ keyword! {
         Shadow = "shadow",
         /// The logged request is replayed at takeover.
         Replay = "replay",
-        /// Not at all; a connection that moves goes on from its application's last
-        /// snapshot.
+        /// By its application's last snapshot, of which [`Snapshots`] says when the
+        /// standby gets it.
         Snapshot = "snapshot",
         /// Not at all; connections move one by one.
         None = "none",
+    }
+}
+
+keyword! {
+    /// When another server gets the snapshots of a connection.
+    Snapshots {
+        /// When the connection moves there.
+        Lazy = "lazy",
+        /// As soon as they are made, with all that the client says.
+        Eager = "eager",
     }
 }
 

@@ -30,7 +30,8 @@ use godwit_wire::{NodeName, ShareId};
 
 pub use error::{ConfigError, Problem};
 pub use keyword::{
-    Failback, Fencing, Gate, OnDivergence, OnLag, OnProcessExit, PeerRole, Reprotect, Standby, Tap,
+    Failback, Fencing, Gate, OnDivergence, OnLag, OnProcessExit, PeerRole, Reprotect, Snapshots,
+    Standby, Tap,
 };
 pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;

@@ -7,7 +7,9 @@ use godwit_bpf::{LogMode, Verification};
 use godwit_wire::{MAX_INPUT_LEN, MacAddr, NodeName};
 
 use super::error::ConfigError;
-use super::keyword::{Failback, Gate, OnDivergence, OnLag, OnProcessExit, Reprotect, Standby, Tap};
+use super::keyword::{
+    Failback, Gate, OnDivergence, OnLag, OnProcessExit, Reprotect, Snapshots, Standby, Tap,
+};
 use super::mask::Masks;
 use super::reader::{Item, Place, Section};
 use super::units::{Bytes, Fraction, show_bytes, show_duration};
@@ -23,6 +25,10 @@ const DIVERGENCE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What `godwit bench` does not notice.
 const VERIFY: Fraction = Fraction::from_percent(1);
+
+/// Of sequence numbers a quarter; so much output between two snapshots is said again
+/// in seconds.
+const KEPT_LEASH: u32 = 256 << 20;
 
 /// So a node that fails now and then costs its clients two stalls a minute at most.
 const FAILBACK_AFTER: Duration = Duration::from_secs(60);
@@ -40,6 +46,8 @@ pub struct ServiceConfig {
     pub addresses: Vec<SocketAddr>,
     /// How the standby keeps up.
     pub standby: Standby,
+    /// With `standby = "snapshot"`: when the standby gets them.
+    pub snapshots: Snapshots,
     /// How the standby sees the client's segments.
     pub tap: Tap,
     /// What the client may be told that it has delivered.
@@ -83,27 +91,45 @@ impl ServiceConfig {
 
     /// Whether its connections go to other servers one by one, without twins.
     pub const fn moves(&self) -> bool {
-        match self.standby {
-            Standby::Snapshot | Standby::None => true,
-            Standby::Shadow | Standby::Replay => false,
+        match (self.standby, self.snapshots) {
+            (Standby::Snapshot, Snapshots::Lazy) | (Standby::None, _) => true,
+            (Standby::Snapshot, Snapshots::Eager) | (Standby::Shadow | Standby::Replay, _) => false,
+        }
+    }
+
+    /// Whether its twins are kept where their servers' snapshots are, and served by
+    /// nobody before a takeover (ADR 18).
+    pub const fn is_kept(&self) -> bool {
+        matches!(
+            (self.standby, self.snapshots),
+            (Standby::Snapshot, Snapshots::Eager)
+        )
+    }
+
+    /// How far a twin may be behind. One that is kept is where the latest snapshot
+    /// is, and what follows is said again: the owner need not wait for it.
+    pub const fn leash_in_force(&self) -> u32 {
+        if self.is_kept() {
+            KEPT_LEASH
+        } else {
+            self.leash
         }
     }
 
     /// Whether acknowledgements are gated: not without a standby that acknowledges.
     pub const fn gate_in_force(&self) -> Gate {
-        match (self.standby, self.gate) {
-            (Standby::Shadow | Standby::Replay, gate) => gate,
-            (Standby::Snapshot | Standby::None, Gate::Ack | Gate::Off) => Gate::Off,
-        }
+        if self.moves() { Gate::Off } else { self.gate }
     }
 
     /// What the data path keeps of a client's input.
     pub fn log_mode(&self) -> LogMode {
-        if self.standby != Standby::Shadow || self.gate_in_force() == Gate::Off {
+        if self.gate_in_force() == Gate::Off {
             return LogMode::Off;
         }
         match self.reprotect {
             Reprotect::Connection => LogMode::Connection,
+            // Snapshots count from the connection's first byte.
+            Reprotect::Request if self.is_kept() => LogMode::Connection,
             Reprotect::Request => LogMode::Request,
             Reprotect::Off => LogMode::Off,
         }
@@ -127,8 +153,14 @@ impl ServiceConfig {
 
     /// What the data path compares.
     pub fn verification(&self) -> Verification {
+        // What a kept twin says is not what its owner says.
+        let verify = if self.is_kept() {
+            Fraction::from_percent(0)
+        } else {
+            self.verify
+        };
         Verification {
-            part: self.verify.of_2_32(),
+            part: verify.of_2_32(),
             masks: self.mask.clone(),
         }
     }
@@ -194,6 +226,7 @@ pub(super) fn read(
         name: name.value,
         addresses: addresses.value.iter().map(|item| item.value).collect(),
         standby: standby.value,
+        snapshots: keyword(&mut section, "snapshots", Snapshots::Lazy)?.value,
         tap: tap.value,
         gate: keyword(&mut section, "gate", Gate::Ack)?.value,
         primary: primary.value,

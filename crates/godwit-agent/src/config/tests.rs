@@ -1,5 +1,7 @@
 use std::path::Path;
 
+use godwit_bpf::LogMode;
+
 use super::*;
 
 /// DESIGN section 7, with both servers written out. Line numbers are asserted.
@@ -52,6 +54,7 @@ mask = ["Date"]
 failback = "manual"
 reprotect = "connection"
 reprotect_cap = "64KiB"
+snapshots = "lazy"
 "#;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -140,6 +143,7 @@ fn keys_that_may_be_left_out_have_the_documented_values() {
                 "voters",
                 "data",
                 "standby",
+                "snapshots",
                 "tap",
                 "gate",
                 "on_",
@@ -362,7 +366,7 @@ fn services_with_one_address_must_have_the_same_servers() {
         .to_string();
     assert!(
         error.ends_with(
-            ":53: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
+            ":54: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
              so primary, backups and tap must be the same, and both or none must have twins"
         ),
         "{error}"
@@ -408,6 +412,32 @@ fn a_service_whose_connections_move_has_a_share_per_server() {
          standby = \"none\"\nprimary = \"a\"\nbackups = [\"b\"]\n"
     );
     parse(&split).expect_err("one address, with and without twins");
+}
+
+/// It has a standby, as one with twins; its twins say nothing of their own.
+#[test]
+fn a_service_with_eager_snapshots_has_one_share_and_a_standby() {
+    let eager = GOOD.replace("snapshots = \"lazy\"", "snapshots = \"eager\"");
+    let error = parse(&eager).expect_err("no snapshots").to_string();
+    let wanted = ": service \"web\": snapshots = \"eager\" needs standby = \"snapshot\"; \
+                  with standby = \"shadow\" leave it out";
+    assert!(error.ends_with(wanted), "{error}");
+    let eager = eager.replace("standby = \"shadow\"", "standby = \"snapshot\"");
+    let config = parse(&eager).expect("valid");
+    assert_eq!(config.homes().count(), 1);
+    let web = &config.services[0];
+    assert!(web.is_kept() && !web.moves());
+    assert_eq!(web.gate_in_force(), Gate::Ack);
+    assert_eq!(web.verification().part, 0);
+    assert!(web.leash_in_force() > web.leash);
+    assert!(config.server_lost_hold(web) > Duration::ZERO);
+    let lazy = parse(&eager.replace("\"eager\"", "\"lazy\"")).expect("valid");
+    assert_ne!(config.digest, lazy.digest, "both nodes must know");
+    let request = eager.replace("reprotect = \"connection\"", "reprotect = \"request\"");
+    let request = parse(&request).expect("valid");
+    assert_eq!(request.services[0].log_mode(), LogMode::Connection);
+    let two = eager.replace("backups = [\"b\"]", "backups = []");
+    parse(&two).expect_err("a standby is needed");
 }
 
 /// Of services that must move together, one could be refused after the other.

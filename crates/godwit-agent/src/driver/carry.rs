@@ -72,6 +72,8 @@ impl Driver {
                 input,
             } => self.feed_twin(flow, seq, fin, input),
             Action::AdmitTwin { share, flow } => self.admit_twin(share, flow),
+            Action::KeepSnapshot { share, flow, part } => self.keep_snapshot(share, flow, part),
+            Action::SnapshotKept { flow } => self.exports.note_kept(flow),
             Action::Handoff { share, work } => self.work_on_handoff(share, work),
             Action::Send { peer, message } => {
                 if let Err(error) = self.peers.send(peer, message) {
@@ -89,7 +91,11 @@ impl Driver {
             return tracing::error!(share = share.0, "no such share");
         };
         let (name, lost) = (set.name.clone(), set.unresolved());
+        let kept = set.kept;
         self.write_share(share);
+        if let Some(keeper) = self.keeper.as_ref().filter(|_| kept) {
+            keeper.serve(share, part.role == Role::Owner);
+        }
         if let Some(peer) = lost {
             self.tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
             self.resolver.hurry();

@@ -150,7 +150,7 @@ impl Digest {
             }
             let protected = flow.is_protected(generation);
             let quiet = now.0.saturating_sub(flow.heard_ns) >= QUIET_NS;
-            if protected && quiet {
+            if protected && quiet && !share.kept {
                 self.lengths.look_at(&flow);
             }
             if protected || is_rejoining(&flow, generation) {
@@ -158,7 +158,8 @@ impl Digest {
                 if found.ask {
                     entries.entry(flow.share).or_default().push(entry(&flow));
                 }
-                if found.lags && protected {
+                // One that is kept says what follows its snapshot when it is served.
+                if found.lags && protected && !share.kept {
                     self.complain(&flow, FlowEventKind::Stalled, now);
                 }
             }

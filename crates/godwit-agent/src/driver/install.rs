@@ -24,8 +24,10 @@ use super::detach::{DetachError, detach};
 use super::devices;
 use super::digest::Digest;
 use super::earlier::{self, EarlierError};
+use super::exports::Exports;
 use super::fence::from_expiry;
-use super::handoff::{HandoffStartError, Kit, Means, Wishes};
+use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Wishes};
+use super::keeper::{Keeper, Perches};
 use super::leash;
 use super::moves::Moves;
 use super::neighbours::Resolver;
@@ -89,6 +91,9 @@ pub enum InstallError {
     /// Connections can't move one by one.
     #[error("connections can't move to other servers here (standby = \"none\" or \"snapshot\")")]
     Handoffs(#[from] HandoffStartError),
+    /// Twins can't be kept.
+    #[error("can't listen on the loopback for twins (snapshots = \"eager\")")]
+    Perch(#[source] io::Error),
     /// A thread can't be started.
     #[error("can't start a thread")]
     Thread(#[source] io::Error),
@@ -106,6 +111,7 @@ pub struct Installed {
     injected: FrameSender,
     replayed: FrameSender,
     kit: Option<Kit>,
+    perches: Option<Perches>,
 }
 
 impl Installed {
@@ -143,6 +149,7 @@ impl Installed {
             max_flows: MAX_FLOWS,
         };
         let kit = Kit::new(&config)?;
+        let perches = Perches::open(&config).map_err(InstallError::Perch)?;
         let name = pin_name(&config)?;
         let (datapath, events) = match Datapath::open(&settings, PinDir::open(&name)?) {
             Err(OpenError::OtherVersion { .. }) => {
@@ -167,6 +174,7 @@ impl Installed {
             injected,
             replayed,
             kit,
+            perches,
         };
         match installed.introduce(&services) {
             Ok(()) => Ok(installed),
@@ -265,18 +273,52 @@ impl Installed {
         latest
     }
 
+    fn start_keeper(
+        &mut self,
+        surroundings: &Surroundings,
+    ) -> Result<Option<Keeper>, InstallError> {
+        let Some(perches) = self.perches.take() else {
+            return Ok(None);
+        };
+        let (apps, events) = (surroundings.apps.clone(), surroundings.events.clone());
+        let flows = self.datapath.flows.clone();
+        let started = Keeper::start(perches, &self.config, flows, apps, events);
+        started.map(Some).map_err(InstallError::Thread)
+    }
+
+    fn start_handoffs(
+        &mut self,
+        surroundings: &Surroundings,
+    ) -> Result<Option<Handoffs>, InstallError> {
+        let Some(kit) = self.kit.take() else {
+            return Ok(None);
+        };
+        let means = Means {
+            apps: surroundings.apps.clone(),
+            peers: surroundings.peers.clone(),
+            inbox: surroundings.inbox.clone(),
+            events: surroundings.events.clone(),
+            ifindex: self.interface.index,
+        };
+        let started = kit.start(&self.config, self.datapath.handoffs.clone(), means);
+        started.map(Some).map_err(InstallError::Thread)
+    }
+
     /// Puts the driver together; [`Driver::run`] starts it.
     ///
     /// # Errors
     /// If the thread that reads the ring buffer can't be started.
     pub fn into_driver(
-        self,
+        mut self,
         node: NodeConfig,
         surroundings: Surroundings,
     ) -> Result<(Driver, Receiver<Input>), InstallError> {
         let now = clock::now();
         let inherited = self.inherited();
-        let shares = Shares::new(&self.config, |share| self.left_over(share));
+        let handoffs = self.start_handoffs(&surroundings)?;
+        let keeper = self.start_keeper(&surroundings)?;
+        let keepers = keeper.as_ref().map(Keeper::ports);
+        let shares = Shares::new(&self.config, keepers, |share| self.left_over(share));
         let ifindex = self.interface.index;
         let resolver = Resolver::spawn(&self.config, ifindex, surroundings.inbox.clone())
             .map_err(InstallError::Thread)?;
@@ -291,25 +333,14 @@ impl Installed {
         .map_err(InstallError::Thread)?;
         ring::spawn_reader(self.events, surroundings.inbox.clone())
             .map_err(InstallError::Thread)?;
-        let handoffs = match self.kit {
-            None => None,
-            Some(kit) => {
-                let means = Means {
-                    apps: surroundings.apps,
-                    peers: surroundings.peers.clone(),
-                    inbox: surroundings.inbox.clone(),
-                    events: surroundings.events.clone(),
-                    ifindex,
-                };
-                let started = kit.start(&self.config, self.datapath.handoffs.clone(), means);
-                Some(started.map_err(InstallError::Thread)?)
-            }
-        };
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
             node: Node::new(&node, now),
             shares,
+            keeper,
+            exports: Exports::new(&self.config, now),
+            apps: surroundings.apps,
             resolver,
             ifindex: self.interface.index,
             mac: self.interface.mac,

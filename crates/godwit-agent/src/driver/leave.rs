@@ -41,6 +41,9 @@ impl Driver {
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
         self.end_handoffs();
+        if let Some(keeper) = self.keeper.take() {
+            keeper.end();
+        }
         if reason == GoodbyeReason::Detach
             && let Err(error) = detach::detach(&self.config, self.ifindex, self.datapath)
         {

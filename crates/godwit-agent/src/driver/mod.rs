@@ -19,6 +19,7 @@
 //! | `gw-sweep` | looks for flows without a socket | when the inbox is closed |
 //! | `gw-offers` | after a takeover: windows of idle twins | when all are told |
 //! | `gw-neighbours` | where peers are on the link | when the driver is gone |
+//! | `gw-keeper` | twins that stand still until they are served (`keeper`) | when the driver ends |
 //! | `gw-handoff` | sockets that leave and come (`handoff`) | when the driver ends, all jobs done |
 //!
 //! Nothing here blocks for longer than a map scan.
@@ -31,9 +32,11 @@ mod detach;
 mod devices;
 mod digest;
 mod earlier;
+mod exports;
 mod fence;
 mod handoff;
 mod install;
+mod keeper;
 mod leash;
 mod leave;
 mod moves;
@@ -77,8 +80,10 @@ pub use install::{InstallError, Installed, pin_name};
 
 use compare::Comparisons;
 use digest::Digest;
+use exports::Exports;
 pub use handoff::{FlowWish, HandoffStartError};
 use handoff::{Handoffs, Wishes};
+use keeper::Keeper;
 use moves::Moves;
 pub use moves::Wish;
 use neighbours::Resolver;
@@ -144,6 +149,11 @@ pub struct Driver {
     /// this node has such.
     handoffs: Option<Handoffs>,
     wishes: Wishes,
+    /// Twins that stand still until they are served; `None` if no service of this
+    /// node has such.
+    keeper: Option<Keeper>,
+    exports: Exports,
+    apps: Apps,
     peers: PeerSender,
     board: ShareBoard,
     leases: LeaseSender,

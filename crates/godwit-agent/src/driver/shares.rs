@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use godwit_bpf::{Expiry, Moves, ShareEntry};
+use godwit_bpf::{Expiry, Keepers, Moves, ShareEntry};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
@@ -27,6 +27,8 @@ pub(super) struct Share {
     pub(super) name: String,
     /// Those that this node answers for while it owns the share.
     pub(super) addresses: Vec<IpAddr>,
+    /// Its twins stand still until they are served (ADR 18).
+    pub(super) kept: bool,
     /// What the data path is told.
     pub(super) entry: ShareEntry,
     /// The longest leash of a flow.
@@ -67,11 +69,16 @@ pub(super) struct Part {
 
 impl Shares {
     /// `left` is what an earlier agent has left of each share.
-    pub(super) fn new(config: &Config, left: impl Fn(ShareId) -> Option<ShareEntry>) -> Self {
+    /// `keepers` are the ports where twins are kept.
+    pub(super) fn new(
+        config: &Config,
+        keepers: Option<Keepers>,
+        left: impl Fn(ShareId) -> Option<ShareEntry>,
+    ) -> Self {
         let mut macs = BTreeMap::new();
         let mut shares = BTreeMap::new();
         for (id, service) in config.own_shares() {
-            let left = left(id);
+            let (left, leash) = (left(id), service.leash_in_force());
             let moves = match service.moves() {
                 false => Moves::Not,
                 true if service.primary == config.node.name => Moves::Home,
@@ -93,7 +100,7 @@ impl Shares {
                 generation: Generation::NONE,
                 peer_mac: MacAddr::ZERO,
                 group: service.group(),
-                leash: left.map_or(service.leash, |left| left.leash.min(service.leash)),
+                leash: left.map_or(leash, |left| left.leash.min(leash)),
                 lag_limit: service.lag_limit,
                 gate: service.gate_in_force() == Gate::Ack,
                 takeovers: left.map_or(0, |left| left.takeovers),
@@ -103,6 +110,7 @@ impl Shares {
                 log_cap: service.reprotect_cap,
                 moves,
                 continued: left.map_or(Generation::NONE, |left| left.continued),
+                keepers: keepers.filter(|_| service.is_kept()).unwrap_or_default(),
             };
             let share = Share {
                 name: service.name.to_string(),
@@ -110,8 +118,9 @@ impl Shares {
                     Moves::Not | Moves::Home => service.ips(),
                     Moves::Guest => Vec::new(),
                 },
+                kept: service.is_kept(),
                 entry,
-                leash: service.leash,
+                leash,
                 peer: None,
                 withheld: None,
                 revival: Revival::default(),
@@ -259,7 +268,7 @@ mod tests {
     const NOW: MonoTime = MonoTime::ZERO;
 
     fn shares() -> Shares {
-        Shares::new(&Pair::new().a, |_| None)
+        Shares::new(&Pair::new().a, None, |_| None)
     }
 
     const fn part(role: Role, generation: u32, peer: Option<PeerId>) -> Part {
@@ -401,7 +410,7 @@ mod tests {
             takeovers: 3,
             ..*entry(&shares())
         };
-        let mut shares = Shares::new(&Pair::new().a, |_| Some(left));
+        let mut shares = Shares::new(&Pair::new().a, None, |_| Some(left));
         shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
         assert_eq!(
             (entry(&shares).peer_mac, entry(&shares).takeovers),

@@ -90,6 +90,11 @@ impl Driver {
                     .due()
                     .map_or(HOUSEKEEPING, |due| due.since(now)),
             )
+            .min(
+                self.exports
+                    .due()
+                    .map_or(HOUSEKEEPING, |due| due.since(now)),
+            )
             .min(self.housekeeping.since(now))
     }
 
@@ -103,6 +108,7 @@ impl Driver {
             Input::Link { peer, link } => {
                 // What was under way on the old link is lost.
                 self.digest.forget();
+                self.exports.forget();
                 self.resolver.hurry();
                 self.node.handle_link(peer, link, now);
             }
@@ -153,6 +159,9 @@ impl Driver {
         }
         if self.replays.due().is_some_and(|due| due <= now) {
             self.replay(now);
+        }
+        if self.exports.due().is_some_and(|due| due <= now) {
+            self.send_snapshots(now);
         }
         if self.servers.due() <= now {
             self.look_for_listeners(now);

@@ -37,7 +37,11 @@ impl Farewells {
 
 impl Driver {
     pub(super) fn end_twin(&mut self, flow: FlowId, reason: EndReason) {
-        if reason == EndReason::EndedAtOwner {
+        // The server of one that is kept has never seen it.
+        let kept = self
+            .flow(flow)
+            .and_then(|state| self.shares.get(state.share));
+        if reason == EndReason::EndedAtOwner && kept.is_none_or(|share| !share.kept) {
             self.farewells.expect(flow, clock::now());
         } else {
             end_socket(self.ifindex, &self.datapath, flow);

@@ -10,7 +10,7 @@ use super::log::LogMode;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 
-const _: () = assert!(size_of::<types::gw_share>() == 64);
+const _: () = assert!(size_of::<types::gw_share>() == 72);
 
 /// What the data path knows of one share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,18 @@ pub struct ShareEntry {
     /// Owner: the stay whose twins it goes on with since it took the share over, or
     /// was handed it.
     pub continued: Generation,
+    /// Shadow: where twins are kept that nobody serves yet.
+    pub keepers: Keepers,
+}
+
+/// Loopback ports of the listeners that get the twins of a share, in place of its
+/// servers: of 127.0.0.1 and of ::1; 0: the servers have them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Keepers {
+    /// For clients with IPv4.
+    pub v4: u16,
+    /// For clients with IPv6.
+    pub v6: u16,
 }
 
 /// Whether the connections of a share go to other servers one by one (ADR 17).
@@ -154,6 +166,9 @@ impl ShareTable {
             log_mode: entry.log_mode.number(),
             moves: entry.moves.number(),
             continued: entry.continued.0,
+            keep_v4: entry.keepers.v4,
+            keep_v6: entry.keepers.v6,
+            pad: 0,
         };
         if entry.role == Role::Owner {
             self.fences.expire(share, entry.expiry)?;
@@ -188,6 +203,8 @@ impl ShareTable {
                 log_cap: raw.log_cap,
                 moves: Moves::from_number(raw.moves),
                 continued: Generation(raw.continued),
+                // Those were the earlier agent's.
+                keepers: Keepers::default(),
             };
             (role != Role::None).then_some(entry)
         }))

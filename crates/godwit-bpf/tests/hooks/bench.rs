@@ -6,8 +6,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use godwit_bpf::{
-    Datapath, Events, Expiry, FlowState, FlowTable, Hook, LogMode, Moves, Order, OrderError,
-    PinDir, Settings, ShareEntry, Trial,
+    Datapath, Events, Expiry, FlowState, FlowTable, Hook, Keepers, LogMode, Moves, Order,
+    OrderError, PinDir, Settings, ShareEntry, Trial,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
@@ -144,6 +144,14 @@ impl Bench {
         self.write(&Self::entry(role, generation, turn));
     }
 
+    /// This node stands by, and twins are born where they are kept.
+    pub(crate) fn keep(&self, keepers: Keepers) {
+        self.write(&ShareEntry {
+            keepers,
+            ..Self::entry(Role::Shadow, GENERATION, 0)
+        });
+    }
+
     /// This machine's share of a service whose connections move one by one.
     pub(crate) fn own(&self, moves: Moves) {
         self.write(&ShareEntry {
@@ -175,6 +183,7 @@ impl Bench {
                 Role::Owner => GENERATION,
                 Role::Shadow | Role::None => Generation::NONE,
             },
+            keepers: Keepers::default(),
         }
     }
 

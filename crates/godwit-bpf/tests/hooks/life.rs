@@ -1,14 +1,15 @@
 //! Births and ends of a flow, where two CPUs or two machines may be early.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::{FlowState, Hook, Order, OrderError, Phase};
+use godwit_bpf::{FlowState, Hook, Keepers, Order, OrderError, Phase};
+use godwit_lab::Lab;
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_sock::{FrameSender, Interface};
-use godwit_wire::{Role, TcpFlags, UnprotectedReason};
+use godwit_wire::{Endpoint, Role, TcpFlags, UnprotectedReason};
 
 use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, mirrored, on_bench, on_bench_of, tapped,
@@ -158,12 +159,7 @@ fn a_late_handshake_ends_no_later_twin() {
 fn a_twin_whose_data_was_lost_at_its_birth_speaks_all_the_same() {
     on_bench_of(|bench, lab, _| {
         bench.play(Role::Shadow);
-        let open = || {
-            let interface = Interface::by_name(Network::Data.interface());
-            FrameSender::open(interface.expect("it has eth0").index, 0)
-        };
-        let owner = lab.b().enter(open).expect("the machine is there");
-        let owner = owner.expect("a packet socket");
+        let owner = other_machine(lab);
         take_service_addresses();
         let standby = Host::B.mac(Network::Data);
         for (port, v6) in [(7, false), (8, true)] {
@@ -183,6 +179,62 @@ fn a_twin_whose_data_was_lost_at_its_birth_speaks_all_the_same() {
             wait_for(bench, port, v6, |flow| flow.twin_seen);
         }
     });
+}
+
+/// A twin that is kept goes to the agent's listener under its service's address, and
+/// to none of its server's; without a server there is none.
+#[test]
+fn a_twin_is_born_where_it_is_kept() {
+    on_bench_of(|bench, lab, _| {
+        let owner = other_machine(lab);
+        take_service_addresses();
+        let standby = Host::B.mac(Network::Data);
+        let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let perches = loopback.map(|ip: IpAddr| listen((ip, 0).into()));
+        let [v4, v6] = perches
+            .each_ref()
+            .map(|perch| perch.local_addr().expect("it is bound").port());
+        bench.keep(Keepers { v4, v6 });
+        for (port, v6, perch) in [(7, false, &perches[0]), (8, true, &perches[1])] {
+            let (next, both) = (IRS.wrapping_add(1), TcpFlags::SYN.with(ACK));
+            for frame in [
+                tapped(to_service(port, v6, IRS, 0, TcpFlags::SYN, b"")),
+                twin(standby, port, v6, (ISS, next), both, b""),
+            ] {
+                owner.send(&frame).expect("it goes");
+            }
+            let third = tapped(to_service(port, v6, next, ISS + 1, ACK, b""));
+            owner.send(&third).expect("it goes");
+            wait_for(bench, port, v6, |_| true);
+            assert!(perch.accept().is_err(), "nobody is there to serve it");
+            let server = listen(everywhere(v6));
+            owner.send(&third).expect("it goes");
+            wait_for(bench, port, v6, |flow| flow.twin_seen);
+            let (kept, client) = perch.accept().expect("it is there");
+            let key = flow_id(port, v6).key;
+            assert_eq!(Endpoint::from(client), key.client);
+            let own = kept.local_addr().expect("it is connected");
+            assert_eq!(Endpoint::from(own), key.service);
+            assert!(server.accept().is_err(), "it is not the server's");
+        }
+    });
+}
+
+/// The way to this machine from the other one.
+fn other_machine(lab: &Lab) -> FrameSender {
+    let open = || {
+        let interface = Interface::by_name(Network::Data.interface());
+        FrameSender::open(interface.expect("it has eth0").index, 0)
+    };
+    let owner = lab.b().enter(open).expect("the machine is there");
+    owner.expect("a packet socket")
+}
+
+/// A listener that nobody waits at.
+fn listen(at: SocketAddr) -> TcpListener {
+    let listener = TcpListener::bind(at).expect("the port is free");
+    listener.set_nonblocking(true).expect("it is open");
+    listener
 }
 
 /// What an agent does for them, and where the client is on the link.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use godwit_wire::{
     Epoch, FlowId, Generation, LeaseDatagram, Message, NodeName, OutputEntry, Restore, Role,
-    SeqNumber, ShareId, UnprotectedReason,
+    SeqNumber, ShareId, SnapshotPart, UnprotectedReason,
 };
 
 use super::event::{Event, EventKind};
@@ -263,6 +263,21 @@ pub enum Action {
     AdmitTwin {
         /// The share.
         share: ShareId,
+        /// The flow.
+        flow: FlowId,
+    },
+    /// As a standby: keep a part of a snapshot of a server's state, and answer with
+    /// [`crate::Node::handle_snapshot_kept`] when it is whole.
+    KeepSnapshot {
+        /// The share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+        /// The part.
+        part: SnapshotPart,
+    },
+    /// As the owner: the standby has the last snapshot of the flow that it was sent.
+    SnapshotKept {
         /// The flow.
         flow: FlowId,
     },

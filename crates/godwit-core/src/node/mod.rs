@@ -43,6 +43,7 @@ mod event;
 mod failback;
 mod handoff;
 mod input;
+mod kept;
 mod leased;
 mod leases;
 mod link;

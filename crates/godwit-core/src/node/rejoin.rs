@@ -228,6 +228,12 @@ impl ShareSide {
             } if self.holds(*generation) => {
                 context.out.act(Action::AdmitTwin { share, flow: *flow });
             }
+            Message::FlowSnapshot {
+                generation,
+                flow,
+                part,
+                ..
+            } if self.holds(*generation) => self.keep_snapshot(*flow, part, context),
             // Of a stay that is over; the caller passes no others.
             Message::FlowRestore { .. }
             | Message::FlowInput { .. }
@@ -245,6 +251,8 @@ impl ShareSide {
             | Message::Goodbye { .. }
             | Message::Move { .. }
             | Message::Handoff { .. }
+            | Message::FlowSnapshot { .. }
+            | Message::FlowSnapshotKept { .. }
             | Message::ServerLost { .. } => {}
         }
     }

@@ -601,7 +601,9 @@ pub(super) const fn of_message(message: &Message) -> Option<ShareId> {
         | Message::FlowInput { share, .. }
         | Message::FlowAdmit { share, .. }
         | Message::FlowAdmitted { share, .. }
-        | Message::Handoff { share, .. } => Some(*share),
+        | Message::Handoff { share, .. }
+        | Message::FlowSnapshot { share, .. }
+        | Message::FlowSnapshotKept { share, .. } => Some(*share),
         Message::Hello(_) | Message::Goodbye { .. } => None,
     }
 }

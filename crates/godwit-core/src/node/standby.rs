@@ -136,8 +136,16 @@ impl ShareSide {
                     self.rejoin.handle_admitted(*flow);
                 }
             }
+            Message::FlowSnapshotKept {
+                generation, flow, ..
+            } => {
+                if self.is_holder(peer, *generation) {
+                    self.note_snapshot_kept(*flow, context);
+                }
+            }
             // What only an owner says; or not about a share.
             Message::StandbyLeft { .. }
+            | Message::FlowSnapshot { .. }
             | Message::FlowRestore { .. }
             | Message::FlowInput { .. }
             | Message::FlowAdmit { .. }
@@ -211,11 +219,13 @@ impl ShareSide {
                     }
                 }
             },
-            Message::FlowRestore { .. } | Message::FlowInput { .. } | Message::FlowAdmit { .. } => {
-                self.follow_rejoin(owner, message, context);
-            }
+            Message::FlowRestore { .. }
+            | Message::FlowInput { .. }
+            | Message::FlowAdmit { .. }
+            | Message::FlowSnapshot { .. } => self.follow_rejoin(owner, message, context),
             // What only a standby says; or not about a share.
             Message::FlowDemoted { .. }
+            | Message::FlowSnapshotKept { .. }
             | Message::FlowAdmitted { .. }
             | Message::TwinClosed { .. }
             | Message::Hello(_)

@@ -474,16 +474,14 @@ impl World {
                 );
             }
             Action::EndFlows { .. } => {
-                let role = self.sides[side].entry.role;
-                assert_eq!(role, Role::None, "sockets end silently");
+                assert_eq!(self.sides[side].entry.role, Role::None, "they end silently");
             }
             Action::Announce { .. }
             | Action::Revive { .. }
             | Action::Silence { .. }
             | Action::Handoff { .. }
             | Action::Reopen { .. } => {
-                let entry = self.sides[side].entry;
-                assert_eq!(entry.role, Role::Owner, "only an owner speaks");
+                assert_eq!(self.sides[side].entry.role, Role::Owner, "an owner speaks");
             }
             Action::SetExpiry { .. } | Action::SendLease { .. } | Action::Stonith { .. } => {
                 panic!("there is no fence here");
@@ -501,6 +499,8 @@ impl World {
             | Action::FeedLog { .. }
             | Action::ProtectFlow { .. }
             | Action::FeedTwin { .. }
+            | Action::KeepSnapshot { .. }
+            | Action::SnapshotKept { .. }
             | Action::Send { .. } => {}
         }
     }

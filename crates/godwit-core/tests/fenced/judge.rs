@@ -52,6 +52,8 @@ impl World {
             | Action::ProtectFlow { .. }
             | Action::RestoreTwin { .. }
             | Action::FeedTwin { .. }
+            | Action::KeepSnapshot { .. }
+            | Action::SnapshotKept { .. }
             | Action::Handoff { .. }
             | Action::AdmitTwin { .. }
             | Action::SendLease { .. }

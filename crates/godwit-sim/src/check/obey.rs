@@ -66,6 +66,8 @@ impl Cluster {
             | Action::RestoreTwin { .. }
             | Action::FeedTwin { .. }
             | Action::AdmitTwin { .. }
+            | Action::KeepSnapshot { .. }
+            | Action::SnapshotKept { .. }
             | Action::Handoff { .. }
             | Action::Stonith { .. } => {}
         }

@@ -56,7 +56,10 @@ impl Message {
                 emit_stay(out, *share, *generation);
                 out.push(reason.number());
             }
-            Self::FlowDemote { .. } | Self::FlowDemoted { .. } | Self::TwinClosed { .. } => {
+            Self::FlowDemote { .. }
+            | Self::FlowDemoted { .. }
+            | Self::TwinClosed { .. }
+            | Self::FlowSnapshotKept { .. } => {
                 self.emit_flow_message(out);
             }
             Self::Digest {
@@ -80,7 +83,8 @@ impl Message {
             Self::FlowRestore { .. }
             | Self::FlowInput { .. }
             | Self::FlowAdmit { .. }
-            | Self::FlowAdmitted { .. } => self.emit_rejoin(out)?,
+            | Self::FlowAdmitted { .. }
+            | Self::FlowSnapshot { .. } => self.emit_running(out)?,
             Self::Goodbye { reason } => out.push(reason.number()),
             Self::Handoff {
                 share, id, step, ..
@@ -128,6 +132,12 @@ impl Message {
                 generation,
                 flow,
                 ..
+            }
+            | Self::FlowSnapshotKept {
+                share,
+                generation,
+                flow,
+                ..
             } => {
                 emit_stay(out, *share, *generation);
                 flow.emit(out);
@@ -145,12 +155,14 @@ impl Message {
             | Self::FlowInput { .. }
             | Self::FlowAdmit { .. }
             | Self::FlowAdmitted { .. }
+            | Self::FlowSnapshot { .. }
             | Self::Handoff { .. } => {}
         }
     }
 
-    /// What is said of a running flow that is to have a new twin.
-    fn emit_rejoin(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
+    /// What is said of a running flow that is to have a new twin, and of what its
+    /// server knows of it.
+    fn emit_running(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
         match self {
             Self::FlowRestore {
                 share,
@@ -192,6 +204,17 @@ impl Message {
                 flow.emit(out);
                 Ok(())
             }
+            Self::FlowSnapshot {
+                share,
+                generation,
+                flow,
+                part,
+                ..
+            } => {
+                emit_stay(out, *share, *generation);
+                flow.emit(out);
+                part.emit(out)
+            }
             // `emit_body` has those.
             Self::Hello(_)
             | Self::ShareState(_)
@@ -205,6 +228,7 @@ impl Message {
             | Self::Output { .. }
             | Self::Move { .. }
             | Self::ServerLost { .. }
+            | Self::FlowSnapshotKept { .. }
             | Self::Handoff { .. } => Ok(()),
         }
     }

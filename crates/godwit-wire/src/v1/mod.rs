@@ -16,12 +16,14 @@ use crate::{
 
 mod emit;
 mod handoff;
+mod kept;
 mod output;
 mod parse;
 #[cfg(test)]
 mod tests;
 
 pub use handoff::HandoffStep;
+pub use kept::SnapshotPart;
 pub use output::{OutputEntry, Said};
 pub(crate) use parse::parse_body;
 
@@ -50,8 +52,10 @@ pub(crate) mod kind {
     pub(crate) const FLOW_ADMIT: u8 = 15;
     pub(crate) const FLOW_ADMITTED: u8 = 16;
     pub(crate) const HANDOFF: u8 = 17;
+    pub(crate) const FLOW_SNAPSHOT: u8 = 18;
+    pub(crate) const FLOW_SNAPSHOT_KEPT: u8 = 19;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=HANDOFF;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=FLOW_SNAPSHOT_KEPT;
 }
 
 /// First message of each side on a new link.
@@ -282,6 +286,32 @@ pub enum Message {
         /// How far it has come.
         step: HandoffStep,
     },
+    /// From the owner: keep this snapshot of the state that the flow's server has of
+    /// it, in place of an older one. The client has acknowledged all that the server
+    /// had written then.
+    FlowSnapshot {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that holds the twin.
+        generation: Generation,
+        /// The flow.
+        flow: FlowId,
+        /// A part of the snapshot.
+        part: SnapshotPart,
+    },
+    /// From the standby: it has the whole of the last one of that flow.
+    FlowSnapshotKept {
+        /// The share.
+        share: ShareId,
+        /// The owner's epoch.
+        epoch: Epoch,
+        /// The generation that holds the twin.
+        generation: Generation,
+        /// The flow.
+        flow: FlowId,
+    },
 }
 
 /// A step of a planned move.
@@ -328,6 +358,8 @@ impl Message {
             Self::FlowAdmit { .. } => kind::FLOW_ADMIT,
             Self::FlowAdmitted { .. } => kind::FLOW_ADMITTED,
             Self::Handoff { .. } => kind::HANDOFF,
+            Self::FlowSnapshot { .. } => kind::FLOW_SNAPSHOT,
+            Self::FlowSnapshotKept { .. } => kind::FLOW_SNAPSHOT_KEPT,
         }
     }
 
@@ -351,6 +383,8 @@ impl Message {
             Self::FlowAdmit { .. } => "flow_admit",
             Self::FlowAdmitted { .. } => "flow_admitted",
             Self::Handoff { .. } => "handoff",
+            Self::FlowSnapshot { .. } => "flow_snapshot",
+            Self::FlowSnapshotKept { .. } => "flow_snapshot_kept",
         }
     }
 
@@ -372,7 +406,9 @@ impl Message {
             | Self::FlowInput { epoch, .. }
             | Self::FlowAdmit { epoch, .. }
             | Self::FlowAdmitted { epoch, .. }
-            | Self::Handoff { epoch, .. } => *epoch,
+            | Self::Handoff { epoch, .. }
+            | Self::FlowSnapshot { epoch, .. }
+            | Self::FlowSnapshotKept { epoch, .. } => *epoch,
         }
     }
 }

@@ -3,7 +3,10 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, kind, output};
+use super::{
+    DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, SnapshotPart, kind,
+    output,
+};
 use crate::cursor::{Reader, verify};
 use crate::message::Header;
 use crate::restore::{parse_fin, parse_input};
@@ -28,6 +31,9 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
         }
         kind::FLOW_RESTORE | kind::FLOW_INPUT | kind::FLOW_ADMIT | kind::FLOW_ADMITTED => {
             parse_rejoin(header.kind, epoch, &mut reader)?
+        }
+        kind::FLOW_SNAPSHOT | kind::FLOW_SNAPSHOT_KEPT => {
+            parse_snapshot(header.kind, epoch, &mut reader)?
         }
         kind::HANDOFF => Message::Handoff {
             share: reader.share("handoff: share")?,
@@ -54,6 +60,27 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
     };
     reader.finish("message: trailing bytes")?;
     Ok(message)
+}
+
+/// Snapshots that a standby keeps. Another `kind` reads as an answer.
+fn parse_snapshot(kind: u8, epoch: Epoch, reader: &mut Reader<'_>) -> Result<Message, ParseError> {
+    let (share, generation) = parse_stay(reader)?;
+    let flow = FlowId::parse(reader)?;
+    if kind == kind::FLOW_SNAPSHOT {
+        return Ok(Message::FlowSnapshot {
+            share,
+            epoch,
+            generation,
+            flow,
+            part: SnapshotPart::parse(reader)?,
+        });
+    }
+    Ok(Message::FlowSnapshotKept {
+        share,
+        epoch,
+        generation,
+        flow,
+    })
 }
 
 /// What is about a share and one stay of its standby. Another `kind` is not for

@@ -10,6 +10,7 @@ use std::vec;
 use std::vec::Vec;
 
 use super::*;
+use crate::app::SnapshotKind;
 use crate::{Decoder, FlowEpoch, FlowKey, FlowRecord, MAX_INPUT_LEN, MacAddr, Negotiated, Role};
 
 const GOLDEN: &str = include_str!("golden.txt");
@@ -43,7 +44,33 @@ fn one_of_each() -> Vec<Message> {
     let mut all = older_ones();
     all.extend(about_restoring());
     all.push(handoff());
+    all.extend(about_snapshots());
     all
+}
+
+fn about_snapshots() -> [Message; 2] {
+    let (share, epoch, generation) = stay();
+    [
+        Message::FlowSnapshot {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+            part: SnapshotPart {
+                kind: SnapshotKind::Regenerable,
+                read: 0x10,
+                written: 0x1_0000_0020,
+                length: 3,
+                part: b"hi".to_vec(),
+            },
+        },
+        Message::FlowSnapshotKept {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+        },
+    ]
 }
 
 fn handoff() -> Message {
@@ -259,8 +286,8 @@ fn parse() {
 #[test]
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
-    assert_eq!(kinds, (1..=17).collect::<Vec<_>>());
-    assert_eq!(kind::KNOWN, 1..=17);
+    assert_eq!(kinds, (1..=19).collect::<Vec<_>>());
+    assert_eq!(kind::KNOWN, 1..=19);
 }
 
 #[test]
@@ -268,6 +295,34 @@ fn what_a_handoff_carries_is_not_printed() {
     let printed = std::format!("{:?}", handoff());
     assert!(printed.contains("state of 1 bytes"), "{printed}");
     assert!(!printed.contains("[33]"), "{printed}");
+}
+
+/// Neither the bytes nor more of them than the whole has.
+#[test]
+fn a_snapshot_is_bounded_and_not_printed() {
+    let [message, _] = about_snapshots();
+    let printed = std::format!("{message:?}");
+    assert!(printed.contains("2 of 3 bytes"), "{printed}");
+    assert!(!printed.contains("104"), "{printed}");
+    let Message::FlowSnapshot { mut part, .. } = message.clone() else {
+        unreachable!("it is the first of two");
+    };
+    for (length, what) in [(1, "snapshot: part"), (u32::MAX, "snapshot: length")] {
+        part.length = length;
+        let (share, epoch, generation) = stay();
+        let mut bytes = Vec::new();
+        let message = Message::FlowSnapshot {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+            part: part.clone(),
+        };
+        message.emit(&mut bytes).unwrap();
+        let mut decoder = Decoder::new();
+        decoder.push(&bytes);
+        assert_eq!(decoder.next_message().unwrap_err().what, what);
+    }
 }
 
 #[test]

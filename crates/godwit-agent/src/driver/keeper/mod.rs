@@ -1,0 +1,122 @@
+//! Twins of connections whose servers export their state, kept until somebody is to
+//! serve them (ADR 18).
+//!
+//! A kept twin is a socket of the agent's. What its client says waits in its receive
+//! queue, which is the log: the kernel acknowledges what it holds, and offers no more
+//! room than there is. With each snapshot from the owner the agent reads what the
+//! server had read, throws it away, and writes as many bytes as the server had
+//! written; the client has those already, so they go nowhere. The twin then stands
+//! where the snapshot was made. At a takeover it is given to the server here, with
+//! that snapshot, as a connection that has moved.
+//!
+//! | who | what |
+//! |---|---|
+//! | driver | says what to keep and when to serve |
+//! | `gw-keeper` | sockets: accepts, reads, writes, gives |
+//! | [`Apps`] | the server processes that connections go to |
+
+mod kept;
+mod perch;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+use godwit_bpf::{FlowTable, Keepers};
+use godwit_wire::{Endpoint, FlowId, ShareId};
+
+use crate::apps::{Apps, Exported};
+use crate::config::Config;
+use crate::events::EventLog;
+
+pub(super) use perch::Perches;
+
+use worker::Worker;
+
+/// The way to the thread, if this node has a service whose twins are kept.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    jobs: Sender<Job>,
+    bell: UnixStream,
+    thread: JoinHandle<()>,
+    ports: Keepers,
+}
+
+/// What the driver wants.
+#[derive(Debug)]
+enum Job {
+    /// A snapshot of a connection whose client has all that was written before it.
+    Keep(FlowId, Exported),
+    /// This node owns the share, or does not.
+    Serve(ShareId, bool),
+}
+
+impl Keeper {
+    pub(super) fn start(
+        perches: Perches,
+        config: &Config,
+        flows: Arc<FlowTable>,
+        apps: Apps,
+        events: EventLog,
+    ) -> io::Result<Self> {
+        let ports = perches.ports();
+        let (bell, door) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        door.set_nonblocking(true)?;
+        let (jobs, work) = channel();
+        let worker = Worker::new(perches, door, shares(config), flows, apps, events);
+        let thread = thread::Builder::new()
+            .name("gw-keeper".into())
+            .spawn(move || worker.run(&work))?;
+        Ok(Self {
+            jobs,
+            bell,
+            thread,
+            ports,
+        })
+    }
+
+    /// Where the data path lets twins be born.
+    pub(super) const fn ports(&self) -> Keepers {
+        self.ports
+    }
+
+    pub(super) fn keep(&self, flow: FlowId, snapshot: Exported) {
+        self.give(Job::Keep(flow, snapshot));
+    }
+
+    pub(super) fn serve(&self, share: ShareId, serves: bool) {
+        self.give(Job::Serve(share, serves));
+    }
+
+    fn give(&self, job: Job) {
+        if self.jobs.send(job).is_err() {
+            tracing::error!("the thread that keeps twins has ended");
+        }
+        // A full bell has been heard, or will be.
+        let _ = (&self.bell).write(&[0]);
+    }
+
+    /// Waits for the thread's end; what it keeps ends with it.
+    pub(super) fn end(self) {
+        drop(self.jobs);
+        drop(self.bell);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread that keeps twins has died");
+        }
+    }
+}
+
+/// The shares of this node whose twins are kept, by the services' addresses.
+pub(super) fn shares(config: &Config) -> BTreeMap<Endpoint, ShareId> {
+    let kept = config.own_shares().filter(|(_, service)| service.is_kept());
+    let ends = kept.flat_map(|(share, service)| {
+        let ends = service.addresses.iter().copied();
+        ends.map(move |at| (Endpoint::from(at), share))
+    });
+    ends.collect()
+}

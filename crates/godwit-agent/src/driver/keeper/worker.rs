@@ -1,0 +1,264 @@
+//! The thread that has the sockets of kept twins.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::Duration;
+
+use godwit_bpf::{FlowTable, Phase};
+use godwit_core::MonoTime;
+use godwit_wire::app::Carried;
+use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, ShareId};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::Job;
+use super::kept::{Kept, Progress};
+use super::perch::Perches;
+use crate::apps::{Apps, Exported};
+use crate::clock;
+use crate::events::EventLog;
+
+/// How often twins are looked at that have not come to their snapshots.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// How often is looked for twins whose connections are over.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// How long after a takeover a server may take to be there.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The thread's share of the world.
+pub(super) struct Worker {
+    perches: Perches,
+    door: UnixStream,
+    shares: BTreeMap<Endpoint, ShareId>,
+    flows: Arc<FlowTable>,
+    apps: Apps,
+    events: EventLog,
+    kept: BTreeMap<FlowKey, Kept>,
+    /// Those that have something left to do.
+    busy: BTreeSet<FlowKey>,
+    /// Shares that this node owns, and since when.
+    served: BTreeMap<ShareId, MonoTime>,
+    buffer: Vec<u8>,
+    swept: MonoTime,
+}
+
+impl Worker {
+    pub(super) fn new(
+        perches: Perches,
+        door: UnixStream,
+        shares: BTreeMap<Endpoint, ShareId>,
+        flows: Arc<FlowTable>,
+        apps: Apps,
+        events: EventLog,
+    ) -> Self {
+        Self {
+            perches,
+            door,
+            shares,
+            flows,
+            apps,
+            events,
+            kept: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            served: BTreeMap::new(),
+            buffer: Vec::new(),
+            swept: clock::now(),
+        }
+    }
+
+    /// Until the driver is gone.
+    pub(super) fn run(mut self, jobs: &Receiver<Job>) {
+        loop {
+            self.wait();
+            self.take_in();
+            loop {
+                match jobs.try_recv() {
+                    Ok(job) => self.carry_out(job),
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => {
+                        std::mem::take(&mut self.kept)
+                            .into_values()
+                            .for_each(Kept::end);
+                        return;
+                    }
+                }
+            }
+            let now = clock::now();
+            self.go_on(now);
+            self.sweep(now);
+        }
+    }
+
+    fn wait(&mut self) {
+        let pause = if self.busy.is_empty() { SWEEP } else { LOOK };
+        let listeners = self.perches.listeners().iter().map(AsFd::as_fd);
+        let mut polled: Vec<_> = listeners
+            .chain([self.door.as_fd()])
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        let timeout = PollTimeout::try_from(pause).unwrap_or(PollTimeout::ZERO);
+        // A signal: it looks a little early.
+        let _ = poll(&mut polled, timeout);
+        // As often as it was rung.
+        while self.door.read(&mut [0; 256]).is_ok_and(|rung| rung > 0) {}
+    }
+
+    /// New twins.
+    fn take_in(&mut self) {
+        for twin in self.perches.born() {
+            let Some((flow, share)) = self.identify(&twin) else {
+                continue;
+            };
+            let kept = Kept::new(flow, share, twin);
+            if self.kept.len() >= self.perches.room() {
+                // Its connection is unprotected, and says so: `twin_closed`.
+                kept.end();
+                continue;
+            }
+            if let Some(old) = self.kept.insert(flow.key, kept) {
+                old.end();
+            }
+            if self.served.contains_key(&share) {
+                self.busy.insert(flow.key);
+            }
+        }
+    }
+
+    /// Which connection a twin is of; `None` if that has ended already.
+    fn identify(&self, twin: &TcpStream) -> Option<(FlowId, ShareId)> {
+        let key = FlowKey {
+            client: twin.peer_addr().ok()?.into(),
+            service: twin.local_addr().ok()?.into(),
+        };
+        let share = self.shares.get(&key.service)?;
+        let flow = self.flows.get(key).ok().flatten()?;
+        Some((flow.id, *share))
+    }
+
+    fn carry_out(&mut self, job: Job) {
+        match job {
+            Job::Keep(flow, snapshot) => self.expect(flow, snapshot),
+            Job::Serve(share, false) => {
+                self.served.remove(&share);
+            }
+            Job::Serve(share, true) => {
+                self.served.entry(share).or_insert_with(clock::now);
+                let kept = self.kept.values().filter(|kept| kept.share == share);
+                self.busy.extend(kept.map(|kept| kept.flow.key));
+            }
+        }
+    }
+
+    /// One that comes when somebody serves the connection comes too late.
+    fn expect(&mut self, flow: FlowId, snapshot: Exported) {
+        let kept = self.kept.get_mut(&flow.key);
+        let Some(kept) = kept.filter(|kept| kept.flow == flow) else {
+            return;
+        };
+        if !self.served.contains_key(&kept.share) {
+            kept.expect(snapshot);
+            self.busy.insert(flow.key);
+        }
+    }
+
+    fn go_on(&mut self, now: MonoTime) {
+        for key in std::mem::take(&mut self.busy) {
+            let Some(kept) = self.kept.get_mut(&key) else {
+                continue;
+            };
+            let progress = kept.go_on(&mut self.buffer);
+            let since = self.served.get(&kept.share);
+            let again = match (progress, since) {
+                (Err(_), _) => {
+                    self.end(key);
+                    false
+                }
+                (Ok(Progress::Stands), None) => false,
+                (Ok(Progress::Hears | Progress::Owes), None) => true,
+                (Ok(Progress::Stands), Some(since)) => {
+                    let until = since.saturating_add(PATIENCE);
+                    !self.serve(key, now < until)
+                }
+                (Ok(Progress::Hears), Some(_)) => {
+                    kept.expect_no_more();
+                    true
+                }
+                (Ok(Progress::Owes), Some(_)) => true,
+            };
+            if again {
+                self.busy.insert(key);
+            }
+        }
+    }
+
+    fn end(&mut self, key: FlowKey) {
+        if let Some(kept) = self.kept.remove(&key) {
+            kept.end();
+        }
+    }
+
+    /// Gives a twin to a server; `false` if there is none yet, and it may come.
+    fn serve(&mut self, key: FlowKey, may_wait: bool) -> bool {
+        let Some(kept) = self.kept.remove(&key) else {
+            return true;
+        };
+        if !self.may_be_served(kept.flow) {
+            kept.end();
+            return true;
+        }
+        let (flow, share) = (kept.flow, kept.share);
+        let (socket, snapshot) = kept.into_parts();
+        match self.give(flow, &socket, snapshot.clone()) {
+            Ok(()) => true,
+            Err(HandoffRefusal::NoServer) if may_wait => {
+                let kept = Kept::new(flow, share, socket).at(snapshot);
+                self.kept.insert(key, kept);
+                false
+            }
+            Err(reason) => {
+                let name = flow.key.to_string();
+                let fields = [("flow", name.as_str()), ("reason", reason.as_str())];
+                self.events.publish_own("flow_closed", true, fields);
+                Kept::new(flow, share, socket).end();
+                true
+            }
+        }
+    }
+
+    fn give(
+        &self,
+        flow: FlowId,
+        socket: &TcpStream,
+        snapshot: Option<Carried>,
+    ) -> Result<(), HandoffRefusal> {
+        let copy = socket.try_clone().map_err(|_| HandoffRefusal::NoCapacity)?;
+        self.apps.give(flow.key, copy.into(), snapshot)
+    }
+
+    /// Others are reset by the driver.
+    fn may_be_served(&self, flow: FlowId) -> bool {
+        let state = self.flows.get(flow.key).ok().flatten();
+        state.is_some_and(|state| {
+            let lost = matches!(state.phase, Phase::Closed | Phase::Ended);
+            state.id == flow && !state.not_in_sync && !state.cut_short && !lost
+        })
+    }
+
+    fn sweep(&mut self, now: MonoTime) {
+        if now.since(self.swept) < SWEEP {
+            return;
+        }
+        self.swept = now;
+        let over = self.kept.iter().filter(|(_, kept)| kept.is_over());
+        let over: Vec<_> = over.map(|(key, _)| *key).collect();
+        for key in over {
+            self.end(key);
+        }
+    }
+}

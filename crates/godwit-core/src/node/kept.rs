@@ -1,0 +1,83 @@
+//! Snapshots of what servers know of their connections, from the owner to its standby.
+//!
+//! Which one to send, and where to keep it, is the agent's business: it follows from
+//! positions in streams alone. Here is only that the right node says it to the right
+//! one, of the stay that they are both in.
+
+use godwit_wire::{FlowId, Message, ShareId, SnapshotPart};
+
+use super::Node;
+use super::action::Action;
+use super::context::Context;
+use super::share::ShareSide;
+use crate::MonoTime;
+use crate::share::State;
+
+impl Node {
+    /// As the owner: the standby is to keep this part of a snapshot. Whoever gave it
+    /// waits for [`Action::SnapshotKept`] before the next snapshot of that flow.
+    pub fn handle_snapshot(
+        &mut self,
+        share: ShareId,
+        flow: FlowId,
+        part: &SnapshotPart,
+        now: MonoTime,
+    ) {
+        self.with_share(share, now, |share, context| {
+            share.send_snapshot(flow, part, context);
+        });
+        self.settle(now);
+    }
+
+    /// [`Action::KeepSnapshot`] was carried out, and the snapshot is whole.
+    pub fn handle_snapshot_kept(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
+        self.with_share(share, now, |share, context| {
+            if let State::Shadow { owner, generation } = share.machine.state() {
+                let kept = Message::FlowSnapshotKept {
+                    share: share.id,
+                    epoch: owner.epoch,
+                    generation,
+                    flow,
+                };
+                context.send(owner.peer, kept);
+            }
+        });
+        self.settle(now);
+    }
+}
+
+impl ShareSide {
+    fn send_snapshot(&self, flow: FlowId, part: &SnapshotPart, context: &mut Context<'_>) {
+        if self.machine.state() != State::Owner {
+            return;
+        }
+        for peer in self.in_sync.members() {
+            let message = Message::FlowSnapshot {
+                share: self.id,
+                epoch: self.machine.epoch(),
+                generation: self.in_sync.generation(),
+                flow,
+                part: part.clone(),
+            };
+            context.send(peer, message);
+        }
+    }
+
+    /// From our owner, in the stay that we are in.
+    pub(super) fn keep_snapshot(
+        &self,
+        flow: FlowId,
+        part: &SnapshotPart,
+        context: &mut Context<'_>,
+    ) {
+        context.out.act(Action::KeepSnapshot {
+            share: self.id,
+            flow,
+            part: part.clone(),
+        });
+    }
+
+    pub(super) fn note_snapshot_kept(&self, flow: FlowId, context: &mut Context<'_>) {
+        context.out.act(Action::SnapshotKept { flow });
+    }
+}

@@ -1,0 +1,153 @@
+//! Servers whose snapshots are on the standby before they are needed: whatever ends
+//! the owner, their connections go on there, byte for byte.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use godwit_lab::apps::roam;
+use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::host::Host;
+use godwit_lab::{Lab, LabOptions, Process};
+use godwit_tests::roaming::Roamer;
+use godwit_tests::stage::{
+    PORT, assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
+};
+
+fn options() -> ClusterOptions {
+    let mut service = Service {
+        standby: "snapshot",
+        ..Service::new("web", PORT)
+    };
+    service.extra = "snapshots = \"eager\"".to_owned();
+    ClusterOptions {
+        services: vec![service],
+        ..ClusterOptions::default()
+    }
+}
+
+/// A server for each agent; it finds that by the name of its socket.
+fn serve(lab: &Lab, cluster: &Cluster<'_>, host: Host) -> Process {
+    let agent = cluster.app_socket(host).expect("the machine is there");
+    roam::start(lab.node(host), PORT, &agent).expect("the server starts")
+}
+
+fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
+    let mut cluster = Cluster::start(lab, options()).expect("the agents start");
+    let servers = Host::SERVERS.map(|host| serve(lab, &cluster, host));
+    wait_in_sync(&mut cluster, Host::A);
+    (cluster, servers)
+}
+
+fn wait_protected(cluster: &Cluster<'_>, owner: Host, roamer: &Roamer) {
+    until("it is protected", || {
+        let flows = cluster.flows(owner).ok()?.flows;
+        let found = flows.into_iter().find(|flow| flow.flow == roamer.flow)?;
+        found.protected.then_some(())
+    });
+}
+
+/// More than a standby keeps of what a client says behind a snapshot.
+const BEYOND_THE_LOG: u64 = 3 << 20;
+
+/// Servers that die on both nodes within a second are taken for the victims of one
+/// request, and nobody takes over.
+const APART: Duration = Duration::from_secs(2);
+
+/// In use for so long that without snapshots they were not protected any more.
+fn protected(lab: &Lab, cluster: &Cluster<'_>, owner: Host) -> [Roamer; 2] {
+    let roamers = [service_v4(), service_v6()].map(|service| Roamer::start(lab, service));
+    for roamer in &roamers {
+        until("much is said", || {
+            (roamer.said() > BEYOND_THE_LOG).then_some(())
+        });
+        wait_protected(cluster, owner, roamer);
+    }
+    roamers
+}
+
+/// As much as is kept for a standby that comes later.
+const LITTLE: u64 = 20_000;
+
+/// They go on, and no byte is wrong to the end.
+fn end(cluster: &mut Cluster<'_>, roamers: [Roamer; 2]) {
+    go_on(cluster, &roamers);
+    for roamer in roamers {
+        let (said, heard) = roamer.end();
+        assert!(said >= LITTLE && heard > 0);
+    }
+}
+
+fn go_on(cluster: &mut Cluster<'_>, roamers: &[Roamer]) {
+    for roamer in roamers {
+        if !roamer.goes_on_or_breaks() {
+            let log = |host| cluster.agent(host).map(|agent| agent.log());
+            let logs = Host::SERVERS.map(log).map(Option::unwrap_or_default);
+            panic!("it broke\na: {}\nb: {}", logs[0], logs[1]);
+        }
+    }
+}
+
+/// The owner's machine goes dark while both sides talk.
+#[test]
+fn connections_outlive_their_machine() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, _servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = protected(&lab, &cluster, Host::A);
+    lab.crash(Host::A).expect("a crashes");
+    end(&mut cluster, roamers);
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// kill -9 of the owner's server; the machine is a standby again when its server is
+/// back. Then the same the other way round.
+#[test]
+fn connections_outlive_their_servers() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, mut servers) = start(&lab);
+    let capture = witness(&lab);
+    let mut killed = None;
+    for (index, owner, standby) in [(0, Host::A, Host::B), (1, Host::B, Host::A)] {
+        let roamers = protected(&lab, &cluster, owner);
+        if let Some(killed) = killed {
+            thread::sleep(APART.saturating_sub(Instant::elapsed(&killed)));
+        }
+        servers[index].kill().expect("it runs");
+        killed = Some(Instant::now());
+        end(&mut cluster, roamers);
+        servers[index] = serve(&lab, &cluster, owner);
+        wait_in_sync(&mut cluster, standby);
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// The servers of a connection die one after the other: the next standby gets its
+/// snapshots, and what its client has said.
+#[test]
+fn connections_go_from_standby_to_standby() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, mut servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|at| Roamer::saying(&lab, at, LITTLE));
+    for roamer in &roamers {
+        wait_protected(&cluster, Host::A, roamer);
+    }
+    servers[0].kill().expect("it runs");
+    let killed = Instant::now();
+    go_on(&mut cluster, &roamers);
+    servers[0] = serve(&lab, &cluster, Host::A);
+    wait_in_sync(&mut cluster, Host::B);
+    for roamer in &roamers {
+        wait_protected(&cluster, Host::B, roamer);
+    }
+    thread::sleep(APART.saturating_sub(killed.elapsed()));
+    servers[1].kill().expect("it runs");
+    end(&mut cluster, roamers);
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
