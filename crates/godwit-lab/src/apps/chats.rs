@@ -1,8 +1,8 @@
 //! A server of very many quiet connections, all of which may move: one thread waits
 //! for all of them, as servers with epoll do.
 //!
-//! It answers each [`REQUEST`] bytes of [`UP`](super::roam::UP) with as many of
-//! [`DOWN`](super::roam::DOWN), and exports how much it has said and heard.
+//! It answers each [`REQUEST`] bytes of [`UP`] with as many of
+//! [`DOWN`], and exports how much it has said and heard.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
