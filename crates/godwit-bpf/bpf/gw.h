@@ -152,6 +152,7 @@ struct gw_handoff {
 	__u16 from; /* agent: the node that it came from */
 	__u16 settled; /* agent: 1: that node knows that it came */
 	__u32 spent; /* agent: the greatest number that was used */
+	__u64 life; /* agent: epoch of `to` when it was given away, until it has it */
 };
 
 /* What the agent has decided of it, equal to godwit-core's handoff::Place. */
@@ -449,7 +450,7 @@ _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_share) == 72, "shared with Rust");
-_Static_assert(sizeof(struct gw_handoff) == 48, "shared with Rust");
+_Static_assert(sizeof(struct gw_handoff) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_exit) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_event) == 72, "shared with Rust");

@@ -1,7 +1,8 @@
 //! Every history of one connection that two or three servers hand to each other.
 //!
 //! Messages come late, links break and are noticed by one side before the other,
-//! drivers fail, agents restart, nodes lose their lease or die, and the connection
+//! drivers fail, agents restart, nodes lose their lease, die or come
+//! back without memory, and the connection
 //! ends, each at any moment. In every state that can be reached, at most one node
 //! speaks, a node that begins to speak has the connection as it was left, and from
 //! every state a calm world ends with exactly one speaker.

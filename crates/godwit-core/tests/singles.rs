@@ -219,11 +219,11 @@ impl World {
                 (driver.speaks, driver.silent) = (true, false);
                 HandoffReport::Placed(id)
             }
-            Order::Thaw(_) | Order::Reclaim { .. } => {
+            Order::Thaw(_) | Order::Reclaim(_) => {
                 assert!(driver.silent, "{order:?}");
                 return (driver.speaks, driver.silent) = (true, false);
             }
-            Order::Release(_) | Order::Discard { .. } => {
+            Order::Release(_) | Order::Lose(_) | Order::Discard { .. } => {
                 driver.state.clear();
                 return driver.silent = false;
             }
@@ -334,4 +334,26 @@ fn what_can_not_begin_is_answered() {
         world.drivers[0].outcomes.pop(),
         Some(Err(HandoffError::NotHere))
     );
+}
+
+/// The target has spoken, and its machine is started anew before that is heard.
+#[test]
+fn what_a_target_without_memory_refuses_is_lost() {
+    let mut world = World::new();
+    world.budget = Some(6);
+    world.begin(0);
+    assert!(!world.linked && world.speakers() == [false, true]);
+    world.drivers[1] = Driver::default();
+    let anew = NodeConfig {
+        incarnation: 1001 << 32,
+        ..config(1)
+    };
+    world.nodes[1] = Node::new(&anew, world.now);
+    world.budget = None;
+    world.connect();
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.speakers(), [false, false]);
+    let lost = Err(HandoffError::TargetRestarted);
+    assert_eq!(world.drivers[0].outcomes.pop(), Some(lost));
+    assert_eq!(world.drivers[0].written, None);
 }

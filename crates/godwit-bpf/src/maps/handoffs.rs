@@ -1,6 +1,6 @@
 //! `gw_handoffs`: connections that go from one server to another by themselves.
 
-use godwit_wire::{FlowEpoch, FlowId, FlowKey, MacAddr, SeqNumber};
+use godwit_wire::{Epoch, FlowEpoch, FlowId, FlowKey, MacAddr, SeqNumber};
 use libbpf_rs::MapHandle;
 
 use super::{MapError, TypedMap};
@@ -8,7 +8,7 @@ use crate::skel::types;
 use crate::skel::types::gw_handoff_mode as Mode;
 use crate::skel::types::gw_handoff_place as Place;
 
-const _: () = assert!(size_of::<types::gw_handoff>() == 48);
+const _: () = assert!(size_of::<types::gw_handoff>() == 56);
 
 /// Where a connection is, as the data path of this node has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,8 @@ pub enum NotedPlace {
         epoch: FlowEpoch,
         /// The node.
         to: u16,
+        /// Its epoch then.
+        life: Epoch,
     },
     /// Given away, and there.
     Moved {
@@ -159,7 +161,10 @@ fn raw(entry: &HandoffEntry) -> types::gw_handoff {
     let (place, away) = match entry.note.place {
         NotedPlace::Elsewhere => (Place::GW_HANDOFF_ELSEWHERE, None),
         NotedPlace::Here => (Place::GW_HANDOFF_PRESENT, None),
-        NotedPlace::Committed { epoch, to } => (Place::GW_HANDOFF_COMMITTED, Some((epoch, to))),
+        NotedPlace::Committed { epoch, to, life } => {
+            raw.life = life.0;
+            (Place::GW_HANDOFF_COMMITTED, Some((epoch, to)))
+        }
         NotedPlace::Moved { epoch, to } => (Place::GW_HANDOFF_MOVED, Some((epoch, to))),
     };
     raw.place = place.0;
@@ -187,7 +192,11 @@ fn entry(key: FlowKey, raw: &types::gw_handoff) -> Option<HandoffEntry> {
     let place = match Place(raw.place) {
         Place::GW_HANDOFF_ELSEWHERE => NotedPlace::Elsewhere,
         Place::GW_HANDOFF_PRESENT => NotedPlace::Here,
-        Place::GW_HANDOFF_COMMITTED => NotedPlace::Committed { epoch, to },
+        Place::GW_HANDOFF_COMMITTED => NotedPlace::Committed {
+            epoch,
+            to,
+            life: Epoch(raw.life),
+        },
         Place::GW_HANDOFF_MOVED => NotedPlace::Moved { epoch, to },
         _ => return None,
     };
@@ -237,7 +246,11 @@ mod tests {
         let places = [
             NotedPlace::Elsewhere,
             NotedPlace::Here,
-            NotedPlace::Committed { epoch, to },
+            NotedPlace::Committed {
+                epoch,
+                to,
+                life: Epoch(5 << 32),
+            },
             NotedPlace::Moved { epoch, to },
         ];
         for (whereabouts, place) in whereabouts

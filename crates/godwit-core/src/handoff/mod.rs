@@ -17,8 +17,9 @@
 //! The origin's [`Order::Commit`] is the only point of no return. Before it only the
 //! origin may speak again, and needs to ask nobody for that; after it only the
 //! target. A lost answer is asked for again. The origin reclaims a connection only
-//! if the target says that it has not spoken and will not, or if the target's lease
-//! is over.
+//! if the target says, in the life in which it made its socket, that it has not
+//! spoken and will not. One that was started anew has forgotten what it did, and one
+//! whose lease is over says nothing: then the connection is lost, and reset.
 //!
 //! Messages arrive in order or not at all: they are in one TCP connection between
 //! two agents. When that ends, both sides forget every attempt that is not
@@ -43,7 +44,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use order::{HandoffError, News, Order, Step};
+pub use order::{HandoffError, News, Order, Speaker, Step};
 pub use place::{Arrival, Place, Written};
 
 use place::{Attempt, Entry};
@@ -121,7 +122,8 @@ impl Handoffs {
     }
 
     /// The other side has said something of an attempt.
-    pub fn handle_step(&mut self, peer: PeerId, id: HandoffId, step: Step, now: MonoTime) {
+    pub fn handle_step(&mut self, by: Speaker, id: HandoffId, step: Step, now: MonoTime) {
+        let peer = by.peer;
         match step {
             Step::Prepare => self.handle_prepare(peer, id),
             Step::State => self.handle_state(peer, id),
@@ -129,9 +131,9 @@ impl Handoffs {
             Step::Settled => self.handle_settled(peer, id),
             Step::Abort => self.handle_abort(peer, id),
             Step::Ready => self.handle_ready(peer, id, now),
-            Step::Prepared => self.handle_prepared(peer, id, now),
+            Step::Prepared => self.handle_prepared(by, id, now),
             Step::Done => self.handle_done(peer, id, now),
-            Step::Refused(reason) => self.handle_refused(peer, id, reason, now),
+            Step::Refused(reason) => self.handle_refused(by, id, reason, now),
             Step::Over => self.handle_over(peer, id),
         }
     }
@@ -144,7 +146,7 @@ impl Handoffs {
     /// The lease of a peer is over, or it has been fenced: it is silent for good.
     pub fn handle_peer_ended(&mut self, peer: PeerId, now: MonoTime) {
         self.end_attempts(peer, HandoffError::LeaseLost, now);
-        self.reclaim_all(peer);
+        self.lose_all(peer);
         for entry in self.flows.values_mut() {
             if let Some(arrival) = entry.arrival.as_mut().filter(|from| from.from == peer) {
                 arrival.settled = true;

@@ -2,9 +2,21 @@
 
 use std::time::Duration;
 
-use godwit_wire::{FlowId, HandoffId, HandoffRefusal};
+use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal};
 
 use crate::PeerId;
+
+/// Who says something of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Speaker {
+    /// The node.
+    pub peer: PeerId,
+    /// The epoch under which it owns its share of the service. The next run of an
+    /// agent finds it in its data path beside what was written down of connections;
+    /// where the one is lost the other is too, and the next epoch is another.
+    /// [`Epoch::NONE`]: it answers for no share.
+    pub life: Epoch,
+}
 
 /// What one side says to the other of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +37,7 @@ pub enum Step {
     Settled,
     /// From the origin: it goes on by itself.
     Abort,
-    /// From the target: it has not spoken under this number and will not.
+    /// From the target: it has not spoken under this number in this life and will not.
     Refused(HandoffRefusal),
     /// From the target: the connection is over there.
     Over,
@@ -46,6 +58,9 @@ pub enum HandoffError {
     LinkLost,
     /// The lease of the target is over.
     LeaseLost,
+    /// The target was started anew after it was told to speak, and can't know whether
+    /// it had.
+    TargetRestarted,
     /// The lease of this node is over: the connection is not its own any more.
     NotInForce,
     /// The connection ended meanwhile.
@@ -62,6 +77,7 @@ impl HandoffError {
             Self::TargetSilent => "target_silent",
             Self::LinkLost => "link_lost",
             Self::LeaseLost => "lease_lost",
+            Self::TargetRestarted => "target_restarted",
             Self::NotInForce => "not_in_force",
             Self::Ended => "ended",
         }
@@ -111,15 +127,12 @@ pub enum Order {
     Place(HandoffId),
     /// Origin: let the frozen connection speak again.
     Thaw(HandoffId),
-    /// Origin: take back what was committed, and let it speak.
-    Reclaim {
-        /// The attempt.
-        id: HandoffId,
-        /// Whether the target has said that it did not speak. If not, its lease is
-        /// over: what the client then knows may be more than this socket does,
-        /// and the connection must be reset if it is.
-        certain: bool,
-    },
+    /// Origin: take back what was committed, and let it speak: the target has said
+    /// that it did not.
+    Reclaim(HandoffId),
+    /// Origin: reset the connection. It was committed, and nobody knows any more
+    /// whether the target has spoken: its client may know more than the own socket.
+    Lose(HandoffId),
     /// Origin: end the own socket without a segment; go on forwarding.
     Release(HandoffId),
     /// Target: end the silent socket, if there is one, and send back what was held.
@@ -147,7 +160,8 @@ impl Order {
             | Self::Commit { id, .. }
             | Self::Place(id)
             | Self::Thaw(id)
-            | Self::Reclaim { id, .. }
+            | Self::Reclaim(id)
+            | Self::Lose(id)
             | Self::Release(id)
             | Self::Discard { id, .. } => id.flow,
             Self::Forget(flow) => *flow,
@@ -174,6 +188,15 @@ pub enum News {
         /// Where it was to go.
         to: PeerId,
         /// Why it did not.
+        reason: HandoffError,
+    },
+    /// It is reset, for nobody knows whether the target has spoken.
+    Lost {
+        /// The connection.
+        flow: FlowId,
+        /// Where it was to go.
+        to: PeerId,
+        /// Why that is not known.
         reason: HandoffError,
     },
     /// It speaks here.

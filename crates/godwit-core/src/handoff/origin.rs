@@ -1,10 +1,10 @@
 //! The side that has the connection and gives it away.
 
-use godwit_wire::{FlowId, HandoffId, HandoffRefusal};
+use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal};
 
 use super::{
     ASK_PATIENCE, Attempt, COMMIT_AGAIN, COMMIT_AGAIN_LONGEST, Entry, HandoffError, Handoffs,
-    MAX_ASKED, MAX_FROZEN, News, Order, Place, Step,
+    MAX_ASKED, MAX_FROZEN, News, Order, Place, Speaker, Step,
 };
 use crate::{MonoTime, PeerId};
 
@@ -71,7 +71,9 @@ impl Handoffs {
                     self.end_attempt(flow, HandoffError::NotInForce, now);
                     self.flows.remove(&flow);
                 }
-                Place::Committed { epoch, to } => self.settle(HandoffId { flow, epoch }, to, now),
+                Place::Committed { epoch, to, .. } => {
+                    self.settle(HandoffId { flow, epoch }, to, now)
+                }
                 Place::Elsewhere | Place::Moved { .. } => self.turn_away(flow),
             }
         }
@@ -88,16 +90,17 @@ impl Handoffs {
     }
 
     /// The only point of no return.
-    pub(super) fn handle_prepared(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
+    pub(super) fn handle_prepared(&mut self, by: Speaker, id: HandoffId, now: MonoTime) {
         let Attempt::Frozen { to, since } = self.current(id) else {
             return;
         };
-        let Some(entry) = self.flows.get_mut(&id.flow).filter(|_| to == peer) else {
+        let Some(entry) = self.flows.get_mut(&id.flow).filter(|_| to == by.peer) else {
             return;
         };
         entry.place = Place::Committed {
             epoch: id.epoch,
             to,
+            life: by.life,
         };
         entry.attempt = Attempt::answering(since, now.saturating_add(COMMIT_AGAIN));
         self.orders.push_back(Order::Commit { id, to });
@@ -106,7 +109,7 @@ impl Handoffs {
     }
 
     pub(super) fn handle_done(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
-        if let Some(to) = self.committed_to(id)
+        if let Some((to, _)) = self.committed_to(id)
             && to == peer
         {
             self.settle(id, to, now);
@@ -116,15 +119,20 @@ impl Handoffs {
 
     pub(super) fn handle_refused(
         &mut self,
-        peer: PeerId,
+        by: Speaker,
         id: HandoffId,
         reason: HandoffRefusal,
         now: MonoTime,
     ) {
-        if self.current(id).peer() == Some(peer) {
-            self.call_off(id.flow, HandoffError::Refused(reason), now);
-        } else if self.committed_to(id) == Some(peer) {
-            self.reclaim(id, peer, HandoffError::Refused(reason), true);
+        if self.current(id).peer() == Some(by.peer) {
+            return self.call_off(id.flow, HandoffError::Refused(reason), now);
+        }
+        match self.committed_to(id) {
+            Some((to, life)) if to == by.peer && life == by.life && life != Epoch::NONE => {
+                self.reclaim(id, to, HandoffError::Refused(reason));
+            }
+            Some((to, _)) if to == by.peer => self.lose(id, to, HandoffError::TargetRestarted),
+            Some(_) | None => {}
         }
     }
 
@@ -157,12 +165,12 @@ impl Handoffs {
     }
 
     /// Everything that a peer was given and has not said that it took.
-    pub(super) fn reclaim_all(&mut self, peer: PeerId) {
+    pub(super) fn lose_all(&mut self, peer: PeerId) {
         let unanswered: Vec<_> = self
             .flows
             .iter()
             .filter_map(|(flow, entry)| match entry.place {
-                Place::Committed { epoch, to } if to == peer => {
+                Place::Committed { epoch, to, .. } if to == peer => {
                     Some(HandoffId { flow: *flow, epoch })
                 }
                 Place::Elsewhere | Place::Here | Place::Committed { .. } | Place::Moved { .. } => {
@@ -171,7 +179,7 @@ impl Handoffs {
             })
             .collect();
         for id in unanswered {
-            self.reclaim(id, peer, HandoffError::LeaseLost, false);
+            self.lose(id, peer, HandoffError::LeaseLost);
         }
     }
 
@@ -205,7 +213,7 @@ impl Handoffs {
             return;
         };
         match (entry.place, &mut entry.attempt) {
-            (Place::Committed { epoch, to }, Attempt::Answering { again, gap, .. }) => {
+            (Place::Committed { epoch, to, .. }, Attempt::Answering { again, gap, .. }) => {
                 *again = now.saturating_add(*gap);
                 *gap = (*gap * 2).min(COMMIT_AGAIN_LONGEST);
                 self.say(to, HandoffId { flow, epoch }, Step::Commit);
@@ -214,20 +222,29 @@ impl Handoffs {
         }
     }
 
-    fn reclaim(&mut self, id: HandoffId, to: PeerId, reason: HandoffError, certain: bool) {
+    fn reclaim(&mut self, id: HandoffId, to: PeerId, reason: HandoffError) {
         let Some(entry) = self.flows.get_mut(&id.flow) else {
             return;
         };
         entry.place = Place::Here;
         entry.attempt = Attempt::None;
-        self.orders.push_back(Order::Reclaim { id, certain });
+        self.orders.push_back(Order::Reclaim(id));
         let flow = id.flow;
         self.news.push_back(News::Stayed { flow, to, reason });
     }
 
-    fn committed_to(&self, id: HandoffId) -> Option<PeerId> {
+    /// Its client may know more than the own socket does.
+    fn lose(&mut self, id: HandoffId, to: PeerId, reason: HandoffError) {
+        self.orders.push_back(Order::Lose(id));
+        let flow = id.flow;
+        self.news.push_back(News::Lost { flow, to, reason });
+        self.end(flow);
+    }
+
+    /// Whom an attempt was committed to, and in which life.
+    fn committed_to(&self, id: HandoffId) -> Option<(PeerId, Epoch)> {
         match self.place(&id.flow) {
-            Place::Committed { epoch, to } if epoch == id.epoch => Some(to),
+            Place::Committed { epoch, to, life } if epoch == id.epoch => Some((to, life)),
             Place::Elsewhere | Place::Here | Place::Committed { .. } | Place::Moved { .. } => None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::FlowEpoch;
+use godwit_wire::{Epoch, FlowEpoch};
 
 use super::{COMMIT_AGAIN, FROZEN_PATIENCE};
 use crate::{MonoTime, PeerId};
@@ -20,6 +20,9 @@ pub enum Place {
         epoch: FlowEpoch,
         /// Where to.
         to: PeerId,
+        /// The life in which the target has made its socket ([`super::Speaker`]):
+        /// in a later one it would not know whether that has spoken.
+        life: Epoch,
     },
     /// Handed over, and there.
     Moved {

@@ -170,7 +170,7 @@ impl Handoffs {
         arrival.is_some_and(|arrival| arrival.from == from && arrival.epoch == id.epoch)
     }
 
-    /// Says that this node has not spoken under that number and never will.
+    /// Says that this node has not spoken under that number in this life and never will.
     fn refuse(&mut self, id: HandoffId, peer: PeerId, reason: HandoffRefusal) {
         if self.current(id).peer() == Some(peer) {
             self.discard(id.flow, peer);

@@ -1,6 +1,6 @@
 //! One origin, one target, step by step.
 
-use godwit_wire::{FlowEpoch, HandoffRefusal};
+use godwit_wire::{Epoch, FlowEpoch, HandoffRefusal};
 
 use super::*;
 
@@ -24,6 +24,12 @@ fn id(port: u16, epoch: u32) -> HandoffId {
     }
 }
 
+/// In its first life.
+const fn by(peer: PeerId) -> Speaker {
+    let life = Epoch(1);
+    Speaker { peer, life }
+}
+
 fn at(ms: u64) -> MonoTime {
     MonoTime(ms * 1_000_000)
 }
@@ -44,7 +50,7 @@ fn say(to: PeerId, id: HandoffId, step: Step) -> Order {
 fn frozen() -> Handoffs {
     let mut origin = Handoffs::new();
     origin.begin(flow(1), TARGET, at(0)).unwrap();
-    origin.handle_step(TARGET, id(1, 1), Step::Ready, at(1));
+    origin.handle_step(by(TARGET), id(1, 1), Step::Ready, at(1));
     origin.handle_frozen(id(1, 1), Ok(()), at(1));
     orders(&mut origin);
     origin
@@ -52,7 +58,7 @@ fn frozen() -> Handoffs {
 
 fn committed() -> Handoffs {
     let mut origin = frozen();
-    origin.handle_step(TARGET, id(1, 1), Step::Prepared, at(2));
+    origin.handle_step(by(TARGET), id(1, 1), Step::Prepared, at(2));
     orders(&mut origin);
     origin
 }
@@ -60,9 +66,9 @@ fn committed() -> Handoffs {
 /// A target in which a silent socket waits for the word.
 fn prepared() -> Handoffs {
     let mut target = Handoffs::new();
-    target.handle_step(ORIGIN, id(1, 1), Step::Prepare, at(0));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Prepare, at(0));
     target.handle_held(id(1, 1), Ok(()));
-    target.handle_step(ORIGIN, id(1, 1), Step::State, at(1));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::State, at(1));
     target.handle_restored(id(1, 1), Ok(()));
     orders(&mut target);
     target
@@ -73,14 +79,14 @@ fn an_origin_asks_freezes_commits_and_releases() {
     let (id, mut origin) = (id(1, 1), Handoffs::new());
     origin.begin(flow(1), TARGET, at(0)).unwrap();
     assert_eq!(orders(&mut origin), [say(TARGET, id, Step::Prepare)]);
-    origin.handle_step(TARGET, id, Step::Ready, at(1));
+    origin.handle_step(by(TARGET), id, Step::Ready, at(1));
     assert_eq!(orders(&mut origin), [Order::Freeze { id, to: TARGET }]);
     origin.handle_frozen(id, Ok(()), at(1));
     assert_eq!(orders(&mut origin), [say(TARGET, id, Step::State)]);
-    origin.handle_step(TARGET, id, Step::Prepared, at(2));
+    origin.handle_step(by(TARGET), id, Step::Prepared, at(2));
     let commit = Order::Commit { id, to: TARGET };
     assert_eq!(orders(&mut origin), [commit, say(TARGET, id, Step::Commit)]);
-    origin.handle_step(TARGET, id, Step::Done, at(4));
+    origin.handle_step(by(TARGET), id, Step::Done, at(4));
     let settled = say(TARGET, id, Step::Settled);
     assert_eq!(orders(&mut origin), [Order::Release(id), settled]);
     let (to, silent) = (TARGET, Duration::from_millis(3));
@@ -92,24 +98,24 @@ fn an_origin_asks_freezes_commits_and_releases() {
 fn a_target_holds_restores_and_speaks_when_it_is_told() {
     let (id, mut target) = (id(1, 1), Handoffs::new());
     let from = ORIGIN;
-    target.handle_step(ORIGIN, id, Step::Prepare, at(0));
+    target.handle_step(by(ORIGIN), id, Step::Prepare, at(0));
     assert_eq!(orders(&mut target), [Order::Hold { id, from }]);
     target.handle_held(id, Ok(()));
     assert_eq!(orders(&mut target), [say(ORIGIN, id, Step::Ready)]);
-    target.handle_step(ORIGIN, id, Step::State, at(1));
+    target.handle_step(by(ORIGIN), id, Step::State, at(1));
     assert_eq!(orders(&mut target), [Order::Restore(id)]);
     target.handle_restored(id, Ok(()));
     assert_eq!(orders(&mut target), [say(ORIGIN, id, Step::Prepared)]);
-    target.handle_step(ORIGIN, id, Step::Commit, at(2));
+    target.handle_step(by(ORIGIN), id, Step::Commit, at(2));
     let done = say(ORIGIN, id, Step::Done);
     assert_eq!(orders(&mut target), [Order::Place(id)]);
-    target.handle_step(ORIGIN, id, Step::Commit, at(3));
+    target.handle_step(by(ORIGIN), id, Step::Commit, at(3));
     target.handle_link_lost(ORIGIN, at(3));
     assert_eq!(orders(&mut target), [], "it is told when it speaks");
     target.handle_placed(id);
     assert_eq!(orders(&mut target), [done]);
     assert_eq!(news(&mut target), [News::Arrived { id, from }]);
-    target.handle_step(ORIGIN, id, Step::Commit, at(4));
+    target.handle_step(by(ORIGIN), id, Step::Commit, at(4));
     assert_eq!(orders(&mut target), [done], "it speaks once");
 }
 
@@ -139,7 +145,7 @@ fn a_target_that_does_not_answer_costs_the_patience_at_most() {
         reason: HandoffError::TargetSilent,
     };
     assert_eq!(news(&mut silent), [stayed]);
-    silent.handle_step(TARGET, id(1, 1), Step::Prepared, at(2000));
+    silent.handle_step(by(TARGET), id(1, 1), Step::Prepared, at(2000));
     assert_eq!(orders(&mut silent), [], "too late");
 }
 
@@ -168,19 +174,63 @@ fn a_commit_is_said_again_and_never_called_off() {
 fn a_refused_commit_is_taken_back() {
     let mut origin = committed();
     let refused = Step::Refused(HandoffRefusal::Forgotten);
-    origin.handle_step(PeerId(2), id(1, 1), refused, at(3));
+    origin.handle_step(by(PeerId(2)), id(1, 1), refused, at(3));
     assert_eq!(orders(&mut origin), [], "said by somebody else");
-    origin.handle_step(TARGET, id(1, 1), refused, at(3));
-    let (id, certain) = (id(1, 1), true);
-    assert_eq!(orders(&mut origin), [Order::Reclaim { id, certain }]);
+    origin.handle_step(by(TARGET), id(1, 1), refused, at(3));
+    assert_eq!(orders(&mut origin), [Order::Reclaim(id(1, 1))]);
+}
+
+/// A machine that was started anew has forgotten whether it has spoken.
+#[test]
+fn what_was_committed_to_an_earlier_life_is_lost() {
+    let refused = Step::Refused(HandoffRefusal::Forgotten);
+    let lost = [Order::Lose(id(1, 1)), Order::Forget(flow(1))];
+    let news_of_it = News::Lost {
+        flow: flow(1),
+        to: TARGET,
+        reason: HandoffError::TargetRestarted,
+    };
+    for life in [Epoch::NONE, Epoch(2)] {
+        let later = Speaker { life, ..by(TARGET) };
+        let mut origin = committed();
+        origin.handle_step(later, id(1, 1), refused, at(3));
+        assert_eq!(orders(&mut origin), lost);
+        assert_eq!(news(&mut origin), [news_of_it]);
+        assert_eq!(origin.poll_timeout(), None);
+
+        // The origin's next agent knows what life it was.
+        let mut next = Handoffs::new();
+        next.handle_resumed(flow(1), committed().written(&flow(1)).unwrap(), at(9));
+        let mut same = next.clone();
+        next.handle_step(later, id(1, 1), refused, at(10));
+        assert_eq!(orders(&mut next), lost);
+        same.handle_step(by(TARGET), id(1, 1), refused, at(10));
+        assert_eq!(orders(&mut same), [Order::Reclaim(id(1, 1))]);
+
+        // What it has not been told to do it has not done.
+        let mut early = frozen();
+        early.handle_step(later, id(1, 1), refused, at(3));
+        let abort = say(TARGET, id(1, 1), Step::Abort);
+        assert_eq!(orders(&mut early), [Order::Thaw(id(1, 1)), abort]);
+    }
+    // One that had no name for its life can't say that it is the same.
+    let nameless = Speaker {
+        life: Epoch::NONE,
+        ..by(TARGET)
+    };
+    let mut origin = frozen();
+    origin.handle_step(nameless, id(1, 1), Step::Prepared, at(2));
+    orders(&mut origin);
+    origin.handle_step(nameless, id(1, 1), refused, at(3));
+    assert_eq!(orders(&mut origin), lost);
 }
 
 #[test]
-fn the_end_of_the_targets_lease_gives_back_what_may_be_stale() {
+fn the_end_of_the_targets_lease_loses_what_it_may_have_served() {
     let mut origin = committed();
     origin.handle_peer_ended(TARGET, at(100));
-    let (id, certain) = (id(1, 1), false);
-    assert_eq!(orders(&mut origin), [Order::Reclaim { id, certain }]);
+    let lost = [Order::Lose(id(1, 1)), Order::Forget(flow(1))];
+    assert_eq!(orders(&mut origin), lost);
 }
 
 #[test]
@@ -195,19 +245,19 @@ fn an_origin_without_its_lease_takes_nothing_back() {
 #[test]
 fn a_target_that_forgot_says_so_and_one_that_aborted_gives_back() {
     let mut fresh = Handoffs::new();
-    fresh.handle_step(ORIGIN, id(1, 1), Step::Commit, at(0));
+    fresh.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(0));
     let refused = Step::Refused(HandoffRefusal::Forgotten);
     assert_eq!(orders(&mut fresh), [say(ORIGIN, id(1, 1), refused)]);
 
     let mut target = prepared();
-    target.handle_step(ORIGIN, id(1, 1), Step::Abort, at(5));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Abort, at(5));
     let discard = Order::Discard {
         id: id(1, 1),
         from: ORIGIN,
         moved: None,
     };
     assert_eq!(orders(&mut target), [discard]);
-    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(6));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(6));
     assert_eq!(orders(&mut target), [say(ORIGIN, id(1, 1), refused)]);
 }
 
@@ -217,7 +267,7 @@ fn only_a_few_are_frozen_at_a_time() {
     let ports = 0..2 * u16::try_from(MAX_FROZEN).unwrap();
     for port in ports.clone() {
         origin.begin(flow(port), TARGET, at(0)).unwrap();
-        origin.handle_step(TARGET, id(port, 1), Step::Ready, at(1));
+        origin.handle_step(by(TARGET), id(port, 1), Step::Ready, at(1));
     }
     let freezes = |orders: Vec<Order>| {
         let freeze = |order: &&Order| matches!(order, Order::Freeze { .. });
@@ -227,7 +277,7 @@ fn only_a_few_are_frozen_at_a_time() {
     origin.handle_frozen(id(0, 1), Err(HandoffRefusal::NotMovable), at(2));
     assert_eq!(freezes(orders(&mut origin)), 1, "one left, one more");
     origin.handle_frozen(id(1, 1), Ok(()), at(2));
-    origin.handle_step(TARGET, id(1, 1), Step::Prepared, at(2));
+    origin.handle_step(by(TARGET), id(1, 1), Step::Prepared, at(2));
     assert_eq!(freezes(orders(&mut origin)), 1, "a commit makes room");
 }
 
@@ -253,12 +303,12 @@ fn a_target_is_asked_for_a_few_at_a_time() {
     };
     assert_eq!(asked(&mut origin), (0..few).map(flow).collect::<Vec<_>>());
     let refused = Step::Refused(HandoffRefusal::NoServer);
-    origin.handle_step(TARGET, id(3, 1), refused, at(1));
+    origin.handle_step(by(TARGET), id(3, 1), refused, at(1));
     assert_eq!(asked(&mut origin), [flow(few)], "a refusal makes room");
-    origin.handle_step(TARGET, id(0, 1), Step::Ready, at(2));
+    origin.handle_step(by(TARGET), id(0, 1), Step::Ready, at(2));
     origin.handle_frozen(id(0, 1), Ok(()), at(2));
     assert_eq!(asked(&mut origin), []);
-    origin.handle_step(TARGET, id(0, 1), Step::Prepared, at(3));
+    origin.handle_step(by(TARGET), id(0, 1), Step::Prepared, at(3));
     assert_eq!(asked(&mut origin), [flow(few + 1)], "so does a commit");
     // Those that wait are not overdue; with the link all are over, asked or not.
     let due = at(ASK_PATIENCE.as_millis().try_into().unwrap());
@@ -277,16 +327,16 @@ fn a_target_is_asked_for_a_few_at_a_time() {
 fn the_next_attempt_is_not_confused_by_answers_to_the_last() {
     let mut origin = frozen();
     origin.handle_step(
-        TARGET,
+        by(TARGET),
         id(1, 1),
         Step::Refused(HandoffRefusal::NoServer),
         at(2),
     );
     origin.begin(flow(1), TARGET, at(3)).unwrap();
     orders(&mut origin);
-    origin.handle_step(TARGET, id(1, 1), Step::Ready, at(4));
+    origin.handle_step(by(TARGET), id(1, 1), Step::Ready, at(4));
     assert_eq!(orders(&mut origin), []);
-    origin.handle_step(TARGET, id(1, 2), Step::Ready, at(5));
+    origin.handle_step(by(TARGET), id(1, 2), Step::Ready, at(5));
     assert_eq!(
         orders(&mut origin),
         [Order::Freeze {
@@ -299,14 +349,14 @@ fn the_next_attempt_is_not_confused_by_answers_to_the_last() {
 #[test]
 fn what_has_come_goes_on_only_when_its_origin_knows() {
     let mut target = prepared();
-    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(2));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(2));
     target.handle_placed(id(1, 1));
     orders(&mut target);
     let third = PeerId(2);
     let early = target.begin(flow(1), third, at(3));
     assert_eq!(early, Err(HandoffError::AlreadyMoving));
     assert_eq!(orders(&mut target), [say(ORIGIN, id(1, 1), Step::Done)]);
-    target.handle_step(ORIGIN, id(1, 1), Step::Settled, at(4));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Settled, at(4));
     orders(&mut target);
     target.begin(flow(1), third, at(5)).unwrap();
     assert_eq!(orders(&mut target), [say(third, id(1, 2), Step::Prepare)]);
@@ -315,20 +365,20 @@ fn what_has_come_goes_on_only_when_its_origin_knows() {
 #[test]
 fn the_end_of_a_connection_is_told_to_whoever_forwards_to_it() {
     let mut target = prepared();
-    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(2));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(2));
     target.handle_placed(id(1, 1));
     orders(&mut target);
     target.handle_ended(flow(1), at(3));
     let done = say(ORIGIN, id(1, 1), Step::Done);
     assert_eq!(orders(&mut target), [done], "its number may be asked for");
-    target.handle_step(ORIGIN, id(1, 1), Step::Settled, at(4));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Settled, at(4));
     let over = say(ORIGIN, id(1, 1), Step::Over);
     assert_eq!(orders(&mut target), [over, Order::Forget(flow(1))]);
 
     let mut origin = committed();
-    origin.handle_step(TARGET, id(1, 1), Step::Done, at(4));
+    origin.handle_step(by(TARGET), id(1, 1), Step::Done, at(4));
     orders(&mut origin);
-    origin.handle_step(TARGET, id(1, 1), Step::Over, at(5));
+    origin.handle_step(by(TARGET), id(1, 1), Step::Over, at(5));
     assert_eq!(orders(&mut origin), [Order::Forget(flow(1))]);
 }
 
@@ -340,27 +390,27 @@ fn a_restart_remembers_what_was_written_down() {
     assert_eq!(origin.poll_timeout(), Some(at(9)), "asks at once");
 
     let mut target = prepared();
-    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(2));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(2));
     let written = target.written(&flow(1)).unwrap();
     let mut target = Handoffs::new();
     target.handle_resumed(flow(1), written, at(9));
     let done = say(ORIGIN, id(1, 1), Step::Done);
     assert_eq!(orders(&mut target), [done], "nobody has said that it knows");
-    target.handle_step(ORIGIN, id(1, 1), Step::Commit, at(10));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(10));
     assert_eq!(orders(&mut target), [done], "and it does not speak twice");
 }
 
 #[test]
 fn a_connection_that_comes_back_is_forwarded_again_if_it_does_not() {
     let mut origin = committed();
-    origin.handle_step(TARGET, id(1, 1), Step::Done, at(4));
+    origin.handle_step(by(TARGET), id(1, 1), Step::Done, at(4));
     orders(&mut origin);
     let (back, from) = (id(1, 2), TARGET);
-    origin.handle_step(TARGET, back, Step::Prepare, at(5));
+    origin.handle_step(by(TARGET), back, Step::Prepare, at(5));
     assert_eq!(orders(&mut origin), [Order::Hold { id: back, from }]);
     origin.handle_held(back, Ok(()));
     orders(&mut origin);
-    origin.handle_step(TARGET, back, Step::Abort, at(6));
+    origin.handle_step(by(TARGET), back, Step::Abort, at(6));
     let discard = Order::Discard {
         id: back,
         from,

@@ -240,6 +240,14 @@ pub enum FlowNews {
         /// Why it did not.
         reason: HandoffError,
     },
+    /// It was given to another server, and nobody knows whether that has spoken: it
+    /// is reset.
+    Lost {
+        /// Where it was to go.
+        to: NodeName,
+        /// Why that is not known.
+        reason: HandoffError,
+    },
     /// It has come from another server by itself.
     Arrived {
         /// Where it was.
@@ -473,6 +481,7 @@ impl FlowNews {
             | Self::MaterialiseFailed
             | Self::Diverged { .. }
             | Self::Stayed { .. }
+            | Self::Lost { .. }
             | Self::Waiting => true,
             Self::ProtectedAgain { .. } | Self::Moved { .. } | Self::Arrived { .. } => false,
         }
@@ -488,6 +497,7 @@ impl FlowNews {
             Self::Waiting => "flow_waiting",
             Self::Moved { .. } => "flow_moved",
             Self::Stayed { .. } => "flow_stayed",
+            Self::Lost { .. } => "flow_lost",
             Self::Arrived { .. } => "flow_arrived",
         }
     }
@@ -503,7 +513,7 @@ impl FlowNews {
             Self::Moved { to, silent } => {
                 vec![("to", text(to)), ("silent", Field::Span(*silent))]
             }
-            Self::Stayed { to, reason } => {
+            Self::Stayed { to, reason } | Self::Lost { to, reason } => {
                 vec![("to", text(to)), ("reason", text(&reason.as_str()))]
             }
             Self::Arrived { from } => vec![("from", text(from))],

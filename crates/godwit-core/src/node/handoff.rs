@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::{FlowId, HandoffId, HandoffRefusal, HandoffStep, Message, ShareId};
+use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, HandoffStep, Message, ShareId};
 
 use super::action::Action;
 use super::context::Context;
@@ -13,7 +13,7 @@ use super::event::{EventKind, FlowNews};
 use super::input::{FlowEvent, FlowEventKind};
 use super::share::ShareSide;
 use super::{Link, Node};
-use crate::handoff::{HandoffError, Handoffs, News, Order, Step, Written};
+use crate::handoff::{HandoffError, Handoffs, News, Order, Speaker, Step, Written};
 use crate::{MonoTime, PeerId};
 
 /// What a driver has to do for a connection that goes to another server.
@@ -97,7 +97,7 @@ impl Node {
     /// connections, or to one that has none of that kind.
     pub(super) fn handle_handoff(
         &mut self,
-        peer: PeerId,
+        by: Speaker,
         (within, id): (ShareId, HandoffId),
         step: &HandoffStep,
         now: MonoTime,
@@ -105,10 +105,10 @@ impl Node {
         let is_within = |share: &&ShareSide| share.moves_within() == Some(within);
         let ours = self.shares.iter().find(is_within).map(|share| share.id);
         let known = self.with_share(ours.unwrap_or(within), now, |share, context| {
-            share.hear_step(peer, id, step, context);
+            share.hear_step(by, id, step, context);
         });
         if !known {
-            self.blame(peer, "spoke of a share that is not common", now);
+            self.blame(by.peer, "spoke of a share that is not common", now);
         }
     }
 
@@ -190,14 +190,14 @@ impl ShareSide {
 
     fn hear_step(
         &mut self,
-        peer: PeerId,
+        by: Speaker,
         id: HandoffId,
         step: &HandoffStep,
         context: &mut Context<'_>,
     ) {
         let (share, now) = (self.id, context.now);
         let Some(Singles { handoffs, .. }) = &mut self.singles else {
-            return self.refuse_step(peer, id, step, context);
+            return self.refuse_step(by.peer, id, step, context);
         };
         match step {
             HandoffStep::Held { packet } => {
@@ -208,31 +208,31 @@ impl ShareSide {
                 }
             }
             HandoffStep::State { last, part } => {
-                if !handoffs.is_holding(peer, id) {
+                if !handoffs.is_holding(by.peer, id) {
                     return;
                 }
                 let part = part.clone();
                 let work = HandoffWork::State { id, part };
                 context.out.act(Action::Handoff { share, work });
                 if *last {
-                    handoffs.handle_step(peer, id, Step::State, now);
+                    handoffs.handle_step(by, id, Step::State, now);
                 }
             }
-            HandoffStep::Prepare => handoffs.handle_step(peer, id, Step::Prepare, now),
-            HandoffStep::Ready => handoffs.handle_step(peer, id, Step::Ready, now),
-            HandoffStep::Prepared => handoffs.handle_step(peer, id, Step::Prepared, now),
-            HandoffStep::Commit => handoffs.handle_step(peer, id, Step::Commit, now),
-            HandoffStep::Done => handoffs.handle_step(peer, id, Step::Done, now),
-            HandoffStep::Settled => handoffs.handle_step(peer, id, Step::Settled, now),
-            HandoffStep::Abort => handoffs.handle_step(peer, id, Step::Abort, now),
+            HandoffStep::Prepare => handoffs.handle_step(by, id, Step::Prepare, now),
+            HandoffStep::Ready => handoffs.handle_step(by, id, Step::Ready, now),
+            HandoffStep::Prepared => handoffs.handle_step(by, id, Step::Prepared, now),
+            HandoffStep::Commit => handoffs.handle_step(by, id, Step::Commit, now),
+            HandoffStep::Done => handoffs.handle_step(by, id, Step::Done, now),
+            HandoffStep::Settled => handoffs.handle_step(by, id, Step::Settled, now),
+            HandoffStep::Abort => handoffs.handle_step(by, id, Step::Abort, now),
             HandoffStep::Refused { reason } => {
-                handoffs.handle_step(peer, id, Step::Refused(*reason), now);
+                handoffs.handle_step(by, id, Step::Refused(*reason), now);
             }
-            HandoffStep::Over => handoffs.handle_step(peer, id, Step::Over, now),
+            HandoffStep::Over => handoffs.handle_step(by, id, Step::Over, now),
         }
     }
 
-    /// What never came was never served here.
+    /// Nothing comes here; what an earlier agent had is not known.
     fn refuse_step(
         &self,
         peer: PeerId,
@@ -253,7 +253,8 @@ impl ShareSide {
             | HandoffStep::Refused { .. }
             | HandoffStep::Over => return,
         };
-        self.say_step(peer, id, HandoffStep::Refused { reason }, context);
+        let step = HandoffStep::Refused { reason };
+        self.say_step((peer, Epoch::NONE), id, step, context);
     }
 
     /// Passes on what has been decided.
@@ -265,7 +266,8 @@ impl ShareSide {
         {
             match order {
                 Order::Say { to, id, step } if step != Step::State => {
-                    self.say_step(to, id, spoken(step), context);
+                    let life = self.machine.epoch();
+                    self.say_step((to, life), id, spoken(step), context);
                 }
                 Order::Say { .. }
                 | Order::Hold { .. }
@@ -274,7 +276,8 @@ impl ShareSide {
                 | Order::Commit { .. }
                 | Order::Place(_)
                 | Order::Thaw(_)
-                | Order::Reclaim { .. }
+                | Order::Reclaim(_)
+                | Order::Lose(_)
                 | Order::Release(_)
                 | Order::Discard { .. }
                 | Order::Forget(_) => self.obey(order, context),
@@ -288,6 +291,11 @@ impl ShareSide {
                     self.answer_move(id.flow, Ok(silent), context);
                 }
                 News::Stayed { flow, to, reason } => self.stay(flow, to, reason, context),
+                News::Lost { flow, to, reason } => {
+                    let to = context.peer_name(to);
+                    self.tell_flow(flow, FlowNews::Lost { to, reason }, context);
+                    self.answer_move(flow, Err(reason), context);
+                }
                 News::Arrived { id, from } => {
                     let from = context.peer_name(from);
                     self.tell_flow(id.flow, FlowNews::Arrived { from }, context);
@@ -328,10 +336,17 @@ impl ShareSide {
             .tell(context.now, EventKind::Flow { share, flow, news });
     }
 
-    fn say_step(&self, to: PeerId, id: HandoffId, step: HandoffStep, context: &mut Context<'_>) {
+    /// In a life of this node's; [`Epoch::NONE`] if it can't speak for what it was told.
+    fn say_step(
+        &self,
+        (to, life): (PeerId, Epoch),
+        id: HandoffId,
+        step: HandoffStep,
+        context: &mut Context<'_>,
+    ) {
         let said = Message::Handoff {
             share: self.moves_within().unwrap_or(self.id),
-            epoch: self.machine.epoch(),
+            epoch: life,
             id,
             step,
         };

@@ -4,6 +4,7 @@ use godwit_wire::{GoodbyeReason, Hello, Message};
 
 use super::peer::LinkState;
 use super::{Link, Node, PeerNews, share};
+use crate::handoff::Speaker;
 use crate::{MonoTime, PeerId};
 
 impl Node {
@@ -110,10 +111,14 @@ impl Node {
         now: MonoTime,
     ) {
         if let Message::Handoff {
-            share, id, step, ..
+            share,
+            epoch,
+            id,
+            step,
         } = message
         {
-            return self.handle_handoff(peer, (*share, *id), step, now);
+            let by = Speaker { peer, life: *epoch };
+            return self.handle_handoff(by, (*share, *id), step, now);
         }
         let Some(id) = share::of_message(message) else {
             return;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use godwit_core::handoff::{Handoffs, Order, Place, Step, Written};
+use godwit_core::handoff::{Handoffs, Order, Place, Speaker, Step, Written};
 use godwit_core::{MonoTime, PeerId};
-use godwit_wire::{FlowId, FlowKey, HandoffId, HandoffRefusal, SeqNumber};
+use godwit_wire::{Epoch, FlowId, FlowKey, HandoffId, HandoffRefusal, SeqNumber};
 
 const NOW: MonoTime = MonoTime::ZERO;
 const LATE: MonoTime = MonoTime(u64::MAX);
@@ -41,6 +41,10 @@ struct Node {
     written: Option<Written>,
     /// It is on, and has its lease.
     alive: bool,
+    /// It has lost its lease.
+    silenced: bool,
+    /// How often it was switched on.
+    life: Epoch,
 }
 
 /// Messages on their way, or who has not noticed yet that there is no way.
@@ -77,6 +81,7 @@ pub(crate) enum Deed {
     Notice { at: usize, of: usize },
     Restart { at: usize },
     Die { at: usize },
+    Reboot { at: usize },
     LeaseLost { at: usize },
     End,
 }
@@ -105,6 +110,8 @@ impl Node {
             silent: None,
             written: None,
             alive: true,
+            silenced: false,
+            life: Epoch(1),
         }
     }
 }
@@ -150,6 +157,7 @@ impl World {
                 deeds.extend([
                     Deed::Restart { at },
                     Deed::Die { at },
+                    Deed::Reboot { at },
                     Deed::LeaseLost { at },
                 ]);
                 if !self.nodes[at].owed.is_empty() {
@@ -213,6 +221,10 @@ impl World {
                 self.bounds.faults -= 1;
                 self.die(at);
             }
+            Deed::Reboot { at } => {
+                self.bounds.faults -= 1;
+                self.reboot(at);
+            }
             Deed::LeaseLost { at } => {
                 self.bounds.faults -= 1;
                 self.lose_lease(at);
@@ -233,9 +245,12 @@ impl World {
             && let Some((id, step)) = queue.pop_front()
             && self.nodes[to].alive
         {
-            self.nodes[to]
-                .machine
-                .handle_step(peer(from), id, step, NOW);
+            // A link does not outlive the life in which it was made.
+            let by = Speaker {
+                peer: peer(from),
+                life: self.nodes[from].life,
+            };
+            self.nodes[to].machine.handle_step(by, id, step, NOW);
         }
     }
 
@@ -322,11 +337,21 @@ impl World {
         }
     }
 
+    /// It comes back without memory, before the others have noticed anything.
+    fn reboot(&mut self, at: usize) {
+        self.die(at);
+        let life = Epoch(self.nodes[at].life.0 + 1);
+        self.nodes[at] = Node {
+            life,
+            ..Node::new(false)
+        };
+    }
+
     /// Its fence shuts it up; its sockets end. The others hear of it in no order.
     fn lose_lease(&mut self, at: usize) {
         self.at_risk |= self.nodes[at].speaks || self.nodes[at].stopped.is_some();
         let node = &mut self.nodes[at];
-        (node.speaks, node.stopped) = (false, None);
+        (node.speaks, node.stopped, node.silenced) = (false, None, true);
         node.machine.handle_lease_lost(NOW);
         node.written = node.machine.written(&flow());
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
@@ -379,12 +404,18 @@ impl World {
             Order::Commit { .. } => node.written = node.machine.written(&flow()),
             Order::Place(id) => self.place(at, id)?,
             Order::Thaw(id) => self.speak(at, id)?,
-            Order::Reclaim { id, certain } => {
-                if certain && self.placed.contains(&id) {
+            Order::Reclaim(id) => {
+                if self.placed.contains(&id) {
                     return Err(format!("{at} takes back what the other has served: {id:?}"));
                 }
                 node.written = node.machine.written(&flow());
                 self.speak(at, id)?;
+            }
+            Order::Lose(id) => {
+                if node.stopped.take() != Some(id) {
+                    return Err(format!("{at} loses what it has not: {id:?}"));
+                }
+                self.lose(at, id)?;
             }
             Order::Release(_) => {
                 node.stopped = None;
@@ -408,6 +439,16 @@ impl World {
         node.written = node.machine.written(&flow());
         self.placed.insert(id);
         node.owed.push_back(Owed::Placed(id));
+        Ok(())
+    }
+
+    /// A connection may be lost only if a node is, with its memory or its voice.
+    fn lose(&mut self, at: usize, id: HandoffId) -> Result<(), String> {
+        let failed = |node: &Node| !node.alive || node.life != Epoch(1) || node.silenced;
+        if !self.nodes.iter().any(failed) {
+            return Err(format!("{at} loses what its target knows: {id:?}"));
+        }
+        self.at_risk = true;
         Ok(())
     }
 

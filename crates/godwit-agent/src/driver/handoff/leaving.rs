@@ -106,6 +106,17 @@ impl Worker {
         }
     }
 
+    /// Nobody knows how far it went at the other server: it is reset, and its own
+    /// server sees it end. A client that knows more than our socket asks again, and
+    /// our kernel, which has none any more, resets it then.
+    pub(super) fn lose(&mut self, flow: FlowId) {
+        let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
+        self.reset(flow);
+        if let Some(frozen) = frozen {
+            self.resume(flow, frozen.socket);
+        }
+    }
+
     /// Another server has it: our socket ends unheard, and we go on forwarding.
     pub(super) fn release(&mut self, flow: FlowId) {
         let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));

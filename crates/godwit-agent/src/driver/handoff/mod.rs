@@ -216,9 +216,10 @@ impl Driver {
             Order::Restore(id) => self.give_job(share, Job::Restore(id)),
             Order::Commit { .. } => {}
             Order::Place(id) => self.give_job(share, Job::Place(id)),
-            Order::Thaw(id) | Order::Reclaim { id, .. } => {
+            Order::Thaw(id) | Order::Reclaim(id) => {
                 self.give_job(share, Job::Thaw(id.flow));
             }
+            Order::Lose(id) => self.give_job(share, Job::Lose(id.flow)),
             Order::Release(id) => {
                 self.give(id.flow, FlowOrder::Forget);
                 self.give_job(share, Job::Release(id.flow));

@@ -81,7 +81,11 @@ fn note(written: &Written) -> HandoffNote {
         place: match written.place {
             Place::Elsewhere => NotedPlace::Elsewhere,
             Place::Here => NotedPlace::Here,
-            Place::Committed { epoch, to } => NotedPlace::Committed { epoch, to: to.0 },
+            Place::Committed { epoch, to, life } => NotedPlace::Committed {
+                epoch,
+                to: to.0,
+                life,
+            },
             Place::Moved { epoch, to } => NotedPlace::Moved { epoch, to: to.0 },
         },
         arrival: written.arrival.map(|arrival| NotedArrival {
@@ -99,9 +103,10 @@ pub(super) fn written(note: &HandoffNote) -> Written {
         place: match note.place {
             NotedPlace::Elsewhere => Place::Elsewhere,
             NotedPlace::Here => Place::Here,
-            NotedPlace::Committed { epoch, to } => Place::Committed {
+            NotedPlace::Committed { epoch, to, life } => Place::Committed {
                 epoch,
                 to: PeerId(to),
+                life,
             },
             NotedPlace::Moved { epoch, to } => Place::Moved {
                 epoch,
@@ -119,7 +124,7 @@ pub(super) fn written(note: &HandoffNote) -> Written {
 
 #[cfg(test)]
 mod tests {
-    use godwit_wire::FlowEpoch;
+    use godwit_wire::{Epoch, FlowEpoch};
 
     use super::*;
 
@@ -132,6 +137,7 @@ mod tests {
             Place::Committed {
                 epoch,
                 to: PeerId(1),
+                life: Epoch(9),
             },
             Place::Moved {
                 epoch,

@@ -54,6 +54,7 @@ pub(super) enum Job {
     Restore(HandoffId),
     Place(HandoffId),
     Thaw(FlowId),
+    Lose(FlowId),
     Release(FlowId),
     Discard(HandoffId, Return),
     Forget(FlowId),
@@ -157,6 +158,7 @@ impl Worker {
                 self.report(share, HandoffReport::Placed(id));
             }
             Job::Thaw(flow) => self.thaw(flow),
+            Job::Lose(flow) => self.lose(flow),
             Job::Release(flow) => self.release(flow),
             Job::Discard(id, how) => self.discard(share, id, how),
             Job::Forget(flow) => self.forget(flow),
