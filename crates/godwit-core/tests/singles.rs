@@ -50,6 +50,8 @@ struct World {
     /// Messages of handoffs that get through before the link breaks.
     budget: Option<usize>,
     linked: bool,
+    /// The second node does not hear that links end.
+    deaf: bool,
 }
 
 fn name(node: usize) -> NodeName {
@@ -96,6 +98,7 @@ impl World {
             now,
             budget: None,
             linked: false,
+            deaf: false,
         };
         world.drivers[0].speaks = true;
         world.connect();
@@ -114,9 +117,18 @@ impl World {
     fn cut(&mut self) {
         self.linked = false;
         self.wires = Default::default();
-        for node in [0, 1] {
+        for node in (0..2).filter(|node| *node == 0 || !self.deaf) {
             self.nodes[node].handle_link(PEER, Link::Down, self.now);
         }
+    }
+
+    /// The origin alone hears that the link has ended.
+    fn begin_on_a_link_that_is_replaced(&mut self) {
+        self.deaf = true;
+        self.begin(0);
+        self.deaf = false;
+        self.budget = None;
+        self.connect();
     }
 
     fn begin(&mut self, node: usize) {
@@ -356,4 +368,18 @@ fn what_a_target_without_memory_refuses_is_lost() {
     let lost = Err(HandoffError::TargetRestarted);
     assert_eq!(world.drivers[0].outcomes.pop(), Some(lost));
     assert_eq!(world.drivers[0].written, None);
+}
+
+/// A target that has missed the end of a link waits for nothing that was said on it.
+#[test]
+fn a_new_link_ends_what_was_under_way_on_the_old_one() {
+    let mut world = World::new();
+    world.budget = Some(4);
+    world.begin_on_a_link_that_is_replaced();
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.speakers(), [true, false]);
+    assert!(!world.drivers[1].silent, "it holds nothing");
+    world.drivers[1].state.clear();
+    world.begin(0);
+    assert_eq!(world.drivers[0].outcomes.pop(), Some(Ok(())));
 }

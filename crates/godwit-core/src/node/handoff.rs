@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, HandoffStep, Message, ShareId};
 
+use super::Node;
 use super::action::Action;
 use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::input::{FlowEvent, FlowEventKind};
 use super::share::ShareSide;
-use super::{Link, Node};
 use crate::handoff::{HandoffError, Handoffs, News, Order, Speaker, Step, Written};
 use crate::{MonoTime, PeerId};
 
@@ -112,14 +112,13 @@ impl Node {
         }
     }
 
-    /// What was under way on an old link is void.
-    pub(super) fn lose_handoffs(&mut self, peer: PeerId, link: Link, now: MonoTime) {
-        if link == Link::Down {
-            self.with_shares(now, |share, context| {
-                share.end_handoffs(peer, context.now);
-                share.settle_handoffs(context);
-            });
-        }
+    /// What was under way on an old link is void, also when a new one takes its place
+    /// before it was missed.
+    pub(super) fn lose_handoffs(&mut self, peer: PeerId, now: MonoTime) {
+        self.with_shares(now, |share, context| {
+            share.end_handoffs(peer, context.now);
+            share.settle_handoffs(context);
+        });
     }
 }
 

@@ -53,7 +53,7 @@ impl Node {
         for share in &mut self.shares {
             share.handle_link_change(peer);
         }
-        self.lose_handoffs(peer, link, now);
+        self.lose_handoffs(peer, now);
         if link == Link::Up {
             self.introduce(peer);
         }
