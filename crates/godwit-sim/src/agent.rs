@@ -3,7 +3,7 @@
 
 use godwit_core::node::{PeerNews, ShareNews};
 use godwit_core::{Action, Beat, Event, EventKind, MonoTime, Node, StonithFault};
-use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Role};
+use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Role, ShareId};
 
 use crate::host::{Claims, Entry, Input, Sleep, node_of, peer_of};
 use crate::mutant::Mutant;
@@ -96,6 +96,9 @@ impl World {
             Input::Exit(exit) => self.input(node, |agent, now| {
                 agent.handle_server_exit(exit, now);
             }),
+            Input::Handoff(share, report) => self.input(node, |agent, now| {
+                agent.handle_handoff_report(share, report, now);
+            }),
             Input::Listening(share) => {
                 let listening = self.hosts[node].entries[share].listening;
                 let id = Self::share_id(share);
@@ -150,7 +153,7 @@ impl World {
             return;
         };
         let mut claims = agent.share_claims();
-        host.claims = [claims.next(), claims.next()];
+        host.claims = [claims.next(), claims.next(), claims.next()];
         drop(claims);
         while let Some(event) = self.next_event(node) {
             self.note(node, &event);
@@ -191,6 +194,9 @@ impl World {
     }
 
     fn carry_out(&mut self, node: usize, action: Action) {
+        let Some(action) = self.carry_out_single(node, action) else {
+            return;
+        };
         match action {
             Action::SetShare {
                 share,
@@ -233,10 +239,7 @@ impl World {
                     agent.handle_flow_check(share, check, now)
                 });
             }
-            Action::MoveEnded { share, outcome } => {
-                self.trace(|_| format!("{node}: move of {share:?}: {outcome:?}"));
-                self.note_move(node, Self::share_at(share), outcome.is_ok());
-            }
+            Action::MoveEnded { share, outcome } => self.note_move(node, share, outcome.is_ok()),
             local @ (Action::Silence { .. }
             | Action::Reopen { .. }
             | Action::Announce { .. }
@@ -264,10 +267,11 @@ impl World {
         }
     }
 
-    fn note_move(&mut self, node: usize, share: usize, moved: bool) {
+    fn note_move(&mut self, node: usize, share: ShareId, moved: bool) {
+        self.trace(|_| format!("{node}: {share:?} has moved: {moved}"));
         if moved {
             self.tally.moves += 1;
-            self.audit_move(node, share);
+            self.audit_move(node, Self::share_at(share));
         }
     }
 

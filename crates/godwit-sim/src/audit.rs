@@ -10,13 +10,14 @@
 //! 3. *The stream is exact.* Clients never hear of bytes that they did not send,
 //!    and once all is well every connection comes to its end (`history.rs`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_wire::{Epoch, Generation, Role};
 
 use crate::flow::{Flow, Frame, Kind, Phase};
 use crate::mutant::Mutant;
 use crate::plan::SERVERS;
+use crate::singles;
 use crate::world::World;
 
 /// Who speaks for a share.
@@ -48,6 +49,8 @@ pub(crate) struct Audit {
     kept: Vec<BTreeSet<(Epoch, Generation)>>,
     /// Stays that their owner has given up: its clients were told more.
     stale: Vec<Vec<(Epoch, Generation)>>,
+    /// Connections that go from server to server by themselves.
+    pub(crate) singles: BTreeMap<u32, singles::Told>,
     /// Who has owned under which epoch.
     claims: Vec<Vec<(Epoch, usize)>>,
 }
@@ -60,6 +63,7 @@ impl Audit {
             told: vec![Told::default(); slots],
             kept: vec![BTreeSet::new(); shares],
             stale: vec![Vec::new(); shares],
+            singles: BTreeMap::new(),
             claims: vec![Vec::new(); shares],
         }
     }

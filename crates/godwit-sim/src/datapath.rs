@@ -110,6 +110,9 @@ impl World {
         if !self.hosts[to].runs() || to >= SERVERS {
             return;
         }
+        if self.is_single(frame.slot) {
+            return self.single_arrives(from, to, frame);
+        }
         let share = self.share_of(frame.slot);
         let entry = &self.hosts[to].entries[share];
         let tapped = entry.peer == Some(from);
@@ -334,6 +337,9 @@ impl World {
     }
 
     pub(crate) fn repeat(&mut self, node: usize, slot: usize, irs: u32) {
+        if self.is_single(slot) {
+            return self.single_repeats(node, slot, irs);
+        }
         let (now_ns, share) = (self.now_ns, self.share_of(slot));
         let owns = self.is_owner(node, share);
         let flow = self.flow(node, slot);

@@ -1,17 +1,19 @@
 //! One machine: its clock, its agent, and what its data path was told.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use godwit_core::lease::Terms;
+use godwit_core::node::HandoffReport;
 use godwit_core::{FlowEvent, Link, MonoTime, Node, ServerExit};
-use godwit_wire::{Epoch, Generation, LeaseDatagram, Message, Role, ShareClaim};
+use godwit_wire::{Epoch, Generation, LeaseDatagram, Message, Role, ShareClaim, ShareId};
 
 use crate::clock::Clock;
 use crate::flow::Flow;
 use crate::plan::Plan;
+use crate::singles::Single;
 
-/// The most shares of a history.
-pub(crate) const SHARES: usize = 2;
+/// The most shares of a history, with one for connections that move by themselves.
+pub(crate) const SHARES: usize = 3;
 
 /// What the data path was last told of a share.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +87,7 @@ pub(crate) enum Input {
     Link(usize, Link),
     Flow(FlowEvent),
     Exit(ServerExit),
+    Handoff(ShareId, HandoffReport),
     Listening(usize),
     Stonith(usize, bool),
 }
@@ -152,6 +155,10 @@ pub(crate) struct Host {
     pub(crate) entries: [Entry; SHARES],
     pub(crate) flows: Vec<Flow>,
     pub(crate) halves: Vec<Half>,
+    /// Connections that go from server to server by themselves, by the client's number.
+    pub(crate) singles: BTreeMap<u32, Single>,
+    /// Under which its share of those is owned.
+    pub(crate) singles_epoch: Epoch,
     /// Segments stay in its queues until then.
     pub(crate) deep_until_ns: u64,
     /// A role that is half written, see [`crate::world::World::set_share`].
@@ -178,8 +185,10 @@ impl Host {
             inbox: VecDeque::new(),
             wake_ns: u64::MAX,
             entries: [Entry::DARK; SHARES],
-            flows: vec![Flow::default(); plan.shares * plan.slots],
-            halves: vec![Half::default(); plan.shares * plan.slots],
+            flows: vec![Flow::default(); plan.clients()],
+            halves: vec![Half::default(); plan.clients()],
+            singles: BTreeMap::new(),
+            singles_epoch: Epoch::NONE,
             deep_until_ns: 0,
             unwritten: None,
             parting_ns: None,

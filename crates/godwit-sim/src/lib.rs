@@ -35,6 +35,7 @@ mod queue;
 mod random;
 mod rejoin;
 mod run;
+mod singles;
 mod tally;
 mod world;
 

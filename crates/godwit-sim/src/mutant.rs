@@ -33,11 +33,14 @@ pub enum Mutant {
     EarlyCommit,
     /// A new twin of a running flow may be served before it has caught up.
     NoCatchUp,
+    /// What was decided of a connection that goes to another server does not outlive
+    /// the agent.
+    NoNote,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoFence,
         Self::NoGate,
         Self::NoWait,
@@ -51,5 +54,6 @@ impl Mutant {
         Self::NoSilence,
         Self::EarlyCommit,
         Self::NoCatchUp,
+        Self::NoNote,
     ];
 }

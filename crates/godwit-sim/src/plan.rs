@@ -52,6 +52,9 @@ pub(crate) struct Plan {
     /// Actions between which an agent dies or is stopped, per mille.
     pub(crate) interrupt: u64,
     pub(crate) habits: Habits,
+    /// Clients of a service whose connections go from server to server by themselves:
+    /// none, or as many as of a share.
+    pub(crate) singles: usize,
 }
 
 /// What a cluster does by itself when nothing is wrong any more.
@@ -78,6 +81,9 @@ impl Plan {
     /// is an old owner cut off just when the new one can be elected at once.
     pub(crate) fn new(seed: u64, mutant: Option<Mutant>) -> Self {
         let mut plan = Self::drawn(seed, mutant);
+        if seed.is_multiple_of(4) || mutant == Some(Mutant::NoNote) {
+            plan.singles = plan.slots;
+        }
         if let Some(Mutant::NoDrift | Mutant::NoResidence) = mutant {
             plan.heavy = 500;
             plan.delay_ns = (30 * US, 60 * US);
@@ -95,6 +101,11 @@ impl Plan {
             plan.interrupt = 20;
         }
         plan
+    }
+
+    /// Clients of all kinds.
+    pub(crate) const fn clients(&self) -> usize {
+        self.shares * self.slots + self.singles
     }
 
     fn drawn(seed: u64, mutant: Option<Mutant>) -> Self {
@@ -144,9 +155,11 @@ impl Plan {
             storms: 4,
             interrupt: random.pick(&[0, 1, 3]),
             habits: Habits::drawn(random),
+            singles: 0,
         }
     }
 }
+
 fn fencing(mutant: Option<Mutant>, random: &mut Random) -> Fencing {
     match mutant {
         // Where power switches keep an owner silent these take nothing away.
@@ -165,7 +178,8 @@ fn fencing(mutant: Option<Mutant>, random: &mut Random) -> Fencing {
             | Mutant::NoEnd
             | Mutant::NoSilence
             | Mutant::EarlyCommit
-            | Mutant::NoCatchUp,
+            | Mutant::NoCatchUp
+            | Mutant::NoNote,
         )
         | None => random.pick(&[
             Fencing::Lease,

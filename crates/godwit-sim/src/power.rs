@@ -46,6 +46,7 @@ impl World {
         host.flows.fill(Flow::default());
         host.halves.fill(Half::default());
         host.deep_until_ns = 0;
+        self.lose_singles(node);
     }
 
     /// The agent is gone; the data path goes on until its lease ends.
@@ -120,6 +121,8 @@ impl World {
             agent.handle_listening(Self::share_id(share), listening, now);
         }
         host.agent = Some(agent);
+        self.resume_singles(node);
+        let host = &mut self.hosts[node];
         let life = host.life;
         self.trace(|_| format!("{node}: agent starts, incarnation {incarnation:#x}"));
         let tick_ns = self.now_ns + self.random.below(self.plan.heartbeat_ns);
@@ -161,7 +164,10 @@ impl World {
             peers: others
                 .map(|other| PeerConfig { name: name(other) })
                 .collect(),
-            shares: (0..self.plan.shares).map(share).collect(),
+            shares: (0..self.plan.shares)
+                .map(share)
+                .chain(self.single_shares(node))
+                .collect(),
             lease: LeaseConfig {
                 voters: (0..self.plan.nodes).map(name).collect(),
                 terms: self.plan.terms,

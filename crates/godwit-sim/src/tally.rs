@@ -19,6 +19,10 @@ pub struct Tally {
     pub takeovers: u64,
     /// Planned moves that came to their end.
     pub moves: u64,
+    /// Connections that went to another server by themselves.
+    pub singles: u64,
+    /// Those that were reset since their target had crashed in the middle of it.
+    pub lost: u64,
     /// Connections that were reset since their share moved, by force, without them.
     pub forced: u64,
     /// Connections that a node went on serving whose owner was gone.
@@ -50,6 +54,8 @@ impl Tally {
         self.injected += other.injected;
         self.takeovers += other.takeovers;
         self.moves += other.moves;
+        self.singles += other.singles;
+        self.lost += other.lost;
         self.forced += other.forced;
         self.continued += other.continued;
         self.reprotected += other.reprotected;
@@ -78,10 +84,12 @@ impl fmt::Display for Tally {
         )?;
         write!(
             f,
-            "{} planned moves, {} connections reset by force; {} connections completed, \
+            "{} planned moves, {} connections reset by force; {} connections moved by themselves, {} lost on their way, {} completed, \
              {} continued at a takeover, {} protected again, {} reset with a reason, {} segments late after a release",
             self.moves,
             self.forced,
+            self.singles,
+            self.lost,
             self.completed,
             self.continued,
             self.reprotected,

@@ -124,6 +124,8 @@ pub(crate) enum Happening {
     ClientOpen {
         slot: usize,
     },
+    /// Somebody wants a connection to be at the other server.
+    Wish,
     /// The next fault of a storm.
     Harm {
         storm: u32,
@@ -159,7 +161,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(plan: Plan, seed: u64, tracing: bool) -> Self {
-        let count = plan.shares * plan.slots;
+        let count = plan.clients();
         let mut world = Self {
             now_ns: 1_000 * MS,
             random: Random::new(seed ^ 0x5bd1_e995),
@@ -168,7 +170,7 @@ impl World {
             links: Links::new(plan.nodes),
             hosts: (0..plan.nodes).map(|_| Host::new(&plan)).collect(),
             clients: vec![Client::default(); count],
-            paths: vec![0; plan.shares],
+            paths: vec![0; plan.shares + 1],
             audit: Audit::new(plan.shares, count),
             faults: Faults::default(),
             tally: Tally::default(),
@@ -184,6 +186,9 @@ impl World {
         for node in 0..world.plan.nodes {
             let at_ns = world.now_ns + world.random.below(50 * MS);
             world.queue.push(at_ns, Happening::Boot { node });
+        }
+        if world.plan.singles > 0 {
+            world.queue.push(world.now_ns + 1_000 * MS, Happening::Wish);
         }
         for slot in 0..count {
             let at_ns = world.now_ns + world.random.below(500 * MS);
@@ -264,6 +269,7 @@ impl World {
             Happening::Repeat { node, slot, irs } => self.repeat(node, slot, irs),
             Happening::ClientRepeat { slot, irs } => self.client_repeats(slot, irs),
             Happening::ClientOpen { slot } => self.client_opens(slot),
+            Happening::Wish => self.wish(),
             Happening::Harm { storm } => {
                 if self.storming && self.storm == storm {
                     let gap_ns = self.do_harm();

@@ -90,3 +90,8 @@ fn new_twins_must_catch_up_before_they_are_served() {
 fn twins_of_an_earlier_stay_must_not_be_served() {
     finds(Mutant::NoEnd);
 }
+
+#[test]
+fn what_was_decided_of_a_connection_that_moves_outlives_the_agent() {
+    finds(Mutant::NoNote);
+}
