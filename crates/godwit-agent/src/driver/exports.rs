@@ -71,6 +71,15 @@ impl Exports {
         self.coming.clear();
     }
 
+    /// The data path reports a connection's end.
+    pub(super) fn note_end(&mut self, flow: FlowId) {
+        self.coming.remove(&flow);
+        let sent = self.sent.get(&flow.key);
+        if sent.is_some_and(|sent| sent.irs == flow.irs) {
+            self.sent.remove(&flow.key);
+        }
+    }
+
     /// The standby has the last one of that connection.
     pub(super) fn note_kept(&mut self, flow: FlowId) {
         let sent = self.sent.get_mut(&flow.key);
@@ -326,6 +335,26 @@ mod tests {
         exports.forget();
         assert_eq!(exports.add(flow(1), empty), None);
         assert!(exports.coming.is_empty());
+    }
+
+    /// Others with the same addresses may have begun.
+    #[test]
+    fn nothing_is_remembered_of_a_connection_that_has_ended() {
+        let mut exports = exports();
+        let sent = Sent {
+            irs: SeqNumber(1),
+            generation: Generation(1),
+            read: 0,
+            written: 0,
+            kept: true,
+        };
+        exports.sent.insert(flow(1).key, sent);
+        let begun = parts(snapshot(2 * PART)).next().expect("two parts");
+        assert_eq!(exports.add(flow(1), begun), None);
+        exports.note_end(flow(2));
+        assert_eq!((exports.sent.len(), exports.coming.len()), (1, 1));
+        exports.note_end(flow(1));
+        assert!(exports.sent.is_empty() && exports.coming.is_empty());
     }
 
     /// Where sequence numbers come round, too.

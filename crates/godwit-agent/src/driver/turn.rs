@@ -133,6 +133,7 @@ impl Driver {
     pub(super) fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
         if event.kind == FlowEventKind::Ended {
             self.digest.note_end(event);
+            self.exports.note_end(event.flow);
         }
         self.node.handle_flow_event(event, now);
     }
