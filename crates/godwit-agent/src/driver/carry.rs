@@ -2,7 +2,7 @@
 
 use godwit_bpf::{Order, Phase};
 use godwit_core::{Action, MonoTime, PeerId};
-use godwit_wire::{FlowId, MacAddr, Role, ShareId, UnprotectedReason};
+use godwit_wire::{FlowId, MacAddr, Message, Role, ShareId, UnprotectedReason};
 
 use super::fence::to_expiry;
 use super::shares::Part;
@@ -11,6 +11,12 @@ use crate::clock;
 
 impl Driver {
     pub(super) fn carry_out(&mut self, action: Action) {
+        if let Some(action) = self.dismissals.postpone(action) {
+            self.carry_out_now(action);
+        }
+    }
+
+    fn carry_out_now(&mut self, action: Action) {
         match action {
             Action::SetShare {
                 share,
@@ -51,7 +57,7 @@ impl Driver {
             Action::MarkDemoted { flow, reason, .. } => self.give(flow, Order::NotInSync(reason)),
             Action::Compare { share, entry } => self.comparisons.expect(share, entry, clock::now()),
             Action::EndTwin { flow, reason, .. } => self.end_twin(flow, reason),
-            Action::EndFlows { share, reason } => self.end_flows(share, reason),
+            Action::EndFlows { share, reason } => self.dismiss(share, reason),
             Action::PokeTwin { flow, snd_una, .. } => self.poke_twin(flow, snd_una),
             Action::BeginRejoin {
                 share,
@@ -70,16 +76,19 @@ impl Driver {
                 seq,
                 fin,
                 input,
+                ..
             } => self.feed_twin(flow, seq, fin, input),
             Action::AdmitTwin { share, flow } => self.admit_twin(share, flow),
             Action::KeepSnapshot { share, flow, part } => self.keep_snapshot(share, flow, part),
-            Action::SnapshotKept { flow } => self.exports.note_kept(flow),
+            Action::SnapshotKept { flow, .. } => self.exports.note_kept(flow),
             Action::Handoff { share, work } => self.work_on_handoff(share, work),
-            Action::Send { peer, message } => {
-                if let Err(error) = self.peers.send(peer, message) {
-                    tracing::debug!(peer = peer.0, error = %error, "message not sent");
-                }
-            }
+            Action::Send { peer, message } => self.send(peer, message),
+        }
+    }
+
+    fn send(&self, peer: PeerId, message: Message) {
+        if let Err(error) = self.peers.send(peer, message) {
+            tracing::debug!(peer = peer.0, error = %error, "message not sent");
         }
     }
 

@@ -23,6 +23,7 @@ use super::compare::Comparisons;
 use super::detach::{DetachError, detach};
 use super::devices;
 use super::digest::Digest;
+use super::dismissal::Dismissals;
 use super::earlier::{self, EarlierError};
 use super::exports::Exports;
 use super::fence::from_expiry;
@@ -355,6 +356,7 @@ impl Installed {
             digest: Digest::new(now),
             comparisons: Comparisons::new(now),
             farewells: Farewells::default(),
+            dismissals: Dismissals::default(),
             servers: Servers::new(now),
             moves: Moves::default(),
             handoffs,

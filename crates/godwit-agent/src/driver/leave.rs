@@ -37,9 +37,11 @@ impl Driver {
         if reason != asked {
             tracing::warn!("no standby is in sync: connections stay here, without Godwit");
         }
+        self.finish_dismissals();
         self.node
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
+        self.finish_dismissals();
         self.end_handoffs();
         if let Some(keeper) = self.keeper.take() {
             keeper.end();

@@ -31,6 +31,7 @@ mod compare;
 mod detach;
 mod devices;
 mod digest;
+mod dismissal;
 mod earlier;
 mod exports;
 mod fence;
@@ -80,6 +81,7 @@ pub use install::{InstallError, Installed, pin_name};
 
 use compare::Comparisons;
 use digest::Digest;
+use dismissal::Dismissals;
 use exports::Exports;
 pub use handoff::{FlowWish, HandoffStartError};
 use handoff::{Handoffs, Wishes};
@@ -143,6 +145,7 @@ pub struct Driver {
     digest: Digest,
     comparisons: Comparisons,
     farewells: Farewells,
+    dismissals: Dismissals,
     servers: Servers,
     moves: Moves,
     /// Connections that go to other servers one by one; `None` if no service of

@@ -74,7 +74,7 @@ impl Driver {
 
     fn patience(&mut self) -> Duration {
         let now = clock::now();
-        if self.shares.revival_under_way().is_some() {
+        if self.shares.revival_under_way().is_some() || self.dismissals.are_under_way() {
             return Duration::ZERO;
         }
         let core = self
@@ -153,6 +153,7 @@ impl Driver {
             }
         }
         self.go_on_reviving(now);
+        self.go_on_dismissing();
         self.compare(now);
         self.farewells.carry_out(self.ifindex, &self.datapath, now);
         if self.rejoins.due() <= now {

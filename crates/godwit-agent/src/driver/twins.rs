@@ -1,13 +1,13 @@
-//! Ending sockets on this node while they are silent, and telling twins what
-//! the tap has missed.
+//! Ending a twin of this node while it is silent, and telling twins what the tap
+//! has missed.
 
 use std::io;
 use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, Order, OrderError, Phase};
 use godwit_core::{EndReason, MonoTime};
-use godwit_sock::{Destroyer, destroy_tcp};
-use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
+use godwit_sock::destroy_tcp;
+use godwit_wire::{FlowId, FlowKey, SeqNumber};
 
 use super::{Driver, segments};
 use crate::clock;
@@ -45,36 +45,6 @@ impl Driver {
             self.farewells.expect(flow, clock::now());
         } else {
             end_socket(self.ifindex, &self.datapath, flow);
-        }
-    }
-
-    /// Ends every socket of a share. Its role is none meanwhile, so the resets
-    /// of our kernel go nowhere.
-    pub(super) fn end_flows(&self, share: ShareId, reason: EndReason) {
-        let mut flows = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
-            if flow.share == share {
-                flows.push(flow.id);
-            }
-        });
-        if let Err(error) = scanned {
-            tracing::error!(error = %error, "can't read the flows to end");
-        }
-        if !flows.is_empty() {
-            tracing::info!(
-                share = share.0,
-                count = flows.len(),
-                reason = reason.as_str(),
-                "ending sockets"
-            );
-        }
-        let destroyer = Destroyer::open(self.ifindex);
-        for flow in flows {
-            match &destroyer {
-                Ok(destroyer) => note(flow.key, destroyer.destroy(flow.key)),
-                Err(error) => tracing::warn!(flow = %flow.key, error = %error, "socket not ended"),
-            }
-            forget(&self.datapath, flow);
         }
     }
 
@@ -125,7 +95,7 @@ fn end_socket(ifindex: u32, datapath: &Datapath, flow: FlowId) {
     forget(datapath, flow);
 }
 
-fn forget(datapath: &Datapath, flow: FlowId) {
+pub(super) fn forget(datapath: &Datapath, flow: FlowId) {
     if let Err(error) = datapath.orders.give(flow, Order::Forget)
         && !matches!(error, OrderError::NoFlow)
     {
@@ -133,7 +103,7 @@ fn forget(datapath: &Datapath, flow: FlowId) {
     }
 }
 
-fn note(flow: FlowKey, outcome: io::Result<bool>) {
+pub(super) fn note(flow: FlowKey, outcome: io::Result<bool>) {
     if let Err(error) = outcome {
         tracing::warn!(flow = %flow, error = %error, "socket not ended");
     }

@@ -40,7 +40,8 @@ impl EndReason {
     }
 }
 
-/// One thing to do, at once and in the order given.
+/// One thing to do, at once and in the order given. What is of another share need
+/// not wait for [`Action::EndFlows`], which takes long with thousands of flows.
 ///
 /// The order is part of the contract:
 ///
@@ -249,6 +250,8 @@ pub enum Action {
     },
     /// As a standby: more of that log.
     FeedTwin {
+        /// The share.
+        share: ShareId,
         /// The flow.
         flow: FlowId,
         /// Sequence number of the first byte.
@@ -278,6 +281,8 @@ pub enum Action {
     },
     /// As the owner: the standby has the last snapshot of the flow that it was sent.
     SnapshotKept {
+        /// The share.
+        share: ShareId,
         /// The flow.
         flow: FlowId,
     },
@@ -308,6 +313,45 @@ pub enum Action {
         /// What.
         message: Message,
     },
+}
+
+impl Action {
+    /// The share that it is about, so that its order among others of that share
+    /// matters. Leases and peers are about no share.
+    pub const fn share(&self) -> Option<ShareId> {
+        match self {
+            Self::SetShare { share, .. }
+            | Self::SetExpiry { share, .. }
+            | Self::Silence { share }
+            | Self::Reopen { share }
+            | Self::Announce { share }
+            | Self::Revive { share, .. }
+            | Self::CheckFlows { share, .. }
+            | Self::ResetUnprotected { share }
+            | Self::HandOver { share }
+            | Self::Resume { share }
+            | Self::MoveEnded { share, .. }
+            | Self::ReleaseGate { share, .. }
+            | Self::UngateFlow { share, .. }
+            | Self::ResendHandshake { share, .. }
+            | Self::MarkDemoted { share, .. }
+            | Self::Compare { share, .. }
+            | Self::EndTwin { share, .. }
+            | Self::EndFlows { share, .. }
+            | Self::PokeTwin { share, .. }
+            | Self::BeginRejoin { share, .. }
+            | Self::FeedLog { share, .. }
+            | Self::ProtectFlow { share, .. }
+            | Self::RestoreTwin { share, .. }
+            | Self::FeedTwin { share, .. }
+            | Self::AdmitTwin { share, .. }
+            | Self::KeepSnapshot { share, .. }
+            | Self::SnapshotKept { share, .. }
+            | Self::Handoff { share, .. } => Some(*share),
+            Self::Send { message, .. } => message.share(),
+            Self::SendLease { .. } | Self::Stonith { .. } => None,
+        }
+    }
 }
 
 /// Collects what a node has decided.

@@ -78,6 +78,7 @@ impl ShareSide {
     }
 
     pub(super) fn note_snapshot_kept(&self, flow: FlowId, context: &mut Context<'_>) {
-        context.out.act(Action::SnapshotKept { flow });
+        let share = self.id;
+        context.out.act(Action::SnapshotKept { share, flow });
     }
 }

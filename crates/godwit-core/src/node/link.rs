@@ -3,7 +3,7 @@
 use godwit_wire::{GoodbyeReason, Hello, Message};
 
 use super::peer::LinkState;
-use super::{Link, Node, PeerNews, share};
+use super::{Link, Node, PeerNews};
 use crate::handoff::Speaker;
 use crate::{MonoTime, PeerId};
 
@@ -120,7 +120,7 @@ impl Node {
             let by = Speaker { peer, life: *epoch };
             return self.handle_handoff(by, (*share, *id), step, now);
         }
-        let Some(id) = share::of_message(message) else {
+        let Some(id) = message.share() else {
             return;
         };
         let mine = self.with_share(id, now, |share, context| {

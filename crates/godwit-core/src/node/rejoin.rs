@@ -218,6 +218,7 @@ impl ShareSide {
                 input,
                 ..
             } if self.holds(*generation) => context.out.act(Action::FeedTwin {
+                share,
                 flow: *flow,
                 seq: *seq,
                 fin: *fin,

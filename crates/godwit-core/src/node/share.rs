@@ -584,30 +584,6 @@ impl ShareSide {
     }
 }
 
-/// The share that a message is about.
-pub(super) const fn of_message(message: &Message) -> Option<ShareId> {
-    match message {
-        Message::ShareState(claim) => Some(claim.share),
-        Message::StandbyReady { share, .. }
-        | Message::StandbyLeft { share, .. }
-        | Message::FlowDemote { share, .. }
-        | Message::FlowDemoted { share, .. }
-        | Message::TwinClosed { share, .. }
-        | Message::Digest { share, .. }
-        | Message::ServerLost { share, .. }
-        | Message::Move { share, .. }
-        | Message::Output { share, .. }
-        | Message::FlowRestore { share, .. }
-        | Message::FlowInput { share, .. }
-        | Message::FlowAdmit { share, .. }
-        | Message::FlowAdmitted { share, .. }
-        | Message::Handoff { share, .. }
-        | Message::FlowSnapshot { share, .. }
-        | Message::FlowSnapshotKept { share, .. } => Some(*share),
-        Message::Hello(_) | Message::Goodbye { .. } => None,
-    }
-}
-
 /// The state that pinned maps stand for. A shadow must know its owner, which
 /// the maps do not name: it is the only other node, or the share starts anew.
 fn resumed_state(from: Resume, members: &[PeerId]) -> Option<State> {

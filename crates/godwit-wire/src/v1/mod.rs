@@ -388,6 +388,30 @@ impl Message {
         }
     }
 
+    /// The share spoken of.
+    pub const fn share(&self) -> Option<ShareId> {
+        match self {
+            Self::Hello(_) | Self::Goodbye { .. } => None,
+            Self::ShareState(claim) => Some(claim.share),
+            Self::StandbyReady { share, .. }
+            | Self::StandbyLeft { share, .. }
+            | Self::FlowDemote { share, .. }
+            | Self::FlowDemoted { share, .. }
+            | Self::TwinClosed { share, .. }
+            | Self::Digest { share, .. }
+            | Self::ServerLost { share, .. }
+            | Self::Output { share, .. }
+            | Self::Move { share, .. }
+            | Self::FlowRestore { share, .. }
+            | Self::FlowInput { share, .. }
+            | Self::FlowAdmit { share, .. }
+            | Self::FlowAdmitted { share, .. }
+            | Self::Handoff { share, .. }
+            | Self::FlowSnapshot { share, .. }
+            | Self::FlowSnapshotKept { share, .. } => Some(*share),
+        }
+    }
+
     /// The epoch in the header: of the share spoken of, zero if of none.
     pub const fn epoch(&self) -> Epoch {
         match self {

@@ -1,0 +1,202 @@
+//! Ends every socket of a share on this node, some at a time: with ten thousand
+//! of them it takes a tenth of a second, and the leases of other shares last half
+//! of that.
+//!
+//! What the core wants of the same share meanwhile waits, in its order: a standby
+//! is ready only when the twins of its stay before are gone. The share's role is
+//! none all the while, so it has no lease to renew and nobody to serve.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use godwit_core::{Action, EndReason};
+use godwit_sock::Destroyer;
+use godwit_wire::{FlowId, ShareId};
+
+use super::Driver;
+use super::twins::{forget, note};
+
+/// Sockets that are ended before the driver looks up: about two milliseconds.
+const BATCH: usize = 128;
+
+/// Shares whose sockets are being ended.
+#[derive(Debug, Default)]
+pub(super) struct Dismissals {
+    under_way: BTreeMap<ShareId, Dismissal>,
+}
+
+#[derive(Debug)]
+struct Dismissal {
+    flows: Vec<FlowId>,
+    /// What is to be done after it.
+    then: VecDeque<Action>,
+}
+
+impl Dismissals {
+    fn begin(&mut self, share: ShareId, flows: Vec<FlowId>) {
+        let then = VecDeque::new();
+        self.under_way.insert(share, Dismissal { flows, then });
+    }
+
+    pub(super) fn are_under_way(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Keeps back what has to wait; gives back what need not.
+    pub(super) fn postpone(&mut self, action: Action) -> Option<Action> {
+        let waits_for = action
+            .share()
+            .and_then(|share| self.under_way.get_mut(&share));
+        match waits_for {
+            Some(dismissal) => {
+                dismissal.then.push_back(action);
+                None
+            }
+            None => Some(action),
+        }
+    }
+
+    /// The next flows to end, of the first share. When they are its last, what has
+    /// waited for them is to be done as soon as they have ended.
+    fn next(&mut self) -> Option<(Vec<FlowId>, VecDeque<Action>)> {
+        let mut first = self.under_way.first_entry()?;
+        let flows = &mut first.get_mut().flows;
+        let batch = flows.split_off(flows.len().saturating_sub(BATCH));
+        let then = match flows.is_empty() {
+            true => first.remove().then,
+            false => VecDeque::new(),
+        };
+        Some((batch, then))
+    }
+}
+
+impl Driver {
+    /// Begins to end every socket of a share. The resets of our kernel go nowhere.
+    pub(super) fn dismiss(&mut self, share: ShareId, reason: EndReason) {
+        let mut flows = Vec::new();
+        let scanned = self.datapath.flows.for_each(|flow| {
+            if flow.share == share {
+                flows.push(flow.id);
+            }
+        });
+        if let Err(error) = scanned {
+            tracing::error!(error = %error, "can't read the flows to end");
+        }
+        if flows.is_empty() {
+            return;
+        }
+        let (count, reason) = (flows.len(), reason.as_str());
+        tracing::info!(share = share.0, count, reason, "ending sockets");
+        self.dismissals.begin(share, flows);
+        // With few of them that was it.
+        self.go_on_dismissing();
+    }
+
+    /// Ends some more.
+    pub(super) fn go_on_dismissing(&mut self) {
+        let Some((flows, then)) = self.dismissals.next() else {
+            return;
+        };
+        match Destroyer::open(self.ifindex) {
+            Ok(destroyer) => {
+                for flow in &flows {
+                    note(flow.key, destroyer.destroy(flow.key));
+                }
+            }
+            Err(error) => {
+                let count = flows.len();
+                tracing::warn!(count, error = %error, "sockets not ended");
+            }
+        }
+        for flow in flows {
+            forget(&self.datapath, flow);
+        }
+        for action in then {
+            self.carry_out(action);
+        }
+    }
+
+    /// At the end of the agent nothing is left for later.
+    pub(super) fn finish_dismissals(&mut self) {
+        while self.dismissals.are_under_way() {
+            self.go_on_dismissing();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use godwit_core::PeerId;
+    use godwit_wire::{Epoch, FlowKey, Generation, GoodbyeReason, Message, SeqNumber};
+
+    use super::*;
+
+    const SHARE: ShareId = ShareId(1);
+
+    fn flows(count: u32) -> Vec<FlowId> {
+        let key = FlowKey {
+            client: SocketAddr::from(([10, 9, 0, 10], 1)).into(),
+            service: SocketAddr::from(([10, 9, 0, 100], 80)).into(),
+        };
+        let irs = (0..count).map(SeqNumber);
+        irs.map(|irs| FlowId { key, irs }).collect()
+    }
+
+    fn ready(share: ShareId) -> Action {
+        let message = Message::StandbyReady {
+            share,
+            epoch: Epoch::NONE,
+            generation: Generation(7),
+        };
+        let peer = PeerId(0);
+        Action::Send { peer, message }
+    }
+
+    #[test]
+    fn every_flow_is_ended_once_and_in_batches() {
+        let mut dismissals = Dismissals::default();
+        let all = flows(300);
+        dismissals.begin(SHARE, all.clone());
+        let mut ended = Vec::new();
+        while let Some((batch, then)) = dismissals.next() {
+            assert!((1..=BATCH).contains(&batch.len()));
+            assert!(then.is_empty());
+            ended.extend(batch);
+        }
+        ended.sort_by_key(|flow| flow.irs.0);
+        assert_eq!(ended, all);
+        assert!(!dismissals.are_under_way());
+    }
+
+    /// Otherwise a standby would be taken in with twins of the stay before.
+    #[test]
+    fn what_is_of_the_share_waits_in_its_order() {
+        let mut dismissals = Dismissals::default();
+        dismissals.begin(SHARE, flows(200));
+        let announce = Action::Announce { share: SHARE };
+        assert_eq!(dismissals.postpone(announce.clone()), None);
+        assert_eq!(dismissals.postpone(ready(SHARE)), None);
+        let (_, then) = dismissals.next().expect("200 are two batches");
+        assert!(then.is_empty());
+        let (_, then) = dismissals.next().expect("the second");
+        assert_eq!(then, [announce.clone(), ready(SHARE)]);
+        assert_eq!(dismissals.postpone(announce.clone()), Some(announce));
+    }
+
+    /// That is what the batches are for.
+    #[test]
+    fn what_is_of_others_does_not_wait() {
+        let mut dismissals = Dismissals::default();
+        dismissals.begin(SHARE, flows(200));
+        let goodbye = Action::Send {
+            peer: PeerId(0),
+            message: Message::Goodbye {
+                reason: GoodbyeReason::Restart,
+            },
+        };
+        for action in [ready(ShareId(2)), goodbye] {
+            assert_eq!(dismissals.postpone(action.clone()), Some(action));
+        }
+    }
+}
