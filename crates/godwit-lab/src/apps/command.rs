@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::client::{Client, Rounds};
 use super::content::Content;
-use super::{chats, odd, roam, server};
+use super::{chats, hiccup, odd, roam, server};
 use crate::cluster;
 use crate::meter::Meter;
 
@@ -25,10 +25,6 @@ pub const HIDDEN_COMMAND: &str = "lab-app";
 
 /// Option of `serve`: the name of a congestion control follows.
 pub(crate) const CONGESTION: &str = "--congestion";
-
-/// What `hiccup` sleeps, and what it calls one.
-const NAP: Duration = Duration::from_millis(1);
-const HICCUP: Duration = Duration::from_millis(10);
 
 const USAGE: &str = "usage:
   godwit-lab-app serve [--congestion NAME] ADDRESS:PORT...
@@ -69,8 +65,8 @@ pub fn run(args: &[String]) -> Result<()> {
     if verb == odd::VERB {
         return odd::run(&args[1..]);
     }
-    if verb == "hiccup" {
-        return hiccup(Duration::from_millis(first.parse().context(USAGE)?));
+    if verb == hiccup::VERB {
+        return hiccup::run(Duration::from_millis(first.parse().context(USAGE)?));
     }
     let server = address(first)?;
     let numbers = rest.iter().map(|n| n.parse().context(USAGE));
@@ -103,23 +99,6 @@ pub fn run(args: &[String]) -> Result<()> {
         _ => bail!(USAGE),
     }
     report(&meter)
-}
-
-/// Sleeps for a millisecond, again and again, for `span`; prints how often it
-/// woke up ten or more too late, and the most, in milliseconds.
-fn hiccup(span: Duration) -> Result<()> {
-    let end = Instant::now() + span;
-    let (mut count, mut longest) = (0, Duration::ZERO);
-    let mut before = Instant::now();
-    while before < end {
-        std::thread::sleep(NAP);
-        let late = before.elapsed().saturating_sub(NAP);
-        before += NAP + late;
-        longest = longest.max(late);
-        count += u32::from(late >= HICCUP);
-    }
-    let longest = longest.as_secs_f64() * 1e3;
-    writeln!(std::io::stdout(), "{count} {longest:.3}").context("writing the report")
 }
 
 /// How to start the program with `args`: the one that `GODWIT_LAB_APP` names,

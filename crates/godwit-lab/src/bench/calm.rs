@@ -2,10 +2,11 @@
 //! falls silent, although it is well.
 //!
 //! Eight processes spin; a connection exchanges a little. The *hiccups* are the
-//! control: a thread of the same real-time priority as the agents', which does
-//! nothing but sleep for a millisecond, woke up ten or more too late. A machine
-//! whose host takes the CPU away shows there, and a failure detector is then
-//! right to see a failure.
+//! control: on each processor a thread of the same real-time priority as the
+//! agents', which does nothing but sleep for a millisecond, woke up ten or more too
+//! late. A machine whose host takes the CPU away shows there, and a failure
+//! detector is then right to see a failure: *unexplained* is what the agents did
+//! while the control was in time.
 
 use std::process::Command;
 use std::thread;
@@ -18,7 +19,8 @@ use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stream::{Stream, Work};
 use crate::apps::command;
-use crate::cluster::{ClusterOptions, Fencing};
+use crate::apps::hiccup::{self, Hiccup};
+use crate::cluster::{ClusterOptions, EventReport, Fencing};
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
 use crate::process::Process;
@@ -34,6 +36,18 @@ const QUICK_SPAN: Duration = Duration::from_secs(5);
 
 /// Lab and agents, before and after.
 const AROUND: Duration = Duration::from_secs(3);
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A beat that is late by so much more than its interval is missed three times: an
+/// agent that was kept from its processor for so long is taken for dead with reason.
+const EXPLAINS: Duration = Duration::from_millis(20);
+
+/// So far from its cause a decision may be.
+const NEAR: Duration = Duration::from_millis(100);
+
+/// What should not happen in a calm hour.
+const NAMES: [&str; 3] = ["takeover_started", "lease_lapsed", "standby_left"];
 
 /// An agent remembers some thousand events: with so many, some may be forgotten.
 const TOO_MANY: usize = 1000;
@@ -68,14 +82,22 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         seed += 1;
     }
     hiccups.wait(AROUND)?;
-    let after = events(&pair)?;
+    let mut events = events(&pair)?;
+    events.retain(|event| !before.contains(event));
     drop(spinners);
-    put(report, span, &hiccups.log(), [before, after])
+    put(report, span, &hiccups.log(), &events)
 }
 
-fn put(report: &Report, span: Duration, log: &str, events: [Counts; 2]) -> Result<()> {
-    let (count, longest) = parse(log).with_context(|| format!("no hiccup log: {log:?}"))?;
-    let [before, after] = events;
+fn put(report: &Report, span: Duration, log: &str, events: &[EventReport]) -> Result<()> {
+    let hiccups = log.lines().map(str::parse).collect::<Result<Vec<Hiccup>>>();
+    let hiccups = hiccups.with_context(|| format!("no hiccup log: {log:?}"))?;
+    let longest = hiccups.iter().map(|hiccup| hiccup.late).max();
+    let mut unexplained = 0;
+    for event in events {
+        unexplained += usize::from(!is_explained(time_of_day(&event.time)?, &hiccups));
+    }
+    let named = |name: &str| events.iter().filter(|event| event.event == name).count();
+    let [takeovers, fences, standbys_lost] = NAMES.map(named);
     let one = |value: f64| Measured {
         value: Some(value),
         control: None,
@@ -83,33 +105,55 @@ fn put(report: &Report, span: Duration, log: &str, events: [Counts; 2]) -> Resul
     };
     report.put("calm.minutes", one(span.as_secs_f64() / 60.0))?;
     report.put("calm.load", one(f64::from(SPINNERS)))?;
-    let names = ["calm.takeovers", "calm.fences", "calm.standbys_lost"];
-    for ((name, before), after) in names.into_iter().zip(before).zip(after) {
-        report.put(name, one(f64::from(after.saturating_sub(before))))?;
+    for (name, count) in [
+        ("calm.takeovers", takeovers),
+        ("calm.fences", fences),
+        ("calm.standbys_lost", standbys_lost),
+        ("calm.unexplained", unexplained),
+        ("calm.hiccups", hiccups.len()),
+    ] {
+        report.put(name, one(f64::from(u32::try_from(count)?)))?;
     }
-    report.put("calm.hiccups", one(count))?;
+    let longest = longest.unwrap_or_default().as_secs_f64() * 1e3;
     report.put("calm.longest_hiccup", one(longest))
 }
 
-/// Takeovers, lapsed leases, lost standbys.
-type Counts = [u32; 3];
-
-fn events(pair: &Pair<'_>) -> Result<Counts> {
-    let mut counts = Counts::default();
+/// What both servers' agents did that nothing called for, up to now.
+fn events(pair: &Pair<'_>) -> Result<Vec<EventReport>> {
+    let mut found = Vec::new();
     for host in Host::SERVERS {
-        let events = pair.cluster.events(host)?;
+        let events = pair.cluster.event_reports(host)?;
         let count = events.len();
         ensure!(
             count < TOO_MANY,
             "{count} events of a calm hour on {host:?}"
         );
-        let names = ["takeover_started", "lease_lapsed", "standby_left"];
-        for (count, name) in counts.iter_mut().zip(names) {
-            let found = events.iter().filter(|event| *event == name).count();
-            *count += u32::try_from(found).unwrap_or(u32::MAX);
-        }
+        let called = |event: &EventReport| NAMES.contains(&event.event.as_str());
+        found.extend(events.into_iter().filter(called));
     }
-    Ok(counts)
+    Ok(found)
+}
+
+/// Whether a processor stood still shortly before `at`.
+fn is_explained(at: Duration, hiccups: &[Hiccup]) -> bool {
+    let mut long = hiccups.iter().filter(|hiccup| hiccup.late >= EXPLAINS);
+    long.any(|hiccup| {
+        let end = hiccup.end.as_secs_f64() % DAY.as_secs_f64();
+        (end - at.as_secs_f64()).abs() <= NEAR.as_secs_f64()
+    })
+}
+
+/// From RFC 3339 in UTC; a day has no more than 86 400 seconds there.
+fn time_of_day(text: &str) -> Result<Duration> {
+    let time = text
+        .split_once('T')
+        .and_then(|(_, time)| time.strip_suffix('Z'));
+    let time = time.with_context(|| format!("no time: {text:?}"))?;
+    let mut seconds = 0.0;
+    for part in time.split(':') {
+        seconds = seconds * 60.0 + part.parse::<f64>()?;
+    }
+    Ok(Duration::try_from_secs_f64(seconds)?)
 }
 
 fn spin(lab: &Lab) -> Result<Process> {
@@ -120,7 +164,7 @@ fn spin(lab: &Lab) -> Result<Process> {
 
 /// The control, as a process under real-time priority.
 fn watch(lab: &Lab, span: Duration) -> Result<Process> {
-    let program = command::program(&["hiccup", &span.as_millis().to_string()])?;
+    let program = command::program(&[hiccup::VERB, &span.as_millis().to_string()])?;
     let mut command = Command::new("chrt");
     command
         .args(["--fifo", PRIORITY])
@@ -132,19 +176,22 @@ fn watch(lab: &Lab, span: Duration) -> Result<Process> {
     Ok(watch)
 }
 
-/// How many, and the longest in milliseconds.
-fn parse(log: &str) -> Option<(f64, f64)> {
-    let mut words = log.split_whitespace();
-    Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_hiccup_log_is_a_count_and_a_length() {
-        assert_eq!(parse("3 12.5\n"), Some((3.0, 12.5)));
-        assert_eq!(parse("nothing"), None);
+    fn what_happens_when_a_processor_stood_still_is_explained() {
+        let at = time_of_day("2026-11-22T19:18:51.511936Z").expect("a time");
+        assert_eq!(at.as_millis(), ((19 * 60 + 18) * 60 + 51) * 1000 + 511);
+        let hiccup = |millis| Hiccup {
+            end: 20_000 * DAY + at - Duration::from_millis(50),
+            late: Duration::from_millis(millis),
+            cpu: 0,
+        };
+        assert!(is_explained(at, &[hiccup(11), hiccup(23)]));
+        assert!(!is_explained(at, &[hiccup(19)]));
+        assert!(!is_explained(at + 2 * NEAR, &[hiccup(23)]));
+        assert!(time_of_day("nothing").is_err());
     }
 }

@@ -357,6 +357,7 @@ const SPECS: &[Spec] = &[
     calm("calm.takeovers", "events", AtMost(0.0)),
     calm("calm.fences", "events", AtMost(0.0)),
     calm("calm.standbys_lost", "events", AtMost(0.0)),
+    calm("calm.unexplained", "events", AtMost(0.0)),
     calm("calm.hiccups", "events", Target::None),
     calm("calm.longest_hiccup", "ms", Target::None),
     figure(

@@ -173,6 +173,8 @@ pub struct FlowReport {
 pub struct EventReport {
     /// Counts the events of one agent's life from 1.
     pub sequence: u64,
+    /// When, as RFC 3339 in UTC.
+    pub time: String,
     /// Its stable name.
     pub event: String,
     /// The service that it is about, if it is about one.
