@@ -77,9 +77,12 @@ impl World {
                     agent.handle_heartbeat(peer, &beat, at.unwrap_or(now));
                 });
             }
-            Input::Lease(from, datagram) => self.input(node, |agent, now| {
-                agent.handle_lease(peer_of(node, from), &datagram, now);
-            }),
+            Input::Lease(from, datagram) => {
+                self.trace(|_| format!("{node}: from {from}: {:?}", datagram.messages));
+                self.input(node, |agent, now| {
+                    agent.handle_lease(peer_of(node, from), &datagram, now);
+                });
+            }
             Input::Message(from, message) => {
                 self.trace(|_| format!("{node}: from {from}: {message:?}"));
                 self.input(node, |agent, now| {

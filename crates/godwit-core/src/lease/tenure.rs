@@ -179,9 +179,10 @@ impl Tenure {
         self.next = now;
     }
 
-    /// Whether a proposal of that set is under way.
+    /// Whether a proposal of that set is under way, and not taken back since.
     pub(super) fn asks(&self, revision: u64) -> bool {
-        self.pending.iter().any(|one| one.wish.revision == revision)
+        let latest = self.pending.back();
+        latest.is_some_and(|one| one.wish.revision == revision)
     }
 
     /// When the next proposal is due.
@@ -342,13 +343,25 @@ impl Tenure {
             self.pending.drain(..=index);
             return Change::Willing;
         }
+        let wish = proposal.wish.clone();
         self.met = true;
         self.confirmed = now;
-        self.agreed = Some(proposal.wish.clone());
+        if !self.is_taken_back(index, &wish) {
+            self.agreed = Some(wish);
+        }
         self.expiry = self.expiry.max(end);
         self.pending.drain(..=index);
         let regained = self.lapse.take().is_some();
         Change::Extended { regained }
+    }
+
+    /// Whether a later proposal has gone back to an earlier set ([`Self::sayable`]). Who
+    /// has accepted this one may have accepted that since, and voters go by the latest.
+    fn is_taken_back(&self, index: usize, wish: &Wish) -> bool {
+        let is_older = |later: &Proposal| {
+            later.standing != Standing::Asking && later.wish.revision < wish.revision
+        };
+        self.pending.iter().skip(index + 1).any(is_older)
     }
 
     /// `from` does not accept a proposal.

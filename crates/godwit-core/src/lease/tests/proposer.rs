@@ -320,6 +320,39 @@ fn a_change_of_the_set_is_agreed_when_a_majority_has_it() {
     assert_eq!(events(&mut proposer), expected);
 }
 
+#[test]
+fn a_change_of_the_set_that_was_taken_back_is_not_agreed_by_a_late_answer() {
+    let (mut proposer, epoch) = holder();
+    let revision = proposer.handle_in_sync(vec![stay("b", 1)], ms(105));
+    proposer.handle_timeout(ms(105));
+    let (changed, _, lease) = number(&mut proposer);
+    assert_eq!(lease.in_sync, [stay("b", 1)]);
+    // Nobody is heard: from here on it proposes the set that was agreed upon.
+    for at in [115, 125] {
+        proposer.handle_timeout(ms(at));
+    }
+    let said = messages(&mut proposer);
+    let [_, LeaseMessage::Propose { lease, .. }] = &said[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(lease.in_sync, []);
+
+    // Who says now that it accepted the change may have accepted that as well.
+    for voter in ["a", "w"] {
+        proposer.handle_message(name(voter), &accepted(epoch, changed), ms(126));
+    }
+    assert_eq!(events(&mut proposer), [LeaseEvent::Moved]);
+    assert_eq!(proposer.poll_timeout(), Some(ms(126)), "asked for anew");
+    proposer.handle_timeout(ms(126));
+    let (again, _, lease) = number(&mut proposer);
+    assert_eq!(lease.in_sync, [stay("b", 1)]);
+    for voter in ["a", "w"] {
+        proposer.handle_message(name(voter), &accepted(epoch, again), ms(127));
+    }
+    let expected = [LeaseEvent::Moved, LeaseEvent::Agreed { revision }];
+    assert_eq!(events(&mut proposer), expected);
+}
+
 /// A holder that lost its lease at 161 ms.
 fn lapsed() -> (Proposer, Epoch, u64) {
     let (mut proposer, epoch) = holder();
