@@ -59,8 +59,9 @@ static __always_inline void gw_opt_blank(struct gw_options *o, __u32 at,
 }
 
 /* One option; returns 1 to end the walk. A bad length ends it. */
-static long gw_opt_step(__u32 n, struct gw_options *o)
+static long gw_opt_step(__u32 n, struct gw_options **walk)
 {
+	struct gw_options *o = *walk;
 	__u32 at = o->at & 63;
 	__u8 kind = o->bytes[at], len;
 
@@ -100,6 +101,15 @@ static long gw_opt_step(__u32 n, struct gw_options *o)
 	return 0;
 }
 
+/* The walk. Verified once: as a global function, not with each of its callers. */
+__noinline int gw_read_options(struct gw_options *o)
+{
+	if (!o)
+		return 0;
+	bpf_loop(GW_OPT_SPACE, gw_opt_step, &o, 0);
+	return 0;
+}
+
 /* Walks the options of a parsed segment; none is an error. */
 static __noinline int gw_walk_options(struct __sk_buff *skb, struct gw_pkt *p,
 				      struct gw_options *o)
@@ -113,7 +123,7 @@ static __noinline int gw_walk_options(struct __sk_buff *skb, struct gw_pkt *p,
 	if (bpf_skb_load_bytes(skb, p->l4 + 20, o->bytes, len))
 		return -1;
 	o->len = len;
-	bpf_loop(GW_OPT_SPACE, gw_opt_step, o, 0);
+	gw_read_options(o);
 	return 0;
 }
 

@@ -2,6 +2,7 @@
 //! lab's namespace: what comes out, and what it was counted as. Needs root.
 
 mod bench;
+mod cost;
 mod edge;
 mod fence;
 mod gate;
