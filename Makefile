@@ -15,6 +15,8 @@ PREFIX ?= /usr/local
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MAJOR := $(firstword $(subst ., ,$(VERSION)))
 APPS := stream http
+# Packages whose tests need no privileges.
+UNIT := godwit-wire godwit-core godwit-agent godwit-app godwit-capi godwit
 
 .PHONY: help setup build apps install demo test unit sim root-test check bench chaos mutants own-kernel upgrade fuzz format clean
 
@@ -25,7 +27,7 @@ setup: ## install Debian packages that build and tests need (root)
 	packaging/setup.sh
 
 build: ## release build: target/release/godwit, libgodwit and the servers in apps/
-	$(CARGO) build --release --locked
+	$(CARGO) build --release --locked -p godwit -p godwit-capi -p godwit-lab
 	$(MAKE) --no-print-directory apps
 
 # With the static library: they run anywhere. Users say `pkg-config --libs godwit`.
@@ -51,8 +53,8 @@ demo: setup build ## a download crosses the death of its server (root)
 test: setup build unit sim root-test ## everything that CI runs (root for the lab)
 
 unit: ## tests without privileges
-	$(CARGO) build --locked -p godwit-capi
-	$(CARGO) test --locked -p godwit-wire -p godwit-core -p godwit-agent -p godwit-app -p godwit-capi -p godwit
+	$(CARGO) build --locked $(UNIT:%=-p %)
+	$(CARGO) test --locked $(UNIT:%=-p %)
 
 sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 	$(CARGO) test --locked --profile sim -p godwit-sim
