@@ -55,6 +55,7 @@ test: setup build unit sim root-test ## everything that CI runs (root for the la
 unit: ## tests without privileges
 	$(CARGO) build --locked $(UNIT:%=-p %)
 	$(CARGO) test --locked $(UNIT:%=-p %)
+	$(CARGO) test --locked -p godwit-lab --lib
 
 sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 	$(CARGO) test --locked --profile sim -p godwit-sim
