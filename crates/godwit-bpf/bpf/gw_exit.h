@@ -98,17 +98,6 @@ static __always_inline void gw_endpoint_of(struct gw_endpoint *e, __u16 family,
 	e->pad = 0;
 }
 
-/* Would a takeover keep the flow? */
-static __always_inline bool gw_is_kept(const struct gw_share *s,
-				       const struct gw_flow *f)
-{
-	if (!f->generation || f->generation != s->generation)
-		return false;
-	return f->phase == GW_PHASE_CONFIRMING ||
-	       f->phase == GW_PHASE_PROTECTED ||
-	       (f->phase == GW_PHASE_UNPROTECTED && f->why == GW_WHY_GATE_OFF);
-}
-
 /* The owner's socket of a flow is about to be closed. */
 static __always_inline void gw_orphan(struct gw_walk *w, struct file *file,
 				      struct gw_flow *f,

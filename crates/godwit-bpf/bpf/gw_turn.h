@@ -118,6 +118,26 @@ static __always_inline void gw_turn_owner(struct gw_flow *f,
 	gw_flag(f, GW_FLOW_ADOPTED | GW_FLOW_RAMPING);
 }
 
+/* Owner: a new twin of the flow has all, and may be served any moment. */
+static __always_inline bool gw_is_whole(const struct gw_flow *f)
+{
+	return f->phase == GW_PHASE_REJOINING && (f->flags & GW_FLOW_WHOLE);
+}
+
+/*
+ * Owner: may the standby of this generation serve the flow, if it takes over? Of
+ * one that is whole it knows first.
+ */
+static __always_inline bool gw_is_kept(const struct gw_share *s,
+				       const struct gw_flow *f)
+{
+	if (!f->generation || f->generation != s->generation)
+		return false;
+	return f->phase == GW_PHASE_CONFIRMING || gw_is_whole(f) ||
+	       f->phase == GW_PHASE_PROTECTED ||
+	       (f->phase == GW_PHASE_UNPROTECTED && f->why == GW_WHY_GATE_OFF);
+}
+
 /*
  * The owner has become the standby: its socket is a twin from here on. What it
  * had under way stays unacknowledged in it until the client has it.
@@ -125,13 +145,7 @@ static __always_inline void gw_turn_owner(struct gw_flow *f,
 static __always_inline void gw_turn_shadow(struct gw_flow *f,
 					   const struct gw_share *s)
 {
-	/* a new twin that has all may have been admitted a moment ago */
-	bool whole =
-		f->phase == GW_PHASE_REJOINING && (f->flags & GW_FLOW_WHOLE);
-	bool kept =
-		f->generation && f->generation == s->generation &&
-		(f->phase == GW_PHASE_CONFIRMING || whole ||
-		 f->phase == GW_PHASE_PROTECTED || f->why == GW_WHY_GATE_OFF);
+	bool whole = gw_is_whole(f), kept = gw_is_kept(s, f);
 
 	/* its own FIN was the owner's */
 	if (f->flags & GW_FLOW_OWN_FIN)

@@ -319,7 +319,11 @@ impl World {
             return false;
         }
         flow.socket = false;
-        let whole = matches!(flow.phase, Phase::Confirming | Phase::Protected);
+        let whole = match flow.phase {
+            Phase::Confirming | Phase::Protected => true,
+            Phase::Rejoining => flow.whole,
+            Phase::None | Phase::Unprotected | Phase::Twin | Phase::Closed | Phase::Ended => false,
+        };
         if flow.is_tapped(entry.generation) && whole {
             flow.orphaned = true;
             self.hosts[node].entries[share].died = Some(now);

@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 use godwit_bpf::{Hook, Order, ProcessExit, Record};
 use godwit_lab::Lab;
 use godwit_lab::host::{Host, Network, SERVICE_V4};
-use godwit_wire::{Role, TcpFlags};
+use godwit_wire::{Generation, Role, TcpFlags};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
 
-use crate::bench::{Bench, DROP, IRS, ISS, NEXT, SHARE, from_service, on_bench_of, twin};
+use crate::bench::{
+    Bench, DROP, GENERATION, IRS, ISS, NEXT, SHARE, flow_id, from_service, on_bench_of, twin,
+};
 use crate::moves::shadow;
 
 /// How the process of [`helper`] ends.
@@ -169,24 +171,51 @@ fn nothing_is_silenced_where_nobody_could_take_over() {
     });
 }
 
+/// Both ends of the connections of [`helper`] are on this machine.
+fn take_addresses(lab: &Lab) {
+    for address in callers(0) {
+        let mut command = Command::new("ip");
+        command.args(["address", "add"]);
+        command.args([&format!("{}/32", address.ip()), "dev", "lo"]);
+        let added = lab.a().run(command, Duration::from_secs(5));
+        assert!(added.expect("ip runs").status.success());
+    }
+}
+
+/// The standby may have been told that it may serve the new twin of a running flow,
+/// and its owner not know yet that it does: the end of its process is no end.
+#[test]
+fn a_flow_whose_new_twin_has_all_is_kept() {
+    on_bench_of(|bench, lab, _| {
+        take_addresses(lab);
+        bench.datapath.shares.hold(SHARE, HOLD).expect("it is set");
+        let (stay, next) = (Generation(GENERATION.0 + 1), IRS.wrapping_add(1));
+        for (port, whole) in [(7, false), (8, true)] {
+            bench.lose_standby();
+            bench.connect(port, false);
+            bench.gain_standby(stay);
+            let rejoin = bench.order_for(flow_id(port, false), Order::Rejoin(stay));
+            rejoin.expect("it can have a twin");
+            if whole {
+                let standby = Host::B.mac(Network::Data);
+                let all = twin(standby, port, false, (ISS + 1, next), TcpFlags::ACK, b"");
+                bench.expect(Hook::Tap, "the twin's ACK", &all, DROP, "twin_ack");
+            }
+            run_called(lab, "3", Some(port));
+            let kept: Vec<_> = exits(bench).iter().map(|exit| exit.kept).collect();
+            assert_eq!(kept, [u32::from(whole)]);
+            bench.datapath.shares.open(SHARE).expect("it opens");
+        }
+    });
+}
+
 /// A twin's FIN ends the client's stream only if its process said so, or the
 /// owner's has closed as well: not if the kernel closed because there is no
 /// process any more.
 #[test]
 fn a_twin_whose_process_is_gone_does_not_end_a_stream() {
     on_bench_of(|bench, lab, _| {
-        for address in callers(0) {
-            let mut command = Command::new("ip");
-            command.args([
-                "address",
-                "add",
-                &format!("{}/32", address.ip()),
-                "dev",
-                "lo",
-            ]);
-            let added = lab.a().run(command, Duration::from_secs(5));
-            assert!(added.expect("ip runs").status.success());
-        }
+        take_addresses(lab);
         let (fin, next) = (TcpFlags::FIN.with(TcpFlags::ACK), IRS.wrapping_add(1));
         for (port, end, owner_closed, served) in [
             (7, None, false, true),
