@@ -10,7 +10,7 @@
 
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -36,8 +36,6 @@ const QUICK_SPAN: Duration = Duration::from_secs(5);
 
 /// Lab and agents, before and after.
 const AROUND: Duration = Duration::from_secs(3);
-
-const DAY: Duration = Duration::from_secs(86_400);
 
 /// A beat that is late by so much more than its interval is missed three times: an
 /// agent that was kept from its processor for so long is taken for dead with reason.
@@ -92,10 +90,8 @@ fn put(report: &Report, span: Duration, log: &str, events: &[EventReport]) -> Re
     let hiccups = log.lines().map(str::parse).collect::<Result<Vec<Hiccup>>>();
     let hiccups = hiccups.with_context(|| format!("no hiccup log: {log:?}"))?;
     let longest = hiccups.iter().map(|hiccup| hiccup.late).max();
-    let mut unexplained = 0;
-    for event in events {
-        unexplained += usize::from(!is_explained(time_of_day(&event.time)?, &hiccups));
-    }
+    let unexplained = events.iter().filter(|event| !is_explained(event, &hiccups));
+    let unexplained = unexplained.count();
     let named = |name: &str| events.iter().filter(|event| event.event == name).count();
     let [takeovers, fences, standbys_lost] = NAMES.map(named);
     let one = |value: f64| Measured {
@@ -134,26 +130,13 @@ fn events(pair: &Pair<'_>) -> Result<Vec<EventReport>> {
     Ok(found)
 }
 
-/// Whether a processor stood still shortly before `at`.
-fn is_explained(at: Duration, hiccups: &[Hiccup]) -> bool {
+/// Whether a processor stood still shortly before that.
+fn is_explained(event: &EventReport, hiccups: &[Hiccup]) -> bool {
     let mut long = hiccups.iter().filter(|hiccup| hiccup.late >= EXPLAINS);
     long.any(|hiccup| {
-        let end = hiccup.end.as_secs_f64() % DAY.as_secs_f64();
-        (end - at.as_secs_f64()).abs() <= NEAR.as_secs_f64()
+        let before = event.seconds_before(UNIX_EPOCH + hiccup.end);
+        before.is_some_and(|before| before.abs() <= NEAR.as_secs_f64())
     })
-}
-
-/// From RFC 3339 in UTC; a day has no more than 86 400 seconds there.
-fn time_of_day(text: &str) -> Result<Duration> {
-    let time = text
-        .split_once('T')
-        .and_then(|(_, time)| time.strip_suffix('Z'));
-    let time = time.with_context(|| format!("no time: {text:?}"))?;
-    let mut seconds = 0.0;
-    for part in time.split(':') {
-        seconds = seconds * 60.0 + part.parse::<f64>()?;
-    }
-    Ok(Duration::try_from_secs_f64(seconds)?)
 }
 
 fn spin(lab: &Lab) -> Result<Process> {
@@ -182,16 +165,23 @@ mod tests {
 
     #[test]
     fn what_happens_when_a_processor_stood_still_is_explained() {
-        let at = time_of_day("2026-11-22T19:18:51.511936Z").expect("a time");
-        assert_eq!(at.as_millis(), ((19 * 60 + 18) * 60 + 51) * 1000 + 511);
-        let hiccup = |millis| Hiccup {
-            end: 20_000 * DAY + at - Duration::from_millis(50),
-            late: Duration::from_millis(millis),
+        let event = EventReport {
+            sequence: 1,
+            time: "2026-11-22T19:18:51.511936Z".to_owned(),
+            event: "standby_left".to_owned(),
+            service: None,
+            flow: None,
+            reason: None,
+        };
+        // The same moment, and how long before it the processor ran again.
+        let at = Duration::from_micros(1_795_375_131_511_936);
+        let hiccup = |late, before| Hiccup {
+            end: at - Duration::from_millis(before),
+            late: Duration::from_millis(late),
             cpu: 0,
         };
-        assert!(is_explained(at, &[hiccup(11), hiccup(23)]));
-        assert!(!is_explained(at, &[hiccup(19)]));
-        assert!(!is_explained(at + 2 * NEAR, &[hiccup(23)]));
-        assert!(time_of_day("nothing").is_err());
+        assert!(is_explained(&event, &[hiccup(11, 0), hiccup(23, 50)]));
+        assert!(!is_explained(&event, &[hiccup(19, 0)]));
+        assert!(!is_explained(&event, &[hiccup(23, 200)]));
     }
 }

@@ -5,7 +5,7 @@
 //! else that a client can notice is one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use godwit_wire::Endpoint;
 
@@ -52,8 +52,15 @@ impl Said {
         self.later.extend(unprotected(flows));
     }
 
-    /// Takes down what happened after the fault.
-    pub(super) fn hear(&mut self, events: &[EventReport]) {
+    /// Takes down what has happened since that. The fault was at `moment`: some of it
+    /// was said before, for a look takes its time and a fault awaits its moment.
+    pub(super) fn hear(&mut self, events: &[EventReport], moment: SystemTime) {
+        let is_early = |event: &&EventReport| {
+            let before = event.seconds_before(moment);
+            before.is_some_and(|seconds| seconds > 0.0)
+        };
+        let early: Vec<_> = events.iter().filter(is_early).cloned().collect();
+        self.before.extend(demoted(&early));
         self.later.extend(demoted(events));
         let mut takeovers = BTreeMap::<_, u64>::new();
         for event in events.iter().filter(|e| e.event == "takeover_started") {
@@ -219,6 +226,30 @@ mod tests {
         assert_eq!(judged(1000, cut(), true), (1, 0, 0));
         assert_eq!(judged(10, cut(), true), (0, 0, 1));
         assert_eq!(judged(10, dead(), true), (1, 0, 0), "the young are reset");
+    }
+
+    /// A fault awaits its moment: what is said while it does is said before.
+    #[test]
+    fn what_was_demoted_before_the_fault_may_break() {
+        let fault = Instant::now() + Duration::from_secs(60);
+        let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_375_131);
+        let told = |time: &str| {
+            let event = EventReport {
+                sequence: 1,
+                time: time.to_owned(),
+                event: "flow_demoted".to_owned(),
+                service: Some("web".to_owned()),
+                flow: Some(flow(true).flow),
+                reason: Some("lagging".to_owned()),
+            };
+            let mut said = Said::default();
+            said.before(&[flow(true)], &[]);
+            said.hear(&[event], moment);
+            let cut = Fate::Cut("reset".to_owned());
+            said.is_told(&connection(Duration::from_secs(1), cut, fault), fault)
+        };
+        assert!(told("2026-11-22T19:18:50.900000Z"));
+        assert!(!told("2026-11-22T19:18:51.100000Z"));
     }
 
     #[test]

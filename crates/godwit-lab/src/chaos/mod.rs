@@ -39,7 +39,7 @@ mod world;
 
 use std::io::{self, Write as _};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 
@@ -165,7 +165,7 @@ impl Run<'_> {
         let stay = self.regulars.count(&flows);
         self.progress(&format!("of those that stay, {stay}"));
         crowd.wait_for(moment, STEER);
-        let at = Instant::now();
+        let (at, moment_of_fault) = (Instant::now(), SystemTime::now());
         target
             .inject(&mut self.world)
             .with_context(|| name.clone())?;
@@ -177,7 +177,7 @@ impl Run<'_> {
         let report = crowd.finish()?;
         let healed = self.world.wait_ready();
         let later = self.world.news();
-        said.hear(&later);
+        said.hear(&later, moment_of_fault);
         news.extend(later);
 
         let takeovers = count(&news, &["takeover_started"]);

@@ -3,8 +3,12 @@
 //! Fields that are added to the schemas later do not disturb it.
 
 use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
+
+/// In seconds.
+const DAY: f64 = 86_400.0;
 
 /// One node's answer to `godwit status --json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -183,6 +187,19 @@ pub struct EventReport {
     pub flow: Option<String>,
     /// Why, where the event has a reason.
     pub reason: Option<String>,
+}
+
+impl EventReport {
+    /// How many seconds before `moment` it was, less than half a day; negative if
+    /// after. `None` if its time is none.
+    pub fn seconds_before(&self, moment: SystemTime) -> Option<f64> {
+        let (_, time) = self.time.strip_suffix('Z')?.split_once('T')?;
+        let mut parts = time.split(':').map(str::parse::<f64>);
+        let second = parts.try_fold(0.0, |sum, part| Some(sum * 60.0 + part.ok()?))?;
+        let moment = moment.duration_since(UNIX_EPOCH).ok()?;
+        let since_midnight = moment.as_secs_f64() % DAY;
+        Some((since_midnight - second + 1.5 * DAY) % DAY - DAY / 2.0)
+    }
 }
 
 impl Status {
