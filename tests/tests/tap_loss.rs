@@ -1,18 +1,19 @@
 //! The tap loses frames, either way: clients notice nothing, protection nearly
 //! nothing.
 
+use std::io::{ErrorKind, Read as _};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::client::{Client, Rounds};
-use godwit_lab::cluster::ClusterOptions;
+use godwit_lab::cluster::{ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::links::Loss;
 use godwit_lab::meter::Meter;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
-    assert_unnoticed, counted, in_sync, servers, service_v4, service_v6, stage, wait_flow,
-    wait_protected, witness,
+    PORT, assert_unnoticed, counted, in_sync, servers, service_v4, service_v6, stage, wait_event,
+    wait_flow, wait_protected, witness,
 };
 use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::traffic::{Load, Traffic};
@@ -237,4 +238,39 @@ fn a_connection_whose_handshake_was_lost_is_protected_later() {
     }
     drop(streams);
     assert_unnoticed(capture);
+}
+
+/// The standby knows of such a connection only that it is not to serve it. A client
+/// that has nothing to send hears from nobody else that it is over, and waited for ever.
+#[test]
+fn a_client_that_listens_hears_that_its_connection_is_gone() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut web = Service::new("web", PORT);
+    // A new twin would need no tap.
+    "reprotect = \"off\"\n".clone_into(&mut web.extra);
+    let services = vec![web];
+    let options = ClusterOptions {
+        services,
+        ..ClusterOptions::default()
+    };
+    let cluster = in_sync(&lab, options);
+    lose(&lab, TAP, 10_000);
+    let mut streams = [service_v4(), service_v6()]
+        .map(|service| connect(lab.client(), service).expect("it connects"));
+    for stream in &mut streams {
+        send(stream, b"echo\n").expect("it goes");
+        let local = stream.local_addr().expect("it is connected");
+        wait_flow(&cluster, Host::A, local, |flow| flow.state == "unprotected");
+    }
+    wait_event(&cluster, Host::B, "flow_given_up");
+    lab.crash(Host::A).expect("a crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    for mut stream in streams {
+        let heard = stream.read(&mut [0; 8]);
+        let error = heard.expect_err("nobody serves it").kind();
+        assert_eq!(error, ErrorKind::ConnectionReset);
+    }
 }

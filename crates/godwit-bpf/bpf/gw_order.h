@@ -13,13 +13,16 @@
 /*
  * A flow that must not be served may have no twin yet: what makes one, sent
  * again by the owner or late in the network, would make it whole for all that
- * anybody can tell. The mark waits for it with the handshake.
+ * anybody can tell. The mark waits for it with the handshake. After a takeover
+ * the client is asked where it is (godwit-agent, driver/revive.rs).
  */
 static __always_inline int gw_mark_unborn(const struct gw_order *o,
 					  const struct gw_flow_key *key)
 {
 	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
+	__u32 *share = bpf_map_lookup_elem(&gw_services, &key->service);
 	struct gw_half_open unborn = {
+		.born_ns = gw_now(),
 		.irs = o->irs,
 		.flags = GW_FLOW_NOT_IN_SYNC,
 		.tapped = 1,
@@ -29,6 +32,9 @@ static __always_inline int gw_mark_unborn(const struct gw_order *o,
 		half->flags |= GW_FLOW_NOT_IN_SYNC;
 		return 0;
 	}
+	if (!share)
+		return 1;
+	unborn.share = *share;
 	return bpf_map_update_elem(&gw_half_open, key, &unborn, BPF_ANY) ? 1 :
 									   0;
 }

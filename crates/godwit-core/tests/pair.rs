@@ -175,6 +175,9 @@ fn a_demoted_flow_is_let_go_only_after_the_standby_has_marked_it() {
         reason: UnprotectedReason::Lagging,
     };
     assert_eq!(world.local_actions(A), [ungated]);
+    let reason = UnprotectedReason::Lagging;
+    assert_eq!(world.flow_news(A), [FlowNews::Demoted { reason }]);
+    assert_eq!(world.flow_news(B), [FlowNews::GivenUp { reason }]);
     assert!(world.is_in_sync(A, B), "the others stay protected");
 }
 

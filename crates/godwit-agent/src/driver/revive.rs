@@ -164,8 +164,12 @@ impl Driver {
         }
     }
 
+    /// Clients in the middle of a handshake hear its answer again. One whose connection
+    /// was given up before it had a twin here has completed it: whatever the numbers, it
+    /// says where it is (RFC 5961 section 4), and our kernel, which knows nothing of it,
+    /// resets it. With nothing to send it would wait for ever.
     pub(super) fn answer_half_open(&self, share: ShareId, now: MonoTime) {
-        let mut half_open = match self.datapath.half_open.answered() {
+        let mut half_open = match self.datapath.half_open.waiting() {
             Ok(half_open) => half_open,
             Err(error) => return tracing::error!(error = %error, "can't read the handshakes"),
         };
@@ -173,7 +177,11 @@ impl Driver {
             half.share == share && half.tapped && now.0.saturating_sub(half.born_ns) <= HALF_OPEN_NS
         });
         for half in latest(&mut half_open) {
-            if let Some(packet) = segments::syn_ack(half)
+            let (key, irs) = (half.key, half.irs);
+            // It has got its twin since.
+            let known = self.flow(FlowId { key, irs }).is_some();
+            if !known
+                && let Some(packet) = segments::syn_ack(half)
                 && let Err(error) = self.segments.send(half.key.client.ip(), &packet)
             {
                 tracing::debug!(flow = %half.key, error = %error, "SYN-ACK not sent");

@@ -231,7 +231,8 @@ pub(super) fn handshake(flow: &FlowState) -> Option<[Vec<u8>; 3]> {
 }
 
 /// The SYN-ACK of a handshake that the failed owner had answered. A client that
-/// has it already answers with an ACK, from which the twin is made.
+/// has it already answers with an ACK, from which the twin is made. Of a connection
+/// that was given up some of it is not known, and its client answers all the same.
 pub(super) fn syn_ack(half: &HalfOpen) -> Option<Vec<u8>> {
     let segment = Segment {
         seq: half.iss,
@@ -239,7 +240,7 @@ pub(super) fn syn_ack(half: &HalfOpen) -> Option<Vec<u8>> {
         flags: TcpFlags::SYN.with(TcpFlags::ACK),
         wnd: half.wnd,
         options: TcpOptions {
-            mss: Some(half.mss),
+            mss: (half.mss != 0).then_some(half.mss),
             wscale: half.rcv_wscale,
             sack_permitted: half.sack,
             time_stamps: half

@@ -9,7 +9,8 @@ use crate::skel::types::gw_flow_flags as Flag;
 
 const _: () = assert!(size_of::<types::gw_half_open>() == 56);
 
-/// A handshake of which the SYN-ACK was seen.
+/// A handshake of which the SYN-ACK was seen, or all that is known of a connection
+/// that was given up before it had a twin here: the numbers may be 0 then.
 #[derive(Debug, Clone, Copy)]
 pub struct HalfOpen {
     /// The flow to be.
@@ -20,7 +21,7 @@ pub struct HalfOpen {
     pub irs: SeqNumber,
     /// Initial sequence number of the service.
     pub iss: SeqNumber,
-    /// MSS that the service announced.
+    /// MSS that the service announced; 0: not known.
     pub mss: u16,
     /// Window that the service announced, not scaled.
     pub wnd: u16,
@@ -30,7 +31,8 @@ pub struct HalfOpen {
     pub sack: bool,
     /// TSval of the SYN-ACK and TSval of the SYN, if both sides use them.
     pub ts: Option<(u32, u32)>,
-    /// When the SYN was seen, CLOCK_BOOTTIME nanoseconds.
+    /// When the handshake was seen, or the connection given up; CLOCK_BOOTTIME
+    /// nanoseconds.
     pub born_ns: u64,
     /// Whether it was seen through the tap.
     pub tapped: bool,
@@ -45,14 +47,15 @@ impl HalfOpenTable {
         Self(TypedMap::new(handle, "gw_half_open"))
     }
 
-    /// The answered handshakes.
+    /// Those whose clients may wait for this node after a takeover.
     ///
     /// # Errors
     /// Fails if the kernel refuses the read.
-    pub fn answered(&self) -> Result<Vec<HalfOpen>, MapError> {
+    pub fn waiting(&self) -> Result<Vec<HalfOpen>, MapError> {
         let mut found = Vec::new();
         self.0.for_each(|key, raw| {
-            if raw.answered != 0 {
+            let given_up = u32::from(raw.flags) & Flag::GW_FLOW_NOT_IN_SYNC.0 != 0;
+            if raw.answered != 0 || given_up {
                 found.push(half_open(key, &raw));
             }
         })?;

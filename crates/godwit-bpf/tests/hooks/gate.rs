@@ -1,6 +1,6 @@
 //! What the owner tells the client, and what it tells the standby.
 
-use godwit_bpf::Hook;
+use godwit_bpf::{Hook, Order};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 
@@ -110,6 +110,37 @@ fn a_syn_ack_offers_no_more_than_a_twin() {
             let told = bench.put(Hook::Gate, 0, &syn_ack).frame;
             let window = u16::from_be_bytes([told[at], told[at + 1]]);
             assert_eq!(window, 44 * MSS, "IPv6: {v6}");
+        }
+    });
+}
+
+/// A client that has closed its half only listens: nothing would bring its FIN to a
+/// twin that has missed it, once it was told that it has arrived.
+#[test]
+fn a_fin_is_told_when_the_twin_has_it() {
+    on_bench(|bench| {
+        let (standby, fin) = (Host::B.mac(Network::Data), TcpFlags::FIN.with(ACK));
+        let (next, end) = (IRS.wrapping_add(1), IRS.wrapping_add(101));
+        let all = end.wrapping_add(1);
+        for v6 in [false, true] {
+            bench.connect(7, v6);
+            let told = || bench.flow().told_ack.0;
+            let last = to_service(7, v6, next, ISS + 1, fin, &DATA);
+            bench.expect(Hook::Tap, "its last data", &last, NEXT, "client_segment");
+            let own = from_service(7, v6, ISS + 1, all, ACK, b"");
+            bench.expect(Hook::Gate, "our ACK", &own, REDIRECT, "held");
+            let twins = |ack| twin(standby, 7, v6, (ISS + 1, ack), ACK, b"");
+            let forwarded = "twin_ack_forwarded";
+            bench.expect(Hook::Tap, "the data", &twins(end), REDIRECT, forwarded);
+            assert_eq!(told(), end);
+            let answer = from_service(7, v6, ISS + 1, all, fin, &DATA);
+            bench.expect(Hook::Gate, "the answer", &answer, NEXT, "gated");
+            assert_eq!(told(), end, "nor with what is said meanwhile");
+            let heard = to_service(7, v6, end, ISS + 102, fin, b"");
+            bench.expect(Hook::Tap, "its FIN again", &heard, NEXT, "mirrored");
+            bench.expect(Hook::Tap, "the FIN", &twins(all), REDIRECT, forwarded);
+            assert_eq!(told(), all);
+            bench.order(Order::Forget).expect("it is removed");
         }
     });
 }

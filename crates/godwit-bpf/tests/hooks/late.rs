@@ -2,10 +2,11 @@
 
 use godwit_bpf::{Hook, Order, Phase};
 use godwit_lab::host::{Host, Network};
-use godwit_wire::{EthernetHeader, Segment, SeqNumber, TcpFlags, UnprotectedReason};
+use godwit_wire::{EthernetHeader, Role, Segment, SeqNumber, TcpFlags, UnprotectedReason};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, from_service, mirrored, on_bench, to_service, twin,
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, flow_id, from_service, mirrored, on_bench,
+    to_service, twin,
 };
 use crate::moves::shadow;
 
@@ -82,6 +83,34 @@ fn a_connection_that_nobody_serves_is_reset_whenever_its_client_asks() {
                 bench.expect(Hook::Gate, what, &socket, DROP, reason);
             }
             forget(bench);
+        }
+    });
+}
+
+/// It was given up before it had a twin here, and its owner has died: of a client that
+/// only listens nothing would come. What there is to ask it with is found.
+#[test]
+fn a_client_whose_connection_never_had_a_twin_can_be_asked() {
+    on_bench(|bench| {
+        bench.play(Role::Shadow);
+        for v6 in [false, true] {
+            let flow = flow_id(7, v6);
+            let waiting = || bench.datapath.half_open.waiting().expect("it can be read");
+            assert!(waiting().iter().all(|half| half.key != flow.key));
+            let given_up = Order::NotInSync(UnprotectedReason::NotConfirmed);
+            bench.order_for(flow, given_up).expect("it is marked");
+            let found = waiting().into_iter().find(|half| half.key == flow.key);
+            let half = found.expect("it is remembered");
+            assert_eq!((half.irs, half.share, half.tapped), (flow.irs, SHARE, true));
+            assert!(half.born_ns > 0, "since when");
+        }
+        take_over(bench);
+        for v6 in [false, true] {
+            let (next, heard) = (CLIENT.wrapping_add(300), SERVICE + 500);
+            let answer = to_service(7, v6, next, heard, ACK, b"");
+            bench.expect(Hook::Tap, "where it is", &answer, NEXT, "no_flow");
+            let refusal = from_service(7, v6, heard, 0, TcpFlags::RST, b"");
+            bench.expect(Hook::Gate, "RST", &refusal, NEXT, "unprotected_at_takeover");
         }
     });
 }

@@ -118,6 +118,31 @@ fn a_running_flow_gets_a_twin() {
     });
 }
 
+/// Of a client that has closed its half, the end is the last that a new twin must have.
+#[test]
+fn a_twin_that_lacks_the_clients_fin_is_not_whole() {
+    on_bench(|bench| {
+        let (standby, fin) = (Host::B.mac(Network::Data), TcpFlags::FIN.with(ACK));
+        for v6 in [false, true] {
+            bench.lose_standby();
+            bench.connect(7, v6);
+            say(bench, v6, 0, b"hello");
+            let closed = to_service(7, v6, at(5), ISS + 1, fin, b"");
+            bench.expect(Hook::Tap, "its FIN", &closed, NEXT, "client_segment");
+            acknowledge(bench, v6, 6);
+            bench.gain_standby(NEXT_GENERATION);
+            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION));
+            rejoin.expect("it can have a twin");
+            for (has, whole) in [(5, false), (6, true)] {
+                let twins = twin(standby, 7, v6, (ISS + 1, at(has)), ACK, b"");
+                bench.expect(Hook::Tap, "the twin's ACK", &twins, DROP, "twin_ack");
+                assert_eq!(bench.order(Order::Protect).is_ok(), whole, "{has}");
+            }
+            bench.order(Order::Forget).expect("it is removed");
+        }
+    });
+}
+
 /// A kernel has all that the client has said, and its server hangs: it must say
 /// what the client has heard before anybody counts on it.
 #[test]

@@ -208,6 +208,11 @@ pub enum FlowNews {
         /// Why.
         reason: UnprotectedReason,
     },
+    /// This node has promised its owner not to serve it.
+    GivenUp {
+        /// Why.
+        reason: UnprotectedReason,
+    },
     /// It was not, and is protected again.
     ProtectedAgain {
         /// Since its standby was told of it.
@@ -483,13 +488,18 @@ impl FlowNews {
             | Self::Stayed { .. }
             | Self::Lost { .. }
             | Self::Waiting => true,
-            Self::ProtectedAgain { .. } | Self::Moved { .. } | Self::Arrived { .. } => false,
+            // Of a promise its owner tells.
+            Self::GivenUp { .. }
+            | Self::ProtectedAgain { .. }
+            | Self::Moved { .. }
+            | Self::Arrived { .. } => false,
         }
     }
 
     const fn name(&self) -> &'static str {
         match self {
             Self::Demoted { .. } => "flow_demoted",
+            Self::GivenUp { .. } => "flow_given_up",
             Self::ProtectedAgain { .. } => "flow_protected_again",
             Self::TwinClosed => "twin_closed",
             Self::MaterialiseFailed => "materialise_failed",
@@ -504,7 +514,9 @@ impl FlowNews {
 
     fn fields(&self) -> Fields {
         match self {
-            Self::Demoted { reason } => vec![("reason", text(reason))],
+            Self::Demoted { reason } | Self::GivenUp { reason } => {
+                vec![("reason", text(reason))]
+            }
             Self::Diverged { reason, demoted } => {
                 let action = if *demoted { "demote" } else { "report" };
                 vec![("reason", text(reason)), ("action", text(&action))]

@@ -302,6 +302,10 @@ impl ShareSide {
             flow,
         };
         context.send(owner.peer, answer);
+        // An owner that dies now takes its own word of it with it.
+        let news = FlowNews::GivenUp { reason };
+        let kind = EventKind::Flow { share, flow, news };
+        context.out.tell(context.now, kind);
     }
 
     fn follow_digest(&self, entries: &[DigestEntry], context: &mut Context<'_>) {

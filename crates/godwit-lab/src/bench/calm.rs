@@ -167,6 +167,7 @@ mod tests {
     fn what_happens_when_a_processor_stood_still_is_explained() {
         let event = EventReport {
             sequence: 1,
+            node: "a".to_owned(),
             time: "2026-11-22T19:18:51.511936Z".to_owned(),
             event: "standby_left".to_owned(),
             service: None,

@@ -2,7 +2,8 @@
 //!
 //! A connection that broke is no violation if its owner had said before that it
 //! was not protected, or if it was too young to be protected and was reset. All
-//! else that a client can notice is one.
+//! else that a client can notice is one. What an owner said last dies with it, so
+//! the word of the standby counts that it had promised not to serve a connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -62,6 +63,7 @@ impl Said {
         let early: Vec<_> = events.iter().filter(is_early).cloned().collect();
         self.before.extend(demoted(&early));
         self.later.extend(demoted(events));
+        self.before.extend(given_up(events));
         let mut takeovers = BTreeMap::<_, u64>::new();
         for event in events.iter().filter(|e| e.event == "takeover_started") {
             *takeovers.entry(&event.service).or_default() += 1;
@@ -90,6 +92,25 @@ fn unprotected(flows: &[FlowReport]) -> impl Iterator<Item = Endpoint> {
 fn demoted(events: &[EventReport]) -> impl Iterator<Item = Endpoint> {
     let events = events.iter().filter(|event| event.event == "flow_demoted");
     events.filter_map(|event| client_of(event.flow.as_deref()?))
+}
+
+/// Clients whose flows a standby had promised not to serve, on request of the owner
+/// that it took over from. `events` of each node are in order.
+fn given_up(events: &[EventReport]) -> Vec<Endpoint> {
+    let mut promised = BTreeMap::<_, Vec<_>>::new();
+    let mut clients = Vec::new();
+    for event in events {
+        let of = (&event.node, &event.service);
+        match event.event.as_str() {
+            "flow_given_up" => {
+                let client = event.flow.as_deref().and_then(client_of);
+                promised.entry(of).or_default().extend(client);
+            }
+            "takeover_started" => clients.extend(promised.remove(&of).unwrap_or_default()),
+            _ => {}
+        }
+    }
+    clients
 }
 
 impl Verdict {
@@ -236,6 +257,7 @@ mod tests {
         let told = |time: &str| {
             let event = EventReport {
                 sequence: 1,
+                node: "a".to_owned(),
                 time: time.to_owned(),
                 event: "flow_demoted".to_owned(),
                 service: Some("web".to_owned()),
@@ -250,6 +272,36 @@ mod tests {
         };
         assert!(told("2026-11-22T19:18:50.900000Z"));
         assert!(!told("2026-11-22T19:18:51.100000Z"));
+    }
+
+    fn event(node: &str, name: &str) -> EventReport {
+        EventReport {
+            sequence: 1,
+            time: "2026-11-22T19:18:51.100000Z".to_owned(),
+            node: node.to_owned(),
+            event: name.to_owned(),
+            service: Some("web".to_owned()),
+            flow: (name == "flow_given_up").then(|| flow(false).flow),
+            reason: None,
+        }
+    }
+
+    /// Its owner died a moment after the promise, and could not say it any more.
+    #[test]
+    fn what_a_standby_had_promised_counts_if_it_took_over() {
+        let fault = Instant::now() + Duration::from_secs(60);
+        let dead = || Fate::Dead("silence".to_owned());
+        let violations = |events: &[EventReport]| {
+            let mut said = Said::default();
+            said.hear(events, SystemTime::UNIX_EPOCH);
+            let one = connection(Duration::from_secs(1), dead(), fault);
+            Verdict::over(&[vec![one]], &said, fault).violations.len()
+        };
+        let (promise, turn) = ("flow_given_up", "takeover_started");
+        assert_eq!(violations(&[event("a", promise), event("a", turn)]), 0);
+        assert_eq!(violations(&[event("a", promise)]), 1, "its owner lives");
+        assert_eq!(violations(&[event("a", promise), event("b", turn)]), 1);
+        assert_eq!(violations(&[event("a", turn), event("a", promise)]), 1);
     }
 
     #[test]

@@ -179,6 +179,8 @@ pub struct EventReport {
     pub sequence: u64,
     /// When, as RFC 3339 in UTC.
     pub time: String,
+    /// The node whose agent says so.
+    pub node: String,
     /// Its stable name.
     pub event: String,
     /// The service that it is about, if it is about one.
