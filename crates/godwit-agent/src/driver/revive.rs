@@ -173,10 +173,12 @@ impl Driver {
             Ok(half_open) => half_open,
             Err(error) => return tracing::error!(error = %error, "can't read the handshakes"),
         };
-        half_open.retain(|half| {
-            half.share == share && half.tapped && now.0.saturating_sub(half.born_ns) <= HALF_OPEN_NS
-        });
-        for half in latest(&mut half_open) {
+        half_open.retain(|half| half.share == share && half.tapped);
+        // However long ago that was: the connection may have run on since.
+        let (mut given_up, mut fresh): (Vec<_>, Vec<_>) =
+            half_open.into_iter().partition(|half| half.given_up);
+        fresh.retain(|half| now.0.saturating_sub(half.born_ns) <= HALF_OPEN_NS);
+        for half in latest(&mut given_up).iter().chain(latest(&mut fresh)) {
             let (key, irs) = (half.key, half.irs);
             // It has got its twin since.
             let known = self.flow(FlowId { key, irs }).is_some();
@@ -226,6 +228,7 @@ mod tests {
             ts: None,
             born_ns,
             tapped: true,
+            given_up: false,
         }
     }
 

@@ -36,6 +36,8 @@ pub struct HalfOpen {
     pub born_ns: u64,
     /// Whether it was seen through the tap.
     pub tapped: bool,
+    /// Whether the owner was promised that it will not be served here.
+    pub given_up: bool,
 }
 
 /// Typed access to `gw_half_open`.
@@ -54,9 +56,9 @@ impl HalfOpenTable {
     pub fn waiting(&self) -> Result<Vec<HalfOpen>, MapError> {
         let mut found = Vec::new();
         self.0.for_each(|key, raw| {
-            let given_up = u32::from(raw.flags) & Flag::GW_FLOW_NOT_IN_SYNC.0 != 0;
-            if raw.answered != 0 || given_up {
-                found.push(half_open(key, &raw));
+            let half = half_open(key, &raw);
+            if raw.answered != 0 || half.given_up {
+                found.push(half);
             }
         })?;
         Ok(found)
@@ -78,5 +80,6 @@ fn half_open(key: types::gw_flow_key, raw: &types::gw_half_open) -> HalfOpen {
         ts: has(Flag::GW_FLOW_TS).then_some((raw.ts_val, raw.client_ts_val)),
         born_ns: raw.born_ns,
         tapped: raw.tapped != 0,
+        given_up: has(Flag::GW_FLOW_NOT_IN_SYNC),
     }
 }
