@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use godwit_lab::apps::roam;
+use godwit_lab::apps::roam::{self, Manner};
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::{Host, Network};
 use godwit_lab::{Lab, LabOptions, Process};
@@ -36,19 +36,27 @@ fn options() -> ClusterOptions {
 
 /// Agents, then servers that are known to them.
 fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
+    start_with(lab, Manner::default())
+}
+
+fn start_with(lab: &Lab, manner: Manner) -> (Cluster<'_>, [Process; 2]) {
     let cluster = Cluster::start(lab, options()).expect("the agents start");
     for host in Host::SERVERS {
         cluster
             .wait_owner(host, DEADLINE)
             .expect("it owns its share");
     }
-    let servers = Host::SERVERS.map(|host| serve(lab, &cluster, host));
+    let servers = Host::SERVERS.map(|host| serve_with(lab, &cluster, host, manner));
     (cluster, servers)
 }
 
 fn serve(lab: &Lab, cluster: &Cluster<'_>, host: Host) -> Process {
+    serve_with(lab, cluster, host, Manner::default())
+}
+
+fn serve_with(lab: &Lab, cluster: &Cluster<'_>, host: Host, manner: Manner) -> Process {
     let agent = cluster.app_socket(host).expect("the machine is there");
-    roam::start(lab.node(host), PORT, &agent).expect("the server starts")
+    roam::start_with(lab.node(host), PORT, &agent, manner).expect("the server starts")
 }
 
 fn other(host: Host) -> Host {
@@ -253,6 +261,57 @@ fn many_move_in_one_go() {
         assert_eq!(state(&cluster, Host::B, roamer).as_deref(), Some("here"));
     }
     for roamer in roamers {
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// Connections from one address belong together here: with one of them the others go,
+/// or none does.
+#[test]
+fn a_session_goes_as_a_whole_or_stays() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let manner = Manner {
+        sessions: true,
+        ..Manner::default()
+    };
+    let (cluster, mut servers) = start_with(&lab, manner);
+    let capture = witness(&lab);
+    let session: Vec<_> = (0..3).map(|_| Roamer::start(&lab, service_v4())).collect();
+    let other = Roamer::start(&lab, service_v6());
+    let one = &session[1].flow;
+    let moved = until("they move", || {
+        cluster.hand_over_flow(one, Host::A, Host::B).ok()
+    });
+    let mut moved: Vec<_> = moved.moved.into_iter().map(|it| it.flow).collect();
+    let mut flows: Vec<_> = session.iter().map(|it| it.flow.clone()).collect();
+    moved.sort();
+    flows.sort();
+    assert_eq!(moved, flows);
+    for roamer in &session {
+        roamer.goes_on();
+        assert_eq!(state(&cluster, Host::B, roamer).as_deref(), Some("here"));
+    }
+    assert_ne!(state(&cluster, Host::B, &other).as_deref(), Some("here"));
+    other.end();
+
+    servers[0].signal(Signal::SIGKILL).expect("it runs");
+    servers[0].wait(DEADLINE).expect("it ends");
+    let answer = until("a has no server", || {
+        let answer = cluster.hand_over_flow(one, Host::B, Host::A);
+        let answer = format!("{:#}", answer.expect_err("nobody takes it"));
+        answer.contains("no_server").then_some(answer)
+    });
+    for flow in &flows {
+        assert!(answer.contains(flow), "{answer}");
+    }
+    for roamer in &session {
+        roamer.goes_on();
+        assert_eq!(state(&cluster, Host::B, roamer).as_deref(), Some("here"));
+    }
+    for roamer in session {
         roamer.end();
     }
     assert_no_reset(&capture.finish().expect("the capture is complete"));

@@ -123,7 +123,8 @@ pub fn export_state(connection: &impl AsFd, snapshot: &[u8]) -> Result<(), Error
     raw::export_state(connection.as_fd().as_raw_fd(), snapshot)
 }
 
-/// Has a connection stay together with all others that join the same session.
+/// Has a connection stay together with all others that join the same session: they
+/// move to another server together, or not at all.
 ///
 /// # Errors
 /// If the name is too long, or the connection not one of this process.

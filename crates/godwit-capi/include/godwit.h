@@ -142,7 +142,8 @@ ssize_t gw_import_state(int fd, void *snapshot, size_t size);
 
 /*
  * Has a connection stay together with all others that join a session of that
- * name; no bytes: it leaves its session.
+ * name: they move to another server together, or not at all. No bytes: it leaves
+ * its session.
  */
 int gw_session_join(int fd, const void *session, size_t size);
 

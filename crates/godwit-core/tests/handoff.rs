@@ -1,4 +1,5 @@
-//! Every history of one connection that two or three servers hand to each other.
+//! Every history of one connection, or two that belong together, that servers hand to
+//! each other.
 //!
 //! Messages come late, links break and are noticed by one side before the other,
 //! drivers fail, agents restart, nodes lose their lease, die or come
@@ -23,7 +24,7 @@ fn two_servers_with_two_faults() {
         timeouts: 2,
         faults: 2,
     };
-    let found = search(World::new(2, bounds));
+    let found = search(World::new(2, 1, bounds));
     println!("{found} states");
     assert!(
         found > 10_000,
@@ -38,7 +39,23 @@ fn three_servers_and_a_way_back() {
         timeouts: 0,
         faults: 1,
     };
-    let found = search(World::new(3, bounds));
+    let found = search(World::new(3, 1, bounds));
+    println!("{found} states");
+    assert!(
+        found > 10_000,
+        "the search has lost its way: {found} states"
+    );
+}
+
+/// They are all at one of the servers in the end, unless one of these has failed.
+#[test]
+fn two_connections_that_go_together() {
+    let bounds = Bounds {
+        begins: 1,
+        timeouts: 1,
+        faults: 2,
+    };
+    let found = search(World::new(2, 2, bounds));
     println!("{found} states");
     assert!(
         found > 10_000,

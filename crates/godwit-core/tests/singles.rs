@@ -132,9 +132,9 @@ impl World {
     }
 
     fn begin(&mut self, node: usize) {
-        let (share, flow) = (SHARES[node], flow());
+        let (share, flows) = (SHARES[node], vec![flow()]);
         let to = PEER;
-        let wish = Command::MoveFlow { share, flow, to };
+        let wish = Command::MoveFlows { share, flows, to };
         self.nodes[node].handle_command(wish, self.now);
         self.run();
     }

@@ -414,7 +414,8 @@ impl World {
         let slot = self.told(irs).slot;
         let (share, flow) = (SHARES[node], flow_id(slot, irs));
         let to = peer_of(node, 1 - node);
-        self.command(node, Command::MoveFlow { share, flow, to });
+        let flows = vec![flow];
+        self.command(node, Command::MoveFlows { share, flows, to });
     }
 
     /// A host is gone, with all that it has.

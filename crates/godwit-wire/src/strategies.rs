@@ -14,7 +14,7 @@ use crate::{
     DigestEntry, Endpoint, Epoch, FlowEpoch, FlowId, FlowKey, FlowRecord, Generation,
     GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat, Hello, Lease, LeaseDatagram,
     LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal, MoveStep, Negotiated, NodeName,
-    OutputEntry, Refusal, Report, Restore, Role, Said, SeqNumber, ShareClaim, ShareId,
+    OutputEntry, Party, Refusal, Report, Restore, Role, Said, SeqNumber, ShareClaim, ShareId,
     SnapshotPart, Standing, Stay, UnprotectedReason,
 };
 
@@ -221,7 +221,9 @@ fn about_restoring() -> impl Strategy<Value = Message> {
 
 /// Those that carry nothing.
 const BARE_STEPS: [HandoffStep; 8] = [
-    HandoffStep::Prepare,
+    HandoffStep::Prepare {
+        party: Party::ALONE,
+    },
     HandoffStep::Ready,
     HandoffStep::Prepared,
     HandoffStep::Commit,
@@ -235,6 +237,9 @@ fn handoff() -> impl Strategy<Value = Message> {
     let bytes = || vec(any::<u8>(), 0..100);
     let step = prop_oneof![
         select(BARE_STEPS.to_vec()),
+        (any::<u32>(), 2..=Party::MAX).prop_map(|(number, size)| HandoffStep::Prepare {
+            party: Party { number, size },
+        }),
         (any::<bool>(), bytes()).prop_map(|(last, part)| HandoffStep::State { last, part }),
         bytes().prop_map(|packet| HandoffStep::Held { packet }),
         select(HandoffRefusal::ALL).prop_map(|reason| HandoffStep::Refused { reason }),

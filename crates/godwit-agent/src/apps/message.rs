@@ -131,21 +131,6 @@ impl Office {
         })
     }
 
-    /// Whether others belong to the session of a connection.
-    pub(super) fn has_company(&self, session: &[u8], own: Held) -> bool {
-        if session.is_empty() {
-            return false;
-        }
-        let mut company = false;
-        for client in self.clients() {
-            client.region.each(|slot, other| {
-                let same = (client.id, slot) == (own.client, own.slot);
-                company |= !same && other.session == session;
-            });
-        }
-        company
-    }
-
     /// Processes that accept connections to an address, and their name for the
     /// listener; whoever was served last comes last.
     pub(super) fn accepting(&self, endpoint: Endpoint) -> Vec<(Arc<Client>, u32)> {

@@ -18,6 +18,7 @@
 mod client;
 mod listener;
 mod message;
+mod party;
 mod region;
 mod thread;
 
@@ -41,6 +42,7 @@ use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 pub use listener::{AppSocket, AppSocketError};
 
 use client::Client;
+use party::Parties;
 use thread::Stopper;
 
 /// How long a process may take for an answer that it has to give at once.
@@ -123,6 +125,7 @@ struct Desk {
     asked: BTreeMap<u32, Asked>,
     /// Who has to hear what becomes of a connection.
     taken: BTreeMap<FlowKey, Held>,
+    parties: Parties,
     /// Who was given a connection last.
     served: u64,
 }
@@ -204,7 +207,7 @@ impl Apps {
                 slot,
                 cookie: connection.cookie,
             };
-            if self.office.has_company(&connection.session, held) {
+            if self.office.has_company(&connection.session, flow, held) {
                 return Err(HandoffRefusal::InSession);
             }
             outcome = self.take_from(&client, held, flow, patience);

@@ -25,13 +25,17 @@
 //! two agents. When that ends, both sides forget every attempt that is not
 //! committed; a driver hands nothing in that came over a link it called lost.
 //!
+//! Connections of one session go as a party: all are frozen before any is committed, all
+//! commits are written down before one is said, and a target lets none of them speak
+//! before it has been told so of each. So whatever breaks, they are on one side.
+//!
 //! Each attempt has a number of its own ([`godwit_wire::FlowEpoch`]), so that a late answer is
 //! never taken for one to the next attempt.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use godwit_wire::{FlowId, HandoffId};
+use godwit_wire::{FlowId, HandoffId, Party};
 
 use crate::time::earliest;
 use crate::{MonoTime, PeerId};
@@ -74,10 +78,14 @@ pub const MAX_FROZEN: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Handoffs {
     flows: BTreeMap<FlowId, Entry>,
+    /// One of each party.
     queued: VecDeque<FlowId>,
     asked: BTreeSet<FlowId>,
+    /// One of each party that the target is ready for.
     waiting: VecDeque<FlowId>,
     frozen: BTreeSet<FlowId>,
+    /// Counts the parties of this node.
+    parties: u32,
     orders: VecDeque<Order>,
     news: VecDeque<News>,
 }
@@ -100,6 +108,7 @@ impl Handoffs {
             place: written.place,
             arrival: written.arrival,
             attempt,
+            party: Party::ALONE,
             over: false,
             spent: written.spent,
         };
@@ -125,7 +134,7 @@ impl Handoffs {
     pub fn handle_step(&mut self, by: Speaker, id: HandoffId, step: Step, now: MonoTime) {
         let peer = by.peer;
         match step {
-            Step::Prepare => self.handle_prepare(peer, id),
+            Step::Prepare(party) => self.handle_prepare(peer, id, party),
             Step::State => self.handle_state(peer, id),
             Step::Commit => self.handle_commit(peer, id),
             Step::Settled => self.handle_settled(peer, id),
@@ -255,13 +264,35 @@ impl Handoffs {
             | Attempt::Asked { .. }
             | Attempt::Waiting { .. }
             | Attempt::Freezing { .. }
-            | Attempt::Frozen { .. } => self.call_off(flow, reason, now),
+            | Attempt::Frozen { .. }
+            | Attempt::Agreed { .. } => self.call_off(flow, reason, now),
             Attempt::Looking { from }
             | Attempt::Holding { from }
             | Attempt::Restoring { from }
-            | Attempt::Prepared { from } => self.discard(flow, from),
+            | Attempt::Prepared { from }
+            | Attempt::Consented { from } => self.discard(flow, from),
             Attempt::None | Attempt::Answering { .. } | Attempt::Placing { .. } => {}
         }
+    }
+
+    /// Those that go with a connection, and itself.
+    fn party(&self, flow: FlowId) -> Vec<FlowId> {
+        let Some(one) = self.flows.get(&flow) else {
+            return Vec::new();
+        };
+        if one.party.is_alone() {
+            return vec![flow];
+        }
+        let with = self.flows.iter().filter(|(_, entry)| one.is_with(entry));
+        with.map(|(flow, _)| *flow).collect()
+    }
+
+    /// Whether all that go with a connection have come as far as it has.
+    fn are_all(&self, party: &[FlowId], come: impl Fn(&Attempt) -> bool) -> bool {
+        let entries = party.iter().filter_map(|flow| self.flows.get(flow));
+        let there = entries.filter(|entry| come(&entry.attempt));
+        let size = party.first().and_then(|flow| self.flows.get(flow));
+        size.is_some_and(|one| there.count() == usize::from(one.party.size))
     }
 
     fn set(&mut self, flow: FlowId, attempt: Attempt) {

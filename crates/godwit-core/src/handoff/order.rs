@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal};
+use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, Party};
 
 use crate::PeerId;
 
@@ -21,8 +21,8 @@ pub struct Speaker {
 /// What one side says to the other of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// From the origin: make room.
-    Prepare,
+    /// From the origin: make room, for this one and the others of its party.
+    Prepare(Party),
     /// From the target: what the client sends waits there from now on.
     Ready,
     /// From the origin: the connection as it stands; all of it has arrived.
@@ -65,6 +65,10 @@ pub enum HandoffError {
     NotInForce,
     /// The connection ended meanwhile.
     Ended,
+    /// Another one of its session stays.
+    CompanyStayed,
+    /// Its session has more than [`Party::MAX`] connections.
+    SessionTooLarge,
 }
 
 impl HandoffError {
@@ -80,6 +84,8 @@ impl HandoffError {
             Self::TargetRestarted => "target_restarted",
             Self::NotInForce => "not_in_force",
             Self::Ended => "ended",
+            Self::CompanyStayed => "company_stayed",
+            Self::SessionTooLarge => "session_too_large",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The side that has the connection and gives it away.
 
-use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal};
+use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, Party};
 
 use super::{
     ASK_PATIENCE, Attempt, COMMIT_AGAIN, COMMIT_AGAIN_LONGEST, Entry, HandoffError, Handoffs,
@@ -17,7 +17,47 @@ impl Handoffs {
     /// # Errors
     /// If it is not here, or under way.
     pub fn begin(&mut self, flow: FlowId, to: PeerId, now: MonoTime) -> Result<(), HandoffError> {
-        let entry = self.flows.entry(flow).or_insert(Entry::new(Place::Here));
+        self.begin_together(&[flow], to, now)
+    }
+
+    /// As [`Self::begin`], of connections that go together or not at all; each once.
+    ///
+    /// # Errors
+    /// If one of them can't, or they are too many.
+    pub fn begin_together(
+        &mut self,
+        flows: &[FlowId],
+        to: PeerId,
+        now: MonoTime,
+    ) -> Result<(), HandoffError> {
+        let size = u8::try_from(flows.len()).unwrap_or(u8::MAX);
+        if size > Party::MAX {
+            return Err(HandoffError::SessionTooLarge);
+        }
+        for flow in flows {
+            self.may_begin(*flow)?;
+        }
+        let mut party = Party::ALONE;
+        if size > 1 {
+            self.parties = self.parties.wrapping_add(1);
+            let number = self.parties;
+            party = Party { number, size };
+        }
+        for flow in flows {
+            let entry = self.flows.entry(*flow).or_insert(Entry::new(Place::Here));
+            entry.spent = entry.spent.next();
+            entry.attempt = Attempt::Queued { to };
+            entry.party = party;
+        }
+        self.queued.extend(flows.first());
+        self.ask_next(now);
+        Ok(())
+    }
+
+    fn may_begin(&mut self, flow: FlowId) -> Result<(), HandoffError> {
+        let Some(entry) = self.flows.get(&flow) else {
+            return Ok(());
+        };
         match entry.place {
             Place::Here if entry.over => return Err(HandoffError::Ended),
             Place::Here if entry.attempt != Attempt::None => {
@@ -32,10 +72,6 @@ impl Handoffs {
             self.remind(flow, arrival);
             return Err(HandoffError::AlreadyMoving);
         }
-        entry.spent = entry.spent.next();
-        entry.attempt = Attempt::Queued { to };
-        self.queued.push_back(flow);
-        self.ask_next(now);
         Ok(())
     }
 
@@ -84,28 +120,50 @@ impl Handoffs {
             && to == peer
         {
             self.set(id.flow, Attempt::Waiting { to });
-            self.waiting.push_back(id.flow);
-            self.freeze_next(now);
+            let party = self.party(id.flow);
+            if self.are_all(&party, |it| matches!(it, Attempt::Waiting { .. })) {
+                self.waiting.push_back(id.flow);
+                self.freeze_next(now);
+            }
         }
     }
 
-    /// The only point of no return.
     pub(super) fn handle_prepared(&mut self, by: Speaker, id: HandoffId, now: MonoTime) {
         let Attempt::Frozen { to, since } = self.current(id) else {
             return;
         };
-        let Some(entry) = self.flows.get_mut(&id.flow).filter(|_| to == by.peer) else {
+        if to != by.peer {
             return;
-        };
-        entry.place = Place::Committed {
-            epoch: id.epoch,
-            to,
-            life: by.life,
-        };
-        entry.attempt = Attempt::answering(since, now.saturating_add(COMMIT_AGAIN));
-        self.orders.push_back(Order::Commit { id, to });
-        self.say(to, id, Step::Commit);
-        self.thawed(id.flow, now);
+        }
+        let life = by.life;
+        self.set(id.flow, Attempt::Agreed { to, since, life });
+        let party = self.party(id.flow);
+        if self.are_all(&party, |it| matches!(it, Attempt::Agreed { .. })) {
+            self.commit(&party, now);
+        }
+    }
+
+    /// The only point of no return. All is written down before anything is said.
+    fn commit(&mut self, party: &[FlowId], now: MonoTime) {
+        let mut said = Vec::new();
+        for flow in party {
+            let Some(entry) = self.flows.get_mut(flow) else {
+                continue;
+            };
+            let Attempt::Agreed { to, since, life } = entry.attempt else {
+                continue;
+            };
+            let (flow, epoch) = (*flow, entry.spent);
+            entry.place = Place::Committed { epoch, to, life };
+            entry.attempt = Attempt::answering(since, now.saturating_add(COMMIT_AGAIN));
+            let id = HandoffId { flow, epoch };
+            self.orders.push_back(Order::Commit { id, to });
+            said.push((to, id));
+        }
+        for (to, id) in said {
+            self.say(to, id, Step::Commit);
+        }
+        self.thawed(party, now);
     }
 
     pub(super) fn handle_done(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
@@ -183,8 +241,30 @@ impl Handoffs {
         }
     }
 
-    /// Before the commit: the connection goes on here.
+    /// Before the commit: the connection goes on here, and those that were to go with
+    /// it do, too.
     pub(super) fn call_off(&mut self, flow: FlowId, reason: HandoffError, now: MonoTime) {
+        let others = match reason {
+            HandoffError::LinkLost
+            | HandoffError::LeaseLost
+            | HandoffError::NotInForce
+            | HandoffError::TargetSilent => reason,
+            HandoffError::NotHere
+            | HandoffError::AlreadyMoving
+            | HandoffError::Refused(_)
+            | HandoffError::TargetRestarted
+            | HandoffError::Ended
+            | HandoffError::CompanyStayed
+            | HandoffError::SessionTooLarge => HandoffError::CompanyStayed,
+        };
+        let party = self.party(flow);
+        for one in &party {
+            self.call_off_one(*one, if *one == flow { reason } else { others });
+        }
+        self.thawed(&party, now);
+    }
+
+    fn call_off_one(&mut self, flow: FlowId, reason: HandoffError) {
         let Some(entry) = self.flows.get_mut(&flow) else {
             return;
         };
@@ -193,7 +273,7 @@ impl Handoffs {
         };
         let silent = matches!(
             entry.attempt,
-            Attempt::Freezing { .. } | Attempt::Frozen { .. }
+            Attempt::Freezing { .. } | Attempt::Frozen { .. } | Attempt::Agreed { .. }
         );
         let epoch = entry.spent;
         let id = HandoffId { flow, epoch };
@@ -205,7 +285,6 @@ impl Handoffs {
         }
         self.say(to, id, Step::Abort);
         self.news.push_back(News::Stayed { flow, to, reason });
-        self.thawed(flow, now);
     }
 
     pub(super) fn overdue(&mut self, flow: FlowId, now: MonoTime) {
@@ -249,10 +328,12 @@ impl Handoffs {
         }
     }
 
-    /// An attempt is committed or over: there is room for the next.
-    fn thawed(&mut self, flow: FlowId, now: MonoTime) {
-        self.asked.remove(&flow);
-        self.frozen.remove(&flow);
+    /// Attempts are committed or over: there is room for the next.
+    fn thawed(&mut self, flows: &[FlowId], now: MonoTime) {
+        for flow in flows {
+            self.asked.remove(flow);
+            self.frozen.remove(flow);
+        }
         self.freeze_next(now);
         self.ask_next(now);
     }
@@ -261,37 +342,47 @@ impl Handoffs {
         while self.asked.len() < MAX_ASKED
             && let Some(flow) = self.queued.pop_front()
         {
-            let Some(entry) = self.flows.get_mut(&flow) else {
-                continue;
-            };
-            let Attempt::Queued { to } = entry.attempt else {
-                continue;
-            };
-            entry.attempt = Attempt::Asked {
-                to,
-                until: now.saturating_add(ASK_PATIENCE),
-            };
-            let epoch = entry.spent;
-            self.asked.insert(flow);
-            self.say(to, HandoffId { flow, epoch }, Step::Prepare);
+            for one in self.party(flow) {
+                self.ask(one, now);
+            }
         }
+    }
+
+    fn ask(&mut self, flow: FlowId, now: MonoTime) {
+        let Some(entry) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        let Attempt::Queued { to } = entry.attempt else {
+            return;
+        };
+        let until = now.saturating_add(ASK_PATIENCE);
+        entry.attempt = Attempt::Asked { to, until };
+        let (epoch, party) = (entry.spent, entry.party);
+        self.asked.insert(flow);
+        self.say(to, HandoffId { flow, epoch }, Step::Prepare(party));
     }
 
     fn freeze_next(&mut self, now: MonoTime) {
         while self.frozen.len() < MAX_FROZEN
             && let Some(flow) = self.waiting.pop_front()
         {
-            let Some(entry) = self.flows.get_mut(&flow) else {
-                continue;
-            };
-            let Attempt::Waiting { to } = entry.attempt else {
-                continue;
-            };
-            entry.attempt = Attempt::Freezing { to, since: now };
-            let epoch = entry.spent;
-            let id = HandoffId { flow, epoch };
-            self.frozen.insert(flow);
-            self.orders.push_back(Order::Freeze { id, to });
+            for one in self.party(flow) {
+                self.freeze(one, now);
+            }
         }
+    }
+
+    fn freeze(&mut self, flow: FlowId, now: MonoTime) {
+        let Some(entry) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        let Attempt::Waiting { to } = entry.attempt else {
+            return;
+        };
+        entry.attempt = Attempt::Freezing { to, since: now };
+        let epoch = entry.spent;
+        let id = HandoffId { flow, epoch };
+        self.frozen.insert(flow);
+        self.orders.push_back(Order::Freeze { id, to });
     }
 }

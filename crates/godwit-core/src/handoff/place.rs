@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use godwit_wire::{Epoch, FlowEpoch};
+use godwit_wire::{Epoch, FlowEpoch, Party};
 
 use super::{COMMIT_AGAIN, FROZEN_PATIENCE};
 use crate::{MonoTime, PeerId};
@@ -84,6 +84,12 @@ pub(super) enum Attempt {
         to: PeerId,
         since: MonoTime,
     },
+    /// Origin: the target has a socket of it; others of its party are waited for.
+    Agreed {
+        to: PeerId,
+        since: MonoTime,
+        life: Epoch,
+    },
     /// Origin: the commit waits for its answer.
     Answering {
         since: MonoTime,
@@ -106,6 +112,10 @@ pub(super) enum Attempt {
     Prepared {
         from: PeerId,
     },
+    /// Target: it is committed if the others of its party are.
+    Consented {
+        from: PeerId,
+    },
     /// Target: it is committed, and the driver lets it speak.
     Placing {
         from: PeerId,
@@ -117,6 +127,8 @@ pub(super) struct Entry {
     pub(super) place: Place,
     pub(super) arrival: Option<Arrival>,
     pub(super) attempt: Attempt,
+    /// With which others that attempt is made.
+    pub(super) party: Party,
     /// The connection has ended, and its origin has still to hear that it was here.
     pub(super) over: bool,
     /// The greatest number that was used here for this connection.
@@ -129,9 +141,21 @@ impl Entry {
             place,
             arrival: None,
             attempt: Attempt::None,
+            party: Party::ALONE,
             over: false,
             spent: FlowEpoch::NATIVE,
         }
+    }
+}
+
+impl Entry {
+    /// Whether both are of one party, and neither is committed.
+    pub(super) fn is_with(&self, other: &Self) -> bool {
+        !self.party.is_alone()
+            && self.party == other.party
+            && self.attempt.peer().is_some()
+            && self.attempt.peer() == other.attempt.peer()
+            && self.attempt.arrives() == other.attempt.arrives()
     }
 }
 
@@ -152,11 +176,33 @@ impl Attempt {
             | Self::Asked { to, .. }
             | Self::Waiting { to }
             | Self::Freezing { to, .. }
-            | Self::Frozen { to, .. } => Some(*to),
+            | Self::Frozen { to, .. }
+            | Self::Agreed { to, .. } => Some(*to),
             Self::Looking { from }
             | Self::Holding { from }
             | Self::Restoring { from }
-            | Self::Prepared { from } => Some(*from),
+            | Self::Prepared { from }
+            | Self::Consented { from } => Some(*from),
+        }
+    }
+
+    /// Whether this node is the target of it.
+    const fn arrives(&self) -> bool {
+        match self {
+            Self::Looking { .. }
+            | Self::Holding { .. }
+            | Self::Restoring { .. }
+            | Self::Prepared { .. }
+            | Self::Consented { .. }
+            | Self::Placing { .. } => true,
+            Self::None
+            | Self::Queued { .. }
+            | Self::Asked { .. }
+            | Self::Waiting { .. }
+            | Self::Freezing { .. }
+            | Self::Frozen { .. }
+            | Self::Agreed { .. }
+            | Self::Answering { .. } => false,
         }
     }
 
@@ -164,9 +210,9 @@ impl Attempt {
     pub(super) fn due(&self) -> Option<MonoTime> {
         match self {
             Self::Asked { until, .. } => Some(*until),
-            Self::Freezing { since, .. } | Self::Frozen { since, .. } => {
-                Some(since.saturating_add(FROZEN_PATIENCE))
-            }
+            Self::Freezing { since, .. }
+            | Self::Frozen { since, .. }
+            | Self::Agreed { since, .. } => Some(since.saturating_add(FROZEN_PATIENCE)),
             Self::Answering { again, .. } => Some(*again),
             Self::None
             | Self::Queued { .. }
@@ -175,6 +221,7 @@ impl Attempt {
             | Self::Holding { .. }
             | Self::Restoring { .. }
             | Self::Prepared { .. }
+            | Self::Consented { .. }
             | Self::Placing { .. } => None,
         }
     }

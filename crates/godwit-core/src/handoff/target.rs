@@ -1,6 +1,6 @@
 //! The side that takes the connection.
 
-use godwit_wire::{FlowId, HandoffId, HandoffRefusal};
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal, Party};
 
 use super::{Arrival, Attempt, Entry, Handoffs, News, Order, Place, Step};
 use crate::PeerId;
@@ -37,7 +37,7 @@ impl Handoffs {
         }
     }
 
-    pub(super) fn handle_prepare(&mut self, peer: PeerId, id: HandoffId) {
+    pub(super) fn handle_prepare(&mut self, peer: PeerId, id: HandoffId, party: Party) {
         let elsewhere = Entry::new(Place::Elsewhere);
         let entry = self.flows.entry(id.flow).or_insert(elsewhere);
         let away = match entry.place {
@@ -49,6 +49,7 @@ impl Handoffs {
         }
         entry.spent = id.epoch;
         entry.attempt = Attempt::Looking { from: peer };
+        entry.party = party;
         self.orders.push_back(Order::Hold { id, from: peer });
     }
 
@@ -61,8 +62,19 @@ impl Handoffs {
 
     pub(super) fn handle_commit(&mut self, peer: PeerId, id: HandoffId) {
         if self.current(id) == (Attempt::Prepared { from: peer }) {
-            self.arrive(peer, id);
-        } else if self.current(id) == (Attempt::Placing { from: peer }) {
+            self.set(id.flow, Attempt::Consented { from: peer });
+            let party = self.party(id.flow);
+            if self.are_all(&party, |it| matches!(it, Attempt::Consented { .. })) {
+                for flow in party {
+                    self.arrive(peer, flow);
+                }
+            }
+        } else if [
+            Attempt::Consented { from: peer },
+            Attempt::Placing { from: peer },
+        ]
+        .contains(&self.current(id))
+        {
             // It hears when it speaks.
         } else if self.arrived(peer, id) {
             self.say(peer, id, Step::Done);
@@ -112,11 +124,13 @@ impl Handoffs {
             | Attempt::Waiting { .. }
             | Attempt::Freezing { .. }
             | Attempt::Frozen { .. }
+            | Attempt::Agreed { .. }
             | Attempt::Answering { .. }
             | Attempt::Looking { .. }
             | Attempt::Holding { .. }
             | Attempt::Restoring { .. }
             | Attempt::Prepared { .. }
+            | Attempt::Consented { .. }
             | Attempt::Placing { .. } => {}
         }
     }
@@ -151,16 +165,19 @@ impl Handoffs {
         self.orders.push_back(Order::Discard { id, from, moved });
     }
 
-    fn arrive(&mut self, from: PeerId, id: HandoffId) {
-        if let Some(entry) = self.flows.get_mut(&id.flow) {
-            entry.place = Place::Here;
-            entry.arrival = Some(Arrival {
-                from,
-                epoch: id.epoch,
-                settled: false,
-            });
-            entry.attempt = Attempt::Placing { from };
-        }
+    fn arrive(&mut self, from: PeerId, flow: FlowId) {
+        let Some(entry) = self.flows.get_mut(&flow) else {
+            return;
+        };
+        let epoch = entry.spent;
+        entry.place = Place::Here;
+        entry.arrival = Some(Arrival {
+            from,
+            epoch,
+            settled: false,
+        });
+        entry.attempt = Attempt::Placing { from };
+        let id = HandoffId { flow, epoch };
         self.orders.push_back(Order::Place(id));
     }
 

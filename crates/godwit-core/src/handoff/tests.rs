@@ -66,7 +66,7 @@ fn committed() -> Handoffs {
 /// A target in which a silent socket waits for the word.
 fn prepared() -> Handoffs {
     let mut target = Handoffs::new();
-    target.handle_step(by(ORIGIN), id(1, 1), Step::Prepare, at(0));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Prepare(Party::ALONE), at(0));
     target.handle_held(id(1, 1), Ok(()));
     target.handle_step(by(ORIGIN), id(1, 1), Step::State, at(1));
     target.handle_restored(id(1, 1), Ok(()));
@@ -78,7 +78,10 @@ fn prepared() -> Handoffs {
 fn an_origin_asks_freezes_commits_and_releases() {
     let (id, mut origin) = (id(1, 1), Handoffs::new());
     origin.begin(flow(1), TARGET, at(0)).unwrap();
-    assert_eq!(orders(&mut origin), [say(TARGET, id, Step::Prepare)]);
+    assert_eq!(
+        orders(&mut origin),
+        [say(TARGET, id, Step::Prepare(Party::ALONE))]
+    );
     origin.handle_step(by(TARGET), id, Step::Ready, at(1));
     assert_eq!(orders(&mut origin), [Order::Freeze { id, to: TARGET }]);
     origin.handle_frozen(id, Ok(()), at(1));
@@ -98,7 +101,7 @@ fn an_origin_asks_freezes_commits_and_releases() {
 fn a_target_holds_restores_and_speaks_when_it_is_told() {
     let (id, mut target) = (id(1, 1), Handoffs::new());
     let from = ORIGIN;
-    target.handle_step(by(ORIGIN), id, Step::Prepare, at(0));
+    target.handle_step(by(ORIGIN), id, Step::Prepare(Party::ALONE), at(0));
     assert_eq!(orders(&mut target), [Order::Hold { id, from }]);
     target.handle_held(id, Ok(()));
     assert_eq!(orders(&mut target), [say(ORIGIN, id, Step::Ready)]);
@@ -294,7 +297,7 @@ fn a_target_is_asked_for_a_few_at_a_time() {
             matches!(
                 order,
                 Order::Say {
-                    step: Step::Prepare,
+                    step: Step::Prepare(Party::ALONE),
                     ..
                 }
             )
@@ -359,7 +362,10 @@ fn what_has_come_goes_on_only_when_its_origin_knows() {
     target.handle_step(by(ORIGIN), id(1, 1), Step::Settled, at(4));
     orders(&mut target);
     target.begin(flow(1), third, at(5)).unwrap();
-    assert_eq!(orders(&mut target), [say(third, id(1, 2), Step::Prepare)]);
+    assert_eq!(
+        orders(&mut target),
+        [say(third, id(1, 2), Step::Prepare(Party::ALONE))]
+    );
 }
 
 #[test]
@@ -406,7 +412,7 @@ fn a_connection_that_comes_back_is_forwarded_again_if_it_does_not() {
     origin.handle_step(by(TARGET), id(1, 1), Step::Done, at(4));
     orders(&mut origin);
     let (back, from) = (id(1, 2), TARGET);
-    origin.handle_step(by(TARGET), back, Step::Prepare, at(5));
+    origin.handle_step(by(TARGET), back, Step::Prepare(Party::ALONE), at(5));
     assert_eq!(orders(&mut origin), [Order::Hold { id: back, from }]);
     origin.handle_held(back, Ok(()));
     orders(&mut origin);

@@ -127,15 +127,17 @@ impl ShareSide {
         self.singles.as_ref().map(|singles| singles.within)
     }
 
-    /// Somebody wants a connection of this share to go to a peer.
-    pub(super) fn move_flow(&mut self, flow: FlowId, to: PeerId, context: &mut Context<'_>) {
+    /// Somebody wants connections of this share to go to a peer, together.
+    pub(super) fn move_flows(&mut self, flows: &[FlowId], to: PeerId, context: &mut Context<'_>) {
         let begun = match &mut self.singles {
             None => Err(HandoffError::Refused(HandoffRefusal::WrongService)),
             Some(_) if !context.is_linked(to) => Err(HandoffError::LinkLost),
-            Some(singles) => singles.handoffs.begin(flow, to, context.now),
+            Some(singles) => singles.handoffs.begin_together(flows, to, context.now),
         };
         if let Err(reason) = begun {
-            self.stay(flow, to, reason, context);
+            for flow in flows {
+                self.stay(*flow, to, reason, context);
+            }
         }
     }
 
@@ -217,7 +219,9 @@ impl ShareSide {
                     handoffs.handle_step(by, id, Step::State, now);
                 }
             }
-            HandoffStep::Prepare => handoffs.handle_step(by, id, Step::Prepare, now),
+            HandoffStep::Prepare { party } => {
+                handoffs.handle_step(by, id, Step::Prepare(*party), now);
+            }
             HandoffStep::Ready => handoffs.handle_step(by, id, Step::Ready, now),
             HandoffStep::Prepared => handoffs.handle_step(by, id, Step::Prepared, now),
             HandoffStep::Commit => handoffs.handle_step(by, id, Step::Commit, now),
@@ -240,7 +244,7 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         let reason = match step {
-            HandoffStep::Prepare => HandoffRefusal::WrongService,
+            HandoffStep::Prepare { .. } => HandoffRefusal::WrongService,
             HandoffStep::Commit => HandoffRefusal::Forgotten,
             HandoffStep::Ready
             | HandoffStep::State { .. }
@@ -357,7 +361,7 @@ impl ShareSide {
 /// is the end of nothing.
 const fn spoken(step: Step) -> HandoffStep {
     match step {
-        Step::Prepare => HandoffStep::Prepare,
+        Step::Prepare(party) => HandoffStep::Prepare { party },
         Step::Ready => HandoffStep::Ready,
         Step::State => HandoffStep::State {
             last: true,

@@ -128,7 +128,7 @@ pub struct ServerExit {
 }
 
 /// What people ask of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Get ready for that goodbye: take long leases before a restart, have the
     /// voters know before programs are detached that no standby may take over.
@@ -147,13 +147,14 @@ pub enum Command {
         /// Whether flows that can't move are reset instead of being in the way.
         force: bool,
     },
-    /// Hand a connection that is here, by its handshake or by a handoff, to another
-    /// node. The answer is [`crate::node::HandoffWork::Ended`].
-    MoveFlow {
-        /// Its share.
+    /// Hand connections that are here, by their handshakes or by handoffs, to another
+    /// node, together or not at all. The answer is
+    /// [`crate::node::HandoffWork::Ended`], for each.
+    MoveFlows {
+        /// Their share.
         share: ShareId,
-        /// Which.
-        flow: FlowId,
+        /// Which, each once.
+        flows: Vec<FlowId>,
         /// Where to: a server of the same service.
         to: PeerId,
     },

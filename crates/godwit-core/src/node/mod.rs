@@ -249,9 +249,9 @@ impl Node {
                 });
                 self.settle(now);
             }
-            Command::MoveFlow { share, flow, to } => {
+            Command::MoveFlows { share, flows, to } => {
                 self.with_share(share, now, |share, context| {
-                    share.move_flow(flow, to, context)
+                    share.move_flows(&flows, to, context)
                 });
                 self.settle(now);
             }

@@ -1,4 +1,4 @@
-//! Servers, links between them, and one connection.
+//! Servers, links between them, and a connection, or a party of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -31,6 +31,18 @@ enum Owed {
 struct Node {
     machine: Handoffs,
     owed: VecDeque<Owed>,
+    ends: BTreeMap<FlowId, End>,
+    /// It is on, and has its lease.
+    alive: bool,
+    /// It has lost its lease.
+    silenced: bool,
+    /// How often it was switched on.
+    life: Epoch,
+}
+
+/// What a server has of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+struct End {
     /// It sends segments of the connection.
     speaks: bool,
     /// Its own socket, stopped.
@@ -39,12 +51,6 @@ struct Node {
     silent: Option<HandoffId>,
     /// What is written down for the next run of the agent.
     written: Option<Written>,
-    /// It is on, and has its lease.
-    alive: bool,
-    /// It has lost its lease.
-    silenced: bool,
-    /// How often it was switched on.
-    life: Epoch,
 }
 
 /// Messages on their way, or who has not noticed yet that there is no way.
@@ -66,7 +72,7 @@ pub(crate) struct World {
     placed: BTreeSet<HandoffId>,
     /// A server has sent it to a node that is gone: it may be lost.
     at_risk: bool,
-    over: bool,
+    over: BTreeSet<FlowId>,
     bounds: Bounds,
 }
 
@@ -86,10 +92,10 @@ pub(crate) enum Deed {
     End,
 }
 
-fn flow() -> FlowId {
+fn flow(number: u16) -> FlowId {
     FlowId {
         key: FlowKey {
-            client: "10.9.0.10:40000".parse().unwrap(),
+            client: format!("10.9.0.10:{}", 40_000 + number).parse().unwrap(),
             service: "10.9.0.100:80".parse().unwrap(),
         },
         irs: SeqNumber(7),
@@ -101,27 +107,43 @@ fn peer(node: usize) -> PeerId {
 }
 
 impl Node {
-    fn new(speaks: bool) -> Self {
+    fn new(flows: impl Iterator<Item = FlowId>, speaks: bool) -> Self {
+        let end = End {
+            speaks,
+            ..End::default()
+        };
         Self {
             machine: Handoffs::new(),
             owed: VecDeque::new(),
-            speaks,
-            stopped: None,
-            silent: None,
-            written: None,
+            ends: flows.map(|flow| (flow, end)).collect(),
             alive: true,
             silenced: false,
             life: Epoch(1),
         }
     }
+
+    fn end(&mut self, flow: FlowId) -> &mut End {
+        self.ends.get_mut(&flow).unwrap()
+    }
+
+    fn speaks(&self) -> bool {
+        self.ends.values().any(|end| end.speaks)
+    }
+
+    fn write(&mut self, flow: FlowId) {
+        let written = self.machine.written(&flow);
+        self.end(flow).written = written;
+    }
 }
 
 impl World {
-    /// A connection at the first of some servers.
-    pub(crate) fn new(servers: usize, bounds: Bounds) -> Self {
+    /// Connections at the first of some servers, which go together.
+    pub(crate) fn new(servers: usize, flows: u16, bounds: Bounds) -> Self {
         let pairs = (0..servers).flat_map(|one| (0..servers).map(move |other| (one, other)));
         Self {
-            nodes: (0..servers).map(|node| Node::new(node == 0)).collect(),
+            nodes: (0..servers)
+                .map(|node| Node::new((0..flows).map(flow), node == 0))
+                .collect(),
             wires: pairs
                 .filter(|(one, other)| one != other)
                 .map(|pair| (pair, Wire::Up(VecDeque::new())))
@@ -129,7 +151,7 @@ impl World {
             stale: BTreeSet::new(),
             placed: BTreeSet::new(),
             at_risk: false,
-            over: false,
+            over: BTreeSet::new(),
             bounds,
         }
     }
@@ -139,10 +161,10 @@ impl World {
         let mut deeds = self.courses();
         let bounds = &self.bounds;
         let alive = |at: &usize| self.nodes.get(*at).is_some_and(|node| node.alive);
-        if bounds.begins > 0 && !self.over {
+        if bounds.begins > 0 && self.over.is_empty() {
             for at in (0..self.nodes.len()).filter(alive) {
                 let others = (0..self.nodes.len()).filter(|to| *to != at);
-                if self.nodes[at].speaks {
+                if self.nodes[at].speaks() {
                     deeds.extend(others.map(|to| Deed::Begin { at, to }));
                 }
             }
@@ -165,7 +187,7 @@ impl World {
                 }
                 deeds.extend((0..at).map(|other| Deed::Break { one: at, other }));
             }
-            if !self.over {
+            if self.over.is_empty() {
                 deeds.push(Deed::End);
             }
         }
@@ -197,7 +219,9 @@ impl World {
         match deed {
             Deed::Begin { at, to } => {
                 self.bounds.begins -= 1;
-                let _refused = self.nodes[at].machine.begin(flow(), peer(to), NOW);
+                let node = &mut self.nodes[at];
+                let flows: Vec<_> = node.ends.keys().copied().collect();
+                let _refused = node.machine.begin_together(&flows, peer(to), NOW);
             }
             Deed::Deliver { from, to } => self.deliver(from, to),
             Deed::Answer { at, well } => {
@@ -266,7 +290,7 @@ impl World {
             Some(Owed::Frozen(id)) => node.machine.handle_frozen(id, failed, NOW),
             Some(Owed::Restored(id)) => {
                 if !well {
-                    node.silent = None;
+                    node.end(id.flow).silent = None;
                 }
                 node.machine.handle_restored(id, failed);
             }
@@ -305,16 +329,18 @@ impl World {
     fn restart(&mut self, at: usize) -> Result<(), String> {
         let node = &mut self.nodes[at];
         node.owed.clear();
-        node.silent = None;
         node.machine = Handoffs::new();
-        let committed = |written: &Written| matches!(written.place, Place::Committed { .. });
-        let committed = node.written.as_ref().is_some_and(committed);
-        if let Some(written) = node.written {
-            node.machine.handle_resumed(flow(), written, NOW);
+        let mut left = Vec::new();
+        for (flow, end) in &mut node.ends {
+            end.silent = None;
+            let committed = |written: &Written| matches!(written.place, Place::Committed { .. });
+            let committed = end.written.as_ref().is_some_and(committed);
+            if let Some(written) = end.written {
+                node.machine.handle_resumed(*flow, written, NOW);
+            }
+            left.extend(end.stopped.filter(|_| !committed));
         }
-        if let Some(id) = node.stopped
-            && !committed
-        {
+        for id in left {
             self.speak(at, id)?;
         }
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
@@ -325,10 +351,12 @@ impl World {
     }
 
     fn die(&mut self, at: usize) {
-        self.at_risk |= self.nodes[at].speaks || self.nodes[at].written.is_some();
-        self.at_risk |= self.nodes[at].stopped.is_some();
         let node = &mut self.nodes[at];
-        (node.speaks, node.alive, node.stopped, node.silent) = (false, false, None, None);
+        for end in node.ends.values_mut() {
+            self.at_risk |= end.speaks || end.written.is_some() || end.stopped.is_some();
+            (end.speaks, end.stopped, end.silent) = (false, None, None);
+        }
+        node.alive = false;
         node.owed.clear();
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
             self.snap(at, other);
@@ -341,19 +369,23 @@ impl World {
     fn reboot(&mut self, at: usize) {
         self.die(at);
         let life = Epoch(self.nodes[at].life.0 + 1);
+        let flows: Vec<_> = self.nodes[at].ends.keys().copied().collect();
         self.nodes[at] = Node {
             life,
-            ..Node::new(false)
+            ..Node::new(flows.into_iter(), false)
         };
     }
 
     /// Its fence shuts it up; its sockets end. The others hear of it in no order.
     fn lose_lease(&mut self, at: usize) {
-        self.at_risk |= self.nodes[at].speaks || self.nodes[at].stopped.is_some();
         let node = &mut self.nodes[at];
-        (node.speaks, node.stopped, node.silenced) = (false, None, true);
+        node.silenced = true;
         node.machine.handle_lease_lost(NOW);
-        node.written = node.machine.written(&flow());
+        for (flow, end) in &mut node.ends {
+            self.at_risk |= end.speaks || end.stopped.is_some();
+            (end.speaks, end.stopped) = (false, None);
+            end.written = node.machine.written(flow);
+        }
         for other in (0..self.nodes.len()).filter(|other| *other != at) {
             if self.nodes[other].alive {
                 self.nodes[other].machine.handle_peer_ended(peer(at), NOW);
@@ -361,12 +393,13 @@ impl World {
         }
     }
 
+    /// The first of them.
     fn end(&mut self) {
-        self.over = true;
+        let flow = flow(0);
+        self.over.insert(flow);
         for node in &mut self.nodes {
-            if node.speaks {
-                node.speaks = false;
-                node.machine.handle_ended(flow(), NOW);
+            if std::mem::take(&mut node.end(flow).speaks) {
+                node.machine.handle_ended(flow, NOW);
             }
         }
     }
@@ -394,49 +427,50 @@ impl World {
                     return Err(format!("{at} uses a number again: {id:?}"));
                 }
                 self.stale.remove(&id);
-                (node.speaks, node.stopped) = (false, Some(id));
+                let end = node.end(id.flow);
+                (end.speaks, end.stopped) = (false, Some(id));
                 node.owed.push_back(Owed::Frozen(id));
             }
             Order::Restore(id) => {
-                node.silent = Some(id);
+                node.end(id.flow).silent = Some(id);
                 node.owed.push_back(Owed::Restored(id));
             }
-            Order::Commit { .. } => node.written = node.machine.written(&flow()),
+            Order::Commit { id, .. } => node.write(id.flow),
             Order::Place(id) => self.place(at, id)?,
             Order::Thaw(id) => self.speak(at, id)?,
             Order::Reclaim(id) => {
                 if self.placed.contains(&id) {
                     return Err(format!("{at} takes back what the other has served: {id:?}"));
                 }
-                node.written = node.machine.written(&flow());
+                node.write(id.flow);
                 self.speak(at, id)?;
             }
             Order::Lose(id) => {
-                if node.stopped.take() != Some(id) {
+                if node.end(id.flow).stopped.take() != Some(id) {
                     return Err(format!("{at} loses what it has not: {id:?}"));
                 }
                 self.lose(at, id)?;
             }
-            Order::Release(_) => {
-                node.stopped = None;
-                node.written = node.machine.written(&flow());
+            Order::Release(id) => {
+                node.end(id.flow).stopped = None;
+                node.write(id.flow);
             }
-            Order::Discard { .. } => node.silent = None,
-            Order::Forget(_) => node.written = None,
+            Order::Discard { id, .. } => node.end(id.flow).silent = None,
+            Order::Forget(flow) => node.end(flow).written = None,
         }
         Ok(())
     }
 
     fn place(&mut self, at: usize, id: HandoffId) -> Result<(), String> {
         let node = &mut self.nodes[at];
-        if node.silent.take() != Some(id) {
+        if node.end(id.flow).silent.take() != Some(id) {
             return Err(format!("{at} has no socket for {id:?}"));
         }
         if self.stale.contains(&id) {
             return Err(format!("{at} serves what is out of date: {id:?}"));
         }
-        node.speaks = !self.over;
-        node.written = node.machine.written(&flow());
+        node.end(id.flow).speaks = !self.over.contains(&id.flow);
+        node.write(id.flow);
         self.placed.insert(id);
         node.owed.push_back(Owed::Placed(id));
         Ok(())
@@ -454,21 +488,37 @@ impl World {
 
     /// An origin goes on: what it has sent of its state is out of date.
     fn speak(&mut self, at: usize, id: HandoffId) -> Result<(), String> {
-        let node = &mut self.nodes[at];
-        if node.stopped.take().is_none() {
+        let end = self.nodes[at].end(id.flow);
+        if end.stopped.take().is_none() {
             return Err(format!("{at} has nothing to go on with: {id:?}"));
         }
-        node.speaks = !self.over;
+        end.speaks = !self.over.contains(&id.flow);
         self.stale.insert(id);
         Ok(())
     }
 
-    /// One voice.
+    /// One voice for each connection.
     pub(crate) fn check(&self) -> Result<(), String> {
-        match self.nodes.iter().filter(|node| node.speaks).count() {
-            0 | 1 => Ok(()),
-            more => Err(format!("{more} nodes speak")),
+        for flow in self.flows() {
+            match self.speakers(flow).len() {
+                0 | 1 => {}
+                more => return Err(format!("{more} nodes speak")),
+            }
         }
+        Ok(())
+    }
+
+    fn flows(&self) -> impl Iterator<Item = FlowId> + '_ {
+        self.nodes
+            .first()
+            .into_iter()
+            .flat_map(|node| node.ends.keys().copied())
+    }
+
+    fn speakers(&self, flow: FlowId) -> Vec<usize> {
+        let speaks = |(_, node): &(usize, &Node)| node.ends.get(&flow).is_some_and(|it| it.speaks);
+        let nodes = self.nodes.iter().enumerate().filter(speaks);
+        nodes.map(|(at, _)| at).collect()
     }
 
     /// Without further faults everything is decided, and one node speaks.
@@ -485,13 +535,22 @@ impl World {
                 self.obey(at)?;
             }
         }
-        let moving = |node: &Node| node.alive && node.machine.is_moving(&flow());
-        if self.nodes.iter().any(moving) {
-            return Err("it is never decided".to_owned());
+        let mut places = BTreeSet::new();
+        for flow in self.flows() {
+            let moving = |node: &Node| node.alive && node.machine.is_moving(&flow);
+            if self.nodes.iter().any(moving) {
+                return Err("it is never decided".to_owned());
+            }
+            let speakers = self.speakers(flow);
+            if speakers.is_empty() && !self.over.contains(&flow) && !self.at_risk {
+                return Err("nobody speaks".to_owned());
+            }
+            places.extend(speakers);
         }
-        let speakers = self.nodes.iter().filter(|node| node.speaks).count();
-        if speakers == 0 && !self.over && !self.at_risk {
-            return Err("nobody speaks".to_owned());
+        if places.len() > 1 && !self.at_risk {
+            return Err(format!(
+                "some are at one server, some at another: {places:?}"
+            ));
         }
         Ok(())
     }

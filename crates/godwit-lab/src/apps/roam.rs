@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use godwit_app::{Listener, Options, export_state};
+use godwit_app::{Listener, Options, export_state, join_session};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::content::Content;
@@ -62,6 +62,8 @@ pub struct Manner {
     pub chunk: usize,
     /// Between two times.
     pub pace: Duration,
+    /// Connections from one address are a session.
+    pub sessions: bool,
 }
 
 impl Default for Manner {
@@ -71,6 +73,7 @@ impl Default for Manner {
             state: 0,
             chunk: CHUNK,
             pace: Duration::from_millis(1),
+            sessions: false,
         }
     }
 }
@@ -92,8 +95,9 @@ pub fn start(node: &Node, port: u16, agent: &Path) -> Result<Process> {
 /// # Errors
 /// As [`start`].
 pub fn start_with(node: &Node, port: u16, agent: &Path, manner: Manner) -> Result<Process> {
-    let Manner { state, chunk, pace } = manner;
-    let numbers = format!("{state},{chunk},{}", pace.as_micros());
+    let Manner { state, chunk, .. } = manner;
+    let (pace, sessions) = (manner.pace.as_micros(), u8::from(manner.sessions));
+    let numbers = format!("{state},{chunk},{pace},{sessions}");
     start_program(node, port, agent, &[VERB, MANNER, &numbers])
 }
 
@@ -146,13 +150,14 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 fn parse(numbers: &str) -> Result<Manner> {
     let numbers = numbers.split(',').map(str::parse);
     let numbers = numbers.collect::<Result<Vec<usize>, _>>()?;
-    let [state, chunk @ 1..=CHUNK, pace] = numbers[..] else {
-        bail!("a manner is STATE,CHUNK,MICROSECONDS");
+    let [state, chunk @ 1..=CHUNK, pace, sessions @ 0..=1] = numbers[..] else {
+        bail!("a manner is STATE,CHUNK,MICROSECONDS,SESSIONS");
     };
     Ok(Manner {
         state,
         chunk,
         pace: Duration::from_micros(pace as u64),
+        sessions: sessions == 1,
     })
 }
 
@@ -208,6 +213,9 @@ enum Turn {
 impl Talk {
     fn new(stream: TcpStream, migrated: Option<Vec<u8>>, manner: Manner) -> Result<Self> {
         stream.set_nonblocking(true)?;
+        if manner.sessions {
+            join_session(&stream, stream.peer_addr()?.ip().to_string().as_bytes())?;
+        }
         let mut state = vec![0; PLACE + manner.state];
         BALLAST.fill(0, &mut state[PLACE..]);
         let (mut said, mut heard) = (0, 0);

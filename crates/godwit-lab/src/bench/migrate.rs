@@ -211,6 +211,7 @@ fn moves(
         state,
         chunk: CHUNK,
         pace: PACE,
+        ..Manner::default()
     };
     let serve = |host| {
         let agent = cluster.app_socket(host)?;

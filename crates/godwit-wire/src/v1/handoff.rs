@@ -13,7 +13,10 @@ use crate::{EmitError, HandoffRefusal, ParseError};
 #[derive(Clone, PartialEq, Eq)]
 pub enum HandoffStep {
     /// From the origin: make room.
-    Prepare,
+    Prepare {
+        /// With which others it goes.
+        party: Party,
+    },
     /// From the target: what the client sends waits there from now on.
     Ready,
     /// From the origin: the connection as it stands, in parts.
@@ -47,6 +50,42 @@ pub enum HandoffStep {
     Over,
 }
 
+/// Connections that go together or not at all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Party {
+    /// Which, of those that an origin asks for over one link.
+    pub number: u32,
+    /// How many they are, at most [`Party::MAX`]; one that goes alone has no number.
+    pub size: u8,
+}
+
+impl Party {
+    /// A connection that goes by itself.
+    pub const ALONE: Self = Self { number: 0, size: 1 };
+
+    /// As many go together at most.
+    pub const MAX: u8 = 16;
+
+    /// Whether nothing else goes with it.
+    pub const fn is_alone(&self) -> bool {
+        self.size <= 1
+    }
+
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let number = reader.u32("handoff: party")?;
+        let at = reader.at();
+        let size = reader.u8("handoff: size of a party")?;
+        if !(2..=Self::MAX).contains(&size) {
+            return Err(ParseError {
+                what: "handoff: size of a party",
+                at,
+                got: u64::from(size),
+            });
+        }
+        Ok(Self { number, size })
+    }
+}
+
 impl HandoffStep {
     const PREPARE: u8 = 1;
     const READY: u8 = 2;
@@ -60,11 +99,12 @@ impl HandoffStep {
     const HELD: u8 = 10;
     const REFUSED: u8 = 11;
     const OVER: u8 = 12;
+    const PREPARE_PARTY: u8 = 13;
 
     /// The stable name.
     pub const fn as_str(&self) -> &'static str {
         match self {
-            Self::Prepare => "prepare",
+            Self::Prepare { .. } => "prepare",
             Self::Ready => "ready",
             Self::State { .. } => "state",
             Self::Prepared => "prepared",
@@ -80,7 +120,8 @@ impl HandoffStep {
 
     const fn number(&self) -> u8 {
         match self {
-            Self::Prepare => Self::PREPARE,
+            Self::Prepare { party } if party.is_alone() => Self::PREPARE,
+            Self::Prepare { .. } => Self::PREPARE_PARTY,
             Self::Ready => Self::READY,
             Self::State { last: false, .. } => Self::STATE,
             Self::State { last: true, .. } => Self::STATE_END,
@@ -105,7 +146,12 @@ impl HandoffStep {
                 out.push(reason.number());
                 Ok(())
             }
-            Self::Prepare
+            Self::Prepare { party } if !party.is_alone() => {
+                out.extend(party.number.to_be_bytes());
+                out.push(party.size);
+                Ok(())
+            }
+            Self::Prepare { .. }
             | Self::Ready
             | Self::Prepared
             | Self::Commit
@@ -119,7 +165,12 @@ impl HandoffStep {
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         let at = reader.at();
         Ok(match reader.u8("handoff: step")? {
-            Self::PREPARE => Self::Prepare,
+            Self::PREPARE => Self::Prepare {
+                party: Party::ALONE,
+            },
+            Self::PREPARE_PARTY => Self::Prepare {
+                party: Party::parse(reader)?,
+            },
             Self::READY => Self::Ready,
             number @ (Self::STATE | Self::STATE_END) => Self::State {
                 last: number == Self::STATE_END,
@@ -156,7 +207,7 @@ impl fmt::Debug for HandoffStep {
                 write!(f, "{} of {} bytes", self.as_str(), bytes.len())
             }
             Self::Refused { reason } => write!(f, "refused: {}", reason.as_str()),
-            Self::Prepare
+            Self::Prepare { .. }
             | Self::Ready
             | Self::Prepared
             | Self::Commit

@@ -22,7 +22,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use handoff::HandoffStep;
+pub use handoff::{HandoffStep, Party};
 pub use kept::SnapshotPart;
 pub use output::{OutputEntry, Said};
 pub(crate) use parse::parse_body;

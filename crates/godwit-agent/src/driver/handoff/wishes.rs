@@ -1,6 +1,6 @@
 //! Who wants which connections to go to another server.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use godwit_bpf::{Phase, Whereabouts};
@@ -44,8 +44,9 @@ impl Driver {
             // Whoever asked may have gone.
             Err(refused) => return drop(wish.reply.send(Err(refused))),
         };
+        let parties = self.parties(share, &flows);
         let asker = Asker {
-            waits: flows.iter().copied().collect(),
+            waits: parties.iter().flatten().copied().collect(),
             report: FlowMoves {
                 schema: FLOWS_SCHEMA.into(),
                 from: self.config.node.name.to_string(),
@@ -59,8 +60,12 @@ impl Driver {
             return asker.answer();
         }
         self.wishes.0.push(asker);
-        for flow in flows {
-            let command = Command::MoveFlow { share, flow, to };
+        for flows in parties {
+            if flows.len() > 1 {
+                let keys: Vec<_> = flows.iter().map(|flow| flow.key).collect();
+                self.apps.form_party(&keys);
+            }
+            let command = Command::MoveFlows { share, flows, to };
             self.node.handle_command(command, now);
         }
     }
@@ -71,6 +76,7 @@ impl Driver {
         flow: FlowId,
         outcome: Result<Duration, HandoffError>,
     ) {
+        self.apps.leave_party(flow.key);
         for mut asker in std::mem::take(&mut self.wishes.0) {
             if asker.waits.remove(&flow) {
                 asker.note(flow, outcome);
@@ -119,6 +125,38 @@ impl Driver {
             return Err(refused("not_a_member", sentence));
         }
         Ok((share, to, flows))
+    }
+
+    /// What goes together: with each of `flows` the others of its session, chosen or
+    /// not. One of another service is in their way, as no handoff has both.
+    fn parties(&self, share: ShareId, flows: &[FlowId]) -> Vec<Vec<FlowId>> {
+        let alone = |flow: &FlowId| vec![*flow];
+        let sessions = self.apps.sessions();
+        if sessions.is_empty() {
+            return flows.iter().map(alone).collect();
+        }
+        let here: BTreeMap<_, _> = self
+            .flows_of(share)
+            .into_iter()
+            .map(|flow| (flow.key, flow))
+            .collect();
+        let (mut parties, mut placed) = (Vec::new(), BTreeSet::new());
+        for flow in flows {
+            let session = sessions.iter().find(|it| it.contains(&flow.key));
+            let party: Vec<_> = match session {
+                Some(keys) => keys
+                    .iter()
+                    .filter_map(|key| here.get(key))
+                    .copied()
+                    .collect(),
+                None => alone(flow),
+            };
+            if placed.insert(*flow) {
+                placed.extend(&party);
+                parties.push(party);
+            }
+        }
+        parties
     }
 
     fn target(&self, name: &str) -> Result<PeerId, MoveRefused> {
