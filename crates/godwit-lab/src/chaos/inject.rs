@@ -140,11 +140,14 @@ impl Target {
             Fault::Moved { dark } => {
                 // One that is refused has changed nothing; the sums tell.
                 let service = self.program.service();
-                let moved = world.cluster.hand_over(service, self.owner, host);
-                if dark && moved.is_ok() {
-                    lab.crash(host)?;
+                let _refused = world.cluster.hand_over(service, self.owner, host);
+                // What is booted again has lost its power: one that runs would say
+                // goodbye to its clients when its data path is taken away.
+                if dark {
+                    lab.crash(host).map(drop)
+                } else {
+                    Ok(())
                 }
-                Ok(())
             }
         }
     }
