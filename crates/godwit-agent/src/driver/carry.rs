@@ -37,6 +37,7 @@ impl Driver {
             }
             Action::SetExpiry { share, expiry, .. } => self.renew(share, expiry),
             Action::SendLease { peer, datagram } => {
+                self.settle_dismissals();
                 if let Err(error) = self.leases.send(peer, &datagram) {
                     tracing::debug!(peer = peer.0, error = %error, "lease datagram not sent");
                 }

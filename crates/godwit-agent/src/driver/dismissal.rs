@@ -4,13 +4,14 @@
 //!
 //! What the core wants of the same share meanwhile waits, in its order: a standby
 //! is ready only when the twins of its stay before are gone. The share's role is
-//! none all the while, so it has no lease to renew and nobody to serve.
+//! none all the while, so it has nobody to serve. If this node wins it meanwhile,
+//! the rest is ended at once.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use godwit_core::{Action, EndReason};
 use godwit_sock::Destroyer;
-use godwit_wire::{FlowId, ShareId};
+use godwit_wire::{FlowId, Role, ShareId};
 
 use super::Driver;
 use super::twins::{forget, note};
@@ -39,6 +40,15 @@ impl Dismissals {
 
     pub(super) fn are_under_way(&self) -> bool {
         !self.under_way.is_empty()
+    }
+
+    /// Whether this node has won a share whose sockets are still being ended. What it
+    /// says about leases then may be that it gives that one back: not before it has
+    /// begun, and ended, to speak under it.
+    fn keep_a_voice_waiting(&self) -> bool {
+        let mut waiting = self.under_way.values().flat_map(|it| &it.then);
+        let owner = Role::Owner;
+        waiting.any(|action| matches!(action, Action::SetShare { role, .. } if *role == owner))
     }
 
     /// Keeps back what has to wait; gives back what need not.
@@ -115,6 +125,13 @@ impl Driver {
         }
     }
 
+    /// Before something is said about leases.
+    pub(super) fn settle_dismissals(&mut self) {
+        if self.dismissals.keep_a_voice_waiting() {
+            self.finish_dismissals();
+        }
+    }
+
     /// At the end of the agent nothing is left for later.
     pub(super) fn finish_dismissals(&mut self) {
         while self.dismissals.are_under_way() {
@@ -182,6 +199,27 @@ mod tests {
         let (_, then) = dismissals.next().expect("the second");
         assert_eq!(then, [announce.clone(), ready(SHARE)]);
         assert_eq!(dismissals.postpone(announce.clone()), Some(announce));
+    }
+
+    /// A lease that is given back before its share was taken up: for a moment two
+    /// nodes would have it.
+    #[test]
+    fn a_share_that_was_won_meanwhile_is_taken_up_before_leases_are_spoken_of() {
+        let mut dismissals = Dismissals::default();
+        dismissals.begin(SHARE, flows(200));
+        assert!(!dismissals.keep_a_voice_waiting());
+        for (role, waits) in [(Role::Shadow, false), (Role::Owner, true)] {
+            let action = Action::SetShare {
+                share: SHARE,
+                role,
+                epoch: Epoch(7),
+                generation: Generation::NONE,
+                peer: None,
+                expiry: None,
+            };
+            assert_eq!(dismissals.postpone(action), None);
+            assert_eq!(dismissals.keep_a_voice_waiting(), waits);
+        }
     }
 
     /// That is what the batches are for.
