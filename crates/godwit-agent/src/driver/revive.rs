@@ -71,6 +71,7 @@ impl Driver {
         if attempt == 0 {
             self.offer_windows(share, MonoTime(now.0.saturating_sub(BUSY_NS)));
             self.answer_half_open(share, now);
+            self.ask_given_up(share);
         }
     }
 
@@ -164,21 +165,35 @@ impl Driver {
         }
     }
 
-    /// Clients in the middle of a handshake hear its answer again. One whose connection
-    /// was given up before it had a twin here has completed it: whatever the numbers, it
-    /// says where it is (RFC 5961 section 4), and our kernel, which knows nothing of it,
-    /// resets it. With nothing to send it would wait for ever.
+    /// Clients in the middle of a handshake hear its answer again.
     pub(super) fn answer_half_open(&self, share: ShareId, now: MonoTime) {
-        let mut half_open = match self.datapath.half_open.waiting() {
-            Ok(half_open) => half_open,
-            Err(error) => return tracing::error!(error = %error, "can't read the handshakes"),
-        };
+        let mut fresh = self.half_open(share);
+        fresh.retain(|half| !half.given_up && now.0.saturating_sub(half.born_ns) <= HALF_OPEN_NS);
+        self.say_syn_acks(&mut fresh);
+    }
+
+    /// A client whose connection was given up before it had a twin here has completed
+    /// its handshake, however long ago: whatever the numbers of a SYN-ACK, it says where
+    /// it is (RFC 5961 section 4), and our kernel, which knows nothing of it, resets it.
+    /// With nothing to send it would wait for ever. An owner that lives has reset it
+    /// itself.
+    fn ask_given_up(&self, share: ShareId) {
+        let mut given_up = self.half_open(share);
+        given_up.retain(|half| half.given_up);
+        self.say_syn_acks(&mut given_up);
+    }
+
+    fn half_open(&self, share: ShareId) -> Vec<HalfOpen> {
+        let mut half_open = self.datapath.half_open.waiting().unwrap_or_else(|error| {
+            tracing::error!(error = %error, "can't read the handshakes");
+            Vec::new()
+        });
         half_open.retain(|half| half.share == share && half.tapped);
-        // However long ago that was: the connection may have run on since.
-        let (mut given_up, mut fresh): (Vec<_>, Vec<_>) =
-            half_open.into_iter().partition(|half| half.given_up);
-        fresh.retain(|half| now.0.saturating_sub(half.born_ns) <= HALF_OPEN_NS);
-        for half in latest(&mut given_up).iter().chain(latest(&mut fresh)) {
+        half_open
+    }
+
+    fn say_syn_acks(&self, half_open: &mut [HalfOpen]) {
+        for half in latest(half_open) {
             let (key, irs) = (half.key, half.irs);
             // It has got its twin since.
             let known = self.flow(FlowId { key, irs }).is_some();
