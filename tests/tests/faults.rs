@@ -1,12 +1,14 @@
 //! The standby fails in every way while clients are served: they notice
 //! nothing but a moment's silence, and Godwit says which flows are bare.
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use godwit_lab::apps::client::Client;
 use godwit_lab::apps::server;
-use godwit_lab::cluster::{Cluster, ClusterOptions, FlowReport};
-use godwit_lab::host::Host;
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, FlowReport};
+use godwit_lab::host::{Host, Network};
+use godwit_lab::links::Shape;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
     PORT, assert_unnoticed, generation, in_sync, servers, service_v4, service_v6, stage, until,
@@ -98,6 +100,55 @@ fn a_standby_whose_machine_goes_dark_is_not_missed() {
     cluster.start_agent(Host::B).expect("its agent starts");
     protected_again(&lab, &mut cluster, Host::A, first);
     assert_unnoticed(capture);
+}
+
+/// While its link is down a host's kernel knows no neighbour, and takes what waits for
+/// one as sent; the twins, too. What they say again is not answered at once, for TCP
+/// would say it again to each answer: a million times a second, and for good.
+#[test]
+fn a_standby_whose_plug_is_pulled_does_not_talk_to_itself() {
+    let Some(lab) = stage(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    }) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(
+        &lab,
+        ClusterOptions {
+            fencing: Fencing::Lease,
+            ..ClusterOptions::default()
+        },
+    );
+    // A narrow link: their twins have all that the client has, and wait for its next
+    // ACK with a window that is less than a segment.
+    lab.shape(Host::Client, Some(Shape::mbit(10)))
+        .expect("a link");
+    let traffic = [(); 10].map(|()| {
+        [service_v4(), service_v6()].map(|service| Traffic::start(&lab, service, Load::Download))
+    });
+    // Fewer than after which it is held off.
+    for _ in 0..4 {
+        lab.unplug(Host::B, Network::Data).expect("a plug");
+        // Longer than it takes the kernel to notice, and to try again (200 ms).
+        thread::sleep(Duration::from_millis(600));
+        lab.plug(Host::B, Network::Data).expect("a plug");
+        cluster
+            .wait_in_sync(Host::A, DEADLINE)
+            .expect("b is in sync again");
+    }
+    let unsent = |cluster: &Cluster<'_>| {
+        let status = cluster.status(Host::B).expect("b answers");
+        status.counted("unsent") + status.counted("under_way")
+    };
+    let before = unsent(&cluster);
+    thread::sleep(Duration::from_secs(1));
+    let said = unsent(&cluster) - before;
+    assert!(said < 10_000, "{said} segments in a second");
+    for one in traffic.as_flattened() {
+        one.goes_on();
+    }
 }
 
 /// An agent that stands still is a lost standby; going on, it joins anew and

@@ -164,6 +164,26 @@ static __always_inline int gw_keep_unsent(struct __sk_buff *skb,
 	return gw_verdict(GW_REASON_UNSENT, GW_DROP);
 }
 
+/*
+ * Does the twin's kernel take this for sent already? Below us a segment can be
+ * lost without a word: while the link is down no neighbour has an address, and
+ * what waits for one counts as sent.
+ */
+static __always_inline bool gw_is_sent_again(struct __sk_buff *skb,
+					     const struct gw_pkt *p)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct bpf_tcp_sock *tp;
+
+	if (!sk)
+		return false;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return false;
+	tp = bpf_tcp_sock(sk);
+	return tp && gw_before(p->seq, tp->snd_nxt);
+}
+
 /* A bare ACK of the twin: to the owner as it is, or a probe to answer here. */
 static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key,
@@ -230,14 +250,14 @@ static __noinline int gw_shadow_own(struct __sk_buff *skb, struct gw_pkt *p,
 
 	/* beyond what the client has: dropped here, it stays unsent there */
 	beyond = gw_after(end, f->client.ack);
-	/* sent by an owner that became the standby: still under way */
-	again = beyond && !gw_after(end, f->own.snd_nxt);
-	if (!beyond) {
+	/* sent by an owner that became the standby, or never seen: under way */
+	again = beyond &&
+		(!gw_after(end, f->own.snd_nxt) || gw_is_sent_again(skb, p));
+	if (!beyond)
 		gw_verify(skb, p, key, f);
-		if (gw_after(end, f->own.snd_nxt)) {
-			f->bytes_out += end - f->own.snd_nxt;
-			gw_advance(&f->own.snd_nxt, end);
-		}
+	if ((!beyond || again) && gw_after(end, f->own.snd_nxt)) {
+		f->bytes_out += end - f->own.snd_nxt;
+		gw_advance(&f->own.snd_nxt, end);
 	}
 	/* what it would send beyond that it tries again */
 	f->own.tried = beyond && !again ? end : f->own.snd_nxt;
