@@ -378,6 +378,7 @@ const SPECS: &[Spec] = &[
     moved("stall.move.thousand.p50", 2.0),
     moved("stall.move.thousand.p99", 50.0),
     figure(Theme::Moved, "stall.move.broken", "streams", AtMost(0.0)),
+    figure(Theme::Moved, "stall.move.refused", "moves", AtMost(0.0)),
     batch("migrate.batch.connections", "connections", Target::None),
     batch("migrate.batch.total.p50", "ms", AtMost(150.0)),
     batch("migrate.batch.freeze.p50", "ms", Target::None),

@@ -38,6 +38,9 @@ const SPAN: Duration = Duration::from_millis(400);
 /// What one run takes; measured, rounded up.
 const RUN: Duration = Duration::from_millis(2000);
 
+/// Runs beyond those that are wanted, for moves that are refused.
+const SPARE: u32 = 10;
+
 /// A move is refused while the one before is not over everywhere.
 const BETWEEN: Duration = Duration::from_millis(300);
 
@@ -48,6 +51,8 @@ struct Seen {
     calm: Samples,
     broken: u32,
     streams: u32,
+    moves: u32,
+    refused: u32,
 }
 
 /// `stall.move.*`.
@@ -68,7 +73,14 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         control: None,
         runs: streams,
     };
-    report.put("stall.move.broken", measured)
+    report.put("stall.move.broken", measured)?;
+    let moves = one.moves + many.moves;
+    let refused = Measured {
+        value: (moves > 0).then_some(f64::from(one.refused + many.refused)),
+        control: None,
+        runs: moves,
+    };
+    report.put("stall.move.refused", refused)
 }
 
 fn put(report: &Report, prefix: &str, seen: &Seen) -> Result<()> {
@@ -87,13 +99,16 @@ fn one(budget: Budget, report: &Report) -> Result<Seen> {
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, options())?;
     let mut seen = Seen::default();
-    for run in budget.runs(200, 3, RUN) {
+    let wanted = budget.either(200, 3);
+    for run in budget.runs(200 + SPARE, 3, RUN) {
+        if seen.moves == wanted {
+            break;
+        }
         let begun = Instant::now();
         let stream = Stream::start(&lab, DOWNLOAD, u64::from(run))?;
         stream.wait_begun()?;
         pair.must_protect(1)?;
-        move_once(&mut pair, std::slice::from_ref(&stream), &mut seen)
-            .with_context(|| format!("run {run}"))?;
+        move_once(&mut pair, std::slice::from_ref(&stream), &mut seen, report);
         seen.end(stream, begun, report);
     }
     seen.explain(&pair, report)?;
@@ -117,9 +132,9 @@ fn many(budget: Budget, report: &Report) -> Result<Seen> {
         streams.push(Stream::start(&lab, work, number)?);
     }
     streams.iter().try_for_each(Stream::wait_begun)?;
-    for run in runs {
+    for _ in runs {
         pair.must_protect(MANY)?;
-        move_once(&mut pair, &streams, &mut seen).with_context(|| format!("run {run}"))?;
+        move_once(&mut pair, &streams, &mut seen, report);
     }
     for stream in streams {
         seen.end(stream, begun, report);
@@ -142,22 +157,26 @@ fn options() -> ClusterOptions {
     }
 }
 
-/// One move, and what `streams` saw before and after the command.
-fn move_once(pair: &mut Pair<'_>, streams: &[Stream], seen: &mut Seen) -> Result<()> {
+/// One move, and what `streams` saw before and after the command. One that is refused
+/// is counted, and the owner stays.
+fn move_once(pair: &mut Pair<'_>, streams: &[Stream], seen: &mut Seen, report: &Report) {
     thread::sleep(SPAN);
+    let before = Instant::now();
+    let calm: Vec<_> = streams.iter().map(|s| s.waited(before, SPAN)).collect();
     let since = Instant::now();
-    for stream in streams {
-        seen.calm.push_ms(stream.waited(since, SPAN));
+    if let Err(error) = pair.hand_over() {
+        seen.refused += 1;
+        report.progress(&format!("{error:#}"));
+        return;
     }
-    let since = Instant::now();
-    pair.hand_over()?;
+    seen.moves += 1;
     thread::sleep(SPAN.saturating_sub(since.elapsed()));
     let end = Instant::now();
-    for stream in streams {
+    for (stream, calm) in streams.iter().zip(calm) {
+        seen.calm.push_ms(calm);
         seen.stalls.push_ms(stream.waited(end, end - since));
     }
     thread::sleep(BETWEEN);
-    Ok(())
 }
 
 impl Seen {

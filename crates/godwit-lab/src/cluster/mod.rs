@@ -436,8 +436,9 @@ impl<'a> Cluster<'a> {
         let output = self.godwit(host, args)?;
         ensure!(
             output.status.success(),
-            "`godwit {}` on {host}: {} ({})",
+            "`godwit {}` on {host}: {}{} ({})",
             args.join(" "),
+            output.stdout.trim(),
             output.stderr.trim(),
             output.status
         );
