@@ -151,3 +151,27 @@ fn connections_go_from_standby_to_standby() {
     end(&mut cluster, roamers);
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
+
+/// There and back again while both sides talk: the second time to a server that has
+/// run on as a twin in earnest. Then the owner's machine goes dark.
+#[test]
+fn a_service_moves_with_its_connections() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, _servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = protected(&lab, &cluster, Host::A);
+    for (from, to) in [(Host::A, Host::B), (Host::B, Host::A)] {
+        let report = cluster.hand_over("web", from, to);
+        let report = report.unwrap_or_else(|error| panic!("{from} to {to}: {error:#}"));
+        assert_eq!(report.flows, 2, "{report:?}");
+        go_on(&mut cluster, &roamers);
+        for roamer in &roamers {
+            wait_protected(&cluster, to, roamer);
+        }
+    }
+    lab.crash(Host::A).expect("a crashes");
+    end(&mut cluster, roamers);
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
