@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use godwit_lab::apps::roam::{self, Manner};
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
@@ -436,4 +436,75 @@ fn a_target_that_dies_on_the_way_gives_back() {
 #[test]
 fn an_origin_that_dies_on_the_way_leaves_nothing_silent() {
     agent_dies(Host::A);
+}
+
+/// One way to b and back, where the agents' words share the clients' network: so long
+/// that each step of a move can be met.
+const FAR: Duration = Duration::from_millis(150);
+
+fn far() -> Option<Lab> {
+    let lab = stage(LabOptions {
+        control_network: false,
+        ..LabOptions::default()
+    })?;
+    lab.delay(Host::B, FAR).expect("the link is delayed");
+    Some(lab)
+}
+
+/// Asks for a move to b, until a has stopped the connection for it.
+fn freeze(cluster: &Cluster<'_>, roamer: &Roamer) -> UnixStream {
+    until("the link is up", || {
+        let asked = ask(cluster, roamer, Host::A);
+        let end = Instant::now() + FAR * 4;
+        while Instant::now() < end {
+            if state(cluster, Host::A, roamer).as_deref() == Some("away") {
+                return Some(asked);
+            }
+        }
+        None
+    })
+}
+
+/// The origin's agent dies when a connection has been stopped, or given away: its server
+/// has the stopped socket, and meets the next agent only when that has long decided what
+/// becomes of it. Nobody told the server then: the one connection stood still, the other
+/// left a socket in the way of its own return (`in_use`).
+#[test]
+fn a_stopped_socket_is_not_forgotten_with_its_agent() {
+    let Some(lab) = far() else {
+        return;
+    };
+    let (mut cluster, mut servers) = start(&lab);
+    let capture = witness(&lab);
+    for (service, given) in [(service_v4(), false), (service_v6(), true)] {
+        let roamer = Roamer::start(&lab, service);
+        let asked = freeze(&cluster, &roamer);
+        if given {
+            // Its state has gone there, and the commit: the word of it is on the way back.
+            thread::sleep(FAR * 3);
+        }
+        let agent = cluster.agent(Host::A).expect("it was started");
+        agent.signal(Signal::SIGKILL).expect("it runs");
+        agent.wait(DEADLINE).expect("it ends");
+        servers[0].signal(Signal::SIGSTOP).expect("it runs");
+        cluster.start_agent(Host::A).expect("it starts again");
+        cluster
+            .wait_owner(Host::A, DEADLINE)
+            .expect("it owns its share");
+        if given {
+            wait_state(&cluster, Host::B, &roamer, "here");
+            roamer.goes_on();
+            // It is asked for, and settled.
+            thread::sleep(FAR * 20);
+        }
+        servers[0].signal(Signal::SIGCONT).expect("it was stopped");
+        assert_eq!(answer(asked), "", "nobody is left to answer");
+        roamer.goes_on();
+        let at = whereabouts(&cluster, &roamer);
+        assert_eq!(at, if given { Host::B } else { Host::A });
+        hand_over(&cluster, &roamer, at);
+        roamer.goes_on();
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
 }

@@ -317,6 +317,15 @@ impl Apps {
         exported
     }
 
+    /// What processes say of a connection: [`SlotState::Parked`] if one of them can't
+    /// reach it; `None` if none has it, or none that has was heard of yet.
+    pub fn stage(&self, flow: FlowKey) -> Option<SlotState> {
+        let holders = self.office.holders(flow).into_iter();
+        let states: Vec<_> = holders.map(|(_, _, found)| found.state).collect();
+        let parked = states.iter().find(|state| **state == SlotState::Parked);
+        parked.or(states.first()).copied()
+    }
+
     /// Whether a process accepts connections to that address from other servers.
     pub fn accepts(&self, endpoint: Endpoint) -> bool {
         let clients = self.office.clients();

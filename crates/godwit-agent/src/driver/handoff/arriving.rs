@@ -23,6 +23,10 @@ impl Worker {
         if self.coming.len() >= MAX_COMING {
             return Err(HandoffRefusal::NoCapacity);
         }
+        // A socket of an earlier time here has still to end.
+        if self.owes(flow) {
+            return Err(HandoffRefusal::InUse);
+        }
         // One that has left from here has none, or one that is silent.
         let is_back = self.places.get(flow).is_some();
         if !is_back && has_tcp_socket(self.ifindex, flow.key).unwrap_or(true) {

@@ -11,6 +11,7 @@ use godwit_sock::repair::{PauseError, PausedSocket, SnapshotError};
 use godwit_wire::snapshot::Moved;
 use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, SeqNumber, TcpSnapshot};
 
+use super::debts::Debt;
 use super::places::written;
 use super::worker::{Frozen, Worker};
 use crate::apps::{AppSnapshot, Taken};
@@ -41,6 +42,8 @@ impl Worker {
 
     fn try_to_freeze(&mut self, flow: FlowId, to: MacAddr) -> Result<(), HandoffRefusal> {
         let Taken { socket, snapshot } = self.apps.take(flow.key, EXPORT_PATIENCE)?;
+        // Of before this attempt.
+        self.owed.remove(&flow);
         // From here on no acknowledgement leaves that the snapshot does not know.
         if let Err(error) = self.places.away(flow, to) {
             tracing::error!(flow = %flow.key, error = %error, "it can't be forwarded");
@@ -101,8 +104,11 @@ impl Worker {
         let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
         match frozen {
             Some(frozen) => self.resume(flow, frozen.socket),
-            // Its server has gone on with it, or is about to.
-            None => self.stay(flow),
+            // Its server has gone on with it, or has not found this agent yet.
+            None => {
+                self.stay(flow);
+                self.owe(flow, Debt::Thaw);
+            }
         }
     }
 
@@ -121,7 +127,7 @@ impl Worker {
     pub(super) fn release(&mut self, flow: FlowId) {
         let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
         let Some(frozen) = frozen else {
-            return;
+            return self.owe(flow, Debt::Release);
         };
         if let Err(error) = frozen.socket.discard() {
             tracing::warn!(flow = %flow.key, error = %error, "a socket that has moved lingers");

@@ -31,6 +31,7 @@ use crate::input::Inbox;
 use crate::peers::PeerSender;
 
 mod arriving;
+mod debts;
 mod leaving;
 mod places;
 mod waiting;
@@ -116,6 +117,8 @@ impl Kit {
             frozen: BTreeMap::new(),
             coming: BTreeMap::new(),
             returned: Vec::new(),
+            owed: BTreeMap::new(),
+            looked: clock::now(),
             swept: clock::now(),
         };
         let (jobs, work) = channel();
@@ -277,6 +280,12 @@ impl Driver {
                     self.give_job(share, Job::Discard(HandoffId { flow, epoch }, how));
                 }
                 (Whereabouts::Away { .. }, None) => self.give_job(share, Job::Thaw(flow)),
+                // The last agent may have died before it had ended its socket.
+                (Whereabouts::Away { .. }, Some(_))
+                    if matches!(written.place, Place::Moved { .. }) =>
+                {
+                    self.give_job(share, Job::Release(flow));
+                }
                 (Whereabouts::Away { .. }, Some(_)) | (Whereabouts::Here, _) => {}
             }
         }

@@ -17,6 +17,7 @@ use godwit_wire::{
     TcpSnapshot,
 };
 
+use super::debts::{self, Debt};
 use super::places::Places;
 use super::waiting::Waiting;
 use crate::apps::Apps;
@@ -88,6 +89,8 @@ pub(super) struct Worker {
     pub(super) frozen: BTreeMap<FlowId, Frozen>,
     pub(super) coming: BTreeMap<FlowId, Coming>,
     pub(super) returned: Vec<Returned>,
+    pub(super) owed: BTreeMap<FlowId, Debt>,
+    pub(super) looked: MonoTime,
     pub(super) swept: MonoTime,
 }
 
@@ -120,10 +123,10 @@ impl Worker {
     pub(super) fn run(mut self, jobs: &Receiver<(ShareId, Job)>) {
         be_ordinary();
         loop {
-            let pause = if self.waiting.is_empty() {
-                SWEEP
-            } else {
-                GLANCE
+            let pause = match (self.waiting.is_empty(), self.owed.is_empty()) {
+                (false, _) => GLANCE,
+                (true, false) => debts::LOOK,
+                (true, true) => SWEEP,
             };
             match jobs.recv_timeout(pause) {
                 Ok((share, job)) => self.carry_out(share, job),
@@ -133,6 +136,7 @@ impl Worker {
             self.waiting.sort();
             let now = clock::now();
             self.send_back(now);
+            self.pay_debts(now);
             self.sweep(now);
         }
     }
