@@ -2,11 +2,11 @@
 //! each other.
 //!
 //! Messages come late, links break and are noticed by one side before the other,
-//! drivers fail, agents restart, nodes lose their lease, die or come
-//! back without memory, and the connection
-//! ends, each at any moment. In every state that can be reached, at most one node
-//! speaks, a node that begins to speak has the connection as it was left, and from
-//! every state a calm world ends with exactly one speaker.
+//! drivers fail, agents restart, nodes die or come back without memory, and the
+//! connection ends, each at any moment. In every state that can be reached, at most
+//! one node speaks, a node that begins to speak has the connection as it was left, and
+//! from every state a calm world ends with exactly one speaker, unless the connection
+//! was given to a node that never comes back.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 #[path = "handoff/search.rs"]

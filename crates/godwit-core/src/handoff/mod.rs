@@ -18,8 +18,9 @@
 //! origin may speak again, and needs to ask nobody for that; after it only the
 //! target. A lost answer is asked for again. The origin reclaims a connection only
 //! if the target says, in the life in which it made its socket, that it has not
-//! spoken and will not. One that was started anew has forgotten what it did, and one
-//! whose lease is over says nothing: then the connection is lost, and reset.
+//! spoken and will not. One that was started anew has forgotten what it did: then the
+//! connection is lost, and reset. One that never comes back is asked for ever: these
+//! connections have no lease, so nothing tells that it is silent (docs/adr/0017).
 //!
 //! Messages arrive in order or not at all: they are in one TCP connection between
 //! two agents. When that ends, both sides forget every attempt that is not
@@ -150,17 +151,6 @@ impl Handoffs {
     /// The link to a peer is gone: nothing that was said on it arrives any more.
     pub fn handle_link_lost(&mut self, peer: PeerId, now: MonoTime) {
         self.end_attempts(peer, HandoffError::LinkLost, now);
-    }
-
-    /// The lease of a peer is over, or it has been fenced: it is silent for good.
-    pub fn handle_peer_ended(&mut self, peer: PeerId, now: MonoTime) {
-        self.end_attempts(peer, HandoffError::LeaseLost, now);
-        self.lose_all(peer);
-        for entry in self.flows.values_mut() {
-            if let Some(arrival) = entry.arrival.as_mut().filter(|from| from.from == peer) {
-                arrival.settled = true;
-            }
-        }
     }
 
     /// The connection is over here, or nobody has used what is left of it.

@@ -56,13 +56,9 @@ pub enum HandoffError {
     TargetSilent,
     /// The link to the target broke.
     LinkLost,
-    /// The lease of the target is over.
-    LeaseLost,
     /// The target was started anew after it was told to speak, and can't know whether
     /// it had.
     TargetRestarted,
-    /// The lease of this node is over: the connection is not its own any more.
-    NotInForce,
     /// The connection ended meanwhile.
     Ended,
     /// Another one of its session stays.
@@ -80,9 +76,7 @@ impl HandoffError {
             Self::Refused(reason) => reason.as_str(),
             Self::TargetSilent => "target_silent",
             Self::LinkLost => "link_lost",
-            Self::LeaseLost => "lease_lost",
             Self::TargetRestarted => "target_restarted",
-            Self::NotInForce => "not_in_force",
             Self::Ended => "ended",
             Self::CompanyStayed => "company_stayed",
             Self::SessionTooLarge => "session_too_large",

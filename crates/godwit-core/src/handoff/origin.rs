@@ -94,27 +94,6 @@ impl Handoffs {
         }
     }
 
-    /// The lease under which this node speaks is over: its connections are not its
-    /// own any more, to give away or to take back. It goes on forwarding those that
-    /// it has given away.
-    pub fn handle_lease_lost(&mut self, now: MonoTime) {
-        self.queued.clear();
-        self.waiting.clear();
-        let flows: Vec<_> = self.flows.keys().copied().collect();
-        for flow in flows {
-            match self.place(&flow) {
-                Place::Here => {
-                    self.end_attempt(flow, HandoffError::NotInForce, now);
-                    self.flows.remove(&flow);
-                }
-                Place::Committed { epoch, to, .. } => {
-                    self.settle(HandoffId { flow, epoch }, to, now)
-                }
-                Place::Elsewhere | Place::Moved { .. } => self.turn_away(flow),
-            }
-        }
-    }
-
     pub(super) fn handle_ready(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
         if let Attempt::Asked { to, .. } = self.current(id)
             && to == peer
@@ -189,7 +168,7 @@ impl Handoffs {
             Some((to, life)) if to == by.peer && life == by.life && life != Epoch::NONE => {
                 self.reclaim(id, to, HandoffError::Refused(reason));
             }
-            Some((to, _)) if to == by.peer => self.lose(id, to, HandoffError::TargetRestarted),
+            Some((to, _)) if to == by.peer => self.lose(id, to),
             Some(_) | None => {}
         }
     }
@@ -222,33 +201,11 @@ impl Handoffs {
         self.news.push_back(News::Moved { id, to, silent });
     }
 
-    /// Everything that a peer was given and has not said that it took.
-    pub(super) fn lose_all(&mut self, peer: PeerId) {
-        let unanswered: Vec<_> = self
-            .flows
-            .iter()
-            .filter_map(|(flow, entry)| match entry.place {
-                Place::Committed { epoch, to, .. } if to == peer => {
-                    Some(HandoffId { flow: *flow, epoch })
-                }
-                Place::Elsewhere | Place::Here | Place::Committed { .. } | Place::Moved { .. } => {
-                    None
-                }
-            })
-            .collect();
-        for id in unanswered {
-            self.lose(id, peer, HandoffError::LeaseLost);
-        }
-    }
-
     /// Before the commit: the connection goes on here, and those that were to go with
     /// it do, too.
     pub(super) fn call_off(&mut self, flow: FlowId, reason: HandoffError, now: MonoTime) {
         let others = match reason {
-            HandoffError::LinkLost
-            | HandoffError::LeaseLost
-            | HandoffError::NotInForce
-            | HandoffError::TargetSilent => reason,
+            HandoffError::LinkLost | HandoffError::TargetSilent => reason,
             HandoffError::NotHere
             | HandoffError::AlreadyMoving
             | HandoffError::Refused(_)
@@ -280,7 +237,7 @@ impl Handoffs {
         entry.attempt = Attempt::None;
         self.queued.retain(|queued| *queued != flow);
         self.waiting.retain(|waiting| *waiting != flow);
-        if silent && reason != HandoffError::NotInForce {
+        if silent {
             self.orders.push_back(Order::Thaw(id));
         }
         self.say(to, id, Step::Abort);
@@ -313,9 +270,9 @@ impl Handoffs {
     }
 
     /// Its client may know more than the own socket does.
-    fn lose(&mut self, id: HandoffId, to: PeerId, reason: HandoffError) {
+    fn lose(&mut self, id: HandoffId, to: PeerId) {
         self.orders.push_back(Order::Lose(id));
-        let flow = id.flow;
+        let (flow, reason) = (id.flow, HandoffError::TargetRestarted);
         self.news.push_back(News::Lost { flow, to, reason });
         self.end(flow);
     }

@@ -135,18 +135,6 @@ impl Handoffs {
         }
     }
 
-    /// This node may not speak any more: what was about to come must stay.
-    pub(super) fn turn_away(&mut self, flow: FlowId) {
-        let Some(entry) = self.flows.get(&flow) else {
-            return;
-        };
-        let epoch = entry.spent;
-        if let Some(from) = entry.attempt.peer() {
-            let id = HandoffId { flow, epoch };
-            self.refuse(id, from, HandoffRefusal::NotInForce);
-        }
-    }
-
     /// Ends an attempt that was not committed: this node has not spoken.
     pub(super) fn discard(&mut self, flow: FlowId, from: PeerId) {
         let Some(entry) = self.flows.get_mut(&flow) else {

@@ -229,23 +229,6 @@ fn what_was_committed_to_an_earlier_life_is_lost() {
 }
 
 #[test]
-fn the_end_of_the_targets_lease_loses_what_it_may_have_served() {
-    let mut origin = committed();
-    origin.handle_peer_ended(TARGET, at(100));
-    let lost = [Order::Lose(id(1, 1)), Order::Forget(flow(1))];
-    assert_eq!(orders(&mut origin), lost);
-}
-
-#[test]
-fn an_origin_without_its_lease_takes_nothing_back() {
-    let mut origin = committed();
-    origin.handle_lease_lost(at(50));
-    assert_eq!(orders(&mut origin), [Order::Release(id(1, 1))]);
-    origin.handle_peer_ended(TARGET, at(100));
-    assert_eq!(orders(&mut origin), []);
-}
-
-#[test]
 fn a_target_that_forgot_says_so_and_one_that_aborted_gives_back() {
     let mut fresh = Handoffs::new();
     fresh.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(0));

@@ -32,10 +32,8 @@ struct Node {
     machine: Handoffs,
     owed: VecDeque<Owed>,
     ends: BTreeMap<FlowId, End>,
-    /// It is on, and has its lease.
+    /// It is on.
     alive: bool,
-    /// It has lost its lease.
-    silenced: bool,
     /// How often it was switched on.
     life: Epoch,
 }
@@ -88,7 +86,6 @@ pub(crate) enum Deed {
     Restart { at: usize },
     Die { at: usize },
     Reboot { at: usize },
-    LeaseLost { at: usize },
     End,
 }
 
@@ -117,7 +114,6 @@ impl Node {
             owed: VecDeque::new(),
             ends: flows.map(|flow| (flow, end)).collect(),
             alive: true,
-            silenced: false,
             life: Epoch(1),
         }
     }
@@ -176,12 +172,7 @@ impl World {
         }
         if bounds.faults > 0 {
             for at in (0..self.nodes.len()).filter(alive) {
-                deeds.extend([
-                    Deed::Restart { at },
-                    Deed::Die { at },
-                    Deed::Reboot { at },
-                    Deed::LeaseLost { at },
-                ]);
+                deeds.extend([Deed::Restart { at }, Deed::Die { at }, Deed::Reboot { at }]);
                 if !self.nodes[at].owed.is_empty() {
                     deeds.push(Deed::Answer { at, well: false });
                 }
@@ -249,10 +240,6 @@ impl World {
                 self.bounds.faults -= 1;
                 self.reboot(at);
             }
-            Deed::LeaseLost { at } => {
-                self.bounds.faults -= 1;
-                self.lose_lease(at);
-            }
             Deed::End => {
                 self.bounds.faults -= 1;
                 self.end();
@@ -314,13 +301,9 @@ impl World {
                 self.wires.insert(pair, Wire::Up(VecDeque::new()));
             }
         }
-        let gone = !self.nodes[of].alive;
         let node = &mut self.nodes[at];
         if node.alive {
             node.machine.handle_link_lost(peer(of), NOW);
-            if gone {
-                node.machine.handle_peer_ended(peer(of), NOW);
-            }
         }
     }
 
@@ -374,23 +357,6 @@ impl World {
             life,
             ..Node::new(flows.into_iter(), false)
         };
-    }
-
-    /// Its fence shuts it up; its sockets end. The others hear of it in no order.
-    fn lose_lease(&mut self, at: usize) {
-        let node = &mut self.nodes[at];
-        node.silenced = true;
-        node.machine.handle_lease_lost(NOW);
-        for (flow, end) in &mut node.ends {
-            self.at_risk |= end.speaks || end.stopped.is_some();
-            (end.speaks, end.stopped) = (false, None);
-            end.written = node.machine.written(flow);
-        }
-        for other in (0..self.nodes.len()).filter(|other| *other != at) {
-            if self.nodes[other].alive {
-                self.nodes[other].machine.handle_peer_ended(peer(at), NOW);
-            }
-        }
     }
 
     /// The first of them.
@@ -476,9 +442,9 @@ impl World {
         Ok(())
     }
 
-    /// A connection may be lost only if a node is, with its memory or its voice.
+    /// A connection may be lost only if a node is, with its memory.
     fn lose(&mut self, at: usize, id: HandoffId) -> Result<(), String> {
-        let failed = |node: &Node| !node.alive || node.life != Epoch(1) || node.silenced;
+        let failed = |node: &Node| !node.alive || node.life != Epoch(1);
         if !self.nodes.iter().any(failed) {
             return Err(format!("{at} loses what its target knows: {id:?}"));
         }
@@ -535,19 +501,25 @@ impl World {
                 self.obey(at)?;
             }
         }
-        let mut places = BTreeSet::new();
+        let (mut places, mut at_risk) = (BTreeSet::new(), self.at_risk);
         for flow in self.flows() {
-            let moving = |node: &Node| node.alive && node.machine.is_moving(&flow);
-            if self.nodes.iter().any(moving) {
+            // Given to a node that never comes back, which may have spoken.
+            let lost = |node: &&Node| match node.machine.place(&flow) {
+                Place::Committed { to, .. } => !self.nodes[usize::from(to.0)].alive,
+                Place::Elsewhere | Place::Here | Place::Moved { .. } => false,
+            };
+            let moving = |node: &&Node| node.alive && node.machine.is_moving(&flow);
+            if self.nodes.iter().any(|node| moving(&node) && !lost(&node)) {
                 return Err("it is never decided".to_owned());
             }
+            at_risk |= self.nodes.iter().any(|node| lost(&node));
             let speakers = self.speakers(flow);
-            if speakers.is_empty() && !self.over.contains(&flow) && !self.at_risk {
+            if speakers.is_empty() && !self.over.contains(&flow) && !at_risk {
                 return Err("nobody speaks".to_owned());
             }
             places.extend(speakers);
         }
-        if places.len() > 1 && !self.at_risk {
+        if places.len() > 1 && !at_risk {
             return Err(format!(
                 "some are at one server, some at another: {places:?}"
             ));
