@@ -47,8 +47,8 @@ install: ## what was built, with DESTDIR=D PREFIX=/usr: godwit.h, libgodwit and 
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/godwit-capi/godwit.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
 
-demo: setup build ## a download crosses the death of its server (root)
-	$(TARGET)/release/godwit demo shadow
+demo: setup build ## a download crosses the death of its server; or NAME=move, kill, migrate (root)
+	$(TARGET)/release/godwit demo $(or $(NAME),shadow)
 
 test: setup build unit sim root-test ## everything that CI runs (root for the lab)
 

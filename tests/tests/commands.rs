@@ -154,7 +154,7 @@ fn two_demonstrations_run_at_once_and_leave_nothing() -> Result<()> {
     until("pins to be gone", || Ok(pins().is_subset(&before)))
 }
 
-/// The other two, one after the other: one connection each.
+/// The others, one after the other: one connection each.
 #[test]
 fn moves_and_kills_are_demonstrated_on_one_connection() -> Result<()> {
     if !has_labs() {
@@ -163,7 +163,12 @@ fn moves_and_kills_are_demonstrated_on_one_connection() -> Result<()> {
     let before = pins();
     let moves = ["handshakes", "moves"];
     let kills = ["handshakes", "kills", "protected_again_ms"];
-    for (demo, more) in [("move", &moves[..]), ("kill", &kills)] {
+    let migrates = ["handshakes", "moves", "crashes", "resumed_at"];
+    for (demo, more) in [
+        ("move", &moves[..]),
+        ("kill", &kills),
+        ("migrate", &migrates),
+    ] {
         let args = ["demo", demo, "--json", "--size", "64"];
         let (lines, _) = Running::start(&args)?.finish()?;
         let line = good_line(&lines, demo, more)?;

@@ -19,6 +19,7 @@ pub mod raw;
 pub mod redis;
 pub mod roam;
 pub mod server;
+pub mod stream;
 
 use std::net::{SocketAddr, TcpStream};
 use std::thread;

@@ -129,6 +129,11 @@ pub fn came_at(log: &str, client: SocketAddr) -> Option<u64> {
     lines.find_map(|line| line.strip_prefix(&begin)?.parse().ok())
 }
 
+/// Writes the line that [`came_at`] reads, as a server.
+pub(super) fn note_arrival(client: SocketAddr, said: u64) -> Result<()> {
+    writeln!(std::io::stderr(), "came: {client} at {said}").context("writing the log")
+}
+
 /// Serves at all of the addresses until the process ends.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (manner, addresses) = match args {
@@ -223,7 +228,7 @@ impl Talk {
             (said, heard) = place(&came)?;
             ensure!(came[PLACE..] == state[PLACE..], "another state");
             let client = stream.peer_addr()?;
-            writeln!(std::io::stderr(), "came: {client} at {said}")?;
+            note_arrival(client, said)?;
         }
         Ok(Self {
             stream,

@@ -36,7 +36,7 @@ pub const REPLIES: Content = Content {
 };
 
 /// Longest first line; a longer one is not ours.
-const LINE_LIMIT: u64 = 64;
+pub(super) const LINE_LIMIT: u64 = 64;
 
 /// Connections that may wait to be accepted; as high as a default Linux allows.
 const BACKLOG: u32 = 4096;
@@ -249,7 +249,7 @@ async fn sink(stream: BufReader<TcpStream>, length: u64) -> io::Result<()> {
 }
 
 impl Wish {
-    fn parse(line: &str) -> Option<Self> {
+    pub(super) fn parse(line: &str) -> Option<Self> {
         let mut words = line.strip_suffix('\n')?.split(' ');
         let verb = words.next()?;
         let numbers = words

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::DemoOptions;
 use super::arm::FILE;
-use super::line::{Facts, Line, Row, columns, verdict};
+use super::line::{Facts, Line, Row, columns, tenths, verdict};
 use super::view::{Progress, View};
 use crate::apps::content::Content;
 use crate::apps::curl::{self, Patience, Transfer};
@@ -94,10 +94,6 @@ impl Summary {
         };
         Line::new("kill", self.ok(), facts, more)
     }
-}
-
-fn tenths(span: Duration) -> f64 {
-    (span.as_secs_f64() * 1e4).round() / 10.0
 }
 
 /// Runs both arms, one after the other.
@@ -248,7 +244,8 @@ impl Stage<'_> {
     }
 }
 
-fn is_protected_again(cluster: &Cluster<'_>, owner: Host) -> Result<bool> {
+/// Whether a connection is, that was not for a while.
+pub(super) fn is_protected_again(cluster: &Cluster<'_>, owner: Host) -> Result<bool> {
     let flows = cluster.flows(owner)?.flows;
     let mut lives = flows.iter().filter(|flow| flow.state != "ended");
     Ok(lives.any(|flow| flow.protected && flow.protected_again_ms.is_some()))

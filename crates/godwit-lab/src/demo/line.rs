@@ -1,6 +1,7 @@
 //! What all demonstrations say at their end: a line for scripts, a table for people.
 
 use std::io;
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -75,6 +76,11 @@ pub(super) fn columns<Outcome>(
         view.line(&format!("  {name:<26}{left:<18}{right}"))?;
     }
     Ok(())
+}
+
+/// Milliseconds, to a tenth.
+pub(super) fn tenths(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1e4).round() / 10.0
 }
 
 /// How a download ended, in a word.

@@ -4,6 +4,7 @@
 mod arm;
 mod kill;
 mod line;
+mod migrate;
 mod moves;
 mod pair;
 mod shadow;
@@ -24,7 +25,7 @@ const SEED: u64 = 0x60d_1717;
 const SIZE_MIN: u64 = 1 << 20;
 
 /// Names that [`run`] knows, with what each shows.
-pub const NAMES: [(&str, &str); 3] = [
+pub const NAMES: [(&str, &str); 4] = [
     (
         "shadow",
         "an unmodified curl finishes a download whose server went dark half-way",
@@ -36,6 +37,10 @@ pub const NAMES: [(&str, &str); 3] = [
     (
         "kill",
         "the same connection outlives kill -9 of the server process on one machine, then on the other",
+    ),
+    (
+        "migrate",
+        "a stream whose server exports its state goes on when the server's machine crashes, and moves twenty times",
     ),
 ];
 
@@ -102,6 +107,11 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
         }
         "kill" => {
             let summary = kill::run(options, &mut view)?;
+            print(options, &summary.line())?;
+            Ok(summary.ok())
+        }
+        "migrate" => {
+            let summary = migrate::run(options, &mut view)?;
             print(options, &summary.line())?;
             Ok(summary.ok())
         }

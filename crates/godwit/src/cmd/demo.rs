@@ -8,7 +8,7 @@ use crate::exit;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which: shadow, move, kill.
+    /// Which: shadow, move, kill, migrate.
     name: String,
     /// End with one line of JSON, schema godwit.demo/1.
     #[arg(long)]
