@@ -129,7 +129,7 @@ fn a_standby_whose_plug_is_pulled_does_not_talk_to_itself() {
         [service_v4(), service_v6()].map(|service| Traffic::start(&lab, service, Load::Download))
     });
     // Fewer than after which it is held off.
-    for _ in 0..4 {
+    for _ in 0..3 {
         lab.unplug(Host::B, Network::Data).expect("a plug");
         // Longer than it takes the kernel to notice, and to try again (200 ms).
         thread::sleep(Duration::from_millis(600));

@@ -17,7 +17,7 @@ use super::report::{Measured, Report};
 use super::stats::Samples;
 use super::stream::{self, Stream, Work};
 use crate::capture::ResetCounter;
-use crate::cluster::ClusterOptions;
+use crate::cluster::{ClusterOptions, Fencing};
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
 use crate::links::Shape;
@@ -59,9 +59,16 @@ struct Seen {
 
 /// `stall.process.*`.
 pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
-    let lab = Lab::new(LabOptions::default())?;
+    let lab = Lab::new(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    })?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
-    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let options = ClusterOptions {
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    };
+    let mut pair = Pair::start(&lab, options)?;
     let resets = ResetCounter::start(lab.client())?;
     let mut seen = Seen::default();
     let wanted = budget.either(200, 2);

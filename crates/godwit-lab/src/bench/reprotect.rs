@@ -16,7 +16,7 @@ use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stats::Samples;
 use super::stream::{Stream, Work};
-use crate::cluster::ClusterOptions;
+use crate::cluster::{ClusterOptions, Fencing};
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
 use crate::links::Shape;
@@ -44,9 +44,16 @@ const SAME_CAUSE: Duration = Duration::from_millis(1100);
 
 /// `reprotect.download.p50` and what it rests on.
 pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
-    let lab = Lab::new(LabOptions::default())?;
+    let lab = Lab::new(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    })?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
-    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let options = ClusterOptions {
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    };
+    let mut pair = Pair::start(&lab, options)?;
     let (mut samples, mut runs, mut missed) = (Samples::default(), 0, 0);
     for run in budget.runs(40, 2, RUN) {
         runs += 1;
