@@ -323,7 +323,7 @@ impl Apps {
         let holders = self.office.holders(flow).into_iter();
         let states: Vec<_> = holders.map(|(_, _, found)| found.state).collect();
         let parked = states.iter().find(|state| **state == SlotState::Parked);
-        parked.or(states.first()).copied()
+        parked.or_else(|| states.first()).copied()
     }
 
     /// Whether a process accepts connections to that address from other servers.
