@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::roam::{self, Manner};
-use godwit_lab::cluster::{Cluster, ClusterOptions, EventReport, Service};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::{Host, Network};
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::DEADLINE;
@@ -507,54 +507,4 @@ fn a_stopped_socket_is_not_forgotten_with_its_agent() {
         roamer.end();
     }
     assert_no_reset(&capture.finish().expect("the capture is complete"));
-}
-
-/// The target has a socket of the connection, and is started anew without memory before
-/// it hears the commit. It can't know whether it had spoken, nor can anybody else: the
-/// connection is reset, and both sides see it.
-#[test]
-fn a_target_that_forgets_costs_the_connection() {
-    let Some(lab) = far() else {
-        return;
-    };
-    let (mut cluster, _servers) = start(&lab);
-    for service in [service_v4(), service_v6()] {
-        let roamer = Roamer::start(&lab, service);
-        let asked = until("it is committed", || {
-            let asked = freeze(&cluster, &roamer);
-            // The state is on its way; the commit does not leave.
-            thread::sleep(FAR);
-            lab.cut_way(Network::Data, Host::A, Host::B)
-                .expect("it is cut");
-            // What is not committed by then goes on at its origin.
-            thread::sleep(CUT + FAR * 2);
-            let now = state(&cluster, Host::A, &roamer);
-            if now.as_deref() == Some("away") {
-                return Some(asked);
-            }
-            lab.heal_way(Network::Data, Host::A, Host::B)
-                .expect("it is healed");
-            roamer.goes_on();
-            None
-        });
-        cluster.power_off(Host::B).expect("its memory is gone");
-        lab.heal_way(Network::Data, Host::A, Host::B)
-            .expect("it is healed");
-        cluster.start_agent(Host::B).expect("it starts again");
-        let said = answer(asked);
-        assert!(said.contains("target_restarted"), "{said}");
-        assert!(!roamer.goes_on_or_breaks(), "nobody has it");
-        let events = cluster.event_reports(Host::A).expect("it answers");
-        let lost = |event: &&EventReport| {
-            event.event == "flow_lost"
-                && event.flow.as_ref() == Some(&roamer.flow)
-                && event.reason.as_deref() == Some("target_restarted")
-        };
-        assert_eq!(events.iter().filter(lost).count(), 1);
-        // Others are not touched.
-        let other = Roamer::start(&lab, service);
-        hand_over(&cluster, &other, Host::A);
-        other.goes_on();
-        other.end();
-    }
 }
