@@ -3,7 +3,7 @@
 //! It blocks; run it on the client machine with
 //! [`Node::enter`](crate::Node::enter).
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,20 @@ const QUESTIONS: Content = Content {
 };
 
 const CHUNK: usize = 64 * 1024;
+
+/// As `read`, once more after a call that was interrupted: where there is a time limit
+/// the kernel does not begin it again itself.
+///
+/// # Errors
+/// As `read`.
+pub(crate) fn read_some(stream: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
 
 /// One connection to the server.
 #[derive(Debug)]
@@ -110,7 +124,7 @@ impl Client {
         let mut checker = Checker::new(content);
         let mut buffer = vec![0; 4 * CHUNK];
         loop {
-            let length = self.stream.read(&mut buffer).context("downloading")?;
+            let length = read_some(&mut self.stream, &mut buffer).context("downloading")?;
             if length == 0 {
                 return Ok(checker.finish());
             }
