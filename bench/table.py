@@ -8,6 +8,8 @@ import json
 import sys
 
 SCHEMA = "godwit.bench/1"
+# For bench/plot.py.
+TRACE = "godwit.bench.trace/1"
 
 
 def number(value):
@@ -27,6 +29,8 @@ def main():
     print("|---|--:|---|--:|--:|--:|---|")
     for text in sys.stdin:
         line = json.loads(text)
+        if line["schema"] == TRACE:
+            continue
         if line["schema"] != SCHEMA:
             sys.exit(f"unknown schema {line['schema']!r}")
         cells = (

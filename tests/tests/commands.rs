@@ -282,7 +282,7 @@ fn a_quick_benchmark_of_single_moves_has_the_figures_that_it_was_asked_for() -> 
         "{freeze}, {first_data}"
     );
     ensure!(
-        value("migrate.broken")? == 0.0 && lines.len() == 3,
+        value("migrate.broken")? == 0.0 && lines.len() == 5,
         "{lines:?}"
     );
     until("pins to be gone", || Ok(pins().is_subset(&before)))

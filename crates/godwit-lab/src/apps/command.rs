@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::client::{Client, Rounds};
 use super::content::Content;
-use super::{chats, hiccup, odd, roam, server, stream};
+use super::{chats, exports, hiccup, odd, roam, server, stream};
 use crate::cluster;
 use crate::meter::Meter;
 
@@ -31,6 +31,7 @@ const USAGE: &str = "usage:
   godwit-lab-app roam [--manner STATE,CHUNK,MICROSECONDS,SESSIONS] ADDRESS:PORT...
   godwit-lab-app chats ADDRESS:PORT...
   godwit-lab-app stream [--manner BALLAST,EXPORTS,MICROSECONDS,AFTER,MICROSECONDS] ADDRESS:PORT...
+  godwit-lab-app exports ADDRESS:PORT...
   godwit-lab-app odd MANNER PORT
   godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
   godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
@@ -65,6 +66,9 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if verb == stream::VERB {
         return stream::run(&args[1..]);
+    }
+    if verb == exports::VERB {
+        return exports::run(&args[1..]);
     }
     if verb == odd::VERB {
         return odd::run(&args[1..]);

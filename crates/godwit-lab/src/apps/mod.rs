@@ -12,6 +12,7 @@ pub mod client;
 pub mod command;
 pub mod content;
 pub mod curl;
+pub(crate) mod exports;
 pub(crate) mod hiccup;
 pub mod nginx;
 pub mod odd;

@@ -7,6 +7,7 @@
 //! Its log has a line for each connection that comes from another server: the
 //! client, and how many bytes the other one had said ([`came_at`]).
 
+use std::env;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd as _;
@@ -44,6 +45,10 @@ pub const LAST_WORDS: usize = 16;
 /// What is before the addresses if it is not to be the default.
 const MANNER: &str = "--manner";
 
+/// Environment variable of such a server: what its connections have instead of the
+/// kernel's default congestion control.
+const CONGESTION: &str = "GODWIT_LAB_CONGESTION";
+
 /// Bytes of what it needs to know of a connection.
 const PLACE: usize = 16;
 
@@ -64,6 +69,8 @@ pub struct Manner {
     pub pace: Duration,
     /// Connections from one address are a session.
     pub sessions: bool,
+    /// Congestion control instead of the kernel's default.
+    pub congestion: Option<&'static str>,
 }
 
 impl Default for Manner {
@@ -74,6 +81,7 @@ impl Default for Manner {
             chunk: CHUNK,
             pace: Duration::from_millis(1),
             sessions: false,
+            congestion: None,
         }
     }
 }
@@ -98,7 +106,8 @@ pub fn start_with(node: &Node, port: u16, agent: &Path, manner: Manner) -> Resul
     let Manner { state, chunk, .. } = manner;
     let (pace, sessions) = (manner.pace.as_micros(), u8::from(manner.sessions));
     let numbers = format!("{state},{chunk},{pace},{sessions}");
-    start_program(node, port, agent, &[VERB, MANNER, &numbers])
+    let args = [VERB, MANNER, &numbers];
+    start_program_with(node, port, agent, (&args, manner.congestion))
 }
 
 /// Starts a server that uses the library.
@@ -108,6 +117,15 @@ pub(super) fn start_program(
     agent: &Path,
     args: &[&str],
 ) -> Result<Process> {
+    start_program_with(node, port, agent, (args, None))
+}
+
+fn start_program_with(
+    node: &Node,
+    port: u16,
+    agent: &Path,
+    (args, congestion): (&[&str], Option<&str>),
+) -> Result<Process> {
     let everywhere: [SocketAddr; 2] = [
         (Ipv4Addr::UNSPECIFIED, port).into(),
         (Ipv6Addr::UNSPECIFIED, port).into(),
@@ -115,6 +133,7 @@ pub(super) fn start_program(
     let [v4, v6] = everywhere.map(|address| address.to_string());
     let mut command = command::program(&[args, &[&v4, &v6]].concat())?;
     command.env("GODWIT_APP_SOCKET", agent);
+    command.envs(congestion.map(|name| (CONGESTION, name)));
     let mut process = node.spawn(args[0], command)?;
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     wait_until_listening(node, &mut process, local, Duration::from_secs(5))?;
@@ -163,6 +182,7 @@ fn parse(numbers: &str) -> Result<Manner> {
         chunk,
         pace: Duration::from_micros(pace as u64),
         sessions: sessions == 1,
+        congestion: None,
     })
 }
 
@@ -171,7 +191,9 @@ pub(super) fn listen(address: SocketAddr) -> Result<Listener> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let listener = runtime.block_on(async { server::listen(address, None)?.into_std() })?;
+    let congestion = env::var(CONGESTION).ok();
+    let listen = async { server::listen(address, congestion.as_deref())?.into_std() };
+    let listener = runtime.block_on(listen)?;
     listener.set_nonblocking(false)?;
     Ok(Listener::new(listener, Options::default())?)
 }

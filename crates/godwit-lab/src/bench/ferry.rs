@@ -1,6 +1,7 @@
 //! A client whose connection goes from server to server, and when it heard what.
 
-use std::io::{Read as _, Write as _};
+use std::ffi::OsString;
+use std::io::Write as _;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use godwit_wire::{Endpoint, FlowKey};
+use nix::sys::socket::{setsockopt, sockopt};
 
+use super::pair::CONGESTION_CONTROL;
 use super::stream::PATIENCE;
+use crate::apps::client::read_some;
 use crate::apps::roam::{CHUNK, DOWN, LAST_WORDS, UP};
 use crate::lab::Lab;
 
@@ -63,6 +67,9 @@ impl Ferry {
             .context("connecting")?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
+        let name = OsString::from(CONGESTION_CONTROL);
+        setsockopt(&stream, sockopt::TcpCongestion, &name)
+            .context("choosing the congestion control")?;
         let client = stream.local_addr()?;
         let flow = FlowKey {
             client: Endpoint::from(client),
@@ -119,6 +126,13 @@ impl Ferry {
         first.map(|heard| heard.at)
     }
 
+    /// When something came first after a moment, if that is not forgotten.
+    pub(super) fn first_after(&self, moment: Instant) -> Option<Instant> {
+        let heard = lock(&self.heard);
+        let mut times = heard.iter().map(|heard| heard.at);
+        times.find(|at| *at > moment)
+    }
+
     /// Whether it is not over.
     pub(super) fn goes_on(&self) -> bool {
         !self.listens.is_finished()
@@ -150,7 +164,7 @@ fn listen(mut stream: TcpStream, notes: &Mutex<Vec<Heard>>) -> Result<Words> {
     let (mut tail, mut came) = (Vec::new(), 0);
     let (mut buffer, mut expected) = (vec![0; 8 * CHUNK], vec![0; 9 * CHUNK]);
     loop {
-        let length = stream.read(&mut buffer).context("reading")?;
+        let length = read_some(&mut stream, &mut buffer).context("reading")?;
         if length == 0 {
             break;
         }

@@ -24,6 +24,10 @@ pub(super) enum Theme {
     Moved,
     Migrate,
     Batch,
+    Export,
+    Origin,
+    Slowing,
+    Many,
 }
 
 /// What a figure should be.
@@ -58,7 +62,14 @@ impl Theme {
         }
     }
 
-    const MIGRATE: [Self; 2] = [Self::Migrate, Self::Batch];
+    const MIGRATE: [Self; 6] = [
+        Self::Migrate,
+        Self::Batch,
+        Self::Export,
+        Self::Origin,
+        Self::Slowing,
+        Self::Many,
+    ];
 
     const FAILOVER: [Self; 7] = [
         Self::Process,
@@ -106,6 +117,10 @@ impl Theme {
             Self::Moved => "the service is moved as planned",
             Self::Migrate => "single connections move",
             Self::Batch => "a thousand connections move in one order",
+            Self::Export => "what an export costs",
+            Self::Origin => "the origin dies, its snapshots are on the standby",
+            Self::Slowing => "servers that slow down, and a client that leaves them",
+            Self::Many => "ten thousand moves of busy streams",
         }
     }
 
@@ -142,6 +157,25 @@ const fn first_data(name: &'static str, target: Target) -> Spec {
 
 const fn migrate(name: &'static str, unit: &'static str, target: Target) -> Spec {
     figure(Theme::Migrate, name, unit, target)
+}
+
+/// Microseconds of a call.
+const fn export(name: &'static str, target: Target) -> Spec {
+    figure(Theme::Export, name, "us", target)
+}
+
+const fn origin(name: &'static str, unit: &'static str, target: Target) -> Spec {
+    figure(Theme::Origin, name, unit, target)
+}
+
+/// Bytes of the stream by the time it took; the control is a server that does not slow
+/// down.
+const fn slowing(name: &'static str) -> Spec {
+    figure(Theme::Slowing, name, "KB/s", Target::None)
+}
+
+const fn many(name: &'static str, unit: &'static str, target: Target) -> Spec {
+    figure(Theme::Many, name, unit, target)
 }
 
 const fn batch(name: &'static str, unit: &'static str, target: Target) -> Spec {
@@ -389,32 +423,94 @@ const SPECS: &[Spec] = &[
     batch("migrate.batch.broken", "streams", AtMost(0.0)),
     migrate("migrate.rtt.0us", "ms", Target::None),
     first_data("migrate.first_data.0us.0k.p50", AtMost(0.3)),
+    first_data("migrate.first_data.0us.0k.p99", Target::None),
     first_data("migrate.first_data.0us.2k.p50", Target::None),
+    first_data("migrate.first_data.0us.2k.p99", Target::None),
     first_data("migrate.first_data.0us.10k.p50", Target::None),
+    first_data("migrate.first_data.0us.10k.p99", Target::None),
     first_data("migrate.first_data.0us.16k.p50", Target::None),
+    first_data("migrate.first_data.0us.16k.p99", Target::None),
     first_data("migrate.first_data.0us.1m.p50", Target::None),
+    first_data("migrate.first_data.0us.1m.p99", Target::None),
     migrate("migrate.freeze.0k.p50", "ms", AtMost(0.25)),
+    migrate("migrate.freeze.0k.p99", "ms", Target::None),
     migrate("migrate.freeze.2k.p50", "ms", Target::None),
+    migrate("migrate.freeze.2k.p99", "ms", Target::None),
     migrate("migrate.freeze.10k.p50", "ms", Target::None),
+    migrate("migrate.freeze.10k.p99", "ms", Target::None),
     migrate("migrate.freeze.16k.p50", "ms", Target::None),
+    migrate("migrate.freeze.16k.p99", "ms", Target::None),
     migrate("migrate.freeze.1m.p50", "ms", Target::None),
+    migrate("migrate.freeze.1m.p99", "ms", Target::None),
     migrate("migrate.gap.download.p50", "ms", AtMost(0.3)),
+    migrate("migrate.gap.download.p99", "ms", Target::None),
     migrate("migrate.gap.both.p50", "ms", AtMost(0.6)),
+    migrate("migrate.gap.both.p99", "ms", Target::None),
     migrate("migrate.rtt.150us", "ms", Target::None),
     first_data("migrate.first_data.150us.0k.p50", AtMost(0.69)),
+    first_data("migrate.first_data.150us.0k.p99", Target::None),
     first_data("migrate.first_data.150us.2k.p50", Target::None),
+    first_data("migrate.first_data.150us.2k.p99", Target::None),
     first_data("migrate.first_data.150us.10k.p50", Target::None),
+    first_data("migrate.first_data.150us.10k.p99", Target::None),
     first_data("migrate.first_data.150us.16k.p50", Target::None),
+    first_data("migrate.first_data.150us.16k.p99", Target::None),
     first_data("migrate.first_data.150us.1m.p50", Target::None),
+    first_data("migrate.first_data.150us.1m.p99", Target::None),
     migrate("migrate.rtt.20ms", "ms", Target::None),
     first_data("migrate.first_data.20ms.0k.p50", AtMost(52.3)),
+    first_data("migrate.first_data.20ms.0k.p99", Target::None),
     first_data("migrate.first_data.20ms.2k.p50", Target::None),
+    first_data("migrate.first_data.20ms.2k.p99", Target::None),
     first_data("migrate.first_data.20ms.10k.p50", Target::None),
+    first_data("migrate.first_data.20ms.10k.p99", Target::None),
     first_data("migrate.first_data.20ms.16k.p50", Target::None),
+    first_data("migrate.first_data.20ms.16k.p99", Target::None),
     first_data("migrate.first_data.20ms.1m.p50", Target::None),
+    first_data("migrate.first_data.20ms.1m.p99", Target::None),
     migrate("migrate.moves", "moves", Target::None),
     migrate("migrate.stayed", "moves", AtMost(0.0)),
     migrate("migrate.broken", "streams", AtMost(0.0)),
+    export("migrate.export.eager.p50", AtMost(5.0)),
+    export("migrate.export.eager.p99", Target::None),
+    export("migrate.export.lazy.p50", AtMost(5.0)),
+    export("migrate.export.lazy.p99", Target::None),
+    export("migrate.export.no_agent.p50", AtMost(1.0)),
+    export("migrate.export.no_agent.p99", Target::None),
+    figure(
+        Theme::Export,
+        "migrate.export.throughput.ratio",
+        "ratio",
+        AtLeast(0.9),
+    ),
+    figure(
+        Theme::Export,
+        "migrate.export.throughput.absolute",
+        "Gbit/s",
+        Target::None,
+    ),
+    origin("migrate.crash.process.p50", "ms", Target::None),
+    origin("migrate.crash.process.p99", "ms", Target::None),
+    origin("migrate.crash.machine.p50", "ms", Target::None),
+    origin("migrate.crash.machine.p99", "ms", Target::None),
+    origin("migrate.crash.broken", "streams", AtMost(0.0)),
+    origin("migrate.crash.unprotected", "runs", AtMost(0.0)),
+    slowing("migrate.slowing.healthy"),
+    slowing("migrate.slowing.stays"),
+    slowing("migrate.slowing.2k"),
+    slowing("migrate.slowing.10k"),
+    slowing("migrate.slowing.16k"),
+    figure(
+        Theme::Slowing,
+        "migrate.slowing.moves",
+        "moves",
+        Target::None,
+    ),
+    many("migrate.many.moves", "moves", AtLeast(10_000.0)),
+    many("migrate.many.stayed", "moves", AtMost(0.0)),
+    many("migrate.many.broken", "streams", AtMost(0.0)),
+    many("migrate.many.freeze.p50", "ms", Target::None),
+    many("migrate.many.freeze.p99", "ms", Target::None),
 ];
 
 #[cfg(test)]

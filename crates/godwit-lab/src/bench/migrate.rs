@@ -4,7 +4,8 @@
 //! and in some runs says as much itself. What is looked at of each move: the time
 //! from the order to the first byte that the new server has said itself; how long
 //! nobody spoke, as the origin knows it; and the longest silence that the client
-//! saw, against two times as long before, when nothing moved.
+//! saw, against two times as long before, when nothing moved. The null of the first
+//! of them is how long the client waits for its next byte when nobody gives an order.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -24,8 +25,8 @@ use crate::lab::{Lab, LabOptions};
 use crate::process::Process;
 
 /// What the server says at a time.
-const CHUNK: usize = 1 << 10;
-const PACE: Duration = Duration::from_micros(100);
+pub(super) const CHUNK: usize = 1 << 10;
+pub(super) const PACE: Duration = Duration::from_micros(100);
 
 /// Looked at after the order, and twice before it.
 const SPAN: Duration = Duration::from_millis(60);
@@ -34,7 +35,7 @@ const SPAN: Duration = Duration::from_millis(60);
 const MOVE: Duration = Duration::from_millis(220);
 
 /// How long servers and agents may take until connections move.
-const START: Duration = Duration::from_secs(20);
+pub(super) const START: Duration = Duration::from_secs(20);
 
 /// Round trips between client and servers, with the figures' names of them.
 const PATHS: [(&str, Duration); 3] = [
@@ -52,10 +53,14 @@ const SIZES: [(&str, usize); 5] = [
     ("1m", 1 << 20),
 ];
 
+type Percentile = fn(&Samples) -> Option<f64>;
+const PERCENTILES: [(&str, Percentile); 2] = [("p50", Samples::p50), ("p99", Samples::p99)];
+
 /// What the runs with one path, size and way gave.
 #[derive(Debug, Default)]
 struct Seen {
     first_data: Samples,
+    next_data: Samples,
     freeze: Samples,
     gap: Samples,
     calm: Samples,
@@ -76,7 +81,8 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let mut total = Total::default();
     for (path, round_trip) in PATHS {
         let near = round_trip.is_zero();
-        let runs: Vec<_> = runs(path, near, budget)
+        let all = report.is_choosy() || budget.either(true, false);
+        let runs: Vec<_> = runs(path, near, all)
             .filter(|run| run.figures.iter().any(|name| report.wants_figure(name)))
             .collect();
         if runs.is_empty() || budget.is_over() {
@@ -87,15 +93,20 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         let cluster = cluster(&lab)?;
         for run in runs {
             let seen = moves((&lab, &cluster), &run, budget, (&mut total, report))?;
-            let [first_data, freeze, gap] = &run.figures;
-            if run.way == Way::Download {
-                report.put_p50(first_data, &seen.first_data)?;
-            }
-            if near && run.way == Way::Download {
-                report.put_p50(freeze, &seen.freeze)?;
-            }
-            if near && run.state == 0 {
-                report.put(gap, seen.added())?;
+            for (percentile, of) in PERCENTILES {
+                let [first_data, freeze, gap] = run
+                    .figures
+                    .each_ref()
+                    .map(|it| format!("{it}.{percentile}"));
+                if run.way == Way::Download {
+                    report.put(&first_data, seen.until_data(of))?;
+                }
+                if near && run.way == Way::Download {
+                    report.put(&freeze, seen.frozen(of))?;
+                }
+                if near && run.state == 0 {
+                    report.put(&gap, seen.added(of))?;
+                }
             }
         }
     }
@@ -117,35 +128,49 @@ struct Run {
     figures: [String; 3],
 }
 
-/// What is done on one path; less by a quick benchmark.
-fn runs(path: &str, near: bool, budget: Budget) -> impl Iterator<Item = Run> {
+/// What is done on one path; less by a quick benchmark that is to measure everything.
+fn runs(path: &str, near: bool, all: bool) -> impl Iterator<Item = Run> {
     let quick: &[&str] = if near { &["0k", "16k", "1m"] } else { &["0k"] };
-    let sizes = SIZES.into_iter().filter(move |(size, _)| {
-        let all = budget.either(true, false);
-        all || quick.contains(size)
-    });
+    let sizes = SIZES.into_iter();
+    let sizes = sizes.filter(move |(size, _)| all || quick.contains(size));
     let path = path.to_owned();
     let downloads = sizes.map(move |(size, state)| Run {
         state,
         way: Way::Download,
         figures: [
-            format!("migrate.first_data.{path}.{size}.p50"),
-            format!("migrate.freeze.{size}.p50"),
-            "migrate.gap.download.p50".to_owned(),
+            format!("migrate.first_data.{path}.{size}"),
+            format!("migrate.freeze.{size}"),
+            "migrate.gap.download".to_owned(),
         ],
     });
     let both = near.then(|| Run {
         state: 0,
         way: Way::Both,
-        figures: ["migrate.gap.both.p50"; 3].map(str::to_owned),
+        figures: ["migrate.gap.both"; 3].map(str::to_owned),
     });
     downloads.chain(both)
 }
 
 impl Seen {
+    fn until_data(&self, of: Percentile) -> Measured {
+        Measured {
+            value: of(&self.first_data),
+            control: of(&self.next_data),
+            runs: self.first_data.runs(),
+        }
+    }
+
+    fn frozen(&self, of: Percentile) -> Measured {
+        Measured {
+            value: of(&self.freeze),
+            control: None,
+            runs: self.freeze.runs(),
+        }
+    }
+
     /// What a move adds to the longest silence, and what none adds.
-    fn added(&self) -> Measured {
-        let over = |samples: &Samples| Some(samples.p50()? - self.calm.p50()?);
+    fn added(&self, of: Percentile) -> Measured {
+        let over = |samples: &Samples| Some(of(samples)? - of(&self.calm)?);
         Measured {
             value: over(&self.gap),
             control: over(&self.calm_again),
@@ -158,10 +183,6 @@ impl Seen {
 fn lab(round_trip: Duration) -> Result<Lab> {
     let lab = Lab::new(LabOptions::default())?;
     lab.delay(Host::Client, round_trip / 2)?;
-    for node in lab.nodes() {
-        let key = "ipv4.tcp_congestion_control";
-        node.netns().sysctl(key, CONGESTION_CONTROL)?;
-    }
     Ok(lab)
 }
 
@@ -181,15 +202,20 @@ pub(super) fn cluster(lab: &Lab) -> Result<Cluster<'_>> {
         standby: "snapshot",
         ..Service::new("web", PORT)
     };
-    let options = ClusterOptions {
-        services: vec![service],
-        ..ClusterOptions::default()
-    };
-    let cluster = Cluster::start(lab, options)?;
+    let cluster = cluster_of(lab, vec![service])?;
     for host in Host::SERVERS {
         cluster.wait_owner(host, START)?;
     }
     Ok(cluster)
+}
+
+/// Agents of these services.
+pub(super) fn cluster_of(lab: &Lab, services: Vec<Service>) -> Result<Cluster<'_>> {
+    let options = ClusterOptions {
+        services,
+        ..ClusterOptions::default()
+    };
+    Cluster::start(lab, options)
 }
 
 /// The other server.
@@ -211,6 +237,7 @@ fn moves(
         state,
         chunk: CHUNK,
         pace: PACE,
+        congestion: Some(CONGESTION_CONTROL),
         ..Manner::default()
     };
     let serve = |host| {
@@ -222,7 +249,7 @@ fn moves(
     let ferry = Ferry::start(lab, service, way, (CHUNK, PACE))?;
     let mut seen = Seen::default();
     let mut at = first_move(cluster, &ferry)?;
-    for run in budget.runs(100, 5, MOVE) {
+    for run in budget.runs(200, 5, MOVE) {
         let to = &servers[usize::from(at == Host::A)];
         let moved = move_once(cluster, &ferry, (at, to), &mut seen);
         match moved.with_context(|| format!("move {run} of {state} bytes from {at}"))? {
@@ -245,7 +272,7 @@ fn moves(
 }
 
 /// Soon after start a connection may stay; returns where it is.
-fn first_move(cluster: &Cluster<'_>, ferry: &Ferry) -> Result<Host> {
+pub(super) fn first_move(cluster: &Cluster<'_>, ferry: &Ferry) -> Result<Host> {
     let end = Instant::now() + START;
     loop {
         match order(cluster, ferry, Host::A) {
@@ -258,7 +285,7 @@ fn first_move(cluster: &Cluster<'_>, ferry: &Ferry) -> Result<Host> {
 }
 
 /// When it was asked, and for how long nobody spoke, in milliseconds; or why it stays.
-fn order(
+pub(super) fn order(
     cluster: &Cluster<'_>,
     ferry: &Ferry,
     from: Host,
@@ -285,6 +312,7 @@ fn move_once(
     thread::sleep(3 * SPAN);
     let calm = [begun, begun + SPAN, begun + 2 * SPAN];
     let [calm_again, calm] = [0, 1].map(|part| ferry.longest_gap(calm[part], calm[part + 1]));
+    let next_data = ferry.first_after(begun + SPAN);
     let heard = ferry.bytes();
     let (since, silent_ms) = match order(cluster, ferry, from)? {
         Ok(moved) => moved,
@@ -296,6 +324,9 @@ fn move_once(
     let first = first_data(ferry, server, heard)?;
     seen.first_data
         .push_ms(first.saturating_duration_since(since));
+    if let Some(at) = next_data {
+        seen.next_data.push_ms(at - (begun + SPAN));
+    }
     seen.freeze.push(silent_ms);
     seen.gap.push_ms(gap);
     seen.calm.push_ms(calm);

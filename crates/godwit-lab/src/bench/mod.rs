@@ -21,6 +21,10 @@
 //! | [`peers`] | `peers.*`: the same failure with keepalived and haproxy |
 //! | [`migrate`] | `migrate.*`: connections that move one by one |
 //! | [`batch`] | `migrate.batch.*`: a thousand of them in one order |
+//! | [`export`] | `migrate.export.*`: what a server pays for its snapshots |
+//! | [`origin`] | `migrate.crash.*`: the origin dies, its snapshots are on the standby |
+//! | [`slowing`] | `migrate.slowing.*`: a client that leaves servers which slow down |
+//! | [`many`] | `migrate.many.*`: ten thousand moves of busy streams |
 //! | [`reprotect`] | `reprotect.*`: running connections and a standby that returns |
 //!
 //! [`pair`] is the pair of servers under test, which fails over back and
@@ -31,11 +35,14 @@ mod batch;
 mod budget;
 mod calm;
 mod crowd;
+mod export;
 mod ferry;
 mod figure;
 mod frozen;
+mod many;
 mod migrate;
 mod moved;
+mod origin;
 mod pair;
 mod peers;
 mod process;
@@ -43,6 +50,7 @@ mod ratio;
 mod recovery;
 mod report;
 mod reprotect;
+mod slowing;
 mod stall;
 mod standby;
 mod stats;
@@ -164,5 +172,9 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Moved => moved::run(budget, report),
         Theme::Migrate => migrate::run(budget, report),
         Theme::Batch => batch::run(budget, report),
+        Theme::Export => export::run(budget, report),
+        Theme::Origin => origin::run(budget, report),
+        Theme::Slowing => slowing::run(budget, report),
+        Theme::Many => many::run(budget, report),
     }
 }

@@ -14,6 +14,21 @@ use super::stats::Samples;
 /// The schema of every line.
 const SCHEMA: &str = "godwit.bench/1";
 
+/// The schema of every line with a trace.
+const TRACE_SCHEMA: &str = "godwit.bench.trace/1";
+
+/// One of a trace: a time in the trace's unit, and bytes.
+pub(super) type Point = (f64, u64);
+
+/// What was seen over time in one run, as `--json` prints it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct TraceLine<'a> {
+    schema: &'static str,
+    trace: &'a str,
+    unit: &'a str,
+    points: Vec<Point>,
+}
+
 /// One figure as `--json` prints it; fields and their order are stable.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct Line {
@@ -62,6 +77,11 @@ impl Report {
             report.only.unwrap_or_default()
         );
         Ok(report)
+    }
+
+    /// Whether only some figures were asked for.
+    pub(super) const fn is_choosy(&self) -> bool {
+        self.only.is_some()
     }
 
     /// Whether any figure of `theme` was asked for.
@@ -117,6 +137,22 @@ impl Report {
             row(&line)
         };
         writeln!(io::stdout(), "{text}").context("writing a figure")
+    }
+
+    /// Prints what was seen over time in one run, if the figure of that name was
+    /// asked for; only as JSON.
+    pub(super) fn trace(&self, name: &str, unit: &str, points: &[Point]) -> Result<()> {
+        if !self.json || !self.is_asked_for(name) {
+            return Ok(());
+        }
+        let line = TraceLine {
+            schema: TRACE_SCHEMA,
+            trace: name,
+            unit,
+            points: points.iter().map(|(at, of)| (rounded(*at), *of)).collect(),
+        };
+        let text = serde_json::to_string(&line).context("writing JSON")?;
+        writeln!(io::stdout(), "{text}").context("writing a trace")
     }
 
     /// Prints the figures of `theme` that nobody could measure.

@@ -1,0 +1,116 @@
+//! A server that looks at what an export costs it: to each client it says one byte and
+//! exports 1 KB, again and again. Its log has the percentiles ([`costs`]).
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use godwit_app::{Listener, close, export_state};
+
+use super::command;
+use super::roam::{listen, start_program};
+use crate::lab::Node;
+use crate::process::Process;
+
+/// Its command.
+pub(crate) const VERB: &str = "exports";
+
+/// Exports per client.
+pub(crate) const CALLS: usize = 100_000;
+
+/// Bytes of a snapshot.
+const SIZE: usize = 1 << 10;
+
+/// What is before the percentiles in the log.
+const SAID: &str = "exports: ";
+
+/// What one export took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// The middle one.
+    pub(crate) p50: Duration,
+    /// What 99 of 100 did not exceed.
+    pub(crate) p99: Duration,
+}
+
+/// Starts it as [`roam::start`](super::roam::start) does.
+///
+/// # Errors
+/// Fails if it does not listen within five seconds.
+pub(crate) fn start(node: &Node, port: u16, agent: &Path) -> Result<Process> {
+    start_program(node, port, agent, &[VERB])
+}
+
+/// What the log says of each client that has had all, in this order.
+pub(crate) fn costs(log: &str) -> Vec<Cost> {
+    let said = log.lines().filter_map(|line| line.strip_prefix(SAID));
+    let cost = |line: &str| {
+        let (p50, p99) = line.split_once(' ')?;
+        Some(Cost {
+            p50: Duration::from_nanos(p50.parse().ok()?),
+            p99: Duration::from_nanos(p99.parse().ok()?),
+        })
+    };
+    said.filter_map(cost).collect()
+}
+
+/// Serves at all of the addresses until the process ends.
+pub(crate) fn run(addresses: &[String]) -> Result<()> {
+    let mut threads = Vec::new();
+    for address in addresses {
+        let listener = command::address(address).and_then(listen);
+        let listener = listener.with_context(|| format!("listening at {address}"))?;
+        threads.push(thread::spawn(move || accept(&listener)));
+    }
+    for thread in threads {
+        thread.join().ok().context("a listener ended")??;
+    }
+    Ok(())
+}
+
+fn accept(listener: &Listener) -> Result<()> {
+    loop {
+        let stream = listener.accept()?.stream;
+        thread::spawn(move || {
+            if let Err(error) = serve(stream) {
+                // The log of the process: a client that is gone.
+                let _ = writeln!(std::io::stderr(), "{error:#}");
+            }
+        });
+    }
+}
+
+fn serve(mut stream: TcpStream) -> Result<()> {
+    stream.set_nodelay(true)?;
+    let state = [0; SIZE];
+    let mut times = Vec::with_capacity(CALLS);
+    for _ in 0..CALLS {
+        // Where the server stands must be another place each time.
+        stream.write_all(b"!").context("writing")?;
+        let since = Instant::now();
+        export_state(&stream, &state)?;
+        times.push(since.elapsed());
+    }
+    times.sort_unstable();
+    let [p50, p99] = [50, 99].map(|percent| times[CALLS * percent / 100].as_nanos());
+    writeln!(std::io::stderr(), "{SAID}{p50} {p99}")?;
+    Ok(close(stream)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_are_read_as_they_are_written() {
+        let log = "came: nobody\nexports: 2300 3100\nexports: 1 x\nexports: 100 150\n";
+        let cost = |p50, p99| Cost {
+            p50: Duration::from_nanos(p50),
+            p99: Duration::from_nanos(p99),
+        };
+        assert_eq!(costs(log), [cost(2300, 3100), cost(100, 150)]);
+    }
+}
