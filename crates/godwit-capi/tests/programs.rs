@@ -30,17 +30,34 @@ fn libraries() -> PathBuf {
         .to_owned()
 }
 
+/// Every error of the C side is the end of the program.
+const SANITIZED: &[&str] = &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+
+/// How a program gets the library.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Linked {
+    Shared,
+    Static,
+}
+
+/// As users have them, and as errors show.
+const BUILDS: [(Linked, &[&str]); 2] = [(Linked::Shared, &[]), (Linked::Static, SANITIZED)];
+
 /// A program of ours, compiled.
-fn compile(folder: &Path, source: &str, extra: &[&str]) -> PathBuf {
+fn compile(folder: &Path, source: &str, (linked, extra): (Linked, &[&str])) -> PathBuf {
     let source = Path::new(CRATE).join(source);
     let program = folder.join(source.file_stem().expect("a name"));
-    let (so, wanted) = (
-        libraries().join("libgodwit.so"),
-        folder.join("libgodwit.so.0"),
-    );
-    if !wanted.exists() {
-        std::os::unix::fs::symlink(&so, &wanted).expect("the folder is ours");
-    }
+    let library = match linked {
+        Linked::Static => libraries().join("libgodwit.a"),
+        Linked::Shared => {
+            let so = libraries().join("libgodwit.so");
+            let wanted = folder.join("libgodwit.so.0");
+            if !wanted.exists() {
+                std::os::unix::fs::symlink(&so, &wanted).expect("the folder is ours");
+            }
+            so
+        }
+    };
     let compiled = Command::new("cc")
         .args([
             "-std=c11",
@@ -56,8 +73,8 @@ fn compile(folder: &Path, source: &str, extra: &[&str]) -> PathBuf {
         .arg("-o")
         .arg(&program)
         .arg(&source)
-        .arg(so)
-        .arg("-lpthread")
+        .arg(library)
+        .args(["-lpthread", "-ldl", "-lm"])
         .arg(format!("-Wl,-rpath,{}", folder.display()))
         .status();
     assert!(
@@ -66,6 +83,13 @@ fn compile(folder: &Path, source: &str, extra: &[&str]) -> PathBuf {
         source.display()
     );
     program
+}
+
+/// What the library knows of a process lives as long as that.
+fn sanitized(program: PathBuf) -> Command {
+    let mut command = Command::new(program);
+    command.env("ASAN_OPTIONS", "detect_leaks=0");
+    command
 }
 
 fn runs(command: &mut Command) {
@@ -154,23 +178,19 @@ fn the_header_stands_alone() {
 #[test]
 fn misuse_is_survived() {
     let folder = tempfile::tempdir().expect("a folder");
-    runs(&mut Command::new(compile(
-        folder.path(),
-        "tests/c/abuse.c",
-        &[],
-    )));
+    for build in [(Linked::Shared, &[][..]), (Linked::Static, &[])] {
+        let program = compile(folder.path(), "tests/c/abuse.c", build);
+        runs(&mut Command::new(program));
+    }
 }
 
 #[test]
 fn misuse_is_survived_under_the_address_sanitizer() {
     let folder = tempfile::tempdir().expect("a folder");
-    let program = compile(
-        folder.path(),
-        "tests/c/abuse.c",
-        &["-fsanitize=address,undefined"],
-    );
-    // What the library knows of a process lives as long as that.
-    runs(Command::new(program).env("ASAN_OPTIONS", "detect_leaks=0"));
+    for linked in [Linked::Shared, Linked::Static] {
+        let program = compile(folder.path(), "tests/c/abuse.c", (linked, SANITIZED));
+        runs(&mut sanitized(program));
+    }
 }
 
 #[test]
@@ -180,7 +200,7 @@ fn misuse_is_survived_under_valgrind() {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    let program = compile(folder.path(), "tests/c/abuse.c", &[]);
+    let program = compile(folder.path(), "tests/c/abuse.c", (Linked::Shared, &[]));
     // A child has no mapping of its parent's region, which a search for leaks
     // would read word by word.
     runs(
@@ -192,10 +212,14 @@ fn misuse_is_survived_under_valgrind() {
 
 #[test]
 fn the_streaming_server_runs_without_an_agent() {
+    BUILDS.into_iter().for_each(streams_alone);
+}
+
+fn streams_alone(build: (Linked, &[&str])) {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port();
-    let program = compile(folder.path(), "../../apps/stream.c", &[]);
-    let _server = Server::start(Command::new(program).args(["127.0.0.1", &port]));
+    let program = compile(folder.path(), "../../apps/stream.c", build);
+    let _server = Server::start(sanitized(program).args(["127.0.0.1", &port]));
     let mut client = connect(&port);
     client.write_all(b"1000000\n").expect("it is open");
     let mut heard = Vec::new();
@@ -205,12 +229,16 @@ fn the_streaming_server_runs_without_an_agent() {
 
 #[test]
 fn the_http_server_runs_without_an_agent() {
+    BUILDS.into_iter().for_each(serves_files_alone);
+}
+
+fn serves_files_alone(build: (Linked, &[&str])) {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port();
-    let program = compile(folder.path(), "../../apps/http.c", &[]);
+    let program = compile(folder.path(), "../../apps/http.c", build);
     let file: Vec<_> = (0..300_000).map(byte_at).collect();
     std::fs::write(folder.path().join("file"), &file).expect("the folder is ours");
-    let mut command = Command::new(program);
+    let mut command = sanitized(program);
     let _server = Server::start(command.args(["127.0.0.1", &port]).arg(folder.path()));
     let mut client = connect(&port);
     for _ in 0..2 {
@@ -235,14 +263,18 @@ fn the_http_server_runs_without_an_agent() {
 /// they say was sent is what was sent, and the client notices nothing.
 #[test]
 fn a_stream_is_taken_at_its_snapshots() {
+    BUILDS.into_iter().for_each(is_taken);
+}
+
+fn is_taken(build: (Linked, &[&str])) {
     let folder = tempfile::tempdir().expect("a folder");
     let port = free_port();
     let path = folder.path().join("app.sock");
     let service = format!("127.0.0.1:{port}").parse().expect("an address");
     let socket = AppSocket::bind(&path, None).expect("the folder is ours");
     let apps = Apps::start(socket, vec![service]).expect("a thread");
-    let program = compile(folder.path(), "../../apps/stream.c", &[]);
-    let mut command = Command::new(program);
+    let program = compile(folder.path(), "../../apps/stream.c", build);
+    let mut command = sanitized(program);
     let command = command.args(["127.0.0.1", &port]);
     let _server = Server::start(command.env("GODWIT_APP_SOCKET", &path));
     let end = Instant::now() + DEADLINE;
