@@ -5,14 +5,16 @@
 # by apt; nothing of them is installed and the system's own sources stay as they
 # are. For clients and witnesses also User-mode Linux, a kernel that is a process,
 # from sid: that of Debian 12 and 13 can't save the registers of newer processors
-# (AMX). Result: vmlinuz and a few modules in <folder> and in <folder>/old, a program
-# in <folder>/user-mode; <folder> is target/own-kernel by default. What is there
-# stays; without User-mode Linux its tests are skipped.
+# (AMX). For a server that systemd runs: Debian 12 with systemd and nginx, an archive
+# of their packages' files. Result: vmlinuz, a few modules and system.cpio in <folder>,
+# vmlinuz and modules in <folder>/old, a program in <folder>/user-mode; <folder> is
+# target/own-kernel by default. What is there stays; without User-mode Linux or
+# system.cpio their tests are skipped.
 set -eu
 cd "$(dirname "$0")/.."
 folder=${1:-${CARGO_TARGET_DIR:-target}/own-kernel}
 [ -f "$folder/old/vmlinuz" ] && [ -f "$folder/vmlinuz" ] &&
-	[ -f "$folder/user-mode/linux" ] && exit 0
+	[ -f "$folder/user-mode/linux" ] && [ -f "$folder/system.cpio" ] && exit 0
 
 export DEBIAN_FRONTEND=noninteractive
 apt-get install -y -qq --no-install-recommends qemu-system-x86 busybox-static cpio xz-utils binutils patchelf
@@ -78,7 +80,38 @@ fetch_user_mode() {
 		cp "$work/root/usr/bin/linux.uml" "$to/linux"
 }
 
+# fetch_system <suite> <folder>: all that systemd and nginx depend on, unpacked and
+# not installed: what installation would have written is what is written here. The
+# kernel's modules, a package or a person are not there to need the rest.
+fetch_system() {
+	mkdir -p "$2" && to=$(cd "$2" && pwd) && from "$1" && : >"$work/status" || return
+	apt get install --download-only -y --no-install-recommends -o Dir::State::status="$work/status" \
+		systemd nginx base-files base-passwd coreutils dash dpkg grep libc-bin mount sed util-linux || return
+	for package in "$work"/cache/archives/*.deb; do
+		case ${package##*/} in perl-base_* | debconf_*) continue ;; esac
+		dpkg-deb -x "$package" "$work/root" || return
+	done
+	root=$work/root
+	rm -rf "$root"/usr/share/doc "$root"/usr/share/locale "$root"/usr/share/man \
+		"$root"/usr/share/info "$root"/usr/share/zoneinfo "$root"/usr/share/bash-completion \
+		"$root"/usr/share/perl5 "$root"/usr/lib/x86_64-linux-gnu/gconv "$root"/lib/udev
+	cp "$root/usr/share/base-passwd/passwd.master" "$root/etc/passwd" &&
+		cp "$root/usr/share/base-passwd/group.master" "$root/etc/group" &&
+		ln -s ../sites-available/default "$root/etc/nginx/sites-enabled/default" &&
+		ln -sf multi-user.target "$root/lib/systemd/system/default.target" &&
+		# With a name of its own it does not take this for its first boot.
+		echo 00000000000000000000000000000001 >"$root/etc/machine-id" || return
+	# Nobody logs in.
+	for unit in getty.target systemd-logind.service; do
+		ln -s /dev/null "$root/etc/systemd/system/$unit" || return
+	done
+	(cd "$root" && find . | cpio --create --format=newc --quiet) >"$work/system.cpio" &&
+		mv "$work/system.cpio" "$to/system.cpio"
+}
+
 [ -f "$folder/vmlinuz" ] || fetch bookworm-backports "$folder"
 [ -f "$folder/old/vmlinuz" ] || fetch bookworm "$folder/old"
 [ -f "$folder/user-mode/linux" ] || fetch_user_mode sid "$folder/user-mode" ||
 	echo "no User-mode Linux: tests with it will be skipped" >&2
+[ -f "$folder/system.cpio" ] || fetch_system bookworm "$folder" ||
+	echo "no Debian with systemd: tests with it will be skipped" >&2

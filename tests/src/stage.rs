@@ -28,8 +28,16 @@ pub const PORT: u16 = 80;
 ///
 /// # Panics
 /// After [`DEADLINE`], naming `what`.
-pub fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + DEADLINE;
+pub fn until<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
+    until_within(DEADLINE, what, condition)
+}
+
+/// Waits until `condition` gives a value.
+///
+/// # Panics
+/// After `limit`, naming `what`.
+pub fn until_within<T>(limit: Duration, what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + limit;
     loop {
         if let Some(value) = condition() {
             return value;

@@ -1,20 +1,27 @@
 //! A server with a kernel of its own (Linux 6.12, in an emulator): another version
 //! than the host's, a clock that can stop, a death of which nothing is left, and a
-//! kernel that is too old. Clients and witnesses with User-mode Linux.
+//! kernel that is too old; one that systemd runs. Clients and witnesses with User-mode
+//! Linux.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Status};
+use godwit_lab::apps::content::Content;
+use godwit_lab::apps::curl::{self, Patience, Transfer};
+use godwit_lab::apps::nginx::Nginx;
+use godwit_lab::capture::{SegmentSeen, Trace};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Service, Status};
 use godwit_lab::host::Host;
 use godwit_lab::links::Shape;
 use godwit_lab::{Lab, LabOptions, Machine, Process};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
-    PORT, assert_no_live_reset, assert_unnoticed, has_event, in_sync, servers, service_v4,
-    service_v6, stage, until, wait_in_sync, witness,
+    PORT, assert_no_live_reset, assert_unnoticed, assert_voices, has_event, in_sync, servers,
+    service_v4, service_v6, stage, until, until_within, wait_in_sync, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
+use godwit_wire::TcpFlags;
 
 /// Emulation is slow, and stands still for tens of milliseconds: this is 300.
 const HEARTBEAT: Duration = Duration::from_millis(100);
@@ -214,6 +221,164 @@ fn a_kernel_that_is_too_old_is_refused() {
         .expect("it answers");
     assert!(!left.contains("godwit"), "{left}");
     assert!(!left.contains(&service_v4().ip().to_string()), "{left}");
+}
+
+/// What systemd needs for a stop and a start there, and a twin to come from.
+const SLOW: Duration = Duration::from_secs(90);
+
+/// A file that lasts for a stop and a start.
+const PAGE: Content = Content {
+    seed: 0x5d,
+    length: 30_000_000,
+};
+
+/// Of the client, in Mbit/s.
+const NARROW: u64 = 8;
+
+/// A restart is to be seen, and no second in which the emulator stands still.
+fn patient() -> ClusterOptions {
+    let mut web = Service::new("web", PORT);
+    web.extra = "lag_limit = \"10s\"".to_owned();
+    ClusterOptions {
+        misses: 20,
+        services: vec![web],
+        ..options(Fencing::None)
+    }
+}
+
+/// Downloads of the page in both families, both protected by `status`.
+fn downloads(lab: &Lab, status: impl Fn() -> Option<Status>) -> [Transfer; 2] {
+    let transfers = [service_v4(), service_v6()].map(|at| {
+        let url = format!("http://{at}/page");
+        curl::download(lab.client(), &url, PAGE, Patience(10)).expect("curl starts")
+    });
+    until("the downloads are protected", || {
+        let begun = transfers.iter().all(|t| t.meter.bytes() > 500_000);
+        (begun && status()?.services[0].protected == 2).then_some(())
+    });
+    transfers
+}
+
+/// Every byte was right.
+fn expect_exact(transfers: [Transfer; 2]) {
+    for transfer in transfers {
+        let report = transfer.finish(SLOW).expect("curl ends");
+        assert!(
+            report.status.success() && report.verdict.exact,
+            "{report:?}"
+        );
+    }
+}
+
+/// systemd runs nginx, with the drop-in, and the agent, with all that its unit forbids
+/// it. A restart and a stop of nginx drain first; killed, it is taken over and started
+/// again; a restart of a standby's agent disturbs nobody.
+#[test]
+fn systemd_restarts_what_it_runs_and_no_client_notices() {
+    if let Some(reason) = Machine::system_unavailable() {
+        println!("skipped: {reason}");
+        return;
+    }
+    let Some(lab) = lab(LabOptions::default()) else {
+        return;
+    };
+    let root = lab.folder().join("www");
+    fs::create_dir(&root).expect("a folder can be made");
+    let page = root.join("page");
+    PAGE.write_to(&page).expect("it is written");
+    let narrow = lab.shape(Host::Client, Some(Shape::mbit(NARROW)));
+    narrow.expect("the link is shaped");
+    let mut cluster = Cluster::prepare(&lab, patient()).expect("a configuration");
+    let _b = Nginx::start(lab.b(), &root, PORT).expect("nginx starts");
+    let machine = Machine::boot_system(&lab, Host::A, &cluster, &page).expect("it boots");
+    cluster.start_agent(Host::B).expect("the agent starts");
+    until("a owns and b is in sync", || {
+        let status = machine.status().ok()?;
+        status.services[0].is_owner_in_sync().then_some(())
+    });
+    let run = |line: &str| machine.shell(line).expect("it is done");
+    println!("{}", run("systemd-analyze --no-pager security godwit"));
+    let confined = run("cat /proc/$(systemctl show --value -p MainPID godwit)/status");
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(confined.contains(line), "{line}: {confined}");
+    }
+    nginx_is_restarted(&lab, &cluster, &machine);
+    nginx_is_killed(&lab, &cluster, &machine);
+    the_agent_is_restarted_and_nginx_stopped(&lab, &cluster, &machine);
+}
+
+/// a owns; afterwards b does, and a stands by.
+fn nginx_is_restarted(lab: &Lab, cluster: &Cluster<'_>, machine: &Machine) {
+    let capture = witness(lab);
+    let transfers = downloads(lab, || machine.status().ok());
+    systemctl(machine, "restart nginx");
+    wait_protected_by_a(cluster);
+    expect_exact(transfers);
+    assert_unbroken(&capture.finish().expect("the capture is complete"), 1);
+    assert!(!has_event(cluster, Host::B, "takeover_started"));
+}
+
+/// b owns, hands over to a, and owns again in the end.
+fn nginx_is_killed(lab: &Lab, cluster: &Cluster<'_>, machine: &Machine) {
+    let capture = witness(lab);
+    let transfers = downloads(lab, || cluster.status(Host::B).ok());
+    hand_back(cluster);
+    systemctl(machine, "kill --signal=KILL nginx");
+    wait_protected_by_a(cluster);
+    expect_exact(transfers);
+    assert_unbroken(&capture.finish().expect("the capture is complete"), 2);
+    assert!(has_event(cluster, Host::B, "takeover_started"));
+    let restarts = systemctl(machine, "show --value -p NRestarts nginx");
+    assert_eq!(restarts.trim(), "1");
+}
+
+/// b owns, hands over to a, and owns again in the end. Only a standby's agent is
+/// restarted: the emulator verifies programs for longer than the 10 s for which a peer
+/// waits, so an owner's would be taken over.
+fn the_agent_is_restarted_and_nginx_stopped(lab: &Lab, cluster: &Cluster<'_>, machine: &Machine) {
+    let capture = witness(lab);
+    let transfers = downloads(lab, || cluster.status(Host::B).ok());
+    systemctl(machine, "restart godwit");
+    until_within(SLOW, "the agent is there again", || {
+        let web = machine.status().ok()?.services.remove(0);
+        web.is_shadow().then_some(())
+    });
+    wait_protected_by_a(cluster);
+    hand_back(cluster);
+    systemctl(machine, "--no-block stop nginx");
+    expect_exact(transfers);
+    assert_unbroken(&capture.finish().expect("the capture is complete"), 2);
+    let status = cluster.status(Host::B).expect("b answers");
+    assert_eq!(status.services[0].role, "owner");
+}
+
+fn systemctl(machine: &Machine, what: &str) -> String {
+    let done = machine.shell(&format!("systemctl {what}"));
+    done.unwrap_or_else(|error| panic!("{error:#}: {}", machine.console()))
+}
+
+fn hand_back(cluster: &Cluster<'_>) {
+    let moved = cluster.hand_over("web", Host::B, Host::A);
+    assert_eq!(moved.expect("it goes back").flows, 2);
+}
+
+/// Waits until b owns and a would survive it, with both downloads.
+fn wait_protected_by_a(cluster: &Cluster<'_>) {
+    until_within(SLOW, "a stands by, and has both downloads", || {
+        let web = cluster.status(Host::B).ok()?.services.remove(0);
+        (web.is_owner_in_sync() && web.protected == 2).then_some(())
+    });
+}
+
+/// Two connections, one handshake each, and one voice for each that moved at most so
+/// often; both ended in order.
+fn assert_unbroken(trace: &Trace, moves: usize) {
+    assert_no_live_reset(trace);
+    assert_voices(trace, moves);
+    let is_opening = |s: &&SegmentSeen| s.flags == TcpFlags::SYN && s.to.port == PORT;
+    let opened = trace.segments().filter(is_opening);
+    let clients: BTreeSet<_> = opened.map(|segment| segment.from).collect();
+    assert_eq!(clients.len(), 2, "one connection for each download");
 }
 
 /// User-mode Linux and its place, or `None` with the reason printed.

@@ -135,8 +135,18 @@ impl ClusterOptions {
         self.heartbeat * self.misses
     }
 
-    /// The file for `host`, whose certificate and run-time files are in `folder`.
+    /// The file for `host`, whose run-time files are in `folder`.
     pub(super) fn file_for(&self, host: Host, control_network: bool, folder: &Path) -> String {
+        let run = format!("run_dir = \"{}\"", folder.join("run").display());
+        self.file_with(host, control_network, &run)
+    }
+
+    /// The file for `host`, with run-time files where the command line looks for them.
+    pub(crate) fn file_at_home(&self, host: Host, control_network: bool) -> String {
+        self.file_with(host, control_network, "")
+    }
+
+    fn file_with(&self, host: Host, control_network: bool, run: &str) -> String {
         let nodes = self.fencing.nodes();
         let heartbeat = self.heartbeat.as_millis();
         // Twice the detection: the rule is that it be longer than that.
@@ -145,7 +155,7 @@ impl ClusterOptions {
             "[node]
 name = \"{host}\"
 interface = \"{interface}\"
-run_dir = \"{run}\"
+{run}
 
 [cluster]
 voters = {voters:?}
@@ -171,7 +181,6 @@ flap_limit = {flap_limit}
             stonith = self.stonith,
             flap_limit = self.flap_limit,
             interface = Network::Data.interface(),
-            run = folder.join("run").display(),
             misses = self.misses,
         );
         for &peer in nodes {

@@ -22,9 +22,9 @@ const USER_MODE: &str = "user-mode";
 
 const INIT: &str = include_str!("init.sh");
 
-/// What the first process of a machine needs of busybox.
-const COMMANDS: [&str; 9] = [
-    "cat", "echo", "insmod", "ip", "mount", "nc", "sh", "sleep", "tail",
+/// What every root has, be it empty.
+const FOLDERS: [&str; 8] = [
+    "bin", "dev", "proc", "run", "sys", "tmp", "lib64", "modules",
 ];
 
 /// A kernel and its modules, as `packaging/own-kernel.sh` leaves them.
@@ -77,53 +77,103 @@ impl Kernel {
         self.folder.join(name)
     }
 
+    /// The archive of a Debian with systemd and nginx, if it is there.
+    pub(super) fn system(&self) -> Option<PathBuf> {
+        let archive = self.folder.join("system.cpio");
+        archive.is_file().then_some(archive)
+    }
+
     fn modules(&self) -> PathBuf {
         self.folder.join("modules")
     }
 }
 
-/// Packs the root of a machine into `folder/initrd`; `files` go to the path that
-/// they have here.
-pub(super) fn pack(kernel: &Kernel, folder: &Path, files: &[PathBuf]) -> Result<PathBuf> {
-    let root = folder.join("root");
-    for name in [
-        "bin", "dev", "proc", "run", "sys", "tmp", "lib64", "modules",
-    ] {
-        make_folder(&root.join(name))?;
-    }
-    copy(Path::new(BUSYBOX), &root.join("bin/busybox"))?;
-    for command in COMMANDS {
-        symlink("busybox", root.join("bin").join(command)).context("linking a command")?;
-    }
-    let binary = cluster::binary()?;
-    // Debugging information is most of it, and would have to be unpacked.
-    run(Command::new("strip")
-        .arg("-o")
-        .arg(root.join("bin/godwit"))
-        .arg(&binary))?;
-    for library in libraries(&binary)? {
-        copy(&library, &inside(&root, &library))?;
-    }
-    for entry in fs::read_dir(kernel.modules()).context("listing the kernel's modules")? {
-        let path = entry.context("listing the kernel's modules")?.path();
-        let name = path.file_name().context("a file has a name")?;
-        copy(&path, &root.join("modules").join(name))?;
-    }
-    for file in files {
-        copy(file, &inside(&root, file))?;
-    }
-    let init = root.join("init");
-    fs::write(&init, INIT).context("writing the first process")?;
-    fs::set_permissions(&init, fs::Permissions::from_mode(0o755)).context("making it run")?;
-    let initrd = folder.join("initrd");
-    archive(&root, &initrd)?;
-    fs::remove_dir_all(&root).context("removing what was packed")?;
-    Ok(initrd)
+/// The root of a machine while it is put together, a folder here.
+pub(super) struct Root {
+    folder: PathBuf,
+    top: PathBuf,
 }
 
-/// Where an absolute path is to be found under `root`.
-fn inside(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
+impl Root {
+    /// A root in `folder` with what every machine has: the kernel's modules, the
+    /// first process, busybox under the names of `commands`, and `godwit`.
+    pub(super) fn new(kernel: &Kernel, folder: &Path, commands: &[&str]) -> Result<Self> {
+        let root = Self {
+            folder: folder.to_owned(),
+            top: folder.join("root"),
+        };
+        for name in FOLDERS {
+            make_folder(&root.top.join(name))?;
+        }
+        root.copy(Path::new(BUSYBOX), "/bin/busybox")?;
+        for command in commands {
+            root.link("busybox", &format!("/bin/{command}"))?;
+        }
+        let binary = cluster::binary()?;
+        // Debugging information is most of it, and would have to be unpacked.
+        run(Command::new("strip")
+            .arg("-o")
+            .arg(root.inside("/bin/godwit"))
+            .arg(&binary))?;
+        for library in libraries(&binary)? {
+            root.copy(&library, &library)?;
+        }
+        for entry in fs::read_dir(kernel.modules()).context("listing the kernel's modules")? {
+            let path = entry.context("listing the kernel's modules")?.path();
+            let name = path.file_name().context("a file has a name")?;
+            root.copy(&path, Path::new("/modules").join(name))?;
+        }
+        root.write("/init", INIT)?;
+        fs::set_permissions(root.inside("/init"), fs::Permissions::from_mode(0o755))
+            .context("making it run")?;
+        Ok(root)
+    }
+
+    /// Puts a file of this machine at the path `to` of that one, with its rights and
+    /// the time of its last change.
+    pub(super) fn copy(&self, from: &Path, to: impl AsRef<Path>) -> Result<()> {
+        let to = self.inside(to);
+        let failed = || format!("copying {} to {}", from.display(), to.display());
+        to.parent().map_or(Ok(()), make_folder)?;
+        fs::copy(from, &to).with_context(failed)?;
+        let changed = fs::metadata(from).and_then(|file| file.modified());
+        let copy = fs::File::options().append(true).open(&to);
+        changed
+            .and_then(|time| copy?.set_modified(time))
+            .with_context(failed)
+    }
+
+    /// Makes a file with this text.
+    pub(super) fn write(&self, to: &str, text: &str) -> Result<()> {
+        let to = self.inside(to);
+        to.parent().map_or(Ok(()), make_folder)?;
+        fs::write(&to, text).with_context(|| format!("writing {}", to.display()))
+    }
+
+    /// Makes a symbolic link at `at`.
+    pub(super) fn link(&self, target: &str, at: &str) -> Result<()> {
+        let at = self.inside(at);
+        at.parent().map_or(Ok(()), make_folder)?;
+        symlink(target, &at).with_context(|| format!("linking {}", at.display()))
+    }
+
+    /// The archive that the kernel unpacks: `base`, if any, and this root over it.
+    pub(super) fn pack(self, base: Option<&Path>) -> Result<PathBuf> {
+        let initrd = self.folder.join("initrd");
+        match base {
+            Some(base) => fs::copy(base, &initrd).map(drop),
+            None => fs::write(&initrd, ""),
+        }
+        .with_context(|| format!("writing {}", initrd.display()))?;
+        archive(&self.top, &initrd)?;
+        fs::remove_dir_all(&self.top).context("removing what was packed")?;
+        Ok(initrd)
+    }
+
+    fn inside(&self, path: impl AsRef<Path>) -> PathBuf {
+        let path = path.as_ref();
+        self.top.join(path.strip_prefix("/").unwrap_or(path))
+    }
 }
 
 /// The shared libraries of a program, the loader among them, as ldd(1) says.
@@ -140,9 +190,11 @@ fn libraries(binary: &Path) -> Result<Vec<PathBuf>> {
     Ok(words.map(PathBuf::from).collect())
 }
 
-/// The format that a kernel unpacks, initramfs buffer format "newc".
+/// Appends an archive in the format that a kernel unpacks, one after the other:
+/// initramfs buffer format "newc".
 fn archive(root: &Path, to: &Path) -> Result<()> {
-    let file = fs::File::create(to).with_context(|| format!("creating {}", to.display()))?;
+    let file = fs::File::options().append(true).open(to);
+    let file = file.with_context(|| format!("opening {}", to.display()))?;
     let mut list = Command::new("find")
         .arg(".")
         .current_dir(root)
@@ -165,12 +217,6 @@ fn run(command: &mut Command) -> Result<()> {
     let status = status.with_context(|| format!("starting {command:?}"))?;
     ensure!(status.success(), "{command:?} failed ({status})");
     Ok(())
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    to.parent().map_or(Ok(()), make_folder)?;
-    let copied = fs::copy(from, to).map(drop);
-    copied.with_context(|| format!("copying {} to {}", from.display(), to.display()))
 }
 
 fn make_folder(path: &Path) -> Result<()> {

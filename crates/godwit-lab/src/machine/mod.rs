@@ -10,6 +10,7 @@
 //! a process of this one, boots in a second and runs at its speed.
 
 mod image;
+mod system;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -29,9 +30,20 @@ use crate::cluster::{Cluster, Flows, Status};
 use crate::host::{Host, Network};
 use crate::lab::{Lab, Node, which};
 use crate::process::{Pipes, Process};
-use image::Kernel;
+use image::{Kernel, Root};
 
 const EMULATOR: &str = "qemu-system-x86_64";
+
+/// What the first process of a machine needs of busybox.
+const COMMANDS: [&str; 9] = [
+    "cat", "echo", "insmod", "ip", "mount", "nc", "sh", "sleep", "tail",
+];
+
+/// Files of a node with an agent, and its configuration.
+const FILES: [&str; 4] = ["godwit.toml", "ca.pem", "node.pem", "node.key"];
+
+/// Where to look for an agent's control socket.
+const SOCKETS: &str = "/tmp/*/*/run/*/control.sock";
 
 /// Port of the machine's shell, which clients may ask.
 const SHELL: u16 = 7;
@@ -92,7 +104,7 @@ impl Machine {
     /// within [`BOOT_DEADLINE`]; the message is its console.
     pub fn boot(lab: &Lab, host: Host, cluster: &Cluster<'_>) -> Result<Self> {
         let kernel = Kernel::find().context("no kernel to boot")?;
-        Self::switch_on(lab, host, cluster, &kernel)?.wait_up()
+        Self::switch_on(lab, host, cluster, &kernel)?.wait_up(SOCKETS, BOOT_DEADLINE)
     }
 
     /// Boots a machine like [`Self::boot`] with a kernel that is too old, and waits
@@ -133,7 +145,7 @@ impl Machine {
         let kernel = Kernel::find().context("no kernel to boot")?.user_mode();
         let machine = Self::switch_on(lab, host, cluster, &kernel)?;
         if host == Host::Witness {
-            return machine.wait_up();
+            return machine.wait_up(SOCKETS, BOOT_DEADLINE);
         }
         let end = Instant::now() + BOOT_DEADLINE;
         while machine.shell_within(":", ATTEMPT).is_err() {
@@ -150,25 +162,32 @@ impl Machine {
             is_server != kernel.is_user_mode() || host == Host::Witness,
             "{host} can't have that kernel"
         );
-        let node = lab.node(host);
-        let folder = node.folder()?.join("machine");
-        fs::create_dir_all(&folder).context("creating a machine's folder")?;
+        let folder = folder_of(lab, host)?;
+        let root = Root::new(kernel, &folder, &COMMANDS)?;
         let config = cluster.config_file(host)?;
         let home = config.parent().context("a file is in a folder")?;
-        let names: &[_] = if host.has_control() {
-            &["godwit.toml", "ca.pem", "node.pem", "node.key"]
-        } else {
-            &[]
+        for name in FILES.iter().filter(|_| host.has_control()) {
+            let file = home.join(name);
+            root.copy(&file, &file)?;
+        }
+        let role = match host {
+            Host::Witness => "witness",
+            Host::A | Host::B => "agent",
+            Host::Client | Host::Attacker => "client",
         };
-        let files: Vec<_> = names.iter().map(|name| home.join(name)).collect();
-        let initrd = image::pack(kernel, &folder, &files)?;
+        let line = kernel_line(host, &format!("{role} GW_CONFIG={}", config.display()));
+        Self::power_on(lab, host, kernel, &root.pack(None)?, &line)
+    }
+
+    /// Starts the machine in the place of `host`; `line` is its kernel's command line.
+    fn power_on(lab: &Lab, host: Host, kernel: &Kernel, initrd: &Path, line: &str) -> Result<Self> {
         take_place(lab, host)?;
+        let folder = folder_of(lab, host)?;
         let monitor = folder.join("monitor");
-        let line = kernel_line(host, &config);
         let command = if kernel.is_user_mode() {
-            run_user_mode(lab, kernel, &initrd, host, &line)
+            run_user_mode(lab, kernel, initrd, host, line)
         } else {
-            emulate(kernel, &initrd, &monitor, host, &line)
+            emulate(kernel, initrd, &monitor, host, line)
         };
         // It stands at the switch, as its ports do.
         let emulator = Process::start(
@@ -290,11 +309,12 @@ impl Machine {
         serde_json::from_str(&text).with_context(|| format!("reading `godwit {what}`: {text}"))
     }
 
-    /// Waits until its shell answers and its agent has a control socket.
-    fn wait_up(mut self) -> Result<Self> {
-        let end = Instant::now() + BOOT_DEADLINE;
+    /// Waits until its shell answers and its agent has a control socket, at a path
+    /// that the pattern `sockets` names.
+    fn wait_up(mut self, sockets: &str, limit: Duration) -> Result<Self> {
+        let end = Instant::now() + limit;
         loop {
-            let found = self.shell_within("echo /tmp/*/*/run/*/control.sock", ATTEMPT);
+            let found = self.shell_within(&format!("echo {sockets}"), ATTEMPT);
             match found {
                 Ok(found) if !found.contains('*') => {
                     found.trim().clone_into(&mut self.socket);
@@ -370,21 +390,22 @@ const fn asker(host: Host) -> Host {
     }
 }
 
+/// Where the emulator of `host` has its files.
+fn folder_of(lab: &Lab, host: Host) -> Result<PathBuf> {
+    let folder = lab.node(host).folder()?.join("machine");
+    fs::create_dir_all(&folder).context("creating a machine's folder")?;
+    Ok(folder)
+}
+
 /// What the first process is to know: the kernel hands on what it does not know.
-fn kernel_line(host: Host, config: &Path) -> String {
-    let role = match host {
-        Host::Witness => "witness",
-        Host::A | Host::B => "agent",
-        Host::Client | Host::Attacker => "client",
-    };
+fn kernel_line(host: Host, role: &str) -> String {
     let control = if host.has_control() {
         format!(" GW_CONTROL_V4={}", host.control_v4())
     } else {
         String::new()
     };
     format!(
-        "quiet panic=-1 GW_ROLE={role} GW_CONFIG={} GW_DATA_V4={} GW_DATA_V6={}{control}",
-        config.display(),
+        "quiet panic=-1 GW_ROLE={role} GW_DATA_V4={} GW_DATA_V6={}{control}",
         host.v4(),
         host.v6(),
     )
@@ -415,7 +436,7 @@ fn emulate(kernel: &Kernel, initrd: &Path, monitor: &Path, host: Host, line: &st
     // QEMU 7.2 emulates cmpxchg16b wrongly: under load the kernel's allocator
     // meets a double fault. Without that instruction it takes another way.
     command
-        .args(["-machine", "q35", "-cpu", "max,-cx16", "-m", "512"])
+        .args(["-machine", "q35", "-cpu", "max,-cx16", "-m", "1024"])
         .args([
             "-nodefaults",
             "-no-user-config",
