@@ -2,7 +2,7 @@
 //! here, and a fuzz target.
 
 use crate::netlink::read_datagram;
-use crate::{address, device, listeners, neighbour, sockets};
+use crate::{address, device, listeners, neighbour, sockets, view};
 
 /// Reads a datagram as the answer to each request that there is; how many
 /// answers made sense to one.
@@ -14,8 +14,10 @@ pub fn read_all(datagram: &[u8]) -> usize {
             address::ours(body).is_some(),
             device::device(body).is_some(),
             listeners::listener(body).is_some(),
+            listeners::queue(body).is_some(),
             neighbour::usable(body).is_some(),
             sockets::flow(body).is_some(),
+            view::view(body).is_some(),
         ];
         understood += readings.into_iter().filter(|read| *read).count();
     });

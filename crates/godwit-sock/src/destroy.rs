@@ -11,11 +11,11 @@ use nix::sys::socket::SockProtocol;
 
 use crate::netlink::{NLM_F_ACK, Netlink};
 
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(crate) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
 /// include/net/tcp_states.h
-const TCP_LISTEN: u8 = 10;
-const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
+pub(crate) const TCP_LISTEN: u8 = 10;
+pub(crate) const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 
 /// Ends sockets one after the other; for many of them, one of these.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Destroyer {
         let Some(cookie) = look_up(&self.netlink, self.ifindex, flow)? else {
             return Ok(false);
         };
-        let request = request(self.ifindex, flow, cookie);
+        let request = request(self.ifindex, flow, cookie, 0);
         match self.netlink.request(SOCK_DESTROY, NLM_F_ACK, &request) {
             Ok(_) => Ok(true),
             // Gone between the two requests.
@@ -79,7 +79,7 @@ pub fn has_tcp_socket(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
 
 /// The cookie of the flow's own socket.
 fn look_up(netlink: &Netlink, ifindex: u32, flow: FlowKey) -> io::Result<Option<[u8; 8]>> {
-    let request = request(ifindex, flow, INET_DIAG_NOCOOKIE);
+    let request = request(ifindex, flow, INET_DIAG_NOCOOKIE, 0);
     match netlink.request(SOCK_DIAG_BY_FAMILY, NLM_F_ACK, &request) {
         Ok(found) => Ok(found.iter().find_map(|message| cookie_of(message))),
         Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(None),
@@ -95,8 +95,8 @@ fn cookie_of(message: &[u8]) -> Option<[u8; 8]> {
     (state != TCP_LISTEN).then_some(cookie)
 }
 
-/// `struct inet_diag_req_v2`.
-fn request(ifindex: u32, flow: FlowKey, cookie: [u8; 8]) -> Vec<u8> {
+/// `struct inet_diag_req_v2`; `more` is a bit per attribute that is asked for.
+pub(crate) fn request(ifindex: u32, flow: FlowKey, cookie: [u8; 8], more: u8) -> Vec<u8> {
     let family = if flow.service.is_ipv4() {
         libc::AF_INET
     } else {
@@ -104,7 +104,7 @@ fn request(ifindex: u32, flow: FlowKey, cookie: [u8; 8]) -> Vec<u8> {
     };
     let family = u8::try_from(family).expect("address families are small");
     let tcp = u8::try_from(libc::IPPROTO_TCP).expect("protocol numbers are small");
-    let mut body = vec![family, tcp, 0, 0];
+    let mut body = vec![family, tcp, more, 0];
     body.extend(u32::MAX.to_ne_bytes()); // every state
     body.extend(flow.service.port.to_be_bytes());
     body.extend(flow.client.port.to_be_bytes());

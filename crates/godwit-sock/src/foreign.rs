@@ -4,6 +4,7 @@
 //! process has it open, and its settings are shared. A process that runs on may be
 //! using it: stop it first, or be sure that it expects no answer.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -63,6 +64,56 @@ impl ForeignProcess {
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.pidfd.as_raw_fd(), number, 0) };
         descriptor(fd)
     }
+}
+
+/// Which process has which socket open, as it was when it was looked.
+#[derive(Debug, Clone, Default)]
+pub struct Holders(BTreeMap<u32, (u32, RawFd)>);
+
+impl Holders {
+    /// Looks at all processes; those that can't be looked into are left out, as are
+    /// those that end meanwhile. Of several that have the same socket open it keeps one.
+    ///
+    /// # Errors
+    /// If there is no /proc.
+    pub fn read() -> io::Result<Self> {
+        let mut holders = BTreeMap::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+                continue;
+            };
+            for file in files.flatten() {
+                let number = file.file_name().to_str().and_then(|it| it.parse().ok());
+                let inode = fs::read_link(file.path()).ok();
+                let inode = inode.and_then(|target| inode_of(target.to_str()?));
+                if let (Some(number), Some(inode)) = (number, inode) {
+                    holders.insert(inode, (pid, number));
+                }
+            }
+        }
+        Ok(Self(holders))
+    }
+
+    /// The process that had it open, and under which number.
+    pub fn get(&self, inode: u32) -> Option<(u32, RawFd)> {
+        self.0.get(&inode).copied()
+    }
+}
+
+/// Whether a process still has a socket under a number of its own.
+pub fn holds_socket(pid: u32, number: RawFd, inode: u32) -> bool {
+    let target = fs::read_link(format!("/proc/{pid}/fd/{number}"));
+    target.is_ok_and(|target| target.to_str().and_then(inode_of) == Some(inode))
+}
+
+/// As the kernel shows it: `socket:[1234]`.
+fn inode_of(target: &str) -> Option<u32> {
+    let number = target.strip_prefix("socket:[")?.strip_suffix(']')?;
+    number.parse().ok()
 }
 
 /// The connections that wait at a listener for an `accept`. If it is one that
@@ -132,6 +183,22 @@ mod tests {
         assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
         let _client = TcpStream::connect(service).expect("it still listens");
         listener.accept().expect("it still listens");
+    }
+
+    #[test]
+    fn a_socket_is_found_where_it_is_open() {
+        use std::os::unix::fs::MetadataExt as _;
+
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let number = listener.as_raw_fd();
+        let path = format!("/proc/self/fd/{number}");
+        let inode = fs::metadata(path).expect("it is open").ino();
+        let inode = u32::try_from(inode).expect("they are counted from one");
+        let holders = Holders::read().expect("there is a /proc");
+        assert_eq!(holders.get(inode), Some((process::id(), number)));
+        assert!(holds_socket(process::id(), number, inode));
+        drop(listener);
+        assert!(!holds_socket(process::id(), number, inode));
     }
 
     #[test]

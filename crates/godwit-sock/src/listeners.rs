@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 use nix::sys::socket::{SockProtocol, SockaddrStorage, getsockname};
 
 use crate::namespace::{netns_cookie, netns_cookie_of};
-use crate::netlink::{NLM_F_DUMP, Netlink, attribute};
+use crate::netlink::{NLM_F_DUMP, Netlink, attribute, u32_at};
 use crate::option::option;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -15,11 +15,34 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const LISTENING: u32 = 1 << 10;
 /// Size of `struct inet_diag_msg`; attributes follow.
 const MESSAGE: usize = 72;
+const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_SKV6ONLY: u16 = 11;
+/// Of `SK_MEMINFO_RCVBUF` in that attribute.
+const MEMINFO_RCVBUF: usize = 4;
 
 /// Where something listened when it was looked.
 #[derive(Debug, Clone, Default)]
 pub struct Listeners(Vec<Listener>);
+
+/// The connections that wait at one listener, and what the next gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceptQueue {
+    /// Its number in /proc/PID/fd.
+    pub inode: u32,
+    /// Connections that wait to be accepted.
+    pub waiting: u32,
+    /// How many may wait before the next is turned away.
+    pub most: u32,
+    /// Receive buffer of a socket that it accepts, in bytes (socket(7), `SO_RCVBUF`).
+    pub rcvbuf: u32,
+}
+
+impl AcceptQueue {
+    /// Whether one more finds room (`sk_acceptq_is_full`).
+    pub const fn has_room(&self) -> bool {
+        self.waiting <= self.most
+    }
+}
 
 /// Where one listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +67,27 @@ impl Listeners {
             found.extend(answers.iter().filter_map(|message| listener(message)));
         }
         Ok(Self(found))
+    }
+
+    /// The queues in which a connection to `address` may end; where several listen
+    /// (`SO_REUSEPORT`) the kernel chooses.
+    ///
+    /// # Errors
+    /// Fails if the kernel lacks INET_DIAG.
+    pub fn queues(address: SocketAddr) -> io::Result<Vec<AcceptQueue>> {
+        let mut found = Vec::new();
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            let mut request = request(family);
+            // idiag_ext: a bit per attribute
+            request[2] = 1 << (INET_DIAG_SKMEMINFO - 1);
+            let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
+            let answers = netlink.request(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request)?;
+            let serving = answers
+                .iter()
+                .filter(|message| listener(message).is_some_and(|it| it.serves(address)));
+            found.extend(serving.filter_map(|message| queue(message)));
+        }
+        Ok(found)
     }
 
     /// Whether a connection to `address` finds a listener.
@@ -124,6 +168,17 @@ pub(crate) fn listener(message: &[u8]) -> Option<Listener> {
     })
 }
 
+/// As [`listener`]; of a listener the lengths of the queues count connections.
+pub(crate) fn queue(message: &[u8]) -> Option<AcceptQueue> {
+    let memory = attribute(message.get(MESSAGE..)?, INET_DIAG_SKMEMINFO)?;
+    Some(AcceptQueue {
+        waiting: u32_at(message, 56)?,
+        most: u32_at(message, 60)?,
+        inode: u32_at(message, 68)?,
+        rcvbuf: u32_at(memory, MEMINFO_RCVBUF)?,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
@@ -174,6 +229,25 @@ mod tests {
             .expect("descriptors are left")
             .0;
         Listener::of(unix.as_fd()).expect_err("not TCP");
+    }
+
+    #[test]
+    fn who_waits_is_counted() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let queue = || match Listeners::queues(address).expect("sock_diag")[..] {
+            [queue] => queue,
+            ref others => panic!("{others:?}"),
+        };
+        assert_eq!(queue().waiting, 0);
+        assert!(queue().most >= 128 && queue().rcvbuf > 4096 && queue().has_room());
+        let _client = std::net::TcpStream::connect(address).expect("it listens");
+        assert_eq!(queue().waiting, 1);
+        nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).expect("small"))
+            .expect("it listens");
+        assert!(!queue().has_room());
+        drop(listener);
+        assert_eq!(Listeners::queues(address).expect("sock_diag"), []);
     }
 
     /// What the kernel says of a listener of our own, while it is there.
