@@ -29,6 +29,10 @@ const SERVER: &[Capability] = &[
     Capability::CAP_PERFMON,
 ];
 
+/// To look for the socket of a connection in the process that has it, whoever runs it,
+/// and to have it in common with that (pidfd_getfd(2)).
+const PROCESSES: &[Capability] = &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_PTRACE];
+
 /// The least port that everybody may use (`net.ipv4.ip_unprivileged_port_start`).
 const UNPRIVILEGED_PORT: u16 = 1024;
 
@@ -63,7 +67,7 @@ pub(crate) fn give_up(config: &Config) -> Result<(), PrivilegeError> {
     let keep = needed(config, may_be_preferred());
     set_no_new_privs().map_err(PrivilegeError::NoNewPrivs)?;
     limit(&keep).map_err(PrivilegeError::Capabilities)?;
-    syscalls::restrict(config.own_peer().role)?;
+    syscalls::restrict(config.own_peer().role, looks_into_processes(config))?;
     let names: Vec<_> = keep.iter().map(ToString::to_string).collect();
     tracing::info!(kept = names.join(" "), "privileges given up");
     Ok(())
@@ -83,11 +87,19 @@ fn needed(config: &Config, realtime: bool) -> Vec<Capability> {
     if ports.any(|port| port < UNPRIVILEGED_PORT) {
         keep.push(Capability::CAP_NET_BIND_SERVICE);
     }
+    if looks_into_processes(config) {
+        keep.extend(PROCESSES);
+    }
     if !realtime {
         // Without the limit this alone lets heartbeats be on time.
         keep.push(Capability::CAP_SYS_NICE);
     }
     keep
+}
+
+/// Only where the file says so.
+fn looks_into_processes(config: &Config) -> bool {
+    config.own_shares().any(|(_, it)| it.moves_unread())
 }
 
 /// The bounding set first, while there is still the right to change it. Without
@@ -137,7 +149,7 @@ fn lock_memory() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Standby;
+    use crate::config::{Standby, Unread};
     use crate::testing::Pair;
 
     #[test]
@@ -147,6 +159,18 @@ mod tests {
         let low = needed(&config, true);
         assert_eq!(low.last(), Some(&Capability::CAP_NET_BIND_SERVICE));
         config.services[0].addresses[0].set_port(8080);
+        assert_eq!(needed(&config, true), SERVER);
+    }
+
+    #[test]
+    fn a_server_may_look_into_processes_only_where_it_is_told_to() {
+        let mut config = Pair::new().a.clone();
+        config.services[0].unread = Unread::Move;
+        config.services[0].addresses[0].set_port(8080);
+        assert_eq!(needed(&config, true), SERVER, "its connections have twins");
+        config.services[0].standby = Standby::None;
+        assert_eq!(needed(&config, true), [SERVER, PROCESSES].concat());
+        config.services[0].unread = Unread::Stay;
         assert_eq!(needed(&config, true), SERVER);
     }
 

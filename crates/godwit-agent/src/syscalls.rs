@@ -106,6 +106,9 @@ const ALWAYS: &[Call] = calls![
     SYS_unlinkat,
 ];
 
+/// What an agent needs that looks for sockets in other processes (`unread = "move"`).
+const PROCESSES: &[Call] = calls![SYS_pidfd_getfd, SYS_pidfd_open,];
+
 /// The older forms that glibc prefers where they exist.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[Call] = calls![
@@ -155,14 +158,14 @@ const BPF: &[u32] = &[
 ];
 
 /// Refuses from here on what is not listed, to this thread and to all that it
-/// starts. Needs `no_new_privs`.
+/// starts; `processes`: it may take sockets of others. Needs `no_new_privs`.
 ///
 /// # Errors
 /// If the kernel has no such filters.
-pub(crate) fn restrict(role: PeerRole) -> Result<(), PrivilegeError> {
+pub(crate) fn restrict(role: PeerRole, processes: bool) -> Result<(), PrivilegeError> {
     let quiet = no_clone3().map_err(PrivilegeError::FilterMade)?;
     seccompiler::apply_filter(&quiet).map_err(PrivilegeError::NoClone3)?;
-    let listed = listed(role).map_err(PrivilegeError::FilterMade)?;
+    let listed = listed(role, processes).map_err(PrivilegeError::FilterMade)?;
     let program: Vec<_> = listed
         .into_iter()
         .map(|seccompiler::sock_filter { code, jt, jf, k }| libc::sock_filter { code, jt, jf, k })
@@ -178,10 +181,11 @@ fn no_clone3() -> Result<BpfProgram, BackendError> {
     compile(rules, SeccompAction::Allow, unknown)
 }
 
-fn listed(role: PeerRole) -> Result<BpfProgram, BackendError> {
+fn listed(role: PeerRole, processes: bool) -> Result<BpfProgram, BackendError> {
     let mut rules: BTreeMap<_, _> = ALWAYS
         .iter()
         .chain(OLDER)
+        .chain(PROCESSES.iter().filter(|_| processes))
         .map(|(_, call)| (*call, Vec::new()))
         .collect();
     // The other filter answers.

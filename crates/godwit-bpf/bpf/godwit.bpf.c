@@ -11,6 +11,7 @@
 #include "gw_exit.h"
 #include "gw_handoff.h"
 #include "gw_install.h"
+#include "gw_newborn.h"
 #include "gw_order.h"
 #include "gw_owner.h"
 #include "gw_shadow.h"
@@ -135,13 +136,13 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_shadow_client(skb, p, &key, share, s);
 }
 
-/* What a client said before this node stood by, from our own agent. */
+/* What a client said before this node had its connection, from our own agent. */
 static __noinline int gw_tap_replay(struct __sk_buff *skb)
 {
 	struct gw_pkt p = {};
+	int err, verdict;
 	struct gw_share *s;
 	__u32 share;
-	int err;
 
 	skb->mark = 0;
 	err = gw_parse(skb, &p);
@@ -150,6 +151,9 @@ static __noinline int gw_tap_replay(struct __sk_buff *skb)
 	s = gw_share_of(&p.dst, &share);
 	if (!s)
 		return gw_verdict(GW_REASON_REPLAY_NO_FLOW, GW_DROP);
+	verdict = gw_bear(skb, &p, s);
+	if (verdict != GW_UNDECIDED)
+		return verdict;
 	return gw_replay(skb, &p, s);
 }
 

@@ -136,6 +136,7 @@ enum gw_handoff_mode {
 	GW_HANDOFF_HELD = 1, /* about to come */
 	GW_HANDOFF_AWAY = 2, /* it has left */
 	GW_HANDOFF_HERE = 3, /* it has come */
+	GW_HANDOFF_BORN = 4, /* it has come, and is about to get its socket */
 };
 
 /* Its entry; see gw_handoff.h. What no program reads is for the next agent. */
@@ -161,6 +162,20 @@ enum gw_handoff_place {
 	GW_HANDOFF_PRESENT = 1, /* it is ours */
 	GW_HANDOFF_COMMITTED = 2, /* it is given away */
 	GW_HANDOFF_MOVED = 3, /* and has arrived there */
+};
+
+/*
+ * A connection that came without a socket, as its first segment is to make one; see
+ * gw_newborn.h. Not pinned: the next agent resets what it finds half-way.
+ */
+struct gw_newborn {
+	__u32 irs; /* of the client */
+	__u32 iss; /* of the service */
+	__u32 ts_val; /* what the service's clock says now */
+	__u32 flags; /* enum gw_flow_flags, the negotiated ones */
+	__u16 mss; /* that the client announced */
+	__u8 snd_wscale;
+	__u8 rcv_wscale;
 };
 
 /*
@@ -451,6 +466,7 @@ _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_share) == 72, "shared with Rust");
 _Static_assert(sizeof(struct gw_handoff) == 56, "shared with Rust");
+_Static_assert(sizeof(struct gw_newborn) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_exit) == 48, "shared with Rust");
 _Static_assert(sizeof(struct gw_event) == 72, "shared with Rust");

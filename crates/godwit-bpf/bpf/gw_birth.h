@@ -11,7 +11,11 @@
  * takeover takes every ACK of more than seven segments for a sign of
  * congestion: its window stays at some ten segments for good.
  *
- * So `born` looks at each twin before anything is sent, and `gw_mend`, a
+ * A connection that came unread from another server (gw_newborn.h) is born in the same
+ * way. DEVIATION(RFC 3168 section 6.1.1): one of those that is mended does ECN also if
+ * its client does not, because what was negotiated is lost by then.
+ *
+ * So `born` looks at each of them before anything is sent, and `gw_mend`, a
  * congestion control that the twin has for that moment, sets it right: nothing
  * else may write there.
  */
@@ -98,6 +102,8 @@ static __always_inline bool gw_is_misborn(struct bpf_sock_ops *ctx)
 	    bpf_get_netns_cookie(ctx) != gw_netns_cookie)
 		return false;
 	gw_key_of_socket(ctx, &key);
+	if (bpf_map_lookup_elem(&gw_newborns, &key))
+		return true;
 	f = bpf_map_lookup_elem(&gw_flows, &key);
 	return f && (f->flags & GW_FLOW_TWIN);
 }

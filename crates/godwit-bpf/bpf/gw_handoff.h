@@ -11,6 +11,8 @@
  *         socket, which may still be there, says nothing
  *   HERE  it has come: our kernel and the client speak with each other. Nothing
  *         is kept of it as of a flow: its handshake was elsewhere
+ *   BORN  it has come and its socket is being made here (gw_newborn.h): that may
+ *         speak, and what its client sends waits until it is whole
  */
 #ifndef GW_HANDOFF_H
 #define GW_HANDOFF_H
@@ -70,6 +72,7 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 	h->heard_ns = gw_now();
 	switch (h->mode) {
 	case GW_HANDOFF_HELD:
+	case GW_HANDOFF_BORN:
 		return gw_hold(h);
 	case GW_HANDOFF_AWAY:
 		return gw_send_on(skb, p, h);

@@ -77,6 +77,15 @@ struct {
 	__type(value, struct gw_handoff);
 } gw_handoffs SEC(".maps");
 
+/* At most as many as an agent takes at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 256);
+	__type(key, struct gw_flow_key);
+	__type(value, struct gw_newborn);
+} gw_newborns SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, GW_MAX_SHARES);

@@ -35,6 +35,18 @@ gw_lookup(struct __sk_buff *skb, bool v6, const struct gw_endpoint *client,
 				  BPF_F_CURRENT_NETNS, 0);
 }
 
+static __always_inline int gw_assign_as(struct __sk_buff *skb,
+					struct bpf_sock *listener,
+					struct bpf_tcp_req_attrs *attrs)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(listener);
+
+	if (!tp)
+		return -1;
+	return bpf_sk_assign_tcp_reqsk(skb, (struct sock *)tp, attrs,
+				       sizeof(*attrs));
+}
+
 static __always_inline int gw_assign(struct __sk_buff *skb,
 				     struct bpf_sock *listener,
 				     const struct gw_flow *f,
@@ -60,12 +72,8 @@ static __always_inline int gw_assign(struct __sk_buff *skb,
 				     gw_now() / 1000000 :
 				     gw_owner_ts(f, gw_now()),
 	};
-	struct tcp_sock *tp = bpf_skc_to_tcp_sock(listener);
 
-	if (!tp)
-		return -1;
-	return bpf_sk_assign_tcp_reqsk(skb, (struct sock *)tp, &attrs,
-				       sizeof(attrs));
+	return gw_assign_as(skb, listener, &attrs);
 }
 
 /*

@@ -149,6 +149,8 @@ enum gw_reason {
 	GW_REASON_AWAY = 133, /* to the client: it is elsewhere */
 	GW_REASON_HERE = 134, /* either way: it has come from elsewhere */
 	GW_REASON_SENT_BACK = 135, /* from where it was sent on to */
+	GW_REASON_BORN = 136, /* from the agent: its server gets a socket */
+	GW_REASON_BORN_BEFORE = 137, /* from the agent: it has one */
 
 	/* shadow, beside a verdict: its kernel took the client for another */
 	GW_REASON_TWIN_MENDED = 140,

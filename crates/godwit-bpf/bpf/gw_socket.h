@@ -35,7 +35,7 @@ struct gw_hidden {
 	__u32 mdev_us;
 	__u32 data_segs_in;
 	__u32 flags; /* enum gw_hidden_flags */
-	__u32 pad;
+	__u32 ts_recent; /* latest TSval of the client; 0: none */
 };
 const struct gw_hidden *gw_export_hidden __attribute__((unused));
 const enum gw_hidden_flags *gw_export_hidden_flags __attribute__((unused));
@@ -61,6 +61,11 @@ struct inet_connection_sock {
 	const void *icsk_ulp_ops;
 } __attribute__((preserve_access_index));
 
+/* include/linux/tcp.h */
+struct tcp_options_received {
+	__u32 ts_recent;
+} __attribute__((preserve_access_index));
+
 /* include/linux/tcp.h; what is not compiled in has no field */
 struct tcp_sock {
 	__u64 tcp_wstamp_ns;
@@ -77,6 +82,7 @@ struct tcp_sock {
 	__u16 urg_data;
 	__u8 repair : 1;
 	__u8 ecn_flags;
+	struct tcp_options_received rx_opt;
 	struct rb_root out_of_order_queue;
 	const void *md5sig_info;
 	const void *ao_info;
@@ -136,7 +142,7 @@ static __always_inline void gw_hidden_of(const struct bpf_sock *sk,
 	hidden->mdev_us = tp->mdev_us >> 2;
 	hidden->data_segs_in = tp->data_segs_in;
 	hidden->flags = gw_hidden_flags(sk, tp);
-	hidden->pad = 0;
+	hidden->ts_recent = tp->rx_opt.ts_recent;
 }
 
 #endif /* GW_SOCKET_H */

@@ -43,6 +43,8 @@ unsafe impl Plain for types::gw_install {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_handoff {}
 // SAFETY: as above.
+unsafe impl Plain for types::gw_newborn {}
+// SAFETY: as above.
 unsafe impl Plain for types::gw_log_key {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_log_chunk {}

@@ -25,6 +25,7 @@ use crate::maps::flows::FlowTable;
 use crate::maps::half_open::HalfOpenTable;
 use crate::maps::handoffs::HandoffTable;
 use crate::maps::log::LogTable;
+use crate::maps::newborns::NewbornTable;
 use crate::maps::outputs::OutputTable;
 use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
@@ -93,6 +94,8 @@ pub struct Datapath {
     pub half_open: HalfOpenTable,
     /// Connections that go to other servers by themselves.
     pub handoffs: Arc<HandoffTable>,
+    /// Those of them that get a socket here.
+    pub newborns: Arc<NewbornTable>,
     /// Sums of what flows have said.
     pub outputs: OutputTable,
     /// Verdict counters.
@@ -174,6 +177,7 @@ impl Datapath {
             flows: Arc::new(FlowTable::new(handle(&maps.gw_flows, "gw_flows")?)),
             half_open: HalfOpenTable::new(handle(&maps.gw_half_open, "gw_half_open")?),
             handoffs: Arc::new(HandoffTable::new(handle(&maps.gw_handoffs, "gw_handoffs")?)),
+            newborns: Arc::new(NewbornTable::new(handle(&maps.gw_newborns, "gw_newborns")?)),
             outputs: OutputTable::new(
                 handle(&maps.gw_verifies, "gw_verifies")?,
                 handle(&maps.gw_outputs, "gw_outputs")?,

@@ -161,6 +161,7 @@ fn told(hidden: types::gw_hidden) -> Hidden {
         srtt_us: hidden.srtt_us,
         mdev_us: hidden.mdev_us,
         data_segs_in: hidden.data_segs_in,
+        ts_recent: hidden.ts_recent,
         traits: Traits {
             is_urgent: is(Flag::GW_HIDDEN_URGENT),
             is_out_of_order: is(Flag::GW_HIDDEN_OUT_OF_ORDER),

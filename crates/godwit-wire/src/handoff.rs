@@ -94,5 +94,9 @@ wire_enum! {
         SnapshotBehind = 12, "snapshot_behind";
         /// It is one of a session, which stays together.
         InSession = 13, "in_session";
+        /// Its server knows nothing of Godwit, and has read from it or written to it.
+        AlreadyRead = 14, "already_read";
+        /// No process has registered it, and nobody may look for its server.
+        NotRegistered = 15, "not_registered";
     }
 }

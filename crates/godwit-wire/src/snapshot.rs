@@ -28,7 +28,7 @@ use core::fmt;
 use alloc::vec::Vec;
 
 pub use hidden::{Hidden, Traits};
-pub use moved::Moved;
+pub use moved::{Application, Moved};
 pub use parts::{Congestion, Options, Queues, Settings, Window};
 pub use state::TcpState;
 

@@ -6,7 +6,7 @@ use godwit_wire::NodeName;
 
 use super::digest;
 use super::error::{ConfigError, Problem};
-use super::keyword::{Failback, Fencing, PeerRole, Snapshots, Standby, Tap};
+use super::keyword::{Failback, Fencing, PeerRole, Snapshots, Standby, Tap, Unread};
 use super::reader::{Place, Source};
 use super::sections::Places;
 use super::service::{ServiceConfig, ServicePlaces};
@@ -141,6 +141,13 @@ fn check_support(
     }
     if service.snapshots == Snapshots::Eager && standby != Standby::Snapshot {
         let problem = Problem::SnapshotsWithoutServer {
+            section: place.title.clone(),
+            standby: standby.as_str(),
+        };
+        return Err(source.error(place.standby, problem));
+    }
+    if service.unread == Unread::Move && !service.moves() {
+        let problem = Problem::UnreadWithTwins {
             section: place.title.clone(),
             standby: standby.as_str(),
         };

@@ -69,6 +69,10 @@ fn text(config: &Config) -> String {
             service.reprotect,
             service.reprotect_cap,
         ));
+        // Versions that do not know it have it as it is by default.
+        if service.moves_unread() {
+            line(format_args!("unread {}", service.unread));
+        }
     }
     text
 }

@@ -179,6 +179,17 @@ pub enum Problem {
         /// What there is instead.
         standby: &'static str,
     },
+    /// Connections that have twins do not move by themselves.
+    #[error(
+        "{section}: unread = \"move\" needs standby = \"none\", or \"snapshot\" that is lazy; \
+         with standby = \"{standby}\" leave it out"
+    )]
+    UnreadWithTwins {
+        /// Where.
+        section: String,
+        /// What there is instead.
+        standby: &'static str,
+    },
     /// Services that move together, and may be refused one by one.
     #[error(
         "{section}: failback = \"auto\" needs an address of its own, \

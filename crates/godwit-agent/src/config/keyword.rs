@@ -93,6 +93,17 @@ keyword! {
 }
 
 keyword! {
+    /// What becomes of connections that a server which knows nothing of Godwit has not
+    /// read a byte of.
+    Unread {
+        /// They stay where they are.
+        Stay = "stay",
+        /// They can go to other servers: the agent may look into processes for them.
+        Move = "move",
+    }
+}
+
+keyword! {
     /// How the standby sees the client's segments.
     Tap {
         /// The owner clones them to the standby's MAC.

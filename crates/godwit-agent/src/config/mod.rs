@@ -31,7 +31,7 @@ use godwit_wire::{NodeName, ShareId};
 pub use error::{ConfigError, Problem};
 pub use keyword::{
     Failback, Fencing, Gate, OnDivergence, OnLag, OnProcessExit, PeerRole, Reprotect, Snapshots,
-    Standby, Tap,
+    Standby, Tap, Unread,
 };
 pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;

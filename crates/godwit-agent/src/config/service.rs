@@ -8,7 +8,7 @@ use godwit_wire::{MAX_INPUT_LEN, MacAddr, NodeName};
 
 use super::error::ConfigError;
 use super::keyword::{
-    Failback, Gate, OnDivergence, OnLag, OnProcessExit, Reprotect, Snapshots, Standby, Tap,
+    Failback, Gate, OnDivergence, OnLag, OnProcessExit, Reprotect, Snapshots, Standby, Tap, Unread,
 };
 use super::mask::Masks;
 use super::reader::{Item, Place, Section};
@@ -48,6 +48,8 @@ pub struct ServiceConfig {
     pub standby: Standby,
     /// With `standby = "snapshot"`: when the standby gets them.
     pub snapshots: Snapshots,
+    /// Without twins: what becomes of connections that nobody has read from.
+    pub unread: Unread,
     /// How the standby sees the client's segments.
     pub tap: Tap,
     /// What the client may be told that it has delivered.
@@ -94,6 +96,14 @@ impl ServiceConfig {
         match (self.standby, self.snapshots) {
             (Standby::Snapshot, Snapshots::Lazy) | (Standby::None, _) => true,
             (Standby::Snapshot, Snapshots::Eager) | (Standby::Shadow | Standby::Replay, _) => false,
+        }
+    }
+
+    /// Whether connections of servers that know nothing of Godwit go, too.
+    pub const fn moves_unread(&self) -> bool {
+        match self.unread {
+            Unread::Move => self.moves(),
+            Unread::Stay => false,
         }
     }
 
@@ -221,12 +231,12 @@ pub(super) fn read(
     )?;
     let (failback, failback_after) = read_failback(&mut section)?;
     let verify = section.optional::<Fraction>("verify")?;
-    let mask = section.optional::<Masks>("mask")?;
     let service = ServiceConfig {
         name: name.value,
         addresses: addresses.value.iter().map(|item| item.value).collect(),
         standby: standby.value,
         snapshots: keyword(&mut section, "snapshots", Snapshots::Lazy)?.value,
+        unread: keyword(&mut section, "unread", Unread::Stay)?.value,
         tap: tap.value,
         gate: keyword(&mut section, "gate", Gate::Ack)?.value,
         primary: primary.value,
@@ -238,7 +248,7 @@ pub(super) fn read(
         on_divergence: keyword(&mut section, "on_divergence", OnDivergence::Demote)?.value,
         divergence_limit: divergence_limit.value,
         verify: verify.map_or(VERIFY, |item| item.value),
-        mask: mask.map_or_else(default_mask, |item| item.value.0),
+        mask: read_mask(&mut section)?,
         failback: failback.value,
         failback_after,
         reprotect: keyword(&mut section, "reprotect", Reprotect::Connection)?.value,
@@ -271,6 +281,11 @@ fn read_failback(section: &mut Section<'_>) -> Result<(Item<Failback>, Duration)
         show_duration,
     )?;
     Ok((failback, after.value))
+}
+
+fn read_mask(section: &mut Section<'_>) -> Result<Vec<String>, ConfigError> {
+    let mask = section.optional::<Masks>("mask")?;
+    Ok(mask.map_or_else(default_mask, |item| item.value.0))
 }
 
 fn reprotect_cap(section: &mut Section<'_>) -> Result<u32, ConfigError> {

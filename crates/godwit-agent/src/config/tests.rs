@@ -55,6 +55,7 @@ failback = "manual"
 reprotect = "connection"
 reprotect_cap = "64KiB"
 snapshots = "lazy"
+unread = "stay"
 "#;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -366,7 +367,7 @@ fn services_with_one_address_must_have_the_same_servers() {
         .to_string();
     assert!(
         error.ends_with(
-            ":54: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
+            ":55: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
              so primary, backups and tap must be the same, and both or none must have twins"
         ),
         "{error}"
@@ -412,6 +413,25 @@ fn a_service_whose_connections_move_has_a_share_per_server() {
          standby = \"none\"\nprimary = \"a\"\nbackups = [\"b\"]\n"
     );
     parse(&split).expect_err("one address, with and without twins");
+}
+
+/// The agent may look into processes for a service whose connections move, and says
+/// so to nobody where it may not.
+#[test]
+fn unread_connections_move_where_there_are_no_twins() {
+    assert!(!good().services[0].moves_unread());
+    let unread = GOOD.replace("unread = \"stay\"", "unread = \"move\"");
+    let error = parse(&unread).expect_err("they have twins").to_string();
+    let wanted = ": service \"web\": unread = \"move\" needs standby = \"none\", or \"snapshot\" \
+                  that is lazy; with standby = \"shadow\" leave it out";
+    assert!(error.ends_with(wanted), "{error}");
+    for standby in ["none", "snapshot"] {
+        let standby = format!("standby = \"{standby}\"");
+        let moves = |text: &str| parse(&text.replace("standby = \"shadow\"", &standby));
+        let config = moves(&unread).expect("valid");
+        assert!(config.services[0].moves_unread());
+        assert_ne!(config.digest, moves(GOOD).expect("valid").digest);
+    }
 }
 
 /// It has a standby, as one with twins; its twins say nothing of their own.

@@ -27,7 +27,7 @@ use super::dismissal::Dismissals;
 use super::earlier::{self, EarlierError};
 use super::exports::Exports;
 use super::fence::from_expiry;
-use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Wishes};
+use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{Keeper, Perches};
 use super::leash;
 use super::moves::Moves;
@@ -110,7 +110,7 @@ pub struct Installed {
     segments: SegmentSender,
     frames: FrameSender,
     injected: FrameSender,
-    replayed: FrameSender,
+    replayed: Arc<FrameSender>,
     kit: Option<Kit>,
     perches: Option<Perches>,
 }
@@ -173,7 +173,7 @@ impl Installed {
             segments,
             frames,
             injected,
-            replayed,
+            replayed: Arc::new(replayed),
             kit,
             perches,
         };
@@ -300,6 +300,11 @@ impl Installed {
             inbox: surroundings.inbox.clone(),
             events: surroundings.events.clone(),
             ifindex: self.interface.index,
+            newborns: Newborns {
+                table: self.datapath.newborns.clone(),
+                frames: self.replayed.clone(),
+                mac: self.interface.mac,
+            },
         };
         let started = kit.start(&self.config, self.datapath.handoffs.clone(), means);
         started.map(Some).map_err(InstallError::Thread)

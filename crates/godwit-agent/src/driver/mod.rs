@@ -139,7 +139,7 @@ pub struct Driver {
     /// Frames to our own kernel, turned round by the gate.
     injected: Arc<FrameSender>,
     /// As `injected`, for twins of flows that run already.
-    replayed: FrameSender,
+    replayed: Arc<FrameSender>,
     rejoins: Rejoins,
     replays: Replays,
     digest: Digest,

@@ -22,7 +22,7 @@ use super::*;
 fn under_filter<T: Send>(role: PeerRole, work: impl FnOnce() -> T + Send) -> T {
     let confined = || {
         set_no_new_privs().unwrap();
-        restrict(role).unwrap();
+        restrict(role, false).unwrap();
         work()
     };
     thread::scope(|scope| scope.spawn(confined).join().unwrap())
@@ -73,6 +73,26 @@ fn the_rest_is_refused() {
     under_filter(PeerRole::Witness, || {
         assert_eq!(datagrams(AddressFamily::Netlink), Err(Errno::EPERM));
     });
+}
+
+/// Sockets of others are left to one that is told to look for them.
+#[test]
+fn sockets_of_others_are_taken_where_that_is_wanted() {
+    let taken = |processes| {
+        thread::scope(|scope| {
+            let confined = || {
+                set_no_new_privs().unwrap();
+                restrict(PeerRole::Server, processes).unwrap();
+                godwit_sock::ForeignProcess::open(std::process::id()).map(drop)
+            };
+            scope.spawn(confined).join().unwrap()
+        })
+    };
+    assert_eq!(
+        taken(false).map_err(|err| err.kind()),
+        Err(ErrorKind::PermissionDenied)
+    );
+    taken(true).unwrap();
 }
 
 /// What the agent calls before the filter is there, besides what it goes on with.

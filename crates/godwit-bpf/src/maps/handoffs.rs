@@ -27,6 +27,14 @@ pub enum Whereabouts {
     },
     /// It has come.
     Here,
+    /// It has come, and its server is about to get its socket ([`Newborn`]): that may
+    /// speak, and what its client sends goes into a device of the agent.
+    ///
+    /// [`Newborn`]: crate::Newborn
+    Born {
+        /// The device, as with `Held`.
+        device: u32,
+    },
 }
 
 /// What the agent has decided of a connection; no program reads it.
@@ -157,6 +165,10 @@ fn raw(entry: &HandoffEntry) -> types::gw_handoff {
             Mode::GW_HANDOFF_AWAY.0
         }
         Whereabouts::Here => Mode::GW_HANDOFF_HERE.0,
+        Whereabouts::Born { device } => {
+            raw.device = device;
+            Mode::GW_HANDOFF_BORN.0
+        }
     };
     let (place, away) = match entry.note.place {
         NotedPlace::Elsewhere => (Place::GW_HANDOFF_ELSEWHERE, None),
@@ -186,6 +198,7 @@ fn entry(key: FlowKey, raw: &types::gw_handoff) -> Option<HandoffEntry> {
             to: MacAddr(raw.mac),
         },
         Mode::GW_HANDOFF_HERE => Whereabouts::Here,
+        Mode::GW_HANDOFF_BORN => Whereabouts::Born { device: raw.device },
         _ => return None,
     };
     let (epoch, to) = (FlowEpoch(raw.epoch), raw.to);
@@ -242,6 +255,7 @@ mod tests {
                 to: MacAddr([2, 0, 0, 0, 0, 1]),
             },
             Whereabouts::Here,
+            Whereabouts::Born { device: 9 },
         ];
         let places = [
             NotedPlace::Elsewhere,

@@ -6,6 +6,7 @@ pub(crate) mod flows;
 pub(crate) mod half_open;
 pub(crate) mod handoffs;
 pub(crate) mod log;
+pub(crate) mod newborns;
 pub(crate) mod outputs;
 mod scan;
 pub(crate) mod services;

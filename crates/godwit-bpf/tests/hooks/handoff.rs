@@ -119,6 +119,22 @@ fn one_that_has_come_speaks_under_the_fence() {
     });
 }
 
+/// Its socket may speak before it is whole; what its client sends waits for that.
+#[test]
+fn one_that_gets_its_socket_speaks_and_is_not_heard() {
+    on_bench(|bench| {
+        for (moves, v6) in [(Moves::Home, false), (Moves::Guest, true)] {
+            bench.own(moves);
+            set(bench, v6, Whereabouts::Born { device: 1 });
+            for (heard, said) in words(v6) {
+                bench.expect(Hook::Tap, "client", &heard, REDIRECT, "held_back");
+                bench.expect(Hook::Gate, "our kernel", &said, NEXT, "here");
+            }
+            remove(bench, v6);
+        }
+    });
+}
+
 /// Entries are for shares whose connections move; with others they are not even
 /// looked for.
 #[test]

@@ -30,6 +30,8 @@ pub struct Hidden {
     pub mdev_us: u32,
     /// Segments with data that have come in, modulo 2^32.
     pub data_segs_in: u32,
+    /// Latest TSval of the client (RFC 7323 section 4.3); 0 without time stamps.
+    pub ts_recent: u32,
     /// What forbids a move, or costs one something.
     pub traits: Traits,
 }

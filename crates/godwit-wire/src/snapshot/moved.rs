@@ -4,6 +4,7 @@
 //! ```text
 //!  4 length of the socket snapshot | socket snapshot | 0
 //!  4 length of the socket snapshot | socket snapshot | 1 | kind | the application's bytes
+//!  4 length of the socket snapshot | socket snapshot | 2 | 4 ts_recent
 //! ```
 
 use alloc::vec::Vec;
@@ -18,8 +19,23 @@ use crate::cursor::{Reader, verify};
 pub struct Moved {
     /// The socket as it stood when it fell silent.
     pub socket: TcpSnapshot,
-    /// What the application exported there; `None` if it has no state.
-    pub carried: Option<Carried>,
+    /// What its application there had made of it.
+    pub application: Application,
+}
+
+/// What the application of a connection has, as far as another server needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Application {
+    /// No state: whoever gets the socket goes on.
+    Stateless,
+    /// What it has exported.
+    Carried(Carried),
+    /// It has not read a byte and not written one, so that any server can begin: it
+    /// gets the connection from its own listener.
+    Unread {
+        /// Latest TSval of the client; 0 without time stamps.
+        ts_recent: u32,
+    },
 }
 
 impl Moved {
@@ -42,14 +58,19 @@ impl Moved {
         })?;
         let at = reader.at();
         let has = reader.u8("moved: state")?;
-        verify(has <= 1, "moved: state", at, has)?;
-        let carried = if has == 1 {
-            Some(parse_carried(&mut reader)?)
-        } else {
-            None
+        verify(has <= 2, "moved: state", at, has)?;
+        let application = match has {
+            0 => Application::Stateless,
+            1 => Application::Carried(parse_carried(&mut reader)?),
+            _ => Application::Unread {
+                ts_recent: reader.u32("moved: ts_recent")?,
+            },
         };
         reader.finish("moved: trailing bytes")?;
-        Ok(Self { socket, carried })
+        Ok(Self {
+            socket,
+            application,
+        })
     }
 
     /// Appends it.
@@ -61,11 +82,15 @@ impl Moved {
         if let Some(place) = out.get_mut(start..start + 4) {
             place.copy_from_slice(&length.to_be_bytes());
         }
-        match &self.carried {
-            None => out.push(0),
-            Some(carried) => {
+        match &self.application {
+            Application::Stateless => out.push(0),
+            Application::Carried(carried) => {
                 out.extend([1, carried.kind.number()]);
                 out.extend_from_slice(&carried.bytes);
+            }
+            Application::Unread { ts_recent } => {
+                out.push(2);
+                out.extend(ts_recent.to_be_bytes());
             }
         }
     }

@@ -130,10 +130,10 @@ fn a_state_that_has_no_business_here() {
     }
 }
 
-fn moved(carried: Option<Carried>) -> (Moved, Vec<u8>) {
+fn moved(application: Application) -> (Moved, Vec<u8>) {
     let moved = Moved {
         socket: sample(),
-        carried,
+        application,
     };
     let mut out = Vec::new();
     moved.emit(&mut out);
@@ -144,9 +144,15 @@ fn moved(carried: Option<Carried>) -> (Moved, Vec<u8>) {
 #[test]
 fn a_connection_on_its_way_is_its_socket_and_its_state() {
     let kind = SnapshotKind::Regenerable;
-    for bytes in [None, Some(Vec::new()), Some(b"state".to_vec())] {
-        let (moved, out) = moved(bytes.map(|bytes| Carried { kind, bytes }));
-        let socket = self::bytes(&sample());
+    let carried = |bytes: &[u8]| {
+        Application::Carried(Carried {
+            kind,
+            bytes: bytes.to_vec(),
+        })
+    };
+    for application in [Application::Stateless, carried(b""), carried(b"state")] {
+        let (moved, out) = moved(application);
+        let socket = bytes(&sample());
         assert_eq!(out[..4], u32::try_from(socket.len()).unwrap().to_be_bytes());
         assert_eq!(out[4..4 + socket.len()], socket);
         assert_eq!(Moved::parse(&out), Ok(moved));
@@ -155,11 +161,28 @@ fn a_connection_on_its_way_is_its_socket_and_its_state() {
             assert!(Moved::parse(&out[..len]).is_err(), "{len} bytes");
         }
     }
-    let (_, mut out) = moved(None);
+    let (_, mut out) = moved(Application::Stateless);
     out.push(0);
     assert!(Moved::parse(&out).is_err(), "trailing bytes");
     out[..4].copy_from_slice(&[0xff; 4]);
     assert!(Moved::parse(&out).is_err(), "longer than all");
+}
+
+/// One that nobody has read has no state, but what its client's clock said last.
+#[test]
+fn an_unread_connection_has_a_time_stamp() {
+    let (moved, out) = moved(Application::Unread {
+        ts_recent: 0x0102_0304,
+    });
+    assert_eq!(out[out.len() - 5..], [2, 1, 2, 3, 4]);
+    assert_eq!(Moved::parse(&out), Ok(moved));
+    for len in 0..out.len() {
+        assert!(Moved::parse(&out[..len]).is_err(), "{len} bytes");
+    }
+    let at = out.len() - 5;
+    let mut odd = out;
+    odd[at] = 3;
+    assert!(Moved::parse(&odd).is_err(), "a state that has no name");
 }
 
 proptest! {

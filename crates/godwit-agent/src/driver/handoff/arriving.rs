@@ -5,8 +5,9 @@ use godwit_core::MonoTime;
 use godwit_core::node::HandoffReport;
 use godwit_sock::repair::{Release, RestoreError, RestoredSocket};
 use godwit_sock::{has_tcp_socket, without_tcp_socket};
-use godwit_wire::snapshot::Moved;
-use godwit_wire::{FlowId, HandoffId, HandoffRefusal, ShareId};
+use godwit_wire::app::Carried;
+use godwit_wire::snapshot::{Application, Moved};
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal, ShareId, TcpSnapshot};
 
 use super::worker::{Coming, SWEEP, Worker};
 
@@ -17,7 +18,8 @@ impl Worker {
     /// Looks whether the connection may come, and keeps what its client sends.
     pub(super) fn hold(&mut self, id: HandoffId) -> Result<(), HandoffRefusal> {
         let flow = id.flow;
-        if !self.apps.accepts(flow.key.service) {
+        let service = flow.key.service;
+        if !self.apps.accepts(service) && self.queues_for(service).is_empty() {
             return Err(HandoffRefusal::NoServer);
         }
         if self.coming.len() >= MAX_COMING {
@@ -61,11 +63,33 @@ impl Worker {
             tracing::warn!(flow = %id.flow.key, %error, "a connection came in no shape");
             HandoffRefusal::Corrupt
         })?;
-        let Moved { socket, carried } = moved;
-        if socket.key != id.flow.key {
+        if moved.socket.key != id.flow.key {
             return Err(HandoffRefusal::Corrupt);
         }
-        let snapshot = Box::new(socket);
+        let snapshot = Box::new(moved.socket);
+        let carried = match moved.application {
+            Application::Unread { ts_recent } => {
+                let unborn = self.prepare_unread(id.flow, snapshot, ts_recent)?;
+                self.coming.insert(id.flow, unborn);
+                return Ok(());
+            }
+            Application::Stateless => None,
+            Application::Carried(carried) => Some(carried),
+        };
+        if !self.apps.accepts(id.flow.key.service) {
+            return Err(HandoffRefusal::NoServer);
+        }
+        let restored = self.make_socket(id, snapshot, carried)?;
+        self.coming.insert(id.flow, restored);
+        Ok(())
+    }
+
+    fn make_socket(
+        &self,
+        id: HandoffId,
+        snapshot: Box<TcpSnapshot>,
+        carried: Option<Carried>,
+    ) -> Result<Coming, HandoffRefusal> {
         let socket = RestoredSocket::restore(&snapshot, self.ifindex).map_err(|error| {
             let why = error.to_string();
             let flow = id.flow.key.to_string();
@@ -84,25 +108,26 @@ impl Worker {
             // It begins slowly, that is all.
             tracing::debug!(flow = %id.flow.key, error = %error, "congestion state lost");
         }
-        let restored = Coming::Restored {
+        Ok(Coming::Restored {
             socket,
             snapshot,
             carried,
-        };
-        self.coming.insert(id.flow, restored);
-        Ok(())
+        })
     }
 
     /// It speaks: first with its client, then with its server.
     pub(super) fn place(&mut self, id: HandoffId) {
         let flow = id.flow;
-        let Some(Coming::Restored {
-            socket,
-            snapshot,
-            carried,
-        }) = self.coming.remove(&flow)
-        else {
-            return tracing::error!(flow = %flow.key, "no socket to place");
+        let (socket, snapshot, carried) = match self.coming.remove(&flow) {
+            Some(Coming::Restored {
+                socket,
+                snapshot,
+                carried,
+            }) => (socket, snapshot, carried),
+            Some(Coming::Unread(unborn)) => return self.bear(flow, &unborn),
+            Some(Coming::Parts(_)) | None => {
+                return tracing::error!(flow = %flow.key, "no socket to place");
+            }
         };
         self.waiting.release(flow.key, &snapshot);
         self.here(flow);
@@ -118,13 +143,11 @@ impl Worker {
             }
         };
         if let Err(reason) = given {
-            let flow = flow.key.to_string();
-            let fields = [("flow", flow.as_str()), ("reason", reason.as_str())];
-            self.events.publish_own("flow_closed", true, fields);
+            self.tell_closed(flow, reason.as_str());
         }
     }
 
-    fn here(&self, flow: FlowId) {
+    pub(super) fn here(&self, flow: FlowId) {
         if let Err(error) = self.places.set(flow, Whereabouts::Here) {
             tracing::error!(flow = %flow.key, error = %error, "it may not speak");
         }

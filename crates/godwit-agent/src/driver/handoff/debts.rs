@@ -13,6 +13,9 @@ use super::worker::Worker;
 /// How often servers are looked for that something is owed to.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
+/// How long a server is waited for that may know nothing of Godwit.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// What a stopped socket waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Debt {
@@ -46,7 +49,13 @@ impl Worker {
         }
         for (flow, debt) in self.owed.clone() {
             match (self.apps.stage(flow.key), debt) {
-                (None | Some(SlotState::Empty), _) => continue,
+                (None | Some(SlotState::Empty), _)
+                    if !self.may_be_unread(flow) || now.since(self.started) < PATIENCE =>
+                {
+                    continue;
+                }
+                // Nobody will ask for it.
+                (None | Some(SlotState::Empty), _) => {}
                 // Its server goes on with it by itself.
                 (Some(SlotState::Live), _) => {}
                 (Some(SlotState::Parked), Debt::Thaw) => self.thaw(flow),

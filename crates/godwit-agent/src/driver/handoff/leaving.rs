@@ -8,11 +8,12 @@ use godwit_bpf::{HandoffEntry, Whereabouts};
 use godwit_core::handoff::Place;
 use godwit_sock::destroy_tcp;
 use godwit_sock::repair::{PauseError, PausedSocket, SnapshotError};
-use godwit_wire::snapshot::Moved;
+use godwit_wire::snapshot::{Application, Moved};
 use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, SeqNumber, TcpSnapshot};
 
 use super::debts::Debt;
 use super::places::written;
+use super::unread::Holder;
 use super::worker::{Frozen, Worker};
 use crate::apps::{AppSnapshot, Taken};
 
@@ -24,15 +25,38 @@ const BETWEEN_TRIES: Duration = Duration::from_millis(5);
 /// state; its connection runs meanwhile.
 const EXPORT_PATIENCE: Duration = Duration::from_millis(50);
 
+/// What the server of a connection has made of it.
+enum ServerState {
+    /// What it has exported; nothing if it has no state.
+    Exported(Option<AppSnapshot>),
+    /// Nothing yet, and it is asked for nothing.
+    Unread(Holder, Option<SeqNumber>),
+}
+
+impl ServerState {
+    const fn holder(&self) -> Option<Holder> {
+        match self {
+            Self::Exported(_) => None,
+            Self::Unread(holder, _) => Some(*holder),
+        }
+    }
+}
+
 impl Worker {
     /// Silent from here on, as bytes.
-    pub(super) fn freeze(&mut self, id: HandoffId, to: MacAddr) -> Result<(), HandoffRefusal> {
+    /// `iss` is the service's, if the handshake was here.
+    pub(super) fn freeze(
+        &mut self,
+        id: HandoffId,
+        to: MacAddr,
+        iss: Option<SeqNumber>,
+    ) -> Result<(), HandoffRefusal> {
         let mut outcome = Err(HandoffRefusal::SnapshotBehind);
         for attempt in 0..TRIES {
             if attempt > 0 {
                 thread::sleep(BETWEEN_TRIES);
             }
-            outcome = self.try_to_freeze(id.flow, to);
+            outcome = self.try_to_freeze(id.flow, to, iss);
             if outcome != Err(HandoffRefusal::SnapshotBehind) {
                 break;
             }
@@ -40,8 +64,21 @@ impl Worker {
         outcome
     }
 
-    fn try_to_freeze(&mut self, flow: FlowId, to: MacAddr) -> Result<(), HandoffRefusal> {
-        let Taken { socket, snapshot } = self.apps.take(flow.key, EXPORT_PATIENCE)?;
+    fn try_to_freeze(
+        &mut self,
+        flow: FlowId,
+        to: MacAddr,
+        iss: Option<SeqNumber>,
+    ) -> Result<(), HandoffRefusal> {
+        let (socket, state) = match self.apps.take(flow.key, EXPORT_PATIENCE) {
+            Ok(Taken { socket, snapshot }) => (socket, ServerState::Exported(snapshot)),
+            // One that something is owed to has a server that will register it.
+            Err(HandoffRefusal::NoServer) if !self.owes(flow) => {
+                let (socket, holder) = self.take_unread(flow)?;
+                (socket, ServerState::Unread(holder, iss))
+            }
+            Err(refusal) => return Err(refusal),
+        };
         // Of before this attempt.
         self.owed.remove(&flow);
         // From here on no acknowledgement leaves that the snapshot does not know.
@@ -57,14 +94,19 @@ impl Worker {
                 return Err(self.not_movable(flow, pause_refusal(&error), &error));
             }
         };
-        match self.dump(flow, &socket, snapshot.as_ref()) {
+        let dumped = self.dump(flow, &socket, &state);
+        let frozen = Frozen {
+            socket,
+            holder: state.holder(),
+            bytes: Vec::new(),
+        };
+        match dumped {
             Ok(bytes) => {
-                let frozen = Frozen { socket, bytes };
-                self.frozen.insert(flow, frozen);
+                self.frozen.insert(flow, Frozen { bytes, ..frozen });
                 Ok(())
             }
             Err(refusal) => {
-                self.resume(flow, socket);
+                self.resume(flow, frozen);
                 Err(refusal)
             }
         }
@@ -74,7 +116,7 @@ impl Worker {
         &self,
         flow: FlowId,
         socket: &PausedSocket,
-        exported: Option<&AppSnapshot>,
+        state: &ServerState,
     ) -> Result<Vec<u8>, HandoffRefusal> {
         let snapshot = socket.snapshot(|fd| self.view.hidden(fd));
         let mut snapshot = snapshot.map_err(|error| {
@@ -84,26 +126,40 @@ impl Worker {
             }
             self.not_movable(flow, snapshot_refusal(&error), &error)
         })?;
-        let carried = match exported {
-            None => None,
-            Some(exported) => {
+        let application = match state {
+            ServerState::Exported(None) => Application::Stateless,
+            ServerState::Exported(Some(exported)) => {
                 let ends = (snapshot.copied_seq(), snapshot.write_seq);
                 let (rcv_next, snd_next) = exported.at(socket.as_fd(), ends.0, ends.1)?;
                 cut(&mut snapshot, rcv_next, snd_next)?;
-                Some(exported.carried.clone())
+                Application::Carried(exported.carried.clone())
+            }
+            ServerState::Unread(_, iss) => {
+                self.unread_application(flow, socket, &snapshot, *iss)?
             }
         };
         let mut bytes = Vec::new();
         let socket = snapshot;
-        Moved { socket, carried }.emit(&mut bytes);
+        let moved = Moved {
+            socket,
+            application,
+        };
+        moved.emit(&mut bytes);
         Ok(bytes)
     }
 
     /// The connection goes on here.
     pub(super) fn thaw(&mut self, flow: FlowId) {
-        let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
-        match frozen {
-            Some(frozen) => self.resume(flow, frozen.socket),
+        let ours = self.frozen.remove(&flow);
+        let is_ours = ours.is_some();
+        match ours.or_else(|| self.take_again(flow)) {
+            Some(frozen) => {
+                // Of a server that will register it, perhaps.
+                if !is_ours && frozen.holder.is_some() {
+                    self.owe(flow, Debt::Thaw);
+                }
+                self.resume(flow, frozen);
+            }
             // Its server has gone on with it, or has not found this agent yet.
             None => {
                 self.stay(flow);
@@ -119,7 +175,7 @@ impl Worker {
         let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
         self.reset(flow);
         if let Some(frozen) = frozen {
-            self.resume(flow, frozen.socket);
+            self.resume(flow, frozen);
         }
     }
 
@@ -136,19 +192,26 @@ impl Worker {
     }
 
     /// One that an earlier agent has stopped.
-    fn take_again(&self, flow: FlowId) -> Option<Frozen> {
-        let taken = self.apps.take(flow.key, Duration::ZERO).ok()?;
-        let socket = PausedSocket::pause(taken.socket).ok()?;
+    fn take_again(&mut self, flow: FlowId) -> Option<Frozen> {
+        let (socket, holder) = match self.apps.take(flow.key, Duration::ZERO) {
+            Ok(taken) => (taken.socket, None),
+            Err(_) => {
+                let (socket, holder) = self.take_stopped(flow)?;
+                (socket, Some(holder))
+            }
+        };
         Some(Frozen {
-            socket,
+            socket: PausedSocket::pause(socket).ok()?,
+            holder,
             bytes: Vec::new(),
         })
     }
 
-    fn resume(&self, flow: FlowId, socket: PausedSocket) {
-        match socket.resume() {
-            Ok(socket) => self.go_on(flow, Some(socket)),
-            Err(error) => {
+    fn resume(&self, flow: FlowId, frozen: Frozen) {
+        match (frozen.socket.resume(), frozen.holder) {
+            (Ok(socket), None) => self.go_on(flow, Some(socket)),
+            (Ok(socket), Some(holder)) => self.go_on_unread(flow, holder, socket),
+            (Err(error), _) => {
                 tracing::error!(flow = %flow.key, error = %error, "a connection is lost");
                 self.go_on(flow, None);
             }
@@ -164,7 +227,7 @@ impl Worker {
 
     /// Nothing is forwarded any more. One that had come from elsewhere has no entry
     /// but this one.
-    fn stay(&self, flow: FlowId) {
+    pub(super) fn stay(&self, flow: FlowId) {
         let has_come = |entry: HandoffEntry| written(&entry.note).place == Place::Here;
         if !self.places.get(flow).is_some_and(has_come) {
             return self.places.remove(flow);
@@ -182,7 +245,7 @@ impl Worker {
     }
 
     /// The peer hears the name of the reason, people the whole of it.
-    fn not_movable(
+    pub(super) fn not_movable(
         &self,
         flow: FlowId,
         refusal: HandoffRefusal,

@@ -5,10 +5,10 @@
 //! |---|---|
 //! | core (`godwit-core/handoff`) | where a connection is, and what follows |
 //! | this | writes that down before anything is said or done; answers commands |
-//! | `worker`, on `gw-handoff` | sockets (`leaving`, `arriving`), held packets (`waiting`), where the data path sends (`places`) |
+//! | `worker`, on `gw-handoff` | sockets (`leaving`, `arriving`; of servers that know nothing of Godwit `unread`, `newborn`), held packets (`waiting`), where the data path sends (`places`) |
 //! | [`Apps`] | the server processes that sockets come from and go to |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -17,7 +17,7 @@ use godwit_bpf::{HandoffEntry, KernelView, KernelViewError, Order as FlowOrder, 
 use godwit_core::handoff::{Order, Place, Written};
 use godwit_core::node::{HandoffReport, HandoffWork};
 use godwit_core::{MonoTime, PeerId};
-use godwit_sock::HoldTun;
+use godwit_sock::{HoldTun, Holders};
 use godwit_wire::{Endpoint, FlowId, HandoffId, HandoffRefusal, MacAddr, Role, ShareId};
 use thiserror::Error;
 
@@ -33,11 +33,14 @@ use crate::peers::PeerSender;
 mod arriving;
 mod debts;
 mod leaving;
+mod newborn;
 mod places;
+mod unread;
 mod waiting;
 mod wishes;
 mod worker;
 
+pub(super) use newborn::Newborns;
 pub use wishes::FlowWish;
 pub(super) use wishes::Wishes;
 
@@ -79,6 +82,7 @@ pub(super) struct Means {
     pub(super) inbox: Inbox,
     pub(super) events: EventLog,
     pub(super) ifindex: u32,
+    pub(super) newborns: Newborns,
 }
 
 impl Kit {
@@ -119,6 +123,11 @@ impl Kit {
             returned: Vec::new(),
             owed: BTreeMap::new(),
             looked: clock::now(),
+            started: clock::now(),
+            newborns: means.newborns,
+            unread: unread(config),
+            holders: Holders::default(),
+            begun: BTreeMap::new(),
             swept: clock::now(),
         };
         let (jobs, work) = channel();
@@ -141,6 +150,13 @@ fn shares(config: &Config) -> BTreeMap<Endpoint, ShareId> {
         ends.map(move |at| (Endpoint::from(at), share))
     });
     ends.collect()
+}
+
+/// The addresses of services whose servers need not know of Godwit.
+fn unread(config: &Config) -> BTreeSet<Endpoint> {
+    let moving = config.own_shares().filter(|(_, it)| it.moves_unread());
+    let ends = moving.flat_map(|(_, service)| service.addresses.iter().copied());
+    ends.map(Endpoint::from).collect()
 }
 
 /// Under which share other nodes know those of this one.
@@ -208,7 +224,10 @@ impl Driver {
                 None => self.give_job(share, Job::Hold(id)),
             },
             Order::Freeze { id, to } => match self.shares.mac(to) {
-                Some(to) => self.give_job(share, Job::Freeze(id, to)),
+                Some(to) => {
+                    let iss = self.flow(id.flow).map(|flow| flow.iss);
+                    self.give_job(share, Job::Freeze(id, to, iss));
+                }
                 None => {
                     let reason = HandoffRefusal::WrongService;
                     refused(self, HandoffReport::Frozen(id, Err(reason)));
@@ -286,6 +305,7 @@ impl Driver {
                 {
                     self.give_job(share, Job::Release(flow));
                 }
+                (Whereabouts::Born { .. }, _) => self.give_job(share, Job::EndHalfBorn(flow)),
                 (Whereabouts::Away { .. }, Some(_)) | (Whereabouts::Here, _) => {}
             }
         }
@@ -308,7 +328,7 @@ impl Driver {
             let handed = Handed {
                 flow: entry.flow.key,
                 state: match entry.whereabouts {
-                    Whereabouts::Held { .. } => FlowStateName::Coming,
+                    Whereabouts::Held { .. } | Whereabouts::Born { .. } => FlowStateName::Coming,
                     Whereabouts::Away { .. } => FlowStateName::Away,
                     Whereabouts::Here => FlowStateName::Here,
                 },

@@ -3,22 +3,25 @@
 //! One thread, ordinary work. Jobs are carried out in order; what becomes of them
 //! goes back to the driver as an input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use godwit_bpf::KernelView;
 use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
+use godwit_sock::Holders;
 use godwit_sock::repair::{PausedSocket, RestoredSocket};
 use godwit_wire::app::Carried;
 use godwit_wire::{
-    Endpoint, Epoch, FlowId, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message, ShareId,
-    TcpSnapshot,
+    Endpoint, Epoch, FlowId, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message, SeqNumber,
+    ShareId, TcpSnapshot,
 };
 
 use super::debts::{self, Debt};
+use super::newborn::{Newborns, Unborn};
 use super::places::Places;
+use super::unread::Holder;
 use super::waiting::Waiting;
 use crate::apps::Apps;
 use crate::clock;
@@ -46,8 +49,9 @@ const SENT_BACK_HOME: Duration = Duration::from_millis(100);
 pub(super) enum Job {
     /// See [`godwit_core::handoff::Order`].
     Hold(HandoffId),
-    /// With the target's address on the link.
-    Freeze(HandoffId, MacAddr),
+    /// With the target's address on the link, and the service's initial sequence number
+    /// if the handshake was here.
+    Freeze(HandoffId, MacAddr, Option<SeqNumber>),
     /// Send what freezing has made.
     Send(HandoffId, PeerId),
     /// A part of what a peer has sent of a connection.
@@ -58,6 +62,8 @@ pub(super) enum Job {
     Lose(FlowId),
     Release(FlowId),
     Discard(HandoffId, Return),
+    /// An earlier agent was about to make its socket.
+    EndHalfBorn(FlowId),
     Forget(FlowId),
     /// A packet for our kernel that has waited elsewhere.
     PutBack(FlowId, Vec<u8>),
@@ -91,12 +97,21 @@ pub(super) struct Worker {
     pub(super) returned: Vec<Returned>,
     pub(super) owed: BTreeMap<FlowId, Debt>,
     pub(super) looked: MonoTime,
+    pub(super) started: MonoTime,
+    pub(super) newborns: Newborns,
+    /// Services whose connections can go before anybody has read from them.
+    pub(super) unread: BTreeSet<Endpoint>,
+    pub(super) holders: Holders,
+    /// The service's initial sequence numbers of connections that came unread.
+    pub(super) begun: BTreeMap<FlowId, SeqNumber>,
     pub(super) swept: MonoTime,
 }
 
 /// A connection that is silent here.
 pub(super) struct Frozen {
     pub(super) socket: PausedSocket,
+    /// Of a server that knows nothing of it.
+    pub(super) holder: Option<Holder>,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -108,6 +123,7 @@ pub(super) enum Coming {
         snapshot: Box<TcpSnapshot>,
         carried: Option<Carried>,
     },
+    Unread(Unborn),
 }
 
 /// A connection that did not come, and whose packets may.
@@ -147,8 +163,8 @@ impl Worker {
                 let result = self.hold(id);
                 self.report(share, HandoffReport::Held(id, result));
             }
-            Job::Freeze(id, to) => {
-                let result = self.freeze(id, to);
+            Job::Freeze(id, to, iss) => {
+                let result = self.freeze(id, to, iss);
                 self.report(share, HandoffReport::Frozen(id, result));
             }
             Job::Send(id, to) => self.send(share, id, to),
@@ -165,6 +181,7 @@ impl Worker {
             Job::Lose(flow) => self.lose(flow),
             Job::Release(flow) => self.release(flow),
             Job::Discard(id, how) => self.discard(share, id, how),
+            Job::EndHalfBorn(flow) => self.end_half_born(flow),
             Job::Forget(flow) => self.forget(flow),
             Job::PutBack(flow, packet) => {
                 if super::waiting::flow_of(&packet) == Some(flow.key) {
@@ -251,6 +268,7 @@ impl Worker {
     }
 
     fn forget(&mut self, flow: FlowId) {
+        self.begun.remove(&flow);
         self.stop_sending_back(flow);
         self.waiting.end(flow.key);
         self.places.remove(flow);
