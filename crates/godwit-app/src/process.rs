@@ -243,19 +243,20 @@ impl Process {
 
     fn keep(&self, entry: &Entry, bytes: &[u8]) -> Result<(), Error> {
         let mut served = lock(entry);
-        match served.stage {
-            Stage::Parked(_) => {}
-            Stage::Serving | Stage::Emigrated if !served.is_current() => {
-                // The number means another socket: this one was closed.
-                let number = served.number;
-                drop(served);
-                let fresh = self.enter(number, false, Arrival::Inherited)?;
-                return self.keep(&fresh, bytes);
-            }
-            Stage::Emigrated => return Err(Error::Emigrated),
-            Stage::Serving => {}
-        }
-        let now = served.position()?;
+        let now = match &served.stage {
+            Stage::Parked(parked) => StreamPosition::of(parked.socket())?,
+            Stage::Emigrated if served.is_current() => return Err(Error::Emigrated),
+            Stage::Serving | Stage::Emigrated => match served.current_position()? {
+                Some(now) => now,
+                None => {
+                    // The number means another socket: this one was closed.
+                    let number = served.number;
+                    drop(served);
+                    let fresh = self.enter(number, false, Arrival::Inherited)?;
+                    return self.keep(&fresh, bytes);
+                }
+            },
+        };
         let place = match self.store(bytes, (now.read, now.written)) {
             Ok(place) => place,
             Err(error) => {

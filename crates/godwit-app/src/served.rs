@@ -52,6 +52,12 @@ impl Served {
         socket.is_ok_and(|found| found == self.cookie)
     }
 
+    /// Where the server stands in both streams; `None` if its number means another
+    /// socket.
+    pub(crate) fn current_position(&self) -> io::Result<Option<StreamPosition>> {
+        StreamPosition::of_same(borrow(self.number)?, self.cookie)
+    }
+
     /// Where the server stands in both streams.
     pub(crate) fn position(&self) -> io::Result<StreamPosition> {
         match &self.stage {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A TCP socket in repair mode as its kernel has it: what no socket option
- * tells, and what user space shares with the programs of socket.bpf.c. Names are
- * the kernel's (struct tcp_sock).
+ * A TCP socket as its kernel has it: in repair mode what no socket option
+ * tells, else where its application stands. And what user space shares with the
+ * programs of socket.bpf.c. Names are the kernel's (struct tcp_sock).
  */
 #ifndef GW_SOCKET_H
 #define GW_SOCKET_H
 
 #include "gw_kernel.h"
 
-/* Level and number of the socket option that tells struct gw_hidden. */
+/* Level of the socket options that tell struct gw_hidden and gw_position. */
 #define GW_SOL_HIDDEN 0x6777
 #define GW_SO_HIDDEN 1
+#define GW_SO_POSITION 2
 
 enum gw_hidden_flags {
 	GW_HIDDEN_URGENT = 1 << 0, /* a byte with the urgent flag waits */
@@ -41,6 +42,21 @@ const struct gw_hidden *gw_export_hidden __attribute__((unused));
 const enum gw_hidden_flags *gw_export_hidden_flags __attribute__((unused));
 _Static_assert(sizeof(struct gw_hidden) == 56, "gw_hidden is shared");
 
+/*
+ * Where the application stands: what TCP_INFO, SIOCINQ, SIOCOUTQ and SO_COOKIE
+ * tell, all of one moment. godwit-sock has the same (stream.rs).
+ */
+struct gw_position {
+	__u64 bytes_acked;
+	__u64 bytes_received;
+	__u64 cookie; /* 0 if nobody has asked for it yet */
+	__u32 unread; /* SIOCINQ */
+	__u32 unacked; /* SIOCOUTQ */
+	__u32 state;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct gw_position) == 40, "gw_position is shared");
+
 /* What a restored socket begins with. */
 struct gw_congestion {
 	__u32 snd_cwnd; /* segments */
@@ -69,6 +85,8 @@ struct tcp_options_received {
 /* include/linux/tcp.h; what is not compiled in has no field */
 struct tcp_sock {
 	__u64 tcp_wstamp_ns;
+	__u64 bytes_acked;
+	__u64 bytes_received;
 	__u32 copied_seq;
 	__u32 rcv_nxt;
 	__u32 snd_una;
@@ -92,6 +110,17 @@ struct tcp_sock {
 struct sock___used {
 	void *sk_user_data;
 } __attribute__((preserve_access_index));
+
+/* include/net/sock.h: what is at its beginning */
+struct sock_common___told {
+	unsigned long skc_flags;
+	struct {
+		__s64 counter;
+	} skc_cookie;
+} __attribute__((preserve_access_index));
+
+/* include/net/sock.h */
+enum sock_flags___told { SOCK_DONE___told = 1 };
 
 extern void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym;
 
@@ -143,6 +172,36 @@ static __always_inline void gw_hidden_of(const struct bpf_sock *sk,
 	hidden->data_segs_in = tp->data_segs_in;
 	hidden->flags = gw_hidden_flags(sk, tp);
 	hidden->ts_recent = tp->rx_opt.ts_recent;
+}
+
+/* As tcp_inq() counts: a FIN is no byte. */
+static __always_inline __u32 gw_unread(const struct sock_common___told *sk,
+				       const struct tcp_sock *tp)
+{
+	__u32 unread = tp->rcv_nxt - tp->copied_seq;
+	__u32 done =
+		bpf_core_enum_value(enum sock_flags___told, SOCK_DONE___told);
+
+	if (unread && sk->skc_flags >> done & 1)
+		unread--;
+	return unread;
+}
+
+/* The kernel has locked the socket: nothing comes in between. */
+static __always_inline void gw_position_of(const struct bpf_sock *sk,
+					   const struct tcp_sock *tp,
+					   struct gw_position *position)
+{
+	const struct sock_common___told *common = bpf_rdonly_cast(
+		sk, bpf_core_type_id_kernel(struct sock_common___told));
+
+	position->bytes_acked = tp->bytes_acked;
+	position->bytes_received = tp->bytes_received;
+	position->cookie = common->skc_cookie.counter;
+	position->unread = gw_unread(common, tp);
+	position->unacked = tp->write_seq - tp->snd_una;
+	position->state = sk->state;
+	position->pad = 0;
 }
 
 #endif /* GW_SOCKET_H */

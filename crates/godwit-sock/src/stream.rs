@@ -6,17 +6,26 @@
 //! queued (`SIOCINQ`, `SIOCOUTQ`): together that is where the application stands.
 //! These are several system calls, and segments arrive in between, so they are
 //! repeated until the first and the last one agree.
+//!
+//! Where an agent moves connections, a program of its own answers all of that at
+//! once (`KernelView` of godwit-bpf): then it is asked.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use godwit_wire::TcpState;
 
+use crate::socket_cookie;
+
 /// Where `tcpi_bytes_acked` and `tcpi_bytes_received` are in `struct tcp_info`
 /// (include/uapi/linux/tcp.h).
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
 const INFO_LEN: usize = 136;
+
+/// `GW_SOL_HIDDEN` and `GW_SO_POSITION` of `gw_socket.h` in godwit-bpf.
+const SOL_HIDDEN: libc::c_int = 0x6777;
+const SO_POSITION: libc::c_int = 2;
 
 /// include/net/tcp_states.h: what `TcpState` leaves out.
 const TIME_WAIT: u8 = 6;
@@ -48,13 +57,48 @@ struct Look {
     received: u64,
 }
 
+/// `struct gw_position` of `gw_socket.h` in godwit-bpf.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+struct Told {
+    bytes_acked: u64,
+    bytes_received: u64,
+    cookie: u64,
+    unread: u32,
+    unacked: u32,
+    state: u32,
+    pad: u32,
+}
+
 impl StreamPosition {
+    /// As [`of`](Self::of), if it is the socket with this cookie
+    /// ([`socket_cookie`]); `None` if it is another one.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn of_same(socket: BorrowedFd<'_>, cookie: u64) -> io::Result<Option<Self>> {
+        let position = match told(socket) {
+            Some(told) if told.cookie == cookie => Ok(told.position()),
+            Some(_) => return Ok(None),
+            None if socket_cookie(socket)? != cookie => return Ok(None),
+            None => Self::looked_up(socket),
+        };
+        position.map(Some)
+    }
+
     /// Where the application of `socket` stands, exact while segments arrive.
     /// While it reads or writes at the same time there is no such place.
     ///
     /// # Errors
     /// If it is no TCP socket, or was never connected, or is connected no more.
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Self> {
+        match told(socket) {
+            Some(told) => Ok(told.position()),
+            None => Self::looked_up(socket),
+        }
+    }
+
+    fn looked_up(socket: BorrowedFd<'_>) -> io::Result<Self> {
         let mut before = look(socket)?;
         for _ in 0..MAX_LOOKS {
             let unread = queued(socket, libc::FIONREAD)?;
@@ -84,6 +128,39 @@ impl Look {
             unread,
         }
     }
+}
+
+impl Told {
+    fn position(&self) -> StreamPosition {
+        let look = Look {
+            state: u8::try_from(self.state).unwrap_or(CLOSE),
+            acked: self.bytes_acked,
+            received: self.bytes_received,
+        };
+        look.position(self.unread.into(), self.unacked.into())
+    }
+}
+
+/// What an agent's program says; `None` without one, and of what the kernel itself
+/// would not call a connection.
+fn told(socket: BorrowedFd<'_>) -> Option<Told> {
+    let mut told = Told::default();
+    let mut length = libc::socklen_t::try_from(size_of::<Told>()).ok()?;
+    // SAFETY: the kernel writes at most `length` bytes, which `told` has, and any
+    // bytes are one.
+    let err = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            SOL_HIDDEN,
+            SO_POSITION,
+            (&raw mut told).cast(),
+            &raw mut length,
+        )
+    };
+    let whole = usize::try_from(length).is_ok_and(|length| length == size_of::<Told>());
+    let state = u8::try_from(told.state).ok()?;
+    let connected = state == TIME_WAIT || TcpState::from_number(state).is_some();
+    (err == 0 && whole && connected).then_some(told)
 }
 
 fn look(socket: BorrowedFd<'_>) -> io::Result<Look> {
@@ -198,6 +275,45 @@ mod tests {
         assert_eq!(of(&server), (4, 3));
         let syn = 1;
         assert_eq!(of(&client), (0, 4 + syn));
+    }
+
+    /// What an agent's program says is what the kernel says, with FINs and without,
+    /// and of what is no connection it says nothing.
+    #[test]
+    fn an_agents_program_says_the_same_at_once() {
+        if !nix::unistd::geteuid().is_root() {
+            return println!("skipped: only root may load programs");
+        }
+        let _view = godwit_bpf::KernelView::open().expect("root may load programs");
+        let same = |socket: &TcpStream| {
+            let told = told(socket.as_fd()).expect("the program answers");
+            let looked_up = StreamPosition::looked_up(socket.as_fd());
+            assert_eq!(told.position(), looked_up.expect("it is connected"));
+            let cookie = socket_cookie(socket.as_fd()).expect("it is a socket");
+            let of_same = |cookie| StreamPosition::of_same(socket.as_fd(), cookie);
+            assert_eq!(of_same(cookie).expect("it is one"), Some(told.position()));
+            assert_eq!(of_same(cookie + 1).expect("it is one"), None);
+        };
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let (mut client, mut server) = pair(local);
+            let listener = TcpListener::bind(local).expect("a free port");
+            assert!(told(listener.as_fd()).is_none());
+            socket_cookie(server.as_fd()).expect("it has one from now on");
+            client.write_all(b"hello").expect("it is open");
+            server.read_exact(&mut [0; 3]).expect("it came");
+            server.write_all(b"answer").expect("it is open");
+            client.read_exact(&mut [0; 6]).expect("it came");
+            until(|| look(server.as_fd()).is_ok_and(|look| look.acked == 6));
+            same(&server);
+            client.shutdown(Shutdown::Write).expect("it is open");
+            until(|| look(server.as_fd()).is_ok_and(|look| look.state == 8));
+            same(&server);
+            server.read_to_end(&mut Vec::new()).expect("it came");
+            same(&server);
+            server.shutdown(Shutdown::Write).expect("it is open");
+            until(|| look(server.as_fd()).is_err());
+            assert!(told(server.as_fd()).is_none(), "it is over");
+        }
     }
 
     /// The application stands still; segments and acknowledgements do not.
