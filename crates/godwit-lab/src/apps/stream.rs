@@ -9,7 +9,7 @@
 //! way behind its first chunk on a connection the pauses between two grow.
 //!
 //! Its log has a line for each stream that comes from another server, as
-//! [`roam::came_at`](super::roam::came_at) reads it.
+//! [`super::roam::came_at`] reads it.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
