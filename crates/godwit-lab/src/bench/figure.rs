@@ -17,6 +17,7 @@ pub(super) enum Theme {
     Crowd,
     Recovery,
     Leased,
+    LeasedMulticast,
     Frozen,
     Calm,
     Peers,
@@ -71,10 +72,11 @@ impl Theme {
         Self::Many,
     ];
 
-    const FAILOVER: [Self; 7] = [
+    const FAILOVER: [Self; 8] = [
         Self::Process,
         Self::Moved,
         Self::Leased,
+        Self::LeasedMulticast,
         Self::Reprotect,
         Self::Frozen,
         Self::Calm,
@@ -110,6 +112,7 @@ impl Theme {
             Self::Crowd => "10 000 idle and 100 busy connections",
             Self::Recovery => "retransmissions after a takeover",
             Self::Leased => "the owner goes dark, lease 60 ms, heartbeat 10 ms x 3",
+            Self::LeasedMulticast => "the same, and the network copies (multicast tap)",
             Self::Frozen => "the owner is stopped, and resumes",
             Self::Calm => "nothing fails, at load average 8",
             Self::Peers => "keepalived + haproxy, and Godwit",
@@ -203,6 +206,10 @@ const fn process(name: &'static str, most: f64) -> Spec {
 /// The rest of the lease, and the voters' round.
 const fn leased(name: &'static str, most: f64) -> Spec {
     figure(Theme::Leased, name, "ms", AtMost(most))
+}
+
+const fn leased_multicast(name: &'static str, most: f64) -> Spec {
+    figure(Theme::LeasedMulticast, name, "ms", AtMost(most))
 }
 
 const fn peers(name: &'static str, unit: &'static str, target: Target) -> Spec {
@@ -379,6 +386,18 @@ const SPECS: &[Spec] = &[
     leased("stall.leased.echo.p50", 65.0),
     leased("stall.leased.echo.p99", 90.0),
     figure(Theme::Leased, "stall.leased.broken", "streams", AtMost(0.0)),
+    leased_multicast("stall.leased.multicast.download.p50", 65.0),
+    leased_multicast("stall.leased.multicast.download.p99", 90.0),
+    leased_multicast("stall.leased.multicast.upload.p50", 65.0),
+    leased_multicast("stall.leased.multicast.upload.p99", 90.0),
+    leased_multicast("stall.leased.multicast.echo.p50", 65.0),
+    leased_multicast("stall.leased.multicast.echo.p99", 90.0),
+    figure(
+        Theme::LeasedMulticast,
+        "stall.leased.multicast.broken",
+        "streams",
+        AtMost(0.0),
+    ),
     peers("peers.keepalived.broken", "streams", Target::None),
     peers("peers.keepalived.new.p50", "ms", Target::None),
     peers("peers.godwit.broken", "streams", AtMost(0.0)),

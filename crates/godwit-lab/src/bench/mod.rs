@@ -15,7 +15,7 @@
 //! | [`tap`] | `tap.*`: segments lost between owner and standby |
 //! | [`crowd`] | `crowd.*`, `memory.*`: ten thousand connections |
 //! | [`recovery`] | `recovery.*`: retransmissions after a takeover |
-//! | [`stall`], again | `stall.leased.*`: with leases |
+//! | [`stall`], again | `stall.leased.*`, `stall.leased.multicast.*`: with leases |
 //! | [`frozen`] | `frozen.*`: a node is stopped, and resumes |
 //! | [`calm`] | `calm.*`: nothing fails on a machine that is busy |
 //! | [`peers`] | `peers.*`: the same failure with keepalived and haproxy |
@@ -165,6 +165,7 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Crowd => crowd::run(budget, report),
         Theme::Recovery => recovery::run(budget, report),
         Theme::Leased => stall::leased(budget, report),
+        Theme::LeasedMulticast => stall::leased_multicast(budget, report),
         Theme::Frozen => frozen::run(budget, report),
         Theme::Calm => calm::run(budget, report),
         Theme::Peers => peers::run(budget, report),

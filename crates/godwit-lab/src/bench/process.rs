@@ -5,9 +5,12 @@
 //! share the client's link of 200 Mbit/s. Nothing has to be detected: the
 //! kernel tells of the death before it closes a connection. The server starts
 //! again, its machine stands by, and the next one is killed on the other side.
+//!
+//! The control does all of this, at the same moment of the transfers, but for the
+//! kill: what three streams on one link see of each other.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 
@@ -35,10 +38,7 @@ const WORKS: [Work; 3] = [
 const SPARE: u32 = 20;
 
 /// What one run takes; measured, rounded up.
-const RUN: Duration = Duration::from_millis(2000);
-
-/// The control: the longest silence of so long before the kill.
-const CALM: Duration = Duration::from_millis(60);
+const RUN: Duration = Duration::from_millis(3000);
 
 /// A second, and what the kill itself may take.
 const SAME_CAUSE: Duration = Duration::from_millis(1100);
@@ -50,7 +50,7 @@ const WORTH_A_LINE: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 struct Seen {
     stalls: [Samples; 3],
-    /// The longest silence while nothing failed.
+    /// The same where nothing was killed.
     calm: [Samples; 3],
     broken: u32,
     unprotected: u32,
@@ -79,14 +79,19 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         one_run(&mut pair, run, &mut seen, report).with_context(|| format!("run {run}"))?;
     }
     for ((work, stalls), calm) in WORKS.iter().zip(&seen.stalls).zip(&seen.calm) {
-        let prefix = format!("stall.process.{}", work.name());
-        let control = Measured {
-            value: stalls.p50(),
-            control: calm.p50(),
-            runs: stalls.runs(),
-        };
-        report.put(&format!("{prefix}.p50"), control)?;
-        report.put_percentiles(&prefix, stalls)?;
+        let runs = stalls.runs();
+        for (percentile, value, control) in [
+            ("p50", stalls.p50(), calm.p50()),
+            ("p99", stalls.p99(), calm.p99()),
+        ] {
+            let name = format!("stall.process.{}.{percentile}", work.name());
+            let measured = Measured {
+                value,
+                control,
+                runs,
+            };
+            report.put(&name, measured)?;
+        }
     }
     let resets = resets.read()?;
     let resets = u32::try_from(resets.received + resets.sent).unwrap_or(u32::MAX);
@@ -105,43 +110,65 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     Ok(())
 }
 
-/// One death; a run whose flows are not protected in time goes without.
+/// A run without a death and one with; where flows are not protected in time, none.
 fn one_run(pair: &mut Pair<'_>, run: u32, seen: &mut Seen, report: &Report) -> Result<()> {
+    for kills in [false, true] {
+        let what = if kills { "kill" } else { "control" };
+        let tell = |seen: &str| report.progress(&format!("run {run}, {what}: {seen}"));
+        let streams = start_streams(pair, run * 2 + u32::from(kills))?;
+        if let Err(error) = pair.must_protect(streams.len() as u64) {
+            seen.unprotected += 1;
+            tell(&format!("{error:#}"));
+            return Ok(());
+        }
+        // Not in step with the heartbeats, and somewhere in the transfers.
+        thread::sleep(Duration::from_millis(60 + u64::from(run) * 7 % 83));
+        if kills {
+            let since = pair.kill_owner_server()?;
+            seen.kills += 1;
+            end(&mut seen.stalls, &mut seen.broken, streams, since, &tell);
+            pair.restart_server()?;
+            // Servers that die within a second of each other are not taken over.
+            thread::sleep(SAME_CAUSE.saturating_sub(since.elapsed()));
+        } else {
+            let since = Instant::now();
+            end(&mut seen.calm, &mut seen.broken, streams, since, &tell);
+        }
+    }
+    Ok(())
+}
+
+fn start_streams(pair: &Pair<'_>, seed: u32) -> Result<Vec<Stream>> {
     let mut streams = Vec::new();
     for (number, work) in (0..).zip(WORKS) {
-        streams.push(Stream::start(pair.lab, work, u64::from(run) * 3 + number)?);
+        streams.push(Stream::start(pair.lab, work, u64::from(seed) * 3 + number)?);
     }
     streams.iter().try_for_each(Stream::wait_begun)?;
-    if let Err(error) = pair.must_protect(streams.len() as u64) {
-        seen.unprotected += 1;
-        report.progress(&format!("run {run}: {error:#}"));
-        return Ok(());
-    }
-    // Not in step with the heartbeats, and somewhere in the transfers.
-    thread::sleep(Duration::from_millis(60 + u64::from(run) * 7 % 83));
-    let since = pair.kill_owner_server()?;
-    seen.kills += 1;
-    for (calm, stream) in seen.calm.iter_mut().zip(&streams) {
-        calm.push_ms(stream.calm(since, CALM));
-    }
-    for ((work, samples), stream) in WORKS.iter().zip(&mut seen.stalls).zip(streams) {
+    Ok(streams)
+}
+
+/// What each client saw after `since`; one that broke waited as long as there was
+/// patience, and is counted.
+fn end(
+    stalls: &mut [Samples; 3],
+    broken: &mut u32,
+    streams: Vec<Stream>,
+    since: Instant,
+    tell: &dyn Fn(&str),
+) {
+    for ((work, samples), stream) in WORKS.iter().zip(stalls).zip(streams) {
         match stream.finish(since) {
             Ok(stall) => {
                 if stall > WORTH_A_LINE {
-                    let name = work.name();
-                    report.progress(&format!("run {run}: {name} waited {stall:?}"));
+                    tell(&format!("{} waited {stall:?}", work.name()));
                 }
                 samples.push_ms(stall);
             }
             Err(error) => {
                 samples.push_ms(stream::PATIENCE);
-                seen.broken += 1;
-                report.progress(&format!("run {run}: {error:#}"));
+                *broken += 1;
+                tell(&format!("{error:#}"));
             }
         }
     }
-    pair.restart_server()?;
-    // Servers that die within a second of each other are not taken over.
-    thread::sleep(SAME_CAUSE.saturating_sub(since.elapsed()));
-    Ok(())
 }

@@ -108,20 +108,30 @@ pub(super) fn slow_heartbeat(budget: Budget, report: &Report) -> Result<()> {
 /// `stall.leased.*`: with a witness, and nobody speaks before the dead owner's
 /// lease has ended.
 pub(super) fn leased(budget: Budget, report: &Report) -> Result<()> {
+    with_leases("stall.leased", ClusterOptions::default(), budget, report)
+}
+
+/// `stall.leased.multicast.*`: the same with the tap for which the network
+/// copies, so that what is said to the dead machine is heard.
+pub(super) fn leased_multicast(budget: Budget, report: &Report) -> Result<()> {
+    with_leases("stall.leased.multicast", heard_by_both(), budget, report)
+}
+
+fn with_leases(name: &str, options: ClusterOptions, budget: Budget, report: &Report) -> Result<()> {
     let options = ClusterOptions {
         fencing: Fencing::Lease,
-        ..ClusterOptions::default()
+        ..options
     };
     let seen = measure(options, Death::Power, budget, (200, 2), report)?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
-        report.put_percentiles(&format!("stall.leased.{}", work.name()), stalls)?;
+        report.put_percentiles(&format!("{name}.{}", work.name()), stalls)?;
     }
     let broken = Measured {
         value: (seen.takeovers > 0).then_some(f64::from(seen.broken)),
         control: None,
         runs: seen.takeovers,
     };
-    report.put("stall.leased.broken", broken)
+    report.put(&format!("{name}.broken"), broken)
 }
 
 /// `stall.hung.*`: the owner's kernel hangs and its link stays up, so nobody
@@ -142,15 +152,20 @@ pub(super) fn hung(budget: Budget, report: &Report) -> Result<()> {
 
 /// `stall.multicast.*`: the same with the tap for which the network copies.
 pub(super) fn multicast(budget: Budget, report: &Report) -> Result<()> {
-    let mut options = ClusterOptions::default();
-    for service in &mut options.services {
-        service.extra = "tap = \"multicast\"".to_owned();
-    }
-    let seen = measure(options, Death::Hang, budget, (200, 1), report)?;
+    let seen = measure(heard_by_both(), Death::Hang, budget, (200, 1), report)?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
         report.put_percentiles(&format!("stall.multicast.{}", work.name()), stalls)?;
     }
     Ok(())
+}
+
+/// Services whose segments the network brings to both nodes.
+fn heard_by_both() -> ClusterOptions {
+    let mut options = ClusterOptions::default();
+    for service in &mut options.services {
+        service.extra = "tap = \"multicast\"".to_owned();
+    }
+    options
 }
 
 fn measure(

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use godwit_wire::Endpoint;
 
 use super::seat::{Connection, Fate};
+use super::world::Program;
 use crate::capture::Books;
 use crate::cluster::{EventReport, FlowReport};
 
@@ -25,10 +26,18 @@ pub(super) struct Said {
     before: BTreeSet<Endpoint>,
     /// And at any time after.
     later: BTreeSet<Endpoint>,
+    /// Services whose new owner had been sent away as their standby.
+    alone: BTreeSet<String>,
     /// Whether a service was taken over twice: nobody was told before the second
     /// time but by what was said after the fault.
     twice: bool,
 }
+
+/// Standbys that their owner has sent away and not admitted again. From then on it
+/// protects no connection, and says so of each; of those that come after a look only
+/// the standby can bear witness when it dies.
+#[derive(Debug, Default)]
+pub(super) struct SentAway(BTreeSet<(String, String)>);
 
 /// The verdict over one round.
 #[derive(Debug, Default)]
@@ -41,7 +50,39 @@ pub(super) struct Verdict {
     pub(super) young: u64,
 }
 
+impl SentAway {
+    /// Takes down `events`, those of each node in order. Services that a node which
+    /// had been sent away took over.
+    pub(super) fn hear(&mut self, events: &[EventReport]) -> BTreeSet<String> {
+        let mut alone = BTreeSet::new();
+        for event in events {
+            let Some(service) = event.service.clone() else {
+                continue;
+            };
+            let standby = (event.node.clone(), service);
+            match (event.event.as_str(), event.reason.as_deref()) {
+                ("role_changed", Some("dismissed")) => {
+                    self.0.insert(standby);
+                }
+                ("role_changed", Some("admitted")) => {
+                    self.0.remove(&standby);
+                }
+                ("takeover_started", _) if self.0.contains(&standby) => {
+                    alone.insert(standby.1);
+                }
+                _ => {}
+            }
+        }
+        alone
+    }
+}
+
 impl Said {
+    /// Takes down that nobody stood by for the connections of these services.
+    pub(super) fn alone(&mut self, services: BTreeSet<String>) {
+        self.alone.extend(services);
+    }
+
     /// Takes down what was said until the fault came.
     pub(super) fn before(&mut self, flows: &[FlowReport], events: &[EventReport]) {
         self.before
@@ -77,6 +118,11 @@ impl Said {
             return false;
         };
         let is_new = connection.opened.is_none_or(|opened| opened > fault);
+        let service = Program::at(connection.service.port()).map(Program::service);
+        let was_alone = service.is_some_and(|service| self.alone.contains(service));
+        if was_alone && !is_new {
+            return true;
+        }
         self.before.contains(&client) || ((is_new || self.twice) && self.later.contains(&client))
     }
 }
@@ -302,6 +348,34 @@ mod tests {
         assert_eq!(violations(&[event("a", promise)]), 1, "its owner lives");
         assert_eq!(violations(&[event("a", promise), event("b", turn)]), 1);
         assert_eq!(violations(&[event("a", turn), event("a", promise)]), 1);
+    }
+
+    /// A connection that came after the last look at a dying owner's flows.
+    #[test]
+    fn who_was_sent_away_stood_by_for_nobody() {
+        let fault = Instant::now() + Duration::from_secs(60);
+        let because = |node: &str, name: &str, reason: &str| EventReport {
+            reason: Some(reason.to_owned()),
+            ..event(node, name)
+        };
+        let dismissed = because("b", "role_changed", "dismissed");
+        let admitted = because("b", "role_changed", "admitted");
+        let turn = because("b", "takeover_started", "owner_failed");
+        let violations = |rounds: &[&[&EventReport]]| {
+            let mut sent_away = SentAway::default();
+            let mut said = Said::default();
+            for round in rounds {
+                let events = round.iter().map(|event| (*event).clone());
+                said.alone(sent_away.hear(&events.collect::<Vec<_>>()));
+            }
+            let dead = Fate::Dead("silence".to_owned());
+            let one = connection(Duration::from_secs(1), dead, fault);
+            Verdict::over(&[vec![one]], &said, fault).violations.len()
+        };
+        assert_eq!(violations(&[&[&dismissed], &[&turn]]), 0);
+        assert_eq!(violations(&[&[&dismissed, &admitted], &[&turn]]), 1);
+        assert_eq!(violations(&[&[&turn, &dismissed]]), 1);
+        assert_eq!(violations(&[&[&dismissed]]), 1, "its owner lives");
     }
 
     #[test]

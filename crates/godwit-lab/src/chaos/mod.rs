@@ -45,7 +45,7 @@ use anyhow::{Context as _, Result};
 
 use crowd::Crowd;
 use inject::Target;
-use judge::{Said, Verdict};
+use judge::{Said, SentAway, Verdict};
 use plan::{Draw, Fault, Plan, Random};
 use regulars::Regulars;
 use scarce::Shortage;
@@ -93,6 +93,7 @@ struct Run<'a> {
     plan: Plan,
     random: Random,
     tally: Tally,
+    sent_away: SentAway,
     started: Instant,
 }
 
@@ -117,6 +118,7 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
         plan,
         random: Random::new(!options.seed),
         tally: Tally::default(),
+        sent_away: SentAway::default(),
         started: Instant::now(),
     };
     run.world.news();
@@ -162,6 +164,7 @@ impl Run<'_> {
         let mut news = self.world.news();
         let flows = self.world.flows(None);
         said.before(&flows, &news);
+        said.alone(self.sent_away.hear(&news));
         let stay = self.regulars.count(&flows);
         self.progress(&format!("of those that stay, {stay}"));
         crowd.wait_for(moment, STEER);
@@ -178,6 +181,7 @@ impl Run<'_> {
         let healed = self.world.wait_ready();
         let later = self.world.news();
         said.hear(&later, moment_of_fault);
+        said.alone(self.sent_away.hear(&later));
         news.extend(later);
 
         let takeovers = count(&news, &["takeover_started"]);

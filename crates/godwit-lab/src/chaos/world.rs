@@ -68,6 +68,12 @@ impl Program {
         }
     }
 
+    /// Whose port it is.
+    pub(super) fn at(port: u16) -> Option<Self> {
+        let all = [Self::Own, Self::Nginx, Self::Redis];
+        all.into_iter().find(|program| program.port() == port)
+    }
+
     /// Those that are installed here.
     pub(super) fn installed() -> Vec<Self> {
         let all = [(Self::Nginx, "nginx"), (Self::Redis, "redis-server")];
