@@ -88,6 +88,15 @@ impl Farewell {
     }
 }
 
+/// A time stamp of a new speaker, and the higher one of before.
+#[derive(Debug)]
+pub(crate) struct TsBack {
+    pub(crate) at: Instant,
+    pub(crate) from: MacAddr,
+    pub(crate) before: u32,
+    pub(crate) now: u32,
+}
+
 /// Who speaks for a flow.
 #[derive(Debug)]
 pub(crate) struct Voice {
@@ -98,8 +107,8 @@ pub(crate) struct Voice {
     /// Segments of the first speaker after the first change.
     pub(crate) late: u64,
     first: MacAddr,
-    /// The first time stamp of a new speaker that was below an earlier one: both.
-    pub(crate) ts_back: Option<(u32, u32)>,
+    /// The first time stamp of a new speaker that was below an earlier one.
+    pub(crate) ts_back: Option<TsBack>,
 }
 
 impl Wire {
@@ -183,10 +192,15 @@ impl Books {
         if voice.speaker != segment.from_mac {
             voice.speaker = segment.from_mac;
             voice.changes.push((now, segment.from_mac));
-            if let (Some(before), Some(now)) = (voice.ts_val, ts_val)
-                && is_before(now, before)
+            if let (Some(before), Some(ts_val)) = (voice.ts_val, ts_val)
+                && is_before(ts_val, before)
             {
-                voice.ts_back.get_or_insert((before, now));
+                voice.ts_back.get_or_insert(TsBack {
+                    at: now,
+                    from: segment.from_mac,
+                    before,
+                    now: ts_val,
+                });
             }
         }
         // The latest, which need not be the last: an agent's own ACK may carry

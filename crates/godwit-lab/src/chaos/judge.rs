@@ -201,21 +201,28 @@ impl Verdict {
             .push(describe(connection, "silently lost", what));
     }
 
-    /// At most so many changes of voice as there were takeovers and moves.
-    pub(super) fn hear(&mut self, books: &Books, turns: u64) {
+    /// At most so many changes of voice as there were takeovers and moves. When they
+    /// were is told from `fault` on.
+    pub(super) fn hear(&mut self, books: &Books, turns: u64, fault: Instant) {
+        let after = |at: Instant| at.saturating_duration_since(fault);
         for (flow, voice) in books.voices() {
             if voice.changes.len() as u64 > turns {
-                let voices = voice.changes.iter().map(|(_, mac)| mac.to_string());
+                let voices = voice.changes.iter();
+                let voices = voices.map(|(at, mac)| format!("{mac} after {:?}", after(*at)));
                 self.violations.push(format!(
                     "second voice: {flow}: {} changes to {} in {turns} takeovers and moves",
                     voice.changes.len(),
                     voices.collect::<Vec<_>>().join(", "),
                 ));
             }
-            if let Some((before, after)) = voice.ts_back {
+            if let Some(back) = &voice.ts_back {
                 self.violations.push(format!(
-                    "time stamp: {flow}: TSval {after} after {before}, {} lower",
-                    before.wrapping_sub(after)
+                    "time stamp: {flow}: TSval {} after {}, {} lower, from {} after {:?}",
+                    back.now,
+                    back.before,
+                    back.before.wrapping_sub(back.now),
+                    back.from,
+                    after(back.at),
                 ));
             }
         }

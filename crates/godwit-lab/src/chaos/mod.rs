@@ -214,7 +214,7 @@ impl Run<'_> {
     /// What was on the wire since the last round.
     fn hear(&mut self, verdict: &mut Verdict, turns: u64, fault: Instant) -> Result<()> {
         let books = self.wire.take()?;
-        verdict.hear(&books, turns);
+        verdict.hear(&books, turns, fault);
         self.tally.segments += books.segments;
         self.tally.resets += books.resets.len() as u64;
         self.tally.late_resets += books.late_resets;
