@@ -9,17 +9,16 @@
 //! while the control was in time.
 
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::budget::Budget;
 use super::pair::Pair;
 use super::report::{Measured, Report};
+use super::stillness;
 use super::stream::{Stream, Work};
-use crate::apps::command;
-use crate::apps::hiccup::{self, Hiccup};
+use crate::apps::hiccup::Hiccup;
 use crate::cluster::{ClusterOptions, EventReport, Fencing};
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
@@ -27,9 +26,6 @@ use crate::process::Process;
 
 /// Processes that want a CPU all the time.
 const SPINNERS: u32 = 8;
-
-/// Priority of the agents' threads under SCHED_FIFO.
-const PRIORITY: &str = "10";
 
 const SPAN: Duration = Duration::from_secs(3600);
 const QUICK_SPAN: Duration = Duration::from_secs(5);
@@ -71,7 +67,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let spinners = (0..SPINNERS).map(|_| spin(&lab));
     let spinners = spinners.collect::<Result<Vec<_>>>()?;
     let before = events(&pair)?;
-    let mut hiccups = watch(&lab, span)?;
+    let mut hiccups = stillness::start(&lab, span)?;
     let end = Instant::now() + span;
     let mut seed = 0;
     while Instant::now() < end {
@@ -87,8 +83,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
 }
 
 fn put(report: &Report, span: Duration, log: &str, events: &[EventReport]) -> Result<()> {
-    let hiccups = log.lines().map(str::parse).collect::<Result<Vec<Hiccup>>>();
-    let hiccups = hiccups.with_context(|| format!("no hiccup log: {log:?}"))?;
+    let hiccups = stillness::parse(log)?;
     let longest = hiccups.iter().map(|hiccup| hiccup.late).max();
     let unexplained = events.iter().filter(|event| !is_explained(event, &hiccups));
     let unexplained = unexplained.count();
@@ -143,20 +138,6 @@ fn spin(lab: &Lab) -> Result<Process> {
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]);
     lab.client().spawn("spin", command)
-}
-
-/// The control, as a process under real-time priority.
-fn watch(lab: &Lab, span: Duration) -> Result<Process> {
-    let program = command::program(&[hiccup::VERB, &span.as_millis().to_string()])?;
-    let mut command = Command::new("chrt");
-    command
-        .args(["--fifo", PRIORITY])
-        .arg(program.get_program());
-    command.args(program.get_args());
-    let watch = lab.client().spawn("hiccup", command)?;
-    // It has begun before the first exchange has.
-    thread::sleep(Duration::from_millis(20));
-    Ok(watch)
 }
 
 #[cfg(test)]

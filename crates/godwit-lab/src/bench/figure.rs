@@ -149,6 +149,11 @@ const fn figure(theme: Theme, name: &'static str, unit: &'static str, target: Ta
     }
 }
 
+/// Runs that are not counted, as the machine itself stood still; of all.
+const fn disturbed(theme: Theme, name: &'static str) -> Spec {
+    figure(theme, name, "runs", Target::None)
+}
+
 const fn moved(name: &'static str, most: f64) -> Spec {
     figure(Theme::Moved, name, "ms", AtMost(most))
 }
@@ -259,6 +264,7 @@ const SPECS: &[Spec] = &[
     machine("exact.unprotected", "runs", AtMost(0.0)),
     machine("exact.idle", "runs", AtMost(0.0)),
     machine("exact.rst", "segments", AtMost(0.0)),
+    disturbed(Theme::Machine, "stall.machine.disturbed"),
     ratio("ratio.echo.100x150"),
     ratio("ratio.interactive.100x10k"),
     ratio("ratio.bulk.down.1m"),
@@ -339,18 +345,22 @@ const SPECS: &[Spec] = &[
         AtMost(0.0),
     ),
     figure(Theme::Process, "stall.process.rst", "segments", AtMost(0.0)),
+    disturbed(Theme::Process, "stall.process.disturbed"),
     slow("stall.machine50.download.p50"),
     slow("stall.machine50.upload.p50"),
     slow("stall.machine50.echo.p50"),
+    disturbed(Theme::SlowBeat, "stall.machine50.disturbed"),
     hung("stall.hung.download.p50"),
     hung("stall.hung.upload.p50"),
     hung("stall.hung.echo.p50"),
+    disturbed(Theme::Hung, "stall.hung.disturbed"),
     multicast("stall.multicast.download.p50", 38.0),
     multicast("stall.multicast.download.p99", 60.0),
     multicast("stall.multicast.upload.p50", 38.0),
     multicast("stall.multicast.upload.p99", 60.0),
     multicast("stall.multicast.echo.p50", 38.0),
     multicast("stall.multicast.echo.p99", 60.0),
+    disturbed(Theme::Multicast, "stall.multicast.disturbed"),
     figure(Theme::Tap, "tap.loss1.upload", "ratio", AtLeast(0.5)),
     figure(
         Theme::Crowd,
@@ -386,6 +396,7 @@ const SPECS: &[Spec] = &[
     leased("stall.leased.echo.p50", 65.0),
     leased("stall.leased.echo.p99", 90.0),
     figure(Theme::Leased, "stall.leased.broken", "streams", AtMost(0.0)),
+    disturbed(Theme::Leased, "stall.leased.disturbed"),
     leased_multicast("stall.leased.multicast.download.p50", 65.0),
     leased_multicast("stall.leased.multicast.download.p99", 90.0),
     leased_multicast("stall.leased.multicast.upload.p50", 65.0),
@@ -398,6 +409,7 @@ const SPECS: &[Spec] = &[
         "streams",
         AtMost(0.0),
     ),
+    disturbed(Theme::LeasedMulticast, "stall.leased.multicast.disturbed"),
     peers("peers.keepalived.broken", "streams", Target::None),
     peers("peers.keepalived.new.p50", "ms", Target::None),
     peers("peers.godwit.broken", "streams", AtMost(0.0)),
@@ -426,12 +438,15 @@ const SPECS: &[Spec] = &[
         Target::None,
     ),
     figure(Theme::Reprotect, "reprotect.missed", "runs", AtMost(0.0)),
+    disturbed(Theme::Reprotect, "reprotect.disturbed"),
     moved("stall.move.one.p50", 2.0),
     moved("stall.move.one.p99", 10.0),
     moved("stall.move.thousand.p50", 2.0),
     moved("stall.move.thousand.p99", 50.0),
     figure(Theme::Moved, "stall.move.broken", "streams", AtMost(0.0)),
     figure(Theme::Moved, "stall.move.refused", "moves", AtMost(0.0)),
+    disturbed(Theme::Moved, "stall.move.one.disturbed"),
+    disturbed(Theme::Moved, "stall.move.thousand.disturbed"),
     batch("migrate.batch.connections", "connections", Target::None),
     batch("migrate.batch.total.p50", "ms", AtMost(150.0)),
     batch("migrate.batch.freeze.p50", "ms", Target::None),

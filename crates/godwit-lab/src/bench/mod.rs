@@ -28,7 +28,8 @@
 //! | [`reprotect`] | `reprotect.*`: running connections and a standby that returns |
 //!
 //! [`pair`] is the pair of servers under test, which fails over back and
-//! forth; [`stream`] is one client's connection through a failure.
+//! forth; [`stream`] is one client's connection through a failure; [`stillness`]
+//! tells which runs the machine itself disturbed.
 
 mod arms;
 mod batch;
@@ -54,6 +55,7 @@ mod slowing;
 mod stall;
 mod standby;
 mod stats;
+mod stillness;
 mod stream;
 mod tap;
 mod underway;

@@ -10,7 +10,7 @@
 //! no twins yet. A thousand connections were reset so, once.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 
@@ -18,6 +18,7 @@ use super::budget::Budget;
 use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stats::Samples;
+use super::stillness::Stillness;
 use super::stream::{self, Stream, Work};
 use crate::cluster::{ClusterOptions, Fencing};
 use crate::host::Host;
@@ -38,14 +39,11 @@ const SPAN: Duration = Duration::from_millis(400);
 /// What one run takes; measured, rounded up.
 const RUN: Duration = Duration::from_millis(2000);
 
-/// Runs beyond those that are wanted, for moves that are refused.
-const SPARE: u32 = 10;
-
 /// A move is refused while the one before is not over everywhere.
 const BETWEEN: Duration = Duration::from_millis(300);
 
 /// What the runs gave.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Seen {
     stalls: Samples,
     calm: Samples,
@@ -98,19 +96,29 @@ fn one(budget: Budget, report: &Report) -> Result<Seen> {
     let lab = lab()?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, options())?;
+    let mut stillness = Stillness::watch(&lab)?;
     let mut seen = Seen::default();
     let wanted = budget.either(200, 3);
-    for run in budget.runs(200 + SPARE, 3, RUN) {
+    for run in budget.runs(400, 3, RUN) {
         if seen.moves == wanted {
             break;
         }
-        let begun = Instant::now();
+        pair.settle()?;
+        let (before, begun, since) = (seen.clone(), SystemTime::now(), Instant::now());
         let stream = Stream::start(&lab, DOWNLOAD, u64::from(run))?;
         stream.wait_begun()?;
-        pair.must_protect(1)?;
-        move_once(&mut pair, std::slice::from_ref(&stream), &mut seen, report);
-        seen.end(stream, begun, report);
+        if let Err(error) = pair.must_protect(1) {
+            seen.refused += 1;
+            report.progress(&format!("run {run}: {error:#}"));
+        } else {
+            move_once(&mut pair, std::slice::from_ref(&stream), &mut seen, report);
+        }
+        seen.end(stream, since, report);
+        if stillness.disturbed_since(begun)? {
+            seen = before;
+        }
     }
+    stillness.put("stall.move.one", seen.moves, report)?;
     seen.explain(&pair, report)?;
     Ok(seen)
 }
@@ -132,10 +140,17 @@ fn many(budget: Budget, report: &Report) -> Result<Seen> {
         streams.push(Stream::start(&lab, work, number)?);
     }
     streams.iter().try_for_each(Stream::wait_begun)?;
+    let mut stillness = Stillness::watch(&lab)?;
     for _ in runs {
+        pair.settle()?;
         pair.must_protect(MANY)?;
+        let (before, since) = (seen.clone(), SystemTime::now());
         move_once(&mut pair, &streams, &mut seen, report);
+        if stillness.disturbed_since(since)? {
+            seen = before;
+        }
     }
+    stillness.put("stall.move.thousand", seen.moves, report)?;
     for stream in streams {
         seen.end(stream, begun, report);
     }

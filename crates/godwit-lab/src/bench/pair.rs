@@ -65,6 +65,19 @@ impl<'a> Pair<'a> {
         self.owner
     }
 
+    /// Waits until one of both owns the service and the other is in sync: a machine
+    /// that stood still may have changed who is which.
+    pub(super) fn settle(&mut self) -> Result<()> {
+        let owns = |pair: &Self, host| {
+            let status = pair.cluster.status(host);
+            status.is_ok_and(|status| status.services.iter().all(|s| s.role == "owner"))
+        };
+        if !owns(self, self.owner) && owns(self, self.standby()) {
+            self.owner = self.standby();
+        }
+        self.wait_in_sync()
+    }
+
     /// Moves the service to the standby, as planned.
     pub(super) fn hand_over(&mut self) -> Result<()> {
         let to = self.standby();

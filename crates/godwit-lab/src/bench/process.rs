@@ -10,7 +10,7 @@
 //! kill: what three streams on one link see of each other.
 
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 
@@ -18,6 +18,7 @@ use super::budget::Budget;
 use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stats::Samples;
+use super::stillness::Stillness;
 use super::stream::{self, Stream, Work};
 use crate::capture::ResetCounter;
 use crate::cluster::{ClusterOptions, Fencing};
@@ -34,9 +35,6 @@ const WORKS: [Work; 3] = [
     Work::Echo(150),
 ];
 
-/// Runs beyond those that are wanted, for those that go without a death.
-const SPARE: u32 = 20;
-
 /// What one run takes; measured, rounded up.
 const RUN: Duration = Duration::from_millis(3000);
 
@@ -47,7 +45,7 @@ const SAME_CAUSE: Duration = Duration::from_millis(1100);
 const WORTH_A_LINE: Duration = Duration::from_millis(20);
 
 /// What the runs gave.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Seen {
     stalls: [Samples; 3],
     /// The same where nothing was killed.
@@ -70,14 +68,21 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     };
     let mut pair = Pair::start(&lab, options)?;
     let resets = ResetCounter::start(lab.client())?;
+    let mut stillness = Stillness::watch(&lab)?;
     let mut seen = Seen::default();
     let wanted = budget.either(200, 2);
-    for run in budget.runs(200 + SPARE, 2, RUN) {
+    for run in budget.runs(400, 2, RUN) {
         if seen.kills == wanted {
             break;
         }
+        let (before, begun) = (seen.clone(), SystemTime::now());
+        pair.settle()?;
         one_run(&mut pair, run, &mut seen, report).with_context(|| format!("run {run}"))?;
+        if stillness.disturbed_since(begun)? {
+            seen = before;
+        }
     }
+    stillness.put("stall.process", seen.kills, report)?;
     for ((work, stalls), calm) in WORKS.iter().zip(&seen.stalls).zip(&seen.calm) {
         let runs = stalls.runs();
         for (percentile, value, control) in [

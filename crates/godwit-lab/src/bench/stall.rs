@@ -7,7 +7,7 @@
 //! one of them saw from that moment on.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 
@@ -15,6 +15,7 @@ use super::budget::Budget;
 use super::pair::Pair;
 use super::report::{Measured, Report};
 use super::stats::Samples;
+use super::stillness::Stillness;
 use super::stream::{self, Stream, Work};
 use super::underway::is_bulk_under_way;
 use crate::capture::ResetCounter;
@@ -37,9 +38,6 @@ const LATEST: Duration = Duration::from_millis(120);
 
 /// A longer stall is told as it happens.
 const WORTH_A_LINE: Duration = Duration::from_millis(100);
-
-/// Runs beyond those that are wanted.
-const SPARE: u32 = 20;
 
 /// What one run takes; measured, rounded up.
 const RUN: Duration = Duration::from_millis(2500);
@@ -66,6 +64,7 @@ const WORKS: [Work; 3] = [
 /// `stall.machine.*` and `exact.*`.
 pub(super) fn machine(budget: Budget, report: &Report) -> Result<()> {
     let seen = measure(
+        "stall.machine",
         ClusterOptions::default(),
         Death::Power,
         budget,
@@ -98,7 +97,14 @@ pub(super) fn slow_heartbeat(budget: Budget, report: &Report) -> Result<()> {
         heartbeat: Duration::from_millis(50),
         ..ClusterOptions::default()
     };
-    let seen = measure(options, Death::Power, budget, (20, 2), report)?;
+    let seen = measure(
+        "stall.machine50",
+        options,
+        Death::Power,
+        budget,
+        (20, 2),
+        report,
+    )?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
         report.put_p50(&format!("stall.machine50.{}.p50", work.name()), stalls)?;
     }
@@ -122,7 +128,7 @@ fn with_leases(name: &str, options: ClusterOptions, budget: Budget, report: &Rep
         fencing: Fencing::Lease,
         ..options
     };
-    let seen = measure(options, Death::Power, budget, (200, 2), report)?;
+    let seen = measure(name, options, Death::Power, budget, (200, 2), report)?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
         report.put_percentiles(&format!("{name}.{}", work.name()), stalls)?;
     }
@@ -138,6 +144,7 @@ fn with_leases(name: &str, options: ClusterOptions, budget: Budget, report: &Rep
 /// hears what the client says to it; the client says it again, 200 ms later.
 pub(super) fn hung(budget: Budget, report: &Report) -> Result<()> {
     let seen = measure(
+        "stall.hung",
         ClusterOptions::default(),
         Death::Hang,
         budget,
@@ -152,7 +159,14 @@ pub(super) fn hung(budget: Budget, report: &Report) -> Result<()> {
 
 /// `stall.multicast.*`: the same with the tap for which the network copies.
 pub(super) fn multicast(budget: Budget, report: &Report) -> Result<()> {
-    let seen = measure(heard_by_both(), Death::Hang, budget, (200, 1), report)?;
+    let seen = measure(
+        "stall.multicast",
+        heard_by_both(),
+        Death::Hang,
+        budget,
+        (200, 1),
+        report,
+    )?;
     for (work, stalls) in WORKS.iter().zip(&seen.stalls) {
         report.put_percentiles(&format!("stall.multicast.{}", work.name()), stalls)?;
     }
@@ -169,6 +183,7 @@ fn heard_by_both() -> ClusterOptions {
 }
 
 fn measure(
+    prefix: &str,
     options: ClusterOptions,
     death: Death,
     budget: Budget,
@@ -182,18 +197,25 @@ fn measure(
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, options)?;
     let resets = ResetCounter::start(lab.client())?;
+    let mut stillness = Stillness::watch(&lab)?;
     let mut seen = Seen::default();
     // Some more than wanted, for those that end without a takeover.
     let wanted = budget.either(full, quick);
-    for run in budget.runs(full + SPARE, quick + 1, RUN) {
+    for run in budget.runs(full * 2, quick + 1, RUN) {
         if seen.takeovers == wanted {
             break;
         }
         if run > 0 {
             pair.reboot_standby()?;
         }
+        let (before, begun) = (seen.clone(), SystemTime::now());
         one_run(&mut pair, death, run, &mut seen, report)?;
+        if stillness.disturbed_since(begun)? {
+            seen = before;
+            pair.settle()?;
+        }
     }
+    stillness.put(prefix, seen.takeovers, report)?;
     let resets = resets.read()?;
     seen.resets = resets.received + resets.sent;
     Ok(seen)
@@ -253,7 +275,7 @@ fn one_run(
 /// A moment between now and [`LATEST`]; the low digits of a clock are as
 /// random as this needs.
 fn moment() -> Duration {
-    let noise = std::time::SystemTime::now()
+    let noise = SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |since| since.subsec_nanos());
     LATEST.mul_f64(f64::from(noise % 10_007) / 10_007.0)
