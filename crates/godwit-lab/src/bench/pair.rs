@@ -68,14 +68,19 @@ impl<'a> Pair<'a> {
     /// Waits until one of both owns the service and the other is in sync: a machine
     /// that stood still may have changed who is which.
     pub(super) fn settle(&mut self) -> Result<()> {
-        let owns = |pair: &Self, host| {
-            let status = pair.cluster.status(host);
+        self.find_owner();
+        self.wait_in_sync()
+    }
+
+    /// Looks who owns the service; what was known stays if nobody says so.
+    pub(super) fn find_owner(&mut self) {
+        let owns = |host| {
+            let status = self.cluster.status(host);
             status.is_ok_and(|status| status.services.iter().all(|s| s.role == "owner"))
         };
-        if !owns(self, self.owner) && owns(self, self.standby()) {
+        if !owns(self.owner) && owns(self.standby()) {
             self.owner = self.standby();
         }
-        self.wait_in_sync()
     }
 
     /// Moves the service to the standby, as planned.

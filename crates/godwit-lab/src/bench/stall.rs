@@ -212,7 +212,7 @@ fn measure(
         one_run(&mut pair, death, run, &mut seen, report)?;
         if stillness.disturbed_since(begun)? {
             seen = before;
-            pair.settle()?;
+            pair.find_owner();
         }
     }
     stillness.put(prefix, seen.takeovers, report)?;
