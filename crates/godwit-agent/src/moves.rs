@@ -2,7 +2,10 @@
 //!
 //! The schema is stable: fields may be added, none is renamed or removed.
 
+use godwit_core::handoff::Course;
 use serde::{Deserialize, Serialize};
+
+use crate::status::ms;
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "godwit.move/1";
@@ -79,6 +82,38 @@ pub struct MovedFlow {
     pub flow: String,
     /// From the last segment here to the word that it speaks there, in milliseconds.
     pub silent_ms: f64,
+    /// What the time went to.
+    pub steps: MoveSteps,
+}
+
+/// What the time of a move went to, one step after the other, in milliseconds. The
+/// connection is silent in the last three.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct MoveSteps {
+    /// The other node makes room.
+    pub asked_ms: f64,
+    /// The server exports its state and lets go of the connection, once it is its turn.
+    pub taken_ms: f64,
+    /// The socket becomes bytes.
+    pub dumped_ms: f64,
+    /// The other node has them and makes a socket of them.
+    pub prepared_ms: f64,
+    /// It is told to speak, does so, and says that.
+    pub committed_ms: f64,
+}
+
+impl MoveSteps {
+    pub(crate) fn of(course: &Course) -> Self {
+        let [asked_ms, taken_ms, dumped_ms, prepared_ms, committed_ms] =
+            course.at_origin().map(|(_, took)| ms(took));
+        Self {
+            asked_ms,
+            taken_ms,
+            dumped_ms,
+            prepared_ms,
+            committed_ms,
+        }
+    }
 }
 
 /// A connection that has not.

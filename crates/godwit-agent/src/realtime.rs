@@ -36,6 +36,9 @@ pub enum Urgency {
     Heartbeats,
     /// What follows from them, and what the data path reports.
     Decisions,
+    /// Sockets that leave and come: a client waits for each of them. A large one is
+    /// copied for milliseconds, which must not hold a decision up.
+    Handoffs,
     /// What peers are told and asked. Before other work, but strangers make us
     /// do TLS here: they must not get the processor for themselves.
     Words,
@@ -49,6 +52,7 @@ pub fn prefer(thread: &'static str, urgency: Urgency) -> bool {
     let set = match urgency {
         Urgency::Heartbeats => schedule(PRIORITY, fifo),
         Urgency::Decisions => schedule(PRIORITY - 1, fifo),
+        Urgency::Handoffs => schedule(PRIORITY - 2, fifo),
         Urgency::Words => schedule(BRISK, other),
     };
     if !set {

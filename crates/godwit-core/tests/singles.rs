@@ -219,7 +219,7 @@ impl World {
             Order::Hold { id, .. } => HandoffReport::Held(id, Ok(())),
             Order::Freeze { id, .. } => {
                 (driver.speaks, driver.silent) = (false, true);
-                HandoffReport::Frozen(id, Ok(()))
+                HandoffReport::Frozen(id, Ok(self.now))
             }
             Order::Restore(id) => {
                 assert_eq!(driver.state, b"state");

@@ -213,12 +213,13 @@ impl World {
             }
             Order::Freeze { id, to } => {
                 let to = node_of(node, to);
+                let now = self.hosts[node].clock.read(self.now_ns);
                 let single = self.single(node, id.flow);
                 let frozen = match &mut single.socket {
                     Some(socket) if socket.voice == Voice::Speaks && !refused => {
                         socket.voice = Voice::Stopped;
                         single.way = Way::Away(to);
-                        Ok(())
+                        Ok(now)
                     }
                     Some(_) | None => Err(HandoffRefusal::NotMovable),
                 };

@@ -13,6 +13,7 @@ use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
 
 use super::client::Client;
 use super::{Answer, Asked, Held, Office, lock};
+use crate::clock;
 
 impl Office {
     /// Puts a question to a process and waits for its answer.
@@ -82,7 +83,12 @@ impl Office {
             return;
         };
         // Under the lock: who gives up waiting looks once more.
-        let _ = reply.send(Answer { outcome, socket });
+        let at = clock::now();
+        let _ = reply.send(Answer {
+            outcome,
+            socket,
+            at,
+        });
     }
 
     /// Forgets a process: what it was asked stays without an answer.

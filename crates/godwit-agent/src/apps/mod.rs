@@ -32,6 +32,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use godwit_core::MonoTime;
 use godwit_sock::{StreamPosition, socket_cookie};
 use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
@@ -64,6 +65,8 @@ pub struct Taken {
     /// What its server exported last; `None` if it keeps no state: then the
     /// connection is moved as it stands.
     pub snapshot: Option<AppSnapshot>,
+    /// When the agent got it from the server.
+    pub since: MonoTime,
 }
 
 /// A snapshot of a server's state, and where in both streams it belongs.
@@ -153,6 +156,7 @@ struct Asked {
 struct Answer {
     outcome: Result<Option<SnapshotPlace>, HandoffRefusal>,
     socket: Option<OwnedFd>,
+    at: MonoTime,
 }
 
 impl Apps {
@@ -252,7 +256,12 @@ impl Apps {
                 })
             };
             let snapshot = place.map(read).transpose()?;
-            Ok(Taken { socket, snapshot })
+            let since = answer.at;
+            Ok(Taken {
+                socket,
+                snapshot,
+                since,
+            })
         })();
         lock(&self.office.desk).taken.insert(flow, held);
         if taken.is_err() {

@@ -17,6 +17,7 @@ use super::listener::AppSocket;
 use super::message::say;
 use super::region::Region;
 use super::{Office, lock};
+use crate::realtime::{Urgency, prefer};
 
 /// Processes that an agent works for at a time.
 const MAX_CLIENTS: usize = 256;
@@ -51,7 +52,10 @@ pub(super) fn start(office: Arc<Office>, socket: AppSocket) -> io::Result<Stoppe
     };
     let thread = thread::Builder::new()
         .name("gw-apps".into())
-        .spawn(move || reception.run())?;
+        .spawn(move || {
+            prefer("gw-apps", Urgency::Words);
+            reception.run();
+        })?;
     Ok(Stopper {
         line: Some(line),
         thread: Some(thread),

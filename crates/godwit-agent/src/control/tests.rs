@@ -14,7 +14,7 @@ use super::*;
 use crate::events::EventLog;
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Query};
-use crate::moves::{FlowMoves, MoveRefused, MoveReport, MovedFlow};
+use crate::moves::{FlowMoves, MoveRefused, MoveReport, MoveSteps, MovedFlow};
 use crate::status::Status;
 use crate::testing::{PATIENCE, Pair, node};
 
@@ -99,7 +99,11 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
                     schema: crate::moves::FLOWS_SCHEMA.into(),
                     from: "a".into(),
                     to: wish.to,
-                    moved: vec![MovedFlow { flow, silent_ms }],
+                    moved: vec![MovedFlow {
+                        flow,
+                        silent_ms,
+                        steps: MoveSteps::default(),
+                    }],
                     stayed: Vec::new(),
                 }));
             }

@@ -41,6 +41,7 @@ use godwit_wire::{FlowId, HandoffId, Party};
 use crate::time::earliest;
 use crate::{MonoTime, PeerId};
 
+mod course;
 mod order;
 mod origin;
 mod place;
@@ -49,6 +50,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
+pub use course::{Course, Mark};
 pub use order::{HandoffError, News, Order, Speaker, Step};
 pub use place::{Arrival, Place, Written};
 
@@ -85,6 +87,8 @@ pub struct Handoffs {
     /// One of each party that the target is ready for.
     waiting: VecDeque<FlowId>,
     frozen: BTreeSet<FlowId>,
+    /// Those whose target has been told to speak and has not answered.
+    answering: BTreeSet<FlowId>,
     /// Counts the parties of this node.
     parties: u32,
     orders: VecDeque<Order>,
@@ -103,17 +107,21 @@ impl Handoffs {
         let attempt = match written.place {
             Place::Elsewhere => return,
             Place::Here | Place::Moved { .. } => Attempt::None,
-            Place::Committed { .. } => Attempt::answering(now, now),
+            Place::Committed { .. } => Attempt::answering(now),
         };
         let entry = Entry {
             place: written.place,
             arrival: written.arrival,
             attempt,
+            course: Course::resumed(now),
             party: Party::ALONE,
             over: false,
             spent: written.spent,
         };
         self.flows.insert(flow, entry);
+        if attempt != Attempt::None {
+            self.answering.insert(flow);
+        }
         if let Some(arrival) = written.arrival.filter(|arrival| !arrival.settled) {
             self.remind(flow, arrival);
         }
@@ -135,9 +143,9 @@ impl Handoffs {
     pub fn handle_step(&mut self, by: Speaker, id: HandoffId, step: Step, now: MonoTime) {
         let peer = by.peer;
         match step {
-            Step::Prepare(party) => self.handle_prepare(peer, id, party),
-            Step::State => self.handle_state(peer, id),
-            Step::Commit => self.handle_commit(peer, id),
+            Step::Prepare(party) => self.handle_prepare(peer, id, party, now),
+            Step::State => self.handle_state(peer, id, now),
+            Step::Commit => self.handle_commit(peer, id, now),
             Step::Settled => self.handle_settled(peer, id),
             Step::Abort => self.handle_abort(peer, id),
             Step::Ready => self.handle_ready(peer, id, now),
@@ -167,19 +175,24 @@ impl Handoffs {
 
     /// When the next attempt needs attention.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
-        earliest(self.flows.values().map(|entry| entry.attempt.due()))
+        earliest(self.with_deadlines().map(|(_, due)| Some(due)))
+    }
+
+    /// Only attempts of an origin have one, and of very many connections few are
+    /// under way.
+    fn with_deadlines(&self) -> impl Iterator<Item = (FlowId, MonoTime)> {
+        let under_way = self.asked.iter().chain(&self.answering);
+        under_way.filter_map(|flow| {
+            let due = self.flows.get(flow)?.attempt.due()?;
+            Some((*flow, due))
+        })
     }
 
     /// Time has passed.
     pub fn handle_timeout(&mut self, now: MonoTime) {
-        let is_due = |entry: &Entry| entry.attempt.due().is_some_and(|due| due <= now);
-        let due: Vec<_> = self
-            .flows
-            .iter()
-            .filter(|(_, entry)| is_due(entry))
-            .map(|(flow, _)| *flow)
-            .collect();
-        for flow in due {
+        let overdue = self.with_deadlines().filter(|(_, due)| *due <= now);
+        let overdue: Vec<_> = overdue.map(|(flow, _)| flow).collect();
+        for flow in overdue {
             self.overdue(flow, now);
         }
     }
@@ -283,6 +296,12 @@ impl Handoffs {
         let there = entries.filter(|entry| come(&entry.attempt));
         let size = party.first().and_then(|flow| self.flows.get(flow));
         size.is_some_and(|one| there.count() == usize::from(one.party.size))
+    }
+
+    fn mark(&mut self, flow: FlowId, mark: Mark, now: MonoTime) {
+        if let Some(entry) = self.flows.get_mut(&flow) {
+            entry.course.note(mark, now);
+        }
     }
 
     fn set(&mut self, flow: FlowId, attempt: Attempt) {

@@ -1,9 +1,8 @@
 //! What is said, what is to be done, and what has come of it.
 
-use std::time::Duration;
-
 use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, Party};
 
+use super::Course;
 use crate::PeerId;
 
 /// Who says something of an attempt.
@@ -178,8 +177,8 @@ pub enum News {
         id: HandoffId,
         /// Where it is.
         to: PeerId,
-        /// How long nobody spoke, as the origin saw it.
-        silent: Duration,
+        /// When it came how far.
+        course: Course,
     },
     /// It is where it was, and runs.
     Stayed {
@@ -205,5 +204,7 @@ pub enum News {
         id: HandoffId,
         /// Where it comes from.
         from: PeerId,
+        /// When it came how far.
+        course: Course,
     },
 }

@@ -3,8 +3,8 @@
 use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, Party};
 
 use super::{
-    ASK_PATIENCE, Attempt, COMMIT_AGAIN, COMMIT_AGAIN_LONGEST, Entry, HandoffError, Handoffs,
-    MAX_ASKED, MAX_FROZEN, News, Order, Place, Speaker, Step,
+    ASK_PATIENCE, Attempt, COMMIT_AGAIN, COMMIT_AGAIN_LONGEST, Course, Entry, HandoffError,
+    Handoffs, MAX_ASKED, MAX_FROZEN, Mark, News, Order, Place, Speaker, Step,
 };
 use crate::{MonoTime, PeerId};
 
@@ -75,18 +75,20 @@ impl Handoffs {
         Ok(())
     }
 
-    /// What became of [`Order::Freeze`].
+    /// What became of [`Order::Freeze`]: since when it is silent, or why it is not.
     pub fn handle_frozen(
         &mut self,
         id: HandoffId,
-        result: Result<(), HandoffRefusal>,
+        result: Result<MonoTime, HandoffRefusal>,
         now: MonoTime,
     ) {
-        let Attempt::Freezing { to, since } = self.current(id) else {
+        let Attempt::Freezing { to, .. } = self.current(id) else {
             return;
         };
         match result {
-            Ok(()) => {
+            Ok(since) => {
+                self.mark(id.flow, Mark::Silent, since);
+                self.mark(id.flow, Mark::State, now);
                 self.set(id.flow, Attempt::Frozen { to, since });
                 self.say(to, id, Step::State);
             }
@@ -98,6 +100,7 @@ impl Handoffs {
         if let Attempt::Asked { to, .. } = self.current(id)
             && to == peer
         {
+            self.mark(id.flow, Mark::Ready, now);
             self.set(id.flow, Attempt::Waiting { to });
             let party = self.party(id.flow);
             if self.are_all(&party, |it| matches!(it, Attempt::Waiting { .. })) {
@@ -115,6 +118,7 @@ impl Handoffs {
             return;
         }
         let life = by.life;
+        self.mark(id.flow, Mark::Agreed, now);
         self.set(id.flow, Attempt::Agreed { to, since, life });
         let party = self.party(id.flow);
         if self.are_all(&party, |it| matches!(it, Attempt::Agreed { .. })) {
@@ -129,12 +133,13 @@ impl Handoffs {
             let Some(entry) = self.flows.get_mut(flow) else {
                 continue;
             };
-            let Attempt::Agreed { to, since, life } = entry.attempt else {
+            let Attempt::Agreed { to, life, .. } = entry.attempt else {
                 continue;
             };
             let (flow, epoch) = (*flow, entry.spent);
             entry.place = Place::Committed { epoch, to, life };
-            entry.attempt = Attempt::answering(since, now.saturating_add(COMMIT_AGAIN));
+            entry.attempt = Attempt::answering(now.saturating_add(COMMIT_AGAIN));
+            self.answering.insert(flow);
             let id = HandoffId { flow, epoch };
             self.orders.push_back(Order::Commit { id, to });
             said.push((to, id));
@@ -188,17 +193,19 @@ impl Handoffs {
         let Some(entry) = self.flows.get_mut(&id.flow) else {
             return;
         };
-        let Attempt::Answering { since, .. } = entry.attempt else {
+        if !matches!(entry.attempt, Attempt::Answering { .. }) {
             return;
-        };
-        let silent = now.since(since);
+        }
+        entry.course.note(Mark::Done, now);
+        let course = entry.course;
+        self.answering.remove(&id.flow);
         entry.place = Place::Moved {
             epoch: id.epoch,
             to,
         };
         entry.attempt = Attempt::None;
         self.orders.push_back(Order::Release(id));
-        self.news.push_back(News::Moved { id, to, silent });
+        self.news.push_back(News::Moved { id, to, course });
     }
 
     /// Before the commit: the connection goes on here, and those that were to go with
@@ -264,6 +271,7 @@ impl Handoffs {
         };
         entry.place = Place::Here;
         entry.attempt = Attempt::None;
+        self.answering.remove(&id.flow);
         self.orders.push_back(Order::Reclaim(id));
         let flow = id.flow;
         self.news.push_back(News::Stayed { flow, to, reason });
@@ -271,6 +279,7 @@ impl Handoffs {
 
     /// Its client may know more than the own socket does.
     fn lose(&mut self, id: HandoffId, to: PeerId) {
+        self.answering.remove(&id.flow);
         self.orders.push_back(Order::Lose(id));
         let (flow, reason) = (id.flow, HandoffError::TargetRestarted);
         self.news.push_back(News::Lost { flow, to, reason });
@@ -314,6 +323,7 @@ impl Handoffs {
         };
         let until = now.saturating_add(ASK_PATIENCE);
         entry.attempt = Attempt::Asked { to, until };
+        entry.course = Course::begun(now);
         let (epoch, party) = (entry.spent, entry.party);
         self.asked.insert(flow);
         self.say(to, HandoffId { flow, epoch }, Step::Prepare(party));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use godwit_wire::{Epoch, FlowEpoch, Party};
 
-use super::{COMMIT_AGAIN, FROZEN_PATIENCE};
+use super::{COMMIT_AGAIN, Course, FROZEN_PATIENCE};
 use crate::{MonoTime, PeerId};
 
 /// Where a connection is, as this node has decided or been told for good.
@@ -92,7 +92,6 @@ pub(super) enum Attempt {
     },
     /// Origin: the commit waits for its answer.
     Answering {
-        since: MonoTime,
         again: MonoTime,
         gap: Duration,
     },
@@ -127,6 +126,8 @@ pub(super) struct Entry {
     pub(super) place: Place,
     pub(super) arrival: Option<Arrival>,
     pub(super) attempt: Attempt,
+    /// How far the latest attempt has come.
+    pub(super) course: Course,
     /// With which others that attempt is made.
     pub(super) party: Party,
     /// The connection has ended, and its origin has still to hear that it was here.
@@ -141,6 +142,7 @@ impl Entry {
             place,
             arrival: None,
             attempt: Attempt::None,
+            course: Course::NONE,
             party: Party::ALONE,
             over: false,
             spent: FlowEpoch::NATIVE,
@@ -160,9 +162,8 @@ impl Entry {
 }
 
 impl Attempt {
-    pub(super) fn answering(since: MonoTime, again: MonoTime) -> Self {
+    pub(super) fn answering(again: MonoTime) -> Self {
         Self::Answering {
-            since,
             again,
             gap: COMMIT_AGAIN,
         }

@@ -2,17 +2,23 @@
 
 use godwit_wire::{FlowId, HandoffId, HandoffRefusal, Party};
 
-use super::{Arrival, Attempt, Entry, Handoffs, News, Order, Place, Step};
-use crate::PeerId;
+use super::{Arrival, Attempt, Course, Entry, Handoffs, Mark, News, Order, Place, Step};
+use crate::{MonoTime, PeerId};
 
 impl Handoffs {
     /// What became of [`Order::Hold`].
-    pub fn handle_held(&mut self, id: HandoffId, result: Result<(), HandoffRefusal>) {
+    pub fn handle_held(
+        &mut self,
+        id: HandoffId,
+        result: Result<(), HandoffRefusal>,
+        now: MonoTime,
+    ) {
         let Attempt::Looking { from } = self.current(id) else {
             return;
         };
         match result {
             Ok(()) => {
+                self.mark(id.flow, Mark::Ready, now);
                 self.set(id.flow, Attempt::Holding { from });
                 self.say(from, id, Step::Ready);
             }
@@ -21,12 +27,18 @@ impl Handoffs {
     }
 
     /// What became of [`Order::Restore`].
-    pub fn handle_restored(&mut self, id: HandoffId, result: Result<(), HandoffRefusal>) {
+    pub fn handle_restored(
+        &mut self,
+        id: HandoffId,
+        result: Result<(), HandoffRefusal>,
+        now: MonoTime,
+    ) {
         let Attempt::Restoring { from } = self.current(id) else {
             return;
         };
         match result {
             Ok(()) => {
+                self.mark(id.flow, Mark::Agreed, now);
                 self.set(id.flow, Attempt::Prepared { from });
                 self.say(from, id, Step::Prepared);
             }
@@ -37,7 +49,13 @@ impl Handoffs {
         }
     }
 
-    pub(super) fn handle_prepare(&mut self, peer: PeerId, id: HandoffId, party: Party) {
+    pub(super) fn handle_prepare(
+        &mut self,
+        peer: PeerId,
+        id: HandoffId,
+        party: Party,
+        now: MonoTime,
+    ) {
         let elsewhere = Entry::new(Place::Elsewhere);
         let entry = self.flows.entry(id.flow).or_insert(elsewhere);
         let away = match entry.place {
@@ -49,19 +67,22 @@ impl Handoffs {
         }
         entry.spent = id.epoch;
         entry.attempt = Attempt::Looking { from: peer };
+        entry.course = Course::begun(now);
         entry.party = party;
         self.orders.push_back(Order::Hold { id, from: peer });
     }
 
-    pub(super) fn handle_state(&mut self, peer: PeerId, id: HandoffId) {
+    pub(super) fn handle_state(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
         if self.current(id) == (Attempt::Holding { from: peer }) {
+            self.mark(id.flow, Mark::State, now);
             self.set(id.flow, Attempt::Restoring { from: peer });
             self.orders.push_back(Order::Restore(id));
         }
     }
 
-    pub(super) fn handle_commit(&mut self, peer: PeerId, id: HandoffId) {
+    pub(super) fn handle_commit(&mut self, peer: PeerId, id: HandoffId, now: MonoTime) {
         if self.current(id) == (Attempt::Prepared { from: peer }) {
+            self.mark(id.flow, Mark::Committed, now);
             self.set(id.flow, Attempt::Consented { from: peer });
             let party = self.party(id.flow);
             if self.are_all(&party, |it| matches!(it, Attempt::Consented { .. })) {
@@ -84,11 +105,15 @@ impl Handoffs {
     }
 
     /// [`Order::Place`] has been carried out: the connection speaks here.
-    pub fn handle_placed(&mut self, id: HandoffId) {
-        if let Attempt::Placing { from } = self.current(id) {
-            self.set(id.flow, Attempt::None);
+    pub fn handle_placed(&mut self, id: HandoffId, now: MonoTime) {
+        if let Attempt::Placing { from } = self.current(id)
+            && let Some(entry) = self.flows.get_mut(&id.flow)
+        {
+            entry.attempt = Attempt::None;
+            entry.course.note(Mark::Done, now);
+            let course = entry.course;
             self.say(from, id, Step::Done);
-            self.news.push_back(News::Arrived { id, from });
+            self.news.push_back(News::Arrived { id, from, course });
         }
     }
 

@@ -51,7 +51,7 @@ fn frozen() -> Handoffs {
     let mut origin = Handoffs::new();
     origin.begin(flow(1), TARGET, at(0)).unwrap();
     origin.handle_step(by(TARGET), id(1, 1), Step::Ready, at(1));
-    origin.handle_frozen(id(1, 1), Ok(()), at(1));
+    origin.handle_frozen(id(1, 1), Ok(at(1)), at(1));
     orders(&mut origin);
     origin
 }
@@ -67,9 +67,9 @@ fn committed() -> Handoffs {
 fn prepared() -> Handoffs {
     let mut target = Handoffs::new();
     target.handle_step(by(ORIGIN), id(1, 1), Step::Prepare(Party::ALONE), at(0));
-    target.handle_held(id(1, 1), Ok(()));
+    target.handle_held(id(1, 1), Ok(()), at(1));
     target.handle_step(by(ORIGIN), id(1, 1), Step::State, at(1));
-    target.handle_restored(id(1, 1), Ok(()));
+    target.handle_restored(id(1, 1), Ok(()), at(1));
     orders(&mut target);
     target
 }
@@ -84,7 +84,7 @@ fn an_origin_asks_freezes_commits_and_releases() {
     );
     origin.handle_step(by(TARGET), id, Step::Ready, at(1));
     assert_eq!(orders(&mut origin), [Order::Freeze { id, to: TARGET }]);
-    origin.handle_frozen(id, Ok(()), at(1));
+    origin.handle_frozen(id, Ok(at(1)), at(1));
     assert_eq!(orders(&mut origin), [say(TARGET, id, Step::State)]);
     origin.handle_step(by(TARGET), id, Step::Prepared, at(2));
     let commit = Order::Commit { id, to: TARGET };
@@ -92,8 +92,17 @@ fn an_origin_asks_freezes_commits_and_releases() {
     origin.handle_step(by(TARGET), id, Step::Done, at(4));
     let settled = say(TARGET, id, Step::Settled);
     assert_eq!(orders(&mut origin), [Order::Release(id), settled]);
-    let (to, silent) = (TARGET, Duration::from_millis(3));
-    assert_eq!(news(&mut origin), [News::Moved { id, to, silent }]);
+    let [
+        News::Moved {
+            to: TARGET, course, ..
+        },
+    ] = news(&mut origin)[..]
+    else {
+        panic!("it has moved");
+    };
+    assert_eq!(course.silent(), Duration::from_millis(3));
+    let took = course.at_origin().map(|(_, took)| took.as_millis());
+    assert_eq!(took, [1, 0, 0, 1, 2]);
     assert_eq!(origin.poll_timeout(), None);
 }
 
@@ -103,11 +112,11 @@ fn a_target_holds_restores_and_speaks_when_it_is_told() {
     let from = ORIGIN;
     target.handle_step(by(ORIGIN), id, Step::Prepare(Party::ALONE), at(0));
     assert_eq!(orders(&mut target), [Order::Hold { id, from }]);
-    target.handle_held(id, Ok(()));
+    target.handle_held(id, Ok(()), at(1));
     assert_eq!(orders(&mut target), [say(ORIGIN, id, Step::Ready)]);
     target.handle_step(by(ORIGIN), id, Step::State, at(1));
     assert_eq!(orders(&mut target), [Order::Restore(id)]);
-    target.handle_restored(id, Ok(()));
+    target.handle_restored(id, Ok(()), at(2));
     assert_eq!(orders(&mut target), [say(ORIGIN, id, Step::Prepared)]);
     target.handle_step(by(ORIGIN), id, Step::Commit, at(2));
     let done = say(ORIGIN, id, Step::Done);
@@ -115,9 +124,20 @@ fn a_target_holds_restores_and_speaks_when_it_is_told() {
     target.handle_step(by(ORIGIN), id, Step::Commit, at(3));
     target.handle_link_lost(ORIGIN, at(3));
     assert_eq!(orders(&mut target), [], "it is told when it speaks");
-    target.handle_placed(id);
+    target.handle_placed(id, at(4));
     assert_eq!(orders(&mut target), [done]);
-    assert_eq!(news(&mut target), [News::Arrived { id, from }]);
+    let [
+        News::Arrived {
+            from: ORIGIN,
+            course,
+            ..
+        },
+    ] = news(&mut target)[..]
+    else {
+        panic!("it has arrived");
+    };
+    let took = course.at_target().map(|(_, took)| took.as_millis());
+    assert_eq!(took, [1, 0, 1, 0, 2]);
     target.handle_step(by(ORIGIN), id, Step::Commit, at(4));
     assert_eq!(orders(&mut target), [done], "it speaks once");
 }
@@ -262,7 +282,7 @@ fn only_a_few_are_frozen_at_a_time() {
     assert_eq!(freezes(orders(&mut origin)), MAX_FROZEN);
     origin.handle_frozen(id(0, 1), Err(HandoffRefusal::NotMovable), at(2));
     assert_eq!(freezes(orders(&mut origin)), 1, "one left, one more");
-    origin.handle_frozen(id(1, 1), Ok(()), at(2));
+    origin.handle_frozen(id(1, 1), Ok(at(2)), at(2));
     origin.handle_step(by(TARGET), id(1, 1), Step::Prepared, at(2));
     assert_eq!(freezes(orders(&mut origin)), 1, "a commit makes room");
 }
@@ -292,7 +312,7 @@ fn a_target_is_asked_for_a_few_at_a_time() {
     origin.handle_step(by(TARGET), id(3, 1), refused, at(1));
     assert_eq!(asked(&mut origin), [flow(few)], "a refusal makes room");
     origin.handle_step(by(TARGET), id(0, 1), Step::Ready, at(2));
-    origin.handle_frozen(id(0, 1), Ok(()), at(2));
+    origin.handle_frozen(id(0, 1), Ok(at(2)), at(2));
     assert_eq!(asked(&mut origin), []);
     origin.handle_step(by(TARGET), id(0, 1), Step::Prepared, at(3));
     assert_eq!(asked(&mut origin), [flow(few + 1)], "so does a commit");
@@ -336,7 +356,7 @@ fn the_next_attempt_is_not_confused_by_answers_to_the_last() {
 fn what_has_come_goes_on_only_when_its_origin_knows() {
     let mut target = prepared();
     target.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(2));
-    target.handle_placed(id(1, 1));
+    target.handle_placed(id(1, 1), at(4));
     orders(&mut target);
     let third = PeerId(2);
     let early = target.begin(flow(1), third, at(3));
@@ -355,7 +375,7 @@ fn what_has_come_goes_on_only_when_its_origin_knows() {
 fn the_end_of_a_connection_is_told_to_whoever_forwards_to_it() {
     let mut target = prepared();
     target.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(2));
-    target.handle_placed(id(1, 1));
+    target.handle_placed(id(1, 1), at(4));
     orders(&mut target);
     target.handle_ended(flow(1), at(3));
     let done = say(ORIGIN, id(1, 1), Step::Done);
@@ -397,7 +417,7 @@ fn a_connection_that_comes_back_is_forwarded_again_if_it_does_not() {
     let (back, from) = (id(1, 2), TARGET);
     origin.handle_step(by(TARGET), back, Step::Prepare(Party::ALONE), at(5));
     assert_eq!(orders(&mut origin), [Order::Hold { id: back, from }]);
-    origin.handle_held(back, Ok(()));
+    origin.handle_held(back, Ok(()), at(4));
     orders(&mut origin);
     origin.handle_step(by(TARGET), back, Step::Abort, at(6));
     let discard = Order::Discard {

@@ -12,7 +12,7 @@ use godwit_wire::{
 use super::input::StonithFault;
 use super::moving::MoveError;
 use crate::MonoTime;
-use crate::handoff::HandoffError;
+use crate::handoff::{Course, HandoffError};
 use crate::share::{Reason, State};
 
 /// Something that happened, and when.
@@ -235,8 +235,8 @@ pub enum FlowNews {
     Moved {
         /// Where it is.
         to: NodeName,
-        /// How long nobody spoke.
-        silent: Duration,
+        /// When it came how far.
+        course: Course,
     },
     /// It was to, and is still here.
     Stayed {
@@ -257,6 +257,8 @@ pub enum FlowNews {
     Arrived {
         /// Where it was.
         from: NodeName,
+        /// When it came how far.
+        course: Course,
     },
 }
 
@@ -522,16 +524,27 @@ impl FlowNews {
                 vec![("reason", text(reason)), ("action", text(&action))]
             }
             Self::ProtectedAgain { took } => vec![("took", Field::Span(*took))],
-            Self::Moved { to, silent } => {
-                vec![("to", text(to)), ("silent", Field::Span(*silent))]
+            Self::Moved { to, course } => {
+                let mut fields = vec![("to", text(to)), ("silent", Field::Span(course.silent()))];
+                fields.extend(spans(course.at_origin()));
+                fields
             }
             Self::Stayed { to, reason } | Self::Lost { to, reason } => {
                 vec![("to", text(to)), ("reason", text(&reason.as_str()))]
             }
-            Self::Arrived { from } => vec![("from", text(from))],
+            Self::Arrived { from, course } => {
+                let mut fields = vec![("from", text(from))];
+                fields.extend(spans(course.at_target()));
+                fields
+            }
             Self::TwinClosed | Self::MaterialiseFailed | Self::Waiting => Vec::new(),
         }
     }
+}
+
+fn spans(took: [(&'static str, Duration); 5]) -> impl Iterator<Item = (&'static str, Field)> {
+    took.into_iter()
+        .map(|(name, span)| (name, Field::Span(span)))
 }
 
 fn prefix(name: &'static str, value: Field, mut rest: Fields) -> Fields {

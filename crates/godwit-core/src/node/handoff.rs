@@ -3,8 +3,6 @@
 //! A share whose connections have twins moves as a whole ([`super::moving`]), and
 //! none of them comes or goes by itself.
 
-use std::time::Duration;
-
 use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, HandoffStep, Message, ShareId};
 
 use super::Node;
@@ -13,7 +11,7 @@ use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::input::{FlowEvent, FlowEventKind};
 use super::share::ShareSide;
-use crate::handoff::{HandoffError, Handoffs, News, Order, Speaker, Step, Written};
+use crate::handoff::{Course, HandoffError, Handoffs, News, Order, Speaker, Step, Written};
 use crate::{MonoTime, PeerId};
 
 /// What a driver has to do for a connection that goes to another server.
@@ -47,8 +45,8 @@ pub enum HandoffWork {
     Ended {
         /// The connection.
         flow: FlowId,
-        /// How long nobody spoke, or why it is still here.
-        outcome: Result<Duration, HandoffError>,
+        /// When it came how far, or why it is still here.
+        outcome: Result<Course, HandoffError>,
     },
 }
 
@@ -59,8 +57,8 @@ pub enum HandoffReport {
     Resumed(FlowId, Written),
     /// Of [`Order::Hold`].
     Held(HandoffId, Result<(), HandoffRefusal>),
-    /// Of [`Order::Freeze`].
-    Frozen(HandoffId, Result<(), HandoffRefusal>),
+    /// Of [`Order::Freeze`]: since when it is silent.
+    Frozen(HandoffId, Result<MonoTime, HandoffRefusal>),
     /// Of [`Order::Restore`].
     Restored(HandoffId, Result<(), HandoffRefusal>),
     /// Of [`Order::Place`].
@@ -181,10 +179,10 @@ impl ShareSide {
         };
         match report {
             HandoffReport::Resumed(flow, written) => handoffs.handle_resumed(flow, written, now),
-            HandoffReport::Held(id, result) => handoffs.handle_held(id, result),
+            HandoffReport::Held(id, result) => handoffs.handle_held(id, result, now),
             HandoffReport::Frozen(id, result) => handoffs.handle_frozen(id, result, now),
-            HandoffReport::Restored(id, result) => handoffs.handle_restored(id, result),
-            HandoffReport::Placed(id) => handoffs.handle_placed(id),
+            HandoffReport::Restored(id, result) => handoffs.handle_restored(id, result, now),
+            HandoffReport::Placed(id) => handoffs.handle_placed(id, now),
             HandoffReport::Ended(flow) => handoffs.handle_ended(flow, now),
         }
     }
@@ -288,10 +286,10 @@ impl ShareSide {
         }
         while let Some(news) = self.singles.as_mut().and_then(|it| it.handoffs.poll_news()) {
             match news {
-                News::Moved { id, to, silent } => {
+                News::Moved { id, to, course } => {
                     let to = context.peer_name(to);
-                    self.tell_flow(id.flow, FlowNews::Moved { to, silent }, context);
-                    self.answer_move(id.flow, Ok(silent), context);
+                    self.tell_flow(id.flow, FlowNews::Moved { to, course }, context);
+                    self.answer_move(id.flow, Ok(course), context);
                 }
                 News::Stayed { flow, to, reason } => self.stay(flow, to, reason, context),
                 News::Lost { flow, to, reason } => {
@@ -299,9 +297,9 @@ impl ShareSide {
                     self.tell_flow(flow, FlowNews::Lost { to, reason }, context);
                     self.answer_move(flow, Err(reason), context);
                 }
-                News::Arrived { id, from } => {
+                News::Arrived { id, from, course } => {
                     let from = context.peer_name(from);
-                    self.tell_flow(id.flow, FlowNews::Arrived { from }, context);
+                    self.tell_flow(id.flow, FlowNews::Arrived { from, course }, context);
                 }
             }
         }
@@ -324,7 +322,7 @@ impl ShareSide {
     fn answer_move(
         &self,
         flow: FlowId,
-        outcome: Result<Duration, HandoffError>,
+        outcome: Result<Course, HandoffError>,
         context: &mut Context<'_>,
     ) {
         let work = HandoffWork::Ended { flow, outcome };

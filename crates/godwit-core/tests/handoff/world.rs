@@ -273,15 +273,15 @@ impl World {
             Err(HandoffRefusal::NotRestored)
         };
         match node.owed.pop_front() {
-            Some(Owed::Held(id)) => node.machine.handle_held(id, failed),
-            Some(Owed::Frozen(id)) => node.machine.handle_frozen(id, failed, NOW),
+            Some(Owed::Held(id)) => node.machine.handle_held(id, failed, NOW),
+            Some(Owed::Frozen(id)) => node.machine.handle_frozen(id, failed.map(|()| NOW), NOW),
             Some(Owed::Restored(id)) => {
                 if !well {
                     node.end(id.flow).silent = None;
                 }
-                node.machine.handle_restored(id, failed);
+                node.machine.handle_restored(id, failed, NOW);
             }
-            Some(Owed::Placed(id)) => node.machine.handle_placed(id),
+            Some(Owed::Placed(id)) => node.machine.handle_placed(id, NOW),
             None => {}
         }
     }

@@ -115,8 +115,9 @@ impl Worker {
         })
     }
 
-    /// It speaks: first with its client, then with its server.
-    pub(super) fn place(&mut self, id: HandoffId) {
+    /// It speaks: first with its client, which is what the origin waits for, then
+    /// with its server.
+    pub(super) fn place(&mut self, share: ShareId, id: HandoffId) {
         let flow = id.flow;
         let (socket, snapshot, carried) = match self.coming.remove(&flow) {
             Some(Coming::Restored {
@@ -124,14 +125,19 @@ impl Worker {
                 snapshot,
                 carried,
             }) => (socket, snapshot, carried),
-            Some(Coming::Unread(unborn)) => return self.bear(flow, &unborn),
+            Some(Coming::Unread(unborn)) => {
+                self.bear(flow, &unborn);
+                return self.report(share, HandoffReport::Placed(id));
+            }
             Some(Coming::Parts(_)) | None => {
-                return tracing::error!(flow = %flow.key, "no socket to place");
+                tracing::error!(flow = %flow.key, "no socket to place");
+                return self.report(share, HandoffReport::Placed(id));
             }
         };
         self.waiting.release(flow.key, &snapshot);
         self.here(flow);
         let released = socket.release(Release::Probe, |fin| self.waiting.inject(fin));
+        self.report(share, HandoffReport::Placed(id));
         // What was redirected a moment ago, and is in the device by now.
         self.waiting.release(flow.key, &snapshot);
         self.waiting.end(flow.key);

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use godwit_bpf::{HandoffEntry, Whereabouts};
+use godwit_core::MonoTime;
 use godwit_core::handoff::Place;
 use godwit_sock::destroy_tcp;
 use godwit_sock::repair::{PauseError, PausedSocket, SnapshotError};
@@ -16,6 +17,7 @@ use super::places::written;
 use super::unread::Holder;
 use super::worker::{Frozen, Worker};
 use crate::apps::{AppSnapshot, Taken};
+use crate::clock;
 
 /// An application that is ahead of what it has exported exports more in a moment.
 const TRIES: usize = 8;
@@ -43,14 +45,14 @@ impl ServerState {
 }
 
 impl Worker {
-    /// Silent from here on, as bytes.
+    /// Has it silent, as bytes; since when.
     /// `iss` is the service's, if the handshake was here.
     pub(super) fn freeze(
         &mut self,
         id: HandoffId,
         to: MacAddr,
         iss: Option<SeqNumber>,
-    ) -> Result<(), HandoffRefusal> {
+    ) -> Result<MonoTime, HandoffRefusal> {
         let mut outcome = Err(HandoffRefusal::SnapshotBehind);
         for attempt in 0..TRIES {
             if attempt > 0 {
@@ -69,13 +71,18 @@ impl Worker {
         flow: FlowId,
         to: MacAddr,
         iss: Option<SeqNumber>,
-    ) -> Result<(), HandoffRefusal> {
-        let (socket, state) = match self.apps.take(flow.key, EXPORT_PATIENCE) {
-            Ok(Taken { socket, snapshot }) => (socket, ServerState::Exported(snapshot)),
+    ) -> Result<MonoTime, HandoffRefusal> {
+        let (socket, state, since) = match self.apps.take(flow.key, EXPORT_PATIENCE) {
+            Ok(Taken {
+                socket,
+                snapshot,
+                since,
+            }) => (socket, ServerState::Exported(snapshot), since),
             // One that something is owed to has a server that will register it.
             Err(HandoffRefusal::NoServer) if !self.owes(flow) => {
+                let since = clock::now();
                 let (socket, holder) = self.take_unread(flow)?;
-                (socket, ServerState::Unread(holder, iss))
+                (socket, ServerState::Unread(holder, iss), since)
             }
             Err(refusal) => return Err(refusal),
         };
@@ -103,7 +110,7 @@ impl Worker {
         match dumped {
             Ok(bytes) => {
                 self.frozen.insert(flow, Frozen { bytes, ..frozen });
-                Ok(())
+                Ok(since)
             }
             Err(refusal) => {
                 self.resume(flow, frozen);

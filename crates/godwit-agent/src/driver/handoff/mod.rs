@@ -224,17 +224,17 @@ impl Driver {
                 None => self.give_job(share, Job::Hold(id)),
             },
             Order::Freeze { id, to } => match self.shares.mac(to) {
-                Some(to) => {
+                Some(at) => {
                     let iss = self.flow(id.flow).map(|flow| flow.iss);
-                    self.give_job(share, Job::Freeze(id, to, iss));
+                    self.give_job(share, Job::Freeze(id, (to, at), iss));
                 }
                 None => {
                     let reason = HandoffRefusal::WrongService;
                     refused(self, HandoffReport::Frozen(id, Err(reason)));
                 }
             },
-            // The other words are messages by now.
-            Order::Say { to, id, .. } => self.give_job(share, Job::Send(id, to)),
+            // The state, which the worker has sent by now: the other words are messages.
+            Order::Say { .. } => {}
             Order::Restore(id) => self.give_job(share, Job::Restore(id)),
             Order::Commit { .. } => {}
             Order::Place(id) => self.give_job(share, Job::Place(id)),

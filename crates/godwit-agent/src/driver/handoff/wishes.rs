@@ -1,17 +1,18 @@
 //! Who wants which connections to go to another server.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use godwit_bpf::{Phase, Whereabouts};
-use godwit_core::handoff::HandoffError;
+use godwit_core::handoff::{Course, HandoffError};
 use godwit_core::{Command, MonoTime, PeerId};
 use godwit_wire::{FlowId, ShareId};
 use tokio::sync::oneshot;
 
 use crate::config::ServiceConfig;
 use crate::driver::Driver;
-use crate::moves::{FLOWS_SCHEMA, FlowMoves, FlowStayed, MoveRefused, MovedFlow, Selection};
+use crate::moves::{
+    FLOWS_SCHEMA, FlowMoves, FlowStayed, MoveRefused, MoveSteps, MovedFlow, Selection,
+};
 use crate::status::ms;
 
 /// What somebody wants to be moved.
@@ -74,7 +75,7 @@ impl Driver {
     pub(in crate::driver) fn end_wishes(
         &mut self,
         flow: FlowId,
-        outcome: Result<Duration, HandoffError>,
+        outcome: Result<Course, HandoffError>,
     ) {
         self.apps.leave_party(flow.key);
         for mut asker in std::mem::take(&mut self.wishes.0) {
@@ -228,12 +229,13 @@ impl Driver {
 }
 
 impl Asker {
-    fn note(&mut self, flow: FlowId, outcome: Result<Duration, HandoffError>) {
+    fn note(&mut self, flow: FlowId, outcome: Result<Course, HandoffError>) {
         let flow = flow.key.to_string();
         match outcome {
-            Ok(silent) => self.report.moved.push(MovedFlow {
+            Ok(course) => self.report.moved.push(MovedFlow {
                 flow,
-                silent_ms: ms(silent),
+                silent_ms: ms(course.silent()),
+                steps: MoveSteps::of(&course),
             }),
             Err(reason) => self.report.stayed.push(FlowStayed {
                 flow,

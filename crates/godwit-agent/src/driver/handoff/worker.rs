@@ -1,7 +1,7 @@
 //! Sockets that leave and come: what takes longer than the driver may wait.
 //!
-//! One thread, ordinary work. Jobs are carried out in order; what becomes of them
-//! goes back to the driver as an input.
+//! One thread. Jobs are carried out in order; what becomes of them goes back to the
+//! driver as an input.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -28,7 +28,7 @@ use crate::clock;
 use crate::events::EventLog;
 use crate::input::{Inbox, Input};
 use crate::peers::PeerSender;
-use crate::realtime::be_ordinary;
+use crate::realtime::{Urgency, prefer};
 
 /// How often the device of held packets is emptied while some are held.
 const GLANCE: Duration = Duration::from_millis(1);
@@ -49,11 +49,9 @@ const SENT_BACK_HOME: Duration = Duration::from_millis(100);
 pub(super) enum Job {
     /// See [`godwit_core::handoff::Order`].
     Hold(HandoffId),
-    /// With the target's address on the link, and the service's initial sequence number
-    /// if the handshake was here.
-    Freeze(HandoffId, MacAddr, Option<SeqNumber>),
-    /// Send what freezing has made.
-    Send(HandoffId, PeerId),
+    /// For this peer, with its address on the link, and with the service's initial
+    /// sequence number if the handshake was here.
+    Freeze(HandoffId, (PeerId, MacAddr), Option<SeqNumber>),
     /// A part of what a peer has sent of a connection.
     Part(HandoffId, Vec<u8>),
     Restore(HandoffId),
@@ -137,7 +135,7 @@ pub(super) struct Returned {
 impl Worker {
     /// Until the driver is gone.
     pub(super) fn run(mut self, jobs: &Receiver<(ShareId, Job)>) {
-        be_ordinary();
+        prefer("gw-handoff", Urgency::Handoffs);
         loop {
             let pause = match (self.waiting.is_empty(), self.owed.is_empty()) {
                 (false, _) => GLANCE,
@@ -163,20 +161,19 @@ impl Worker {
                 let result = self.hold(id);
                 self.report(share, HandoffReport::Held(id, result));
             }
-            Job::Freeze(id, to, iss) => {
-                let result = self.freeze(id, to, iss);
+            Job::Freeze(id, (to, at), iss) => {
+                let result = self.freeze(id, at, iss);
                 self.report(share, HandoffReport::Frozen(id, result));
+                // Its answer must not come before the report. If the core has called
+                // the attempt off meanwhile, the peer has forgotten it, or will.
+                self.send(share, id, to);
             }
-            Job::Send(id, to) => self.send(share, id, to),
             Job::Part(id, part) => self.note_part(id, &part),
             Job::Restore(id) => {
                 let result = self.restore(id);
                 self.report(share, HandoffReport::Restored(id, result));
             }
-            Job::Place(id) => {
-                self.place(id);
-                self.report(share, HandoffReport::Placed(id));
-            }
+            Job::Place(id) => self.place(share, id),
             Job::Thaw(flow) => self.thaw(flow),
             Job::Lose(flow) => self.lose(flow),
             Job::Release(flow) => self.release(flow),
