@@ -13,10 +13,20 @@ import socket
 
 from ._library import load
 
-__all__ = ["Emigrated", "Error", "Listener", "close", "export_state", "join_session"]
+__all__ = [
+    "Emigrated",
+    "Error",
+    "Listener",
+    "Unprotected",
+    "close",
+    "export_state",
+    "join_session",
+]
 
 _OK, _EMIGRATED, _WOULD_BLOCK, _INTERRUPTED, _SYSTEM = 0, -6, -8, -9, -11
+_UNPROTECTED = -12
 _STATELESS, _CLOEXEC = 1, 2
+_COMMIT = 1
 
 
 class _Options(ctypes.Structure):
@@ -43,6 +53,13 @@ class Error(OSError):
 
 class Emigrated(Error):
     """Another server has the connection now: close it."""
+
+
+class Unprotected(Error):
+    """No standby has the snapshot that was to be safe."""
+
+
+_ERRORS = {_EMIGRATED: Emigrated, _UNPROTECTED: Unprotected}
 
 
 def _declared(library):
@@ -75,7 +92,7 @@ def _checked(result):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     text = _library.gw_result_str(result).decode()
-    raise (Emigrated if result == _EMIGRATED else Error)(result, text)
+    raise _ERRORS.get(result, Error)(result, text)
 
 
 class Listener:
@@ -114,14 +131,18 @@ class Listener:
         return connection, snapshot.raw
 
 
-def export_state(connection, snapshot):
+def export_state(connection, snapshot, commit=False):
     """Keeps a snapshot (bytes) of the server's state of a connection.
 
     It belongs to where the server stands in both streams now. Raises Emigrated if
     another server has the connection.
+
+    With `commit` nobody must ever go back from it: waits until the standby has it
+    and all output that the client has not acknowledged. Raises Unprotected if none
+    has.
     """
-    number = connection.fileno()
-    _checked(_library.gw_export_state(number, snapshot, len(snapshot), 0))
+    number, flags = connection.fileno(), _COMMIT if commit else 0
+    _checked(_library.gw_export_state(number, snapshot, len(snapshot), flags))
 
 
 def join_session(connection, session):

@@ -33,6 +33,12 @@ class Plain(unittest.TestCase):
         godwit.close(self.server)
         self.assertEqual(self.client.recv(1), b"")
 
+    def test_nothing_is_safe(self):
+        with self.assertRaisesRegex(godwit.Unprotected, "no standby"):
+            godwit.export_state(self.server, b"state", commit=True)
+        self.server.sendall(b"goes on")
+        self.assertEqual(self.client.recv(7), b"goes on")
+
     def test_nobody_waits(self):
         self.listener.socket.setblocking(False)
         with self.assertRaises(BlockingIOError):

@@ -12,6 +12,8 @@
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
 //! | sweep | [`Input::Gone`] | that thread waits |
 //! | handoff worker | [`Input::Handoff`] | that thread waits |
+//! | server processes | [`Input::Commit`] | that thread waits, and they with it |
+//! | keeper of twins | [`Input::CommitHeld`] | dropped and counted: the commit fails |
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
 //! | signals | [`Input::Stop`] | waits |
 //!
@@ -27,9 +29,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use godwit_bpf::ProcessExit;
 use godwit_core::node::HandoffReport;
 use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId, StonithFault};
-use godwit_wire::{Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
+use godwit_wire::{FlowId, Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
 use tokio::sync::oneshot;
 
+use crate::apps::Commit;
 use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
 use crate::status::Status;
@@ -106,6 +109,17 @@ pub enum Input {
         share: ShareId,
         /// What has become of it.
         report: HandoffReport,
+    },
+    /// A server must not go back behind a snapshot.
+    Commit(Box<Commit>),
+    /// As a standby: a twin has come to where its owner's server must not go back from.
+    CommitHeld {
+        /// Its share.
+        share: ShareId,
+        /// The flow.
+        flow: FlowId,
+        /// Which commit.
+        number: u64,
     },
     /// The agent is to end.
     Stop {

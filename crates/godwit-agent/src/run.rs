@@ -77,7 +77,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
             return Err(error.into());
         }
     };
-    let apps = match Apps::start(app_socket, services) {
+    let apps = match Apps::start(app_socket, services, inbox.clone()) {
         Ok(apps) => apps,
         Err(error) => {
             edge.shutdown();

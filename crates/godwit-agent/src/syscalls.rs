@@ -138,6 +138,7 @@ const REQUESTS: &[u32] = &[
     0x5421, // FIONBIO
     0x8910, // SIOCGIFNAME
     0x8933, // SIOCGIFINDEX
+    0x894B, // SIOCOUTQNSD
 ];
 
 /// What a server's agent asks of BPF (`enum bpf_cmd`): maps, links and running

@@ -119,6 +119,8 @@ impl Witness {
             | Input::Handoff { .. }
             | Input::Devices
             | Input::Stonith { .. }
+            | Input::Commit(_)
+            | Input::CommitHeld { .. }
             | Input::Stop { .. } => {}
             Input::MoveFlows(wish) => {
                 let sentence = "a witness has no connections".into();

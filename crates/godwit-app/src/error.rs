@@ -16,6 +16,10 @@ pub enum Error {
     /// export less. The connection's earlier snapshots are still there.
     #[error("no room for the snapshot")]
     NoSpace,
+    /// No standby has the snapshot that was to be safe, and none will serve the
+    /// connection from an older one.
+    #[error("no standby has the snapshot")]
+    Unprotected,
     /// The release cannot do it.
     #[error("not supported by this release")]
     Unsupported,

@@ -5,15 +5,21 @@
 //! acknowledgements have reached is kept, and what is older than that is not. Of
 //! those after it the newest is kept, and others in between, thinned where they are
 //! closest to each other: at most [`MAX_KEPT`], or [`LARGE_KEPT`] when they are large.
+//!
+//! From a commit a server never goes back, so nothing older is kept; and of what comes
+//! later each one says that the oldest is as far as anybody may go.
 
-use godwit_wire::app::SnapshotPlace;
 use godwit_wire::app::region::MAX_KEPT;
+use godwit_wire::app::{SnapshotKind, SnapshotPlace};
 
 /// Snapshots that are kept when together they are larger than [`LARGE`].
 pub(crate) const LARGE_KEPT: usize = 3;
 
 /// In bytes.
 const LARGE: u64 = 1 << 20;
+
+/// Where a snapshot is that could not be kept; no region is so large.
+const NOWHERE: u64 = u64::MAX;
 
 /// The snapshots of a connection, oldest first.
 #[derive(Debug, Default)]
@@ -37,6 +43,10 @@ impl Kept {
     /// Adds the latest snapshot; the client has acknowledged so many bytes of
     /// output. What is returned is not needed any more.
     pub(crate) fn push(&mut self, latest: SnapshotPlace, acknowledged: u64) -> Vec<SnapshotPlace> {
+        let mut latest = latest;
+        if self.is_committed() {
+            latest.kind = SnapshotKind::Commit;
+        }
         let same = |old: &SnapshotPlace| (old.read, old.written) == (latest.read, latest.written);
         let mut dropped = Vec::new();
         if self.newest().as_ref().is_some_and(same) {
@@ -54,6 +64,21 @@ impl Kept {
             dropped.retain(|place| *place != pinned);
         }
         dropped
+    }
+
+    /// Adds a snapshot from which nobody goes back; all others are returned.
+    pub(crate) fn commit(&mut self, latest: SnapshotPlace) -> Vec<SnapshotPlace> {
+        let mut dropped = std::mem::replace(&mut self.places, vec![latest]);
+        if let Some(pinned) = self.pinned {
+            dropped.retain(|place| *place != pinned);
+        }
+        dropped
+    }
+
+    /// Whether the server must not go back behind the oldest one.
+    fn is_committed(&self) -> bool {
+        let newest = self.places.last();
+        newest.is_some_and(|place| place.kind == SnapshotKind::Commit)
     }
 
     /// Keeps the latest as it is, whatever comes.
@@ -96,10 +121,25 @@ impl Kept {
     }
 }
 
+/// Stands for a commit that could not be kept: nobody goes back behind it, nor on from
+/// there, and a later snapshot takes its place.
+pub(crate) const fn lost((read, written): (u64, u64)) -> SnapshotPlace {
+    SnapshotPlace {
+        offset: NOWHERE,
+        length: 1,
+        kind: SnapshotKind::Commit,
+        read,
+        written,
+    }
+}
+
+/// Whether a snapshot has a block of its own in the region.
+pub(crate) const fn has_block(place: &SnapshotPlace) -> bool {
+    place.length > 0 && place.offset != NOWHERE
+}
+
 #[cfg(test)]
 mod tests {
-    use godwit_wire::app::SnapshotKind;
-
     use super::*;
 
     fn snapshot(written: u64, length: u32) -> SnapshotPlace {
@@ -166,6 +206,48 @@ mod tests {
         };
         assert_eq!(kept.push(again, 0), [snapshot(5, 1)]);
         assert_eq!(kept.places(), [again]);
+    }
+
+    /// Neither is what was there before used again, nor forgotten that it was said.
+    #[test]
+    fn nothing_is_older_than_a_commit() {
+        let mut kept = Kept::default();
+        for written in [0, 1000, 2000] {
+            kept.push(snapshot(written, 100), 0);
+        }
+        let kind = SnapshotKind::Commit;
+        let commit = SnapshotPlace {
+            kind,
+            ..snapshot(3000, 100)
+        };
+        assert_eq!(kept.commit(commit).len(), 3);
+        assert_eq!(kept.places(), [commit]);
+        kept.push(snapshot(4000, 100), 0);
+        assert_eq!(written(&kept), [3000, 4000]);
+        kept.push(snapshot(5000, 100), 4500);
+        assert_eq!(written(&kept), [4000, 5000]);
+        assert!(kept.places().iter().all(|place| place.kind == kind));
+        kept.pin();
+        let pinned = kept.newest();
+        let dropped = kept.commit(SnapshotPlace {
+            kind,
+            ..snapshot(6000, 100)
+        });
+        assert_eq!((written(&kept), dropped.len()), (vec![6000], 1));
+        assert_eq!(kept.unpin(), pinned);
+    }
+
+    #[test]
+    fn nobody_goes_back_behind_a_commit_that_is_lost() {
+        let mut kept = Kept::default();
+        kept.push(snapshot(0, 100), 0);
+        assert_eq!(kept.commit(lost((0, 1000))).len(), 1);
+        assert!(kept.places().iter().all(|place| !has_block(place)));
+        // What comes later is as good as one that was not.
+        let dropped = kept.push(snapshot(2000, 100), 2000);
+        assert_eq!((written(&kept), dropped.len()), (vec![2000], 1));
+        assert_eq!(kept.places()[0].kind, SnapshotKind::Commit);
+        assert!(has_block(&kept.places()[0]));
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! one signal handler and for forks.
 
 mod arena;
+mod commit;
 mod descriptor;
 mod error;
 mod fork;
@@ -121,6 +122,22 @@ impl Listener {
 /// not move before an export succeeds.
 pub fn export_state(connection: &impl AsFd, snapshot: &[u8]) -> Result<(), Error> {
     raw::export_state(connection.as_fd().as_raw_fd(), snapshot)
+}
+
+/// As [`export_state`], for a state that nobody must ever go back from: waits until the
+/// standby has it, and all output that the client has not acknowledged. Whatever
+/// happens then, the connection goes on from there or from later.
+///
+/// Takes a round trip to the standby; at most five seconds, if nobody answers. For
+/// services with `snapshots = "eager"`.
+///
+/// # Errors
+/// [`Error::Unprotected`] if no standby has it: there is no agent, or no standby in
+/// sync, or it has not answered. The connection goes on, and if its server fails it is
+/// reset, or starts from here; it does not start from before. [`Error::Emigrated`],
+/// [`Error::TooLarge`], [`Error::NoSpace`]: as there, and as unprotected.
+pub fn commit_state(connection: &impl AsFd, snapshot: &[u8]) -> Result<(), Error> {
+    raw::commit_state(connection.as_fd().as_raw_fd(), snapshot)
 }
 
 /// Has a connection stay together with all others that join the same session: they

@@ -19,8 +19,10 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 
 use crate::arena::Arena;
+use crate::commit::Ticket;
 use crate::descriptor::{borrow, cookie};
 use crate::error::Error;
+use crate::kept::{has_block, lost};
 use crate::listener::Listener;
 use crate::park::Leftover;
 use crate::region::Region;
@@ -42,12 +44,20 @@ pub(crate) struct Process {
     outbox: Mutex<Vec<Outgoing>>,
     wake: Option<EventFd>,
     connected: AtomicBool,
+    commits: Mutex<Commits>,
+}
+
+/// Servers that wait until a snapshot is safe, by the number of the request.
+#[derive(Debug, Default)]
+struct Commits {
+    waiting: HashMap<u32, Arc<Ticket>>,
+    latest: u32,
 }
 
 /// A message for the agent, with a descriptor perhaps.
 pub(crate) type Outgoing = (AppMessage, Option<OwnedFd>);
 
-type Entry = Arc<Mutex<Served>>;
+pub(crate) type Entry = Arc<Mutex<Served>>;
 
 #[derive(Debug, Default)]
 struct Table {
@@ -84,6 +94,7 @@ impl Process {
             outbox: Mutex::default(),
             wake: EventFd::from_flags(flags).ok(),
             connected: AtomicBool::new(false),
+            commits: Mutex::default(),
         }
     }
 
@@ -171,18 +182,30 @@ impl Process {
             session: Vec::new(),
             stage: Stage::Serving,
             wanted: None,
+            committing: None,
         };
         match arrival {
             Arrival::Fresh => {
                 served.missed = false;
-                served.kept.push(self.store(&[], (0, 0))?, 0);
+                let place = self.store(SnapshotKind::Regenerable, &[], (0, 0))?;
+                served.kept.push(place, 0);
             }
             Arrival::Migrated(carried) => {
                 let now = StreamPosition::of(borrow(number)?)?;
-                let bytes = carried.map(|carried| carried.bytes).unwrap_or_default();
-                if let Ok(place) = self.store(&bytes, (now.read, now.written)) {
-                    served.missed = false;
-                    served.kept.push(place, now.acknowledged);
+                let (kind, bytes) = match carried {
+                    Some(Carried { kind, bytes }) => (kind, bytes),
+                    None => (SnapshotKind::Regenerable, Vec::new()),
+                };
+                let position = (now.read, now.written);
+                match self.store(kind, &bytes, position) {
+                    Ok(place) => {
+                        served.missed = false;
+                        served.kept.push(place, now.acknowledged);
+                    }
+                    Err(_) if kind == SnapshotKind::Commit => {
+                        served.kept.commit(lost(position));
+                    }
+                    Err(_) => {}
                 }
                 served.imported = Some(bytes).filter(|bytes| !bytes.is_empty());
             }
@@ -257,7 +280,8 @@ impl Process {
                 }
             },
         };
-        let place = match self.store(bytes, (now.read, now.written)) {
+        let kind = SnapshotKind::Regenerable;
+        let place = match self.store(kind, bytes, (now.read, now.written)) {
             Ok(place) => place,
             Err(error) => {
                 served.missed = true;
@@ -288,7 +312,9 @@ impl Process {
     /// Parks a connection if another server could go on with it, or has the agent
     /// told that none could.
     pub(crate) fn take_or_refuse(&self, served: &mut Served, request: u32) {
-        if served.stateless || matches!(served.at_its_snapshot(), Ok(Some(_))) {
+        // Nobody else may have it before it is known who has the commit.
+        let ready = served.stateless || matches!(served.at_its_snapshot(), Ok(Some(_)));
+        if ready && served.committing.is_none() {
             return self.answer(served, request);
         }
         let outcome = Err(HandoffRefusal::SnapshotBehind);
@@ -453,7 +479,33 @@ impl Process {
         }
     }
 
-    fn store(&self, bytes: &[u8], (read, written): (u64, u64)) -> Result<SnapshotPlace, Error> {
+    /// A name for a commit, and who is told what becomes of it. 0 is none.
+    pub(crate) fn new_ticket(&self) -> (u32, Arc<Ticket>) {
+        let mut commits = lock(&self.commits);
+        commits.latest = commits.latest.wrapping_add(1).max(1);
+        let (request, ticket) = (commits.latest, Arc::<Ticket>::default());
+        commits.waiting.insert(request, ticket.clone());
+        (request, ticket)
+    }
+
+    pub(crate) fn ticket(&self, request: u32) -> Option<Arc<Ticket>> {
+        lock(&self.commits).waiting.get(&request).cloned()
+    }
+
+    pub(crate) fn drop_ticket(&self, request: u32) {
+        lock(&self.commits).waiting.remove(&request);
+    }
+
+    pub(crate) fn tickets(&self) -> Vec<Arc<Ticket>> {
+        lock(&self.commits).waiting.values().cloned().collect()
+    }
+
+    pub(crate) fn store(
+        &self,
+        kind: SnapshotKind,
+        bytes: &[u8],
+        (read, written): (u64, u64),
+    ) -> Result<SnapshotPlace, Error> {
         let length = u32::try_from(bytes.len()).map_err(|_| Error::TooLarge)?;
         let mut offset = 0;
         if let Some(region) = self.region.as_ref().filter(|_| length > 0) {
@@ -463,7 +515,7 @@ impl Process {
         Ok(SnapshotPlace {
             offset,
             length,
-            kind: SnapshotKind::Regenerable,
+            kind,
             read,
             written,
         })
@@ -475,8 +527,7 @@ impl Process {
             return;
         }
         let mut arena = lock(&self.arena);
-        // An empty one has no block.
-        for place in places.iter().filter(|place| place.length > 0) {
+        for place in places.iter().filter(|place| has_block(place)) {
             arena.give_back(place.offset, place.length);
         }
     }

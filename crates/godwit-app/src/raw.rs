@@ -88,6 +88,14 @@ pub fn export_state(connection: RawFd, snapshot: &[u8]) -> Result<(), Error> {
     fork::current().export(connection, snapshot)
 }
 
+/// See [`crate::commit_state`].
+///
+/// # Errors
+/// As there.
+pub fn commit_state(connection: RawFd, snapshot: &[u8]) -> Result<(), Error> {
+    fork::current().commit(connection, snapshot)
+}
+
 /// Copies what a connection came with, if `buffer` has room for all of it; its
 /// size in bytes.
 ///

@@ -32,6 +32,8 @@ pub(crate) struct Served {
     pub(crate) stage: Stage,
     /// A request that waits for the next export.
     pub(crate) wanted: Option<u32>,
+    /// A commit that a thread of the server waits for.
+    pub(crate) committing: Option<u32>,
 }
 
 /// Who has the socket.

@@ -177,6 +177,7 @@ impl Worker {
         self.process.set_connected(false);
         fork::own_link(None);
         self.link = None;
+        self.process.give_up_commits();
         for take in self.takes.drain(..) {
             lock(&take.served).wanted = None;
         }
@@ -274,6 +275,9 @@ impl Worker {
                 self.process
                     .post(AppMessage::Done { request, refusal }, None);
             }
+            AppMessage::Committed { request, refusal } => {
+                self.process.committed(request, refusal);
+            }
             // Nothing follows: what the agent does not want, it does not get.
             AppMessage::Listening { .. } => {}
             AppMessage::Refused { .. }
@@ -281,6 +285,8 @@ impl Worker {
             | AppMessage::Listen { .. }
             | AppMessage::Unlisten { .. }
             | AppMessage::Taken { .. }
+            | AppMessage::Commit { .. }
+            | AppMessage::Mend
             | AppMessage::Done { .. } => self.disconnect(),
         }
     }
@@ -294,6 +300,7 @@ impl Worker {
         for entry in self.process.all() {
             self.process.describe(&entry);
         }
+        self.process.have_mended();
         self.register();
     }
 

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_agent::apps::{AppSocket, Apps, Taken};
+use godwit_agent::input::Inbox;
 use godwit_app::{Accepted, Error, Listener, Options, export_state};
 use godwit_wire::app::{Carried, SnapshotKind};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
@@ -42,7 +43,7 @@ static SITE: LazyLock<Site> = LazyLock::new(|| {
     let services = listeners.iter().map(address).collect();
     let socket = AppSocket::bind(&path, None).expect("the folder is ours");
     Site {
-        apps: Apps::start(socket, services).expect("a thread"),
+        apps: Apps::start(socket, services, Inbox::new().0).expect("a thread"),
         free: Mutex::new(listeners),
         _folder: folder,
     }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_agent::apps::{AppSocket, AppSocketError, Apps};
+use godwit_agent::input::Inbox;
 use godwit_sock::{receive_with, send_with, socket_cookie};
 use godwit_wire::app::region::{CONNECTION_AT, Connection, Header, SlotState, slot_at};
 use godwit_wire::app::{AppMessage, AppRefusal, MAX_MESSAGE, SnapshotKind, SnapshotPlace};
@@ -37,7 +38,7 @@ fn site() -> Site {
     let socket = AppSocket::bind(&path, None).expect("the folder is ours");
     let services = vec![listener.local_addr().expect("it is bound")];
     Site {
-        apps: Apps::start(socket, services).expect("a thread"),
+        apps: Apps::start(socket, services, Inbox::new().0).expect("a thread"),
         path,
         listener,
         _folder: folder,

@@ -42,6 +42,7 @@ enum gw_why {
 	GW_WHY_PREDATES = 9,
 	GW_WHY_DIVERGED_LENGTH = 10,
 	GW_WHY_DIVERGED_CONTENT = 11,
+	GW_WHY_COMMIT_FAILED = 12,
 };
 
 /* What the data path tells the agent; equal to godwit-core's FlowEventKind. */

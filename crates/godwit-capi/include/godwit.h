@@ -56,6 +56,11 @@ enum gw_result {
 	GW_BAD_SIZE = -10,
 	/* A system call failed: errno says why. */
 	GW_SYSTEM = -11,
+	/*
+	 * No standby has the snapshot that was to be safe, and none will serve
+	 * the connection from an older one.
+	 */
+	GW_UNPROTECTED = -12,
 };
 
 /* Flags of struct gw_options. */
@@ -106,8 +111,10 @@ struct gw_accepted {
 /* Flags of gw_export_state. */
 enum gw_export_flags {
 	/*
-	 * The server must never go back from this snapshot. Not in this
-	 * release: GW_UNSUPPORTED.
+	 * The server must never go back from this snapshot: waits until the
+	 * standby has it, and all output that the client has not acknowledged.
+	 * GW_UNPROTECTED if none has: no agent is there, no standby in sync, or
+	 * it does not answer. That takes a second, at most five.
 	 */
 	GW_EXPORT_COMMIT = 1,
 };

@@ -119,15 +119,24 @@ pub unsafe extern "C" fn gw_export_state(
     flags: c_uint,
 ) -> c_int {
     boundary(|| {
-        if flags & EXPORT_COMMIT != 0 || flags & !EXPORT_COMMIT != 0 {
+        if flags & !EXPORT_COMMIT != 0 {
             return Err(GwResult::Unsupported);
         }
-        if size > MAX_SNAPSHOT as usize {
+        let most = match flags & EXPORT_COMMIT {
+            0 => MAX_SNAPSHOT as usize,
+            // What is too large leaves a connection unprotected: it is no mistake
+            // that nothing comes of.
+            _ => isize::MAX.cast_unsigned(),
+        };
+        if size > most {
             return Err(GwResult::TooLarge);
         }
         // SAFETY: as this function's.
         let bytes = unsafe { bytes(snapshot, size)? };
-        raw::export_state(fd, bytes)?;
+        match flags & EXPORT_COMMIT {
+            0 => raw::export_state(fd, bytes)?,
+            _ => raw::commit_state(fd, bytes)?,
+        }
         Ok(0)
     })
 }
@@ -206,6 +215,7 @@ impl From<Error> for GwResult {
             Error::Emigrated => Self::Emigrated,
             Error::TooLarge => Self::TooLarge,
             Error::NoSpace => Self::NoSpace,
+            Error::Unprotected => Self::Unprotected,
             Error::Unsupported => Self::Unsupported,
             Error::Unknown => Self::BadDescriptor,
             Error::System(error) => Self::of_system(&error),

@@ -38,6 +38,7 @@ results! {
     Interrupted = -9, c"interrupted by a signal";
     BadSize = -10, c"the structure is too small";
     System = -11, c"a system call failed";
+    Unprotected = -12, c"no standby has the snapshot";
 }
 
 impl GwResult {

@@ -26,6 +26,7 @@ fn constants() -> Vec<(String, i64)> {
         ("GW_INTERRUPTED", GwResult::Interrupted),
         ("GW_BAD_SIZE", GwResult::BadSize),
         ("GW_SYSTEM", GwResult::System),
+        ("GW_UNPROTECTED", GwResult::Unprotected),
     ] {
         add(name, result as i64);
     }

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_agent::apps::{AppSocket, Apps};
+use godwit_agent::input::Inbox;
 use godwit_wire::{FlowKey, HandoffRefusal};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -272,7 +273,7 @@ fn is_taken(build: (Linked, &[&str])) {
     let path = folder.path().join("app.sock");
     let service = format!("127.0.0.1:{port}").parse().expect("an address");
     let socket = AppSocket::bind(&path, None).expect("the folder is ours");
-    let apps = Apps::start(socket, vec![service]).expect("a thread");
+    let apps = Apps::start(socket, vec![service], Inbox::new().0).expect("a thread");
     let program = compile(folder.path(), "../../apps/stream.c", build);
     let mut command = sanitized(program);
     let command = command.args(["127.0.0.1", &port]);

@@ -181,6 +181,32 @@ fn a_demoted_flow_is_let_go_only_after_the_standby_has_marked_it() {
     assert!(world.is_in_sync(A, B), "the others stay protected");
 }
 
+/// Its server hears of it when the standby has marked it, and not before.
+#[test]
+fn a_flow_whose_commit_failed_is_served_by_nobody() {
+    let mut world = World::in_sync();
+    world.forget_log();
+    assert!(world.commit_fails(A, 1), "the standby might serve it");
+    assert!(world.local_actions(A).is_empty());
+    world.run(3);
+    let reason = UnprotectedReason::CommitFailed;
+    let (share, flow) = (SHARE, flow(1));
+    let marked = Action::MarkDemoted {
+        share,
+        flow,
+        reason,
+    };
+    assert_eq!(world.sides[B].actions.first(), Some(&marked));
+    let ungated = Action::UngateFlow {
+        share,
+        flow,
+        reason,
+    };
+    assert_eq!(world.local_actions(A), [ungated]);
+    assert!(!world.commit_fails(A, 1), "it knows");
+    assert!(!world.commit_fails(B, 1), "a standby serves nobody");
+}
+
 #[test]
 fn a_standby_that_does_not_confirm_leaves_the_set() {
     let mut world = World::in_sync();

@@ -196,9 +196,16 @@ fn look(socket: BorrowedFd<'_>) -> io::Result<Look> {
     }
 }
 
+/// Bytes that the application has written and that were never sent
+/// (`SIOCOUTQNSD`).
+pub(crate) fn unsent(socket: BorrowedFd<'_>) -> io::Result<u64> {
+    const SIOCOUTQNSD: libc::Ioctl = 0x894b;
+    queued(socket, SIOCOUTQNSD)
+}
+
 fn queued(socket: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<u64> {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: both requests write one int, which outlives the call.
+    // SAFETY: each of the requests writes one int, which outlives the call.
     let err = unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut bytes) };
     if err < 0 {
         return Err(io::Error::last_os_error());

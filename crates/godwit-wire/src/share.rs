@@ -176,6 +176,9 @@ wire_enum! {
         DivergedLength = 10, "diverged_length";
         /// The twin's application said other bytes than the owner's.
         DivergedContent = 11, "diverged_content";
+        /// Its server must not go back from where it stands, and the standby is not
+        /// known to have come there.
+        CommitFailed = 12, "commit_failed";
     }
 }
 
@@ -280,7 +283,7 @@ mod tests {
             assert_eq!(UnprotectedReason::try_from(reason.number()), Ok(*reason));
         }
         assert!(UnprotectedReason::try_from(0).is_err());
-        assert!(UnprotectedReason::try_from(12).is_err());
+        assert!(UnprotectedReason::try_from(13).is_err());
         assert!(Role::try_from(3).is_err());
     }
 }

@@ -9,9 +9,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use crate::app::{AppMessage, AppRefusal, SnapshotKind, SnapshotPlace, Subject};
+use crate::app::{AppMessage, AppRefusal, CommitRefusal, SnapshotKind, SnapshotPlace, Subject};
 use crate::{
-    DigestEntry, Endpoint, Epoch, FlowEpoch, FlowId, FlowKey, FlowRecord, Generation,
+    Commit, DigestEntry, Endpoint, Epoch, FlowEpoch, FlowId, FlowKey, FlowRecord, Generation,
     GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat, Hello, Lease, LeaseDatagram,
     LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal, MoveStep, Negotiated, NodeName,
     OutputEntry, Party, Refusal, Report, Restore, Role, Said, SeqNumber, ShareClaim, ShareId,
@@ -260,14 +260,17 @@ fn handoff() -> impl Strategy<Value = Message> {
 fn about_snapshots() -> impl Strategy<Value = Message> {
     let place = (any::<u64>(), any::<u64>(), 0..100_u32);
     let bytes = vec(any::<u8>(), 0..100);
-    (stay(), flow_id(), place, bytes, any::<bool>()).prop_map(
-        |((share, epoch, generation), flow, (read, written, rest), part, kept)| {
+    let commit = proptest::option::of((any::<u64>(), 0..=crate::app::MAX_OUTPUT));
+    (stay(), flow_id(), place, bytes, (any::<bool>(), commit)).prop_map(
+        |((share, epoch, generation), flow, (read, written, rest), part, (kept, commit))| {
+            let commit = commit.map(|(number, output)| Commit { number, output });
             if kept {
                 return Message::FlowSnapshotKept {
                     share,
                     epoch,
                     generation,
                     flow,
+                    commit: commit.map(|commit| commit.number),
                 };
             }
             let length = u32::try_from(part.len()).unwrap_or(0) + rest;
@@ -277,7 +280,7 @@ fn about_snapshots() -> impl Strategy<Value = Message> {
                 generation,
                 flow,
                 part: SnapshotPart {
-                    kind: SnapshotKind::Regenerable,
+                    commit,
                     read,
                     written,
                     length,
@@ -438,11 +441,12 @@ fn lease_message() -> impl Strategy<Value = LeaseMessage> {
 }
 
 fn snapshot_place() -> impl Strategy<Value = SnapshotPlace> {
-    (any::<[u64; 3]>(), 0..=crate::app::MAX_SNAPSHOT).prop_map(
-        |([offset, read, written], length)| SnapshotPlace {
+    let kind = select(SnapshotKind::ALL);
+    (any::<[u64; 3]>(), 0..=crate::app::MAX_SNAPSHOT, kind).prop_map(
+        |([offset, read, written], length, kind)| SnapshotPlace {
             offset,
             length,
-            kind: SnapshotKind::Regenerable,
+            kind,
             read,
             written,
         },
@@ -464,7 +468,14 @@ pub(crate) fn app_message() -> impl Strategy<Value = AppMessage> {
         proptest::option::of(snapshot_place()).prop_map(Ok),
         refusal().prop_map(Err),
     ];
-    let size = (0..=crate::app::MAX_SNAPSHOT).prop_map(|len| (SnapshotKind::Regenerable, len));
+    let size = (select(SnapshotKind::ALL), 0..=crate::app::MAX_SNAPSHOT);
+    let commits = prop_oneof![
+        (subject(), snapshot_place())
+            .prop_map(|(subject, place)| AppMessage::Commit { subject, place }),
+        (number(), proptest::option::of(select(CommitRefusal::ALL)))
+            .prop_map(|(request, refusal)| AppMessage::Committed { request, refusal }),
+        proptest::strategy::Just(AppMessage::Mend),
+    ];
     let requests = prop_oneof![
         (subject(), number()).prop_map(|(subject, patience_ms)| AppMessage::Take {
             subject,
@@ -485,6 +496,7 @@ pub(crate) fn app_message() -> impl Strategy<Value = AppMessage> {
     ];
     prop_oneof![
         requests,
+        commits,
         any::<(u8, u8, u32, u64)>().prop_map(|(min, max, slots, region)| AppMessage::Hello {
             min,
             max,

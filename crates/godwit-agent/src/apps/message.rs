@@ -104,7 +104,11 @@ impl Office {
     }
 
     pub(super) fn client(&self, held: Held) -> Option<Arc<Client>> {
-        lock(&self.desk).clients.get(&held.client).cloned()
+        self.client_by_id(held.client)
+    }
+
+    pub(super) fn client_by_id(&self, id: u64) -> Option<Arc<Client>> {
+        lock(&self.desk).clients.get(&id).cloned()
     }
 
     /// A process that had a connection when all were looked at last, and says so

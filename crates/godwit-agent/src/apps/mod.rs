@@ -16,6 +16,7 @@
 //! is asked for, and a listener counts when the process shows it.
 
 mod client;
+mod commit;
 mod listener;
 mod message;
 mod party;
@@ -40,7 +41,10 @@ use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 
+pub use commit::{Asker, Commit, Committed};
 pub use listener::{AppSocket, AppSocketError};
+
+use crate::input::Inbox;
 
 use client::Client;
 use party::Parties;
@@ -119,6 +123,8 @@ struct Office {
     services: Vec<SocketAddr>,
     desk: Mutex<Desk>,
     next_request: AtomicU32,
+    /// To the driver.
+    inbox: Inbox,
 }
 
 #[derive(Debug, Default)]
@@ -160,15 +166,21 @@ struct Answer {
 }
 
 impl Apps {
-    /// Lets processes in, for services at these addresses.
+    /// Lets processes in, for services at these addresses. What they want to be safe
+    /// goes to `inbox`.
     ///
     /// # Errors
     /// If there is no thread for it.
-    pub fn start(socket: AppSocket, services: Vec<SocketAddr>) -> std::io::Result<Self> {
+    pub fn start(
+        socket: AppSocket,
+        services: Vec<SocketAddr>,
+        inbox: Inbox,
+    ) -> std::io::Result<Self> {
         let office = Arc::new(Office {
             services,
             desk: Mutex::default(),
             next_request: AtomicU32::new(1),
+            inbox,
         });
         let stopper = thread::start(office.clone(), socket)?;
         Ok(Self {
@@ -395,12 +407,18 @@ impl Held {
 
 /// Whether a socket is the connection that was asked for.
 fn is_flow(socket: BorrowedFd<'_>, cookie: u64, flow: FlowKey) -> bool {
-    let fd = socket.as_raw_fd();
-    let client = getpeername::<SockaddrStorage>(fd).ok().and_then(endpoint);
-    let service = getsockname::<SockaddrStorage>(fd).ok().and_then(endpoint);
     let tcp = StreamPosition::of(socket).is_ok();
     let same = socket_cookie(socket).is_ok_and(|found| found == cookie);
-    tcp && same && (client, service) == (Some(flow.client), Some(flow.service))
+    tcp && same && flow_of(socket) == Some(flow)
+}
+
+/// Both ends of a connected socket.
+fn flow_of(socket: BorrowedFd<'_>) -> Option<FlowKey> {
+    let fd = socket.as_raw_fd();
+    Some(FlowKey {
+        client: endpoint(getpeername::<SockaddrStorage>(fd).ok()?)?,
+        service: endpoint(getsockname::<SockaddrStorage>(fd).ok()?)?,
+    })
 }
 
 fn endpoint(address: SockaddrStorage) -> Option<Endpoint> {

@@ -222,8 +222,18 @@ impl Reception {
                 self.office.answered(client, request, outcome, None);
                 Ok(())
             }
+            AppMessage::Commit { subject, place } => {
+                let socket = descriptors.into_iter().next();
+                self.office.commit(client, subject, place, socket);
+                Ok(())
+            }
+            AppMessage::Mend => {
+                Office::mend(client, descriptors.into_iter().next());
+                Ok(())
+            }
             AppMessage::Hello { .. }
             | AppMessage::Welcome { .. }
+            | AppMessage::Committed { .. }
             | AppMessage::Refused { .. }
             | AppMessage::Listening { .. }
             | AppMessage::Take { .. }

@@ -125,6 +125,8 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Gone(_)
             | Input::Handoff { .. }
             | Input::Neighbour { .. }
+            | Input::Commit(_)
+            | Input::CommitHeld { .. }
             | Input::Stop { done: None, .. } => panic!("nobody sends this"),
         }
     }

@@ -81,7 +81,7 @@ impl Driver {
             } => self.feed_twin(flow, seq, fin, input),
             Action::AdmitTwin { share, flow } => self.admit_twin(share, flow),
             Action::KeepSnapshot { share, flow, part } => self.keep_snapshot(share, flow, part),
-            Action::SnapshotKept { flow, .. } => self.exports.note_kept(flow),
+            Action::SnapshotKept { flow, commit, .. } => self.note_kept(flow, commit),
             Action::Handoff { share, work } => self.work_on_handoff(share, work),
             Action::Send { peer, message } => self.send(peer, message),
         }
@@ -94,6 +94,9 @@ impl Driver {
     }
 
     fn set_share(&mut self, share: ShareId, part: Part) {
+        if part.role != Role::Owner || part.generation.is_none() {
+            self.end_commits(|of, _| of == share);
+        }
         if part.role == Role::Owner {
             self.end_old_silence(share);
         }
@@ -146,7 +149,8 @@ impl Driver {
     }
 
     /// The gate opens first, then both sides hear what it kept from them.
-    fn ungate(&self, flow: FlowId, reason: UnprotectedReason) {
+    fn ungate(&mut self, flow: FlowId, reason: UnprotectedReason) {
+        self.end_commits(|_, of| of == flow);
         self.give(flow, Order::Ungate(reason));
         if let Some(state) = self.flow(flow) {
             self.let_go(&state, clock::now());

@@ -1,18 +1,22 @@
 //! Snapshots that servers have exported, from the owner to its standby: of each
 //! connection the latest of which its client has all that was written before. There is
-//! one under way at a time, so a standby that is slow gets fewer, not more.
+//! one under way at a time, so a standby that is slow gets fewer, not more; a server
+//! that must not go back behind one waits for it (`commits.rs`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_bpf::FlowState;
 use godwit_core::MonoTime;
-use godwit_wire::app::{Carried, SnapshotPlace};
-use godwit_wire::{Endpoint, FlowId, FlowKey, Generation, Role, SeqNumber, ShareId, SnapshotPart};
+use godwit_wire::app::{Carried, SnapshotKind, SnapshotPlace};
+use godwit_wire::{
+    Commit, Endpoint, FlowId, FlowKey, Generation, Role, SeqNumber, ShareId, SnapshotPart,
+};
 
 use super::Driver;
+use super::commits::{has_twin, is_committed};
 use super::keeper;
-use crate::apps::Exported;
+use crate::apps::{self, Committed, Exported};
 use crate::clock;
 use crate::config::Config;
 
@@ -37,6 +41,49 @@ pub(super) struct Exports {
     sent: BTreeMap<FlowKey, Sent>,
     /// As a standby: what has come of snapshots that are not whole.
     coming: BTreeMap<FlowId, SnapshotPart>,
+    /// Of the latest commit.
+    number: u64,
+}
+
+/// A snapshot on its way to a twin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Parcel {
+    /// Which commit, if its server must not go back behind it.
+    pub(super) commit: Option<u64>,
+    /// The snapshot.
+    pub(super) exported: Exported,
+    /// The last bytes before where it was made: all that its client has not
+    /// acknowledged, if it is a commit.
+    pub(super) output: Vec<u8>,
+}
+
+impl Parcel {
+    pub(super) fn of_commit(number: u64, committed: Committed) -> Self {
+        Self {
+            commit: Some(number),
+            exported: committed.exported,
+            output: committed.output,
+        }
+    }
+
+    /// Bytes of output that its client has acknowledged for sure.
+    pub(super) const fn acknowledged(&self) -> u64 {
+        let output = self.output.len() as u64;
+        self.exported.place.written.saturating_sub(output)
+    }
+}
+
+/// What becomes of a connection's snapshots at one look.
+enum Choice {
+    /// This one is sent.
+    Send(FlowState, SnapshotPlace),
+    /// This one is sent, and has to arrive.
+    Commit(FlowState, SnapshotPlace),
+    /// The standby lacks what its server must not go back behind.
+    Lacking(ShareId, FlowState),
+    /// A new twin has what it needs.
+    Whole,
+    Nothing,
 }
 
 /// The last snapshot of a connection that was sent.
@@ -46,6 +93,8 @@ struct Sent {
     generation: Generation,
     read: u64,
     written: u64,
+    /// Which commit, if it is one.
+    commit: Option<u64>,
     /// The standby has it.
     kept: bool,
 }
@@ -57,7 +106,20 @@ impl Exports {
             services: keeper::shares(config),
             sent: BTreeMap::new(),
             coming: BTreeMap::new(),
+            // Two lives of an agent do not use the same.
+            number: now.as_nanos(),
         }
+    }
+
+    /// The share of a connection whose twin is kept.
+    pub(super) fn share_of(&self, flow: FlowKey) -> Option<ShareId> {
+        self.services.get(&flow.service).copied()
+    }
+
+    /// A number for the next commit.
+    pub(super) const fn next_number(&mut self) -> u64 {
+        self.number += 1;
+        self.number
     }
 
     /// When to look next; `None` if this node has no such service.
@@ -69,6 +131,11 @@ impl Exports {
     pub(super) fn forget(&mut self) {
         self.sent.clear();
         self.coming.clear();
+    }
+
+    /// A new twin of a connection is about to be made.
+    pub(super) fn note_rejoin(&mut self, flow: FlowKey) {
+        self.sent.remove(&flow);
     }
 
     /// The data path reports a connection's end.
@@ -83,13 +150,22 @@ impl Exports {
     /// The standby has the last one of that connection.
     pub(super) fn note_kept(&mut self, flow: FlowId) {
         let sent = self.sent.get_mut(&flow.key);
-        if let Some(sent) = sent.filter(|sent| sent.irs == flow.irs) {
+        if let Some(sent) = sent.filter(|sent| sent.irs == flow.irs && sent.commit.is_none()) {
             sent.kept = true;
         }
     }
 
+    /// The twin of that connection stands at this commit, or behind it: in which stay,
+    /// if it was the last one that was sent.
+    pub(super) fn note_commit(&mut self, flow: FlowId, number: u64) -> Option<Generation> {
+        let sent = self.sent.get_mut(&flow.key)?;
+        let is_this = sent.irs == flow.irs && sent.commit == Some(number);
+        sent.kept |= is_this;
+        is_this.then_some(sent.generation)
+    }
+
     /// Adds a part; the snapshot once it is whole.
-    fn add(&mut self, flow: FlowId, part: SnapshotPart) -> Option<Exported> {
+    fn add(&mut self, flow: FlowId, part: SnapshotPart) -> Option<Parcel> {
         let first = part.part.len() as u64;
         let whole = match self.coming.remove(&flow) {
             Some(mut begun) if is_same(&begun, &part) => {
@@ -99,43 +175,52 @@ impl Exports {
             Some(_) | None => part,
         };
         let length = whole.part.len() as u64;
-        if length < u64::from(whole.length) && first > 0 {
+        if length < whole.total() && first > 0 {
             self.coming.insert(flow, whole);
             return None;
         }
-        (length == u64::from(whole.length)).then(|| exported(whole))
+        (length == whole.total()).then(|| parcel(whole))
     }
 }
 
 fn is_same(a: &SnapshotPart, b: &SnapshotPart) -> bool {
-    let of = |it: &SnapshotPart| (it.kind, it.read, it.written, it.length);
+    let of = |it: &SnapshotPart| (it.commit, it.read, it.written, it.length);
     of(a) == of(b)
 }
 
-fn exported(whole: SnapshotPart) -> Exported {
-    Exported {
-        place: SnapshotPlace {
-            offset: 0,
-            length: whole.length,
-            kind: whole.kind,
-            read: whole.read,
-            written: whole.written,
+fn parcel(whole: SnapshotPart) -> Parcel {
+    let kind = whole.kind();
+    let length = usize::try_from(whole.length).unwrap_or(usize::MAX);
+    let mut bytes = whole.part;
+    let output = bytes.split_off(length.min(bytes.len()));
+    Parcel {
+        commit: whole.commit.map(|commit| commit.number),
+        exported: Exported {
+            place: SnapshotPlace {
+                offset: 0,
+                length: whole.length,
+                kind,
+                read: whole.read,
+                written: whole.written,
+            },
+            carried: Carried { kind, bytes },
         },
-        carried: Carried {
-            kind: whole.kind,
-            bytes: whole.part,
-        },
+        output,
     }
 }
 
-/// A snapshot in parts; one that is empty has one.
-fn parts(exported: Exported) -> impl Iterator<Item = SnapshotPart> {
-    let Exported { place, carried } = exported;
-    let count = carried.bytes.len().div_ceil(PART).max(1);
+/// A snapshot in parts, and the output behind it; one that is empty has one.
+fn parts(parcel: Parcel) -> impl Iterator<Item = SnapshotPart> {
+    let place = parcel.exported.place;
+    let output = u32::try_from(parcel.output.len()).unwrap_or(u32::MAX);
+    let commit = parcel.commit.map(|number| Commit { number, output });
+    let mut bytes = parcel.exported.carried.bytes;
+    bytes.extend_from_slice(&parcel.output);
+    let count = bytes.len().div_ceil(PART).max(1);
     (0..count).map(move |index| {
-        let rest = carried.bytes.get(index * PART..).unwrap_or_default();
+        let rest = bytes.get(index * PART..).unwrap_or_default();
         SnapshotPart {
-            kind: carried.kind,
+            commit,
             read: place.read,
             written: place.written,
             length: place.length,
@@ -162,26 +247,67 @@ impl Driver {
     /// Sends what is new.
     pub(super) fn send_snapshots(&mut self, now: MonoTime) {
         if self.owns_kept_share() {
-            let mut chosen = BTreeMap::new();
-            let mut room = ROUND;
-            let exported = self.apps.exported(|key, kept| {
-                let (flow, place) = self.choose(key, kept)?;
-                let length = usize::try_from(place.length).unwrap_or(usize::MAX);
-                if chosen.contains_key(&key) || (length > room && room < ROUND) {
-                    return None;
-                }
-                room = room.saturating_sub(length);
-                chosen.insert(key, (flow.share, flow.id, flow.generation));
-                Some(place)
-            });
-            for (key, exported) in exported {
-                if let Some((share, flow, generation)) = chosen.get(&key).copied() {
-                    self.send_snapshot(share, flow, generation, exported, now);
-                }
-            }
+            self.send_new_snapshots(now);
         }
         let took = clock::now().since(now);
         self.exports.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
+    }
+
+    fn send_new_snapshots(&mut self, now: MonoTime) {
+        let (mut chosen, mut whole) = (BTreeMap::new(), Vec::new());
+        let mut lacking = BTreeMap::new();
+        let mut room = ROUND;
+        let exported = self.apps.exported(|key, kept| {
+            let (flow, place, commits) = match self.choose(key, kept) {
+                Choice::Send(flow, place) => (flow, place, false),
+                Choice::Commit(flow, place) => (flow, place, true),
+                Choice::Lacking(share, flow) => {
+                    lacking.insert(key, (share, flow));
+                    return None;
+                }
+                Choice::Whole => {
+                    whole.push(key);
+                    return None;
+                }
+                Choice::Nothing => return None,
+            };
+            let length = usize::try_from(place.length).unwrap_or(usize::MAX);
+            if chosen.contains_key(&key) || (length > room && room < ROUND) {
+                return None;
+            }
+            room = room.saturating_sub(length);
+            chosen.insert(key, (flow, commits));
+            Some(place)
+        });
+        for (key, exported) in exported {
+            match chosen.get(&key) {
+                Some((flow, false)) => {
+                    let commit = exported.place.kind == SnapshotKind::Commit;
+                    let parcel = Parcel {
+                        commit: commit.then(|| self.exports.next_number()),
+                        exported,
+                        output: Vec::new(),
+                    };
+                    self.send_snapshot(flow, parcel, now);
+                }
+                Some((_, true)) => {
+                    let output = Vec::new();
+                    let commit = apps::Commit {
+                        flow: key,
+                        asker: None,
+                        state: Ok(Committed { exported, output }),
+                    };
+                    self.begin_commit(commit, now);
+                }
+                None => {}
+            }
+        }
+        for (share, flow) in lacking.into_values() {
+            self.want_commit(share, &flow, now);
+        }
+        for key in whole {
+            self.let_whole_pass(key, now);
+        }
     }
 
     fn owns_kept_share(&self) -> bool {
@@ -193,63 +319,100 @@ impl Driver {
     }
 
     /// What of a connection the standby should get now.
-    fn choose(&self, key: FlowKey, kept: &[SnapshotPlace]) -> Option<(FlowState, SnapshotPlace)> {
-        let share = self.exports.services.get(&key.service)?;
-        let entry = &self.shares.get(*share)?.entry;
-        let (latest_of_all, sent) = (kept.last()?, self.exports.sent.get(&key));
+    fn choose(&self, key: FlowKey, kept: &[SnapshotPlace]) -> Choice {
+        self.find_choice(key, kept).unwrap_or(Choice::Nothing)
+    }
+
+    fn find_choice(&self, key: FlowKey, kept: &[SnapshotPlace]) -> Option<Choice> {
+        let share = self.exports.share_of(key)?;
+        let entry = &self.shares.get(share)?.entry;
+        if self.commits.is_under_way(key) {
+            return None;
+        }
+        let whole = self.commits.is_whole(key);
+        let Some(latest_of_all) = kept.last() else {
+            return whole.then_some(Choice::Whole);
+        };
+        let sent = self.exports.sent.get(&key);
         let is_old = |sent: &Sent, place: &SnapshotPlace| {
             sent.generation == entry.generation
                 && (sent.read, sent.written) == (place.read, place.written)
         };
+        let committed = is_committed(kept);
         // The flow itself is looked up only if there may be something.
-        if sent.is_some_and(|sent| is_old(sent, latest_of_all)) {
+        let nothing_new = sent.is_some_and(|sent| is_old(sent, latest_of_all));
+        let is_safe = sent.is_some_and(|sent| {
+            let irs = sent.irs;
+            let held = self.commits.is_held(FlowId { key, irs }, entry.generation);
+            !committed || held
+        });
+        if nothing_new && is_safe && !whole {
             return None;
         }
         let flow = self.datapath.flows.get(key).ok().flatten()?;
-        if flow.generation != entry.generation || entry.role != Role::Owner {
+        if flow.generation != entry.generation || entry.role != Role::Owner || !has_twin(&flow) {
             return None;
         }
-        let place = latest((flow.iss, flow.snd_una), kept)?;
+        let held = self.commits.is_held(flow.id, entry.generation);
+        if whole && (held || !committed) {
+            return Some(Choice::Whole);
+        }
+        let place = latest((flow.iss, flow.snd_una), kept);
+        if committed && !held {
+            return Some(match place {
+                Some(place) => Choice::Commit(flow, place),
+                None => Choice::Lacking(share, flow),
+            });
+        }
+        let place = place?;
         let sent =
             sent.filter(|sent| sent.irs == flow.id.irs && sent.generation == entry.generation);
         let busy = sent.is_some_and(|sent| !sent.kept || is_old(sent, &place));
-        (!busy).then_some((flow, place))
+        (!busy).then_some(Choice::Send(flow, place))
     }
 
-    fn send_snapshot(
-        &mut self,
-        share: ShareId,
-        flow: FlowId,
-        generation: Generation,
-        exported: Exported,
-        now: MonoTime,
-    ) {
+    /// To the standby, in parts.
+    pub(super) fn send_snapshot(&mut self, flow: &FlowState, parcel: Parcel, now: MonoTime) {
         let sent = Sent {
-            irs: flow.irs,
-            generation,
-            read: exported.place.read,
-            written: exported.place.written,
+            irs: flow.id.irs,
+            generation: flow.generation,
+            read: parcel.exported.place.read,
+            written: parcel.exported.place.written,
+            commit: parcel.commit,
             kept: false,
         };
-        self.exports.sent.insert(flow.key, sent);
-        for part in parts(exported) {
-            self.node.handle_snapshot(share, flow, &part, now);
+        self.exports.sent.insert(flow.id.key, sent);
+        for part in parts(parcel) {
+            self.node.handle_snapshot(flow.share, flow.id, &part, now);
         }
     }
 
-    /// As a standby: a part of a snapshot has come.
+    /// The standby has the last snapshot of a flow, or that commit.
+    pub(super) fn note_kept(&mut self, flow: FlowId, commit: Option<u64>) {
+        match commit {
+            None => self.exports.note_kept(flow),
+            Some(number) => self.note_commit_held(flow, number, clock::now()),
+        }
+    }
+
+    /// As a standby: a part of a snapshot has come. A commit is answered when the twin
+    /// stands there.
     pub(super) fn keep_snapshot(&mut self, share: ShareId, flow: FlowId, part: SnapshotPart) {
-        let Some(exported) = self.exports.add(flow, part) else {
+        let Some(parcel) = self.exports.add(flow, part) else {
             return;
         };
+        let commits = parcel.commit.is_some();
         if let Some(state) = self.flow(flow).filter(|state| state.twin) {
             // What is written in the server's place must go nowhere.
-            self.poke_twin(flow, written_at(state.iss, exported.place.written));
+            self.poke_twin(flow, written_at(state.iss, parcel.acknowledged()));
             if let Some(keeper) = &self.keeper {
-                keeper.keep(flow, exported);
+                keeper.keep(flow, parcel);
             }
         }
-        self.node.handle_snapshot_kept(share, flow, clock::now());
+        if !commits {
+            self.node
+                .handle_snapshot_kept(share, flow, None, clock::now());
+        }
     }
 }
 
@@ -268,7 +431,7 @@ mod tests {
         }
     }
 
-    fn snapshot(length: usize) -> Exported {
+    fn snapshot(length: usize) -> Parcel {
         let bytes: Vec<_> = (0..=250).cycle().take(length).collect();
         let length = u32::try_from(length).expect("short");
         let place = place(1, 2, length);
@@ -276,7 +439,21 @@ mod tests {
             kind: place.kind,
             bytes,
         };
-        Exported { place, carried }
+        Parcel {
+            commit: None,
+            exported: Exported { place, carried },
+            output: Vec::new(),
+        }
+    }
+
+    fn commit(number: u64, length: usize, output: usize) -> Parcel {
+        let Parcel { mut exported, .. } = snapshot(length);
+        (exported.place.kind, exported.carried.kind) = (SnapshotKind::Commit, SnapshotKind::Commit);
+        Parcel {
+            commit: Some(number),
+            exported,
+            output: vec![7; output],
+        }
     }
 
     fn flow(irs: u32) -> FlowId {
@@ -304,6 +481,42 @@ mod tests {
             assert_eq!(came, Some(sent));
             assert!(exports.coming.is_empty());
         }
+    }
+
+    /// The snapshot and the output are told apart, wherever a part ends.
+    #[test]
+    fn a_commit_comes_with_its_output() {
+        for (length, output) in [(0, 0), (0, PART + 1), (PART - 1, 2), (PART, 0), (9, 9)] {
+            let (sent, mut exports) = (commit(5, length, output), exports());
+            let came = parts(sent.clone()).filter_map(|part| exports.add(flow(1), part));
+            assert_eq!(came.collect::<Vec<_>>(), [sent], "{length} {output}");
+        }
+        let mut exports = exports();
+        let mut first = parts(commit(5, PART, 1));
+        assert_eq!(exports.add(flow(1), first.next().expect("two parts")), None);
+        let of_another = parts(commit(6, PART, 1)).nth(1).expect("two parts");
+        assert_eq!(exports.add(flow(1), of_another), None);
+    }
+
+    /// Of another commit, or of a snapshot at the same place.
+    #[test]
+    fn an_answer_is_about_one_commit() {
+        let mut exports = exports();
+        let sent = Sent {
+            irs: SeqNumber(1),
+            generation: Generation(3),
+            read: 0,
+            written: 0,
+            commit: Some(8),
+            kept: false,
+        };
+        exports.sent.insert(flow(1).key, sent);
+        exports.note_kept(flow(1));
+        assert_eq!(exports.note_commit(flow(1), 7), None);
+        assert_eq!(exports.note_commit(flow(2), 8), None);
+        assert!(!exports.sent[&flow(1).key].kept);
+        assert_eq!(exports.note_commit(flow(1), 8), Some(Generation(3)));
+        assert!(exports.sent[&flow(1).key].kept);
     }
 
     /// One that is not whole is thrown away with the link, or by the next.
@@ -346,6 +559,7 @@ mod tests {
             generation: Generation(1),
             read: 0,
             written: 0,
+            commit: None,
             kept: true,
         };
         exports.sent.insert(flow(1).key, sent);

@@ -19,6 +19,7 @@ use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
 use thiserror::Error;
 
 use super::addresses;
+use super::commits::Commits;
 use super::compare::Comparisons;
 use super::detach::{DetachError, detach};
 use super::devices;
@@ -28,7 +29,7 @@ use super::earlier::{self, EarlierError};
 use super::exports::Exports;
 use super::fence::from_expiry;
 use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Newborns, Wishes};
-use super::keeper::{Keeper, Perches};
+use super::keeper::{self, Keeper, Perches};
 use super::leash;
 use super::moves::Moves;
 use super::neighbours::Resolver;
@@ -281,9 +282,14 @@ impl Installed {
         let Some(perches) = self.perches.take() else {
             return Ok(None);
         };
-        let (apps, events) = (surroundings.apps.clone(), surroundings.events.clone());
-        let flows = self.datapath.flows.clone();
-        let started = Keeper::start(perches, &self.config, flows, apps, events);
+        let means = keeper::Means {
+            flows: self.datapath.flows.clone(),
+            apps: surroundings.apps.clone(),
+            events: surroundings.events.clone(),
+            inbox: surroundings.inbox.clone(),
+            ifindex: self.interface.index,
+        };
+        let started = Keeper::start(perches, &self.config, means);
         started.map(Some).map_err(InstallError::Thread)
     }
 
@@ -346,6 +352,7 @@ impl Installed {
             shares,
             keeper,
             exports: Exports::new(&self.config, now),
+            commits: Commits::default(),
             apps: surroundings.apps,
             resolver,
             ifindex: self.interface.index,

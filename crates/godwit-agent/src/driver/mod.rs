@@ -27,6 +27,7 @@
 mod addresses;
 mod behind;
 mod carry;
+mod commits;
 mod compare;
 mod detach;
 mod devices;
@@ -79,6 +80,7 @@ pub use detach::DetachError;
 pub use earlier::EarlierError;
 pub use install::{InstallError, Installed, pin_name};
 
+use commits::Commits;
 use compare::Comparisons;
 use digest::Digest;
 use dismissal::Dismissals;
@@ -156,6 +158,7 @@ pub struct Driver {
     /// node has such.
     keeper: Option<Keeper>,
     exports: Exports,
+    commits: Commits,
     apps: Apps,
     peers: PeerSender,
     board: ShareBoard,

@@ -198,6 +198,8 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows to move");
             check.unprotected += 1;
         }
+        // Neither before nor behind them.
+        check.confirming += self.commits.count(share);
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
         leaving.busy = busy.into_iter().map(|(_, flow)| flow).collect();
         tracing::debug!(share = share.0, ?check, "flows looked at");
@@ -284,6 +286,7 @@ impl Driver {
         let silent = leaving.silent_since.map(|since| clock::now().since(since));
         if outcome.is_ok() {
             self.turn_flows(share);
+            self.end_committed_twins(share);
         }
         let name = self.name_of(share);
         let (mut rest, mut stay) = (Vec::new(), Vec::new());

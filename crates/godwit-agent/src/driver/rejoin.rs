@@ -82,6 +82,9 @@ impl Driver {
 
     /// First the tap, then the log: what comes in between is in both.
     pub(super) fn begin_rejoin(&mut self, share: ShareId, flow: FlowId, generation: Generation) {
+        // What the twin before had, this one lacks.
+        self.exports.note_rejoin(flow.key);
+        self.commits.forget(flow.key);
         let restore = match self.datapath.orders.give(flow, Order::Rejoin(generation)) {
             Ok(()) => self.restore(share, flow),
             Err(error) => {

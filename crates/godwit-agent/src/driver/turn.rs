@@ -95,6 +95,11 @@ impl Driver {
                     .due()
                     .map_or(HOUSEKEEPING, |due| due.since(now)),
             )
+            .min(
+                self.commits
+                    .due()
+                    .map_or(HOUSEKEEPING, |due| due.since(now)),
+            )
             .min(self.housekeeping.since(now))
     }
 
@@ -109,6 +114,7 @@ impl Driver {
                 // What was under way on the old link is lost.
                 self.digest.forget();
                 self.exports.forget();
+                self.commits.send_again();
                 self.resolver.hurry();
                 self.node.handle_link(peer, link, now);
             }
@@ -125,6 +131,12 @@ impl Driver {
             Input::Handoff { share, report } => {
                 self.node.handle_handoff_report(share, report, now);
             }
+            Input::Commit(commit) => self.begin_commit(*commit, now),
+            Input::CommitHeld {
+                share,
+                flow,
+                number,
+            } => self.answer_held(share, flow, number),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue
@@ -134,6 +146,11 @@ impl Driver {
         if event.kind == FlowEventKind::Ended {
             self.digest.note_end(event);
             self.exports.note_end(event.flow);
+            self.commits.forget(event.flow.key);
+            self.end_commits(|_, flow| flow == event.flow);
+        }
+        if self.holds_back(event) {
+            return;
         }
         self.node.handle_flow_event(event, now);
     }
@@ -165,6 +182,7 @@ impl Driver {
         if self.exports.due().is_some_and(|due| due <= now) {
             self.send_snapshots(now);
         }
+        self.look_after_commits(now);
         if self.servers.due() <= now {
             self.look_for_listeners(now);
         }

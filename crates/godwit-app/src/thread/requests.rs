@@ -45,7 +45,8 @@ impl Worker {
             self.process.sweep();
             return self.refuse(request, HandoffRefusal::Ended);
         }
-        let ready = served.stateless || matches!(served.at_its_snapshot(), Ok(Some(_)));
+        let stands = served.stateless || matches!(served.at_its_snapshot(), Ok(Some(_)));
+        let ready = stands && served.committing.is_none();
         if ready || patience.is_zero() {
             return self.process.take_or_refuse(&mut served, request);
         }

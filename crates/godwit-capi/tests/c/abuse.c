@@ -63,7 +63,11 @@ static void wrong_parameters(int listener)
 	EXPECT(gw_export_state(0, NULL, 1, 0), GW_NULL_PARAMETER);
 	EXPECT(gw_export_state(0, &byte, GW_MAX_SNAPSHOT + 1, 0), GW_TOO_LARGE);
 	EXPECT(gw_export_state(0, &byte, (size_t)-1, 0), GW_TOO_LARGE);
-	EXPECT(gw_export_state(0, &byte, 1, GW_EXPORT_COMMIT), GW_UNSUPPORTED);
+	EXPECT(gw_export_state(0, &byte, 1, 1u << 31), GW_UNSUPPORTED);
+	EXPECT(gw_export_state(0, NULL, 1, GW_EXPORT_COMMIT),
+	       GW_NULL_PARAMETER);
+	EXPECT(gw_export_state(0, &byte, (size_t)-1, GW_EXPORT_COMMIT),
+	       GW_TOO_LARGE);
 	EXPECT(gw_import_state(0, NULL, 1), GW_NULL_PARAMETER);
 	EXPECT(gw_import_state(0, &byte, (size_t)-1), GW_TOO_LARGE);
 	EXPECT(gw_session_join(0, NULL, 1), GW_NULL_PARAMETER);

@@ -48,6 +48,8 @@ pub enum Report {
     NotConfirmed,
     /// What the client was told trails what the owner has for `lag_limit`.
     Stalled,
+    /// Its server must not go back, and its twin is not known to be where it stands.
+    CommitFailed,
     /// A twin has answered.
     Confirmed,
     /// The connection is over.
@@ -57,7 +59,7 @@ pub enum Report {
 /// Where one supervised flow stands. A flow that is not in the table is fine.
 ///
 /// ```text
-///            unconfirmed              not confirmed, stalled
+///            unconfirmed              not confirmed, stalled, commit failed
 ///  (fine) ─────────────► Confirming ─────────────────────► Demoting
 ///    ▲  ▲                    │                               │  │
 ///    │  └───── confirmed ────┘                demoted by the │  │ 500 ms
@@ -147,6 +149,9 @@ impl Supervision {
             (None | Some(State::Confirming { .. }), Report::Stalled) => {
                 self.demote(flow, UnprotectedReason::Lagging, now);
             }
+            (None | Some(State::Confirming { .. }), Report::CommitFailed) => {
+                self.demote(flow, UnprotectedReason::CommitFailed, now);
+            }
             (Some(State::Confirming { .. }), Report::Confirmed) | (Some(_), Report::Ended) => {
                 self.remove(flow);
             }
@@ -155,7 +160,11 @@ impl Supervision {
             // The standby may have given the flow up already: no way back.
             | (
                 Some(State::Demoting { .. } | State::Demoted(_)),
-                Report::Unconfirmed | Report::NotConfirmed | Report::Stalled | Report::Confirmed,
+                Report::Unconfirmed
+                | Report::NotConfirmed
+                | Report::Stalled
+                | Report::CommitFailed
+                | Report::Confirmed,
             ) => {}
         }
     }

@@ -67,12 +67,13 @@ enum Input {
 
 /// Applies each input at one millisecond to a flow in `before`, and compares
 /// the state after it and the order that comes out.
-fn check(before: Option<State>, row: [(Option<State>, Option<Order>); 7]) {
+fn check(before: Option<State>, row: [(Option<State>, Option<Order>); 8]) {
     use Input::{DemotedByStandby, Report as Says, TwinClosed};
     let inputs = [
         Says(Report::Unconfirmed),
         Says(Report::NotConfirmed),
         Says(Report::Stalled),
+        Says(Report::CommitFailed),
         Says(Report::Confirmed),
         Says(Report::Ended),
         DemotedByStandby,
@@ -118,6 +119,7 @@ fn a_flow_that_is_fine() {
             (Some(confirming), Some(Order::ResendHandshake(flow(1)))),
             demoting(UnprotectedReason::NotConfirmed),
             demoting(UnprotectedReason::Lagging),
+            demoting(UnprotectedReason::CommitFailed),
             (None, None),
             (None, None),
             (None, None),
@@ -135,6 +137,7 @@ fn confirming() {
             stays,
             demoting(UnprotectedReason::NotConfirmed),
             demoting(UnprotectedReason::Lagging),
+            demoting(UnprotectedReason::CommitFailed),
             (None, None),
             (None, None),
             stays,
@@ -149,7 +152,7 @@ fn demoting_has_no_way_back() {
     let done = let_go(UnprotectedReason::Lagging);
     check(
         Some(DEMOTING),
-        [stays, stays, stays, stays, (None, None), done, done],
+        [stays, stays, stays, stays, stays, (None, None), done, done],
     );
 }
 
@@ -158,7 +161,16 @@ fn demoted() {
     let stays = (Some(DEMOTED), None);
     check(
         Some(DEMOTED),
-        [stays, stays, stays, stays, (None, None), stays, stays],
+        [
+            stays,
+            stays,
+            stays,
+            stays,
+            stays,
+            (None, None),
+            stays,
+            stays,
+        ],
     );
 }
 

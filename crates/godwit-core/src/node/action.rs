@@ -270,7 +270,8 @@ pub enum Action {
         flow: FlowId,
     },
     /// As a standby: keep a part of a snapshot of a server's state, and answer with
-    /// [`crate::Node::handle_snapshot_kept`] when it is whole.
+    /// [`crate::Node::handle_snapshot_kept`] when it is whole; of a commit, when the
+    /// twin has come there.
     KeepSnapshot {
         /// The share.
         share: ShareId,
@@ -285,6 +286,8 @@ pub enum Action {
         share: ShareId,
         /// The flow.
         flow: FlowId,
+        /// The number of the commit, if it is one.
+        commit: Option<u64>,
     },
     /// Do something for a connection that goes to another server by itself.
     Handoff {

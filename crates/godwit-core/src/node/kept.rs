@@ -11,6 +11,7 @@ use super::action::Action;
 use super::context::Context;
 use super::share::ShareSide;
 use crate::MonoTime;
+use crate::flow::{Report, State as Supervised};
 use crate::share::State;
 
 impl Node {
@@ -29,8 +30,15 @@ impl Node {
         self.settle(now);
     }
 
-    /// [`Action::KeepSnapshot`] was carried out, and the snapshot is whole.
-    pub fn handle_snapshot_kept(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
+    /// [`Action::KeepSnapshot`] was carried out, and the snapshot is whole; of a
+    /// commit: its twin has come there.
+    pub fn handle_snapshot_kept(
+        &mut self,
+        share: ShareId,
+        flow: FlowId,
+        commit: Option<u64>,
+        now: MonoTime,
+    ) {
         self.with_share(share, now, |share, context| {
             if let State::Shadow { owner, generation } = share.machine.state() {
                 let kept = Message::FlowSnapshotKept {
@@ -38,11 +46,26 @@ impl Node {
                     epoch: owner.epoch,
                     generation,
                     flow,
+                    commit,
                 };
                 context.send(owner.peer, kept);
             }
         });
         self.settle(now);
+    }
+
+    /// As the owner: the flow's server must not go back from where it stands, and the
+    /// standby is not known to have come there: it must not serve the flow.
+    ///
+    /// True if it might until [`Action::UngateFlow`] or [`Action::ReleaseGate`];
+    /// false if no standby would.
+    pub fn handle_commit_failed(&mut self, share: ShareId, flow: FlowId, now: MonoTime) -> bool {
+        let mut might = false;
+        self.with_share(share, now, |share, context| {
+            might = share.fail_commit(flow, context);
+        });
+        self.settle(now);
+        might
     }
 }
 
@@ -77,8 +100,31 @@ impl ShareSide {
         });
     }
 
-    pub(super) fn note_snapshot_kept(&self, flow: FlowId, context: &mut Context<'_>) {
+    pub(super) fn note_snapshot_kept(
+        &self,
+        flow: FlowId,
+        commit: Option<u64>,
+        context: &mut Context<'_>,
+    ) {
         let share = self.id;
-        context.out.act(Action::SnapshotKept { share, flow });
+        context.out.act(Action::SnapshotKept {
+            share,
+            flow,
+            commit,
+        });
+    }
+
+    fn fail_commit(&mut self, flow: FlowId, context: &mut Context<'_>) -> bool {
+        if self.machine.state() != State::Owner || self.in_sync.generation().is_none() {
+            return false;
+        }
+        if matches!(self.supervision.state(&flow), Some(Supervised::Demoted(_))) {
+            return false;
+        }
+        // Before it is asked: it must not be admitted behind the question.
+        self.rejoin.handle_lost(flow, context.now);
+        self.supervision
+            .handle_report(flow, Report::CommitFailed, context.now);
+        true
     }
 }

@@ -137,10 +137,13 @@ impl ShareSide {
                 }
             }
             Message::FlowSnapshotKept {
-                generation, flow, ..
+                generation,
+                flow,
+                commit,
+                ..
             } => {
                 if self.is_holder(peer, *generation) {
-                    self.note_snapshot_kept(*flow, context);
+                    self.note_snapshot_kept(*flow, *commit, context);
                 }
             }
             // What only an owner says; or not about a share.

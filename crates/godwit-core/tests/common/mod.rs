@@ -281,6 +281,16 @@ impl World {
         self.input(side, |node, now| node.handle_flow_event(event, now));
     }
 
+    /// A server must not go back behind where its standby is not known to stand;
+    /// whether it might be served until it is let go.
+    pub(crate) fn commit_fails(&mut self, side: usize, port: u16) -> bool {
+        let mut might = false;
+        self.input(side, |node, now| {
+            might = node.handle_commit_failed(SHARE, flow(port), now);
+        });
+        might
+    }
+
     /// A server process dies; `kept` of its flows could go on elsewhere.
     pub(crate) fn server_exit(&mut self, side: usize, kept: u32, listener_lost: bool) {
         let exit = ServerExit {

@@ -5,7 +5,9 @@
 //! side. Then it says how many bytes it has heard and said, 8 bytes each, and ends.
 //!
 //! Its log has a line for each connection that comes from another server: the
-//! client, and how many bytes the other one had said ([`came_at`]).
+//! client, and how many bytes the other one had said ([`came_at`]). One that commits
+//! ([`Manner::commits`]) says in it, too, how much of what it has said is safe
+//! ([`safe_at`]), or that it is unprotected.
 
 use std::env;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -16,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use godwit_app::{Listener, Options, export_state, join_session};
+use godwit_app::{Listener, Options, commit_state, export_state, join_session};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::content::Content;
@@ -71,6 +73,8 @@ pub struct Manner {
     pub sessions: bool,
     /// Congestion control instead of the kernel's default.
     pub congestion: Option<&'static str>,
+    /// It never goes back from what it exports, and waits until its standby has that.
+    pub commits: bool,
 }
 
 impl Default for Manner {
@@ -82,6 +86,7 @@ impl Default for Manner {
             pace: Duration::from_millis(1),
             sessions: false,
             congestion: None,
+            commits: false,
         }
     }
 }
@@ -104,8 +109,9 @@ pub fn start(node: &Node, port: u16, agent: &Path) -> Result<Process> {
 /// As [`start`].
 pub fn start_with(node: &Node, port: u16, agent: &Path, manner: Manner) -> Result<Process> {
     let Manner { state, chunk, .. } = manner;
-    let (pace, sessions) = (manner.pace.as_micros(), u8::from(manner.sessions));
-    let numbers = format!("{state},{chunk},{pace},{sessions}");
+    let pace = manner.pace.as_micros();
+    let (sessions, commits) = (u8::from(manner.sessions), u8::from(manner.commits));
+    let numbers = format!("{state},{chunk},{pace},{sessions},{commits}");
     let args = [VERB, MANNER, &numbers];
     start_program_with(node, port, agent, (&args, manner.congestion))
 }
@@ -143,9 +149,30 @@ fn start_program_with(
 /// How many bytes the other server had said when a client's connection came here
 /// last, as the log says.
 pub fn came_at(log: &str, client: SocketAddr) -> Option<u64> {
-    let begin = format!("came: {client} at ");
+    last(log, &format!("came: {client} at "))
+}
+
+/// How much of what was said to a client was safe last, as the log says.
+pub fn safe_at(log: &str, client: SocketAddr) -> Option<u64> {
+    last(log, &format!("safe: {client} at "))
+}
+
+/// Whether a commit of a client's connection came to nothing after the last that did
+/// not, as the log says.
+pub fn is_unsafe(log: &str, client: SocketAddr) -> bool {
+    let safe = format!("safe: {client} at ");
     let mut lines = log.lines().rev();
-    lines.find_map(|line| line.strip_prefix(&begin)?.parse().ok())
+    let last = lines.find(|line| line.starts_with(&safe) || *line == unprotected(client));
+    last.is_some_and(|line| !line.starts_with(&safe))
+}
+
+fn unprotected(client: SocketAddr) -> String {
+    format!("unprotected: {client}")
+}
+
+fn last(log: &str, begin: &str) -> Option<u64> {
+    let mut lines = log.lines().rev();
+    lines.find_map(|line| line.strip_prefix(begin)?.parse().ok())
 }
 
 /// Writes the line that [`came_at`] reads, as a server.
@@ -174,8 +201,15 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 fn parse(numbers: &str) -> Result<Manner> {
     let numbers = numbers.split(',').map(str::parse);
     let numbers = numbers.collect::<Result<Vec<usize>, _>>()?;
-    let [state, chunk @ 1..=CHUNK, pace, sessions @ 0..=1] = numbers[..] else {
-        bail!("a manner is STATE,CHUNK,MICROSECONDS,SESSIONS");
+    let [
+        state,
+        chunk @ 1..=CHUNK,
+        pace,
+        sessions @ 0..=1,
+        commits @ 0..=1,
+    ] = numbers[..]
+    else {
+        bail!("a manner is STATE,CHUNK,MICROSECONDS,SESSIONS,COMMITS");
     };
     Ok(Manner {
         state,
@@ -183,6 +217,7 @@ fn parse(numbers: &str) -> Result<Manner> {
         pace: Duration::from_micros(pace as u64),
         sessions: sessions == 1,
         congestion: None,
+        commits: commits == 1,
     })
 }
 
@@ -228,6 +263,8 @@ struct Talk {
     state: Vec<u8>,
     said: u64,
     heard: u64,
+    /// What of both is safe.
+    safe: Option<(u64, u64)>,
 }
 
 /// Where it stands after a turn.
@@ -258,6 +295,7 @@ impl Talk {
             state,
             said,
             heard,
+            safe: None,
         })
     }
 
@@ -279,7 +317,30 @@ impl Talk {
     fn export(&mut self) -> Result<(), godwit_app::Error> {
         let place = [self.said.to_be_bytes(), self.heard.to_be_bytes()].concat();
         self.state[..PLACE].copy_from_slice(&place);
-        export_state(&self.stream, &self.state)
+        match self.manner.commits {
+            false => export_state(&self.stream, &self.state),
+            true => self.commit(),
+        }
+    }
+
+    /// Waits until it is safe, and goes on all the same if it is not.
+    fn commit(&mut self) -> Result<(), godwit_app::Error> {
+        let now = Some((self.said, self.heard));
+        if self.safe == now {
+            return Ok(());
+        }
+        let client = self.stream.peer_addr().map_err(godwit_app::Error::from)?;
+        // The log of the process.
+        let mut log = std::io::stderr();
+        let _ = match commit_state(&self.stream, &self.state) {
+            Ok(()) => {
+                self.safe = now;
+                writeln!(log, "safe: {client} at {}", self.said)
+            }
+            Err(godwit_app::Error::Unprotected) => writeln!(log, "{}", unprotected(client)),
+            Err(error) => return Err(error),
+        };
+        Ok(())
     }
 
     fn turn(&mut self) -> Result<Turn> {

@@ -48,6 +48,7 @@
 
 mod dump;
 mod options;
+mod output;
 mod pause;
 mod queue;
 mod restore;
@@ -57,6 +58,7 @@ mod tests;
 mod window;
 
 pub use dump::SnapshotError;
+pub use output::{OutputError, Unacknowledged, mend, unacknowledged};
 pub use pause::{PauseError, PausedSocket, available};
 pub use restore::{Release, RestoreError, RestoredSocket};
 pub use sys::SockOptError;

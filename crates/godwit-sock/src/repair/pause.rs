@@ -154,6 +154,11 @@ impl Drop for PausedSocket {
     }
 }
 
+/// Ends repair mode; nothing is sent.
+pub(super) fn leave_repair(fd: BorrowedFd<'_>) -> Result<(), SockOptError> {
+    TCP_REPAIR.set(fd, OFF_SILENTLY)
+}
+
 /// Where the connection stands.
 pub(super) fn state_of(fd: BorrowedFd<'_>) -> Result<TcpState, PauseError> {
     // struct tcp_info begins with the state.

@@ -16,6 +16,7 @@ use nix::unistd::geteuid;
 use super::*;
 use crate::HoldTun;
 
+mod output;
 mod refusals;
 mod settings;
 mod states;

@@ -12,11 +12,27 @@ use crate::{HandoffRefusal, ParseError};
 const MAGIC: [u8; 2] = *b"GA";
 
 wire_enum! {
-    /// What an old snapshot is good for. 2 is kept for snapshots that must never
-    /// be gone back from.
+    /// What an old snapshot is good for.
     SnapshotKind, "app: kind of snapshot" {
         /// The application makes the same output again from it.
         Regenerable = 1, "regenerable";
+        /// The application must never go back from it, or from one before it of the
+        /// same connection.
+        Commit = 2, "commit";
+    }
+}
+
+wire_enum! {
+    /// Why no standby has what a server wants to be safe.
+    CommitRefusal, "app: refusal of a commit" {
+        /// No standby would serve the connection.
+        Unprotected = 1, "unprotected";
+        /// The standby has not said in time that it has it.
+        Late = 2, "late";
+        /// The connection is not as the process says.
+        Mismatch = 3, "mismatch";
+        /// Its output can't be read, or is more than travels with a snapshot.
+        Output = 4, "output";
     }
 }
 
@@ -217,6 +233,24 @@ pub enum AppMessage {
         /// Why not.
         refusal: Option<HandoffRefusal>,
     },
+    /// P: this snapshot, at which the connection stands, is to be safe before the
+    /// server goes on. With the socket.
+    Commit {
+        /// Which connection; the process's name for the answer.
+        subject: Subject,
+        /// The latest snapshot of the connection.
+        place: SnapshotPlace,
+    },
+    /// A: the answer.
+    Committed {
+        /// Which request.
+        request: u32,
+        /// Why it is not safe.
+        refusal: Option<CommitRefusal>,
+    },
+    /// P: an agent that has died has left this connection in repair mode. With the
+    /// socket.
+    Mend,
 }
 
 /// Numbers of the kinds.
@@ -233,6 +267,9 @@ mod kind {
     pub(super) const EMIGRATED: u8 = 10;
     pub(super) const GIVE: u8 = 11;
     pub(super) const DONE: u8 = 12;
+    pub(super) const COMMIT: u8 = 13;
+    pub(super) const COMMITTED: u8 = 14;
+    pub(super) const MEND: u8 = 15;
 }
 
 impl AppMessage {
@@ -255,7 +292,7 @@ impl AppMessage {
     fn parse_body(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
         let at = reader.at();
         let kind = reader.u8("app: kind")?;
-        let known = (kind::HELLO..=kind::DONE).contains(&kind);
+        let known = (kind::HELLO..=kind::MEND).contains(&kind);
         verify(known, "app: kind", at, kind)?;
         Ok(match kind {
             kind::HELLO => Self::Hello {
@@ -302,10 +339,19 @@ impl AppMessage {
                 number: reader.u32("app: listener")?,
                 snapshot: optional(reader, parse_size)?,
             },
-            _ => Self::Done {
+            kind::DONE => Self::Done {
                 request: reader.u32("app: request")?,
                 refusal: optional(reader, HandoffRefusal::parse)?,
             },
+            kind::COMMIT => Self::Commit {
+                subject: Subject::parse(reader)?,
+                place: SnapshotPlace::parse(reader)?,
+            },
+            kind::COMMITTED => Self::Committed {
+                request: reader.u32("app: request")?,
+                refusal: optional(reader, CommitRefusal::parse)?,
+            },
+            _ => Self::Mend,
         })
     }
 
@@ -350,6 +396,15 @@ impl AppMessage {
                 }
             }
             Self::PutBack { subject } | Self::Emigrated { subject } => subject.emit(out),
+            Self::Commit { subject, place } => {
+                subject.emit(out);
+                place.emit(out);
+            }
+            Self::Committed { request, refusal } => {
+                out.extend(request.to_be_bytes());
+                emit_optional(out, *refusal, |out, refusal| out.push(refusal.number()));
+            }
+            Self::Mend => {}
             Self::Give {
                 request,
                 number,
@@ -383,6 +438,9 @@ impl AppMessage {
             Self::Emigrated { .. } => kind::EMIGRATED,
             Self::Give { .. } => kind::GIVE,
             Self::Done { .. } => kind::DONE,
+            Self::Commit { .. } => kind::COMMIT,
+            Self::Committed { .. } => kind::COMMITTED,
+            Self::Mend => kind::MEND,
         }
     }
 }

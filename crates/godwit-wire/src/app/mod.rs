@@ -18,7 +18,9 @@ pub mod region;
 #[cfg(test)]
 mod tests;
 
-pub use message::{AppMessage, AppRefusal, Carried, SnapshotKind, SnapshotPlace, Subject};
+pub use message::{
+    AppMessage, AppRefusal, Carried, CommitRefusal, SnapshotKind, SnapshotPlace, Subject,
+};
 
 /// Oldest version that this build speaks.
 pub const MIN_VERSION: u8 = 1;
@@ -31,6 +33,10 @@ pub const MAX_MESSAGE: usize = 256;
 
 /// The largest snapshot, in bytes.
 pub const MAX_SNAPSHOT: u32 = 16 << 20;
+
+/// The most output that travels with a snapshot from which its server must not go
+/// back, in bytes.
+pub const MAX_OUTPUT: u32 = 16 << 20;
 
 /// The longest name of a session, in bytes.
 pub const MAX_SESSION: usize = 32;

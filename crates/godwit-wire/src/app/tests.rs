@@ -100,6 +100,24 @@ fn one_of_each() -> Vec<(&'static str, AppMessage)> {
                 refusal: None,
             },
         ),
+        (
+            "commit",
+            AppMessage::Commit {
+                subject,
+                place: SnapshotPlace {
+                    kind: SnapshotKind::Commit,
+                    ..place()
+                },
+            },
+        ),
+        (
+            "committed",
+            AppMessage::Committed {
+                request,
+                refusal: Some(CommitRefusal::Late),
+            },
+        ),
+        ("mend", AppMessage::Mend),
     ]
 }
 
@@ -187,7 +205,7 @@ fn impossible_values_are_named() {
     };
     assert_eq!(with(0, b'X'), "app: magic");
     assert_eq!(with(2, 2), "app: version");
-    assert_eq!(with(3, 13), "app: kind");
+    assert_eq!(with(3, 17), "app: kind");
     assert_eq!(with(3, 0), "app: kind");
     assert_eq!(with(8, 2), "app: presence");
     let mut give = bytes_of(&AppMessage::Give {

@@ -132,15 +132,20 @@ impl Message {
                 generation,
                 flow,
                 ..
+            } => {
+                emit_stay(out, *share, *generation);
+                flow.emit(out);
             }
-            | Self::FlowSnapshotKept {
+            Self::FlowSnapshotKept {
                 share,
                 generation,
                 flow,
+                commit,
                 ..
             } => {
                 emit_stay(out, *share, *generation);
                 flow.emit(out);
+                out.extend(commit.iter().flat_map(|number| number.to_be_bytes()));
             }
             Self::Hello(_)
             | Self::ShareState(_)

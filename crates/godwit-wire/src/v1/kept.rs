@@ -4,7 +4,7 @@ use core::fmt;
 
 use alloc::vec::Vec;
 
-use crate::app::{MAX_SNAPSHOT, SnapshotKind};
+use crate::app::{MAX_OUTPUT, MAX_SNAPSHOT, SnapshotKind};
 use crate::cursor::{Reader, verify};
 use crate::restore::{emit_input, parse_input};
 use crate::{EmitError, ParseError};
@@ -12,21 +12,51 @@ use crate::{EmitError, ParseError};
 /// A part of a snapshot; the parts of one follow each other in order.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SnapshotPart {
-    /// What the snapshot is good for.
-    pub kind: SnapshotKind,
+    /// What it takes that nobody goes back from it; `None` if the application makes
+    /// the same output again.
+    pub commit: Option<Commit>,
     /// Bytes of the client's stream that the application had read.
     pub read: u64,
     /// Bytes that the application had written.
     pub written: u64,
     /// Bytes of the whole snapshot, at most [`MAX_SNAPSHOT`].
     pub length: u32,
-    /// At most [`crate::MAX_INPUT_LEN`] bytes of it.
+    /// At most [`crate::MAX_INPUT_LEN`] bytes of the snapshot and the output behind
+    /// it.
     pub part: Vec<u8>,
 }
 
+/// What a snapshot has besides from which its server must never go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Commit {
+    /// Which one; the standby's answer has it, too.
+    pub number: u64,
+    /// Bytes of output behind the snapshot: the last ones before `written`, at most
+    /// [`MAX_OUTPUT`]. The client has acknowledged all that was written before them.
+    pub output: u32,
+}
+
 impl SnapshotPart {
+    /// Bytes of all parts together.
+    pub fn total(&self) -> u64 {
+        let output = self.commit.map_or(0, |commit| commit.output);
+        u64::from(self.length) + u64::from(output)
+    }
+
+    /// What it is good for.
+    pub const fn kind(&self) -> SnapshotKind {
+        match self.commit {
+            None => SnapshotKind::Regenerable,
+            Some(_) => SnapshotKind::Commit,
+        }
+    }
+
     pub(super) fn emit(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
-        out.push(self.kind.number());
+        out.push(self.kind().number());
+        if let Some(Commit { number, output }) = self.commit {
+            out.extend_from_slice(&number.to_be_bytes());
+            out.extend_from_slice(&output.to_be_bytes());
+        }
         out.extend_from_slice(&self.read.to_be_bytes());
         out.extend_from_slice(&self.written.to_be_bytes());
         out.extend_from_slice(&self.length.to_be_bytes());
@@ -34,39 +64,46 @@ impl SnapshotPart {
     }
 
     pub(super) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
-        let kind = SnapshotKind::parse(reader)?;
+        let commit = match SnapshotKind::parse(reader)? {
+            SnapshotKind::Regenerable => None,
+            SnapshotKind::Commit => Some(Commit::parse(reader)?),
+        };
         let read = reader.u64("snapshot: bytes read")?;
         let written = reader.u64("snapshot: bytes written")?;
         let at = reader.at();
         let length = reader.u32("snapshot: length")?;
         verify(length <= MAX_SNAPSHOT, "snapshot: length", at, length)?;
-        let part = parse_input(reader)?;
-        let inside = u32::try_from(part.len()).is_ok_and(|part| part <= length);
-        verify(inside, "snapshot: part", at, length)?;
-        Ok(Self {
-            kind,
+        let part = Self {
+            commit,
             read,
             written,
             length,
-            part,
-        })
+            part: parse_input(reader)?,
+        };
+        let inside = part.part.len() as u64 <= part.total();
+        verify(inside, "snapshot: part", at, length)?;
+        Ok(part)
+    }
+}
+
+impl Commit {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let number = reader.u64("snapshot: number")?;
+        let at = reader.at();
+        let output = reader.u32("snapshot: output")?;
+        verify(output <= MAX_OUTPUT, "snapshot: output", at, output)?;
+        Ok(Self { number, output })
     }
 }
 
 /// Without the bytes: they are the application's.
 impl fmt::Debug for SnapshotPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kind,
-            read,
-            written,
-            length,
-            part,
-        } = self;
-        let bytes = part.len();
+        let (bytes, total, kind) = (self.part.len(), self.total(), self.kind());
+        let (read, written) = (self.read, self.written);
         write!(
             f,
-            "{bytes} of {length} bytes of a {kind} snapshot at {read}, {written}"
+            "{bytes} of {total} bytes of a {kind} snapshot at {read}, {written}"
         )
     }
 }

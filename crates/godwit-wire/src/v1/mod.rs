@@ -23,7 +23,7 @@ mod parse;
 mod tests;
 
 pub use handoff::{HandoffStep, Party};
-pub use kept::SnapshotPart;
+pub use kept::{Commit, SnapshotPart};
 pub use output::{OutputEntry, Said};
 pub(crate) use parse::parse_body;
 
@@ -288,7 +288,7 @@ pub enum Message {
     },
     /// From the owner: keep this snapshot of the state that the flow's server has of
     /// it, in place of an older one. The client has acknowledged all that the server
-    /// had written then.
+    /// had written then, or the rest of it comes along.
     FlowSnapshot {
         /// The share.
         share: ShareId,
@@ -301,7 +301,8 @@ pub enum Message {
         /// A part of the snapshot.
         part: SnapshotPart,
     },
-    /// From the standby: it has the whole of the last one of that flow.
+    /// From the standby: it has the whole of the last one of that flow; or, of one
+    /// that must not be gone back from: its twin has come there.
     FlowSnapshotKept {
         /// The share.
         share: ShareId,
@@ -311,6 +312,8 @@ pub enum Message {
         generation: Generation,
         /// The flow.
         flow: FlowId,
+        /// The number of the commit, if it is one.
+        commit: Option<u64>,
     },
 }
 

@@ -80,6 +80,10 @@ fn parse_snapshot(kind: u8, epoch: Epoch, reader: &mut Reader<'_>) -> Result<Mes
         epoch,
         generation,
         flow,
+        commit: match reader.rest().is_empty() {
+            true => None,
+            false => Some(reader.u64("snapshot: number")?),
+        },
     })
 }
 

@@ -10,7 +10,6 @@ use std::vec;
 use std::vec::Vec;
 
 use super::*;
-use crate::app::SnapshotKind;
 use crate::{Decoder, FlowEpoch, FlowKey, FlowRecord, MAX_INPUT_LEN, MacAddr, Negotiated, Role};
 
 const GOLDEN: &str = include_str!("golden.txt");
@@ -48,7 +47,7 @@ fn one_of_each() -> Vec<Message> {
     all
 }
 
-fn about_snapshots() -> [Message; 2] {
+fn about_snapshots() -> [Message; 4] {
     let (share, epoch, generation) = stay();
     [
         Message::FlowSnapshot {
@@ -57,7 +56,7 @@ fn about_snapshots() -> [Message; 2] {
             generation,
             flow: flow(),
             part: SnapshotPart {
-                kind: SnapshotKind::Regenerable,
+                commit: None,
                 read: 0x10,
                 written: 0x1_0000_0020,
                 length: 3,
@@ -69,6 +68,30 @@ fn about_snapshots() -> [Message; 2] {
             epoch,
             generation,
             flow: flow(),
+            commit: None,
+        },
+        Message::FlowSnapshot {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+            part: SnapshotPart {
+                commit: Some(Commit {
+                    number: 0x51,
+                    output: 2,
+                }),
+                read: 0x10,
+                written: 0x1_0000_0020,
+                length: 3,
+                part: b"stand".to_vec(),
+            },
+        },
+        Message::FlowSnapshotKept {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+            commit: Some(0x51),
         },
     ]
 }
@@ -286,7 +309,9 @@ fn parse() {
 #[test]
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
-    assert_eq!(kinds, (1..=19).collect::<Vec<_>>());
+    // Each of the last two in two forms.
+    let expected = (1..=19).chain(18..=19);
+    assert_eq!(kinds, expected.collect::<Vec<_>>());
     assert_eq!(kind::KNOWN, 1..=19);
 }
 
@@ -300,12 +325,12 @@ fn what_a_handoff_carries_is_not_printed() {
 /// Neither the bytes nor more of them than the whole has.
 #[test]
 fn a_snapshot_is_bounded_and_not_printed() {
-    let [message, _] = about_snapshots();
+    let [message, ..] = about_snapshots();
     let printed = std::format!("{message:?}");
     assert!(printed.contains("2 of 3 bytes"), "{printed}");
     assert!(!printed.contains("104"), "{printed}");
     let Message::FlowSnapshot { mut part, .. } = message.clone() else {
-        unreachable!("it is the first of two");
+        unreachable!("it is the first");
     };
     for (length, what) in [(1, "snapshot: part"), (u32::MAX, "snapshot: length")] {
         part.length = length;
@@ -368,4 +393,37 @@ fn a_hello_with_crossed_versions_is_refused() {
     let error = decoder.next_message().unwrap_err();
     assert_eq!(error.what, "hello: max_version below min_version");
     assert_eq!(error.at, 16 + 2 + 8 + 1);
+}
+
+/// Both the snapshot and the output behind it.
+#[test]
+fn the_output_of_a_commit_is_bounded() {
+    let [.., message, _] = about_snapshots();
+    let Message::FlowSnapshot { part, .. } = message else {
+        unreachable!("it is the last but one");
+    };
+    let commits = [
+        (1, 3, "snapshot: part"),
+        (crate::app::MAX_OUTPUT + 1, 3, "snapshot: output"),
+    ];
+    for (output, length, what) in commits {
+        let (share, epoch, generation) = stay();
+        let commit = Some(Commit { number: 1, output });
+        let message = Message::FlowSnapshot {
+            share,
+            epoch,
+            generation,
+            flow: flow(),
+            part: SnapshotPart {
+                commit,
+                length,
+                ..part.clone()
+            },
+        };
+        let mut bytes = Vec::new();
+        message.emit(&mut bytes).unwrap();
+        let mut decoder = Decoder::new();
+        decoder.push(&bytes);
+        assert_eq!(decoder.next_message().unwrap_err().what, what);
+    }
 }

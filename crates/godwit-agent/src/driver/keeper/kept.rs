@@ -1,5 +1,6 @@
 //! One twin that is kept: where it stands, and how it follows its server.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -10,7 +11,7 @@ use godwit_wire::{FlowId, ShareId};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
 
-use crate::apps::Exported;
+use super::super::exports::Parcel;
 
 /// Bytes that are thrown away or written in one call.
 const PIECE: usize = 256 << 10;
@@ -24,9 +25,13 @@ pub(super) struct Kept {
     /// `None`: where the connection begins.
     snapshot: Option<Carried>,
     /// A later one, which it has not come to.
-    next: Option<Exported>,
-    /// Bytes that are still to be written in the server's place.
+    next: Option<Parcel>,
+    /// Bytes that are still to be written in the server's place, whichever.
     owed: u64,
+    /// What is to be written then, as the server has.
+    output: VecDeque<u8>,
+    /// A commit that it has come to.
+    reached: Option<u64>,
 }
 
 /// Whether a twin has anything left to do.
@@ -49,11 +54,13 @@ impl Kept {
             snapshot: None,
             next: None,
             owed: 0,
+            output: VecDeque::new(),
+            reached: None,
         }
     }
 
     /// Takes note of a later snapshot: the one before it is not gone to any more.
-    pub(super) fn expect(&mut self, snapshot: Exported) {
+    pub(super) fn expect(&mut self, snapshot: Parcel) {
         self.next = Some(snapshot);
     }
 
@@ -65,26 +72,60 @@ impl Kept {
     pub(super) fn go_on(&mut self, buffer: &mut Vec<u8>) -> io::Result<Progress> {
         buffer.resize(PIECE, 0);
         loop {
-            if !self.write(buffer)? {
-                return Ok(Progress::Owes);
-            }
+            let owes = !self.write(buffer)?;
             let Some(next) = &self.next else {
-                return Ok(Progress::Stands);
+                return Ok(if owes {
+                    Progress::Owes
+                } else {
+                    Progress::Stands
+                });
             };
             let at = StreamPosition::of(self.socket.as_fd())?;
-            let read = next.place.read.checked_sub(at.read);
-            let written = next.place.written.checked_sub(at.written);
+            let place = next.exported.place;
+            let read = place.read.checked_sub(at.read);
+            // A client that does not listen keeps nobody from committing: what does not
+            // go out yet waits here.
+            let written = place.written.checked_sub(at.written + self.owes());
             match (read, written) {
                 (Some(read), Some(_)) if read > at.unread => return Ok(Progress::Hears),
                 (Some(read), Some(written)) => {
                     self.discard(read, buffer)?;
-                    self.owed = written;
-                    self.snapshot = self.next.take().map(|next| next.carried);
+                    self.go_to(written);
                 }
-                // Older than where it stands.
-                (Some(_) | None, _) => self.next = None,
+                // Older than where it stands: whoever must not go back does not.
+                (read, written) => {
+                    let behind = read.is_none_or(|read| read == 0)
+                        && written.is_none_or(|written| written == 0);
+                    let older = self.next.take();
+                    let reached = older.and_then(|older| older.commit.filter(|_| behind));
+                    self.reached = reached.or(self.reached);
+                }
             }
         }
+    }
+
+    /// Stands at the next snapshot, but for so many bytes of output before it.
+    fn go_to(&mut self, written: u64) {
+        let Some(next) = self.next.take() else { return };
+        let mut output = VecDeque::from(next.output);
+        // What it has written or owes already, it does not write again.
+        let due = usize::try_from(written).unwrap_or(usize::MAX);
+        output.drain(..output.len().saturating_sub(due));
+        let unknown = written - output.len() as u64;
+        if unknown > 0 {
+            // The client has these, and all before them.
+            self.owed += self.output.len() as u64 + unknown;
+            self.output.clear();
+        }
+        self.output.append(&mut output);
+        self.reached = next.commit.or(self.reached);
+        self.snapshot = Some(next.exported.carried);
+    }
+
+    /// The commit that it has come to since the last call: all that it takes to go on
+    /// from there is here.
+    pub(super) const fn take_reached(&mut self) -> Option<u64> {
+        self.reached.take()
     }
 
     /// What has come is read, and goes nowhere.
@@ -103,13 +144,22 @@ impl Kept {
         Ok(())
     }
 
+    /// Bytes that have yet to go into the socket.
+    pub(super) fn owes(&self) -> u64 {
+        self.owed + self.output.len() as u64
+    }
+
     /// Whether all that is owed has gone into the socket.
     fn write(&mut self, buffer: &[u8]) -> io::Result<bool> {
-        while self.owed > 0 {
+        while self.owed > 0 || !self.output.is_empty() {
             let size = usize::try_from(self.owed).unwrap_or(PIECE);
-            let piece = buffer.get(..size.min(buffer.len())).unwrap_or_default();
+            let piece = match self.owed {
+                0 => self.output.as_slices().0,
+                _ => buffer.get(..size.min(buffer.len())).unwrap_or_default(),
+            };
             let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
             match send(self.socket.as_raw_fd(), piece, flags) {
+                Ok(count) if self.owed == 0 => drop(self.output.drain(..count)),
                 Ok(count) => self.owed = self.owed.saturating_sub(count as u64),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Ok(false),
@@ -163,6 +213,7 @@ mod tests {
     use godwit_wire::{FlowKey, SeqNumber};
 
     use super::*;
+    use crate::apps::Exported;
 
     fn pair() -> (TcpStream, Kept) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -178,10 +229,10 @@ mod tests {
         (client, Kept::new(FlowId { key, irs }, ShareId(0), twin))
     }
 
-    fn snapshot(read: u64, written: u64, name: &str) -> Exported {
+    fn snapshot(read: u64, written: u64, name: &str) -> Parcel {
         let kind = SnapshotKind::Regenerable;
         let bytes = name.as_bytes().to_vec();
-        Exported {
+        let exported = Exported {
             place: SnapshotPlace {
                 offset: 0,
                 length: 0,
@@ -190,6 +241,19 @@ mod tests {
                 written,
             },
             carried: Carried { kind, bytes },
+        };
+        Parcel {
+            commit: None,
+            exported,
+            output: Vec::new(),
+        }
+    }
+
+    fn commit(number: u64, (read, written): (u64, u64), output: &[u8]) -> Parcel {
+        Parcel {
+            commit: Some(number),
+            output: output.to_vec(),
+            ..snapshot(read, written, "commit")
         }
     }
 
@@ -278,5 +342,75 @@ mod tests {
             ((0, much), Some(&b"far"[..]))
         );
         reader.join().expect("it ends").expect("it was open");
+    }
+
+    /// Of the output before a commit, what the client may lack is said as the server
+    /// has said it; the commit is reached once its input is there.
+    #[test]
+    fn a_twin_says_what_the_client_may_lack() {
+        let (mut client, mut kept) = pair();
+        kept.expect(commit(7, (3, 10), b"lacks"));
+        assert_eq!(go_on(&mut kept, None), Progress::Hears);
+        assert_eq!(kept.take_reached(), None);
+        client.write_all(b"hey").expect("it is open");
+        assert_eq!(go_on(&mut kept, Some(Progress::Hears)), Progress::Stands);
+        assert_eq!((kept.take_reached(), kept.take_reached()), (Some(7), None));
+        assert_eq!(position(&kept), (3, 10));
+        // Some of the next one's output was that of the one before.
+        kept.expect(commit(8, (3, 14), b"cks more"));
+        assert_eq!(go_on(&mut kept, None), Progress::Stands);
+        assert_eq!(kept.take_reached(), Some(8));
+        let mut heard = [0; 14];
+        client
+            .read_exact(&mut heard)
+            .expect("as much as was written");
+        assert_eq!(&heard[5..], b"lacksmore");
+    }
+
+    /// It waits for nobody: of several commits each is reached, and all that they have
+    /// to say is said in the end.
+    #[test]
+    fn a_client_that_does_not_listen_is_waited_for_by_nobody() {
+        let (mut client, mut kept) = pair();
+        let (piece, mut said) = (1 << 20, Vec::new());
+        for number in 1..=10 {
+            let more = vec![u8::try_from(number).expect("small"); piece];
+            said.extend_from_slice(&more);
+            // All of it, each time: the client has acknowledged none.
+            kept.expect(commit(number, (0, said.len() as u64), &said));
+            go_on(&mut kept, None);
+            assert_eq!(kept.take_reached(), Some(number));
+        }
+        assert_eq!(go_on(&mut kept, None), Progress::Owes);
+        let length = said.len();
+        let reader = std::thread::spawn(move || {
+            let mut heard = vec![0; length];
+            client.read_exact(&mut heard).map(|()| heard)
+        });
+        assert_eq!(go_on(&mut kept, Some(Progress::Owes)), Progress::Stands);
+        let heard = reader.join().expect("it ends").expect("it comes");
+        assert!(heard == said);
+    }
+
+    /// Sent again after a link was lost; or it can't be.
+    #[test]
+    fn a_commit_that_was_reached_is_reached() {
+        let (mut client, mut kept) = pair();
+        client.write_all(&[1; 9]).expect("it is open");
+        kept.expect(snapshot(5, 5, "later"));
+        assert_eq!(go_on(&mut kept, Some(Progress::Hears)), Progress::Stands);
+        for (place, reached) in [
+            ((5, 5), Some(1)),
+            ((4, 5), Some(1)),
+            ((0, 0), Some(1)),
+            // It would have read more and written less.
+            ((6, 4), None),
+            ((4, 6), None),
+        ] {
+            kept.expect(commit(1, place, &[]));
+            assert_eq!(go_on(&mut kept, None), Progress::Stands);
+            assert_eq!(kept.take_reached(), reached, "{place:?}");
+            assert_eq!(position(&kept), (5, 5));
+        }
     }
 }

@@ -6,8 +6,10 @@
 //! room than there is. With each snapshot from the owner the agent reads what the
 //! server had read, throws it away, and writes as many bytes as the server had
 //! written; the client has those already, so they go nowhere. The twin then stands
-//! where the snapshot was made. At a takeover it is given to the server here, with
-//! that snapshot, as a connection that has moved.
+//! where the snapshot was made. Of a commit it writes what the client has not
+//! acknowledged as the server did, so that it reaches the client whatever happens. At a
+//! takeover it is given to the server here, with that snapshot, as a connection that has
+//! moved.
 //!
 //! | who | what |
 //! |---|---|
@@ -29,9 +31,11 @@ use std::thread::{self, JoinHandle};
 use godwit_bpf::{FlowTable, Keepers};
 use godwit_wire::{Endpoint, FlowId, ShareId};
 
-use crate::apps::{Apps, Exported};
+use super::exports::Parcel;
+use crate::apps::Apps;
 use crate::config::Config;
 use crate::events::EventLog;
+use crate::input::Inbox;
 
 pub(super) use perch::Perches;
 
@@ -46,29 +50,35 @@ pub(super) struct Keeper {
     ports: Keepers,
 }
 
+/// What the thread works with.
+#[derive(Debug)]
+pub(super) struct Means {
+    pub(super) flows: Arc<FlowTable>,
+    pub(super) apps: Apps,
+    pub(super) events: EventLog,
+    /// To the driver.
+    pub(super) inbox: Inbox,
+    /// Where the services are.
+    pub(super) ifindex: u32,
+}
+
 /// What the driver wants.
 #[derive(Debug)]
 enum Job {
-    /// A snapshot of a connection whose client has all that was written before it.
-    Keep(FlowId, Exported),
+    /// A snapshot of a connection, and what its client has not of the output before it.
+    Keep(FlowId, Parcel),
     /// This node owns the share, or does not.
     Serve(ShareId, bool),
 }
 
 impl Keeper {
-    pub(super) fn start(
-        perches: Perches,
-        config: &Config,
-        flows: Arc<FlowTable>,
-        apps: Apps,
-        events: EventLog,
-    ) -> io::Result<Self> {
+    pub(super) fn start(perches: Perches, config: &Config, means: Means) -> io::Result<Self> {
         let ports = perches.ports();
         let (bell, door) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         door.set_nonblocking(true)?;
         let (jobs, work) = channel();
-        let worker = Worker::new(perches, door, shares(config), flows, apps, events);
+        let worker = Worker::new(perches, door, shares(config), means);
         let thread = thread::Builder::new()
             .name("gw-keeper".into())
             .spawn(move || worker.run(&work))?;
@@ -85,7 +95,7 @@ impl Keeper {
         self.ports
     }
 
-    pub(super) fn keep(&self, flow: FlowId, snapshot: Exported) {
+    pub(super) fn keep(&self, flow: FlowId, snapshot: Parcel) {
         self.give(Job::Keep(flow, snapshot));
     }
 

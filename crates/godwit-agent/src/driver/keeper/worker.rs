@@ -5,28 +5,36 @@ use std::io::Read as _;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
-use godwit_bpf::{FlowTable, Phase};
+use godwit_bpf::Phase;
 use godwit_core::MonoTime;
+use godwit_sock::destroy_tcp;
 use godwit_wire::app::Carried;
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, ShareId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::Job;
+use super::super::exports::Parcel;
+use super::super::twins::note;
 use super::kept::{Kept, Progress};
 use super::perch::Perches;
-use crate::apps::{Apps, Exported};
+use super::{Job, Means};
 use crate::clock;
-use crate::events::EventLog;
+use crate::input::Input;
 
 /// How often twins are looked at that have not come to their snapshots.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// The same, of those that have not got rid of a byte by the last look: their clients
+/// do not listen.
+const STUCK: Duration = Duration::from_millis(50);
+
 /// How often is looked for twins whose connections are over.
 const SWEEP: Duration = Duration::from_secs(1);
+
+/// How long a snapshot waits for its twin; the owner does not wait longer.
+const EARLY: Duration = Duration::from_secs(1);
 
 /// How long after a takeover a server may take to be there.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -36,16 +44,27 @@ pub(super) struct Worker {
     perches: Perches,
     door: UnixStream,
     shares: BTreeMap<Endpoint, ShareId>,
-    flows: Arc<FlowTable>,
-    apps: Apps,
-    events: EventLog,
+    means: Means,
     kept: BTreeMap<FlowKey, Kept>,
     /// Those that have something left to do.
     busy: BTreeSet<FlowKey>,
+    /// Those that could not do any of it.
+    stuck: BTreeSet<FlowKey>,
+    /// What has come for twins that were not there.
+    early: BTreeMap<FlowKey, Early>,
     /// Shares that this node owns, and since when.
     served: BTreeMap<ShareId, MonoTime>,
     buffer: Vec<u8>,
     swept: MonoTime,
+    /// When those that are stuck were looked at.
+    tried: MonoTime,
+}
+
+/// A snapshot whose twin has yet to be taken in.
+struct Early {
+    flow: FlowId,
+    snapshot: Parcel,
+    since: MonoTime,
 }
 
 impl Worker {
@@ -53,22 +72,21 @@ impl Worker {
         perches: Perches,
         door: UnixStream,
         shares: BTreeMap<Endpoint, ShareId>,
-        flows: Arc<FlowTable>,
-        apps: Apps,
-        events: EventLog,
+        means: Means,
     ) -> Self {
         Self {
             perches,
             door,
             shares,
-            flows,
-            apps,
-            events,
+            means,
             kept: BTreeMap::new(),
             busy: BTreeSet::new(),
+            stuck: BTreeSet::new(),
+            early: BTreeMap::new(),
             served: BTreeMap::new(),
             buffer: Vec::new(),
             swept: clock::now(),
+            tried: clock::now(),
         }
     }
 
@@ -90,13 +108,22 @@ impl Worker {
                 }
             }
             let now = clock::now();
+            self.look_at_early(now);
+            if now.since(self.tried) >= STUCK {
+                self.tried = now;
+                self.busy.append(&mut self.stuck);
+            }
             self.go_on(now);
             self.sweep(now);
         }
     }
 
     fn wait(&mut self) {
-        let pause = if self.busy.is_empty() { SWEEP } else { LOOK };
+        let pause = match (self.busy.is_empty(), self.stuck.is_empty()) {
+            (false, _) => LOOK,
+            (true, false) => STUCK,
+            (true, true) => SWEEP,
+        };
         let listeners = self.perches.listeners().iter().map(AsFd::as_fd);
         let mut polled: Vec<_> = listeners
             .chain([self.door.as_fd()])
@@ -137,7 +164,7 @@ impl Worker {
             service: twin.local_addr().ok()?.into(),
         };
         let share = self.shares.get(&key.service)?;
-        let flow = self.flows.get(key).ok().flatten()?;
+        let flow = self.means.flows.get(key).ok().flatten()?;
         Some((flow.id, *share))
     }
 
@@ -156,9 +183,13 @@ impl Worker {
     }
 
     /// One that comes when somebody serves the connection comes too late.
-    fn expect(&mut self, flow: FlowId, snapshot: Exported) {
+    fn expect(&mut self, flow: FlowId, snapshot: Parcel) {
         let kept = self.kept.get_mut(&flow.key);
         let Some(kept) = kept.filter(|kept| kept.flow == flow) else {
+            // Any other is as good if it comes later.
+            if snapshot.commit.is_some() {
+                self.note_early(flow, snapshot);
+            }
             return;
         };
         if !self.served.contains_key(&kept.share) {
@@ -167,12 +198,57 @@ impl Worker {
         }
     }
 
+    /// Its twin may wait to be taken in. But if a server here has the connection since
+    /// the share moved away, that is the twin: it would not say from here on what the
+    /// owner says. So it ends, and the owner hears of that.
+    fn note_early(&mut self, flow: FlowId, snapshot: Parcel) {
+        if self.means.apps.stage(flow.key).is_some() {
+            return note(flow.key, destroy_tcp(self.means.ifindex, flow.key));
+        }
+        let early = Early {
+            flow,
+            snapshot,
+            since: clock::now(),
+        };
+        self.early.insert(flow.key, early);
+    }
+
+    /// Snapshots whose twins have been taken in by now.
+    fn look_at_early(&mut self, now: MonoTime) {
+        let kept = &self.kept;
+        let settled = self.early.extract_if(.., |key, early| {
+            let is_here = kept.get(key).is_some_and(|kept| kept.flow == early.flow);
+            is_here || now.since(early.since) >= EARLY
+        });
+        for (_, Early { flow, snapshot, .. }) in settled.collect::<Vec<_>>() {
+            if self
+                .kept
+                .get(&flow.key)
+                .is_some_and(|kept| kept.flow == flow)
+            {
+                self.expect(flow, snapshot);
+            }
+        }
+    }
+
     fn go_on(&mut self, now: MonoTime) {
         for key in std::mem::take(&mut self.busy) {
             let Some(kept) = self.kept.get_mut(&key) else {
                 continue;
             };
+            let owed = kept.owes();
             let progress = kept.go_on(&mut self.buffer);
+            let is_stuck = kept.owes() == owed;
+            if let Some(number) = kept.take_reached() {
+                let (share, flow) = (kept.share, kept.flow);
+                let held = Input::CommitHeld {
+                    share,
+                    flow,
+                    number,
+                };
+                // The driver has ended: there is nobody to tell.
+                let _ = self.means.inbox.offer(held);
+            }
             let since = self.served.get(&kept.share);
             let again = match (progress, since) {
                 (Err(_), _) => {
@@ -180,6 +256,10 @@ impl Worker {
                     false
                 }
                 (Ok(Progress::Stands), None) => false,
+                (Ok(Progress::Owes), None) if is_stuck => {
+                    self.stuck.insert(key);
+                    false
+                }
                 (Ok(Progress::Hears | Progress::Owes), None) => true,
                 (Ok(Progress::Stands), Some(since)) => {
                     let until = since.saturating_add(PATIENCE);
@@ -224,7 +304,7 @@ impl Worker {
             Err(reason) => {
                 let name = flow.key.to_string();
                 let fields = [("flow", name.as_str()), ("reason", reason.as_str())];
-                self.events.publish_own("flow_closed", true, fields);
+                self.means.events.publish_own("flow_closed", true, fields);
                 Kept::new(flow, share, socket).end();
                 true
             }
@@ -238,12 +318,12 @@ impl Worker {
         snapshot: Option<Carried>,
     ) -> Result<(), HandoffRefusal> {
         let copy = socket.try_clone().map_err(|_| HandoffRefusal::NoCapacity)?;
-        self.apps.give(flow.key, copy.into(), snapshot)
+        self.means.apps.give(flow.key, copy.into(), snapshot)
     }
 
     /// Others are reset by the driver.
     fn may_be_served(&self, flow: FlowId) -> bool {
-        let state = self.flows.get(flow.key).ok().flatten();
+        let state = self.means.flows.get(flow.key).ok().flatten();
         state.is_some_and(|state| {
             let lost = matches!(state.phase, Phase::Closed | Phase::Ended);
             state.id == flow && !state.not_in_sync && !state.cut_short && !lost

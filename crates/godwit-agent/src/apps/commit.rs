@@ -1,0 +1,146 @@
+//! Snapshots that a server must never go back from: it waits until a standby has
+//! them, with the output that its client has not acknowledged.
+//!
+//! What a process shows is looked at here, while its server stands still: the
+//! snapshot, where the connection is, and the end of its output. The rest is the
+//! driver's (`driver/commits.rs`), which answers in the end, whatever comes of it.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use godwit_sock::StreamPosition;
+use godwit_sock::repair::{mend, unacknowledged};
+use godwit_wire::FlowKey;
+use godwit_wire::app::region::SlotState;
+use godwit_wire::app::{AppMessage, Carried, CommitRefusal, MAX_OUTPUT, SnapshotPlace, Subject};
+
+use super::client::Client;
+use super::message::say;
+use super::{Apps, Exported, Office, flow_of, is_flow};
+use crate::input::Input;
+
+/// What a server has said of a connection that it can't go back with.
+#[derive(Debug)]
+pub struct Commit {
+    /// The connection.
+    pub flow: FlowKey,
+    /// Who waits for an answer; nobody, if a new standby lacks what was safe before.
+    pub asker: Option<Asker>,
+    /// What the standby needs, or why it can't be had.
+    pub state: Result<Committed, CommitRefusal>,
+}
+
+/// A snapshot, and what was written before it and is not acknowledged.
+#[derive(Debug, Clone)]
+pub struct Committed {
+    /// The snapshot.
+    pub exported: Exported,
+    /// The last bytes before where it was made.
+    pub output: Vec<u8>,
+}
+
+/// A server that waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asker {
+    client: u64,
+    request: u32,
+}
+
+impl Apps {
+    /// Tells a server that its snapshot is safe, or that its connection is not served
+    /// from an older one either.
+    pub fn answer_commit(&self, asker: Asker, refusal: Option<CommitRefusal>) {
+        let client = self.office.client_by_id(asker.client);
+        let request = asker.request;
+        if let Some(client) = client {
+            // If it does not get through, the process has gone.
+            let _ = say(&client, &AppMessage::Committed { request, refusal }, &[]);
+        }
+    }
+}
+
+impl Office {
+    /// Looks at what a process wants to be safe, and has the driver see to it.
+    pub(super) fn commit(
+        &self,
+        client: &Client,
+        subject: Subject,
+        place: SnapshotPlace,
+        socket: Option<OwnedFd>,
+    ) {
+        let asker = Some(Asker {
+            client: client.id,
+            request: subject.request,
+        });
+        let flow = socket.as_ref().and_then(|socket| flow_of(socket.as_fd()));
+        let (Some(flow), Some(socket)) = (flow, socket) else {
+            return self.refuse_commit(client, subject, CommitRefusal::Mismatch);
+        };
+        let state = read(client, subject, place, flow, socket);
+        if let Err(reason) = state {
+            tracing::info!(%flow, %reason, "a snapshot can't be made safe");
+        }
+        let commit = Commit { flow, asker, state };
+        if self.inbox.send(Input::Commit(Box::new(commit))).is_err() {
+            self.refuse_commit(client, subject, CommitRefusal::Unprotected);
+        }
+    }
+
+    fn refuse_commit(&self, client: &Client, subject: Subject, refusal: CommitRefusal) {
+        let (request, refusal) = (subject.request, Some(refusal));
+        // If it does not get through, the process has gone.
+        let _ = say(client, &AppMessage::Committed { request, refusal }, &[]);
+    }
+
+    /// Has a connection go on that an agent before this one has stopped.
+    pub(super) fn mend(client: &Client, socket: Option<OwnedFd>) {
+        let Some(socket) = socket else { return };
+        match mend(socket.as_fd()) {
+            Ok(true) => tracing::warn!(
+                pid = client.pid,
+                "a connection that an agent had stopped goes on"
+            ),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(pid = client.pid, %error, "a connection can't go on"),
+        }
+    }
+}
+
+/// The snapshot and the output, while nothing else has either.
+fn read(
+    client: &Client,
+    subject: Subject,
+    place: SnapshotPlace,
+    flow: FlowKey,
+    socket: OwnedFd,
+) -> Result<Committed, CommitRefusal> {
+    let mismatch = CommitRefusal::Mismatch;
+    if !is_flow(socket.as_fd(), subject.cookie, flow) {
+        return Err(mismatch);
+    }
+    // One that is away for a move may be another server's soon.
+    let connection = client.region.connection(subject.slot);
+    let live = connection.filter(|it| it.state == SlotState::Live && it.key == flow);
+    live.ok_or(mismatch)?;
+    // Nobody is stopped who has gone on without an answer.
+    let at = StreamPosition::of(socket.as_fd()).map_err(|_| mismatch)?;
+    if (at.read, at.written) != (place.read, place.written) {
+        return Err(mismatch);
+    }
+    let copied = client.region.copy(subject.slot, subject.cookie, &place);
+    let bytes = copied.ok_or(mismatch)?;
+    let found = unacknowledged(socket, MAX_OUTPUT.into()).map_err(|error| {
+        tracing::info!(%flow, %error, "what is not acknowledged can't be read");
+        CommitRefusal::Output
+    })?;
+    let at = found.position;
+    if (at.read, at.written) != (place.read, place.written) {
+        return Err(mismatch);
+    }
+    let carried = Carried {
+        kind: place.kind,
+        bytes,
+    };
+    let exported = Exported { place, carried };
+    let output = found.output;
+    Ok(Committed { exported, output })
+}
