@@ -1,5 +1,5 @@
 //! A server that looks at what an export costs it: to each client it says one byte and
-//! exports 1 KB, again and again. Its log has the percentiles ([`costs`]).
+//! exports 1 KB, again and again; or commits it. Its log has the percentiles ([`costs`]).
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use godwit_app::{Listener, close, export_state};
+use godwit_app::{Listener, close, commit_state, export_state};
 
 use super::command;
 use super::roam::{listen, start_program};
@@ -18,8 +18,14 @@ use crate::process::Process;
 /// Its command.
 pub(crate) const VERB: &str = "exports";
 
+/// What it is told to commit.
+const COMMIT: &str = "--commit";
+
 /// Exports per client.
 pub(crate) const CALLS: usize = 100_000;
+
+/// Commits per client.
+pub(crate) const COMMITS: usize = 5_000;
 
 /// Bytes of a snapshot.
 const SIZE: usize = 1 << 10;
@@ -44,6 +50,11 @@ pub(crate) fn start(node: &Node, port: u16, agent: &Path) -> Result<Process> {
     start_program(node, port, agent, &[VERB])
 }
 
+/// The same, and it commits.
+pub(crate) fn start_committing(node: &Node, port: u16, agent: &Path) -> Result<Process> {
+    start_program(node, port, agent, &[VERB, COMMIT])
+}
+
 /// What the log says of each client that has had all, in this order.
 pub(crate) fn costs(log: &str) -> Vec<Cost> {
     let said = log.lines().filter_map(|line| line.strip_prefix(SAID));
@@ -58,12 +69,16 @@ pub(crate) fn costs(log: &str) -> Vec<Cost> {
 }
 
 /// Serves at all of the addresses until the process ends.
-pub(crate) fn run(addresses: &[String]) -> Result<()> {
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let (commits, addresses) = match args {
+        [first, addresses @ ..] if first == COMMIT => (true, addresses),
+        addresses => (false, addresses),
+    };
     let mut threads = Vec::new();
     for address in addresses {
         let listener = command::address(address).and_then(listen);
         let listener = listener.with_context(|| format!("listening at {address}"))?;
-        threads.push(thread::spawn(move || accept(&listener)));
+        threads.push(thread::spawn(move || accept(&listener, commits)));
     }
     for thread in threads {
         thread.join().ok().context("a listener ended")??;
@@ -71,11 +86,11 @@ pub(crate) fn run(addresses: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn accept(listener: &Listener) -> Result<()> {
+fn accept(listener: &Listener, commits: bool) -> Result<()> {
     loop {
         let stream = listener.accept()?.stream;
         thread::spawn(move || {
-            if let Err(error) = serve(stream) {
+            if let Err(error) = serve(stream, commits) {
                 // The log of the process: a client that is gone.
                 let _ = writeln!(std::io::stderr(), "{error:#}");
             }
@@ -83,19 +98,23 @@ fn accept(listener: &Listener) -> Result<()> {
     }
 }
 
-fn serve(mut stream: TcpStream) -> Result<()> {
+fn serve(mut stream: TcpStream, commits: bool) -> Result<()> {
     stream.set_nodelay(true)?;
     let state = [0; SIZE];
-    let mut times = Vec::with_capacity(CALLS);
-    for _ in 0..CALLS {
+    let calls = if commits { COMMITS } else { CALLS };
+    let mut times = Vec::with_capacity(calls);
+    for _ in 0..calls {
         // Where the server stands must be another place each time.
         stream.write_all(b"!").context("writing")?;
         let since = Instant::now();
-        export_state(&stream, &state)?;
+        match commits {
+            false => export_state(&stream, &state)?,
+            true => commit_state(&stream, &state)?,
+        }
         times.push(since.elapsed());
     }
     times.sort_unstable();
-    let [p50, p99] = [50, 99].map(|percent| times[CALLS * percent / 100].as_nanos());
+    let [p50, p99] = [50, 99].map(|percent| times[calls * percent / 100].as_nanos());
     writeln!(std::io::stderr(), "{SAID}{p50} {p99}")?;
     Ok(close(stream)?)
 }

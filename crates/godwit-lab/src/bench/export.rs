@@ -1,5 +1,5 @@
-//! What an export costs the server that makes it: the call itself, and a stream that
-//! has one after each of its chunks.
+//! What an export costs the server that makes it: the call itself, also if it waits for
+//! the standby, and a stream that has one after each of its chunks.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
@@ -17,7 +17,7 @@ use super::stats::Samples;
 use super::stream::PATIENCE;
 use crate::apps::client::read_some;
 use crate::apps::content::Content;
-use crate::apps::exports::{self, CALLS, Cost};
+use crate::apps::exports::{self, CALLS, COMMITS, Cost};
 use crate::apps::server::Wish;
 use crate::apps::stream::{self, Manner};
 use crate::cluster::{Cluster, Service};
@@ -30,6 +30,9 @@ use crate::process::Process;
 const LAZY: u16 = 81;
 const SILENT: u16 = 82;
 
+/// Its servers commit.
+const COMMITTING: u16 = 83;
+
 /// Where there is no service.
 const ELSEWHERE: u16 = 90;
 
@@ -41,7 +44,7 @@ const SHORT: u64 = 50_000_000;
 const CLIENT: Duration = Duration::from_millis(1000);
 const ROUND: Duration = Duration::from_millis(3000);
 
-/// `migrate.export.*`.
+/// `migrate.export.*`, `migrate.commit.*`.
 pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     eager(budget, report)?;
     let lab = Lab::new(LabOptions::default())?;
@@ -59,8 +62,8 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     ];
     for (name, address, agent) in kinds {
         let server = exports::start(lab.a(), address.port(), agent)?;
-        calls((&lab, address), &server, budget)?;
-        put_calls(report, name, &server)?;
+        calls((&lab, address), (&server, CALLS), budget)?;
+        put_calls(report, &format!("export.{name}"), (&server, CALLS), None)?;
     }
     streams((&lab, &cluster), budget, report)
 }
@@ -75,57 +78,64 @@ fn service(port: u16) -> Service {
 /// With a standby that gets what it is sent of the snapshots.
 fn eager(budget: Budget, report: &Report) -> Result<()> {
     let lab = Lab::new(LabOptions::default())?;
-    let service = Service {
+    let service = |port| Service {
         extra: "snapshots = \"eager\"".to_owned(),
-        ..service(PORT)
+        ..service(port)
     };
-    let mut cluster = cluster_of(&lab, vec![service])?;
+    let mut cluster = cluster_of(&lab, vec![service(PORT), service(COMMITTING)])?;
     let serve = |host| exports::start(lab.node(host), PORT, &cluster.app_socket(host)?);
     let [server, _standby] = [serve(Host::A)?, serve(Host::B)?];
+    let commit = |host| {
+        let agent = cluster.app_socket(host)?;
+        exports::start_committing(lab.node(host), COMMITTING, &agent)
+    };
+    let [committing, _standby_too] = [commit(Host::A)?, commit(Host::B)?];
     cluster.wait_in_sync(Host::A, START)?;
-    calls((&lab, (SERVICE_V4, PORT).into()), &server, budget)?;
-    put_calls(report, "eager", &server)
+    let at = |port| (&lab, SocketAddr::from((SERVICE_V4, port)));
+    calls(at(PORT), (&server, CALLS), budget)?;
+    put_calls(report, "export.eager", (&server, CALLS), None)?;
+    calls(at(COMMITTING), (&committing, COMMITS), budget)?;
+    let pings = lab.ping(Host::A, Host::B, Host::B.v4().into(), 200)?;
+    let there_and_back = pings.median().map(|median| median.as_secs_f64() * 1e6);
+    put_calls(report, "commit", (&committing, COMMITS), there_and_back)
 }
 
-/// One client after the other.
-fn calls((lab, at): (&Lab, SocketAddr), server: &Process, budget: Budget) -> Result<()> {
+/// One client after the other, each of which has so many bytes.
+fn calls(
+    (lab, at): (&Lab, SocketAddr),
+    (server, each): (&Process, usize),
+    budget: Budget,
+) -> Result<()> {
     // Servers are known to their agents at once; nothing waits for it.
     thread::sleep(Duration::from_millis(100));
     for _ in budget.runs(10, 1, CLIENT) {
         let bytes = read_all(lab, at, None)?;
-        ensure!(bytes == CALLS as u64, "{bytes} came: {}", server.log());
+        ensure!(bytes == each as u64, "{bytes} came: {}", server.log());
     }
     Ok(())
 }
 
-fn put_calls(report: &Report, name: &str, server: &Process) -> Result<()> {
+fn put_calls(
+    report: &Report,
+    name: &str,
+    (server, each): (&Process, usize),
+    control: Option<f64>,
+) -> Result<()> {
     let costs = exports::costs(&server.log());
-    put(
-        report,
-        &format!("migrate.export.{name}.p50"),
-        &costs,
-        |cost| cost.p50,
-    )?;
-    put(
-        report,
-        &format!("migrate.export.{name}.p99"),
-        &costs,
-        |cost| cost.p99,
-    )
-}
-
-/// The middle of what the clients' exports cost, in microseconds.
-fn put(report: &Report, name: &str, costs: &[Cost], of: fn(&Cost) -> Duration) -> Result<()> {
-    let mut samples = Samples::default();
-    for cost in costs {
-        samples.push(of(cost).as_secs_f64() * 1e6);
-    }
-    let measured = Measured {
-        value: samples.p50(),
-        control: None,
-        runs: u32::try_from(costs.len() * CALLS).unwrap_or(u32::MAX),
+    let put = |percentile: &str, of: fn(&Cost) -> Duration| {
+        let mut samples = Samples::default();
+        for cost in &costs {
+            samples.push(of(cost).as_secs_f64() * 1e6);
+        }
+        let measured = Measured {
+            value: samples.p50(),
+            control,
+            runs: u32::try_from(costs.len() * each).unwrap_or(u32::MAX),
+        };
+        report.put(&format!("migrate.{name}.{percentile}"), measured)
     };
-    report.put(name, measured)
+    put("p50", |cost| cost.p50)?;
+    put("p99", |cost| cost.p99)
 }
 
 /// A stream with an export after each chunk against one with none, and that against

@@ -21,7 +21,7 @@
 //! | [`peers`] | `peers.*`: the same failure with keepalived and haproxy |
 //! | [`migrate`] | `migrate.*`: connections that move one by one |
 //! | [`batch`] | `migrate.batch.*`: a thousand of them in one order |
-//! | [`export`] | `migrate.export.*`: what a server pays for its snapshots |
+//! | [`export`] | `migrate.export.*`, `migrate.commit.*`: what a server pays for its snapshots |
 //! | [`origin`] | `migrate.crash.*`: the origin dies, its snapshots are on the standby |
 //! | [`slowing`] | `migrate.slowing.*`: a client that leaves servers which slow down |
 //! | [`many`] | `migrate.many.*`: ten thousand moves of busy streams |
