@@ -13,7 +13,9 @@ use godwit_lab::host::{Host, Network};
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::DEADLINE;
 use godwit_tests::roaming::Roamer;
-use godwit_tests::stage::{PORT, assert_no_reset, service_v4, service_v6, stage, until, witness};
+use godwit_tests::stage::{
+    PORT, assert_no_reset, has_event, service_v4, service_v6, stage, until, witness,
+};
 use nix::sys::signal::Signal;
 
 /// Moves of each connection.
@@ -40,7 +42,11 @@ fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
 }
 
 fn start_with(lab: &Lab, manner: Manner) -> (Cluster<'_>, [Process; 2]) {
-    let cluster = Cluster::start(lab, options()).expect("the agents start");
+    start_as(lab, options(), manner)
+}
+
+fn start_as(lab: &Lab, options: ClusterOptions, manner: Manner) -> (Cluster<'_>, [Process; 2]) {
+    let cluster = Cluster::start(lab, options).expect("the agents start");
     for host in Host::SERVERS {
         cluster
             .wait_owner(host, DEADLINE)
@@ -226,12 +232,76 @@ fn what_has_moved_outlives_the_agents() {
     }
     assert_no_reset(&capture.finish().expect("the capture is complete"));
     for host in Host::SERVERS {
-        until("it is forgotten", || {
-            let left = cluster.flows(host).ok()?.flows;
-            let known = left.iter().any(|flow| flows.contains(&flow.flow));
-            (!known).then_some(())
-        });
+        wait_forgotten(&cluster, host, &flows);
     }
+}
+
+fn wait_forgotten(cluster: &Cluster<'_>, host: Host, flows: &[String]) {
+    until("it is forgotten", || {
+        let left = cluster.flows(host).ok()?.flows;
+        let known = left.iter().any(|flow| flows.contains(&flow.flow));
+        (!known).then_some(())
+    });
+}
+
+/// A cluster that soon asks about clients that are silent, and two connections at b.
+fn forwarding(lab: &Lab) -> (Cluster<'_>, [Process; 2], [Roamer; 2]) {
+    let mut options = options();
+    options.services[0].extra = "forward_idle = \"1s\"\n".into();
+    let (cluster, servers) = start_as(lab, options, Manner::default());
+    let roamers = [service_v4(), service_v6()].map(|service| Roamer::start(lab, service));
+    for roamer in &roamers {
+        hand_over(&cluster, roamer, Host::A);
+    }
+    (cluster, servers, roamers)
+}
+
+/// They end while there is no link on which that could be said. Their origin asks when
+/// there is one. It forwarded for them for ever.
+#[test]
+fn what_ended_unheard_is_not_forwarded_for_ever() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (cluster, _servers, roamers) = forwarding(&lab);
+    lab.cut(Host::B, &[Network::Control]).expect("it is cut");
+    until("there is no link", || {
+        let peers = cluster.status(Host::A).ok()?.peers;
+        peers.iter().all(|peer| !peer.linked).then_some(())
+    });
+    let flows = roamers.each_ref().map(|roamer| roamer.flow.clone());
+    for roamer in roamers {
+        roamer.end();
+    }
+    wait_forgotten(&cluster, Host::B, &flows);
+    let left = cluster.flows(Host::A).expect("it answers").flows;
+    let away = left.iter().filter(|flow| flows.contains(&flow.flow));
+    assert!(away.clone().all(|flow| flow.state == "away"));
+    assert_eq!(away.count(), flows.len());
+    assert!(!has_event(&cluster, Host::A, "flow_over"));
+    lab.heal(Host::B, &[Network::Control])
+        .expect("it is healed");
+    wait_forgotten(&cluster, Host::A, &flows);
+    assert!(has_event(&cluster, Host::A, "flow_over"));
+}
+
+/// The machine that had them is started anew, and knows nothing to say.
+#[test]
+fn a_machine_without_memory_is_not_forwarded_to() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, _servers, roamers) = forwarding(&lab);
+    lab.crash(Host::B).expect("its power fails");
+    cluster.power_off(Host::B).expect("its memory is gone");
+    lab.reboot(Host::B).expect("it is started");
+    cluster.start_agent(Host::B).expect("it starts");
+    for roamer in &roamers {
+        assert!(!roamer.goes_on_or_breaks(), "nobody has it");
+    }
+    let flows = roamers.each_ref().map(|roamer| roamer.flow.clone());
+    wait_forgotten(&cluster, Host::A, &flows);
+    assert!(has_event(&cluster, Host::A, "flow_over"));
 }
 
 /// Some of many, then the rest.

@@ -21,6 +21,9 @@ use godwit_wire::{FlowKey, TcpFlags};
 use nix::sys::signal::Signal;
 use nix::sys::socket::{Backlog, listen};
 
+/// Several times as long as an agent waits before it asks; it looks every two seconds.
+const SILENCE: Duration = Duration::from_secs(7);
+
 const FIRST_HALF: &str = "GET /na";
 const SECOND_HALF: &str = "me HTTP/1.1\r\nHost: godwit\r\n\r\n";
 
@@ -33,9 +36,13 @@ fn serve(lab: &Lab, host: Host) -> Nginx {
 }
 
 fn start<'a>(lab: &'a Lab, unread: &str) -> Cluster<'a> {
+    start_with(lab, format!("unread = \"{unread}\"\n"))
+}
+
+fn start_with(lab: &Lab, extra: String) -> Cluster<'_> {
     let service = Service {
         standby: "none",
-        extra: format!("unread = \"{unread}\"\n"),
+        extra,
         ..Service::new("web", PORT)
     };
     let options = ClusterOptions {
@@ -214,6 +221,30 @@ fn what_was_said_and_not_read_goes_along() {
     }
     let trace = capture.finish().expect("the capture is complete");
     assert_no_reset(&trace);
+}
+
+/// For whom its origin asks again and again whether there is anything to forward for.
+#[test]
+fn who_is_silent_for_long_does_not_lose_the_way() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = Host::SERVERS.map(|host| serve(&lab, host));
+    let cluster = start_with(&lab, "unread = \"move\"\nforward_idle = \"1s\"\n".into());
+    let capture = witness(&lab);
+    let clients = [service_v4(), service_v6()].map(|service| Client::connect(&lab, service));
+    for client in &clients {
+        client.wait_accepted(&lab, Host::A);
+        client.goes(&cluster, Host::A);
+    }
+    thread::sleep(SILENCE);
+    for client in &clients {
+        client.say(FIRST_HALF);
+        client.say(SECOND_HALF);
+        client.hear_from(Host::B);
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+    assert!(!has_event(&cluster, Host::A, "flow_over"));
 }
 
 /// Its server has begun: it stays, and goes on.

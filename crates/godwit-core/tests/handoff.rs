@@ -6,7 +6,8 @@
 //! connection ends, each at any moment. In every state that can be reached, at most
 //! one node speaks, a node that begins to speak has the connection as it was left, and
 //! from every state a calm world ends with exactly one speaker, unless the connection
-//! was given to a node that never comes back.
+//! was given to a node that never comes back. What clients say reaches that one, however
+//! often whoever forwards it asks whether there is still something to forward for.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on has failed")]
 
 #[path = "handoff/search.rs"]

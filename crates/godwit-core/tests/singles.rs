@@ -239,7 +239,8 @@ impl World {
                 driver.state.clear();
                 return driver.silent = false;
             }
-            Order::Commit { .. } | Order::Forget(_) => return,
+            Order::Look { id, from } if !driver.speaks => HandoffReport::Absent { id, from },
+            Order::Commit { .. } | Order::Forget(_) | Order::Look { .. } => return,
         };
         self.nodes[node].handle_handoff_report(SHARES[node], report, self.now);
     }
@@ -346,6 +347,32 @@ fn what_can_not_begin_is_answered() {
         world.drivers[0].outcomes.pop(),
         Some(Err(HandoffError::NotHere))
     );
+}
+
+/// Its end can't be told without a link, and is asked for when its client is silent.
+#[test]
+fn what_ended_unheard_is_forwarded_until_it_is_asked_for() {
+    let silent = HandoffReport::Silent {
+        flow: flow(),
+        lasted: Duration::from_secs(60),
+        patience: Duration::from_secs(1800),
+    };
+    let mut world = World::new();
+    world.begin(0);
+    let ask = |world: &mut World| {
+        world.nodes[0].handle_handoff_report(SHARES[0], silent, world.now);
+        world.run();
+        world.drivers[0].written.is_some()
+    };
+    assert!(ask(&mut world), "it is there");
+    world.cut();
+    world.drivers[1].speaks = false;
+    world.nodes[1].handle_handoff_report(SHARES[1], HandoffReport::Ended(flow()), world.now);
+    world.run();
+    assert_eq!(world.drivers[1].written, None);
+    assert!(ask(&mut world), "nobody knows");
+    world.connect();
+    assert!(!ask(&mut world), "it is over");
 }
 
 /// The target has spoken, and its machine is started anew before that is heard.

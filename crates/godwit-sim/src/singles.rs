@@ -242,6 +242,13 @@ impl World {
                 let (_, irs) = slot_of(flow);
                 self.hosts[node].singles.remove(&irs);
             }
+            Order::Look { id, from } => {
+                let (_, irs) = slot_of(id.flow);
+                let single = self.hosts[node].singles.get(&irs);
+                if single.is_none_or(|single| single.socket.is_none()) {
+                    self.report_single(node, HandoffReport::Absent { id, from });
+                }
+            }
         }
     }
 

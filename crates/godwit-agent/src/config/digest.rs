@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use ring::digest;
 
 use super::Config;
+use super::service::FORWARD_IDLE;
 
 /// SHA-256 over a plain text of the cluster: all but `[node]`, `[tls]` and comments.
 ///
@@ -72,6 +73,9 @@ fn text(config: &Config) -> String {
         // Versions that do not know it have it as it is by default.
         if service.moves_unread() {
             line(format_args!("unread {}", service.unread));
+        }
+        if service.moves() && service.forward_idle != FORWARD_IDLE {
+            line(format_args!("forward_idle {:?}", service.forward_idle));
         }
     }
     text

@@ -33,6 +33,10 @@ const KEPT_LEASH: u32 = 256 << 20;
 /// So a node that fails now and then costs its clients two stalls a minute at most.
 const FAILBACK_AFTER: Duration = Duration::from_secs(60);
 
+/// As long as TIME-WAIT: before that hardly any connection is over without its target's
+/// having said so.
+pub(super) const FORWARD_IDLE: Duration = Duration::from_secs(60);
+
 fn default_mask() -> Vec<String> {
     vec!["Date".to_owned()]
 }
@@ -50,6 +54,9 @@ pub struct ServiceConfig {
     pub snapshots: Snapshots,
     /// Without twins: what becomes of connections that nobody has read from.
     pub unread: Unread,
+    /// Without twins: how long the client of a connection that was handed over may be
+    /// silent before it is asked whether there is still one to forward for.
+    pub forward_idle: Duration,
     /// How the standby sees the client's segments.
     pub tap: Tap,
     /// What the client may be told that it has delivered.
@@ -237,6 +244,7 @@ pub(super) fn read(
         standby: standby.value,
         snapshots: keyword(&mut section, "snapshots", Snapshots::Lazy)?.value,
         unread: keyword(&mut section, "unread", Unread::Stay)?.value,
+        forward_idle: forward_idle(&mut section)?,
         tap: tap.value,
         gate: keyword(&mut section, "gate", Gate::Ack)?.value,
         primary: primary.value,
@@ -281,6 +289,16 @@ fn read_failback(section: &mut Section<'_>) -> Result<(Item<Failback>, Duration)
         show_duration,
     )?;
     Ok((failback, after.value))
+}
+
+fn forward_idle(section: &mut Section<'_>) -> Result<Duration, ConfigError> {
+    let idle = section.ranged(
+        "forward_idle",
+        FORWARD_IDLE,
+        Duration::from_secs(1)..Duration::from_secs(3600),
+        show_duration,
+    )?;
+    Ok(idle.value)
 }
 
 fn read_mask(section: &mut Section<'_>) -> Result<Vec<String>, ConfigError> {

@@ -56,6 +56,7 @@ reprotect = "connection"
 reprotect_cap = "64KiB"
 snapshots = "lazy"
 unread = "stay"
+forward_idle = "1m"
 "#;
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -154,6 +155,7 @@ fn keys_that_may_be_left_out_have_the_documented_values() {
                 "verify",
                 "mask",
                 "failback",
+                "forward_idle",
                 "reprotect",
                 "heartbeat",
                 "misses",
@@ -367,7 +369,7 @@ fn services_with_one_address_must_have_the_same_servers() {
         .to_string();
     assert!(
         error.ends_with(
-            ":55: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
+            ":56: service \"ssh\": address 10.9.0.100 is also that of service \"web\", \
              so primary, backups and tap must be the same, and both or none must have twins"
         ),
         "{error}"
@@ -432,6 +434,23 @@ fn unread_connections_move_where_there_are_no_twins() {
         assert!(config.services[0].moves_unread());
         assert_ne!(config.digest, moves(GOOD).expect("valid").digest);
     }
+}
+
+/// Nodes that wait for different times disagree; a version that does not know of it waits
+/// for no time, and differs in nothing else.
+#[test]
+fn how_long_is_forwarded_for_the_silent_is_common() {
+    let quick = |text: &str| parse(&text.replace("forward_idle = \"1m\"", "forward_idle = \"1s\""));
+    assert_eq!(
+        quick(GOOD).expect("valid").digest,
+        good().digest,
+        "it has twins"
+    );
+    let moves = GOOD.replace("standby = \"shadow\"", "standby = \"none\"");
+    let config = quick(&moves).expect("valid");
+    assert_eq!(config.services[0].forward_idle, Duration::from_secs(1));
+    assert_ne!(config.digest, parse(&moves).expect("valid").digest);
+    parse(&GOOD.replace("\"1m\"", "\"999ms\"")).expect_err("too short");
 }
 
 /// It has a standby, as one with twins; its twins say nothing of their own.

@@ -20,7 +20,8 @@
 //! if the target says, in the life in which it made its socket, that it has not
 //! spoken and will not. One that was started anew has forgotten what it did: then the
 //! connection is lost, and reset. One that never comes back is asked for ever: these
-//! connections have no lease, so nothing tells that it is silent (docs/adr/0017).
+//! connections have no lease, so nothing tells that it is silent (docs/adr/0017). Only
+//! when its client has been silent, too, for very long, it is forgotten ([`Silence`]).
 //!
 //! Messages arrive in order or not at all: they are in one TCP connection between
 //! two agents. When that ends, both sides forget every attempt that is not
@@ -42,6 +43,7 @@ use crate::time::earliest;
 use crate::{MonoTime, PeerId};
 
 mod course;
+mod forward;
 mod order;
 mod origin;
 mod place;
@@ -51,6 +53,7 @@ mod target;
 mod tests;
 
 pub use course::{Course, Mark};
+pub use forward::Silence;
 pub use order::{HandoffError, News, Order, Speaker, Step};
 pub use place::{Arrival, Place, Written};
 
@@ -116,6 +119,7 @@ impl Handoffs {
             course: Course::resumed(now),
             party: Party::ALONE,
             over: false,
+            unreached: None,
             spent: written.spent,
         };
         self.flows.insert(flow, entry);
@@ -161,15 +165,11 @@ impl Handoffs {
         self.end_attempts(peer, HandoffError::LinkLost, now);
     }
 
-    /// The connection is over here, or nobody has used what is left of it.
+    /// The connection is over here.
     pub fn handle_ended(&mut self, flow: FlowId, now: MonoTime) {
-        match self.place(&flow) {
-            Place::Here => {
-                self.end_attempt(flow, HandoffError::Ended, now);
-                self.end(flow);
-            }
-            Place::Moved { .. } if !self.is_moving(&flow) => self.end(flow),
-            Place::Elsewhere | Place::Committed { .. } | Place::Moved { .. } => {}
+        if self.is_here(&flow) {
+            self.end_attempt(flow, HandoffError::Ended, now);
+            self.end(flow);
         }
     }
 

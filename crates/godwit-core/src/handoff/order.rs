@@ -1,5 +1,7 @@
 //! What is said, what is to be done, and what has come of it.
 
+use std::time::Duration;
+
 use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, Party};
 
 use super::Course;
@@ -32,13 +34,13 @@ pub enum Step {
     Commit,
     /// From the target: it speaks.
     Done,
-    /// From the origin: it has heard that.
+    /// From the origin: it has heard that. Said again, it asks for the end.
     Settled,
     /// From the origin: it goes on by itself.
     Abort,
     /// From the target: it has not spoken under this number in this life and will not.
     Refused(HandoffRefusal),
-    /// From the target: the connection is over there.
+    /// From the target: the connection is over there, or not known any more.
     Over,
 }
 
@@ -146,6 +148,14 @@ pub enum Order {
     },
     /// Nothing is left of the connection here: stop forwarding.
     Forget(FlowId),
+    /// Look whether our kernel has a socket of a connection of which nothing is known
+    /// here. If not, answer with [`super::Handoffs::handle_absent`].
+    Look {
+        /// The attempt that brought it here, as the origin says.
+        id: HandoffId,
+        /// Who forwards for it.
+        from: PeerId,
+    },
 }
 
 impl Order {
@@ -162,7 +172,8 @@ impl Order {
             | Self::Reclaim(id)
             | Self::Lose(id)
             | Self::Release(id)
-            | Self::Discard { id, .. } => id.flow,
+            | Self::Discard { id, .. }
+            | Self::Look { id, .. } => id.flow,
             Self::Forget(flow) => *flow,
         }
     }
@@ -188,6 +199,23 @@ pub enum News {
         to: PeerId,
         /// Why it did not.
         reason: HandoffError,
+    },
+    /// It was handed over, and is over there: nothing is forwarded any more.
+    Over {
+        /// The connection.
+        flow: FlowId,
+        /// Where it was.
+        to: PeerId,
+    },
+    /// It was handed over, and neither its client nor its target has been heard for
+    /// long: nothing is forwarded any more.
+    Forgotten {
+        /// The connection.
+        flow: FlowId,
+        /// Where it was, as far as is known.
+        to: PeerId,
+        /// How long its client has been silent.
+        silent: Duration,
     },
     /// It is reset, for nobody knows whether the target has spoken.
     Lost {

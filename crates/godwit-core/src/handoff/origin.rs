@@ -173,18 +173,10 @@ impl Handoffs {
             Some((to, life)) if to == by.peer && life == by.life && life != Epoch::NONE => {
                 self.reclaim(id, to, HandoffError::Refused(reason));
             }
-            Some((to, _)) if to == by.peer => self.lose(id, to),
+            Some((to, _)) if to == by.peer => {
+                self.lose(id, to, HandoffError::TargetRestarted);
+            }
             Some(_) | None => {}
-        }
-    }
-
-    pub(super) fn handle_over(&mut self, peer: PeerId, id: HandoffId) {
-        let gone = Place::Moved {
-            epoch: id.epoch,
-            to: peer,
-        };
-        if self.place(&id.flow) == gone && !self.is_moving(&id.flow) {
-            self.end(id.flow);
         }
     }
 
@@ -278,10 +270,10 @@ impl Handoffs {
     }
 
     /// Its client may know more than the own socket does.
-    fn lose(&mut self, id: HandoffId, to: PeerId) {
+    pub(super) fn lose(&mut self, id: HandoffId, to: PeerId, reason: HandoffError) {
         self.answering.remove(&id.flow);
         self.orders.push_back(Order::Lose(id));
-        let (flow, reason) = (id.flow, HandoffError::TargetRestarted);
+        let flow = id.flow;
         self.news.push_back(News::Lost { flow, to, reason });
         self.end(flow);
     }

@@ -132,6 +132,8 @@ pub(super) struct Entry {
     pub(super) party: Party,
     /// The connection has ended, and its origin has still to hear that it was here.
     pub(super) over: bool,
+    /// Since when its target could not be asked, while its client was silent.
+    pub(super) unreached: Option<MonoTime>,
     /// The greatest number that was used here for this connection.
     pub(super) spent: FlowEpoch,
 }
@@ -145,6 +147,7 @@ impl Entry {
             course: Course::NONE,
             party: Party::ALONE,
             over: false,
+            unreached: None,
             spent: FlowEpoch::NATIVE,
         }
     }

@@ -117,22 +117,6 @@ impl Handoffs {
         }
     }
 
-    /// The origin has heard that the connection is here.
-    pub(super) fn handle_settled(&mut self, peer: PeerId, id: HandoffId) {
-        if !self.arrived(peer, id) {
-            return;
-        }
-        let Some(entry) = self.flows.get_mut(&id.flow) else {
-            return;
-        };
-        if let Some(arrival) = &mut entry.arrival {
-            arrival.settled = true;
-        }
-        if entry.over {
-            self.end(id.flow);
-        }
-    }
-
     pub(super) fn handle_abort(&mut self, peer: PeerId, id: HandoffId) {
         match self.current(id) {
             Attempt::Looking { from }
@@ -195,7 +179,7 @@ impl Handoffs {
     }
 
     /// Whether a connection is here under that number, or was until it ended.
-    fn arrived(&self, from: PeerId, id: HandoffId) -> bool {
+    pub(super) fn arrived(&self, from: PeerId, id: HandoffId) -> bool {
         let arrival = self.flows.get(&id.flow).and_then(|entry| entry.arrival);
         arrival.is_some_and(|arrival| arrival.from == from && arrival.epoch == id.epoch)
     }

@@ -387,8 +387,117 @@ fn the_end_of_a_connection_is_told_to_whoever_forwards_to_it() {
     let mut origin = committed();
     origin.handle_step(by(TARGET), id(1, 1), Step::Done, at(4));
     orders(&mut origin);
+    news(&mut origin);
     origin.handle_step(by(TARGET), id(1, 1), Step::Over, at(5));
     assert_eq!(orders(&mut origin), [Order::Forget(flow(1))]);
+    let over = News::Over {
+        flow: flow(1),
+        to: TARGET,
+    };
+    assert_eq!(news(&mut origin), [over]);
+}
+
+/// An origin whose connection is at the target, and its next agent.
+fn forwarding() -> [Handoffs; 2] {
+    let mut origin = committed();
+    origin.handle_step(by(TARGET), id(1, 1), Step::Done, at(4));
+    orders(&mut origin);
+    news(&mut origin);
+    let mut next = Handoffs::new();
+    next.handle_resumed(flow(1), origin.written(&flow(1)).unwrap(), at(5));
+    [origin, next]
+}
+
+const fn silence(lasted: u64, linked: bool) -> Silence {
+    Silence {
+        lasted: Duration::from_secs(lasted),
+        patience: Duration::from_secs(30),
+        linked,
+    }
+}
+
+#[test]
+fn a_target_is_asked_about_a_client_that_is_silent() {
+    for mut origin in forwarding() {
+        let asks = [say(TARGET, id(1, 1), Step::Settled)];
+        for seconds in [1, 100, 10_000] {
+            origin.handle_silence(flow(1), silence(seconds, true), at(1000 * seconds));
+            assert_eq!(orders(&mut origin), asks, "it may live, and say nothing");
+        }
+        origin.handle_step(by(TARGET), id(1, 1), Step::Over, at(11_000_000));
+        assert_eq!(orders(&mut origin), [Order::Forget(flow(1))]);
+        origin.handle_silence(flow(1), silence(20_000, true), at(20_000_000));
+        assert_eq!(orders(&mut origin), []);
+    }
+}
+
+#[test]
+fn a_target_answers_only_for_what_it_has_nothing_of() {
+    let mut target = prepared();
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Settled, at(2));
+    target.handle_step(by(ORIGIN), id(1, 1), Step::Commit, at(2));
+    target.handle_placed(id(1, 1), at(2));
+    orders(&mut target);
+    for _ in 0..2 {
+        target.handle_step(by(ORIGIN), id(1, 1), Step::Settled, at(3));
+        assert_eq!(orders(&mut target), []);
+    }
+    // It came under another number since, from somewhere else: it is known all the same.
+    target.handle_step(by(PeerId(2)), id(1, 1), Step::Settled, at(4));
+    assert_eq!(orders(&mut target), []);
+
+    let (id, from) = (id(2, 1), ORIGIN);
+    target.handle_step(by(from), id, Step::Settled, at(5));
+    assert_eq!(orders(&mut target), [Order::Look { id, from }]);
+    target.handle_absent(id, from);
+    assert_eq!(orders(&mut target), [say(from, id, Step::Over)]);
+    // It has come meanwhile.
+    target.handle_step(by(from), id, Step::Prepare(Party::ALONE), at(6));
+    orders(&mut target);
+    target.handle_absent(id, from);
+    assert_eq!(orders(&mut target), []);
+}
+
+#[test]
+fn who_can_not_be_asked_is_waited_for() {
+    for mut origin in forwarding() {
+        for (seconds, lasted) in [(100, 100), (120, 120), (129, 129)] {
+            origin.handle_silence(flow(1), silence(lasted, false), at(1000 * seconds));
+            assert_eq!(orders(&mut origin), []);
+        }
+        // Its client has spoken, or its target could be asked: it begins anew.
+        origin.handle_silence(flow(1), silence(1, false), at(140_000));
+        assert_eq!(orders(&mut origin), []);
+        origin.handle_silence(flow(1), silence(50, true), at(190_000));
+        orders(&mut origin);
+        origin.handle_silence(flow(1), silence(60, false), at(200_000));
+        origin.handle_silence(flow(1), silence(89, false), at(229_999));
+        assert_eq!(orders(&mut origin), []);
+        origin.handle_silence(flow(1), silence(90, false), at(230_000));
+        assert_eq!(orders(&mut origin), [Order::Forget(flow(1))]);
+        let forgotten = News::Forgotten {
+            flow: flow(1),
+            to: TARGET,
+            silent: Duration::from_secs(90),
+        };
+        assert_eq!(news(&mut origin), [forgotten]);
+    }
+}
+
+/// It was told to speak, and is never heard again: nobody knows whether it did.
+#[test]
+fn what_was_committed_to_nobody_is_lost_in_the_end() {
+    let mut origin = committed();
+    origin.handle_link_lost(TARGET, at(3));
+    origin.handle_silence(flow(1), silence(60, false), at(60_000));
+    assert_eq!(orders(&mut origin), []);
+    origin.handle_silence(flow(1), silence(90, false), at(90_000));
+    let lost = [Order::Lose(id(1, 1)), Order::Forget(flow(1))];
+    assert_eq!(orders(&mut origin), lost);
+    let reason = HandoffError::TargetSilent;
+    let (flow, to) = (flow(1), TARGET);
+    assert_eq!(news(&mut origin), [News::Lost { flow, to, reason }]);
+    assert_eq!(origin.poll_timeout(), None);
 }
 
 #[test]

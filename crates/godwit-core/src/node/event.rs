@@ -260,6 +260,20 @@ pub enum FlowNews {
         /// When it came how far.
         course: Course,
     },
+    /// It had gone to another server by itself, and is over there: nothing is
+    /// forwarded any more.
+    Over {
+        /// Where it was.
+        to: NodeName,
+    },
+    /// It had, and for very long neither its client nor that server has been heard:
+    /// nothing is forwarded any more.
+    Forgotten {
+        /// Where it was.
+        to: NodeName,
+        /// How long its client has been silent.
+        silent: Duration,
+    },
 }
 
 /// The value of a field of an event.
@@ -489,12 +503,14 @@ impl FlowNews {
             | Self::Diverged { .. }
             | Self::Stayed { .. }
             | Self::Lost { .. }
+            | Self::Forgotten { .. }
             | Self::Waiting => true,
             // Of a promise its owner tells.
             Self::GivenUp { .. }
             | Self::ProtectedAgain { .. }
             | Self::Moved { .. }
-            | Self::Arrived { .. } => false,
+            | Self::Arrived { .. }
+            | Self::Over { .. } => false,
         }
     }
 
@@ -511,6 +527,8 @@ impl FlowNews {
             Self::Stayed { .. } => "flow_stayed",
             Self::Lost { .. } => "flow_lost",
             Self::Arrived { .. } => "flow_arrived",
+            Self::Over { .. } => "flow_over",
+            Self::Forgotten { .. } => "flow_forgotten",
         }
     }
 
@@ -524,6 +542,10 @@ impl FlowNews {
                 vec![("reason", text(reason)), ("action", text(&action))]
             }
             Self::ProtectedAgain { took } => vec![("took", Field::Span(*took))],
+            Self::Over { to } => vec![("to", text(to))],
+            Self::Forgotten { to, silent } => {
+                vec![("to", text(to)), ("silent", Field::Span(*silent))]
+            }
             Self::Moved { to, course } => {
                 let mut fields = vec![("to", text(to)), ("silent", Field::Span(course.silent()))];
                 fields.extend(spans(course.at_origin()));

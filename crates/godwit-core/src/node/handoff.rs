@@ -3,6 +3,8 @@
 //! A share whose connections have twins moves as a whole ([`super::moving`]), and
 //! none of them comes or goes by itself.
 
+use std::time::Duration;
+
 use godwit_wire::{Epoch, FlowId, HandoffId, HandoffRefusal, HandoffStep, Message, ShareId};
 
 use super::Node;
@@ -11,7 +13,9 @@ use super::context::Context;
 use super::event::{EventKind, FlowNews};
 use super::input::{FlowEvent, FlowEventKind};
 use super::share::ShareSide;
-use crate::handoff::{Course, HandoffError, Handoffs, News, Order, Speaker, Step, Written};
+use crate::handoff::{
+    Course, HandoffError, Handoffs, News, Order, Silence, Speaker, Step, Written,
+};
 use crate::{MonoTime, PeerId};
 
 /// What a driver has to do for a connection that goes to another server.
@@ -65,6 +69,22 @@ pub enum HandoffReport {
     Placed(HandoffId),
     /// The connection is over here.
     Ended(FlowId),
+    /// The client of one that this node forwards for has been silent for so long.
+    Silent {
+        /// The connection.
+        flow: FlowId,
+        /// How long its client has not been heard here.
+        lasted: Duration,
+        /// How long a target is waited for that can't be asked.
+        patience: Duration,
+    },
+    /// Of [`Order::Look`]: there is no socket.
+    Absent {
+        /// What was looked for.
+        id: HandoffId,
+        /// Who wants to know.
+        from: PeerId,
+    },
 }
 
 /// The connections of a share that go one by one.
@@ -87,7 +107,9 @@ impl Singles {
 impl Node {
     /// Something is known of a connection that goes to another server by itself.
     pub fn handle_handoff_report(&mut self, share: ShareId, report: HandoffReport, now: MonoTime) {
-        self.with_share(share, now, |share, _| share.note_report(report, now));
+        self.with_share(share, now, |share, context| {
+            share.note_report(report, context);
+        });
         self.settle(now);
     }
 
@@ -165,15 +187,16 @@ impl ShareSide {
 
     /// One that has its home here, and ends here; not what is left here of one that
     /// is elsewhere.
-    pub(super) fn note_single_event(&mut self, event: FlowEvent, now: MonoTime) {
+    pub(super) fn note_single_event(&mut self, event: FlowEvent, context: &Context<'_>) {
         let singles = self.singles.as_ref();
         let is_here = singles.is_some_and(|it| it.handoffs.is_here(&event.flow));
         if is_here && event.kind == FlowEventKind::Ended {
-            self.note_report(HandoffReport::Ended(event.flow), now);
+            self.note_report(HandoffReport::Ended(event.flow), context);
         }
     }
 
-    fn note_report(&mut self, report: HandoffReport, now: MonoTime) {
+    fn note_report(&mut self, report: HandoffReport, context: &Context<'_>) {
+        let now = context.now;
         let Some(Singles { handoffs, .. }) = &mut self.singles else {
             return;
         };
@@ -184,6 +207,20 @@ impl ShareSide {
             HandoffReport::Restored(id, result) => handoffs.handle_restored(id, result, now),
             HandoffReport::Placed(id) => handoffs.handle_placed(id, now),
             HandoffReport::Ended(flow) => handoffs.handle_ended(flow, now),
+            HandoffReport::Silent {
+                flow,
+                lasted,
+                patience,
+            } => {
+                let to = handoffs.forwards_to(&flow);
+                let silence = Silence {
+                    lasted,
+                    patience,
+                    linked: to.is_some_and(|to| context.is_linked(to)),
+                };
+                handoffs.handle_silence(flow, silence, now);
+            }
+            HandoffReport::Absent { id, from } => handoffs.handle_absent(id, from),
         }
     }
 
@@ -281,7 +318,8 @@ impl ShareSide {
                 | Order::Lose(_)
                 | Order::Release(_)
                 | Order::Discard { .. }
-                | Order::Forget(_) => self.obey(order, context),
+                | Order::Forget(_)
+                | Order::Look { .. } => self.obey(order, context),
             }
         }
         while let Some(news) = self.singles.as_mut().and_then(|it| it.handoffs.poll_news()) {
@@ -296,6 +334,14 @@ impl ShareSide {
                     let to = context.peer_name(to);
                     self.tell_flow(flow, FlowNews::Lost { to, reason }, context);
                     self.answer_move(flow, Err(reason), context);
+                }
+                News::Over { flow, to } => {
+                    let to = context.peer_name(to);
+                    self.tell_flow(flow, FlowNews::Over { to }, context);
+                }
+                News::Forgotten { flow, to, silent } => {
+                    let to = context.peer_name(to);
+                    self.tell_flow(flow, FlowNews::Forgotten { to, silent }, context);
                 }
                 News::Arrived { id, from, course } => {
                     let from = context.peer_name(from);

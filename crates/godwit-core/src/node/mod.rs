@@ -165,7 +165,7 @@ impl Node {
     /// The data path noticed something about a flow.
     pub fn handle_flow_event(&mut self, event: FlowEvent, now: MonoTime) {
         self.with_share(event.share, now, |share, context| {
-            share.note_single_event(event, context.now);
+            share.note_single_event(event, context);
             share.handle_flow_event(event, context);
         });
         self.settle(now);

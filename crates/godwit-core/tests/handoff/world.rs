@@ -1,8 +1,9 @@
 //! Servers, links between them, and a connection, or a party of them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
-use godwit_core::handoff::{Handoffs, Order, Place, Speaker, Step, Written};
+use godwit_core::handoff::{Handoffs, Order, Place, Silence, Speaker, Step, Written};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, FlowId, FlowKey, HandoffId, HandoffRefusal, SeqNumber};
 
@@ -87,6 +88,7 @@ pub(crate) enum Deed {
     Die { at: usize },
     Reboot { at: usize },
     End,
+    Ask { at: usize },
 }
 
 fn flow(number: u16) -> FlowId {
@@ -101,6 +103,12 @@ fn flow(number: u16) -> FlowId {
 
 fn peer(node: usize) -> PeerId {
     PeerId(u16::try_from(node).unwrap())
+}
+
+impl End {
+    fn has_socket(&self) -> bool {
+        self.speaks || self.stopped.is_some() || self.silent.is_some()
+    }
 }
 
 impl Node {
@@ -169,6 +177,13 @@ impl World {
             let due = |at: &usize| self.nodes[*at].machine.poll_timeout().is_some();
             let nodes = (0..self.nodes.len()).filter(alive).filter(due);
             deeds.extend(nodes.map(|at| Deed::Timeout { at }));
+            let forwards = |at: &usize| {
+                let machine = &self.nodes[*at].machine;
+                self.flows()
+                    .any(|flow| machine.forwards_to(&flow).is_some())
+            };
+            let nodes = (0..self.nodes.len()).filter(alive).filter(forwards);
+            deeds.extend(nodes.map(|at| Deed::Ask { at }));
         }
         if bounds.faults > 0 {
             for at in (0..self.nodes.len()).filter(alive) {
@@ -243,6 +258,10 @@ impl World {
             Deed::End => {
                 self.bounds.faults -= 1;
                 self.end();
+            }
+            Deed::Ask { at } => {
+                self.bounds.timeouts -= 1;
+                self.ask(at);
             }
         }
         for at in 0..self.nodes.len() {
@@ -370,6 +389,24 @@ impl World {
         }
     }
 
+    /// Clients have long been silent: whoever forwards for them asks. Without a link it
+    /// waits for ever; how long is a matter of unit tests.
+    fn ask(&mut self, at: usize) {
+        for flow in self.flows().collect::<Vec<_>>() {
+            let machine = &mut self.nodes[at].machine;
+            let Some(to) = machine.forwards_to(&flow) else {
+                continue;
+            };
+            let up = |wire: Option<&Wire>| matches!(wire, Some(Wire::Up(_)));
+            let silence = Silence {
+                lasted: Duration::MAX,
+                patience: Duration::MAX,
+                linked: up(self.wires.get(&(at, usize::from(to.0)))),
+            };
+            machine.handle_silence(flow, silence, NOW);
+        }
+    }
+
     fn obey(&mut self, at: usize) -> Result<(), String> {
         while self.nodes[at].machine.poll_news().is_some() {}
         while let Some(order) = self.nodes[at].machine.poll_order() {
@@ -423,6 +460,11 @@ impl World {
             }
             Order::Discard { id, .. } => node.end(id.flow).silent = None,
             Order::Forget(flow) => node.end(flow).written = None,
+            Order::Look { id, from } => {
+                if !node.end(id.flow).has_socket() {
+                    node.machine.handle_absent(id, from);
+                }
+            }
         }
         Ok(())
     }
@@ -481,6 +523,18 @@ impl World {
             .flat_map(|node| node.ends.keys().copied())
     }
 
+    /// Where segments of a client end, which come to the first server.
+    fn way(&self, flow: FlowId) -> usize {
+        let mut at = 0;
+        for _ in 0..=self.nodes.len() {
+            match self.nodes[at].machine.forwards_to(&flow) {
+                Some(to) => at = usize::from(to.0),
+                None => break,
+            }
+        }
+        at
+    }
+
     fn speakers(&self, flow: FlowId) -> Vec<usize> {
         let speaks = |(_, node): &(usize, &Node)| node.ends.get(&flow).is_some_and(|it| it.speaks);
         let nodes = self.nodes.iter().enumerate().filter(speaks);
@@ -516,6 +570,10 @@ impl World {
             let speakers = self.speakers(flow);
             if speakers.is_empty() && !self.over.contains(&flow) && !at_risk {
                 return Err("nobody speaks".to_owned());
+            }
+            let end = self.way(flow);
+            if !at_risk && speakers.iter().any(|at| *at != end) {
+                return Err(format!("clients reach {end}, and {speakers:?} speaks"));
             }
             places.extend(speakers);
         }

@@ -32,7 +32,7 @@ pub enum HandoffStep {
     Commit,
     /// From the target: it speaks.
     Done,
-    /// From the origin: it has heard that.
+    /// From the origin: it has heard that. Again: it asks for the end.
     Settled,
     /// From the origin: it goes on by itself.
     Abort,
@@ -46,7 +46,7 @@ pub enum HandoffStep {
         /// Why.
         reason: HandoffRefusal,
     },
-    /// From the target: the connection is over there.
+    /// From the target: the connection is over there, or not known.
     Over,
 }
 

@@ -1,6 +1,6 @@
 //! The target's sockets: made of bytes, silent until they are told to speak.
 
-use godwit_bpf::Whereabouts;
+use godwit_bpf::{HandoffEntry, Whereabouts};
 use godwit_core::MonoTime;
 use godwit_core::node::HandoffReport;
 use godwit_sock::repair::{Release, RestoreError, RestoredSocket};
@@ -159,16 +159,21 @@ impl Worker {
         }
     }
 
-    /// Connections that came from elsewhere, and have no socket any more.
+    /// Connections that came from elsewhere and have no socket any more, and those that
+    /// are elsewhere and may be over there.
     pub(super) fn sweep(&mut self, now: MonoTime) {
         if now.since(self.swept) < SWEEP {
             return;
         }
         self.swept = now;
-        let here: Vec<_> = self
-            .places
-            .all()
-            .into_iter()
+        let entries = self.places.all();
+        self.look_after_forwarded(&entries, now);
+        self.end_what_is_over(&entries);
+    }
+
+    fn end_what_is_over(&self, entries: &[HandoffEntry]) {
+        let here: Vec<_> = entries
+            .iter()
             .filter(|entry| entry.whereabouts == Whereabouts::Here)
             .map(|entry| entry.flow)
             .collect();

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use godwit_bpf::{HandoffEntry, KernelView, KernelViewError, Order as FlowOrder, Whereabouts};
 use godwit_core::handoff::{Order, Place, Written};
@@ -32,6 +33,7 @@ use crate::peers::PeerSender;
 
 mod arriving;
 mod debts;
+mod forwarding;
 mod leaving;
 mod newborn;
 mod places;
@@ -44,6 +46,7 @@ pub(super) use newborn::Newborns;
 pub use wishes::FlowWish;
 pub(super) use wishes::Wishes;
 
+use forwarding::Forwarding;
 use places::Places;
 use waiting::Waiting;
 use worker::{Job, Return, Worker};
@@ -118,6 +121,8 @@ impl Kit {
             ifindex: means.ifindex,
             shares: shares(config),
             within: within(config),
+            idle: idle(config),
+            forwarding: Forwarding::default(),
             frozen: BTreeMap::new(),
             coming: BTreeMap::new(),
             returned: Vec::new(),
@@ -157,6 +162,16 @@ fn unread(config: &Config) -> BTreeSet<Endpoint> {
     let moving = config.own_shares().filter(|(_, it)| it.moves_unread());
     let ends = moving.flat_map(|(_, service)| service.addresses.iter().copied());
     ends.map(Endpoint::from).collect()
+}
+
+/// How long clients may be silent before it is asked where their connections went.
+fn idle(config: &Config) -> BTreeMap<Endpoint, Duration> {
+    let moving = config.own_shares().filter(|(_, service)| service.moves());
+    let ends = moving.flat_map(|(_, service)| {
+        let ends = service.addresses.iter().copied();
+        ends.map(|at| (Endpoint::from(at), service.forward_idle))
+    });
+    ends.collect()
 }
 
 /// Under which share other nodes know those of this one.
@@ -251,6 +266,7 @@ impl Driver {
                 self.give_job(share, Job::Discard(id, Return { to: from, away }));
             }
             Order::Forget(flow) => self.give_job(share, Job::Forget(flow)),
+            Order::Look { id, from } => self.give_job(share, Job::Look(id, from)),
         }
     }
 

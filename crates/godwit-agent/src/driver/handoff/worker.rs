@@ -19,6 +19,7 @@ use godwit_wire::{
 };
 
 use super::debts::{self, Debt};
+use super::forwarding::Forwarding;
 use super::newborn::{Newborns, Unborn};
 use super::places::Places;
 use super::unread::Holder;
@@ -33,8 +34,8 @@ use crate::realtime::{Urgency, prefer};
 /// How often the device of held packets is emptied while some are held.
 const GLANCE: Duration = Duration::from_millis(1);
 
-/// How often connections that came from elsewhere are looked after: their ends are
-/// not reported.
+/// How often connections are looked after that came from elsewhere, for their ends are
+/// not reported, and those that have left.
 pub(super) const SWEEP: Duration = Duration::from_secs(2);
 
 /// How long packets of a connection that did not come are sent back, where its
@@ -63,6 +64,8 @@ pub(super) enum Job {
     /// An earlier agent was about to make its socket.
     EndHalfBorn(FlowId),
     Forget(FlowId),
+    /// See [`godwit_core::handoff::Order`].
+    Look(HandoffId, PeerId),
     /// A packet for our kernel that has waited elsewhere.
     PutBack(FlowId, Vec<u8>),
 }
@@ -90,6 +93,10 @@ pub(super) struct Worker {
     pub(super) shares: BTreeMap<Endpoint, ShareId>,
     /// Under which share other nodes know them.
     pub(super) within: BTreeMap<ShareId, ShareId>,
+    /// How long a client may be silent before its connection is asked for, by the
+    /// services' addresses.
+    pub(super) idle: BTreeMap<Endpoint, Duration>,
+    pub(super) forwarding: Forwarding,
     pub(super) frozen: BTreeMap<FlowId, Frozen>,
     pub(super) coming: BTreeMap<FlowId, Coming>,
     pub(super) returned: Vec<Returned>,
@@ -180,6 +187,7 @@ impl Worker {
             Job::Discard(id, how) => self.discard(share, id, how),
             Job::EndHalfBorn(flow) => self.end_half_born(flow),
             Job::Forget(flow) => self.forget(flow),
+            Job::Look(id, from) => self.look(share, id, from),
             Job::PutBack(flow, packet) => {
                 if super::waiting::flow_of(&packet) == Some(flow.key) {
                     self.waiting.put_back(&packet);
