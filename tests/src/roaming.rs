@@ -105,6 +105,11 @@ impl Roamer {
         self.shared.said.load(Ordering::Relaxed)
     }
 
+    /// Bytes that were heard so far.
+    pub fn heard(&self) -> u64 {
+        self.shared.heard.load(Ordering::Relaxed)
+    }
+
     /// Ends it in order: how many bytes were said and heard, each of them right.
     ///
     /// # Panics

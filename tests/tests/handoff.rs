@@ -535,6 +535,61 @@ fn freeze(cluster: &Cluster<'_>, roamer: &Roamer) -> UnixStream {
     })
 }
 
+/// How long a stream may stand still after its move was called off. By itself its service
+/// would speak again some 200 ms after that at the earliest, its client later.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
+/// A move to b begins, and b's agent stops: how long the stream stood still after that was
+/// called off.
+fn call_off(cluster: &mut Cluster<'_>, roamer: &Roamer) -> Duration {
+    loop {
+        let asked = freeze(cluster, roamer);
+        let signal = |cluster: &mut Cluster<'_>, signal| {
+            let agent = cluster.agent(Host::B).expect("it was started");
+            agent.signal(signal).expect("it runs");
+        };
+        signal(cluster, Signal::SIGSTOP);
+        let patience = asked.set_read_timeout(Some(CUT * 2));
+        patience.expect("a socket");
+        let said = answer(asked);
+        let (since, heard) = (Instant::now(), roamer.heard());
+        if said.contains("target_silent") {
+            until("it goes on", || (roamer.heard() > heard).then_some(()));
+            let stood = since.elapsed();
+            signal(cluster, Signal::SIGCONT);
+            roamer.goes_on();
+            return stood;
+        }
+        // It had all that it needed already.
+        signal(cluster, Signal::SIGCONT);
+        wait_state(cluster, Host::B, roamer, "here");
+        hand_over(cluster, roamer, Host::B);
+    }
+}
+
+/// The target's agent stops while it keeps what a client says: acknowledgements of all
+/// that its server has sent. Its origin goes on, and need not wait for a timer to hear of
+/// them.
+#[test]
+fn a_stream_goes_on_at_once_where_it_was() {
+    let Some(lab) = far() else {
+        return;
+    };
+    let (mut cluster, _servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|service| Roamer::start(&lab, service));
+    for roamer in &roamers {
+        // Others may have the machine for a moment.
+        let stood: Vec<_> = (0..3).map(|_| call_off(&mut cluster, roamer)).collect();
+        eprintln!("stood still for {stood:?}");
+        assert!(stood.iter().any(|stood| *stood < AT_ONCE), "{stood:?}");
+    }
+    for roamer in roamers {
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
 /// The origin's agent dies when a connection has been stopped, or given away: its server
 /// has the stopped socket, and meets the next agent only when that has long decided what
 /// becomes of it. Nobody told the server then: the one connection stood still, the other

@@ -7,12 +7,13 @@ use godwit_wire::TcpState;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
+use super::restore::Release;
 use super::sys::{self, SockOptError, TCP_REPAIR};
 
 /// `TCP_REPAIR_ON`.
 const ON: u32 = 1;
-/// `TCP_REPAIR_OFF_NO_WP`: leaves repair mode without a window probe.
-const OFF_SILENTLY: u32 = u32::MAX;
+/// Leaves repair mode.
+const OFF_SILENTLY: u32 = Release::Silently.value();
 /// `TCP_ULP_NAME_MAX`.
 const ULP_NAME: usize = 16;
 
@@ -112,9 +113,9 @@ impl PausedSocket {
     ///
     /// # Errors
     /// If the kernel refuses; it is closed then.
-    pub fn resume(self) -> Result<OwnedFd, SockOptError> {
+    pub fn resume(self, how: Release) -> Result<OwnedFd, SockOptError> {
         let socket = self.into_fd();
-        TCP_REPAIR.set(socket.as_fd(), OFF_SILENTLY)?;
+        TCP_REPAIR.set(socket.as_fd(), how.value())?;
         Ok(socket)
     }
 

@@ -34,7 +34,8 @@ pub enum RestoreError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     /// With a window probe: the client answers with what it has, which frees
-    /// the bytes that the former owner had under way.
+    /// the bytes that the former owner had under way, or that it has acknowledged while
+    /// nobody heard it. In other states than ESTABLISHED the kernel sends none.
     Probe,
     /// When there is something to say.
     Silently,
@@ -42,7 +43,7 @@ pub enum Release {
 
 impl Release {
     /// `TCP_REPAIR_OFF`, `TCP_REPAIR_OFF_NO_WP`.
-    const fn value(self) -> u32 {
+    pub(super) const fn value(self) -> u32 {
         match self {
             Self::Probe => 0,
             Self::Silently => u32::MAX,

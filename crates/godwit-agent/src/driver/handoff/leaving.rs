@@ -8,9 +8,12 @@ use godwit_bpf::{HandoffEntry, Whereabouts};
 use godwit_core::MonoTime;
 use godwit_core::handoff::Place;
 use godwit_sock::destroy_tcp;
-use godwit_sock::repair::{PauseError, PausedSocket, SnapshotError};
-use godwit_wire::snapshot::{Application, Moved};
-use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, SeqNumber, TcpSnapshot};
+use godwit_sock::repair::{PauseError, PausedSocket, Release, SnapshotError};
+use godwit_wire::snapshot::{Application, Hidden, Moved};
+use godwit_wire::{
+    FlowId, HandoffId, HandoffRefusal, MacAddr, Segment, SeqNumber, TcpFlags, TcpOptions,
+    TcpSnapshot,
+};
 
 use super::debts::Debt;
 use super::places::written;
@@ -113,7 +116,7 @@ impl Worker {
                 Ok(since)
             }
             Err(refusal) => {
-                self.resume(flow, frozen);
+                self.resume(flow, frozen, Release::Silently);
                 Err(refusal)
             }
         }
@@ -165,7 +168,9 @@ impl Worker {
                 if !is_ours && frozen.holder.is_some() {
                     self.owe(flow, Debt::Thaw);
                 }
-                self.resume(flow, frozen);
+                // What it would say in repair mode would be lost.
+                self.stay(flow);
+                self.resume(flow, frozen, Release::Probe);
             }
             // Its server has gone on with it, or has not found this agent yet.
             None => {
@@ -182,7 +187,7 @@ impl Worker {
         let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
         self.reset(flow);
         if let Some(frozen) = frozen {
-            self.resume(flow, frozen);
+            self.resume(flow, frozen, Release::Silently);
         }
     }
 
@@ -214,14 +219,27 @@ impl Worker {
         })
     }
 
-    fn resume(&self, flow: FlowId, frozen: Frozen) {
-        match (frozen.socket.resume(), frozen.holder) {
-            (Ok(socket), None) => self.go_on(flow, Some(socket)),
-            (Ok(socket), Some(holder)) => self.go_on_unread(flow, holder, socket),
-            (Err(error), _) => {
+    /// What was said while it stood still may be lost, and then both sides could wait for
+    /// each other until a timer of theirs ends: with [`Release::Probe`] each says at once
+    /// what it has and what it has room for.
+    fn resume(&self, flow: FlowId, frozen: Frozen, how: Release) {
+        let place = self.view.hidden(frozen.socket.as_fd());
+        let socket = match frozen.socket.resume(how) {
+            Ok(socket) => socket,
+            Err(error) => {
                 tracing::error!(flow = %flow.key, error = %error, "a connection is lost");
-                self.go_on(flow, None);
+                return self.go_on(flow, None);
             }
+        };
+        if how == Release::Probe
+            && let Ok(hidden) = place
+            && let Some(question) = stale_ack(flow, &hidden)
+        {
+            self.waiting.put_back(&question);
+        }
+        match frozen.holder {
+            None => self.go_on(flow, Some(socket)),
+            Some(holder) => self.go_on_unread(flow, holder, socket),
         }
     }
 
@@ -263,6 +281,22 @@ impl Worker {
         self.events.publish_own("flow_not_movable", true, fields);
         refusal
     }
+}
+
+/// A segment in the client's name that our kernel answers with an ACK: it lies far before
+/// its window (RFC 9293 §3.10.7.4). A window of 0 changes nothing, whatever is made of it.
+fn stale_ack(flow: FlowId, hidden: &Hidden) -> Option<Vec<u8>> {
+    let segment = Segment {
+        source: flow.key.client,
+        destination: flow.key.service,
+        seq: hidden.rcv_nxt - (1 << 30),
+        ack: hidden.snd_una,
+        flags: TcpFlags::ACK,
+        wnd: 0,
+        options: TcpOptions::default(),
+        payload: &[],
+    };
+    segment.to_packet().ok()
 }
 
 fn pause_refusal(error: &PauseError) -> HandoffRefusal {

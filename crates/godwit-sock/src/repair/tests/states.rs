@@ -214,7 +214,7 @@ fn an_abandoned_target_is_silent() {
         })
         .join()
         .expect("it can be restored");
-        let mut server = TcpStream::from(paused.resume().expect("it was paused"));
+        let mut server = TcpStream::from(paused.resume(Release::Silently).expect("it was paused"));
         server.write_all(b"after all").expect("it resumed");
         expect(&mut client, b"after all");
     });
