@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::roam::{self, Manner};
-use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::cluster::{Cluster, ClusterOptions, EventReport, Service};
 use godwit_lab::host::{Host, Network};
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::DEADLINE;
@@ -632,4 +632,66 @@ fn a_stopped_socket_is_not_forgotten_with_its_agent() {
         roamer.end();
     }
     assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// Gives a connection away, and cuts b off before the word of that is there: b has a
+/// socket of it that has said nothing, and nobody else can know that.
+fn commit_in_vain(lab: &Lab, cluster: &Cluster<'_>, roamer: &Roamer) -> UnixStream {
+    until("it is committed, and nobody hears it", || {
+        let asked = freeze(cluster, roamer);
+        let given = until("it is decided", || {
+            let flows = cluster.flows(Host::A).ok()?.flows;
+            let flow = flows.into_iter().find(|flow| flow.flow == roamer.flow)?;
+            (flow.state != "away" || flow.at.is_some()).then_some(flow.state == "away")
+        });
+        lab.cut(Host::B, &[Network::Data]).expect("it is cut");
+        let clone = asked.try_clone().expect("descriptors are left");
+        clone.set_read_timeout(Some(FAR)).expect("a socket");
+        let said = answer(clone);
+        if given && said.is_empty() {
+            asked.set_read_timeout(Some(DEADLINE)).expect("a socket");
+            return Some(asked);
+        }
+        // It was called off, or this machine was too slow.
+        eprintln!("{}", said.trim());
+        lab.heal(Host::B, &[Network::Data]).expect("it is healed");
+        let at = whereabouts(cluster, roamer);
+        if at == Host::B {
+            hand_over(cluster, roamer, at);
+        }
+        None
+    })
+}
+
+/// Its machine is started anew before anybody hears what the target did. The client may
+/// know more than the origin's socket does: the connection is reset, and both sides see it.
+#[test]
+fn a_target_that_forgets_costs_the_connection() {
+    for service in [service_v4(), service_v6()] {
+        let Some(lab) = far() else {
+            return;
+        };
+        // What waits in its queues is to be there in one round trip.
+        let light = Manner {
+            chunk: 512,
+            ..Manner::default()
+        };
+        let (mut cluster, _servers) = start_with(&lab, light);
+        let roamer = Roamer::saying(&lab, service, 64 << 10);
+        let asked = commit_in_vain(&lab, &cluster, &roamer);
+        lab.crash(Host::B).expect("its power fails");
+        cluster.power_off(Host::B).expect("its memory is gone");
+        lab.reboot(Host::B).expect("it is started");
+        cluster.start_agent(Host::B).expect("it starts");
+        let said = answer(asked);
+        assert!(said.contains("target_restarted"), "{said}");
+        assert!(!roamer.goes_on_or_breaks(), "nobody has it");
+        let events = cluster.event_reports(Host::A).expect("it answers");
+        let lost = |event: &&EventReport| {
+            event.event == "flow_lost"
+                && event.flow.as_ref() == Some(&roamer.flow)
+                && event.reason.as_deref() == Some("target_restarted")
+        };
+        assert_eq!(events.iter().filter(lost).count(), 1);
+    }
 }

@@ -274,6 +274,7 @@ mod tests {
             reason: (!protected).then(|| "standby_lost".to_owned()),
             lag_bytes: None,
             bytes_out: 0,
+            at: None,
             reprotect: None,
             protected_again_ms: None,
         }

@@ -164,6 +164,9 @@ pub struct FlowReport {
     /// Sent to the client (owner), or would have been (shadow).
     #[serde(default)]
     pub bytes_out: u64,
+    /// Name of the node that it was given to; it may not be there yet.
+    #[serde(default)]
+    pub at: Option<String>,
     /// Owner: what an unprotected flow waits for.
     #[serde(default)]
     pub reprotect: Option<String>,
