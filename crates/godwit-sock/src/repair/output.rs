@@ -14,6 +14,7 @@ use crate::StreamPosition;
 
 use super::pause::{PauseError, PausedSocket, leave_repair};
 use super::queue::Queue;
+use super::restore::Release;
 use super::sys::{self, SockOptError, TCP_REPAIR};
 
 /// How long what is not sent yet may take to be sent. Where the client's window is
@@ -75,7 +76,7 @@ pub fn unacknowledged(socket: OwnedFd, most: u64) -> Result<Unacknowledged, Outp
     let paused = PausedSocket::pause(socket).map_err(|(_, error)| error)?;
     let read = peek(paused.as_fd(), most);
     // Dropped at an error it resumes, too.
-    paused.resume()?;
+    paused.resume(Release::Silently)?;
     read
 }
 
@@ -118,7 +119,7 @@ pub fn mend(socket: BorrowedFd<'_>) -> Result<bool, SockOptError> {
     let stopped = TCP_REPAIR.get(socket)? != 0;
     if stopped {
         sys::TCP_REPAIR_QUEUE.set(socket, 0)?;
-        leave_repair(socket)?;
+        leave_repair(socket, Release::Silently)?;
     }
     Ok(stopped)
 }

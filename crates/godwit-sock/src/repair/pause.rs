@@ -12,8 +12,6 @@ use super::sys::{self, SockOptError, TCP_REPAIR};
 
 /// `TCP_REPAIR_ON`.
 const ON: u32 = 1;
-/// Leaves repair mode.
-const OFF_SILENTLY: u32 = Release::Silently.value();
 /// `TCP_ULP_NAME_MAX`.
 const ULP_NAME: usize = 16;
 
@@ -99,7 +97,7 @@ impl PausedSocket {
         let looked = movable(fd);
         if looked.is_err() {
             // What can be done has been: the first error is the caller's.
-            let _ = TCP_REPAIR.set(fd, OFF_SILENTLY);
+            let _ = leave_repair(fd, Release::Silently);
         }
         looked
     }
@@ -115,7 +113,7 @@ impl PausedSocket {
     /// If the kernel refuses; it is closed then.
     pub fn resume(self, how: Release) -> Result<OwnedFd, SockOptError> {
         let socket = self.into_fd();
-        TCP_REPAIR.set(socket.as_fd(), how.value())?;
+        leave_repair(socket.as_fd(), how)?;
         Ok(socket)
     }
 
@@ -129,7 +127,7 @@ impl PausedSocket {
         let socket = self.into_fd();
         disconnect(socket.as_fd())?;
         // Else what is blocked on it would be told EPERM.
-        TCP_REPAIR.set(socket.as_fd(), OFF_SILENTLY)
+        TCP_REPAIR.set(socket.as_fd(), Release::Silently.value())
     }
 
     fn into_fd(self) -> OwnedFd {
@@ -149,15 +147,18 @@ impl AsFd for PausedSocket {
 impl Drop for PausedSocket {
     fn drop(&mut self) {
         // Nobody is left to tell; if it fails the kernel closes the connection.
-        let _ = TCP_REPAIR.set(self.socket.as_fd(), OFF_SILENTLY);
+        let _ = leave_repair(self.socket.as_fd(), Release::Silently);
         // SAFETY: the field is not used after this.
         drop(unsafe { ManuallyDrop::take(&mut self.socket) });
     }
 }
 
-/// Ends repair mode; nothing is sent.
-pub(super) fn leave_repair(fd: BorrowedFd<'_>) -> Result<(), SockOptError> {
-    TCP_REPAIR.set(fd, OFF_SILENTLY)
+/// Ends repair mode, which takes SO_REUSEADDR away: a server that is started again
+/// would find its address in use by this connection, or by its TIME-WAIT. It is set
+/// whether it was before or not, as a connected socket binds nothing more.
+pub(super) fn leave_repair(fd: BorrowedFd<'_>, how: Release) -> Result<(), SockOptError> {
+    TCP_REPAIR.set(fd, how.value())?;
+    sys::SO_REUSEADDR.set(fd, 1)
 }
 
 /// Where the connection stands.

@@ -200,6 +200,29 @@ fn a_paused_socket_that_is_dropped_resumes() {
     });
 }
 
+/// Repair mode takes SO_REUSEADDR away, and a server could not be started again.
+#[test]
+fn a_paused_socket_is_not_in_the_way_of_its_listener() {
+    use nix::sys::socket::{getsockopt, sockopt::ReuseAddr};
+    alone(|| {
+        for resumes in [false, true] {
+            let (server, _client) = connection(KINDS[0]);
+            let copy = server.try_clone().expect("a descriptor more");
+            assert!(getsockopt(&copy, ReuseAddr).expect("an option"));
+            let paused = PausedSocket::pause(OwnedFd::from(server)).expect("it can be moved");
+            if resumes {
+                let _ = paused.resume(Release::Probe).expect("it goes on");
+            } else {
+                drop(paused);
+            }
+            assert!(
+                getsockopt(&copy, ReuseAddr).expect("an option"),
+                "{resumes}"
+            );
+        }
+    });
+}
+
 /// Abort after the restore: the target says nothing, the source goes on.
 #[test]
 fn an_abandoned_target_is_silent() {
