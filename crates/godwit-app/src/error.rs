@@ -16,8 +16,9 @@ pub enum Error {
     /// export less. The connection's earlier snapshots are still there.
     #[error("no room for the snapshot")]
     NoSpace,
-    /// No standby has the snapshot that was to be safe, and none will serve the
-    /// connection from an older one.
+    /// No standby is known to have the snapshot that was to be safe. As long as this
+    /// node's agent lives and owns the service, none serves the connection from an older
+    /// one.
     #[error("no standby has the snapshot")]
     Unprotected,
     /// The release cannot do it.

@@ -134,7 +134,8 @@ pub fn export_state(connection: &impl AsFd, snapshot: &[u8]) -> Result<(), Error
 /// # Errors
 /// [`Error::Unprotected`] if no standby has it: there is no agent, or no standby in
 /// sync, or it has not answered. The connection goes on, and if its server fails it is
-/// reset, or starts from here; it does not start from before. [`Error::Emigrated`],
+/// reset, or starts from here. As long as this node's agent lives and owns the service it
+/// does not start from before; else that is not known. [`Error::Emigrated`],
 /// [`Error::TooLarge`], [`Error::NoSpace`]: as there, and as unprotected.
 pub fn commit_state(connection: &impl AsFd, snapshot: &[u8]) -> Result<(), Error> {
     raw::commit_state(connection.as_fd().as_raw_fd(), snapshot)

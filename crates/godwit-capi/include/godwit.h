@@ -113,8 +113,9 @@ enum gw_export_flags {
 	/*
 	 * The server must never go back from this snapshot: waits until the
 	 * standby has it, and all output that the client has not acknowledged.
-	 * GW_UNPROTECTED if none has: no agent is there, no standby in sync, or
-	 * it does not answer. That takes a second, at most five.
+	 * GW_UNPROTECTED if none is known to have: no agent is there, no standby
+	 * in sync, or it does not answer. That takes a second, at most five. As
+	 * long as this node owns the service none serves from before, either.
 	 */
 	GW_EXPORT_COMMIT = 1,
 };

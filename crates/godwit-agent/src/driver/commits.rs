@@ -75,6 +75,8 @@ enum Stage {
     Waiting,
     /// Under this number.
     Sent(u64),
+    /// The twin stands there, and its flow is not protected yet: it would be reset.
+    Held,
     /// The standby is not to serve the flow.
     Refused(CommitRefusal),
 }
@@ -108,7 +110,7 @@ impl Commits {
     /// The link was lost, and what was under way on it.
     pub(super) fn send_again(&mut self) {
         for pending in self.pending.values_mut() {
-            if let Stage::Sent(_) = pending.stage {
+            if let Stage::Sent(_) | Stage::Held = pending.stage {
                 pending.stage = Stage::Waiting;
             }
         }
@@ -133,6 +135,20 @@ pub(super) fn has_twin(flow: &FlowState) -> bool {
         Phase::Rejoining => flow.gated,
         Phase::Unprotected => flow.why == Some(UnprotectedReason::GateOff),
         Phase::Confirming | Phase::Twin | Phase::Closed | Phase::Ended | Phase::Unknown(_) => false,
+    }
+}
+
+/// Whether its standby would serve it now.
+fn is_served(flow: &FlowState) -> bool {
+    match flow.phase {
+        Phase::Protected => true,
+        Phase::Unprotected => flow.why == Some(UnprotectedReason::GateOff),
+        Phase::Rejoining
+        | Phase::Confirming
+        | Phase::Twin
+        | Phase::Closed
+        | Phase::Ended
+        | Phase::Unknown(_) => false,
     }
 }
 
@@ -241,10 +257,11 @@ impl Driver {
                 // A server is not kept waiting for ever.
                 Stage::Refused(reason) if late => self.settle_commit(key, Some(reason)),
                 Stage::Refused(_) => {}
-                Stage::Waiting | Stage::Sent(_) if late => {
+                Stage::Held if self.is_served(flow) => self.settle_commit(key, None),
+                Stage::Waiting | Stage::Sent(_) | Stage::Held if late => {
                     self.refuse_commit(key, CommitRefusal::Late, now);
                 }
-                Stage::Sent(_) => {}
+                Stage::Sent(_) | Stage::Held => {}
                 // It is looked at with all exports.
                 Stage::Waiting if lacks => {}
                 Stage::Waiting => match self.commit_concerns(key) {
@@ -271,6 +288,11 @@ impl Driver {
         }
     }
 
+    fn is_served(&self, flow: FlowId) -> bool {
+        let state = self.datapath.flows.get(flow.key).ok().flatten();
+        state.is_some_and(|state| state.id == flow && is_served(&state))
+    }
+
     fn settle_commit(&mut self, key: FlowKey, refusal: Option<CommitRefusal>) {
         let pending = self.commits.pending.remove(&key);
         for asker in pending.into_iter().flat_map(|pending| pending.askers) {
@@ -286,7 +308,7 @@ impl Driver {
         for (key, stage) in over {
             let reason = match stage {
                 Stage::Refused(reason) => reason,
-                Stage::Waiting | Stage::Sent(_) => CommitRefusal::Unprotected,
+                Stage::Waiting | Stage::Sent(_) | Stage::Held => CommitRefusal::Unprotected,
             };
             self.settle_commit(key, Some(reason));
         }
@@ -297,11 +319,17 @@ impl Driver {
         let Some(generation) = self.exports.note_commit(flow, number) else {
             return;
         };
-        let pending = self.commits.pending.get(&flow.key);
-        match pending.map(|pending| pending.stage) {
-            Some(Stage::Sent(sent)) if sent == number => self.settle_commit(flow.key, None),
+        let served = self.is_served(flow);
+        let pending = self.commits.pending.get_mut(&flow.key);
+        match pending.as_ref().map(|pending| pending.stage) {
+            Some(Stage::Sent(sent)) if sent == number && served => {
+                self.settle_commit(flow.key, None);
+            }
+            Some(Stage::Sent(sent)) if sent == number => {
+                pending.into_iter().for_each(|p| p.stage = Stage::Held);
+            }
             // A later one is on its way, or it is too late.
-            Some(Stage::Sent(_) | Stage::Waiting | Stage::Refused(_)) => return,
+            Some(Stage::Sent(_) | Stage::Held | Stage::Waiting | Stage::Refused(_)) => return,
             None => {}
         }
         self.commits.held.insert(flow.key, (flow, generation));

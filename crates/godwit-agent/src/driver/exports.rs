@@ -32,6 +32,9 @@ const PART: usize = 256 << 10;
 /// Bytes of snapshots that are sent in one round; the others have their turn later.
 const ROUND: usize = 4 << 20;
 
+/// A standby's answer to a commit is waited for so long before a newer snapshot goes.
+const ANSWER: Duration = Duration::from_secs(1);
+
 /// What was sent, and what is coming.
 #[derive(Debug)]
 pub(super) struct Exports {
@@ -97,6 +100,9 @@ struct Sent {
     commit: Option<u64>,
     /// The standby has it.
     kept: bool,
+    /// An answer that says so for a commit may be lost (its standby drops what it has no
+    /// room for): nobody waits for it longer than this.
+    until: MonoTime,
 }
 
 impl Exports {
@@ -258,7 +264,7 @@ impl Driver {
         let mut lacking = BTreeMap::new();
         let mut room = ROUND;
         let exported = self.apps.exported(|key, kept| {
-            let (flow, place, commits) = match self.choose(key, kept) {
+            let (flow, place, commits) = match self.choose(key, kept, now) {
                 Choice::Send(flow, place) => (flow, place, false),
                 Choice::Commit(flow, place) => (flow, place, true),
                 Choice::Lacking(share, flow) => {
@@ -319,11 +325,11 @@ impl Driver {
     }
 
     /// What of a connection the standby should get now.
-    fn choose(&self, key: FlowKey, kept: &[SnapshotPlace]) -> Choice {
-        self.find_choice(key, kept).unwrap_or(Choice::Nothing)
+    fn choose(&self, key: FlowKey, kept: &[SnapshotPlace], now: MonoTime) -> Choice {
+        self.find_choice(key, kept, now).unwrap_or(Choice::Nothing)
     }
 
-    fn find_choice(&self, key: FlowKey, kept: &[SnapshotPlace]) -> Option<Choice> {
+    fn find_choice(&self, key: FlowKey, kept: &[SnapshotPlace], now: MonoTime) -> Option<Choice> {
         let share = self.exports.share_of(key)?;
         let entry = &self.shares.get(share)?.entry;
         if self.commits.is_under_way(key) {
@@ -367,7 +373,8 @@ impl Driver {
         let place = place?;
         let sent =
             sent.filter(|sent| sent.irs == flow.id.irs && sent.generation == entry.generation);
-        let busy = sent.is_some_and(|sent| !sent.kept || is_old(sent, &place));
+        let waits = |sent: &Sent| !sent.kept && (sent.commit.is_none() || now < sent.until);
+        let busy = sent.is_some_and(|sent| waits(sent) || is_old(sent, &place));
         (!busy).then_some(Choice::Send(flow, place))
     }
 
@@ -380,6 +387,7 @@ impl Driver {
             written: parcel.exported.place.written,
             commit: parcel.commit,
             kept: false,
+            until: now.saturating_add(ANSWER),
         };
         self.exports.sent.insert(flow.id.key, sent);
         for part in parts(parcel) {
@@ -509,6 +517,7 @@ mod tests {
             written: 0,
             commit: Some(8),
             kept: false,
+            until: MonoTime::ZERO,
         };
         exports.sent.insert(flow(1).key, sent);
         exports.note_kept(flow(1));
@@ -561,6 +570,7 @@ mod tests {
             written: 0,
             commit: None,
             kept: true,
+            until: MonoTime::ZERO,
         };
         exports.sent.insert(flow(1).key, sent);
         let begun = parts(snapshot(2 * PART)).next().expect("two parts");
