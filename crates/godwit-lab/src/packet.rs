@@ -1,15 +1,19 @@
 //! A socket that reads and writes whole frames of one interface (packet(7)).
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use godwit_sock::{ignore_outgoing, keep_offload};
+use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::socket::{
-    AddressFamily, LinkAddr, SockFlag, SockProtocol, SockType, bind, setsockopt, socket, sockopt,
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind,
+    recvmsg, setsockopt, socket, sockopt,
 };
+use nix::sys::time::TimeSpec;
 use nix::unistd::{read, write};
 
 /// Bytes the kernel may hold for us: 300 ms at a gigabit per second.
@@ -34,9 +38,12 @@ impl PacketSocket {
     }
 
     /// All interfaces of the namespace that the calling thread is in, also those
-    /// that come later; in the order in which they receive.
+    /// that come later; in the order in which the kernel looks at what they have
+    /// received, see [`receive_at`](Self::receive_at).
     pub(crate) fn open_everywhere() -> Result<Self> {
-        Self::unbound().map(|fd| Self { fd })
+        let fd = Self::unbound()?;
+        setsockopt(&fd, sockopt::ReceiveTimestampns, &true).context("asking for time stamps")?;
+        Ok(Self { fd })
     }
 
     fn open_with(interface: &str, prepare: fn(&OwnedFd) -> io::Result<()>) -> Result<Self> {
@@ -69,6 +76,29 @@ impl PacketSocket {
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => Ok(None),
             Err(e) => Err(e).context("reading a frame"),
         }
+    }
+
+    /// As [`receive`](Self::receive), of a socket for
+    /// [all interfaces](Self::open_everywhere), with the moment at which the frame
+    /// came to its interface. The kernel may look at it much later than that, and two
+    /// processors at two frames in another order.
+    pub(crate) fn receive_at(&self, buffer: &mut [u8]) -> Result<Option<(usize, SystemTime)>> {
+        let mut control = cmsg_space!(TimeSpec);
+        let mut parts = [IoSliceMut::new(buffer)];
+        let fd = self.fd.as_raw_fd();
+        let flags = MsgFlags::empty();
+        let message = match recvmsg::<()>(fd, &mut parts, Some(&mut control), flags) {
+            Ok(message) => message,
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => return Ok(None),
+            Err(e) => return Err(e).context("reading a frame"),
+        };
+        let mut notes = message.cmsgs().context("reading a frame's time stamp")?;
+        let stamp = notes.find_map(|note| match note {
+            ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp)),
+            _ => None,
+        });
+        let stamp = stamp.context("the kernel gives frames no time stamps")?;
+        Ok(Some((message.bytes, UNIX_EPOCH + stamp)))
     }
 
     /// Sends one frame; a full queue or a link that is down drops it.

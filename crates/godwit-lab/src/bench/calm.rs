@@ -147,13 +147,8 @@ mod tests {
     #[test]
     fn what_happens_when_a_processor_stood_still_is_explained() {
         let event = EventReport {
-            sequence: 1,
-            node: "a".to_owned(),
             time: "2026-11-22T19:18:51.511936Z".to_owned(),
-            event: "standby_left".to_owned(),
-            service: None,
-            flow: None,
-            reason: None,
+            ..EventReport::of("a", "standby_left", None)
         };
         // The same moment, and how long before it the processor ran again.
         let at = Duration::from_micros(1_795_375_131_511_936);

@@ -1,14 +1,16 @@
 //! What leaves the servers for clients, seen at the switch before any fault of
 //! the network: one voice per flow, and time stamps that go on from voice to voice.
 //!
-//! It keeps a few words per flow and no frames, so a run may last for days.
+//! It keeps a few words per flow and no frames, so a run may last for days. Moments
+//! are those at which frames left their machines, by the kernel's wall clock: this
+//! process may be late, and events of agents have the same clock.
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, anyhow};
 use godwit_wire::{Endpoint, EthernetHeader, FlowKey, MacAddr, SeqNumber, TcpFlags};
@@ -48,7 +50,7 @@ pub(crate) struct Books {
 /// A RST: of which flow, from where, and when.
 #[derive(Debug)]
 pub(crate) struct Reset {
-    pub(crate) at: Instant,
+    pub(crate) at: SystemTime,
     pub(crate) flow: FlowKey,
     pub(crate) from: MacAddr,
 }
@@ -91,24 +93,23 @@ impl Farewell {
 /// A time stamp of a new speaker, and the higher one of before.
 #[derive(Debug)]
 pub(crate) struct TsBack {
-    pub(crate) at: Instant,
+    pub(crate) at: SystemTime,
     pub(crate) from: MacAddr,
     pub(crate) before: u32,
     pub(crate) now: u32,
 }
 
-/// Who speaks for a flow.
+/// Who speaks for a flow. A segment that left its machine before the latest speaker
+/// began is in order, whenever the switch came to look at it.
 #[derive(Debug)]
 pub(crate) struct Voice {
-    speaker: MacAddr,
+    /// When somebody began to speak, and who: one entry for each change.
+    pub(crate) turns: Vec<(SystemTime, MacAddr)>,
     ts_val: Option<u32>,
-    /// Each change of the speaker: when, and who it was from then on.
-    pub(crate) changes: Vec<(Instant, MacAddr)>,
     /// Segments of the first speaker after the first change.
     pub(crate) late: u64,
-    first: MacAddr,
-    /// The first time stamp of a new speaker that was below an earlier one.
-    pub(crate) ts_back: Option<TsBack>,
+    /// Time stamps of new speakers that were below an earlier one.
+    pub(crate) ts_back: Vec<TsBack>,
 }
 
 impl Wire {
@@ -156,7 +157,8 @@ impl Books {
         self.voices.iter()
     }
 
-    fn hear(&mut self, segment: &SegmentSeen, ts_val: Option<u32>, now: Instant, over: bool) {
+    fn hear(&mut self, segment: &SegmentSeen, ts_val: Option<u32>, over: bool) {
+        let (at, from) = (moment(segment), segment.from_mac);
         let key = FlowKey {
             client: segment.to,
             service: segment.from,
@@ -166,11 +168,8 @@ impl Books {
             if over {
                 self.late_resets += 1;
             } else {
-                self.resets.push(Reset {
-                    at: now,
-                    flow: key,
-                    from: segment.from_mac,
-                });
+                let flow = key;
+                self.resets.push(Reset { at, flow, from });
             }
             return;
         }
@@ -178,37 +177,62 @@ impl Books {
         if segment.flags.contains(TcpFlags::SYN) {
             self.voices.remove(&key);
         }
-        let voice = self.voices.entry(key).or_insert(Voice {
-            speaker: segment.from_mac,
+        let voice = self.voices.entry(key).or_insert_with(|| Voice {
+            turns: vec![(at, from)],
             ts_val: None,
-            changes: Vec::new(),
             late: 0,
-            first: segment.from_mac,
-            ts_back: None,
+            ts_back: Vec::new(),
         });
-        if !voice.changes.is_empty() && voice.first == segment.from_mac {
-            voice.late += 1;
+        voice.hear(at, from, ts_val);
+    }
+}
+
+#[cfg(test)]
+impl Books {
+    /// One flow of the service at `port`, spoken for by these.
+    pub(crate) fn spoken(port: u16, words: &[(SystemTime, MacAddr)]) -> Self {
+        let mut books = Self::default();
+        for (at, from_mac) in words {
+            let mut segment = tests::said(TcpFlags::ACK, 1, 1, 0);
+            segment.from.port = port;
+            segment.from_mac = *from_mac;
+            segment.at_ns = nanoseconds(*at);
+            books.hear(&segment, None, false);
         }
-        if voice.speaker != segment.from_mac {
-            voice.speaker = segment.from_mac;
-            voice.changes.push((now, segment.from_mac));
-            if let (Some(before), Some(ts_val)) = (voice.ts_val, ts_val)
-                && is_before(ts_val, before)
+        books
+    }
+}
+
+impl Voice {
+    fn hear(&mut self, at: SystemTime, from: MacAddr, ts_val: Option<u32>) {
+        let is_new = self
+            .turns
+            .last()
+            .is_none_or(|(since, speaker)| *speaker != from && at >= *since);
+        if is_new {
+            self.turns.push((at, from));
+            if let (Some(before), Some(now)) = (self.ts_val, ts_val)
+                && is_before(now, before)
             {
-                voice.ts_back.get_or_insert(TsBack {
-                    at: now,
-                    from: segment.from_mac,
+                self.ts_back.push(TsBack {
+                    at,
+                    from,
                     before,
-                    now: ts_val,
+                    now,
                 });
             }
+        }
+        let first = self.turns.first().map(|(_, first)| *first);
+        let is_late = self.turns.get(1).is_some_and(|(change, _)| at >= *change);
+        if is_late && first == Some(from) {
+            self.late += 1;
         }
         // The latest, which need not be the last: an agent's own ACK may carry
         // one that is some milliseconds old, and a client does without it.
         if let Some(now) = ts_val
-            && voice.ts_val.is_none_or(|before| is_before(before, now))
+            && self.ts_val.is_none_or(|before| is_before(before, now))
         {
-            voice.ts_val = ts_val;
+            self.ts_val = ts_val;
         }
     }
 }
@@ -219,14 +243,14 @@ fn listen(socket: &PacketSocket, books: &Mutex<Books>, stop: &AtomicBool) -> Res
     // Over all rounds: a client may speak long after its connection was over.
     let mut farewells = BTreeMap::<FlowKey, Farewell>::new();
     while !stop.load(Ordering::Relaxed) {
-        let Some(length) = socket.receive(&mut frame)? else {
+        let Some((length, at)) = socket.receive_at(&mut frame)? else {
             let mut fds = [PollFd::new(socket.fd().as_fd(), PollFlags::POLLIN)];
             // Interrupted or not: the socket is looked at next.
             let _ = poll(&mut fds, PollTimeout::from(IDLE_MS));
             continue;
         };
         let frame = &frame[..length.min(HEADERS)];
-        let FrameSeen::Segment(segment) = FrameSeen::parse(0, frame) else {
+        let FrameSeen::Segment(segment) = FrameSeen::parse(nanoseconds(at), frame) else {
             continue;
         };
         if segment.from_mac == client && is_service(segment.to) {
@@ -238,10 +262,20 @@ fn listen(socket: &PacketSocket, books: &Mutex<Books>, stop: &AtomicBool) -> Res
             let farewell = farewells.entry(FlowKey { client, service }).or_default();
             farewell.hear_service(&segment);
             let over = farewell.over;
-            lock(books).hear(&segment, ts_val(frame), Instant::now(), over);
+            lock(books).hear(&segment, ts_val(frame), over);
         }
     }
     Ok(())
+}
+
+/// Since 1970, as [`SegmentSeen::at_ns`]: enough until 2554.
+fn nanoseconds(at: SystemTime) -> u64 {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn moment(segment: &SegmentSeen) -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(segment.at_ns)
 }
 
 fn is_service(from: Endpoint) -> bool {
@@ -281,7 +315,7 @@ fn lock(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
 mod tests {
     use super::*;
 
-    fn said(flags: TcpFlags, seq: u32, ack: u32, length: u32) -> SegmentSeen {
+    pub(super) fn said(flags: TcpFlags, seq: u32, ack: u32, length: u32) -> SegmentSeen {
         let nobody = Endpoint::from(std::net::SocketAddr::from(([0, 0, 0, 0], 0)));
         SegmentSeen {
             at_ns: 0,
@@ -298,6 +332,35 @@ mod tests {
             ts_val: None,
             ecn: 0,
         }
+    }
+
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x11]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x12]);
+
+    fn heard(words: &[(u64, MacAddr, u32)]) -> Voice {
+        let mut books = Books::default();
+        for (at_ms, from_mac, ts_val) in words {
+            let segment = SegmentSeen {
+                at_ns: at_ms * 1_000_000,
+                from_mac: *from_mac,
+                ..said(TcpFlags::ACK, 1, 1, 0)
+            };
+            books.hear(&segment, Some(*ts_val), false);
+        }
+        books.voices.pop_first().expect("one flow").1
+    }
+
+    /// Two processors may look at two frames in another order than they left in.
+    #[test]
+    fn a_change_of_voice_is_in_the_order_in_which_frames_left() {
+        let voice = heard(&[(1, A, 10), (9, B, 20), (8, A, 18), (9, B, 20)]);
+        assert_eq!(voice.turns.len(), 2);
+        assert_eq!((voice.late, voice.ts_back.len()), (0, 0));
+        let voice = heard(&[(1, A, 10), (9, B, 20), (10, A, 18), (11, B, 21)]);
+        let order: Vec<_> = voice.turns.iter().map(|(_, who)| *who).collect();
+        assert_eq!(order, [A, B, A, B]);
+        assert_eq!((voice.late, voice.ts_back.len()), (1, 1));
+        assert_eq!((voice.ts_back[0].before, voice.ts_back[0].now), (20, 18));
     }
 
     #[test]

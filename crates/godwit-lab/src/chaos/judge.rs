@@ -1,4 +1,4 @@
-//! Decides what a broken connection and a change of voice mean.
+//! Decides what a broken connection means.
 //!
 //! A connection that broke is no violation if its owner had said before that it
 //! was not protected, or if it was too young to be protected and was reset. All
@@ -12,7 +12,6 @@ use godwit_wire::Endpoint;
 
 use super::seat::{Connection, Fate};
 use super::world::Program;
-use crate::capture::Books;
 use crate::cluster::{EventReport, FlowReport};
 
 /// A new flow is protected, or said not to be, 30 ms after its handshake; the
@@ -48,6 +47,9 @@ pub(super) struct Verdict {
     pub(super) told: u64,
     /// Connections that were reset before they were protected.
     pub(super) young: u64,
+    /// Words of owners that had given their service back before they came out of
+    /// the queues of their machines.
+    pub(super) late: u64,
 }
 
 impl SentAway {
@@ -200,33 +202,6 @@ impl Verdict {
         self.violations
             .push(describe(connection, "silently lost", what));
     }
-
-    /// At most so many changes of voice as there were takeovers and moves. When they
-    /// were is told from `fault` on.
-    pub(super) fn hear(&mut self, books: &Books, turns: u64, fault: Instant) {
-        let after = |at: Instant| at.saturating_duration_since(fault);
-        for (flow, voice) in books.voices() {
-            if voice.changes.len() as u64 > turns {
-                let voices = voice.changes.iter();
-                let voices = voices.map(|(at, mac)| format!("{mac} after {:?}", after(*at)));
-                self.violations.push(format!(
-                    "second voice: {flow}: {} changes to {} in {turns} takeovers and moves",
-                    voice.changes.len(),
-                    voices.collect::<Vec<_>>().join(", "),
-                ));
-            }
-            if let Some(back) = &voice.ts_back {
-                self.violations.push(format!(
-                    "time stamp: {flow}: TSval {} after {}, {} lower, from {} after {:?}",
-                    back.now,
-                    back.before,
-                    back.before.wrapping_sub(back.now),
-                    back.from,
-                    after(back.at),
-                ));
-            }
-        }
-    }
 }
 
 fn describe(connection: &Connection, what: &str, detail: &str) -> String {
@@ -310,13 +285,10 @@ mod tests {
         let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_375_131);
         let told = |time: &str| {
             let event = EventReport {
-                sequence: 1,
-                node: "a".to_owned(),
                 time: time.to_owned(),
-                event: "flow_demoted".to_owned(),
-                service: Some("web".to_owned()),
                 flow: Some(flow(true).flow),
                 reason: Some("lagging".to_owned()),
+                ..EventReport::of("a", "flow_demoted", Some("web"))
             };
             let mut said = Said::default();
             said.before(&[flow(true)], &[]);
@@ -330,13 +302,9 @@ mod tests {
 
     fn event(node: &str, name: &str) -> EventReport {
         EventReport {
-            sequence: 1,
             time: "2026-11-22T19:18:51.100000Z".to_owned(),
-            node: node.to_owned(),
-            event: name.to_owned(),
-            service: Some("web".to_owned()),
             flow: (name == "flow_given_up").then(|| flow(false).flow),
-            reason: None,
+            ..EventReport::of(node, name, Some("web"))
         }
     }
 

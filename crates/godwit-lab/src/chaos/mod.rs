@@ -1,16 +1,16 @@
 //! Things go wrong, one after the other, under mixed real traffic.
 //!
 //! [`run`] builds a lab of a client, two servers and a witness, with leases.
-//! Some clients stay from beginning to end. Round by round others come; a fault is drawn from the seed; when a
-//! stream is in the phase that was drawn, it comes; it is healed; the clients of
-//! the round come to their end, every byte compared; and the cluster is waited
-//! for until it is protected again, and with it those clients that stay. What may
-//! not be is a *violation*:
+//! Some clients stay from beginning to end. Round by round others come; a fault is
+//! drawn from the seed; when a stream is in the phase that was drawn, it comes; it is
+//! healed; the clients of the round come to their end, every byte compared; and the
+//! cluster is waited for until it is protected again, and with it those clients that
+//! stay. What may not be is a *violation*:
 //!
 //! * a wrong byte, whatever was said before;
 //! * a connection that broke although it was reported as protected;
-//! * a second voice: a node that speaks for a flow after another one has taken
-//!   it over, seen at the node's own wire exit (`capture::Wire`);
+//! * a second voice: a node that speaks for a flow whose service another one owns,
+//!   seen at the node's own wire exit (`capture::Wire`);
 //! * a time stamp that goes back;
 //! * a cluster that is not protected again.
 //!
@@ -23,7 +23,7 @@
 //! | [`inject`], [`scarce`] | carries a fault out and undoes it |
 //! | [`world`] | the cluster |
 //! | [`crowd`], [`regulars`], [`seat`], [`talk`], [`phase`] | the clients |
-//! | [`judge`], [`tally`] | what it means, and what it adds up to |
+//! | [`judge`], [`voices`], [`turns`], [`tally`] | what it means, and what it adds up to |
 
 mod crowd;
 mod inject;
@@ -35,6 +35,8 @@ mod scarce;
 mod seat;
 mod talk;
 mod tally;
+mod turns;
+mod voices;
 mod world;
 
 use std::io::{self, Write as _};
@@ -50,6 +52,7 @@ use plan::{Draw, Fault, Plan, Random};
 use regulars::Regulars;
 use scarce::Shortage;
 use tally::Tally;
+use turns::Turns;
 use world::World;
 
 use crate::capture::{Reset, Wire};
@@ -94,6 +97,7 @@ struct Run<'a> {
     random: Random,
     tally: Tally,
     sent_away: SentAway,
+    turns: Turns,
     started: Instant,
 }
 
@@ -111,6 +115,10 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
     lab.shape(Host::Client, Some(LINK))?;
     let wire = Wire::start(&lab)?;
     let world = World::start(&lab)?;
+    let mut turns = Turns::default();
+    for program in &world.programs {
+        turns.begin(*program, world.owner_of(*program)?);
+    }
     let mut run = Run {
         regulars: Regulars::start(&lab, &world.programs, options.seed)?,
         wire,
@@ -119,6 +127,7 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
         random: Random::new(!options.seed),
         tally: Tally::default(),
         sent_away: SentAway::default(),
+        turns,
         started: Instant::now(),
     };
     run.world.news();
@@ -183,6 +192,7 @@ impl Run<'_> {
         said.hear(&later, moment_of_fault);
         said.alone(self.sent_away.hear(&later));
         news.extend(later);
+        self.turns.hear(&news, moment_of_fault);
 
         let takeovers = count(&news, &["takeover_started"]);
         let moves = count(&news, &["share_moved"]);
@@ -198,7 +208,7 @@ impl Run<'_> {
         }
         let mut verdict = Verdict::over(&report.seats, &said, at);
         self.regulars.judge(at, said, &mut verdict);
-        self.hear(&mut verdict, takeovers + moves, at)?;
+        self.hear(&mut verdict, moment_of_fault)?;
         if healed.is_err() || !verdict.violations.is_empty() {
             self.progress(&self.world.story());
         }
@@ -212,14 +222,14 @@ impl Run<'_> {
     }
 
     /// What was on the wire since the last round.
-    fn hear(&mut self, verdict: &mut Verdict, turns: u64, fault: Instant) -> Result<()> {
+    fn hear(&mut self, verdict: &mut Verdict, moment: SystemTime) -> Result<()> {
         let books = self.wire.take()?;
-        verdict.hear(&books, turns, fault);
+        verdict.hear(&books, &self.turns, moment);
         self.tally.segments += books.segments;
         self.tally.resets += books.resets.len() as u64;
         self.tally.late_resets += books.late_resets;
         for reset in &books.resets {
-            let after = reset.at.saturating_duration_since(fault);
+            let after = reset.at.duration_since(moment).unwrap_or_default();
             let Reset { flow, from, .. } = reset;
             self.progress(&format!("RST from {from} to {flow}, {after:?} later"));
         }

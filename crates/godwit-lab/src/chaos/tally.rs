@@ -22,6 +22,8 @@ pub(super) struct Tally {
     pub(super) demotions: u64,
     pub(super) told: u64,
     pub(super) young: u64,
+    /// Words of owners that had given their service back.
+    pub(super) late: u64,
     pub(super) bytes: u64,
     pub(super) segments: u64,
     pub(super) resets: u64,
@@ -51,6 +53,7 @@ impl Tally {
     pub(super) fn judged(&mut self, name: &str, verdict: Verdict) -> Result<()> {
         self.told += verdict.told;
         self.young += verdict.young;
+        self.late += verdict.late;
         let mut violations = verdict.violations.iter();
         violations.try_for_each(|violation| self.violation(&format!("{name}: {violation}")))
     }
@@ -74,6 +77,7 @@ impl Tally {
         let phases = Phase::BUSY.map(|phase| format!("{phase} {:.0} %", self.percent(phase)));
         format!(
             "takeovers {}\nmoves {}\ndemotions {}\nbytes {}\nsegments {}, RST {}, to connections that were over {}\n\
+             late words of owners that had given their service back {}\n\
              broke as announced {}, reset before they were protected {}\n\
              clients that stay: protected at {} of {} faults\n\
              phases hit: {}\nfaults that hit nothing {}\n\
@@ -85,6 +89,7 @@ impl Tally {
             self.segments,
             self.resets,
             self.late_resets,
+            self.late,
             self.told,
             self.young,
             self.protected,

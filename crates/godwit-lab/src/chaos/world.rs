@@ -16,6 +16,9 @@ use crate::host::Host;
 use crate::lab::{Lab, which};
 use crate::process::{Process, SAME_CAUSE};
 
+/// `egress_residence`: frames may wait for so long below the data path.
+pub(super) const RESIDENCE: Duration = Duration::from_millis(25);
+
 /// Port of the service on the lab's own server.
 pub(super) const PORT: u16 = 80;
 
@@ -179,7 +182,7 @@ impl<'a> World<'a> {
     /// Starts an agent again.
     pub(super) fn restart_agent(&mut self, host: Host) -> Result<()> {
         self.last_restart = Some(Instant::now());
-        self.cluster.start_agent(host)
+        self.start_agent(host)
     }
 
     /// The agents' processes and the servers', of one machine.
@@ -223,6 +226,12 @@ impl<'a> World<'a> {
         for program in self.programs.clone() {
             self.restart_server(host, program)?;
         }
+        self.start_agent(host)
+    }
+
+    /// One that has said nothing yet.
+    fn start_agent(&mut self, host: Host) -> Result<()> {
+        self.sequences.remove(&host);
         self.cluster.start_agent(host)
     }
 
@@ -252,8 +261,6 @@ impl<'a> World<'a> {
             };
             let latest = events.last().map_or(0, |event| event.sequence);
             let seen = self.sequences.insert(host, latest).unwrap_or(0);
-            // Fewer than before: another agent, all of whose events are new.
-            let seen = if latest < seen { 0 } else { seen };
             news.extend(events.into_iter().filter(|event| event.sequence > seen));
         }
         news
@@ -333,7 +340,7 @@ fn options(programs: &[Program]) -> ClusterOptions {
     ClusterOptions {
         heartbeat: Duration::from_millis(20),
         fencing: Fencing::Lease,
-        detect: "egress_residence = \"25ms\"".to_owned(),
+        detect: format!("egress_residence = \"{}ms\"", RESIDENCE.as_millis()),
         services: services
             .map(|p| Service {
                 extra: "reprotect_cap = \"512KiB\"\n".to_owned(),

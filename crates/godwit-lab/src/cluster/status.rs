@@ -3,7 +3,7 @@
 //! Fields that are added to the schemas later do not disturb it.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
@@ -192,9 +192,40 @@ pub struct EventReport {
     pub flow: Option<String>,
     /// Why, where the event has a reason.
     pub reason: Option<String>,
+    /// Of a change of role: the state that the node is in since.
+    pub state: Option<String>,
+    /// Of a move: the new owner.
+    pub to: Option<String>,
 }
 
 impl EventReport {
+    /// An event without any of its fields.
+    #[cfg(test)]
+    pub(crate) fn of(node: &str, event: &str, service: Option<&str>) -> Self {
+        Self {
+            sequence: 1,
+            time: String::new(),
+            node: node.to_owned(),
+            event: event.to_owned(),
+            service: service.map(str::to_owned),
+            flow: None,
+            reason: None,
+            state: None,
+            to: None,
+        }
+    }
+
+    /// When it was, within half a day of `moment`. `None` if its time is none.
+    pub fn at(&self, moment: SystemTime) -> Option<SystemTime> {
+        let before = self.seconds_before(moment)?;
+        let span = Duration::try_from_secs_f64(before.abs()).ok()?;
+        if before > 0.0 {
+            moment.checked_sub(span)
+        } else {
+            moment.checked_add(span)
+        }
+    }
+
     /// How many seconds before `moment` it was, less than half a day; negative if
     /// after. `None` if its time is none.
     pub fn seconds_before(&self, moment: SystemTime) -> Option<f64> {
