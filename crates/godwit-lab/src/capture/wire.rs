@@ -201,6 +201,17 @@ impl Books {
         }
         books
     }
+
+    /// A connection with the service at `port` that `from` reset.
+    pub(crate) fn reset(port: u16, at: SystemTime, from: MacAddr) -> Self {
+        let mut segment = tests::said(TcpFlags::RST, 1, 1, 0);
+        segment.from.port = port;
+        segment.from_mac = from;
+        segment.at_ns = nanoseconds(at);
+        let mut books = Self::default();
+        books.hear(&segment, None, false);
+        books
+    }
 }
 
 impl Voice {

@@ -10,7 +10,7 @@
 //! * a wrong byte, whatever was said before;
 //! * a connection that broke although it was reported as protected;
 //! * a second voice: a node that speaks for a flow whose service another one owns,
-//!   seen at the node's own wire exit (`capture::Wire`);
+//!   or resets one, seen at the node's own wire exit (`capture::Wire`);
 //! * a time stamp that goes back;
 //! * a cluster that is not protected again.
 //!

@@ -1,4 +1,5 @@
-//! Decides what was on the wire: only the owner of a service speaks for its flows.
+//! Decides what was on the wire: only the owner of a service speaks for its flows,
+//! and only it may end them.
 
 use std::time::SystemTime;
 
@@ -6,7 +7,7 @@ use godwit_wire::MacAddr;
 
 use super::judge::Verdict;
 use super::turns::{Standing, Turns};
-use crate::capture::Books;
+use crate::capture::{Books, Reset};
 
 impl Verdict {
     /// Whoever speaks for a flow must own its service. When it did is told from the
@@ -43,6 +44,23 @@ impl Verdict {
                     after(back.at, moment),
                 ));
             }
+        }
+        for reset in &books.resets {
+            self.hear_reset(reset, turns, moment);
+        }
+    }
+
+    /// A new owner resets what it can't serve, and has taken over by then. One that
+    /// has lost a share ends its sockets unheard.
+    fn hear_reset(&mut self, reset: &Reset, turns: &Turns, moment: SystemTime) {
+        let Reset { at, flow, from } = reset;
+        match turns.standing(flow.service.port, *from, *at) {
+            Standing::Owner => {}
+            Standing::GivenBack => self.late += 1,
+            Standing::Replaced(since) => self.violations.push(format!(
+                "RST of another than the owner: {flow}: {}",
+                replaced(*at, *from, since, moment),
+            )),
         }
     }
 }
@@ -84,11 +102,12 @@ mod tests {
     const A: MacAddr = Host::A.mac(Network::Data);
     const B: MacAddr = Host::B.mac(Network::Data);
 
-    /// What a flow of the service at `port` is worth that was spoken for by these,
-    /// milliseconds after b took all services over from a for `reason`: violations,
-    /// late words.
-    fn spoken(port: u16, reason: &str, words: &[(u64, MacAddr)]) -> (usize, u64) {
-        let moment = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_375_131);
+    fn moment() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_375_131)
+    }
+
+    /// b took all services over from a at that moment, for `reason`.
+    fn taken_over(reason: &str) -> Turns {
         let mut turns = Turns::default();
         let mut events = Vec::new();
         for program in [Program::Own, Program::Nginx, Program::Redis] {
@@ -100,15 +119,24 @@ mod tests {
                 ..EventReport::of("b", "role_changed", Some(program.service()))
             });
         }
-        turns.hear(&events, moment);
-        let early = moment - Duration::from_secs(1);
-        let words = words.iter();
-        let words = words.map(|(millis, from)| (moment + Duration::from_millis(*millis), *from));
-        let words = [(early, A)].into_iter().chain(words).collect::<Vec<_>>();
-        let books = Books::spoken(port, &words);
+        turns.hear(&events, moment());
+        turns
+    }
+
+    fn worth(books: &Books, reason: &str) -> (usize, u64) {
         let mut verdict = Verdict::default();
-        verdict.hear(&books, &turns, moment);
+        verdict.hear(books, &taken_over(reason), moment());
         (verdict.violations.len(), verdict.late)
+    }
+
+    /// Violations and late words of a flow of the service at `port` that was spoken
+    /// for by these, milliseconds after the takeover.
+    fn spoken(port: u16, reason: &str, words: &[(u64, MacAddr)]) -> (usize, u64) {
+        let early = moment() - Duration::from_secs(1);
+        let words = words.iter();
+        let words = words.map(|(millis, from)| (moment() + Duration::from_millis(*millis), *from));
+        let words = [(early, A)].into_iter().chain(words).collect::<Vec<_>>();
+        worth(&Books::spoken(port, &words), reason)
     }
 
     /// Three services had been taken over, which was as good as three turns of each.
@@ -129,5 +157,20 @@ mod tests {
             assert_eq!(spoken(80, reason, &back), (0, 2));
             assert_eq!(spoken(80, reason, &[(1, B), (26, A)]), (1, 0), "too late");
         }
+    }
+
+    /// Without a word before or after, for a RST ends a connection.
+    #[test]
+    fn only_the_owner_resets_connections() {
+        let reset = |reason: &str, millis, from| {
+            let at = moment() + Duration::from_millis(millis);
+            worth(&Books::reset(80, at, from), reason)
+        };
+        assert_eq!(reset("owner_failed", 3, B), (0, 0), "not in sync");
+        assert_eq!(reset("owner_failed", 3, A), (1, 0));
+        assert_eq!(reset("owner_failed", 600, A), (1, 0), "it resumes");
+        assert_eq!(reset("owner_released", 3, A), (0, 1));
+        assert_eq!(reset("owner_released", 600, A), (1, 0));
+        assert_eq!(reset("owner_failed", 600, MacAddr::ZERO), (1, 0));
     }
 }
