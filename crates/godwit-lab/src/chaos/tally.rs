@@ -8,6 +8,12 @@ use anyhow::{Context as _, Result};
 use super::judge::Verdict;
 use super::phase::Phase;
 
+/// Of all hits, each phase is to have so many, in percent.
+const LEAST_PERCENT: f64 = 5.0;
+
+/// From so many faults on: of fewer, some phase may well have none.
+const ENOUGH: u64 = 100;
+
 /// Sums over all rounds.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
@@ -72,15 +78,34 @@ impl Tally {
         100.0 * one as f64 / all as f64
     }
 
+    /// Phases that so many faults have hit too seldom.
+    fn neglected(&self) -> Vec<Phase> {
+        let all = Phase::BUSY.into_iter().filter(|_| self.faults > ENOUGH);
+        all.filter(|phase| self.percent(*phase) < LEAST_PERCENT)
+            .collect()
+    }
+
+    /// Whether nothing was violated, and the run says so of every phase.
+    pub(super) fn is_good(&self) -> bool {
+        self.violations == 0 && self.neglected().is_empty()
+    }
+
     /// The lines at the end; the last one is for scripts.
     pub(super) fn summary(&self) -> String {
         let phases = Phase::BUSY.map(|phase| format!("{phase} {:.0} %", self.percent(phase)));
+        let neglected = self.neglected().into_iter();
+        let neglected = neglected.map(|phase| {
+            let percent = self.percent(phase);
+            format!(
+                "hit too seldom: {phase}, {percent:.2} %, at least {LEAST_PERCENT} % are wanted\n"
+            )
+        });
         format!(
             "takeovers {}\nmoves {}\ndemotions {}\nbytes {}\nsegments {}, RST {}, to connections that were over {}\n\
              late words of owners that had given their service back {}\n\
              broke as announced {}, reset before they were protected {}\n\
              clients that stay: protected at {} of {} faults\n\
-             phases hit: {}\nfaults that hit nothing {}\n\
+             phases hit: {}\nfaults that hit nothing {}\n{}\
              {} faults, {} streams, {} violations",
             self.takeovers,
             self.moves,
@@ -96,6 +121,7 @@ impl Tally {
             self.present,
             phases.join(", "),
             self.missed,
+            neglected.collect::<String>(),
             self.faults,
             self.streams,
             self.violations,
@@ -123,5 +149,28 @@ mod tests {
             text.contains("SYN 25 %") && text.contains("FIN 75 %"),
             "{text}"
         );
+    }
+
+    /// A phase that is not hit is one of which nothing is known.
+    #[test]
+    fn many_faults_hit_every_phase() {
+        let mut tally = Tally::default();
+        let hits = [(1, 5), (2, 50), (3, 25), (4, 11), (5, 9)];
+        tally.hit(&hits.map(|(phase, n)| (Phase::from_u8(phase), n)).into());
+        tally.faults = ENOUGH + 1;
+        assert!(tally.is_good(), "{}", tally.summary());
+        tally.hit(&BTreeMap::from([(Phase::Fin, 1)]));
+        assert!(!tally.is_good());
+        let text = tally.summary();
+        let lines: Vec<_> = text.lines().rev().take(2).collect();
+        assert_eq!(lines[0], "101 faults, 0 streams, 0 violations");
+        assert_eq!(
+            lines[1],
+            "hit too seldom: SYN, 4.95 %, at least 5 % are wanted"
+        );
+        tally.faults = ENOUGH;
+        assert!(tally.is_good(), "too few to tell");
+        tally.violations = 1;
+        assert!(!tally.is_good());
     }
 }
