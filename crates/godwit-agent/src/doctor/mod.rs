@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Config;
+use crate::config::{Config, Fencing};
 
 pub use host::{Host, LiveHost};
 
@@ -36,6 +36,9 @@ pub struct Scope {
     pub services: Vec<SocketAddr>,
     /// Silence after which a peer is held to have failed.
     pub silence: Option<Duration>,
+    /// How long segments may wait below the data path before another node owns, where
+    /// leases see to that.
+    pub residence: Option<Duration>,
 }
 
 /// All checks of one machine.
@@ -97,6 +100,8 @@ impl Scope {
             control: Some(config.own_peer().control.ip()),
             services: services.collect(),
             silence: Some(config.detect.heartbeat * config.detect.misses),
+            residence: (config.fencing() == Fencing::Lease)
+                .then_some(config.detect.egress_residence),
         }
     }
 

@@ -30,7 +30,7 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
     if scope.has_ipv6() {
         checks.push(ipv6(host, interface));
     }
-    checks.extend(interface.map(|name| qdisc(host, name, scope.silence)));
+    checks.extend(interface.map(|name| qdisc(host, name, scope)));
     checks
 }
 
@@ -114,7 +114,7 @@ fn ipv6(host: &impl Host, interface: Option<&str>) -> Check {
 
 /// What may wait in the interface's queue leaves after the owner was replaced,
 /// and what waits now delays heartbeats.
-fn qdisc(host: &impl Host, name: &str, silence: Option<Duration>) -> Check {
+fn qdisc(host: &impl Host, name: &str, scope: &Scope) -> Check {
     const NAME: &str = "qdisc";
     let Ok(shown) = host.run("tc", &["-s", "qdisc", "show", "dev", name]) else {
         return Check::warn(NAME, "`tc` can't show it", "install iproute2");
@@ -129,12 +129,12 @@ fn qdisc(host: &impl Host, name: &str, silence: Option<Duration>) -> Check {
     let found = match residence {
         Some(time) => format!(
             "{kind}, {waiting} bytes wait, a full queue takes {} ms",
-            time.as_millis()
+            millis_up(time)
         ),
         None => format!("{kind}, {waiting} bytes wait"),
     };
-    let too_long = silence.is_some_and(|silence| residence.is_some_and(|time| time > silence));
-    if too_long {
+    let longer = |limit: Option<Duration>| residence.zip(limit).filter(|(time, most)| time > most);
+    if longer(scope.silence).is_some() {
         let advice = format!("shorten it: ip link set {name} txqueuelen 100, or use fq_codel");
         return Check::warn(
             NAME,
@@ -142,7 +142,25 @@ fn qdisc(host: &impl Host, name: &str, silence: Option<Duration>) -> Check {
             advice,
         );
     }
+    if let Some((time, _)) = longer(scope.residence) {
+        let needed = millis_up(time);
+        return Check::warn(
+            NAME,
+            format!(
+                "{found}: longer than egress_residence, the old owner may be heard beside the new one"
+            ),
+            format!(
+                "write egress_residence = \"{needed}ms\" in [detect] on all nodes, or shorten it: \
+                 ip link set {name} txqueuelen 100"
+            ),
+        );
+    }
     Check::ok(NAME, found)
+}
+
+/// Not less than it is.
+fn millis_up(time: Duration) -> u128 {
+    time.as_micros().div_ceil(1000)
 }
 
 /// ` backlog 12Kb 8p requeues 0`, units as tc prints them.

@@ -122,6 +122,7 @@ fn scope() -> Scope {
         control: Some([127, 0, 0, 1].into()),
         services: vec!["10.9.0.100:80".parse().expect("an address")],
         silence: Some(Duration::from_millis(30)),
+        residence: Some(Duration::from_millis(5)),
     }
 }
 
@@ -289,24 +290,54 @@ fn an_mptcp_listener_on_a_service_port_is_found() {
     }
 }
 
-#[test]
-fn a_queue_that_outlives_the_detection_is_found() {
+/// A card of so many Mbit/s, with the kernel's default queue of 1000 packets.
+fn with_card(speed: &str) -> PaperHost {
     let mut host = PaperHost::good();
     for (leaf, text) in [
-        ("speed", "100"),
+        ("speed", speed),
         ("mtu", "1500"),
         ("tx_queue_len", "1000"),
         ("device/uevent", ""),
     ] {
         host.set(&format!("/sys/class/net/eth0/{leaf}"), text);
     }
-    let found = check(&examine(&host, &scope()), "qdisc").clone();
+    host
+}
+
+#[test]
+fn a_queue_that_outlives_the_detection_is_found() {
+    let found = check(&examine(&with_card("100"), &scope()), "qdisc").clone();
     assert_eq!(found.level, Level::Warn);
     assert!(
         found.found.contains("a full queue takes 120 ms"),
         "{}",
         found.found
     );
+}
+
+/// It was compared with the detection only, which is far longer.
+#[test]
+fn a_queue_that_outlives_a_lease_is_found() {
+    let within = |residence: Option<u64>, speed: &str| {
+        let scope = Scope {
+            residence: residence.map(Duration::from_millis),
+            ..scope()
+        };
+        check(&examine(&with_card(speed), &scope), "qdisc").clone()
+    };
+    let found = within(Some(5), "1000");
+    assert_eq!(found.level, Level::Warn);
+    let shown = "a full queue takes 12 ms: longer than egress_residence";
+    assert!(found.found.contains(shown), "{}", found.found);
+    let advice = found.advice.unwrap_or_default();
+    assert!(advice.contains("egress_residence = \"12ms\""), "{advice}");
+    assert_eq!(within(Some(12), "1000").level, Level::Ok);
+    assert_eq!(within(None, "1000").level, Level::Ok, "no leases");
+    // 4.8 ms, and what is written in whole milliseconds must suffice.
+    let found = within(Some(4), "2500");
+    let advice = found.advice.unwrap_or_default();
+    assert!(advice.contains("egress_residence = \"5ms\""), "{advice}");
+    assert_eq!(within(Some(5), "2500").level, Level::Ok);
 }
 
 #[test]
