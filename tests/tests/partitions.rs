@@ -1,6 +1,9 @@
 //! Rows of `docs/partitions.md` with real packets, leases in force; that of an
 //! owner which is cut from all is in `fenced.rs`, those of stonith in `stonith.rs`.
+//! What clients reach is at the end.
 
+use std::io;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
@@ -174,4 +177,91 @@ fn a_standby_that_comes_and_goes_is_held_off() {
     echo.goes_on();
     echo.finish(since, STALL_LIMIT);
     assert_unnoticed(capture);
+}
+
+/// Nothing gets through between the client and `host`, or all does again. The servers
+/// and the witness hear each other all the time.
+fn set_reach(lab: &Lab, host: Host, reached: bool) {
+    for (from, to) in [(Host::Client, host), (host, Host::Client)] {
+        let set = if reached { Lab::heal_way } else { Lab::cut_way };
+        set(lab, Network::Data, from, to).expect("the switch obeys");
+    }
+}
+
+/// How a connection attempt of the client ends.
+fn attempt(lab: &Lab) -> io::Result<()> {
+    let connect = || TcpStream::connect_timeout(&service_v4(), CUT_FOR / 2).map(drop);
+    lab.client().enter(connect).expect("the client is there")
+}
+
+/// Clients reach only `owner`, which is as good as both: nobody else speaks to them.
+/// Then only the other server: they wait until that is mended, for the owner is heard
+/// by those who vote.
+fn follows_those_who_vote(owner: Host) {
+    let Some(lab) = lab() else { return };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, options());
+    let standby = if owner == Host::A { Host::B } else { Host::A };
+    if owner == Host::B {
+        let service = cluster.status(Host::A).expect("a answers").services[0]
+            .name
+            .clone();
+        cluster
+            .hand_over(&service, Host::A, Host::B)
+            .expect("a standby in sync takes it");
+        wait_in_sync(&mut cluster, owner);
+    }
+    let capture = witness(&lab);
+    let pair = [
+        Traffic::start(&lab, service_v4(), Load::Upload),
+        Traffic::start(&lab, service_v6(), Load::Echo),
+    ];
+    for one in &pair {
+        wait_protected(&cluster, owner, one.local());
+    }
+    let owns = || {
+        let status = cluster.status(owner).expect("it answers");
+        let service = &status.services[0];
+        service.role == "owner" && service.is_owner_in_sync()
+    };
+    let since = Instant::now();
+    set_reach(&lab, standby, false);
+    throughout("it owns with a standby in sync", CUT_FOR, owns);
+    for one in &pair {
+        one.goes_on();
+        wait_protected(&cluster, owner, one.local());
+    }
+    attempt(&lab).expect("the owner is reached");
+    set_reach(&lab, standby, true);
+
+    set_reach(&lab, owner, false);
+    throughout("it owns with a standby in sync", CUT_FOR, owns);
+    let refused = attempt(&lab).expect_err("nobody is to answer");
+    assert_eq!(refused.kind(), io::ErrorKind::TimedOut, "{refused}");
+    let passed = || pair.each_ref().map(|one| one.meter.bytes());
+    let before = passed();
+    throughout("nothing passes", CUT_FOR / 2, || passed() == before);
+    for host in Host::SERVERS {
+        let status = cluster.status(host).expect("it answers");
+        assert_eq!(status.services[0].takeovers, 0, "{host}");
+        assert!(!has_event(&cluster, host, "lease_lapsed"), "{host}");
+    }
+    set_reach(&lab, owner, true);
+    attempt(&lab).expect("the owner is reached");
+    for one in pair {
+        one.goes_on();
+        // The client's own retransmissions were backed off by then.
+        one.finish(since, DEADLINE);
+    }
+    assert_unnoticed(capture);
+}
+
+#[test]
+fn what_clients_reach_takes_nothing_from_a() {
+    follows_those_who_vote(Host::A);
+}
+
+#[test]
+fn what_clients_reach_takes_nothing_from_b() {
+    follows_those_who_vote(Host::B);
 }
