@@ -1,6 +1,7 @@
 //! What an agent may do once it runs, and that it still can do its work.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,6 +13,7 @@ use godwit_lab::host::Host;
 use godwit_tests::hostage::Hostage;
 use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::{DEADLINE, Site, lab, until};
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::unistd::Pid;
 #[cfg(target_arch = "x86_64")]
 use nix::{errno::Errno, libc};
@@ -25,22 +27,53 @@ const NICE: u64 = 1 << 23;
 /// `SECCOMP_MODE_FILTER`, linux/seccomp.h.
 const FILTERED: &str = "2";
 
-/// The niceness of one thread, proc_pid_stat(5).
-fn niceness(process: Pid, thread: &str) -> Result<i32> {
-    let tasks = fs::read_dir(format!("/proc/{process}/task")).context("listing threads")?;
-    for task in tasks {
+/// `SCHED_FIFO`, linux/sched.h.
+const FIFO: i32 = 1;
+
+/// The folder in /proc of one thread.
+fn task(process: Pid, thread: &str) -> Result<PathBuf> {
+    for task in fs::read_dir(format!("/proc/{process}/task")).context("listing threads")? {
         let folder = task.context("listing threads")?.path();
-        let stat = fs::read_to_string(folder.join("stat")).context("reading a thread")?;
-        let Some((name, fields)) = stat.rsplit_once(") ") else {
-            continue;
-        };
-        if name.ends_with(&format!("({thread}")) {
-            // The 19th of the line; the state, the 3rd, is the first here.
-            let nice = fields.split(' ').nth(16).context("it has a niceness")?;
-            return nice.parse().context("reading a niceness");
+        // A thread may end meanwhile.
+        let name = fs::read_to_string(folder.join("comm")).unwrap_or_default();
+        if name.trim_end() == thread {
+            return Ok(folder);
         }
     }
     anyhow::bail!("there is no thread {thread}")
+}
+
+/// A number that the kernel tells of a thread: `field` counts from 1, as in
+/// proc_pid_stat(5), from the state (3) on.
+fn stat(task: &Path, field: usize) -> Result<i32> {
+    let stat = fs::read_to_string(task.join("stat")).context("reading a thread")?;
+    let (_, fields) = stat.rsplit_once(") ").context("it has a name")?;
+    let value = fields
+        .split(' ')
+        .nth(field - 3)
+        .context("it has the field")?;
+    value.parse().context("reading a field")
+}
+
+/// Policy, and priority if that is a real-time one.
+fn schedule(task: &Path) -> Result<(i32, i32)> {
+    Ok((stat(task, 41)?, stat(task, 40)?))
+}
+
+/// Whether root may have real-time priority here: a container or a cgroup may forbid it.
+fn may_be_urgent() -> bool {
+    let status = Command::new("chrt").args(["--fifo", "10", "true"]).status();
+    status.is_ok_and(|status| status.success())
+}
+
+/// Whether an agent may have all of its memory locked: who can't lift the limit has to
+/// have none.
+fn may_lock() -> Result<bool> {
+    const CAP_SYS_RESOURCE: u64 = 1 << 24;
+    let limits = getrlimit(Resource::RLIMIT_MEMLOCK).context("asking for a limit")?;
+    let bits = of_threads(Pid::this(), "CapEff")?;
+    let bits = u64::from_str_radix(bits.first().context("one thread")?, 16)?;
+    Ok(limits.1 == RLIM_INFINITY || bits & CAP_SYS_RESOURCE != 0)
 }
 
 /// A line of the status of each thread of a process.
@@ -84,7 +117,7 @@ fn an_agent_gives_up_what_it_does_not_need() -> Result<()> {
                 ensure!(more == 0, "{host}: {set} has {more:x}");
             }
         }
-        let links = niceness(agent, "gw-edge")?;
+        let links = stat(&task(agent, "gw-edge")?, 19)?;
         ensure!(
             links < 0,
             "{host}: links are no more urgent than others' work: {links}"
@@ -104,6 +137,47 @@ fn an_agent_gives_up_what_it_does_not_need() -> Result<()> {
     send(&mut stream, "after")?;
     expect(&mut stream, "after")?;
     site.verify().map(drop)
+}
+
+/// Late heartbeats look like a dead node. Priority and locked memory are had before
+/// the right to them is given up, and kept.
+#[test]
+fn what_must_not_wait_does_not() -> Result<()> {
+    let Some(lab) = lab(LabOptions::default())? else {
+        return Ok(());
+    };
+    let mut cluster = Cluster::start(&lab, ClusterOptions::default())?;
+    let (urgent, locks) = (may_be_urgent(), may_lock()?);
+    for host in Host::SERVERS {
+        until("the agent to answer", || Ok(cluster.status(host).is_ok()))?;
+        let agent = cluster.agent(host).context("it runs")?;
+        let (pid, log) = (agent.pid(), agent.log());
+        // The driver is the agent's first thread.
+        let threads = [
+            ("gw-beat-send", task(pid, "gw-beat-send")?, 10),
+            ("gw-beat-recv", task(pid, "gw-beat-recv")?, 10),
+            ("gw-driver", format!("/proc/{pid}/task/{pid}").into(), 9),
+        ];
+        for (name, task, priority) in threads {
+            let found = schedule(&task)?;
+            ensure!(
+                found == (FIFO, priority) || !urgent && log.contains("no priority over"),
+                "{host}: {name} has policy and priority {found:?}"
+            );
+        }
+        let locked = of_threads(pid, "VmLck")?;
+        let any = locked.iter().all(|size| !size.starts_with("0 "));
+        ensure!(
+            any || !locks && log.contains("memory is not locked"),
+            "{host}: locked memory: {locked:?}"
+        );
+    }
+    for (what, can) in [("SCHED_FIFO", urgent), ("locked memory", locks)] {
+        if !can {
+            println!("this machine permits no {what}: the agents say so in their logs");
+        }
+    }
+    Ok(())
 }
 
 /// A witness keeps no capability at all, and is behind the same filter.
