@@ -108,6 +108,10 @@ struct Run<'a> {
 pub fn run(options: &ChaosOptions) -> Result<bool> {
     let plan = Plan::new(options.seed, options.faults.as_deref(), is_possible)?;
     say(&format!("seed {}", options.seed))?;
+    if !plan.left_out().is_empty() {
+        let kinds = plan.left_out().join(", ");
+        say(&format!("left out, this machine can't do it: {kinds}"))?;
+    }
     let lab = Lab::new(LabOptions {
         witness: true,
         ..LabOptions::default()
@@ -142,7 +146,8 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
     Ok(tally.is_good())
 }
 
-/// Whether this machine can do a fault at all.
+/// Whether this machine can do a fault at all: for short memory it takes the memory
+/// controller of cgroups version 1.
 fn is_possible(fault: Fault) -> bool {
     !matches!(fault, Fault::MemoryShort(_)) || Shortage::is_possible()
 }

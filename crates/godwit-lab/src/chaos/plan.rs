@@ -80,6 +80,7 @@ pub(super) struct Draw {
 pub(super) struct Plan {
     random: Random,
     kinds: Vec<(&'static str, Fault)>,
+    left_out: Vec<&'static str>,
     deck: Vec<Fault>,
     /// Draws for which a vote may be missing.
     quiet: u8,
@@ -194,19 +195,31 @@ impl Plan {
             only.is_none_or(|only| only.split(',').any(|prefix| name.starts_with(prefix)))
         };
         let all = KINDS.into_iter().filter(|(name, _)| wanted(name));
-        let kinds = all.filter(|(_, fault)| can(*fault)).collect::<Vec<_>>();
+        let (kinds, left_out) = all.partition::<Vec<_>, _>(|(_, fault)| can(*fault));
+        let left_out: Vec<_> = left_out.into_iter().map(|(name, _)| name).collect();
         ensure!(
-            !kinds.is_empty(),
+            !kinds.is_empty() || !left_out.is_empty(),
             "no fault is called {:?}; there are: {}",
             only.unwrap_or(""),
             names()
         );
+        ensure!(
+            !kinds.is_empty(),
+            "this machine can't do {}",
+            left_out.join(", ")
+        );
         Ok(Self {
             random: Random::new(seed),
             kinds,
+            left_out,
             deck: Vec::new(),
             quiet: 0,
         })
+    }
+
+    /// What was asked for and this machine can't do.
+    pub(super) fn left_out(&self) -> &[&'static str] {
+        &self.left_out
     }
 
     pub(super) fn draw(&mut self) -> Draw {
@@ -347,5 +360,20 @@ mod tests {
             assert!(name.starts_with("tap") || name == "disks.full", "{name}");
         }
         assert!(Plan::new(1, Some("nothing"), |_| true).is_err());
+    }
+
+    /// They were dropped without a word.
+    #[test]
+    fn what_a_machine_cannot_do_is_named() {
+        let can = |fault| !matches!(fault, Fault::MemoryShort(_));
+        let plan = Plan::new(1, None, can).expect("all but one kind");
+        assert_eq!(plan.left_out(), ["memory.short.owner"]);
+        let plan = Plan::new(1, Some("tap"), can).expect("two kinds");
+        assert!(plan.left_out().is_empty(), "nobody asked for it");
+        let refused = Plan::new(1, Some("memory"), can).expect_err("none is left");
+        assert_eq!(
+            refused.to_string(),
+            "this machine can't do memory.short.owner"
+        );
     }
 }

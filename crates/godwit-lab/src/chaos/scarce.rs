@@ -14,8 +14,9 @@ const DISK: &str = "size=8m";
 /// Memory that processes may take in addition, in bytes.
 const CRUMB: &str = "262144";
 
-/// Where Debian and most others have the memory controller of version 1, whose
-/// processes wait for memory instead of being killed.
+/// Where the memory controller of version 1 is mounted, whose processes wait for memory
+/// instead of being killed. Version 2 kills or slows down (`memory.high`), and is not
+/// used here.
 const CONTROLLER: &str = "/sys/fs/cgroup/memory";
 
 /// A file system of its own at a folder, gone when it is dropped.
