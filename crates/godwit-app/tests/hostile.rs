@@ -1,12 +1,12 @@
 //! A process that speaks the library's protocol and lies. Its own connections may
 //! suffer; the agent and everybody else go on.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use nix::unistd::{Group, getegid};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const SLOTS: u32 = 4;
@@ -372,4 +373,26 @@ fn a_group_that_does_not_exist_is_named() {
     let path = folder.path().join("app.sock");
     let error = AppSocket::bind(&path, Some("no-such-group")).expect_err("no such group");
     assert!(matches!(&error, AppSocketError::NoGroup(name) if name == "no-such-group"));
+}
+
+/// Who else runs programs on the machine can't even say hello.
+#[test]
+fn the_socket_is_for_its_owner_and_group() {
+    let bits = |path: &Path| {
+        let file = fs::metadata(path).expect("it is there");
+        (file.permissions().mode() & 0o777, file.gid())
+    };
+    let group = Group::from_gid(getegid()).ok().flatten();
+    let group = group.expect("this account has a group");
+    let gid = group.gid.as_raw();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("app.sock");
+    let _socket = AppSocket::bind(&path, Some(&group.name)).expect("it is ours");
+    assert_eq!(bits(&path), (0o660, gid));
+    assert_eq!(bits(folder.path()), (0o750, gid));
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("app.sock");
+    let _socket = AppSocket::bind(&path, None).expect("it is ours");
+    assert_eq!(bits(&path).0, 0o660);
+    assert_eq!(bits(folder.path()).0, 0o700, "its folder stays shut");
 }
