@@ -261,7 +261,9 @@ impl Driver {
                 Stage::Waiting | Stage::Sent(_) | Stage::Held if late => {
                     self.refuse_commit(key, CommitRefusal::Late, now);
                 }
-                Stage::Sent(_) | Stage::Held => {}
+                Stage::Sent(_) => {}
+                // The word that its twin is whole may come after this.
+                Stage::Held => self.let_whole_pass(key, now),
                 // It is looked at with all exports.
                 Stage::Waiting if lacks => {}
                 Stage::Waiting => match self.commit_concerns(key) {
