@@ -96,6 +96,9 @@ impl Driver {
     fn set_share(&mut self, share: ShareId, part: Part) {
         if part.role != Role::Owner || part.generation.is_none() {
             self.end_commits(|of, _| of == share);
+            let exports = &self.exports;
+            self.commits
+                .forget_all(|key| exports.share_of(key) == Some(share));
         }
         if part.role == Role::Owner {
             self.end_old_silence(share);

@@ -15,7 +15,7 @@
 //!
 //! A snapshot is sent once, and again only after the link was lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use godwit_bpf::{FlowState, Phase};
@@ -120,6 +120,19 @@ impl Commits {
     pub(super) fn count(&self, share: ShareId) -> u32 {
         let of_share = |pending: &&Pending| pending.share == share;
         u32::try_from(self.pending.values().filter(of_share).count()).unwrap_or(u32::MAX)
+    }
+
+    /// Whether a new twin stands where its server must not go back from, and lacks nothing
+    /// else.
+    pub(super) fn has_all(&self, key: FlowKey) -> bool {
+        let event = self.whole.get(&key);
+        event.is_some_and(|event| self.is_held(event.flow, event.generation))
+    }
+
+    /// Nothing is known any more of the twins of these connections.
+    pub(super) fn forget_all(&mut self, of: impl Fn(FlowKey) -> bool) {
+        self.held.retain(|key, _| !of(*key));
+        self.whole.retain(|key, _| !of(*key));
     }
 
     /// Twins that lack nothing, or nothing but a commit.
@@ -351,12 +364,34 @@ impl Driver {
         true
     }
 
-    /// What a connection has exported is known: it never committed, so a new twin may
-    /// begin anywhere.
-    pub(super) fn let_whole_pass(&mut self, key: FlowKey, now: MonoTime) {
-        if let Some(event) = self.commits.whole.remove(&key) {
-            self.node.handle_flow_event(event, now);
+    /// What these connections have exported is known. A new twin of one that never
+    /// committed may begin anywhere. Several processes may show one, for a while, and any
+    /// of them may have committed.
+    pub(super) fn let_whole_pass(&mut self, keys: &[FlowKey], now: MonoTime) {
+        if keys.is_empty() {
+            return;
         }
+        let committed = self.committed();
+        for key in keys {
+            if committed.contains(key) && !self.commits.has_all(*key) {
+                continue;
+            }
+            if let Some(event) = self.commits.whole.remove(key) {
+                self.node.handle_flow_event(event, now);
+            }
+        }
+    }
+
+    /// Connections that have committed, by any process that shows them.
+    fn committed(&self) -> BTreeSet<FlowKey> {
+        let mut committed = BTreeSet::new();
+        self.apps.exported(|key, kept| {
+            if is_committed(kept) {
+                committed.insert(key);
+            }
+            None
+        });
+        committed
     }
 
     /// The standby lacks what a server must not go back behind, and the client has not
@@ -372,13 +407,8 @@ impl Driver {
     /// has another one made. (One that the new owner's server commits first: see the
     /// keeper.)
     pub(super) fn end_committed_twins(&self, share: ShareId) {
-        let mut flows = Vec::new();
-        self.apps.exported(|key, kept| {
-            if is_committed(kept) && self.exports.share_of(key) == Some(share) {
-                flows.push(key);
-            }
-            None
-        });
+        let mut flows = self.committed();
+        flows.retain(|flow| self.exports.share_of(*flow) == Some(share));
         for flow in flows {
             note(flow, destroy_tcp(self.ifindex, flow));
         }

@@ -311,9 +311,7 @@ impl Driver {
         for (share, flow) in lacking.into_values() {
             self.want_commit(share, &flow, now);
         }
-        for key in whole {
-            self.let_whole_pass(key, now);
-        }
+        self.let_whole_pass(&whole, now);
     }
 
     fn owns_kept_share(&self) -> bool {
