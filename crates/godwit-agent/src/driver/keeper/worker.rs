@@ -239,7 +239,8 @@ impl Worker {
             let owed = kept.owes();
             let progress = kept.go_on(&mut self.buffer);
             let is_stuck = kept.owes() == owed;
-            if let Some(number) = kept.take_reached() {
+            // One that has ended right there is nowhere.
+            if let (Some(number), Ok(_)) = (kept.take_reached(), &progress) {
                 let (share, flow) = (kept.share, kept.flow);
                 let held = Input::CommitHeld {
                     share,
@@ -268,6 +269,10 @@ impl Worker {
                 (Ok(Progress::Hears), Some(_)) => {
                     kept.expect_no_more();
                     true
+                }
+                (Ok(Progress::Owes), Some(since)) if is_stuck && now.since(*since) > PATIENCE => {
+                    self.stuck.insert(key);
+                    false
                 }
                 (Ok(Progress::Owes), Some(_)) => true,
             };
