@@ -291,7 +291,8 @@ impl Process {
         served.missed = false;
         served.imported = None;
         self.forget(&served.kept.push(place, now.acknowledged));
-        if let Some(request) = served.wanted.take() {
+        let free = served.committing.is_none();
+        if let Some(request) = served.wanted.take_if(|_| free) {
             // The server stands exactly at its snapshot.
             self.answer(&mut served, request);
         }
