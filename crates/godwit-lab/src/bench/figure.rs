@@ -511,7 +511,8 @@ const SPECS: &[Spec] = &[
     export("migrate.export.lazy.p99", Target::None),
     export("migrate.export.no_agent.p50", AtMost(1.0)),
     export("migrate.export.no_agent.p99", Target::None),
-    export("migrate.commit.p50", Target::None),
+    // A round trip between the two takes 10 us in the lab.
+    export("migrate.commit.p50", AtMost(110.0)),
     export("migrate.commit.p99", Target::None),
     figure(
         Theme::Export,
