@@ -37,6 +37,17 @@ impl PacketSocket {
         Self::open_with(interface, keep_offload)
     }
 
+    /// The same for sending only: what comes in is not kept for it.
+    pub(crate) fn open_deaf(interface: &str) -> Result<Self> {
+        let address = link_address(interface)?;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let fd = socket(AddressFamily::Packet, SockType::Raw, flags, None)
+            .context("opening a packet socket")?;
+        bind(fd.as_raw_fd(), &address)
+            .with_context(|| format!("binding a packet socket to {interface}"))?;
+        Ok(Self { fd })
+    }
+
     /// All interfaces of the namespace that the calling thread is in, also those
     /// that come later; in the order in which the kernel looks at what they have
     /// received, see [`receive_at`](Self::receive_at).
@@ -93,9 +104,11 @@ impl PacketSocket {
             Err(e) => return Err(e).context("reading a frame"),
         };
         let mut notes = message.cmsgs().context("reading a frame's time stamp")?;
-        let stamp = notes.find_map(|note| match note {
-            ControlMessageOwned::ScmTimestampns(stamp) => Some(Duration::from(stamp)),
-            _ => None,
+        let stamp = notes.find_map(|note| {
+            let ControlMessageOwned::ScmTimestampns(stamp) = note else {
+                return None;
+            };
+            Some(Duration::from(stamp))
         });
         let stamp = stamp.context("the kernel gives frames no time stamps")?;
         Ok(Some((message.bytes, UNIX_EPOCH + stamp)))

@@ -6,6 +6,7 @@
 
 mod frame;
 mod pcap;
+mod stopwatch;
 mod wire;
 
 use std::fs;
@@ -19,7 +20,8 @@ use nix::sys::signal::Signal;
 
 pub use frame::{AdvertisementSeen, ArpSeen, FrameSeen, SegmentSeen};
 pub use pcap::Trace;
-pub(crate) use wire::{Books, Reset, Wire};
+pub(crate) use stopwatch::{Stays, Stopwatch};
+pub(crate) use wire::{Books, Reset, Voice, Wire};
 
 use crate::host::Network;
 use crate::lab::{Node, which};

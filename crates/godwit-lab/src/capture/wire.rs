@@ -17,6 +17,7 @@ use godwit_wire::{Endpoint, EthernetHeader, FlowKey, MacAddr, SeqNumber, TcpFlag
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::frame::{FrameSeen, SegmentSeen};
+use super::stopwatch::Tick;
 use crate::host::{Host, Network, SERVICE};
 use crate::lab::Lab;
 use crate::packet::PacketSocket;
@@ -45,6 +46,8 @@ pub(crate) struct Books {
     pub(crate) late_resets: u64,
     /// All segments.
     pub(crate) segments: u64,
+    /// Frames of a [`Stopwatch`](super::Stopwatch).
+    pub(crate) ticks: Vec<Tick>,
 }
 
 /// A RST: of which flow, from where, and when.
@@ -262,6 +265,9 @@ fn listen(socket: &PacketSocket, books: &Mutex<Books>, stop: &AtomicBool) -> Res
         };
         let frame = &frame[..length.min(HEADERS)];
         let FrameSeen::Segment(segment) = FrameSeen::parse(nanoseconds(at), frame) else {
+            if let Some(tick) = Tick::parse(frame, at) {
+                lock(books).ticks.push(tick);
+            }
             continue;
         };
         if segment.from_mac == client && is_service(segment.to) {

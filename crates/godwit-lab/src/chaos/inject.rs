@@ -9,11 +9,13 @@ use nix::unistd::Pid;
 use super::plan::{Fault, Links, Part};
 use super::scarce::Shortage;
 use super::world::{Program, World};
+use crate::capture::Stopwatch;
 use crate::host::{Host, Network};
 use crate::links::{Loss, Shape, Way};
 use crate::process::Process;
 
-/// A link whose queue takes 20 ms to leave, in `egress_residence`.
+/// A link whose queue takes 20 ms to leave, in `egress_residence`: if the kernel serves
+/// it in time, which a [`Stopwatch`] measures.
 const SLOW: Shape = Shape {
     rate_bits: 60_000_000,
     queue: Duration::from_millis(20),
@@ -77,7 +79,7 @@ impl Target {
     }
 
     /// What has to be there before, and takes time.
-    pub(super) fn prepare(&self, world: &World<'_>) -> Result<()> {
+    pub(super) fn prepare(&self, world: &mut World<'_>) -> Result<()> {
         match self.fault {
             Fault::TapLoss { per_myriad, .. } => {
                 self.thin(world, per_myriad)?;
@@ -86,6 +88,7 @@ impl Target {
             }
             Fault::Backlog(_) => {
                 world.lab.shape(self.host, Some(SLOW))?;
+                world.stopwatch = Some(Stopwatch::start(world.lab, self.host)?);
                 thread::sleep(FILLING);
                 Ok(())
             }

@@ -50,6 +50,8 @@ pub(super) struct Verdict {
     /// Words of owners that had given their service back before they came out of
     /// the queues of their machines.
     pub(super) late: u64,
+    /// Words that a queue of the lab kept for longer than it was to, one line each.
+    pub(super) stuck: Vec<String>,
 }
 
 impl SentAway {

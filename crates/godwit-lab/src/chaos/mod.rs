@@ -53,9 +53,10 @@ use regulars::Regulars;
 use scarce::Shortage;
 use tally::Tally;
 use turns::Turns;
+use voices::Evidence;
 use world::World;
 
-use crate::capture::{Reset, Wire};
+use crate::capture::{Reset, Stays, Wire};
 use crate::cluster::EventReport;
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
@@ -172,7 +173,7 @@ impl Run<'_> {
         self.regulars.wait_protected(&self.world);
         let crowd = Crowd::start(self.world.lab, &self.world.programs, self.random.next())?;
         thread::sleep(SETTLE);
-        target.prepare(&self.world)?;
+        target.prepare(&mut self.world)?;
         let mut said = Said::default();
         crowd.wait_for(moment, STEER);
         let mut news = self.world.news();
@@ -230,7 +231,26 @@ impl Run<'_> {
     /// What was on the wire since the last round.
     fn hear(&mut self, verdict: &mut Verdict, moment: SystemTime) -> Result<()> {
         let books = self.wire.take()?;
-        verdict.hear(&books, &self.turns, moment);
+        let stays = match self.world.stopwatch.take() {
+            Some(stopwatch) => {
+                let stays = stopwatch.finish(&books.ticks)?;
+                let (frames, longest) = stays.summary();
+                self.progress(&format!(
+                    "{frames} frames stayed in the full queue for {longest:?} at most"
+                ));
+                stays
+            }
+            None => Stays::default(),
+        };
+        verdict.hear(&Evidence {
+            books: &books,
+            turns: &self.turns,
+            stays: &stays,
+            moment,
+        });
+        for stuck in &verdict.stuck {
+            self.progress(&format!("kept by the lab's own queue: {stuck}"));
+        }
         self.tally.segments += books.segments;
         self.tally.resets += books.resets.len() as u64;
         self.tally.late_resets += books.late_resets;

@@ -30,6 +30,8 @@ pub(super) struct Tally {
     pub(super) young: u64,
     /// Words of owners that had given their service back.
     pub(super) late: u64,
+    /// Words that a queue of the lab kept for longer than it was to.
+    pub(super) stuck: u64,
     pub(super) bytes: u64,
     pub(super) segments: u64,
     pub(super) resets: u64,
@@ -60,6 +62,7 @@ impl Tally {
         self.told += verdict.told;
         self.young += verdict.young;
         self.late += verdict.late;
+        self.stuck += verdict.stuck.len() as u64;
         let mut violations = verdict.violations.iter();
         violations.try_for_each(|violation| self.violation(&format!("{name}: {violation}")))
     }
@@ -102,7 +105,7 @@ impl Tally {
         });
         format!(
             "takeovers {}\nmoves {}\ndemotions {}\nbytes {}\nsegments {}, RST {}, to connections that were over {}\n\
-             late words of owners that had given their service back {}\n\
+             late words of owners that had given their service back {}, that the lab's own queue kept for too long {}\n\
              broke as announced {}, reset before they were protected {}\n\
              clients that stay: protected at {} of {} faults\n\
              phases hit: {}\nfaults that hit nothing {}\n{}\
@@ -115,6 +118,7 @@ impl Tally {
             self.resets,
             self.late_resets,
             self.late,
+            self.stuck,
             self.told,
             self.young,
             self.protected,

@@ -3,26 +3,32 @@
 
 use std::time::SystemTime;
 
-use godwit_wire::MacAddr;
+use godwit_wire::{FlowKey, MacAddr};
 
 use super::judge::Verdict;
 use super::turns::{Standing, Turns};
-use crate::capture::{Books, Reset};
+use super::world::RESIDENCE;
+use crate::capture::{Books, Reset, Stays, Voice};
+
+/// What is known of one round.
+#[derive(Debug)]
+pub(super) struct Evidence<'a> {
+    pub(super) books: &'a Books,
+    pub(super) turns: &'a Turns,
+    /// Of the machine whose queue is full, if one is.
+    pub(super) stays: &'a Stays,
+    /// When the fault came.
+    pub(super) moment: SystemTime,
+}
 
 impl Verdict {
-    /// Whoever speaks for a flow must own its service. When it did is told from the
-    /// fault on, which was at `moment`.
-    pub(super) fn hear(&mut self, books: &Books, turns: &Turns, moment: SystemTime) {
-        for (flow, voice) in books.voices() {
-            let standing = |at, from| turns.standing(flow.service.port, from, at);
-            let mut wrong = Vec::new();
-            for &(at, from) in &voice.turns {
-                match standing(at, from) {
-                    Standing::Owner => {}
-                    Standing::GivenBack => self.late += 1,
-                    Standing::Replaced(since) => wrong.push(replaced(at, from, since, moment)),
-                }
-            }
+    /// Whoever speaks for a flow must own its service.
+    pub(super) fn hear(&mut self, evidence: &Evidence<'_>) {
+        let moment = evidence.moment;
+        for (flow, voice) in evidence.books.voices() {
+            let turns = voice.turns.iter();
+            let wrong = turns.filter_map(|word| self.hear_word(evidence, flow, *word));
+            let wrong = wrong.collect::<Vec<_>>();
             if !wrong.is_empty() {
                 let turns = voice.turns.iter();
                 let turns = turns.map(|(at, from)| format!("{from} {}", after(*at, moment)));
@@ -32,35 +38,67 @@ impl Verdict {
                     turns.collect::<Vec<_>>().join(", "),
                 ));
             }
-            // Those of a late word are below its successor's for a good reason.
-            let owners = voice.ts_back.iter();
-            for back in owners.filter(|back| standing(back.at, back.from) == Standing::Owner) {
-                self.violations.push(format!(
-                    "time stamp: {flow}: TSval {} after {}, {} lower, from {} {}",
-                    back.now,
-                    back.before,
-                    back.before.wrapping_sub(back.now),
-                    back.from,
-                    after(back.at, moment),
-                ));
-            }
+            self.hear_clock(evidence, flow, voice);
         }
-        for reset in &books.resets {
-            self.hear_reset(reset, turns, moment);
+        // A new owner resets what it can't serve, and has taken over by then. One that
+        // has lost a share ends its sockets unheard.
+        for reset in &evidence.books.resets {
+            let Reset { at, flow, from } = reset;
+            if let Some(wrong) = self.hear_word(evidence, flow, (*at, *from)) {
+                self.violations
+                    .push(format!("RST of another than the owner: {flow}: {wrong}"));
+            }
         }
     }
 
-    /// A new owner resets what it can't serve, and has taken over by then. One that
-    /// has lost a share ends its sockets unheard.
-    fn hear_reset(&mut self, reset: &Reset, turns: &Turns, moment: SystemTime) {
-        let Reset { at, flow, from } = reset;
-        match turns.standing(flow.service.port, *from, *at) {
-            Standing::Owner => {}
-            Standing::GivenBack => self.late += 1,
-            Standing::Replaced(since) => self.violations.push(format!(
-                "RST of another than the owner: {flow}: {}",
-                replaced(*at, *from, since, moment),
-            )),
+    /// What is wrong with a word of a node.
+    fn hear_word(
+        &mut self,
+        evidence: &Evidence<'_>,
+        flow: &FlowKey,
+        (at, from): (SystemTime, MacAddr),
+    ) -> Option<String> {
+        let since = match evidence.turns.standing(flow.service.port, from, at) {
+            Standing::Owner => return None,
+            Standing::GivenBack => {
+                self.late += 1;
+                return None;
+            }
+            Standing::Replaced(since) => since,
+        };
+        let Some(since) = since else {
+            let at = after(at, evidence.moment);
+            return Some(format!("{from} {at}, without ever having owned"));
+        };
+        let late = at.duration_since(since).unwrap_or_default();
+        let wrong = format!(
+            "{from} {}, {late:?} after another had taken over",
+            after(at, evidence.moment)
+        );
+        // By then it had been silent for that long.
+        if evidence.stays.explain(from, at, since - RESIDENCE) {
+            self.stuck.push(format!("{flow}: {wrong}"));
+            return None;
+        }
+        Some(wrong)
+    }
+
+    /// Time stamps go on from owner to owner. Those of a late word are below its
+    /// successor's for a good reason.
+    fn hear_clock(&mut self, evidence: &Evidence<'_>, flow: &FlowKey, voice: &Voice) {
+        let port = flow.service.port;
+        for back in &voice.ts_back {
+            if evidence.turns.standing(port, back.from, back.at) != Standing::Owner {
+                continue;
+            }
+            self.violations.push(format!(
+                "time stamp: {flow}: TSval {} after {}, {} lower, from {} {}",
+                back.now,
+                back.before,
+                back.before.wrapping_sub(back.now),
+                back.from,
+                after(back.at, evidence.moment),
+            ));
         }
     }
 }
@@ -71,23 +109,6 @@ fn after(at: SystemTime, moment: SystemTime) -> String {
         Ok(span) => format!("after {span:?}"),
         Err(early) => format!("{:?} before", early.duration()),
     }
-}
-
-/// Somebody spoke who did not own.
-fn replaced(
-    at: SystemTime,
-    from: MacAddr,
-    since: Option<SystemTime>,
-    moment: SystemTime,
-) -> String {
-    let was = since.map_or_else(
-        || "without ever having owned".to_owned(),
-        |since| {
-            let late = at.duration_since(since).unwrap_or_default();
-            format!("{late:?} after another had taken over")
-        },
-    );
-    format!("{from} {}, {was}", after(at, moment))
 }
 
 #[cfg(test)]
@@ -123,9 +144,20 @@ mod tests {
         turns
     }
 
-    fn worth(books: &Books, reason: &str) -> (usize, u64) {
+    fn verdict(books: &Books, reason: &str, stays: &Stays) -> Verdict {
         let mut verdict = Verdict::default();
-        verdict.hear(books, &taken_over(reason), moment());
+        verdict.hear(&Evidence {
+            books,
+            turns: &taken_over(reason),
+            stays,
+            moment: moment(),
+        });
+        verdict
+    }
+
+    fn worth(books: &Books, reason: &str) -> (usize, u64) {
+        let verdict = verdict(books, reason, &Stays::default());
+        assert!(verdict.stuck.is_empty(), "{:?}", verdict.stuck);
         (verdict.violations.len(), verdict.late)
     }
 
@@ -157,6 +189,23 @@ mod tests {
             assert_eq!(spoken(80, reason, &back), (0, 2));
             assert_eq!(spoken(80, reason, &[(1, B), (26, A)]), (1, 0), "too late");
         }
+    }
+
+    /// A queue that kept frames for longer than it was made for is the lab's fault, and
+    /// its alone: what it can't have kept for so long is a second voice.
+    #[test]
+    fn a_queue_of_the_lab_is_to_blame_for_what_it_kept() {
+        let after = |millis| moment() + Duration::from_millis(millis);
+        let words = [(after(10), B), (after(30), A), (after(31), B)];
+        let books = Books::spoken(80, &words);
+        let kept = |millis, from| {
+            let stays = Stays::seen(from, &[(after(28), Duration::from_millis(millis))]);
+            let verdict = verdict(&books, "owner_failed", &stays);
+            (verdict.violations.len(), verdict.stuck.len())
+        };
+        assert_eq!(kept(55, A), (0, 1), "silent for 25 ms when b took over");
+        assert_eq!(kept(45, A), (1, 0), "let out behind the fence");
+        assert_eq!(kept(55, B), (1, 0));
     }
 
     /// Without a word before or after, for a RST ends a connection.

@@ -11,6 +11,7 @@ use super::scarce::{Disk, Shortage};
 use super::talk::FILE;
 use crate::apps::nginx::Nginx;
 use crate::apps::{redis, server};
+use crate::capture::Stopwatch;
 use crate::cluster::{Cluster, ClusterOptions, EventReport, Fencing, FlowReport, Service, Status};
 use crate::host::Host;
 use crate::lab::{Lab, which};
@@ -46,6 +47,8 @@ pub(super) struct World<'a> {
     pub(super) programs: Vec<Program>,
     servers: BTreeMap<(Host, Program), Process>,
     pub(super) shortage: Option<Shortage>,
+    /// Runs while a queue is full.
+    pub(super) stopwatch: Option<Stopwatch>,
     disks: Vec<Disk>,
     /// When a server was killed last.
     last_death: Option<Instant>,
@@ -111,6 +114,7 @@ impl<'a> World<'a> {
             programs,
             servers,
             shortage: None,
+            stopwatch: None,
             disks,
             last_death: None,
             last_restart: None,

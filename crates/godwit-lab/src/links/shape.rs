@@ -7,7 +7,8 @@ use std::time::Duration;
 pub struct Shape {
     /// Bits per second on the wire, Ethernet header included.
     pub rate_bits: u64,
-    /// Longest time that a frame waits before the queue drops.
+    /// Longest time that a frame waits before the queue drops; longer where the kernel
+    /// comes to look at the bucket more than 1 ms late.
     pub queue: Duration,
 }
 
