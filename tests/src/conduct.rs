@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use godwit_lab::capture::{SegmentSeen, Trace};
 use godwit_lab::host::{Host, Network};
-use godwit_wire::{Endpoint, FlowKey, SeqNumber, TcpFlags};
+use godwit_wire::{Endpoint, FlowKey, MacAddr, SeqNumber, TcpFlags};
 
 /// Two segments that two processors send at once may leave in either order.
 const OVERTAKEN_NS: u64 = 2_000_000;
@@ -32,6 +32,14 @@ pub enum Misconduct {
         /// What the SYN and the SYN-ACK said.
         agreed: [TcpFlags; 2],
     },
+    /// Another machine went on with a TSval below one that the client has had: a
+    /// client may take that for an old duplicate (RFC 7323 §5.3).
+    StampRetreats {
+        /// The segment.
+        segment: SegmentSeen,
+        /// The highest TSval before.
+        before: u32,
+    },
 }
 
 /// What the client of one connection was told.
@@ -46,6 +54,8 @@ struct Told {
     edge_ns: u64,
     /// By a segment with this TSval.
     edge_ts: Option<u32>,
+    /// Who spoke last with a time stamp, and the highest of all TSvals.
+    stamp: Option<(MacAddr, u32)>,
     /// The client has sent its FIN: the window means nothing any more, and a
     /// socket in TIME-WAIT rounds it down.
     is_over: bool,
@@ -72,6 +82,7 @@ pub fn misconduct(trace: &Trace, services: &[SocketAddr]) -> Vec<Misconduct> {
         } else if segment.to_mac == Host::Client.mac(Network::Data) {
             // Between the servers the switch may flood; the client drops that.
             found.extend(told.service_speaks(segment));
+            found.extend(told.stamp_is_told(segment));
         }
     }
     found
@@ -145,6 +156,23 @@ impl Told {
         })
     }
 
+    /// Segments of one machine may overtake each other, and an agent's own ones may be
+    /// some milliseconds old: it counts how a machine begins.
+    fn stamp_is_told(&mut self, segment: &SegmentSeen) -> Option<Misconduct> {
+        let own = segment.ts_val?;
+        if self.client.is_none() || segment.flags.contains(TcpFlags::RST) {
+            return None;
+        }
+        let (voice, before) = self.stamp.unwrap_or((segment.from_mac, own));
+        let retreats = SeqNumber(own).lt(SeqNumber(before));
+        self.stamp = Some((segment.from_mac, if retreats { before } else { own }));
+        let begins = voice != segment.from_mac;
+        (begins && retreats).then_some(Misconduct::StampRetreats {
+            segment: *segment,
+            before,
+        })
+    }
+
     /// Whether the segment was made before the one that told of the edge.
     fn is_overtaken(&self, segment: &SegmentSeen) -> bool {
         let late = segment.at_ns.saturating_sub(self.edge_ns);
@@ -175,7 +203,6 @@ impl Syn {
 mod tests {
     use godwit_lab::capture::FrameSeen;
     use godwit_lab::host::SERVICE;
-    use godwit_wire::MacAddr;
 
     use super::*;
 
@@ -279,6 +306,34 @@ mod tests {
             judged(TcpFlags::default(), TcpFlags::default(), &[fin, late]),
             []
         );
+    }
+
+    #[test]
+    fn another_machine_goes_on_with_its_time_stamps() {
+        let none = TcpFlags::default();
+        let stamped = |machine, ts_val| SegmentSeen {
+            from_mac: MacAddr([2, 0, 0, 0, 0, machine]),
+            ts_val: Some(ts_val),
+            ..said(false, ACK, 100, 1000)
+        };
+        let judged = |told: &[(u8, u32)]| {
+            let rest: Vec<_> = told.iter().map(|t| stamped(t.0, t.1)).collect();
+            judged(none, none, &rest)
+        };
+        assert_eq!(judged(&[(1, 5), (1, 7), (2, 7), (1, 8)]), []);
+        assert_eq!(
+            judged(&[(1, u32::MAX), (2, 3)]),
+            [],
+            "it has wrapped around"
+        );
+        assert_eq!(judged(&[(1, 7), (1, 5), (1, 7)]), [], "one was overtaken");
+        // Also below the highest, which was not the last.
+        for told in [&[(1, 7), (2, 6)][..], &[(1, 7), (1, 5), (2, 6), (2, 8)]] {
+            let found = judged(told);
+            let [Misconduct::StampRetreats { before: 7, .. }] = found[..] else {
+                panic!("{told:?}: {found:?}");
+            };
+        }
     }
 
     #[test]

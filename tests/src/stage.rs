@@ -268,6 +268,17 @@ pub fn assert_voices(trace: &Trace, moves: usize) {
     }
 }
 
+/// Connections went from machine to machine at most `moves` times each, one voice at a
+/// time and as plain TCP speaks; nobody sent a RST.
+///
+/// # Panics
+/// If not.
+pub fn assert_moved(trace: &Trace, moves: usize) {
+    assert_no_reset(trace);
+    assert_voices(trace, moves);
+    assert_good_conduct(trace);
+}
+
 /// Nobody sent a RST, in either direction, on a connection that was not over.
 ///
 /// # Panics
@@ -290,6 +301,14 @@ pub fn assert_one_voice(trace: &Trace) {
         let second = trace.second_voices(service.into());
         assert!(second.is_empty(), "second voices: {second:?}");
     }
+    assert_good_conduct(trace);
+}
+
+/// The service said nothing that plain TCP would not have said.
+///
+/// # Panics
+/// For a [`Misconduct`](crate::Misconduct).
+fn assert_good_conduct(trace: &Trace) {
     let wrong = misconduct(trace, &[service_v4(), service_v6()]);
     let count = wrong.len();
     assert!(
