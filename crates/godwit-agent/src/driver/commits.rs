@@ -276,7 +276,7 @@ impl Driver {
                 }
                 Stage::Sent(_) => {}
                 // The word that its twin is whole may come after this.
-                Stage::Held => self.let_whole_pass(key, now),
+                Stage::Held => self.pass_whole(key, now),
                 // It is looked at with all exports.
                 Stage::Waiting if lacks => {}
                 Stage::Waiting => match self.commit_concerns(key) {
@@ -376,9 +376,13 @@ impl Driver {
             if committed.contains(key) && !self.commits.has_all(*key) {
                 continue;
             }
-            if let Some(event) = self.commits.whole.remove(key) {
-                self.node.handle_flow_event(event, now);
-            }
+            self.pass_whole(*key, now);
+        }
+    }
+
+    fn pass_whole(&mut self, key: FlowKey, now: MonoTime) {
+        if let Some(event) = self.commits.whole.remove(&key) {
+            self.node.handle_flow_event(event, now);
         }
     }
 
