@@ -14,7 +14,8 @@ use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::DEADLINE;
 use godwit_tests::roaming::Roamer;
 use godwit_tests::stage::{
-    PORT, assert_no_reset, has_event, service_v4, service_v6, stage, until, witness,
+    PORT, assert_moved, assert_no_reset, has_event, service_v4, service_v6, stage, tcp_counter,
+    until, witness,
 };
 use nix::sys::signal::Signal;
 
@@ -106,7 +107,9 @@ fn to_and_fro(service: SocketAddr) {
     let (said, heard) = roamer.end();
     silent.sort_by(f64::total_cmp);
     eprintln!("{said} bytes said, {heard} heard; silent for {silent:?} ms");
-    assert_no_reset(&capture.finish().expect("the capture is complete"));
+    assert_moved(&capture.finish().expect("the capture is complete"), MOVES);
+    let old = tcp_counter(&lab, Host::Client, "PAWSEstab");
+    assert_eq!(old, 0, "the client took segments for old ones");
 }
 
 /// Where a node says that a connection is.
@@ -333,7 +336,7 @@ fn many_move_in_one_go() {
     for roamer in roamers {
         roamer.end();
     }
-    assert_no_reset(&capture.finish().expect("the capture is complete"));
+    assert_moved(&capture.finish().expect("the capture is complete"), 1);
 }
 
 /// Connections from one address belong together here: with one of them the others go,
