@@ -18,7 +18,7 @@ APPS := stream http
 # Packages whose tests need no privileges.
 UNIT := godwit-wire godwit-core godwit-agent godwit-app godwit-capi godwit
 
-.PHONY: help setup build apps install demo test unit sim root-test check bench chaos mutants own-kernel upgrade fuzz format clean
+.PHONY: help setup build apps install demo test unit install-test sim root-test check bench chaos mutants own-kernel upgrade fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -37,7 +37,7 @@ $(TARGET)/release/apps/%: apps/%.c apps/listen.h crates/godwit-capi/include/godw
 	mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Icrates/godwit-capi/include -o $@ $< $(TARGET)/release/libgodwit.a -lpthread -ldl -lm
 
-install: ## what was built, with DESTDIR=D PREFIX=/usr: godwit.h, libgodwit and godwit.pc; the command
+install: build ## with DESTDIR=D PREFIX=/usr: godwit.h, libgodwit and godwit.pc; the command
 	install -D -m 755 $(TARGET)/release/godwit $(DESTDIR)$(PREFIX)/bin/godwit
 	install -D -m 644 crates/godwit-capi/include/godwit.h $(DESTDIR)$(PREFIX)/include/godwit.h
 	install -D -m 755 $(TARGET)/release/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
@@ -50,12 +50,15 @@ install: ## what was built, with DESTDIR=D PREFIX=/usr: godwit.h, libgodwit and 
 demo: setup build ## a download crosses the death of its server; or NAME=move, kill, migrate (root)
 	$(TARGET)/release/godwit demo $(or $(NAME),shadow)
 
-test: setup build unit sim root-test ## everything that CI runs (root for the lab)
+test: setup build unit install-test sim root-test ## everything that CI runs (root for the lab)
 
 unit: ## tests without privileges
 	$(CARGO) build --locked $(UNIT:%=-p %)
 	$(CARGO) test --locked $(UNIT:%=-p %)
 	$(CARGO) test --locked -p godwit-lab --lib
+
+install-test: build ## a server is made of what make install leaves
+	packaging/check-install.sh
 
 sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 	$(CARGO) test --locked --profile sim -p godwit-sim

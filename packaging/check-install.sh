@@ -1,0 +1,41 @@
+#!/bin/sh
+# Installs into a folder and makes a server of what is there, as docs/libgodwit.md says:
+# with the shared library and with the static one. Both have to stream.
+set -eu
+cd "$(dirname "$0")/.."
+root=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server"; rm -rf "$root"' EXIT
+make --no-print-directory install DESTDIR="$root" PREFIX=/usr
+"$root/usr/bin/godwit" --version
+
+# Only what was installed is found, and found there.
+export PKG_CONFIG_SYSROOT_DIR="$root" PKG_CONFIG_LIBDIR="$root/usr/lib/pkgconfig"
+export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1
+# shellcheck disable=SC2046 # lists of words
+{
+	cc apps/stream.c $(pkg-config --cflags --libs godwit) -lpthread -o "$root/shared"
+	cc apps/stream.c $(pkg-config --cflags godwit) "$root/usr/lib/libgodwit.a" \
+		-lpthread -ldl -lm -o "$root/static"
+}
+for name in shared static; do
+	port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+	LD_LIBRARY_PATH="$root/usr/lib" "$root/$name" 127.0.0.1 "$port" &
+	server=$!
+	python3 - "$port" <<-'END'
+		import socket, sys, time
+
+		for attempt in range(500):
+		    try:
+		        client = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 20)
+		        break
+		    except ConnectionRefusedError:
+		        time.sleep(0.02)
+		client.sendall(b"30000\n")
+		heard = b"".join(iter(lambda: client.recv(65536), b""))
+		assert len(heard) == 30000, len(heard)
+	END
+	kill "$server"
+	server=
+	echo "$name: streams"
+done
