@@ -53,6 +53,11 @@ class Plain(unittest.TestCase):
             godwit.join_session(self.client, b"session")
         with self.assertRaises(OSError):
             godwit.Listener(self.server)
+        with self.assertRaisesRegex(godwit.Error, "not what it has to be"):
+            godwit.export_state(self.listener.socket, b"state")
+        self.server.close()
+        with self.assertRaisesRegex(godwit.Error, "not open"):
+            godwit.export_state(self.server, b"state")
 
 
 class Game(unittest.TestCase):

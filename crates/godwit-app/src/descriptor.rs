@@ -10,6 +10,8 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, FdFlag, OFlag, fcntl};
 use nix::sys::stat::fstat;
 
+use crate::error::Error;
+
 pub(crate) use godwit_sock::{option, set_option, socket_cookie as cookie};
 
 /// The descriptor with this number, for the calls of one function.
@@ -19,6 +21,17 @@ pub(crate) fn borrow<'a>(number: RawFd) -> io::Result<BorrowedFd<'a>> {
     }
     // SAFETY: it is passed to system calls only, which refuse what is not open.
     Ok(unsafe { BorrowedFd::borrow_raw(number) })
+}
+
+/// Refuses a number that can't be a connection of the server's: not open, no socket, a
+/// listener.
+pub(crate) fn expect_connection(number: RawFd) -> Result<(), Error> {
+    let listens = option(borrow(number)?, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)?;
+    if listens == 0 {
+        Ok(())
+    } else {
+        Err(Error::Unknown)
+    }
 }
 
 /// Puts another file under a number of the server's, which stays as it was when a

@@ -20,7 +20,7 @@ use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 
 use crate::arena::Arena;
 use crate::commit::Ticket;
-use crate::descriptor::{borrow, cookie};
+use crate::descriptor::{borrow, cookie, expect_connection};
 use crate::error::Error;
 use crate::kept::{has_block, lost};
 use crate::listener::Listener;
@@ -247,6 +247,7 @@ impl Process {
         }
         let connected = self.is_connected();
         let Some(entry) = self.find(number) else {
+            expect_connection(number)?;
             if !connected {
                 return Ok(());
             }
@@ -259,8 +260,11 @@ impl Process {
         let mut served = lock(&entry);
         served.missed = true;
         match served.stage {
-            Stage::Emigrated if served.is_current() => Err(Error::Emigrated),
-            Stage::Serving | Stage::Parked(_) | Stage::Emigrated => Ok(()),
+            Stage::Parked(_) => Ok(()),
+            // An earlier connection had the number.
+            Stage::Serving | Stage::Emigrated if !served.is_current() => expect_connection(number),
+            Stage::Serving => Ok(()),
+            Stage::Emigrated => Err(Error::Emigrated),
         }
     }
 
@@ -351,13 +355,15 @@ impl Process {
     /// What a connection came with: its size, copied if it fits.
     pub(crate) fn import(&self, number: RawFd, buffer: &mut [u8]) -> Result<usize, Error> {
         let Some(entry) = self.find(number) else {
-            return Ok(0);
+            return expect_connection(number).map(|()| 0);
         };
         let served = lock(&entry);
         match served.stage {
             Stage::Parked(_) => {}
             // An earlier connection had the number.
-            Stage::Serving | Stage::Emigrated if !served.is_current() => return Ok(0),
+            Stage::Serving | Stage::Emigrated if !served.is_current() => {
+                return expect_connection(number).map(|()| 0);
+            }
             Stage::Emigrated => return Err(Error::Emigrated),
             Stage::Serving => {}
         }

@@ -144,7 +144,8 @@ int gw_export_state(int fd, const void *snapshot, size_t size,
 /*
  * Copies the snapshot that a connection came with, if it has room, and returns
  * its size; 0 for a connection without one. The snapshot is there until the
- * first export. `snapshot` may be NULL if `size` is 0.
+ * first export. `snapshot` may be NULL if `size` is 0. What is no connection is
+ * GW_BAD_DESCRIPTOR, as with every call.
  */
 ssize_t gw_import_state(int fd, void *snapshot, size_t size);
 

@@ -75,13 +75,17 @@ static void wrong_parameters(int listener)
 
 	EXPECT(pipe(fds), 0);
 	accepted.size = sizeof(accepted);
-	for (int i = 0; i < 3; i++) {
-		int bad[] = { -1, 12345, fds[0] };
+	for (int i = 0; i < 4; i++) {
+		int bad[] = { -1, 12345, fds[0], listener };
 
-		EXPECT(gw_listen(bad[i], NULL), GW_BAD_DESCRIPTOR);
-		EXPECT(gw_accept(bad[i], &accepted), GW_BAD_DESCRIPTOR);
+		if (bad[i] != listener) {
+			EXPECT(gw_listen(bad[i], NULL), GW_BAD_DESCRIPTOR);
+			EXPECT(gw_accept(bad[i], &accepted), GW_BAD_DESCRIPTOR);
+		}
 		EXPECT(gw_session_join(bad[i], &byte, 1), GW_BAD_DESCRIPTOR);
-		EXPECT(gw_import_state(bad[i], &byte, 1), 0);
+		EXPECT(gw_import_state(bad[i], &byte, 1), GW_BAD_DESCRIPTOR);
+		EXPECT(gw_import_state(bad[i], NULL, 0), GW_BAD_DESCRIPTOR);
+		EXPECT(gw_export_state(bad[i], &byte, 1, 0), GW_BAD_DESCRIPTOR);
 	}
 	EXPECT(gw_close(-1), GW_BAD_DESCRIPTOR);
 	EXPECT(gw_close(12345), GW_BAD_DESCRIPTOR);
@@ -111,6 +115,22 @@ static int serve_one(int listener)
 	EXPECT(read(peer, &byte, 1), 0);
 	EXPECT(close(peer), 0);
 	return 0;
+}
+
+/* A number that was closed behind the library's back is no connection any more. */
+static void closed_numbers(int listener)
+{
+	struct gw_accepted accepted = GW_ACCEPTED_INIT;
+	int peer = client();
+	char byte;
+
+	EXPECT(gw_accept(listener, &accepted), GW_OK);
+	EXPECT(gw_export_state(accepted.fd, "s", 1, 0), GW_OK);
+	EXPECT(close(accepted.fd), 0);
+	EXPECT(gw_export_state(accepted.fd, "s", 1, 0), GW_BAD_DESCRIPTOR);
+	EXPECT(gw_import_state(accepted.fd, &byte, 1), GW_BAD_DESCRIPTOR);
+	EXPECT(gw_session_join(accepted.fd, "s", 1), GW_BAD_DESCRIPTOR);
+	EXPECT(close(peer), 0);
 }
 
 static void *serve_many(void *listener)
@@ -152,6 +172,7 @@ int main(void)
 	wrong_parameters(listener);
 	EXPECT(gw_listen(listener, NULL), GW_OK);
 	serve_one(listener);
+	closed_numbers(listener);
 	for (int i = 0; i < 4; i++)
 		pthread_create(&threads[i], NULL, serve_many, &listener);
 	for (int i = 0; i < 4; i++)
