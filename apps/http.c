@@ -113,8 +113,10 @@ static void *serve(void *argument)
 	int fd = (int)(intptr_t)argument;
 	struct state state = { 0 };
 
-	/* A fresh connection has no snapshot: the state stays as it is. */
-	gw_import_state(fd, &state, sizeof(state));
+	/* A fresh connection has no snapshot; one of another program is none. */
+	if (gw_import_state(fd, &state, sizeof(state)) != sizeof(state) ||
+	    state.length >= sizeof(state.request))
+		memset(&state, 0, sizeof(state));
 	state.request[sizeof(state.request) - 1] = '\0';
 	while (state.answering || !request(fd, &state)) {
 		if (answer(fd, &state))
