@@ -204,6 +204,12 @@ pub(super) struct ServicePlaces {
     pub(super) failback: Place,
 }
 
+fn leash(section: &mut Section<'_>) -> Result<u32, ConfigError> {
+    let allowed = Bytes(64 << 10)..Bytes(1 << 30);
+    let leash = section.ranged("leash", Bytes(4 << 20), allowed, show_bytes)?;
+    Ok(u32::try_from(leash.value.0).expect("ranged() allows at most 1 GiB"))
+}
+
 pub(super) fn read(
     mut section: Section<'_>,
 ) -> Result<(ServiceConfig, ServicePlaces), ConfigError> {
@@ -218,12 +224,7 @@ pub(super) fn read(
         value: Vec::new(),
         at: section.at(),
     });
-    let leash = section.ranged(
-        "leash",
-        Bytes(4 << 20),
-        Bytes(64 << 10)..Bytes(1 << 30),
-        show_bytes,
-    )?;
+    let leash = leash(&mut section)?;
     let lag_limit = section.ranged(
         "lag_limit",
         LAG_LIMIT,
@@ -251,7 +252,7 @@ pub(super) fn read(
         backups: backups.value.iter().map(|item| item.value).collect(),
         on_process_exit: keyword(&mut section, "on_process_exit", OnProcessExit::Takeover)?.value,
         on_lag: keyword(&mut section, "on_lag", OnLag::Demote)?.value,
-        leash: u32::try_from(leash.value.0).expect("ranged() allows at most 1 GiB"),
+        leash,
         lag_limit: lag_limit.value,
         on_divergence: keyword(&mut section, "on_divergence", OnDivergence::Demote)?.value,
         divergence_limit: divergence_limit.value,

@@ -431,7 +431,7 @@ mod tests {
         SnapshotPlace {
             offset: 0,
             length,
-            kind: godwit_wire::app::SnapshotKind::Regenerable,
+            kind: SnapshotKind::Regenerable,
             read,
             written,
         }
