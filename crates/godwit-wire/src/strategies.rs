@@ -474,7 +474,7 @@ pub(crate) fn app_message() -> impl Strategy<Value = AppMessage> {
             .prop_map(|(subject, place)| AppMessage::Commit { subject, place }),
         (number(), proptest::option::of(select(CommitRefusal::ALL)))
             .prop_map(|(request, refusal)| AppMessage::Committed { request, refusal }),
-        proptest::strategy::Just(AppMessage::Mend),
+        Just(AppMessage::Mend),
     ];
     let requests = prop_oneof![
         (subject(), number()).prop_map(|(subject, patience_ms)| AppMessage::Take {

@@ -35,7 +35,13 @@ fn subject() -> Subject {
 }
 
 fn one_of_each() -> Vec<(&'static str, AppMessage)> {
-    let (request, number, subject) = (9, 7, subject());
+    let mut all = of_processes();
+    all.extend(of_connections());
+    all
+}
+
+fn of_processes() -> Vec<(&'static str, AppMessage)> {
+    let number = 7;
     vec![
         (
             "hello",
@@ -62,6 +68,13 @@ fn one_of_each() -> Vec<(&'static str, AppMessage)> {
             },
         ),
         ("unlisten", AppMessage::Unlisten { number }),
+        ("mend", AppMessage::Mend),
+    ]
+}
+
+fn of_connections() -> Vec<(&'static str, AppMessage)> {
+    let (request, number, subject) = (9, 7, subject());
+    vec![
         (
             "take",
             AppMessage::Take {
@@ -117,7 +130,6 @@ fn one_of_each() -> Vec<(&'static str, AppMessage)> {
                 refusal: Some(CommitRefusal::Late),
             },
         ),
-        ("mend", AppMessage::Mend),
     ]
 }
 
