@@ -51,8 +51,10 @@ impl Roamer {
     /// If nobody is there.
     pub fn saying(lab: &Lab, service: SocketAddr, most: u64) -> Self {
         let connect = || TcpStream::connect_timeout(&service, DEADLINE);
-        let stream = lab.client().enter(connect).expect("the machine is there");
-        let stream = stream.expect("the service is there");
+        let stream = until("the service is there", || {
+            let stream = lab.client().enter(connect).expect("the machine is there");
+            stream.ok()
+        });
         let client = stream.local_addr().expect("it is connected");
         let (client, service) = (Endpoint::from(client), Endpoint::from(service));
         let flow = FlowKey { client, service }.to_string();
