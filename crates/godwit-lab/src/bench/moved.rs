@@ -96,7 +96,7 @@ fn one(budget: Budget, report: &Report) -> Result<Seen> {
     let lab = lab()?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, options())?;
-    let mut stillness = Stillness::watch(&lab)?;
+    let mut stillness = Stillness::watch(&lab, budget)?;
     let mut seen = Seen::default();
     let wanted = budget.either(200, 3);
     for run in budget.runs(400, 3, RUN) {
@@ -140,7 +140,7 @@ fn many(budget: Budget, report: &Report) -> Result<Seen> {
         streams.push(Stream::start(&lab, work, number)?);
     }
     streams.iter().try_for_each(Stream::wait_begun)?;
-    let mut stillness = Stillness::watch(&lab)?;
+    let mut stillness = Stillness::watch(&lab, budget)?;
     for _ in runs {
         pair.settle()?;
         pair.must_protect(MANY)?;

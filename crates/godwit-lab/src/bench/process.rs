@@ -68,7 +68,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     };
     let mut pair = Pair::start(&lab, options)?;
     let resets = ResetCounter::start(lab.client())?;
-    let mut stillness = Stillness::watch(&lab)?;
+    let mut stillness = Stillness::watch(&lab, budget)?;
     let mut seen = Seen::default();
     let wanted = budget.either(200, 2);
     for run in budget.runs(400, 2, RUN) {

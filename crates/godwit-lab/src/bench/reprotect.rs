@@ -55,7 +55,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         ..ClusterOptions::default()
     };
     let mut pair = Pair::start(&lab, options)?;
-    let mut stillness = Stillness::watch(&lab)?;
+    let mut stillness = Stillness::watch(&lab, budget)?;
     let (mut samples, mut runs, mut missed) = (Samples::default(), 0, 0);
     let wanted = budget.either(40, 2);
     for run in budget.runs(80, 2, RUN) {

@@ -197,7 +197,7 @@ fn measure(
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
     let mut pair = Pair::start(&lab, options)?;
     let resets = ResetCounter::start(lab.client())?;
-    let mut stillness = Stillness::watch(&lab)?;
+    let mut stillness = Stillness::watch(&lab, budget)?;
     let mut seen = Seen::default();
     // Some more than wanted, for those that end without a takeover.
     let wanted = budget.either(full, quick);

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 
+use super::budget::Budget;
 use super::report::{Measured, Report};
 use crate::apps::command;
 use crate::apps::hiccup::{self, Hiccup};
@@ -29,31 +30,36 @@ const LONG: Duration = Duration::from_secs(4 * 3600);
 pub(super) struct Stillness {
     watch: Process,
     disturbed: u32,
+    /// A quick benchmark has too few runs to do without any: it counts them only.
+    excludes: bool,
 }
 
 impl Stillness {
     /// Begins to watch.
-    pub(super) fn watch(lab: &Lab) -> Result<Self> {
+    pub(super) fn watch(lab: &Lab, budget: Budget) -> Result<Self> {
         Ok(Self {
             watch: start(lab, LONG)?,
             disturbed: 0,
+            excludes: budget.either(true, false),
         })
     }
 
-    /// Whether the machine stood still at any time since; such a run is counted.
+    /// Whether a run that began then is to be left out, as the machine stood still at
+    /// any time since. Such a run is counted.
     pub(super) fn disturbed_since(&mut self, begun: SystemTime) -> Result<bool> {
         let begun = begun.duration_since(UNIX_EPOCH);
         let begun = begun.context("the clock is before 1970")?;
         let hiccups = parse(&self.watch.log())?;
         let disturbed = hiccups.iter().any(|hiccup| hiccup.end >= begun);
         self.disturbed += u32::from(disturbed);
-        Ok(disturbed)
+        Ok(disturbed && self.excludes)
     }
 
-    /// Prints how many runs were disturbed, as `<prefix>.disturbed`, besides the
-    /// `others` that were not.
-    pub(super) fn put(&self, prefix: &str, others: u32, report: &Report) -> Result<()> {
-        let runs = self.disturbed + others;
+    /// Prints how many runs were disturbed, as `<prefix>.disturbed`, besides those that
+    /// were `counted`.
+    pub(super) fn put(&self, prefix: &str, counted: u32, report: &Report) -> Result<()> {
+        let left_out = if self.excludes { self.disturbed } else { 0 };
+        let runs = left_out + counted;
         let measured = Measured {
             value: (runs > 0).then_some(f64::from(self.disturbed)),
             control: None,
