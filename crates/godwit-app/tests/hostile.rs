@@ -1,7 +1,7 @@
 //! A process that speaks the library's protocol and lies. Its own connections may
 //! suffer; the agent and everybody else go on.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
@@ -391,6 +391,8 @@ fn the_socket_is_for_its_owner_and_group() {
     assert_eq!(bits(&path), (0o660, gid));
     assert_eq!(bits(folder.path()), (0o750, gid));
     let folder = tempfile::tempdir().expect("a folder");
+    let shut = Permissions::from_mode(0o700);
+    fs::set_permissions(folder.path(), shut).expect("it is ours");
     let path = folder.path().join("app.sock");
     let _socket = AppSocket::bind(&path, None).expect("it is ours");
     assert_eq!(bits(&path).0, 0o660);
