@@ -68,7 +68,6 @@ fn of_processes() -> Vec<(&'static str, AppMessage)> {
             },
         ),
         ("unlisten", AppMessage::Unlisten { number }),
-        ("mend", AppMessage::Mend),
     ]
 }
 
@@ -130,6 +129,7 @@ fn of_connections() -> Vec<(&'static str, AppMessage)> {
                 refusal: Some(CommitRefusal::Late),
             },
         ),
+        ("mend", AppMessage::Mend),
     ]
 }
 
