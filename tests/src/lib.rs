@@ -19,6 +19,7 @@
 
 mod conduct;
 #[cfg(target_arch = "x86_64")]
+pub mod eager;
 pub mod hostage;
 mod resets;
 pub mod resp;

@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::roam::{self, DOWN, Manner, came_at, is_unsafe, safe_at};
-use godwit_lab::cluster::{Cluster, ClusterOptions, FlowReport, Service};
+use godwit_lab::cluster::{Cluster, FlowReport};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::DEADLINE;
+use godwit_tests::eager;
 use godwit_tests::stage::{
-    PORT, assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
+    assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
 };
 use godwit_wire::{Endpoint, FlowKey};
 
@@ -25,32 +26,15 @@ const STILL: Duration = Duration::from_millis(500);
 /// What comes behind what was safe.
 const MUCH: usize = 1 << 20;
 
-fn options() -> ClusterOptions {
-    let mut service = Service {
-        standby: "snapshot",
-        ..Service::new("web", PORT)
-    };
-    service.extra = "snapshots = \"eager\"".to_owned();
-    ClusterOptions {
-        services: vec![service],
-        ..ClusterOptions::default()
+fn manner() -> Manner {
+    Manner {
+        commits: true,
+        ..Manner::default()
     }
 }
 
-fn serve(lab: &Lab, cluster: &Cluster<'_>, host: Host) -> Process {
-    let agent = cluster.app_socket(host).expect("the machine is there");
-    let manner = Manner {
-        commits: true,
-        ..Manner::default()
-    };
-    roam::start_with(lab.node(host), PORT, &agent, manner).expect("the server starts")
-}
-
 fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
-    let mut cluster = Cluster::start(lab, options()).expect("the agents start");
-    let servers = Host::SERVERS.map(|host| serve(lab, &cluster, host));
-    wait_in_sync(&mut cluster, Host::A);
-    (cluster, servers)
+    eager::start(lab, manner())
 }
 
 /// A client that does not listen.
@@ -192,7 +176,7 @@ fn a_new_twin_has_what_was_safe() {
             (!report.protected).then_some(())
         });
     }
-    servers[1] = serve(&lab, &cluster, Host::B);
+    servers[1] = eager::serve(&lab, &cluster, Host::B, manner());
     wait_in_sync(&mut cluster, Host::A);
     // Nobody has the output that their clients lack.
     thread::sleep(STILL);

@@ -4,38 +4,18 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_lab::apps::roam;
-use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::apps::roam::Manner;
+use godwit_lab::cluster::Cluster;
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
+use godwit_tests::eager;
 use godwit_tests::roaming::Roamer;
 use godwit_tests::stage::{
-    PORT, assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
+    assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
 };
 
-fn options() -> ClusterOptions {
-    let mut service = Service {
-        standby: "snapshot",
-        ..Service::new("web", PORT)
-    };
-    service.extra = "snapshots = \"eager\"".to_owned();
-    ClusterOptions {
-        services: vec![service],
-        ..ClusterOptions::default()
-    }
-}
-
-/// A server for each agent; it finds that by the name of its socket.
-fn serve(lab: &Lab, cluster: &Cluster<'_>, host: Host) -> Process {
-    let agent = cluster.app_socket(host).expect("the machine is there");
-    roam::start(lab.node(host), PORT, &agent).expect("the server starts")
-}
-
 fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
-    let mut cluster = Cluster::start(lab, options()).expect("the agents start");
-    let servers = Host::SERVERS.map(|host| serve(lab, &cluster, host));
-    wait_in_sync(&mut cluster, Host::A);
-    (cluster, servers)
+    eager::start(lab, Manner::default())
 }
 
 fn wait_protected(cluster: &Cluster<'_>, owner: Host, roamer: &Roamer) {
@@ -119,7 +99,7 @@ fn connections_outlive_their_servers() {
         servers[index].kill().expect("it runs");
         killed = Some(Instant::now());
         end(&mut cluster, roamers);
-        servers[index] = serve(&lab, &cluster, owner);
+        servers[index] = eager::serve(&lab, &cluster, owner, Manner::default());
         wait_in_sync(&mut cluster, standby);
     }
     assert_no_reset(&capture.finish().expect("the capture is complete"));
@@ -141,7 +121,7 @@ fn connections_go_from_standby_to_standby() {
     servers[0].kill().expect("it runs");
     let killed = Instant::now();
     go_on(&mut cluster, &roamers);
-    servers[0] = serve(&lab, &cluster, Host::A);
+    servers[0] = eager::serve(&lab, &cluster, Host::A, Manner::default());
     wait_in_sync(&mut cluster, Host::B);
     for roamer in &roamers {
         wait_protected(&cluster, Host::B, roamer);

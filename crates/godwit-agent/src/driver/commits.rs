@@ -2,12 +2,13 @@
 //! has the twin stand there, or will not serve the connection at all.
 //!
 //! ```text
-//!  server waits ──► Waiting ──the flow has a twin──► Sent ──its twin is there──► safe
-//!                      │                              │
-//!                      └── a second, or no twin ──────┴──► Refused ──demoted──► not safe
+//!  server waits ──► Waiting ──a twin──► Sent ──it is there──► Held ──protected──► safe
+//!                      │                  │                     │
+//!                      └─── a second, or no twin ───────────────┴──► Refused ──demoted──► not safe
 //! ```
 //!
-//! So whatever a server is told, its connection never goes on from an older snapshot.
+//! So while this node owns the service, a connection never goes on from an older snapshot
+//! than its server was told. (`Held` is skipped by a flow that is protected all along.)
 //! A twin that is born later gets the latest one before it counts: the data path's
 //! word that it has all else is held back until then ([`Commits::whole`]). The output
 //! before a commit is had only from a server that waits. So a new twin waits until the
@@ -37,8 +38,8 @@ const LIMIT: Duration = Duration::from_secs(1);
 const TWIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long a demotion may take to be known to all who have to know it: half a second
-/// if the standby is silent, and what it takes to agree that it has left. Less than a
-/// server waits.
+/// if the standby is silent, and what it takes to agree that it has left. With [`LIMIT`]
+/// that is as long as a server waits.
 const DEMOTION: Duration = Duration::from_secs(4);
 
 /// How often those who wait are looked after.
@@ -348,9 +349,7 @@ impl Driver {
             None => {}
         }
         self.commits.held.insert(flow.key, (flow, generation));
-        if let Some(event) = self.commits.whole.remove(&flow.key) {
-            self.node.handle_flow_event(event, now);
-        }
+        self.pass_whole(flow.key, now);
     }
 
     /// Whether the core has to wait for this word of the data path: the twin has all

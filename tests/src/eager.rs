@@ -1,0 +1,38 @@
+//! Two nodes whose servers' snapshots are on the standby before they are needed.
+
+use godwit_lab::apps::roam::{self, Manner};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::host::Host;
+use godwit_lab::{Lab, Process};
+
+use crate::stage::{PORT, wait_in_sync};
+
+/// A service with eager snapshots, its agents and a server on each node; `a` owns it and
+/// `b` is in sync.
+///
+/// # Panics
+/// If they do not come about.
+pub fn start(lab: &Lab, manner: Manner) -> (Cluster<'_>, [Process; 2]) {
+    let mut service = Service {
+        standby: "snapshot",
+        ..Service::new("web", PORT)
+    };
+    service.extra = "snapshots = \"eager\"".to_owned();
+    let options = ClusterOptions {
+        services: vec![service],
+        ..ClusterOptions::default()
+    };
+    let mut cluster = Cluster::start(lab, options).expect("the agents start");
+    let servers = Host::SERVERS.map(|host| serve(lab, &cluster, host, manner));
+    wait_in_sync(&mut cluster, Host::A);
+    (cluster, servers)
+}
+
+/// A server, which finds its agent by the name of that one's socket.
+///
+/// # Panics
+/// If it does not start.
+pub fn serve(lab: &Lab, cluster: &Cluster<'_>, host: Host, manner: Manner) -> Process {
+    let agent = cluster.app_socket(host).expect("the machine is there");
+    roam::start_with(lab.node(host), PORT, &agent, manner).expect("the server starts")
+}
