@@ -1,9 +1,9 @@
 #!/bin/sh
 # Tests that make network namespaces. One at a time: they measure time. Only the
 # minute of silence in `slow` passes beside the tests of the data path's hooks, which
-# measure none. A target that fails is run up to twice more, and said to be flaky if
-# it passes then: on a machine whose host takes the CPU away for 30 ms a failure
-# detector is right to see a failure. Three failures fail the run.
+# measure none. A test that fails is run up to twice more, by itself, and said to be
+# flaky if it passes then: on a machine whose host takes the CPU away for 30 ms a
+# failure detector is right to see a failure. Three failures fail the run.
 set -u
 cd "$(dirname "$0")/.."
 if [ "$(id -u)" -ne 0 ]; then
@@ -19,6 +19,22 @@ silence=a_minute_of_keep_alives_and_window_probes_does_no_harm
 # run WORDS OF CARGO TEST ...
 run() {
 	cargo test --release --locked --no-fail-fast "$@"
+}
+
+# Reads what cargo printed. One line per test that failed: the words that name its
+# target, and its name behind a "|" (none if the target died before it said which).
+failures() {
+	awk '
+		/^ +Running / { n = 0; listed = 0 }
+		/^failures:$/ { listed = 1; n = 0 }
+		/^test result:/ { listed = 0 }
+		listed && /^    [a-z0-9_:]+$/ { names[n++] = $1 }
+		match($0, /to rerun pass `[^`]*`/) {
+			target = substr($0, RSTART + 15, RLENGTH - 16)
+			if (n == 0) print target "|"
+			for (i = 0; i < n; i++) print target "|" names[i]
+			n = 0
+		}' "$@"
 }
 
 logs=$(mktemp -d)
@@ -40,13 +56,13 @@ set -f # the words above are split, and match no files
 set +f
 grep -qx failed "$logs"/* || exit 0
 
-# Cargo ends with a line like "    `-p godwit-tests --test spoof`" per target. What
-# failed without one was not compiled.
-failed=$(sed -n 's/^ *`\(-p .*\)`$/\1/p' "$logs"/*)
+# What failed without a name of its target was not compiled.
+failed=$(failures "$logs"/*)
 [ -n "$failed" ] || exit 1
-echo "$failed" | while read -r target; do
-	echo "once more: $target"
-	# shellcheck disable=SC2086 # a list of words
-	run $target -- --test-threads=1 </dev/null || run $target -- --test-threads=1 </dev/null || exit 1
-	echo "FLAKY: $target failed and then passed"
+echo "$failed" | while IFS='|' read -r target name; do
+	echo "once more: $target ${name:-, all of it}"
+	# shellcheck disable=SC2086 # lists of words
+	again() { run $target -- --test-threads=1 ${name:+--exact "$name"} </dev/null; }
+	again || again || exit 1
+	echo "FLAKY: $target $name failed and then passed"
 done

@@ -54,7 +54,8 @@ pub struct RawOptions {
 pub struct Complaints {
     /// Segments with RST.
     pub resets: u32,
-    /// Segments with a TSval before the latest one: PAWS would drop them.
+    /// Segments with something new and a TSval before the latest one: PAWS would
+    /// drop them.
     pub old_stamps: u32,
     /// Segments with a TSecr that was never a TSval of the client.
     pub bad_echoes: u32,

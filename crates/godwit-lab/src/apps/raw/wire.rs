@@ -134,7 +134,7 @@ impl RawClient {
             // Our ACK was lost, or has not been sent yet.
             return Ok(());
         }
-        if !self.stamps_are_good(segment) {
+        if !self.stamps_are_good(segment, rcv_nxt) {
             return self.acknowledge();
         }
         self.take_ack(segment)?;
@@ -182,8 +182,10 @@ impl RawClient {
         }
     }
 
-    /// PAWS (RFC 7323 §5.2), and whether the echo is one of ours.
-    fn stamps_are_good(&mut self, segment: &Segment<'_>) -> bool {
+    /// PAWS (RFC 7323 §5.2), and whether the echo is one of ours. Packets that
+    /// overtake each other are no fault of the service: a segment from beyond
+    /// RCV.NXT is not remembered (§4.3), and one with nothing new may be old.
+    fn stamps_are_good(&mut self, segment: &Segment<'_>, rcv_nxt: SeqNumber) -> bool {
         let (Some(first), Some(stamps)) = (self.options.ts_val, segment.options.time_stamps) else {
             return true;
         };
@@ -191,10 +193,13 @@ impl RawClient {
         let latest = self.ts_now().wrapping_sub(first);
         self.complaints.bad_echoes += u32::from(echoed > latest);
         if SeqNumber(stamps.ts_val).lt(SeqNumber(self.ts_recent)) {
-            self.complaints.old_stamps += 1;
+            let news = (segment.seq + segment.len()).gt(rcv_nxt) || segment.ack.gt(self.snd.una);
+            self.complaints.old_stamps += u32::from(news);
             return false;
         }
-        self.ts_recent = stamps.ts_val;
+        if !segment.seq.gt(rcv_nxt) {
+            self.ts_recent = stamps.ts_val;
+        }
         true
     }
 
