@@ -27,6 +27,9 @@ pub(super) const PORT: u16 = 80;
 /// Agents must have found each other by then.
 const IN_SYNC: Duration = Duration::from_secs(20);
 
+/// Who owns the service is looked at again after as long.
+const CHANGED: Duration = Duration::from_secs(1);
+
 /// A flow must be protected by then; 30 ms are allowed by design.
 const PROTECTED: Duration = Duration::from_secs(1);
 
@@ -68,8 +71,14 @@ impl<'a> Pair<'a> {
     /// Waits until one of both owns the service and the other is in sync: a machine
     /// that stood still may have changed who is which.
     pub(super) fn settle(&mut self) -> Result<()> {
-        self.find_owner();
-        self.wait_in_sync()
+        let end = Instant::now() + IN_SYNC;
+        loop {
+            self.find_owner();
+            match self.cluster.wait_in_sync(self.owner, CHANGED) {
+                Err(_) if Instant::now() < end => {}
+                settled => return settled,
+            }
+        }
     }
 
     /// Looks who owns the service; what was known stays if nobody says so.
@@ -187,12 +196,12 @@ impl<'a> Pair<'a> {
         self.wait_in_sync()
     }
 
-    /// Starts the standby's server again after it was killed.
+    /// Starts a server again that was killed; nobody may have taken over from it.
     pub(super) fn restart_server(&mut self) -> Result<()> {
         let host = self.standby();
         self.servers.remove(&host);
         self.servers.insert(host, start_server(self.lab, host)?);
-        self.wait_in_sync()
+        self.settle()
     }
 
     fn wait_in_sync(&mut self) -> Result<()> {

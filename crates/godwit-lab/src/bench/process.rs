@@ -71,18 +71,29 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let mut stillness = Stillness::watch(&lab, budget)?;
     let mut seen = Seen::default();
     let wanted = budget.either(200, 2);
+    let mut ended = Ok(());
     for run in budget.runs(400, 2, RUN) {
-        if seen.kills == wanted {
+        if seen.kills == wanted || ended.is_err() {
             break;
         }
         let (before, begun) = (seen.clone(), SystemTime::now());
-        pair.settle()?;
-        one_run(&mut pair, run, &mut seen, report).with_context(|| format!("run {run}"))?;
+        let run_ended = pair.settle();
+        let run_ended = run_ended.and_then(|()| one_run(&mut pair, run, &mut seen, report));
+        ended = run_ended.with_context(|| format!("run {run}"));
         if stillness.disturbed_since(begun)? {
             seen = before;
         }
     }
     stillness.put("stall.process", seen.kills, report)?;
+    put(&seen, report)?;
+    let resets = resets.read()?;
+    let resets = u32::try_from(resets.received + resets.sent).unwrap_or(u32::MAX);
+    count("rst", resets, &seen, report)?;
+    // What was seen until then counts.
+    ended
+}
+
+fn put(seen: &Seen, report: &Report) -> Result<()> {
     for ((work, stalls), calm) in WORKS.iter().zip(&seen.stalls).zip(&seen.calm) {
         let runs = stalls.runs();
         for (percentile, value, control) in [
@@ -98,21 +109,17 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
             report.put(&name, measured)?;
         }
     }
-    let resets = resets.read()?;
-    let resets = u32::try_from(resets.received + resets.sent).unwrap_or(u32::MAX);
-    for (name, value) in [
-        ("broken", seen.broken),
-        ("unprotected", seen.unprotected),
-        ("rst", resets),
-    ] {
-        let measured = Measured {
-            value: (seen.kills > 0).then_some(f64::from(value)),
-            control: None,
-            runs: seen.kills,
-        };
-        report.put(&format!("stall.process.{name}"), measured)?;
-    }
-    Ok(())
+    count("broken", seen.broken, seen, report)?;
+    count("unprotected", seen.unprotected, seen, report)
+}
+
+fn count(name: &str, value: u32, seen: &Seen, report: &Report) -> Result<()> {
+    let measured = Measured {
+        value: (seen.kills > 0).then_some(f64::from(value)),
+        control: None,
+        runs: seen.kills,
+    };
+    report.put(&format!("stall.process.{name}"), measured)
 }
 
 /// A run without a death and one with; where flows are not protected in time, none.

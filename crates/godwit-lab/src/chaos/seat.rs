@@ -110,7 +110,16 @@ impl Seat {
                 }
                 Ok((number, stream))
             }
-            Err(error) => Err((number, Fate::of(&error, "connecting"))),
+            Err(error) => {
+                // A SYN that is reset is refused (RFC 9293 §3.10.7.3). Only who is
+                // connected can be reset: it was, and was told too late.
+                if error.kind() == ErrorKind::ConnectionReset
+                    && let Some(connection) = self.lock().get_mut(number.0)
+                {
+                    connection.opened = Some(Instant::now());
+                }
+                Err((number, Fate::of(&error, "connecting")))
+            }
         }
     }
 
