@@ -45,7 +45,8 @@ pub enum KernelViewError {
 }
 
 /// Looks into sockets in repair mode, and gives restored ones what no socket
-/// option sets.
+/// option sets. Whoever has a TCP socket is told where its application stands
+/// (`StreamPosition` of godwit-sock).
 ///
 /// While it lives, every `getsockopt` on the machine passes a short program;
 /// dropped, it leaves nothing behind. It answers for sockets of the control

@@ -1,19 +1,29 @@
 //! Questions and answers.
 
+use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
+use std::time::{Duration, Instant};
 
 use godwit_sock::send_with;
 use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::app::{AppMessage, MAX_MESSAGE, SnapshotPlace};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::client::Client;
 use super::{Answer, Asked, Held, Office, lock};
 use crate::clock;
+
+/// A question that was put to a process.
+#[derive(Debug)]
+pub(super) struct Question {
+    request: u32,
+    answer: Receiver<Answer>,
+    until: Instant,
+}
 
 impl Office {
     /// Puts a question to a process and waits for its answer.
@@ -25,6 +35,19 @@ impl Office {
         message: impl FnOnce(u32) -> AppMessage,
         beside: &[BorrowedFd<'_>],
     ) -> Result<Answer, HandoffRefusal> {
+        let question = self.put(client, held, limit, message, beside)?;
+        self.wait_for(&question)
+    }
+
+    /// Puts a question to a process, which has so long for its answer.
+    pub(super) fn put(
+        &self,
+        client: &Client,
+        held: Option<Held>,
+        limit: Duration,
+        message: impl FnOnce(u32) -> AppMessage,
+        beside: &[BorrowedFd<'_>],
+    ) -> Result<Question, HandoffRefusal> {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = mpsc::channel();
         let asked = Asked {
@@ -33,21 +56,41 @@ impl Office {
             held,
         };
         lock(&self.desk).asked.insert(request, asked);
-        if say(client, &message(request), beside).is_err() {
+        let until = Instant::now() + limit;
+        if say_until(until, client, &message(request), beside).is_err() {
             lock(&self.desk).asked.remove(&request);
             return Err(HandoffRefusal::NoServer);
         }
-        match answer.recv_timeout(limit) {
+        Ok(Question {
+            request,
+            answer,
+            until,
+        })
+    }
+
+    /// The answer to a question, if it has come or does not come any more.
+    pub(super) fn look_for(&self, question: &Question) -> Option<Result<Answer, HandoffRefusal>> {
+        match question.answer.try_recv() {
+            Ok(answer) => Some(Ok(answer)),
+            Err(TryRecvError::Empty) if Instant::now() < question.until => None,
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => Some(self.wait_for(question)),
+        }
+    }
+
+    /// Waits for the answer to a question.
+    pub(super) fn wait_for(&self, question: &Question) -> Result<Answer, HandoffRefusal> {
+        let left = question.until.saturating_duration_since(Instant::now());
+        match question.answer.recv_timeout(left) {
             Ok(answer) => Ok(answer),
             // It has gone.
             Err(RecvTimeoutError::Disconnected) => Err(HandoffRefusal::NoServer),
             Err(RecvTimeoutError::Timeout) => {
                 let mut desk = lock(&self.desk);
                 // It may be on its way.
-                if let Ok(answer) = answer.try_recv() {
+                if let Ok(answer) = question.answer.try_recv() {
                     return Ok(answer);
                 }
-                if let Some(asked) = desk.asked.get_mut(&request) {
+                if let Some(asked) = desk.asked.get_mut(&question.request) {
                     asked.reply = None;
                 }
                 Err(HandoffRefusal::NoServer)
@@ -158,12 +201,34 @@ impl Office {
     }
 }
 
+/// Sends one message to a process. One that has much to read yet is waited for: what
+/// it is not told it never learns.
+fn say_until(
+    until: Instant,
+    client: &Client,
+    message: &AppMessage,
+    beside: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    loop {
+        let said = say(client, message, beside);
+        let full = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
+        let left = until.saturating_duration_since(Instant::now());
+        if !said.as_ref().is_err_and(full) || left.is_zero() {
+            return said;
+        }
+        let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut room = [PollFd::new(client.socket.as_fd(), PollFlags::POLLOUT)];
+        // Whatever comes of it is seen by the next try.
+        let _ = poll(&mut room, limit);
+    }
+}
+
 /// Sends one message to a process.
 pub(super) fn say(
     client: &Client,
     message: &AppMessage,
     beside: &[BorrowedFd<'_>],
-) -> std::io::Result<()> {
+) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(MAX_MESSAGE);
     message.emit(&mut bytes);
     send_with(client.socket.as_fd(), &bytes, beside)

@@ -19,6 +19,7 @@ mod client;
 mod commit;
 mod listener;
 mod message;
+mod offer;
 mod party;
 mod region;
 mod thread;
@@ -43,6 +44,7 @@ use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 
 pub use commit::{Asker, Commit, Committed};
 pub use listener::{AppSocket, AppSocketError};
+pub use offer::Offer;
 
 use crate::input::Inbox;
 
@@ -155,6 +157,13 @@ struct Asked {
     reply: Option<mpsc::Sender<Answer>>,
     /// What is put back if it was handed out too late.
     held: Option<Held>,
+}
+
+/// Whether a process' answer is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settled {
+    Heard,
+    Unheard,
 }
 
 /// What a process has answered.
@@ -285,20 +294,22 @@ impl Apps {
     /// Has the server go on with a connection that was taken. The socket must be
     /// running again.
     pub fn put_back(&self, flow: FlowKey) {
-        self.settle(flow, |held, request| AppMessage::PutBack {
+        self.settle(flow, Settled::Heard, |held, request| AppMessage::PutBack {
             subject: held.subject(request),
         });
     }
 
     /// Has the server know that another one has the connection. Its socket must
-    /// have been disconnected.
+    /// have been disconnected. Nobody waits until it knows: other connections do.
     pub fn emigrated(&self, flow: FlowKey) {
-        self.settle(flow, |held, request| AppMessage::Emigrated {
-            subject: held.subject(request),
+        self.settle(flow, Settled::Unheard, |held, request| {
+            AppMessage::Emigrated {
+                subject: held.subject(request),
+            }
         });
     }
 
-    fn settle(&self, flow: FlowKey, message: impl Fn(Held, u32) -> AppMessage) {
+    fn settle(&self, flow: FlowKey, how: Settled, message: impl Fn(Held, u32) -> AppMessage) {
         let held = lock(&self.office.desk).taken.remove(&flow);
         let held = held.or_else(|| self.office.parked(flow));
         let Some((held, client)) = held.and_then(|held| Some((held, self.office.client(held)?)))
@@ -307,7 +318,11 @@ impl Apps {
             return;
         };
         let message = |request| message(held, request);
-        let answer = self.office.ask(&client, None, ANSWER, message, &[]);
+        let question = self.office.put(&client, None, ANSWER, message, &[]);
+        if how == Settled::Unheard {
+            return;
+        }
+        let answer = question.and_then(|question| self.office.wait_for(&question));
         if let Err(refusal) = answer.and_then(|answer| answer.outcome) {
             tracing::info!(flow = %flow, reason = %refusal, "its server has no use for the connection");
         }
@@ -353,45 +368,6 @@ impl Apps {
         clients
             .iter()
             .any(|client| client.listener(endpoint).is_some())
-    }
-
-    /// Has a process accept a connection that another server had, with the
-    /// snapshot that it came with; without one it has no state.
-    ///
-    /// # Errors
-    /// `NoServer` if nobody takes it, `NoCapacity` if too many wait already. A
-    /// process may have the socket all the same: disconnect it.
-    pub fn give(
-        &self,
-        flow: FlowKey,
-        socket: OwnedFd,
-        snapshot: Option<Carried>,
-    ) -> Result<(), HandoffRefusal> {
-        let file = match &snapshot {
-            Some(carried) if !carried.bytes.is_empty() => Some(file_of(&carried.bytes)?),
-            Some(_) | None => None,
-        };
-        let mut outcome = Err(HandoffRefusal::NoServer);
-        for (client, number) in self.office.accepting(flow.service) {
-            let size = snapshot.as_ref().map(|carried| {
-                let length = u32::try_from(carried.bytes.len()).unwrap_or(u32::MAX);
-                (carried.kind, length)
-            });
-            let message = |request| AppMessage::Give {
-                request,
-                number,
-                snapshot: size,
-            };
-            let mut beside = vec![socket.as_fd()];
-            beside.extend(file.as_ref().map(File::as_fd));
-            let answer = self.office.ask(&client, None, ANSWER, message, &beside);
-            outcome = answer.and_then(|answer| answer.outcome.map(drop));
-            if outcome.is_ok() {
-                lock(&self.office.desk).served = client.id;
-                break;
-            }
-        }
-        outcome
     }
 }
 

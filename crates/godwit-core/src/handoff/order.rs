@@ -106,7 +106,8 @@ pub enum Order {
         from: PeerId,
     },
     /// Origin: forward what the client sends, say nothing more, turn the socket
-    /// into bytes. Answer with [`super::Handoffs::handle_frozen`].
+    /// into bytes. Answer with [`super::Handoffs::handle_frozen`]; the bytes may be
+    /// sent right behind that, without waiting for [`Step::State`] to be said.
     Freeze {
         /// The attempt.
         id: HandoffId,

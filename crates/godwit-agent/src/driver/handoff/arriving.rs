@@ -14,6 +14,10 @@ use super::worker::{Coming, SWEEP, Worker};
 /// Connections that may be on their way here at a time: a node gives up eight.
 const MAX_COMING: usize = 64;
 
+/// Connections that servers are offered at a time: what is said to a server, and what
+/// it answers, must not fill the socket between the two.
+const MAX_OFFERED: usize = 32;
+
 impl Worker {
     /// Looks whether the connection may come, and keeps what its client sends.
     pub(super) fn hold(&mut self, id: HandoffId) -> Result<(), HandoffRefusal> {
@@ -141,16 +145,37 @@ impl Worker {
         // What was redirected a moment ago, and is in the device by now.
         self.waiting.release(flow.key, &snapshot);
         self.waiting.end(flow.key);
-        let given = match released {
-            Ok(socket) => self.apps.give(flow.key, socket, carried),
+        let offered = match released {
+            Ok(socket) => self.apps.offer(flow.key, socket, carried),
             Err(error) => {
                 tracing::error!(flow = %flow.key, error = %error, "a connection is lost");
                 Err(HandoffRefusal::NotRestored)
             }
         };
-        if let Err(reason) = given {
-            self.tell_closed(flow, reason.as_str());
+        match offered {
+            Ok(offer) => self.offered.push((flow, offer)),
+            Err(reason) => self.tell_closed(flow, reason.as_str()),
         }
+        if self.offered.len() > MAX_OFFERED {
+            let (flow, oldest) = self.offered.remove(0);
+            if let Err(reason) = self.apps.wait_for(oldest) {
+                self.tell_closed(flow, reason.as_str());
+            }
+        }
+    }
+
+    /// Connections that servers were offered: those that nobody takes end.
+    pub(super) fn look_after_offers(&mut self) {
+        let mut offered = std::mem::take(&mut self.offered);
+        offered.retain_mut(|(flow, offer)| match self.apps.taken_up(offer) {
+            None => true,
+            Some(Ok(())) => false,
+            Some(Err(reason)) => {
+                self.tell_closed(*flow, reason.as_str());
+                false
+            }
+        });
+        self.offered = offered;
     }
 
     pub(super) fn here(&self, flow: FlowId) {

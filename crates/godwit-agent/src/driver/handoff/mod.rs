@@ -125,6 +125,7 @@ impl Kit {
             forwarding: Forwarding::default(),
             frozen: BTreeMap::new(),
             coming: BTreeMap::new(),
+            offered: Vec::new(),
             returned: Vec::new(),
             owed: BTreeMap::new(),
             looked: clock::now(),

@@ -1,9 +1,9 @@
 //! Sockets that leave and come: what takes longer than the driver may wait.
 //!
-//! One thread. Jobs are carried out in order; what becomes of them goes back to the
-//! driver as an input.
+//! One thread. Jobs are carried out in order, but those first for which a connection
+//! is silent; what becomes of them goes back to the driver as an input.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -24,14 +24,15 @@ use super::newborn::{Newborns, Unborn};
 use super::places::Places;
 use super::unread::Holder;
 use super::waiting::Waiting;
-use crate::apps::Apps;
+use crate::apps::{Apps, Offer};
 use crate::clock;
 use crate::events::EventLog;
 use crate::input::{Inbox, Input};
 use crate::peers::PeerSender;
 use crate::realtime::{Urgency, prefer};
 
-/// How often the device of held packets is emptied while some are held.
+/// How often the device of held packets is emptied while some are held, and is
+/// looked for answers of servers.
 const GLANCE: Duration = Duration::from_millis(1);
 
 /// How often connections are looked after that came from elsewhere, for their ends are
@@ -70,6 +71,51 @@ pub(super) enum Job {
     PutBack(FlowId, Vec<u8>),
 }
 
+/// What is to be done: first that for which a client waits.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    urgent: VecDeque<(ShareId, Job)>,
+    others: VecDeque<(ShareId, Job)>,
+}
+
+impl Jobs {
+    /// The next one, waited for so long if there is none.
+    pub(super) fn next(
+        &mut self,
+        jobs: &Receiver<(ShareId, Job)>,
+        pause: Duration,
+    ) -> Result<(ShareId, Job), RecvTimeoutError> {
+        if self.urgent.is_empty() && self.others.is_empty() {
+            let (share, job) = jobs.recv_timeout(pause)?;
+            self.add(share, job);
+        }
+        while let Ok((share, job)) = jobs.try_recv() {
+            self.add(share, job);
+        }
+        let next = self.urgent.pop_front().or_else(|| self.others.pop_front());
+        next.ok_or(RecvTimeoutError::Timeout)
+    }
+
+    /// What is urgent follows from words of a peer that were said after everything
+    /// that it needs had been done here: it overtakes nothing of its own connection's.
+    fn add(&mut self, share: ShareId, job: Job) {
+        let queue = match job {
+            Job::Part(..) | Job::Restore(_) | Job::Place(_) => &mut self.urgent,
+            Job::Hold(_)
+            | Job::Freeze(..)
+            | Job::Thaw(_)
+            | Job::Lose(_)
+            | Job::Release(_)
+            | Job::Discard(..)
+            | Job::EndHalfBorn(_)
+            | Job::Forget(_)
+            | Job::Look(..)
+            | Job::PutBack(..) => &mut self.others,
+        };
+        queue.push_back((share, job));
+    }
+}
+
 /// Where packets of a connection go that did not come.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Return {
@@ -99,6 +145,8 @@ pub(super) struct Worker {
     pub(super) forwarding: Forwarding,
     pub(super) frozen: BTreeMap<FlowId, Frozen>,
     pub(super) coming: BTreeMap<FlowId, Coming>,
+    /// Connections that have come, and that a server is asked to accept.
+    pub(super) offered: Vec<(FlowId, Offer)>,
     pub(super) returned: Vec<Returned>,
     pub(super) owed: BTreeMap<FlowId, Debt>,
     pub(super) looked: MonoTime,
@@ -143,18 +191,21 @@ impl Worker {
     /// Until the driver is gone.
     pub(super) fn run(mut self, jobs: &Receiver<(ShareId, Job)>) {
         prefer("gw-handoff", Urgency::Handoffs);
+        let mut queue = Jobs::default();
         loop {
-            let pause = match (self.waiting.is_empty(), self.owed.is_empty()) {
-                (false, _) => GLANCE,
-                (true, false) => debts::LOOK,
-                (true, true) => SWEEP,
+            let busy = !(self.waiting.is_empty() && self.offered.is_empty());
+            let pause = match (busy, self.owed.is_empty()) {
+                (true, _) => GLANCE,
+                (false, false) => debts::LOOK,
+                (false, true) => SWEEP,
             };
-            match jobs.recv_timeout(pause) {
+            match queue.next(jobs, pause) {
                 Ok((share, job)) => self.carry_out(share, job),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.waiting.sort();
+            self.look_after_offers();
             let now = clock::now();
             self.send_back(now);
             self.pay_debts(now);
@@ -283,5 +334,59 @@ impl Worker {
         if let Err(error) = self.places.away(flow, to) {
             tracing::error!(flow = %flow.key, error = %error, "not forwarded");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use godwit_wire::{FlowEpoch, FlowKey, SeqNumber};
+
+    use super::*;
+
+    fn id(port: u16) -> HandoffId {
+        let flow = FlowId {
+            key: FlowKey {
+                client: format!("10.9.0.10:{port}").parse().expect("an address"),
+                service: "10.9.0.100:80".parse().expect("an address"),
+            },
+            irs: SeqNumber(7),
+        };
+        let epoch = FlowEpoch(1);
+        HandoffId { flow, epoch }
+    }
+
+    /// A thousand that are to come waited in front of one that was silent.
+    #[test]
+    fn what_a_client_waits_for_is_done_first() {
+        let (sender, jobs) = channel();
+        let mut queue = Jobs::default();
+        for job in [
+            Job::Hold(id(1)),
+            Job::Release(id(2).flow),
+            Job::Part(id(3), Vec::new()),
+            Job::Restore(id(3)),
+            Job::Hold(id(4)),
+            Job::Place(id(5)),
+        ] {
+            sender.send((ShareId(0), job)).expect("it is open");
+        }
+        let mut done = Vec::new();
+        while let Ok((_, job)) = queue.next(&jobs, Duration::ZERO) {
+            done.push(match job {
+                Job::Part(id, _) | Job::Restore(id) | Job::Place(id) | Job::Hold(id) => id.flow,
+                Job::Release(flow) => flow,
+                Job::Freeze(..)
+                | Job::Thaw(_)
+                | Job::Lose(_)
+                | Job::Discard(..)
+                | Job::EndHalfBorn(_)
+                | Job::Forget(_)
+                | Job::Look(..)
+                | Job::PutBack(..) => panic!("none was given"),
+            });
+        }
+        assert_eq!(done, [3, 3, 5, 1, 2, 4].map(|port| id(port).flow));
     }
 }
