@@ -11,6 +11,7 @@
 //! that it is [`be_ordinary`]. Links are before ordinary work: while one node
 //! waits for another's word, a client does.
 
+use godwit_sock::take_short_turns;
 use thread_priority::{
     NormalThreadSchedulePolicy, RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue,
     ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
@@ -53,7 +54,8 @@ pub fn prefer(thread: &'static str, urgency: Urgency) -> bool {
         Urgency::Heartbeats => schedule(PRIORITY, fifo),
         Urgency::Decisions => schedule(PRIORITY - 1, fifo),
         Urgency::Handoffs => schedule(PRIORITY - 2, fifo),
-        Urgency::Words => schedule(BRISK, other),
+        // A share of the processor is not enough: they wait for others' turns to end.
+        Urgency::Words => schedule(BRISK, other) && take_short_turns().is_ok(),
     };
     if !set {
         tracing::info!(

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_sock::{receive_with, send_with};
+use godwit_sock::{receive_with, send_with, take_short_turns};
 use godwit_wire::app::{AppMessage, MAX_MESSAGE};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
@@ -93,6 +93,9 @@ struct Link {
 
 impl Worker {
     fn run(mut self) {
+        // While a connection moves its client waits for this thread. Without, the
+        // server's others come first.
+        let _ = take_short_turns();
         loop {
             let now = Instant::now();
             let next = self.look_around(now);

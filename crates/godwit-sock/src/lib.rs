@@ -27,6 +27,7 @@ mod seccomp;
 mod sockets;
 mod stream;
 mod tun;
+mod turns;
 mod view;
 
 pub use address::{add_address, added_addresses, remove_address};
@@ -46,4 +47,5 @@ pub use seccomp::filter_system_calls;
 pub use sockets::without_tcp_socket;
 pub use stream::StreamPosition;
 pub use tun::{HoldTun, only_repeats};
+pub use turns::take_short_turns;
 pub use view::{SocketView, view_tcp_socket};
