@@ -32,6 +32,10 @@ const MAX_WAITING: usize = 1024;
 /// A knock that nobody has answered until then is taken back, and made again.
 const KNOCK: Duration = Duration::from_millis(500);
 
+/// One that is so young stands for what comes after it, too: whoever answers it takes
+/// all that waits, or knocks for the others.
+const FRESH: Duration = Duration::from_millis(2);
+
 /// A listener of the server's.
 #[derive(Debug)]
 pub(crate) struct Listener {
@@ -104,7 +108,7 @@ impl Listener {
     /// What accept4(2) says.
     pub(crate) fn accept(&self, flags: SockFlag) -> io::Result<Guest> {
         loop {
-            if let Some(given) = lock(&self.waiting).pop_front() {
+            if let Some(given) = self.next_given() {
                 return Ok(Guest::Migrated(given));
             }
             let accepted = accept4(self.number, flags)?;
@@ -114,6 +118,19 @@ impl Listener {
                 return Ok(Guest::Client(accepted));
             }
         }
+    }
+
+    /// Others may wait in this call, and a server may call it once for each that comes:
+    /// nobody has knocked for those that are left.
+    fn next_given(&self) -> Option<Given> {
+        let mut waiting = lock(&self.waiting);
+        let given = waiting.pop_front()?;
+        let is_last = waiting.is_empty();
+        drop(waiting);
+        if !is_last && lock(&self.knocks).is_empty() {
+            self.knock();
+        }
+        Some(given)
     }
 
     /// Has the server accept a connection of another one.
@@ -127,7 +144,10 @@ impl Listener {
         }
         waiting.push_back(given);
         drop(waiting);
-        self.knock();
+        let fresh = |knock: &Knock| knock.since.elapsed() < FRESH;
+        if !lock(&self.knocks).iter().any(fresh) {
+            self.knock();
+        }
         Ok(())
     }
 

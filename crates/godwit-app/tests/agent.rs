@@ -247,6 +247,36 @@ fn a_server_accepts_what_another_one_had() {
     }
 }
 
+/// Threads that wait in accept(2) are woken up one by one, though they are not
+/// knocked for one by one: none waits until it is knocked again (500 ms).
+#[test]
+fn whoever_waits_at_the_door_gets_one() {
+    let _alone = alone();
+    let listener = service(false, Options { stateless: true });
+    let connections: Vec<_> = (0..4).map(|_| connection(&listener)).collect();
+    let sockets = connections.iter().map(|(_, _, flow)| {
+        let taken = take(*flow);
+        SITE.apps.put_back(*flow);
+        (*flow, taken.socket)
+    });
+    let sockets: Vec<_> = sockets.collect();
+    thread::scope(|scope| {
+        let accept = || listener.accept().expect("it comes");
+        let accepting: Vec<_> = (0..4).map(|_| scope.spawn(accept)).collect();
+        thread::sleep(Duration::from_millis(20));
+        let begun = Instant::now();
+        for (flow, socket) in sockets {
+            assert_eq!(SITE.apps.give(flow, socket, None), Ok(()));
+        }
+        for accepting in accepting {
+            let accepted = accepting.join().expect("no panic");
+            assert!(accepted.migrated.is_some());
+        }
+        let took = begun.elapsed();
+        assert!(took < Duration::from_millis(400), "{took:?}");
+    });
+}
+
 #[test]
 fn large_and_empty_snapshots_arrive() {
     let listener = service(false, Options::default());
