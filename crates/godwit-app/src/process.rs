@@ -125,8 +125,12 @@ impl Process {
         std::mem::take(&mut *lock(&self.outbox))
     }
 
-    /// Has the library's thread look around.
+    /// Has the library's thread look around; it needs nobody for that itself, as it
+    /// says what it has posted before it waits again.
     pub(crate) fn nudge(&self) {
+        if thread::is_own() {
+            return;
+        }
         if let Some(wake) = &self.wake {
             // Full: it will look anyway.
             let _ = wake.write(1);

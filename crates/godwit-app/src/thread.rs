@@ -5,6 +5,7 @@
 //! the agent may ask of it is little, so it takes one message at a time; if the
 //! agent goes away, it looks for another every [`SEARCH`].
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -36,6 +37,15 @@ const ORPHANS: Duration = Duration::from_millis(100);
 
 /// How often closed connections are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
+
+thread_local! {
+    static IS_OWN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is the library's.
+pub(crate) fn is_own() -> bool {
+    IS_OWN.get()
+}
 
 /// Starts it. Without it the process works as without an agent.
 pub(crate) fn start(process: &'static Process, region: &'static Region, wake: &'static EventFd) {
@@ -93,6 +103,7 @@ struct Link {
 
 impl Worker {
     fn run(mut self) {
+        IS_OWN.set(true);
         // While a connection moves its client waits for this thread. Without, the
         // server's others come first.
         let _ = take_short_turns();
@@ -125,11 +136,11 @@ impl Worker {
             self.search = now + SEARCH;
         }
         self.register();
+        self.give_up_waiting(now);
         self.say();
         for listener in self.process.listeners() {
             next = next.min(listener.look_after(now).unwrap_or(next));
         }
-        self.give_up_waiting(now);
         next = self
             .takes
             .iter()

@@ -17,7 +17,7 @@ const SOCK_DESTROY: u16 = 21;
 pub(crate) const TCP_LISTEN: u8 = 10;
 pub(crate) const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 
-/// Ends sockets one after the other; for many of them, one of these.
+/// Finds and ends sockets one after the other; for many of them, one of these.
 #[derive(Debug)]
 pub struct Destroyer {
     netlink: Netlink,
@@ -32,6 +32,15 @@ impl Destroyer {
     pub fn open(ifindex: u32) -> io::Result<Self> {
         let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
         Ok(Self { netlink, ifindex })
+    }
+
+    /// Whether `flow` has a socket of its own at its service side; a listener that
+    /// would take its segments is none.
+    ///
+    /// # Errors
+    /// Fails if the kernel lacks INET_DIAG.
+    pub fn has(&self, flow: FlowKey) -> io::Result<bool> {
+        look_up(&self.netlink, self.ifindex, flow).map(|found| found.is_some())
     }
 
     /// Aborts the socket of `flow` at its service side. Returns whether there was
@@ -67,14 +76,12 @@ pub fn destroy_tcp(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
     Destroyer::open(ifindex)?.destroy(flow)
 }
 
-/// Whether `flow` has a socket of its own at its service side; a listener that
-/// would take its segments is none. As for [`Destroyer`].
+/// Looks for one socket, see [`Destroyer::has`].
 ///
 /// # Errors
-/// Fails if the kernel lacks INET_DIAG.
+/// As there.
 pub fn has_tcp_socket(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
-    let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
-    look_up(&netlink, ifindex, flow).map(|found| found.is_some())
+    Destroyer::open(ifindex)?.has(flow)
 }
 
 /// The cookie of the flow's own socket.

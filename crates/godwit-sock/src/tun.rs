@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::sync::{Mutex, PoisonError};
 
 use godwit_wire::{Segment, TcpFlags, TcpSnapshot};
 use nix::sys::socket::SockProtocol;
@@ -48,6 +49,8 @@ const DUMMY: [u8; 4] = [192, 0, 0, 8];
 pub struct HoldTun {
     file: File,
     index: u32,
+    /// Room for a packet: to make it anew for each look takes longer than the look.
+    room: Mutex<Vec<u8>>,
 }
 
 impl HoldTun {
@@ -70,7 +73,11 @@ impl HoldTun {
         // Not in one: the kernel would bring it up first, with an IPv6 address.
         netlink.request(RTM_SETLINK, NLM_F_ACK, &link(index, libc::IFF_UP))?;
         netlink.request(RTM_NEWADDR, NLM_F_ACK | NLM_F_CREATE, &address(index))?;
-        Ok(Self { file, index })
+        Ok(Self {
+            file,
+            index,
+            room: Mutex::new(vec![0; MOST_PACKET]),
+        })
     }
 
     /// Its index in this network namespace.
@@ -83,12 +90,9 @@ impl HoldTun {
     /// # Errors
     /// If the device is gone.
     pub fn take(&self) -> io::Result<Option<Vec<u8>>> {
-        let mut packet = vec![0; MOST_PACKET];
-        match (&self.file).read(&mut packet) {
-            Ok(length) => {
-                packet.truncate(length);
-                Ok(Some(packet))
-            }
+        let mut room = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&self.file).read(&mut room) {
+            Ok(length) => Ok(room.get(..length).map(<[u8]>::to_vec)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
         }

@@ -22,6 +22,9 @@ use crate::realtime::{Urgency, prefer};
 /// Processes that an agent works for at a time.
 const MAX_CLIENTS: usize = 256;
 
+/// Messages of one process that are heard before the others' are.
+const BURST: usize = 32;
+
 /// Ends the thread when it is dropped, and waits for that.
 #[derive(Debug)]
 pub(super) struct Stopper {
@@ -85,7 +88,7 @@ impl Reception {
     fn run(mut self) {
         while let Some(ready) = self.wait() {
             for id in ready {
-                if let Err(gone) = self.hear(id) {
+                if let Err(gone) = self.hear_burst(id) {
                     self.dismiss(id, &gone);
                 }
             }
@@ -137,27 +140,38 @@ impl Reception {
         self.next_id += 1;
     }
 
-    fn hear(&mut self, id: u64) -> Result<(), Gone> {
+    fn hear_burst(&mut self, id: u64) -> Result<(), Gone> {
+        for _ in 0..BURST {
+            if !self.hear(id)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one message; whether there may be more.
+    fn hear(&mut self, id: u64) -> Result<bool, Gone> {
         let client = lock(&self.office.desk).clients.get(&id).cloned();
         let socket = match (&client, self.strangers.get(&id)) {
             (Some(client), _) => client.socket.as_fd(),
             (None, Some(socket)) => socket.as_fd(),
-            (None, None) => return Ok(()),
+            (None, None) => return Ok(false),
         };
         let mut buffer = [0; MAX_MESSAGE];
         let (length, descriptors) = match receive_with(socket, &mut buffer) {
             Ok((0, _)) => return Err(Gone::Closed),
             Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(Gone::Nonsense),
             Err(_) => return Err(Gone::Closed),
         };
         let bytes = buffer.get(..length).unwrap_or_default();
         let message = AppMessage::parse(bytes).map_err(|_| Gone::Nonsense)?;
         match client {
-            Some(client) => self.attend(&client, message, descriptors),
-            None => self.introduce(id, message, descriptors),
+            Some(client) => self.attend(&client, message, descriptors)?,
+            None => self.introduce(id, message, descriptors)?,
         }
+        Ok(true)
     }
 
     /// The first message of a process.

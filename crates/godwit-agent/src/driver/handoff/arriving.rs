@@ -2,17 +2,18 @@
 
 use godwit_bpf::{HandoffEntry, Whereabouts};
 use godwit_core::MonoTime;
+use godwit_core::handoff::MAX_ASKED;
 use godwit_core::node::HandoffReport;
 use godwit_sock::repair::{Release, RestoreError, RestoredSocket};
-use godwit_sock::{has_tcp_socket, without_tcp_socket};
+use godwit_sock::without_tcp_socket;
 use godwit_wire::app::Carried;
 use godwit_wire::snapshot::{Application, Moved};
 use godwit_wire::{FlowId, HandoffId, HandoffRefusal, ShareId, TcpSnapshot};
 
 use super::worker::{Coming, SWEEP, Worker};
 
-/// Connections that may be on their way here at a time: a node gives up eight.
-const MAX_COMING: usize = 64;
+/// Connections that may be on their way here at a time, of all nodes.
+const MAX_COMING: usize = 4 * MAX_ASKED;
 
 /// Connections that servers are offered at a time: what is said to a server, and what
 /// it answers, must not fill the socket between the two.
@@ -35,7 +36,7 @@ impl Worker {
         }
         // One that has left from here has none, or one that is silent.
         let is_back = self.places.get(flow).is_some();
-        if !is_back && has_tcp_socket(self.ifindex, flow.key).unwrap_or(true) {
+        if !is_back && self.sockets.has(flow.key).unwrap_or(true) {
             return Err(HandoffRefusal::InUse);
         }
         self.stop_sending_back(flow);

@@ -18,7 +18,7 @@ use godwit_bpf::{HandoffEntry, KernelView, KernelViewError, Order as FlowOrder, 
 use godwit_core::handoff::{Order, Place, Written};
 use godwit_core::node::{HandoffReport, HandoffWork};
 use godwit_core::{MonoTime, PeerId};
-use godwit_sock::{HoldTun, Holders};
+use godwit_sock::{Destroyer, HoldTun, Holders};
 use godwit_wire::{Endpoint, FlowId, HandoffId, HandoffRefusal, MacAddr, Role, ShareId};
 use thiserror::Error;
 
@@ -119,6 +119,7 @@ impl Kit {
             inbox: means.inbox,
             events: means.events,
             ifindex: means.ifindex,
+            sockets: Destroyer::open(means.ifindex)?,
             shares: shares(config),
             within: within(config),
             idle: idle(config),

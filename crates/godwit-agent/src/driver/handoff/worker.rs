@@ -10,7 +10,7 @@ use std::time::Duration;
 use godwit_bpf::KernelView;
 use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
-use godwit_sock::Holders;
+use godwit_sock::{Destroyer, Holders};
 use godwit_sock::repair::{PausedSocket, RestoredSocket};
 use godwit_wire::app::Carried;
 use godwit_wire::{
@@ -135,6 +135,7 @@ pub(super) struct Worker {
     pub(super) inbox: Inbox,
     pub(super) events: EventLog,
     pub(super) ifindex: u32,
+    pub(super) sockets: Destroyer,
     /// The shares of this node, by the services' addresses.
     pub(super) shares: BTreeMap<Endpoint, ShareId>,
     /// Under which share other nodes know them.
