@@ -74,7 +74,7 @@ const COMMIT_AGAIN_LONGEST: Duration = Duration::from_secs(1);
 
 /// Attempts of one node that are under way and not committed at a time: the others
 /// wait, so that no target is asked for more room than it has.
-pub const MAX_ASKED: usize = 16;
+pub const MAX_ASKED: usize = 32;
 
 /// Connections of one node that are frozen at a time. The state of each has the
 /// link to itself for so much longer the fewer there are.
@@ -86,12 +86,14 @@ pub struct Handoffs {
     flows: BTreeMap<FlowId, Entry>,
     /// One of each party.
     queued: VecDeque<FlowId>,
-    asked: BTreeSet<FlowId>,
+    /// Those that are asked for or frozen, and when they are overdue.
+    asked: BTreeMap<FlowId, Option<MonoTime>>,
     /// One of each party that the target is ready for.
     waiting: VecDeque<FlowId>,
     frozen: BTreeSet<FlowId>,
-    /// Those whose target has been told to speak and has not answered.
-    answering: BTreeSet<FlowId>,
+    /// Those whose target has been told to speak and has not answered, and when it is
+    /// told again.
+    answering: BTreeMap<FlowId, MonoTime>,
     /// Counts the parties of this node.
     parties: u32,
     orders: VecDeque<Order>,
@@ -124,7 +126,7 @@ impl Handoffs {
         };
         self.flows.insert(flow, entry);
         if attempt != Attempt::None {
-            self.answering.insert(flow);
+            self.answering.insert(flow, now);
         }
         if let Some(arrival) = written.arrival.filter(|arrival| !arrival.settled) {
             self.remind(flow, arrival);
@@ -181,11 +183,9 @@ impl Handoffs {
     /// Only attempts of an origin have one, and of very many connections few are
     /// under way.
     fn with_deadlines(&self) -> impl Iterator<Item = (FlowId, MonoTime)> {
-        let under_way = self.asked.iter().chain(&self.answering);
-        under_way.filter_map(|flow| {
-            let due = self.flows.get(flow)?.attempt.due()?;
-            Some((*flow, due))
-        })
+        let asked = self.asked.iter();
+        let asked = asked.filter_map(|(flow, due)| Some((*flow, (*due)?)));
+        asked.chain(self.answering.iter().map(|(flow, again)| (*flow, *again)))
     }
 
     /// Time has passed.
@@ -307,6 +307,9 @@ impl Handoffs {
     fn set(&mut self, flow: FlowId, attempt: Attempt) {
         if let Some(entry) = self.flows.get_mut(&flow) {
             entry.attempt = attempt;
+        }
+        if let Some(due) = self.asked.get_mut(&flow) {
+            *due = attempt.due();
         }
     }
 

@@ -138,8 +138,9 @@ impl Handoffs {
             };
             let (flow, epoch) = (*flow, entry.spent);
             entry.place = Place::Committed { epoch, to, life };
-            entry.attempt = Attempt::answering(now.saturating_add(COMMIT_AGAIN));
-            self.answering.insert(flow);
+            let again = now.saturating_add(COMMIT_AGAIN);
+            entry.attempt = Attempt::answering(again);
+            self.answering.insert(flow, again);
             let id = HandoffId { flow, epoch };
             self.orders.push_back(Order::Commit { id, to });
             said.push((to, id));
@@ -251,6 +252,7 @@ impl Handoffs {
             (Place::Committed { epoch, to, .. }, Attempt::Answering { again, gap, .. }) => {
                 *again = now.saturating_add(*gap);
                 *gap = (*gap * 2).min(COMMIT_AGAIN_LONGEST);
+                self.answering.insert(flow, *again);
                 self.say(to, HandoffId { flow, epoch }, Step::Commit);
             }
             _ => self.call_off(flow, HandoffError::TargetSilent, now),
@@ -293,7 +295,10 @@ impl Handoffs {
             self.frozen.remove(flow);
         }
         self.freeze_next(now);
-        self.ask_next(now);
+        // Several at a time: what is said and done for them is then, too.
+        if self.asked.len() <= MAX_ASKED / 2 {
+            self.ask_next(now);
+        }
     }
 
     fn ask_next(&mut self, now: MonoTime) {
@@ -317,7 +322,7 @@ impl Handoffs {
         entry.attempt = Attempt::Asked { to, until };
         entry.course = Course::begun(now);
         let (epoch, party) = (entry.spent, entry.party);
-        self.asked.insert(flow);
+        self.asked.insert(flow, Some(until));
         self.say(to, HandoffId { flow, epoch }, Step::Prepare(party));
     }
 
@@ -332,15 +337,15 @@ impl Handoffs {
     }
 
     fn freeze(&mut self, flow: FlowId, now: MonoTime) {
-        let Some(entry) = self.flows.get_mut(&flow) else {
+        let Some(entry) = self.flows.get(&flow) else {
             return;
         };
         let Attempt::Waiting { to } = entry.attempt else {
             return;
         };
-        entry.attempt = Attempt::Freezing { to, since: now };
         let epoch = entry.spent;
         let id = HandoffId { flow, epoch };
+        self.set(flow, Attempt::Freezing { to, since: now });
         self.frozen.insert(flow);
         self.orders.push_back(Order::Freeze { id, to });
     }
