@@ -14,7 +14,7 @@ use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::client::Client;
-use super::{Answer, Asked, Held, Office, lock};
+use super::{ANSWER, Answer, Asked, Bell, Held, Office, lock};
 use crate::clock;
 
 /// A question that was put to a process.
@@ -25,26 +25,34 @@ pub(super) struct Question {
     until: Instant,
 }
 
-impl Office {
-    /// Puts a question to a process and waits for its answer.
-    pub(super) fn ask(
-        &self,
-        client: &Client,
-        held: Option<Held>,
-        limit: Duration,
-        message: impl FnOnce(u32) -> AppMessage,
-        beside: &[BorrowedFd<'_>],
-    ) -> Result<Answer, HandoffRefusal> {
-        let question = self.put(client, held, limit, message, beside)?;
-        self.wait_for(&question)
-    }
+/// How a question is put.
+#[derive(Debug)]
+pub(super) struct Terms {
+    /// How long the process has for its answer.
+    pub(super) limit: Duration,
+    /// What is put back if it is handed out when nobody waits any more.
+    pub(super) held: Option<Held>,
+    /// Rung when it has answered.
+    pub(super) bell: Option<Bell>,
+}
 
-    /// Puts a question to a process, which has so long for its answer.
+impl Terms {
+    /// Of a question that is answered at once, and about nothing that is handed out.
+    pub(super) const fn plain() -> Self {
+        Self {
+            limit: ANSWER,
+            held: None,
+            bell: None,
+        }
+    }
+}
+
+impl Office {
+    /// Puts a question to a process.
     pub(super) fn put(
         &self,
         client: &Client,
-        held: Option<Held>,
-        limit: Duration,
+        terms: Terms,
         message: impl FnOnce(u32) -> AppMessage,
         beside: &[BorrowedFd<'_>],
     ) -> Result<Question, HandoffRefusal> {
@@ -53,10 +61,11 @@ impl Office {
         let asked = Asked {
             client: client.id,
             reply: Some(reply),
-            held,
+            held: terms.held,
+            bell: terms.bell,
         };
         lock(&self.desk).asked.insert(request, asked);
-        let until = Instant::now() + limit;
+        let until = Instant::now() + terms.limit;
         if say_until(until, client, &message(request), beside).is_err() {
             lock(&self.desk).asked.remove(&request);
             return Err(HandoffRefusal::NoServer);
@@ -115,23 +124,26 @@ impl Office {
         let Some(asked) = desk.asked.remove(&request) else {
             return;
         };
-        let Some(reply) = asked.reply else {
-            drop(desk);
-            if let (Some(held), Ok(_)) = (asked.held, outcome) {
+        let is_handed_out = outcome.is_ok();
+        let at = clock::now();
+        let answer = Answer {
+            outcome,
+            socket,
+            at,
+        };
+        // Under the lock: who gives up waiting looks once more.
+        let heard = asked.reply.is_some_and(|it| it.send(answer).is_ok());
+        drop(desk);
+        match (heard, asked.bell, asked.held) {
+            (true, bell, _) => bell.iter().for_each(Bell::ring),
+            (false, _, Some(held)) if is_handed_out => {
                 let request = self.next_request.fetch_add(1, Ordering::Relaxed);
                 let subject = held.subject(request);
                 // If it does not get through, the process has gone.
                 let _ = say(client, &AppMessage::PutBack { subject }, &[]);
             }
-            return;
-        };
-        // Under the lock: who gives up waiting looks once more.
-        let at = clock::now();
-        let _ = reply.send(Answer {
-            outcome,
-            socket,
-            at,
-        });
+            (false, ..) => {}
+        }
     }
 
     /// Forgets a process: what it was asked stays without an answer.

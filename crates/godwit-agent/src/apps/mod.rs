@@ -8,7 +8,7 @@
 //! | who | what |
 //! |---|---|
 //! | thread `gw-apps` | accepts processes, hears what they say |
-//! | callers ([`Apps::take`] and the others) | ask a process and wait for its answer, with a deadline: never the driver |
+//! | callers ([`Apps::take`] and the others) | ask a process and wait for its answer, with a deadline, or look for it later: never the driver |
 //!
 //! Who may connect: whoever may open the socket, which is root, and the group
 //! that `app_group` names. What a process says is believed of its own
@@ -22,13 +22,14 @@ mod message;
 mod offer;
 mod party;
 mod region;
+mod take;
 mod thread;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -36,7 +37,7 @@ use std::time::Duration;
 
 use godwit_core::MonoTime;
 use godwit_sock::{StreamPosition, socket_cookie};
-use godwit_wire::app::region::{Connection, SlotState};
+use godwit_wire::app::region::SlotState;
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -45,10 +46,12 @@ use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 pub use commit::{Asker, Commit, Committed};
 pub use listener::{AppSocket, AppSocketError};
 pub use offer::Offer;
+pub use take::{Bell, Take};
 
 use crate::input::Inbox;
 
 use client::Client;
+use message::Terms;
 use party::Parties;
 use thread::Stopper;
 
@@ -157,6 +160,7 @@ struct Asked {
     reply: Option<mpsc::Sender<Answer>>,
     /// What is put back if it was handed out too late.
     held: Option<Held>,
+    bell: Option<Bell>,
 }
 
 /// Whether a process' answer is waited for.
@@ -198,99 +202,6 @@ impl Apps {
         })
     }
 
-    /// Takes a connection out of its server's hands. If the server has read or
-    /// written since it exported its state, its next export is waited for, so
-    /// long. Waits up to two seconds longer for a process that says nothing.
-    ///
-    /// # Errors
-    /// `NoServer` if no process has it; `Ended`, `SnapshotBehind`, `InSession`;
-    /// `NotMovable` if what the process hands out is another connection, `Corrupt`
-    /// if the snapshot is not where it says. The server goes on with it then.
-    pub fn take(&self, flow: FlowKey, patience: Duration) -> Result<Taken, HandoffRefusal> {
-        let likely = self.office.likely_holder(flow);
-        let outcome = self.take_from_one(likely, flow, patience);
-        match outcome {
-            // A slot that has been left, or of a connection that had the same
-            // addresses before.
-            Err(HandoffRefusal::NoServer | HandoffRefusal::Ended) => {
-                self.take_from_one(self.office.holders(flow), flow, patience)
-            }
-            Ok(_) | Err(_) => outcome,
-        }
-    }
-
-    fn take_from_one(
-        &self,
-        holders: impl IntoIterator<Item = (Arc<Client>, u32, Connection)>,
-        flow: FlowKey,
-        patience: Duration,
-    ) -> Result<Taken, HandoffRefusal> {
-        let mut outcome = Err(HandoffRefusal::NoServer);
-        for (client, slot, connection) in holders {
-            let held = Held {
-                client: client.id,
-                slot,
-                cookie: connection.cookie,
-            };
-            if self.office.has_company(&connection.session, flow, held) {
-                return Err(HandoffRefusal::InSession);
-            }
-            outcome = self.take_from(&client, held, flow, patience);
-            match outcome {
-                // A slot of a connection that had the same addresses before.
-                Err(HandoffRefusal::Ended) => {}
-                Ok(_) | Err(_) => break,
-            }
-        }
-        outcome
-    }
-
-    fn take_from(
-        &self,
-        client: &Client,
-        held: Held,
-        flow: FlowKey,
-        patience: Duration,
-    ) -> Result<Taken, HandoffRefusal> {
-        let message = |request| AppMessage::Take {
-            subject: held.subject(request),
-            patience_ms: u32::try_from(patience.as_millis()).unwrap_or(u32::MAX),
-        };
-        let limit = patience + ANSWER;
-        let answer = self.office.ask(client, Some(held), limit, message, &[])?;
-        let place = answer.outcome?;
-        let taken = (|| {
-            let socket = answer.socket.ok_or(HandoffRefusal::NotMovable)?;
-            if !is_flow(socket.as_fd(), held.cookie, flow) {
-                return Err(HandoffRefusal::NotMovable);
-            }
-            let read = |place: SnapshotPlace| {
-                let bytes = client.region.snapshot(&place);
-                let bytes = bytes.ok_or(HandoffRefusal::Corrupt)?;
-                Ok(AppSnapshot {
-                    carried: Carried {
-                        kind: place.kind,
-                        bytes,
-                    },
-                    read: place.read,
-                    written: place.written,
-                })
-            };
-            let snapshot = place.map(read).transpose()?;
-            let since = answer.at;
-            Ok(Taken {
-                socket,
-                snapshot,
-                since,
-            })
-        })();
-        lock(&self.office.desk).taken.insert(flow, held);
-        if taken.is_err() {
-            self.put_back(flow);
-        }
-        taken
-    }
-
     /// Has the server go on with a connection that was taken. The socket must be
     /// running again.
     pub fn put_back(&self, flow: FlowKey) {
@@ -318,7 +229,7 @@ impl Apps {
             return;
         };
         let message = |request| message(held, request);
-        let question = self.office.put(&client, None, ANSWER, message, &[]);
+        let question = self.office.put(&client, Terms::plain(), message, &[]);
         if how == Settled::Unheard {
             return;
         }

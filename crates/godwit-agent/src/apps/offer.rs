@@ -10,8 +10,8 @@ use godwit_wire::app::{AppMessage, Carried, SnapshotKind};
 use godwit_wire::{FlowKey, HandoffRefusal};
 
 use super::client::Client;
-use super::message::Question;
-use super::{ANSWER, Apps, file_of, lock};
+use super::message::{Question, Terms};
+use super::{Apps, file_of, lock};
 
 /// A connection that a process is asked to accept.
 #[derive(Debug)]
@@ -111,7 +111,7 @@ impl Apps {
             };
             let mut beside = vec![offer.socket.as_fd()];
             beside.extend(offer.file.as_ref().map(File::as_fd));
-            match self.office.put(&client, None, ANSWER, message, &beside) {
+            match self.office.put(&client, Terms::plain(), message, &beside) {
                 Ok(question) => {
                     lock(&self.office.desk).served = client.id;
                     offer.question = Some(question);

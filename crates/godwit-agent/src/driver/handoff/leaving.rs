@@ -1,7 +1,6 @@
 //! The origin's sockets: stopped, turned into bytes, and ended or gone on with.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::thread;
 use std::time::Duration;
 
 use godwit_bpf::{HandoffEntry, Whereabouts};
@@ -11,8 +10,7 @@ use godwit_sock::destroy_tcp;
 use godwit_sock::repair::{PauseError, PausedSocket, Release, SnapshotError};
 use godwit_wire::snapshot::{Application, Hidden, Moved};
 use godwit_wire::{
-    FlowId, HandoffId, HandoffRefusal, MacAddr, Segment, SeqNumber, TcpFlags, TcpOptions,
-    TcpSnapshot,
+    FlowId, HandoffRefusal, MacAddr, Segment, SeqNumber, TcpFlags, TcpOptions, TcpSnapshot,
 };
 
 use super::debts::Debt;
@@ -21,14 +19,6 @@ use super::unread::Holder;
 use super::worker::{Frozen, Worker};
 use crate::apps::{AppSnapshot, Taken};
 use crate::clock;
-
-/// An application that is ahead of what it has exported exports more in a moment.
-const TRIES: usize = 8;
-const BETWEEN_TRIES: Duration = Duration::from_millis(5);
-
-/// How long a server is waited for that has read or written since it exported its
-/// state; its connection runs meanwhile.
-const EXPORT_PATIENCE: Duration = Duration::from_millis(50);
 
 /// What the server of a connection has made of it.
 enum ServerState {
@@ -48,34 +38,16 @@ impl ServerState {
 }
 
 impl Worker {
-    /// Has it silent, as bytes; since when.
+    /// Has it silent, as bytes, once its server has answered; since when.
     /// `iss` is the service's, if the handshake was here.
     pub(super) fn freeze(
-        &mut self,
-        id: HandoffId,
-        to: MacAddr,
-        iss: Option<SeqNumber>,
-    ) -> Result<MonoTime, HandoffRefusal> {
-        let mut outcome = Err(HandoffRefusal::SnapshotBehind);
-        for attempt in 0..TRIES {
-            if attempt > 0 {
-                thread::sleep(BETWEEN_TRIES);
-            }
-            outcome = self.try_to_freeze(id.flow, to, iss);
-            if outcome != Err(HandoffRefusal::SnapshotBehind) {
-                break;
-            }
-        }
-        outcome
-    }
-
-    fn try_to_freeze(
         &mut self,
         flow: FlowId,
         to: MacAddr,
         iss: Option<SeqNumber>,
+        taken: Result<Taken, HandoffRefusal>,
     ) -> Result<MonoTime, HandoffRefusal> {
-        let (socket, state, since) = match self.apps.take(flow.key, EXPORT_PATIENCE) {
+        let (socket, state, since) = match taken {
             Ok(Taken {
                 socket,
                 snapshot,

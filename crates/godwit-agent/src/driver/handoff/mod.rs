@@ -5,7 +5,7 @@
 //! |---|---|
 //! | core (`godwit-core/handoff`) | where a connection is, and what follows |
 //! | this | writes that down before anything is said or done; answers commands |
-//! | `worker`, on `gw-handoff` | sockets (`leaving`, `arriving`; of servers that know nothing of Godwit `unread`, `newborn`), held packets (`waiting`), where the data path sends (`places`) |
+//! | `worker`, on `gw-handoff` | sockets (`departing`, `leaving`, `arriving`; of servers that know nothing of Godwit `unread`, `newborn`), held packets (`waiting`), where the data path sends (`places`) |
 //! | [`Apps`] | the server processes that sockets come from and go to |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use godwit_wire::{Endpoint, FlowId, HandoffId, HandoffRefusal, MacAddr, Role, Sh
 use thiserror::Error;
 
 use super::Driver;
-use crate::apps::Apps;
+use crate::apps::{Apps, Bell};
 use crate::clock;
 use crate::config::Config;
 use crate::events::EventLog;
@@ -33,6 +33,7 @@ use crate::peers::PeerSender;
 
 mod arriving;
 mod debts;
+mod departing;
 mod forwarding;
 mod leaving;
 mod newborn;
@@ -46,10 +47,11 @@ pub(super) use newborn::Newborns;
 pub use wishes::FlowWish;
 pub(super) use wishes::Wishes;
 
+use departing::Departures;
 use forwarding::Forwarding;
 use places::Places;
 use waiting::Waiting;
-use worker::{Job, Return, Worker};
+use worker::{Errand, Job, Return, Worker};
 
 /// Why connections can't move one by one on this machine.
 #[derive(Debug, Error)]
@@ -74,7 +76,7 @@ pub(super) struct Kit {
 #[derive(Debug)]
 pub(super) struct Handoffs {
     places: Places,
-    jobs: Sender<(ShareId, Job)>,
+    errands: Sender<Errand>,
     thread: JoinHandle<()>,
 }
 
@@ -110,6 +112,12 @@ impl Kit {
         means: Means,
     ) -> io::Result<Handoffs> {
         let places = Places::new(table);
+        let (errands, work) = channel();
+        let bell = {
+            let errands = errands.clone();
+            // Without a thread nobody waits for an answer.
+            Bell::new(move || drop(errands.send(Errand::Look)))
+        };
         let worker = Worker {
             places: places.clone(),
             view: self.view,
@@ -124,6 +132,8 @@ impl Kit {
             within: within(config),
             idle: idle(config),
             forwarding: Forwarding::default(),
+            bell,
+            departures: Departures::default(),
             frozen: BTreeMap::new(),
             coming: BTreeMap::new(),
             offered: Vec::new(),
@@ -137,13 +147,12 @@ impl Kit {
             begun: BTreeMap::new(),
             swept: clock::now(),
         };
-        let (jobs, work) = channel();
         let thread = thread::Builder::new()
             .name("gw-handoff".into())
             .spawn(move || worker.run(&work))?;
         Ok(Handoffs {
             places,
-            jobs,
+            errands,
             thread,
         })
     }
@@ -186,7 +195,7 @@ fn within(config: &Config) -> BTreeMap<ShareId, ShareId> {
 
 impl Handoffs {
     fn give(&self, share: ShareId, job: Job) {
-        if self.jobs.send((share, job)).is_err() {
+        if self.errands.send(Errand::Do(share, job)).is_err() {
             tracing::error!("the thread that moves connections has ended");
         }
     }
@@ -201,7 +210,8 @@ impl Handoffs {
 
     /// Waits until all that was ordered is done.
     fn end(self) {
-        drop(self.jobs);
+        // If it has ended, its thread tells how.
+        let _ = self.errands.send(Errand::End);
         if self.thread.join().is_err() {
             tracing::error!("the thread that moves connections has died");
         }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use godwit_bpf::KernelView;
 use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
-use godwit_sock::{Destroyer, Holders};
 use godwit_sock::repair::{PausedSocket, RestoredSocket};
+use godwit_sock::{Destroyer, Holders};
 use godwit_wire::app::Carried;
 use godwit_wire::{
     Endpoint, Epoch, FlowId, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message, SeqNumber,
@@ -19,12 +19,13 @@ use godwit_wire::{
 };
 
 use super::debts::{self, Debt};
+use super::departing::{Departure, Departures};
 use super::forwarding::Forwarding;
 use super::newborn::{Newborns, Unborn};
 use super::places::Places;
 use super::unread::Holder;
 use super::waiting::Waiting;
-use crate::apps::{Apps, Offer};
+use crate::apps::{Apps, Bell, Offer};
 use crate::clock;
 use crate::events::EventLog;
 use crate::input::{Inbox, Input};
@@ -71,29 +72,72 @@ pub(super) enum Job {
     PutBack(FlowId, Vec<u8>),
 }
 
+/// What the thread hears.
+#[derive(Debug)]
+pub(super) enum Errand {
+    Do(ShareId, Job),
+    /// A server has answered.
+    Look,
+    /// The driver ends.
+    End,
+}
+
 /// What is to be done: first that for which a client waits.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     urgent: VecDeque<(ShareId, Job)>,
     others: VecDeque<(ShareId, Job)>,
+    is_last: bool,
+}
+
+impl Job {
+    /// Of which connection.
+    const fn flow(&self) -> FlowId {
+        match self {
+            Self::Hold(id)
+            | Self::Freeze(id, ..)
+            | Self::Part(id, _)
+            | Self::Restore(id)
+            | Self::Place(id)
+            | Self::Discard(id, _)
+            | Self::Look(id, _) => id.flow,
+            Self::Thaw(flow)
+            | Self::Lose(flow)
+            | Self::Release(flow)
+            | Self::EndHalfBorn(flow)
+            | Self::Forget(flow)
+            | Self::PutBack(flow, _) => *flow,
+        }
+    }
 }
 
 impl Jobs {
-    /// The next one, waited for so long if there is none.
+    /// The next one, waited for so long if there is none; until there is something to
+    /// look at.
     pub(super) fn next(
         &mut self,
-        jobs: &Receiver<(ShareId, Job)>,
+        errands: &Receiver<Errand>,
         pause: Duration,
     ) -> Result<(ShareId, Job), RecvTimeoutError> {
         if self.urgent.is_empty() && self.others.is_empty() {
-            let (share, job) = jobs.recv_timeout(pause)?;
-            self.add(share, job);
+            if self.is_last {
+                return Err(RecvTimeoutError::Disconnected);
+            }
+            self.note(errands.recv_timeout(pause)?);
         }
-        while let Ok((share, job)) = jobs.try_recv() {
-            self.add(share, job);
+        while let Ok(errand) = errands.try_recv() {
+            self.note(errand);
         }
         let next = self.urgent.pop_front().or_else(|| self.others.pop_front());
         next.ok_or(RecvTimeoutError::Timeout)
+    }
+
+    fn note(&mut self, errand: Errand) {
+        match errand {
+            Errand::Do(share, job) => self.add(share, job),
+            Errand::Look => {}
+            Errand::End => self.is_last = true,
+        }
     }
 
     /// What is urgent follows from words of a peer that were said after everything
@@ -144,6 +188,9 @@ pub(super) struct Worker {
     /// services' addresses.
     pub(super) idle: BTreeMap<Endpoint, Duration>,
     pub(super) forwarding: Forwarding,
+    /// Rung when a server has answered.
+    pub(super) bell: Bell,
+    pub(super) departures: Departures,
     pub(super) frozen: BTreeMap<FlowId, Frozen>,
     pub(super) coming: BTreeMap<FlowId, Coming>,
     /// Connections that have come, and that a server is asked to accept.
@@ -190,21 +237,29 @@ pub(super) struct Returned {
 
 impl Worker {
     /// Until the driver is gone.
-    pub(super) fn run(mut self, jobs: &Receiver<(ShareId, Job)>) {
+    pub(super) fn run(mut self, errands: &Receiver<Errand>) {
         prefer("gw-handoff", Urgency::Handoffs);
         let mut queue = Jobs::default();
         loop {
-            let busy = !(self.waiting.is_empty() && self.offered.is_empty());
+            let idle = self.departures.is_empty() && self.offered.is_empty();
+            let busy = !(idle && self.waiting.is_empty());
             let pause = match (busy, self.owed.is_empty()) {
                 (true, _) => GLANCE,
                 (false, false) => debts::LOOK,
                 (false, true) => SWEEP,
             };
-            match queue.next(jobs, pause) {
-                Ok((share, job)) => self.carry_out(share, job),
+            match queue.next(errands, pause) {
+                Ok((share, job)) => {
+                    // Packets are our kernel's, wherever their connection is going.
+                    if !matches!(job, Job::PutBack(..)) {
+                        self.end_departure(job.flow());
+                    }
+                    self.carry_out(share, job);
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+            self.look_after_departures();
             self.waiting.sort();
             self.look_after_offers();
             let now = clock::now();
@@ -220,13 +275,7 @@ impl Worker {
                 let result = self.hold(id);
                 self.report(share, HandoffReport::Held(id, result));
             }
-            Job::Freeze(id, (to, at), iss) => {
-                let result = self.freeze(id, at, iss);
-                self.report(share, HandoffReport::Frozen(id, result));
-                // Its answer must not come before the report. If the core has called
-                // the attempt off meanwhile, the peer has forgotten it, or will.
-                self.send(share, id, to);
-            }
+            Job::Freeze(id, to, iss) => self.departures.add(Departure { share, id, to, iss }),
             Job::Part(id, part) => self.note_part(id, &part),
             Job::Restore(id) => {
                 let result = self.restore(id);
@@ -254,7 +303,7 @@ impl Worker {
     }
 
     /// The state of a frozen connection, as much at a time as a message holds.
-    fn send(&mut self, share: ShareId, id: HandoffId, to: PeerId) {
+    pub(super) fn send(&mut self, share: ShareId, id: HandoffId, to: PeerId) {
         let Some(frozen) = self.frozen.get_mut(&id.flow) else {
             return;
         };
@@ -371,7 +420,9 @@ mod tests {
             Job::Hold(id(4)),
             Job::Place(id(5)),
         ] {
-            sender.send((ShareId(0), job)).expect("it is open");
+            sender
+                .send(Errand::Do(ShareId(0), job))
+                .expect("it is open");
         }
         let mut done = Vec::new();
         while let Ok((_, job)) = queue.next(&jobs, Duration::ZERO) {

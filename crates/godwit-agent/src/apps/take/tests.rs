@@ -1,0 +1,180 @@
+//! A process that answers as it likes.
+
+use std::fs::File;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc::{Receiver, channel};
+
+use godwit_sock::{receive_with, send_with, socket_cookie};
+use godwit_wire::app::region::{Header, SlotState, slot_at};
+use godwit_wire::app::{MAX_MESSAGE, MAX_VERSION, MIN_VERSION, Subject};
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+use tempfile::TempDir;
+
+use super::*;
+use crate::apps::AppSocket;
+use crate::testing::PATIENCE;
+
+const SLOTS: u32 = 4;
+
+/// A process with stateless connections, each with its client's end.
+struct Process {
+    link: OwnedFd,
+    connections: Vec<(TcpStream, TcpStream)>,
+    _dir: TempDir,
+}
+
+impl Process {
+    fn start(count: u32) -> (Apps, Self) {
+        let dir = tempfile::tempdir().expect("temporary folder");
+        let path = dir.path().join("app.sock");
+        let socket = AppSocket::bind(&path, None).expect("a short path");
+        let apps = Apps::start(socket, Vec::new()).expect("a thread");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let connections = (0..count).map(|_| {
+            let at = listener.local_addr().expect("it is bound");
+            let client = TcpStream::connect(at).expect("it listens");
+            let (server, _) = listener.accept().expect("one has come");
+            (server, client)
+        });
+        let process = Self {
+            link: link(&path),
+            connections: connections.collect(),
+            _dir: dir,
+        };
+        process.introduce();
+        (apps, process)
+    }
+
+    /// Says who it is, and shows its connections.
+    fn introduce(&self) {
+        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+        let file = File::from(memfd_create(c"godwit", flags).expect("a memfd"));
+        file.set_len(slot_at(SLOTS)).expect("it grows");
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("it is sealed");
+        let mut bytes = Vec::new();
+        let (slots, used) = (SLOTS, SLOTS);
+        Header { slots, used }.emit(&mut bytes);
+        file.write_all_at(&bytes, 0).expect("there is room");
+        for (slot, (server, _)) in (0..).zip(&self.connections) {
+            let connection = Connection {
+                state: SlotState::Live,
+                stateless: true,
+                key: self.flow(slot),
+                cookie: socket_cookie(server.as_fd()).expect("it is one"),
+                session: Vec::new(),
+                kept: Vec::new(),
+            };
+            let mut bytes = 2u64.to_ne_bytes().to_vec();
+            connection.emit(&mut bytes);
+            file.write_all_at(&bytes, slot_at(slot))
+                .expect("there is room");
+        }
+        let hello = AppMessage::Hello {
+            min: MIN_VERSION,
+            max: MAX_VERSION,
+            slots: SLOTS,
+            region: slot_at(SLOTS),
+        };
+        self.say(&hello, &[file.as_fd()]);
+        assert!(matches!(self.hear(), AppMessage::Welcome { .. }));
+    }
+
+    fn server(&self, slot: u32) -> &TcpStream {
+        &self.connections[usize::try_from(slot).expect("small")].0
+    }
+
+    fn flow(&self, slot: u32) -> FlowKey {
+        let server = self.server(slot);
+        FlowKey {
+            client: server.peer_addr().expect("it is open").into(),
+            service: server.local_addr().expect("it is open").into(),
+        }
+    }
+
+    fn say(&self, message: &AppMessage, beside: &[BorrowedFd<'_>]) {
+        let mut bytes = Vec::new();
+        message.emit(&mut bytes);
+        send_with(self.link.as_fd(), &bytes, beside).expect("it listens");
+    }
+
+    fn hear(&self) -> AppMessage {
+        let mut ready = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(PATIENCE).expect("seconds");
+        assert_eq!(poll(&mut ready, limit), Ok(1), "nothing is said");
+        let mut buffer = [0; MAX_MESSAGE];
+        let (length, _) = receive_with(self.link.as_fd(), &mut buffer).expect("it is said");
+        AppMessage::parse(&buffer[..length]).expect("a message")
+    }
+
+    /// What it is asked for.
+    fn hear_take(&self) -> Subject {
+        let asked = self.hear();
+        let AppMessage::Take { subject, .. } = asked else {
+            panic!("{asked:?}");
+        };
+        subject
+    }
+
+    fn hand_out(&self, subject: Subject) {
+        let taken = AppMessage::Taken {
+            request: subject.request,
+            outcome: Ok(None),
+        };
+        self.say(&taken, &[self.server(subject.slot).as_fd()]);
+    }
+}
+
+fn link(path: &std::path::Path) -> OwnedFd {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let link = socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).expect("a socket");
+    let at = UnixAddr::new(path).expect("a short path");
+    connect(link.as_raw_fd(), &at).expect("somebody listens");
+    link
+}
+
+fn bell() -> (Bell, Receiver<()>) {
+    let (rope, rung) = channel();
+    (Bell::new(move || drop(rope.send(()))), rung)
+}
+
+/// Each was asked for when the one before had come: a millisecond for each of a
+/// thousand.
+#[test]
+fn a_process_is_asked_for_several_at_a_time() {
+    let (apps, process) = Process::start(2);
+    let (bell, rung) = bell();
+    let ask = |slot| apps.ask_for(process.flow(slot), Duration::ZERO, Some(bell.clone()));
+    let (mut first, mut second) = (ask(0), ask(1));
+    let subjects = [process.hear_take(), process.hear_take()];
+    assert_eq!(subjects.map(|subject| subject.slot), [0, 1]);
+    assert!(apps.taken(&mut first).is_none());
+    // The other way round: nothing says which is ready first.
+    process.hand_out(subjects[1]);
+    rung.recv_timeout(PATIENCE).expect("it is rung");
+    assert!(apps.taken(&mut first).is_none());
+    let taken = apps.taken(&mut second).expect("it has come");
+    assert!(taken.expect("it is handed out").snapshot.is_none());
+    process.hand_out(subjects[0]);
+    rung.recv_timeout(PATIENCE).expect("it is rung");
+    assert!(apps.taken(&mut first).expect("it has come").is_ok());
+}
+
+/// It would have stayed with nobody.
+#[test]
+fn what_comes_when_nobody_waits_any_more_is_put_back() {
+    let (apps, process) = Process::start(1);
+    let take = apps.ask_for(process.flow(0), Duration::ZERO, None);
+    let subject = process.hear_take();
+    drop(take);
+    process.hand_out(subject);
+    let said = process.hear();
+    let AppMessage::PutBack { subject: back } = said else {
+        panic!("{said:?}");
+    };
+    assert_eq!((back.slot, back.cookie), (subject.slot, subject.cookie));
+}
