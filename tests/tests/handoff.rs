@@ -141,6 +141,33 @@ fn a_busy_connection_goes_to_and_fro_v6() {
     to_and_fro(service_v6());
 }
 
+/// One that has just come goes on as soon as its server has taken notice of it: it was
+/// refused, for it speaks before that.
+#[test]
+fn what_has_just_come_goes_on() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (cluster, [_home, mut server]) = start(&lab);
+    let roamer = Roamer::start(&lab, service_v4());
+    hand_over(&cluster, &roamer, Host::A);
+    hand_over(&cluster, &roamer, Host::B);
+    for _ in 0..3 {
+        server.stop().expect("it runs");
+        hand_over(&cluster, &roamer, Host::A);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_millis(40));
+                server.cont().expect("it is there");
+            });
+            let back = cluster.hand_over_flow(&roamer.flow, Host::B, Host::A);
+            back.expect("it goes");
+        });
+        roamer.goes_on();
+    }
+    roamer.end();
+}
+
 /// Whoever can't take it says why, and it goes on where it is: a server that is
 /// gone, an agent that does not answer, one that has died, a link that is cut.
 #[test]

@@ -179,6 +179,10 @@ impl Worker {
         self.offered = offered;
     }
 
+    pub(super) fn is_offered(&self, flow: FlowId) -> bool {
+        self.offered.iter().any(|(offered, _)| *offered == flow)
+    }
+
     pub(super) fn here(&self, flow: FlowId) {
         if let Err(error) = self.places.set(flow, Whereabouts::Here) {
             tracing::error!(flow = %flow.key, error = %error, "it may not speak");

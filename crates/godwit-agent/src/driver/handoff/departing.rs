@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use godwit_bpf::Whereabouts;
 use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, SeqNumber, ShareId};
@@ -16,6 +17,10 @@ use crate::clock;
 /// An application that is ahead of what it has exported exports more in a moment.
 const TRIES: usize = 8;
 const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+
+/// A server that is given a connection registers it when it accepts it: so often it is
+/// asked again for one that has come.
+const TRIES_TO_ACCEPT: usize = 40;
 
 /// How long a server is waited for that has read or written since it exported its
 /// state; its connection runs meanwhile.
@@ -147,12 +152,31 @@ impl Worker {
     ) {
         let Departure { share, id, to, iss } = departure;
         let result = self.freeze(id.flow, to.1, iss, outcome);
-        if result == Err(HandoffRefusal::SnapshotBehind) && tries < TRIES {
+        let most = result.map_or_else(|refusal| self.tries_for(id.flow, refusal), |_| 0);
+        if tries < most {
             return self.departures.add_again(departure, tries);
         }
         self.report(share, HandoffReport::Frozen(id, result));
         // Its answer must not come before the report. If the core has called the
         // attempt off meanwhile, the peer has forgotten it, or will.
         self.send(share, id, to.0);
+    }
+
+    /// How often a server is asked that refuses; not again if that is for good.
+    fn tries_for(&self, flow: FlowId, refusal: HandoffRefusal) -> usize {
+        let is_unknown = [HandoffRefusal::NoServer, HandoffRefusal::NotRegistered];
+        if refusal == HandoffRefusal::SnapshotBehind {
+            TRIES
+        } else if is_unknown.contains(&refusal) && self.has_come(flow) {
+            TRIES_TO_ACCEPT
+        } else {
+            0
+        }
+    }
+
+    /// Whether it is here from elsewhere.
+    fn has_come(&self, flow: FlowId) -> bool {
+        let entry = self.places.get(flow);
+        entry.is_some_and(|entry| entry.whereabouts == Whereabouts::Here)
     }
 }

@@ -53,8 +53,9 @@ impl Worker {
                 snapshot,
                 since,
             }) => (socket, ServerState::Exported(snapshot), since),
-            // One that something is owed to has a server that will register it.
-            Err(HandoffRefusal::NoServer) if !self.owes(flow) => {
+            // One that something is owed to has a server that will register it, and so
+            // has one that a server is offered.
+            Err(HandoffRefusal::NoServer) if !self.owes(flow) && !self.is_offered(flow) => {
                 let since = clock::now();
                 let (socket, holder) = self.take_unread(flow)?;
                 (socket, ServerState::Unread(holder, iss), since)
