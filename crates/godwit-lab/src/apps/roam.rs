@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use godwit_app::{Listener, Options, commit_state, export_state, join_session};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::content::Content;
@@ -373,11 +374,15 @@ impl Talk {
 
     fn wait(&self) -> Result<()> {
         let events = PollFlags::POLLIN | PollFlags::POLLOUT;
-        poll(
+        let polled = poll(
             &mut [PollFd::new(self.stream.as_fd(), events)],
             PollTimeout::from(100u8),
-        )?;
-        Ok(())
+        );
+        // A connection that did not go after all interrupts who waits for it.
+        match polled {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn say_last_words(mut self) -> Result<()> {
