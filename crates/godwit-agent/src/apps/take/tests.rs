@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::apps::AppSocket;
+use crate::input::{Inbox, Input};
 use crate::testing::PATIENCE;
 
 const SLOTS: u32 = 4;
@@ -25,6 +26,7 @@ const SLOTS: u32 = 4;
 struct Process {
     link: OwnedFd,
     connections: Vec<(TcpStream, TcpStream)>,
+    _inputs: Receiver<Input>,
     _dir: TempDir,
 }
 
@@ -33,7 +35,8 @@ impl Process {
         let dir = tempfile::tempdir().expect("temporary folder");
         let path = dir.path().join("app.sock");
         let socket = AppSocket::bind(&path, None).expect("a short path");
-        let apps = Apps::start(socket, Vec::new()).expect("a thread");
+        let (inbox, inputs) = Inbox::new();
+        let apps = Apps::start(socket, Vec::new(), inbox).expect("a thread");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let connections = (0..count).map(|_| {
             let at = listener.local_addr().expect("it is bound");
@@ -44,6 +47,7 @@ impl Process {
         let process = Self {
             link: link(&path),
             connections: connections.collect(),
+            _inputs: inputs,
             _dir: dir,
         };
         process.introduce();
@@ -139,7 +143,10 @@ fn link(path: &std::path::Path) -> OwnedFd {
 
 fn bell() -> (Bell, Receiver<()>) {
     let (rope, rung) = channel();
-    (Bell::new(move || drop(rope.send(()))), rung)
+    let ring = move || {
+        let _ = rope.send(());
+    };
+    (Bell::new(ring), rung)
 }
 
 /// Each was asked for when the one before had come: a millisecond for each of a
