@@ -21,6 +21,7 @@ mod conduct;
 #[cfg(target_arch = "x86_64")]
 pub mod eager;
 pub mod hostage;
+pub mod moving;
 mod resets;
 pub mod resp;
 pub mod roaming;

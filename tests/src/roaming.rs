@@ -16,6 +16,8 @@ use crate::DEADLINE;
 use crate::stage::until;
 
 const CHUNK: usize = 8 << 10;
+/// What a light one says at a time: its server reads it as it comes.
+const LIGHT_CHUNK: usize = 512;
 const PACE: Duration = Duration::from_millis(1);
 
 /// A connection in use.
@@ -42,7 +44,7 @@ impl Roamer {
     /// # Panics
     /// If nobody is there.
     pub fn start(lab: &Lab, service: SocketAddr) -> Self {
-        Self::saying(lab, service, u64::MAX)
+        Self::talking(lab, service, CHUNK, u64::MAX)
     }
 
     /// The same; it says that many bytes and listens.
@@ -50,6 +52,18 @@ impl Roamer {
     /// # Panics
     /// If nobody is there.
     pub fn saying(lab: &Lab, service: SocketAddr, most: u64) -> Self {
+        Self::talking(lab, service, CHUNK, most)
+    }
+
+    /// The same; it says little at a time, for as long as it is there.
+    ///
+    /// # Panics
+    /// If nobody is there.
+    pub fn light(lab: &Lab, service: SocketAddr) -> Self {
+        Self::talking(lab, service, LIGHT_CHUNK, u64::MAX)
+    }
+
+    fn talking(lab: &Lab, service: SocketAddr, chunk: usize, most: u64) -> Self {
         let connect = || TcpStream::connect_timeout(&service, DEADLINE);
         let stream = until("the service is there", || {
             let stream = lab.client().enter(connect).expect("the machine is there");
@@ -61,7 +75,7 @@ impl Roamer {
         let shared = Arc::<Shared>::default();
         let thread = thread::spawn({
             let shared = shared.clone();
-            move || talk(stream, most, &shared)
+            move || talk(stream, (chunk, most), &shared)
         });
         let roamer = Self {
             flow,
@@ -126,7 +140,7 @@ impl Roamer {
     }
 }
 
-fn talk(mut stream: TcpStream, most: u64, shared: &Shared) {
+fn talk(mut stream: TcpStream, (chunk, most): (usize, u64), shared: &Shared) {
     stream.set_nonblocking(true).expect("it is open");
     // What may be the last words is looked at when more has come.
     let mut tail = Vec::new();
@@ -138,7 +152,7 @@ fn talk(mut stream: TcpStream, most: u64, shared: &Shared) {
             stream.shutdown(Shutdown::Write).expect("it is open");
             ended = true;
         }
-        let rest = usize::try_from(most - said).map_or(CHUNK, |rest| rest.min(CHUNK));
+        let rest = usize::try_from(most - said).map_or(chunk, |rest| rest.min(chunk));
         if !ended && rest > 0 {
             UP.fill(said, &mut buffer[..rest]);
             match stream.write(&buffer[..rest]) {
