@@ -272,3 +272,70 @@ fn a_target_that_forgets_costs_the_connection() {
         assert_eq!(events.iter().filter(lost).count(), 1);
     }
 }
+
+/// Longer than a target counts on it that an origin is back, and so long that a client
+/// repeats itself after that (RFC 6298 as Linux has it: 0.2, 0.6, 1.4 and 3 s).
+const LONG_AWAY: Duration = Duration::from_secs(4);
+
+/// The origin's agent dies when connections have been stopped, and comes back late. Its
+/// data path forwards to a node that did not get them: that reset them after 2 s.
+fn agent_is_long_away(target_begins_anew: bool) {
+    let Some(lab) = far() else {
+        return;
+    };
+    let (mut cluster, _servers) = start_with(&lab, light());
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|service| Roamer::light(&lab, service));
+    until("both are stopped", || {
+        let asked = roamers.each_ref().map(|it| ask(&cluster, it, Host::A));
+        let are_stopped = || {
+            let stopped = |it: &Roamer| state(&cluster, Host::A, it).as_deref() == Some("away");
+            roamers.iter().all(stopped)
+        };
+        let end = Instant::now() + FAR * 4;
+        while Instant::now() < end {
+            if are_stopped() {
+                return Some(asked);
+            }
+        }
+        // One of them may have gone.
+        for roamer in &roamers {
+            if whereabouts(&cluster, roamer) == Host::B {
+                hand_over(&cluster, roamer, Host::B);
+            }
+        }
+        None
+    });
+    let kill = |cluster: &mut Cluster<'_>, host| {
+        let agent = cluster.agent(host).expect("it was started");
+        agent.signal(Signal::SIGKILL).expect("it runs");
+        agent.wait(DEADLINE).expect("it ends");
+    };
+    kill(&mut cluster, Host::A);
+    if target_begins_anew {
+        thread::sleep(FAR * 2);
+        kill(&mut cluster, Host::B);
+        cluster.start_agent(Host::B).expect("it starts again");
+    }
+    thread::sleep(LONG_AWAY);
+    cluster.start_agent(Host::A).expect("it starts again");
+    for roamer in roamers {
+        roamer.goes_on();
+        let at = whereabouts(&cluster, &roamer);
+        eprintln!("goes on at {at}");
+        hand_over(&cluster, &roamer, at);
+        roamer.goes_on();
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+#[test]
+fn an_origins_agent_may_come_back_late() {
+    agent_is_long_away(false);
+}
+
+#[test]
+fn an_origins_agent_may_come_back_late_and_its_targets_anew() {
+    agent_is_long_away(true);
+}

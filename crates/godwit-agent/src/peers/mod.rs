@@ -141,6 +141,23 @@ impl PeerSender {
             .is_some_and(|slot| lock(&slot.queue).is_some())
     }
 
+    /// Whether there is a link to every peer.
+    pub fn is_linked_to_all(&self) -> bool {
+        let mut slots = self.shared.slots.iter();
+        slots.all(|slot| lock(&slot.queue).is_some())
+    }
+
+    /// How many messages may be queued for a peer that could as well be left out: half
+    /// of the queue is for others.
+    pub fn room(&self, peer: PeerId) -> usize {
+        let room = |slot: &Slot| {
+            let queue = lock(&slot.queue);
+            queue.as_ref().map_or(0, mpsc::Sender::capacity)
+        };
+        let room = self.shared.slot(peer).map_or(0, room);
+        room.saturating_sub(QUEUE / 2)
+    }
+
     /// Closes every link once its queue is empty, and makes no new one.
     pub(crate) fn close(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);

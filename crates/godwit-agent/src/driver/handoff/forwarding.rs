@@ -17,6 +17,11 @@ use super::worker::Worker;
 /// while without harm, for connections go on without it.
 const UNREACHED: u32 = 30;
 
+/// The same, where a client may be silent so long before anybody is asked.
+pub(super) const fn patience(idle: Duration) -> Duration {
+    idle.saturating_mul(UNREACHED)
+}
+
 /// Since when clients have been silent.
 #[derive(Debug, Default)]
 pub(super) struct Forwarding(BTreeMap<FlowId, Watch>);
@@ -76,7 +81,7 @@ impl Worker {
                 let silent = HandoffReport::Silent {
                     flow,
                     lasted,
-                    patience: limit.saturating_mul(UNREACHED),
+                    patience: patience(*limit),
                 };
                 self.report(*share, silent);
             }

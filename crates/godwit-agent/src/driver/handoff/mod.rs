@@ -5,7 +5,7 @@
 //! |---|---|
 //! | core (`godwit-core/handoff`) | where a connection is, and what follows |
 //! | this | writes that down before anything is said or done; answers commands |
-//! | `worker`, on `gw-handoff` | sockets (`departing`, `leaving`, `arriving`; of servers that know nothing of Godwit `unread`, `newborn`), held packets (`waiting`), where the data path sends (`places`) |
+//! | `worker`, on `gw-handoff` | sockets (`departing`, `leaving`, `arriving`; of servers that know nothing of Godwit `unread`, `newborn`), held packets (`waiting`, `returning`), where the data path sends (`places`) |
 //! | [`Apps`] | the server processes that sockets come from and go to |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +38,7 @@ mod forwarding;
 mod leaving;
 mod newborn;
 mod places;
+mod returning;
 mod unread;
 mod waiting;
 mod wishes;
@@ -50,8 +51,9 @@ pub(super) use wishes::Wishes;
 use departing::Departures;
 use forwarding::Forwarding;
 use places::Places;
+use returning::Return;
 use waiting::Waiting;
-use worker::{Errand, Job, Return, Worker};
+use worker::{Errand, Job, Worker};
 
 /// Why connections can't move one by one on this machine.
 #[derive(Debug, Error)]
@@ -275,7 +277,8 @@ impl Driver {
             }
             Order::Discard { id, from, moved } => {
                 let away = moved.and_then(|to| self.shares.mac(to));
-                self.give_job(share, Job::Discard(id, Return { to: from, away }));
+                let to = Some(from);
+                self.give_job(share, Job::Discard(id, Return { to, away }));
             }
             Order::Forget(flow) => self.give_job(share, Job::Forget(flow)),
             Order::Look { id, from } => self.give_job(share, Job::Look(id, from)),
@@ -321,9 +324,9 @@ impl Driver {
             let epoch = written.spent;
             match (entry.whereabouts, decided_away) {
                 (Whereabouts::Held { .. }, away) => {
-                    let to = written.arrival.map_or(PeerId(0), |arrival| arrival.from);
                     let away = away.and_then(|to| self.shares.mac(to));
-                    let how = Return { to, away };
+                    // Who was about to give it away nobody has written down.
+                    let how = Return { to: None, away };
                     self.give_job(share, Job::Discard(HandoffId { flow, epoch }, how));
                 }
                 (Whereabouts::Away { .. }, None) => self.give_job(share, Job::Thaw(flow)),

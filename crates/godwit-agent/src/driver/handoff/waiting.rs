@@ -1,6 +1,6 @@
 //! What clients send while their connections are on their way to this node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use godwit_sock::{HoldTun, only_repeats};
@@ -14,6 +14,8 @@ const MAX_PACKETS: usize = 4096;
 pub(super) struct Waiting {
     tun: HoldTun,
     packets: BTreeMap<FlowKey, Vec<Vec<u8>>>,
+    /// Those of which nothing is kept, nor handed to our kernel.
+    unwanted: BTreeSet<FlowKey>,
 }
 
 impl Waiting {
@@ -21,6 +23,7 @@ impl Waiting {
         Self {
             tun,
             packets: BTreeMap::new(),
+            unwanted: BTreeSet::new(),
         }
     }
 
@@ -30,6 +33,7 @@ impl Waiting {
 
     /// From now on packets of a connection are kept.
     pub(super) fn begin(&mut self, flow: FlowKey) {
+        self.unwanted.remove(&flow);
         self.packets.insert(flow, Vec::new());
     }
 
@@ -44,8 +48,11 @@ impl Waiting {
                     return tracing::error!(error = %error, "held packets can't be read");
                 }
             };
-            let kept = flow_of(&packet).and_then(|flow| self.packets.get_mut(&flow));
-            match kept {
+            let flow = flow_of(&packet);
+            if flow.is_some_and(|flow| self.unwanted.contains(&flow)) {
+                continue;
+            }
+            match flow.and_then(|flow| self.packets.get_mut(&flow)) {
                 Some(kept) if kept.len() < MAX_PACKETS => kept.push(packet),
                 Some(_) => {}
                 None => self.put_back(&packet),
@@ -53,16 +60,30 @@ impl Waiting {
         }
     }
 
-    /// What has been kept of a connection since the last call.
+    /// What has been kept of a connection and was not taken yet.
     pub(super) fn take(&mut self, flow: FlowKey) -> Vec<Vec<u8>> {
-        self.sort();
-        let kept = self.packets.get_mut(&flow).map(std::mem::take);
-        kept.unwrap_or_default()
+        self.take_some(flow, MAX_PACKETS)
     }
 
-    /// Nothing is kept of it any more.
+    /// The oldest of that, at most so many.
+    pub(super) fn take_some(&mut self, flow: FlowKey, most: usize) -> Vec<Vec<u8>> {
+        self.sort();
+        let Some(kept) = self.packets.get_mut(&flow) else {
+            return Vec::new();
+        };
+        kept.drain(..most.min(kept.len())).collect()
+    }
+
+    /// Nothing is kept of it any more; what comes of it is our kernel's.
     pub(super) fn end(&mut self, flow: FlowKey) {
         self.packets.remove(&flow);
+        self.unwanted.remove(&flow);
+    }
+
+    /// Nothing is kept of it any more, and what comes of it is nobody's.
+    pub(super) fn ignore(&mut self, flow: FlowKey) {
+        self.packets.remove(&flow);
+        self.unwanted.insert(flow);
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -23,6 +23,7 @@ use super::departing::{Departure, Departures};
 use super::forwarding::Forwarding;
 use super::newborn::{Newborns, Unborn};
 use super::places::Places;
+use super::returning::{Return, Returned};
 use super::unread::Holder;
 use super::waiting::Waiting;
 use crate::apps::{Apps, Bell, Offer};
@@ -39,13 +40,6 @@ const GLANCE: Duration = Duration::from_millis(1);
 /// How often connections are looked after that came from elsewhere, for their ends are
 /// not reported, and those that have left.
 pub(super) const SWEEP: Duration = Duration::from_secs(2);
-
-/// How long packets of a connection that did not come are sent back, where its
-/// origin alone can send them: it goes on within a second.
-const SENT_BACK: Duration = Duration::from_secs(2);
-
-/// The same where clients send them, and its origin is elsewhere again.
-const SENT_BACK_HOME: Duration = Duration::from_millis(100);
 
 /// Something for the thread to do, for a connection of a share.
 #[derive(Debug)]
@@ -160,15 +154,6 @@ impl Jobs {
     }
 }
 
-/// Where packets of a connection go that did not come.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Return {
-    /// To its origin, while some may be under way.
-    pub(super) to: PeerId,
-    /// Where it had gone from here, earlier: there they are forwarded again.
-    pub(super) away: Option<MacAddr>,
-}
-
 /// The thread's share of the world.
 pub(super) struct Worker {
     pub(super) places: Places,
@@ -227,14 +212,6 @@ pub(super) enum Coming {
     Unread(Unborn),
 }
 
-/// A connection that did not come, and whose packets may.
-pub(super) struct Returned {
-    id: HandoffId,
-    share: ShareId,
-    how: Return,
-    until: MonoTime,
-}
-
 impl Worker {
     /// Until the driver is gone.
     pub(super) fn run(mut self, errands: &Receiver<Errand>) {
@@ -243,7 +220,7 @@ impl Worker {
         loop {
             let idle = self.departures.is_empty() && self.offered.is_empty();
             let busy = !(idle && self.waiting.is_empty());
-            let pause = match (busy, self.owed.is_empty()) {
+            let pause = match (busy, self.owed.is_empty() && self.returned.is_empty()) {
                 (true, _) => GLANCE,
                 (false, false) => debts::LOOK,
                 (false, true) => SWEEP,
@@ -315,7 +292,7 @@ impl Worker {
         }
     }
 
-    fn say(&self, share: ShareId, id: HandoffId, to: PeerId, step: HandoffStep) {
+    pub(super) fn say(&self, share: ShareId, id: HandoffId, to: PeerId, step: HandoffStep) {
         let message = Message::Handoff {
             share: self.within.get(&share).copied().unwrap_or(share),
             epoch: Epoch::NONE,
@@ -326,51 +303,6 @@ impl Worker {
         if let Err(error) = self.peers.send(to, message) {
             tracing::debug!(flow = %id.flow.key, error = %error, "handoff not said");
         }
-    }
-
-    fn discard(&mut self, share: ShareId, id: HandoffId, how: Return) {
-        if let Some(Coming::Restored { socket, .. }) = self.coming.remove(&id.flow) {
-            socket.abandon();
-        }
-        let while_under_way = match how.away {
-            Some(_) => SENT_BACK_HOME,
-            None => SENT_BACK,
-        };
-        self.returned.push(Returned {
-            id,
-            share,
-            how,
-            until: clock::now().saturating_add(while_under_way),
-        });
-    }
-
-    /// What has come meanwhile for connections that did not.
-    fn send_back(&mut self, now: MonoTime) {
-        for returned in std::mem::take(&mut self.returned) {
-            let Returned {
-                id,
-                share,
-                how,
-                until,
-            } = returned;
-            for packet in self.waiting.take(id.flow.key) {
-                self.say(share, id, how.to, HandoffStep::Held { packet });
-            }
-            if now < until {
-                self.returned.push(returned);
-                continue;
-            }
-            self.waiting.end(id.flow.key);
-            match how.away {
-                Some(to) => self.send_on(id.flow, to),
-                None => self.places.remove(id.flow),
-            }
-        }
-    }
-
-    /// A connection for which an attempt begins anew is not given up any more.
-    pub(super) fn stop_sending_back(&mut self, flow: FlowId) {
-        self.returned.retain(|returned| returned.id.flow != flow);
     }
 
     fn forget(&mut self, flow: FlowId) {
