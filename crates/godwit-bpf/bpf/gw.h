@@ -146,7 +146,7 @@ struct gw_handoff {
 	__u32 irs; /* of the client */
 	__u32 mode; /* enum gw_handoff_mode */
 	__u32 device; /* HELD: interface index of the agent's tun */
-	__u8 mac[6]; /* AWAY: of the node that has it */
+	__u8 mac[6]; /* AWAY, HELD: of the node that has it; HELD: or 0 */
 	__u16 to; /* agent: that node, by its place in the configuration */
 	__u32 place; /* agent: enum gw_handoff_place */
 	__u32 epoch; /* agent: the number of the attempt that took it away */

@@ -6,7 +6,8 @@
  * it. An entry without its share's consent (gw_share.moves) is never looked for.
  *
  *   HELD  it is about to come: what its client sends waits in the agent, and the
- *         socket that is made of it meanwhile says nothing
+ *         socket that is made of it meanwhile says nothing. One that had left from
+ *         here goes on where it is until it is stopped there: only a copy waits
  *   AWAY  it has left: what its client sends goes on to where it is now, and our
  *         socket, which may still be there, says nothing
  *   HERE  it has come: our kernel and the client speak with each other. Nothing
@@ -38,6 +39,14 @@ static __always_inline int gw_hold(const struct gw_handoff *h)
 	return bpf_redirect(h->device, 0);
 }
 
+/* No node has the address that is all zeroes. */
+static __always_inline bool gw_is_elsewhere(const struct gw_handoff *h)
+{
+	static const __u8 none[6];
+
+	return !gw_mac_equal(h->mac, none);
+}
+
 /*
  * To where the connection is. In our own name on the link: with the client's MAC
  * as its source a switch would learn that the client is behind us.
@@ -59,6 +68,21 @@ static __always_inline int gw_send_on(struct __sk_buff *skb,
 	return bpf_redirect(skb->ifindex, 0);
 }
 
+/*
+ * Its server there has to come to a place from which it can be moved, and may need its
+ * client's acknowledgements for that. Once it is stopped there, what goes there is
+ * dropped as a circle.
+ */
+static __always_inline int gw_hold_copy(struct __sk_buff *skb,
+					const struct gw_pkt *p,
+					const struct gw_handoff *h)
+{
+	gw_count(GW_REASON_HELD_BACK);
+	/* that the copy was lost, as on a wire: its client repeats it */
+	bpf_clone_redirect(skb, h->device, 0);
+	return gw_send_on(skb, p, h);
+}
+
 /* What becomes of a client's segment; GW_UNDECIDED: nothing is known of it. */
 static __noinline int gw_handoff_client(struct __sk_buff *skb,
 					const struct gw_pkt *p,
@@ -72,6 +96,8 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 	h->heard_ns = gw_now();
 	switch (h->mode) {
 	case GW_HANDOFF_HELD:
+		return gw_is_elsewhere(h) ? gw_hold_copy(skb, p, h) :
+					    gw_hold(h);
 	case GW_HANDOFF_BORN:
 		return gw_hold(h);
 	case GW_HANDOFF_AWAY:

@@ -18,6 +18,9 @@ pub enum Whereabouts {
     Held {
         /// The device, which takes packets without a link header.
         device: u32,
+        /// It had left from here, to that node, and runs there until it is stopped:
+        /// what its client sends goes on to it as well.
+        runs_at: Option<MacAddr>,
     },
     /// It has left: what its client sends goes on to that node, and nothing of
     /// ours goes out.
@@ -156,8 +159,9 @@ fn raw(entry: &HandoffEntry) -> types::gw_handoff {
         ..types::gw_handoff::default()
     };
     raw.mode = match entry.whereabouts {
-        Whereabouts::Held { device } => {
+        Whereabouts::Held { device, runs_at } => {
             raw.device = device;
+            raw.mac = runs_at.unwrap_or(MacAddr::ZERO).0;
             Mode::GW_HANDOFF_HELD.0
         }
         Whereabouts::Away { to } => {
@@ -193,7 +197,10 @@ fn raw(entry: &HandoffEntry) -> types::gw_handoff {
 /// `None` for what a later data path has written.
 fn entry(key: FlowKey, raw: &types::gw_handoff) -> Option<HandoffEntry> {
     let whereabouts = match Mode(raw.mode) {
-        Mode::GW_HANDOFF_HELD => Whereabouts::Held { device: raw.device },
+        Mode::GW_HANDOFF_HELD => Whereabouts::Held {
+            device: raw.device,
+            runs_at: Some(MacAddr(raw.mac)).filter(|mac| *mac != MacAddr::ZERO),
+        },
         Mode::GW_HANDOFF_AWAY => Whereabouts::Away {
             to: MacAddr(raw.mac),
         },
@@ -249,11 +256,12 @@ mod tests {
             epoch: FlowEpoch(6),
             settled: true,
         };
+        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
+        let held = |runs_at| Whereabouts::Held { device: 9, runs_at };
         let whereabouts = [
-            Whereabouts::Held { device: 9 },
-            Whereabouts::Away {
-                to: MacAddr([2, 0, 0, 0, 0, 1]),
-            },
+            held(None),
+            held(Some(mac)),
+            Whereabouts::Away { to: mac },
             Whereabouts::Here,
             Whereabouts::Born { device: 9 },
         ];

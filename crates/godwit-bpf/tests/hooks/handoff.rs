@@ -3,7 +3,9 @@
 
 use godwit_bpf::{Expiry, HandoffEntry, HandoffNote, Hook, Moves, NotedPlace, Whereabouts};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
-use godwit_wire::{ArpOperation, ArpPacket, FlowEpoch, NeighbourAdvertisement, Role, TcpFlags};
+use godwit_wire::{
+    ArpOperation, ArpPacket, FlowEpoch, MacAddr, NeighbourAdvertisement, Role, TcpFlags,
+};
 
 use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, REDIRECT, flow_id, from_service, on_bench, tapped, to_service,
@@ -34,6 +36,10 @@ fn set(bench: &Bench, v6: bool, whereabouts: Whereabouts) {
     assert_eq!(read, Some(entry));
 }
 
+const fn held(runs_at: Option<MacAddr>) -> Whereabouts {
+    Whereabouts::Held { device: 1, runs_at }
+}
+
 fn remove(bench: &Bench, v6: bool) {
     let key = flow_id(PORT, v6).key;
     bench.datapath.handoffs.remove(key).expect("it is there");
@@ -56,12 +62,36 @@ fn one_that_is_about_to_come_waits_in_silence() {
     on_bench(|bench| {
         for (moves, v6) in [(Moves::Home, false), (Moves::Guest, true)] {
             bench.own(moves);
-            set(bench, v6, Whereabouts::Held { device: 1 });
+            set(bench, v6, held(None));
             for (heard, said) in words(v6) {
                 bench.expect(Hook::Tap, "client", &heard, REDIRECT, "held_back");
                 for hook in [Hook::Gate, Hook::Guard] {
                     bench.expect(hook, "our kernel", &said, DROP, "not_yet");
                 }
+            }
+            remove(bench, v6);
+        }
+    });
+}
+
+/// One that had left from here needs its client until it is stopped where it is: what
+/// waits is a copy. Its server could be waiting for acknowledgements, without which it
+/// never came to a place from which it could be moved.
+#[test]
+fn one_that_is_about_to_come_back_is_still_forwarded() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.own(Moves::Home);
+            let to = Host::B.mac(Network::Data);
+            set(bench, v6, held(Some(to)));
+            for (heard, said) in words(v6) {
+                for reason in ["held_back", "sent_on"] {
+                    bench.expect(Hook::Tap, "client", &heard, REDIRECT, reason);
+                }
+                let sent = bench.put(Hook::Tap, 0, &heard).frame;
+                assert_eq!(sent[..6], to.0, "to whom");
+                assert_eq!(sent[12..], heard[12..], "not a byte of it is changed");
+                bench.expect(Hook::Gate, "our kernel", &said, DROP, "not_yet");
             }
             remove(bench, v6);
         }
@@ -142,7 +172,7 @@ fn a_service_whose_connections_stay_pays_nothing() {
     on_bench(|bench| {
         for v6 in [false, true] {
             bench.play(Role::Owner);
-            set(bench, v6, Whereabouts::Held { device: 1 });
+            set(bench, v6, held(None));
             let [(heard, said), ..] = words(v6);
             bench.expect(Hook::Tap, "client", &heard, NEXT, "no_flow");
             bench.expect(Hook::Gate, "our kernel", &said, NEXT, "no_flow");

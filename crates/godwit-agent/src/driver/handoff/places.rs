@@ -59,8 +59,15 @@ impl Places {
         }
     }
 
+    /// What its client sends waits in that device; where the connection had gone from
+    /// here, it still goes there, too.
     pub(super) fn held(&self, flow: FlowId, device: u32) -> Result<(), MapError> {
-        self.set(flow, Whereabouts::Held { device })
+        let runs_at = match self.get(flow).map(|entry| entry.whereabouts) {
+            Some(Whereabouts::Away { to }) => Some(to),
+            Some(Whereabouts::Held { runs_at, .. }) => runs_at,
+            Some(Whereabouts::Here | Whereabouts::Born { .. }) | None => None,
+        };
+        self.set(flow, Whereabouts::Held { device, runs_at })
     }
 
     pub(super) fn away(&self, flow: FlowId, to: MacAddr) -> Result<(), MapError> {

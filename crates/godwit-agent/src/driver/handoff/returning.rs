@@ -81,7 +81,15 @@ impl Wait {
 impl Worker {
     /// An attempt has ended before the connection spoke here.
     pub(super) fn discard(&mut self, share: ShareId, id: HandoffId, how: Return) {
-        if let Some(Coming::Restored { socket, .. }) = self.coming.remove(&id.flow) {
+        let coming = self.coming.remove(&id.flow);
+        if let (Some(Coming::Parts(parts)), Some(to)) = (&coming, how.away)
+            && parts.is_empty()
+        {
+            // It was not stopped there, and has had all that waits here.
+            self.send_on(id.flow, to);
+            return self.end_waiting(id.flow);
+        }
+        if let Some(Coming::Restored { socket, .. }) = coming {
             socket.abandon();
         }
         let idle = self.idle.get(&id.flow.key.service).copied();

@@ -6,7 +6,8 @@ use std::io;
 use godwit_sock::{HoldTun, only_repeats};
 use godwit_wire::{FlowKey, Segment, TcpSnapshot};
 
-/// Packets of one connection that are kept; its client repeats what is more.
+/// Packets of one connection that are kept; its client repeats what is more. The newest
+/// are: of one that still runs elsewhere the others have arrived there.
 const MAX_PACKETS: usize = 4096;
 
 /// The device that packets are redirected to, and those that were in it.
@@ -53,8 +54,12 @@ impl Waiting {
                 continue;
             }
             match flow.and_then(|flow| self.packets.get_mut(&flow)) {
-                Some(kept) if kept.len() < MAX_PACKETS => kept.push(packet),
-                Some(_) => {}
+                Some(kept) => {
+                    if kept.len() == MAX_PACKETS {
+                        kept.drain(..MAX_PACKETS / 2);
+                    }
+                    kept.push(packet);
+                }
                 None => self.put_back(&packet),
             }
         }
