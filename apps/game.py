@@ -61,13 +61,15 @@ def play(connection, snapshot):
         while True:
             while "\n" in state["unread"]:
                 line, state["unread"] = state["unread"].split("\n", 1)
+                line = line.encode("latin-1").decode(errors="replace")
                 connection.sendall(game.answer(line).encode())
                 godwit.export_state(connection, game.snapshot())
             heard = connection.recv(4096)
             if not heard:
                 break
-            # What is not a line yet has been read: it is state as well.
-            state["unread"] += heard.decode(errors="replace")
+            # What is not a line yet has been read: it is state as well, byte for
+            # byte, for it may end within a letter.
+            state["unread"] += heard.decode("latin-1")
             godwit.export_state(connection, game.snapshot())
     except OSError:
         # The player has gone, or plays on elsewhere (godwit.Emigrated).
