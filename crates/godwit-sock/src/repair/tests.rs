@@ -1,12 +1,12 @@
 //! Sockets taken out of this kernel and put back, in a namespace of their own.
 
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use godwit_bpf::KernelView;
 use godwit_wire::{TcpSnapshot, TcpState};
@@ -53,6 +53,13 @@ fn leave() {
     ] {
         let done = Command::new("ip").args(command.split(' ')).status();
         assert!(done.expect("iproute2 is installed").success(), "{command}");
+    }
+    // The kernel makes the way to an address of IPv6 a little later (addrconf's work).
+    let end = Instant::now() + PATIENCE;
+    let is_reached = || UdpSocket::bind("[::]:0")?.connect("[fd99::1]:9");
+    while let Err(error) = is_reached() {
+        assert!(Instant::now() < end, "{error}");
+        thread::sleep(Duration::from_millis(1));
     }
     // Client and server share an address, and a FIN comes through a tun.
     std::fs::write("/proc/sys/net/ipv4/conf/all/accept_local", "1").expect("root may");

@@ -64,13 +64,7 @@ impl Worker {
         let Some(Coming::Parts(bytes)) = self.coming.remove(&id.flow) else {
             return Err(HandoffRefusal::Corrupt);
         };
-        let moved = Moved::parse(&bytes).map_err(|error| {
-            tracing::warn!(flow = %id.flow.key, %error, "a connection came in no shape");
-            HandoffRefusal::Corrupt
-        })?;
-        if moved.socket.key != id.flow.key {
-            return Err(HandoffRefusal::Corrupt);
-        }
+        let moved = read(id.flow, &bytes)?;
         let snapshot = Box::new(moved.socket);
         let carried = match moved.application {
             Application::Unread { ts_recent } => {
@@ -226,5 +220,56 @@ impl Worker {
 
     fn share_of(&self, flow: FlowId) -> Option<ShareId> {
         self.shares.get(&flow.key.service).copied()
+    }
+}
+
+/// The connection that was asked for, and no other.
+fn read(flow: FlowId, bytes: &[u8]) -> Result<Moved, HandoffRefusal> {
+    let moved = Moved::parse(bytes).map_err(|error| {
+        tracing::warn!(flow = %flow.key, %error, "a connection came in no shape");
+        HandoffRefusal::Corrupt
+    })?;
+    if moved.socket.key != flow.key {
+        tracing::warn!(flow = %flow.key, other = %moved.socket.key, "another connection came");
+        return Err(HandoffRefusal::Corrupt);
+    }
+    Ok(moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_whole_or_another_connection_is_refused() {
+        let hex = include_str!("../../../../godwit-wire/src/snapshot/golden.txt").trim_end();
+        let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+        let socket: Vec<_> = (0..hex.len()).step_by(2).map(byte).collect();
+        let socket = TcpSnapshot::parse(&socket).expect("as in godwit-wire");
+        let flow = FlowId {
+            key: socket.key,
+            irs: socket.copied_seq() - 1,
+        };
+        let moved = Moved {
+            socket,
+            application: Application::Stateless,
+        };
+        let mut bytes = Vec::new();
+        moved.emit(&mut bytes);
+        assert_eq!(read(flow, &bytes), Ok(moved));
+
+        let corrupt = Err(HandoffRefusal::Corrupt);
+        for length in 0..bytes.len() {
+            assert_eq!(read(flow, &bytes[..length]), corrupt, "{length} bytes");
+        }
+        assert_eq!(read(flow, &[&bytes[..], &[0]].concat()), corrupt, "longer");
+        for (at, what) in [(0, "another length"), (4, "another version")] {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0x80;
+            assert_eq!(read(flow, &changed), corrupt, "{what}");
+        }
+        let mut other = flow;
+        other.key.client.port ^= 1;
+        assert_eq!(read(other, &bytes), corrupt, "another client");
     }
 }
