@@ -1,7 +1,8 @@
 //! Sockets taken out of this kernel and put back, in a namespace of their own.
 
+use std::io::ErrorKind::NetworkUnreachable;
 use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -54,13 +55,6 @@ fn leave() {
         let done = Command::new("ip").args(command.split(' ')).status();
         assert!(done.expect("iproute2 is installed").success(), "{command}");
     }
-    // The kernel makes the way to an address of IPv6 a little later (addrconf's work).
-    let end = Instant::now() + PATIENCE;
-    let is_reached = || UdpSocket::bind("[::]:0")?.connect("[fd99::1]:9");
-    while let Err(error) = is_reached() {
-        assert!(Instant::now() < end, "{error}");
-        thread::sleep(Duration::from_millis(1));
-    }
     // Client and server share an address, and a FIN comes through a tun.
     std::fs::write("/proc/sys/net/ipv4/conf/all/accept_local", "1").expect("root may");
 }
@@ -70,7 +64,16 @@ fn connection((bind, reach): (&str, &str)) -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind(bind).expect("a free port");
     let port = listener.local_addr().expect("it is bound").port();
     let address = SocketAddr::new(reach.parse().expect("a literal"), port);
-    let client = TcpStream::connect(address).expect("it listens");
+    let end = Instant::now() + PATIENCE;
+    let client = loop {
+        match TcpStream::connect(address) {
+            // The kernel makes the ways to new addresses in its own time.
+            Err(error) if error.kind() == NetworkUnreachable && Instant::now() < end => {
+                thread::sleep(Duration::from_millis(1));
+            }
+            client => break client.expect("it listens"),
+        }
+    };
     client.set_read_timeout(Some(PATIENCE)).expect("it is open");
     let (server, _) = listener.accept().expect("it connected");
     (server, client)
