@@ -131,6 +131,8 @@ pub struct ShareView<'a> {
     pub generation: Generation,
     /// As the owner: whether no other node could be elected if this one failed.
     pub no_quorum: bool,
+    /// Whether its twins stand at their servers' snapshots.
+    pub kept: bool,
 }
 
 impl Flows {
@@ -166,7 +168,7 @@ impl FlowReport {
             age_ms: since(flow.born_ns),
             last_client_ms: since(flow.heard_ns),
             reprotect: (share.role == Role::Owner)
-                .then(|| reprotect::obstacle(flow, share.generation))
+                .then(|| reprotect::obstacle(flow, share.generation, share.kept))
                 .flatten()
                 .map(|why| why.as_str().into()),
             protected_again_ms: (flow.rejoined_ns != 0 && state == FlowStateName::Protected)

@@ -5,7 +5,7 @@ use godwit_wire::{Generation, UnprotectedReason};
 
 /// The most output that a twin is made to repeat: sequence numbers of the flow
 /// must not come round meanwhile. `GW_LOG_OUTPUT_MAX` in `gw_log.h`.
-const MAX_OUTPUT: u64 = 1 << 30;
+pub(crate) const MAX_OUTPUT: u64 = 1 << 30;
 
 /// What an owner's flow that is not protected waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,8 @@ pub(crate) enum Obstacle {
     CatchUp,
     /// `reprotect = "off"`, `gate = "off"`, or no log was kept.
     Off,
-    /// The client said more than `reprotect_cap` since the log began.
+    /// The client said more than `reprotect_cap` since the log began, or since its
+    /// server exported its state.
     OverCap,
     /// There was no memory for the log.
     NoMemory,
@@ -61,8 +62,8 @@ impl Obstacle {
 
 /// What stands between an owner's flow and its protection by the standby of
 /// that generation; `None` if it is protected, over, or on the ordinary way to
-/// its first twin.
-pub(crate) fn obstacle(flow: &FlowState, in_sync: Generation) -> Option<Obstacle> {
+/// its first twin. `kept`: a twin begins at a snapshot.
+pub(crate) fn obstacle(flow: &FlowState, in_sync: Generation, kept: bool) -> Option<Obstacle> {
     let current = !in_sync.is_none() && flow.generation == in_sync;
     let gated = flow.gated;
     match flow.phase {
@@ -77,7 +78,7 @@ pub(crate) fn obstacle(flow: &FlowState, in_sync: Generation) -> Option<Obstacle
         | Phase::Unprotected
         | Phase::Twin
         | Phase::Closed
-        | Phase::Unknown(_) => Some(log_obstacle(flow).unwrap_or_else(|| match current {
+        | Phase::Unknown(_) => Some(log_obstacle(flow, kept).unwrap_or_else(|| match current {
             _ if in_sync.is_none() => Obstacle::Standby,
             true if is_wrong(flow) => Obstacle::Diverged,
             // Its twin was late and is served by nobody: it may have another.
@@ -95,7 +96,7 @@ const fn is_wrong(flow: &FlowState) -> bool {
     )
 }
 
-fn log_obstacle(flow: &FlowState) -> Option<Obstacle> {
+fn log_obstacle(flow: &FlowState, kept: bool) -> Option<Obstacle> {
     match flow.log.state {
         LogState::None => return Some(Obstacle::Off),
         LogState::Over => return Some(Obstacle::OverCap),
@@ -108,7 +109,8 @@ fn log_obstacle(flow: &FlowState) -> Option<Obstacle> {
     if flow.twin && flow.snd_nxt.lt(flow.snd_una) {
         return Some(Obstacle::TakeoverUnfinished);
     }
-    if flow.log.answered > MAX_OUTPUT {
+    // Snapshots are as near as the leash has them.
+    if flow.log.answered > MAX_OUTPUT && !kept {
         return Some(Obstacle::TooMuchOutput);
     }
     let fin = u32::from(has_fin(flow));

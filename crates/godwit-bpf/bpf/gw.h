@@ -265,13 +265,15 @@ enum gw_log_mode {
 	GW_LOG_MODE_OFF = 0, /* no log is kept */
 	GW_LOG_MODE_CONNECTION = 1, /* with the connection */
 	GW_LOG_MODE_REQUEST = 2, /* at a request boundary, anew at each */
+	GW_LOG_MODE_LATEST = 3, /* wherever its cap lets it: it slides */
 };
 
 /* What became of a flow's log. */
 enum gw_log_state {
 	GW_LOG_NONE = 0, /* it was never begun */
 	GW_LOG_KEPT = 1, /* as far as `end` it is whole */
-	GW_LOG_OVER = 2, /* there was more input than the cap allows */
+	GW_LOG_OVER = 2, /* there was more input than the cap allows, or a gap
+			  * that is longer */
 	GW_LOG_FAILED = 3, /* no memory, or a segment could not be read */
 };
 
@@ -284,7 +286,7 @@ struct gw_log {
 	__u32 late; /* start and ... */
 	__u32 late_end; /* ... end of what came before its turn; equal: none */
 	__u32 answered; /* SND.NXT of the service at the last input */
-	__u32 chunks; /* chunks in use */
+	__u32 top; /* end of what may be in a chunk */
 	__u8 state; /* enum gw_log_state */
 	__u8 pad[3];
 };
@@ -316,6 +318,8 @@ struct gw_flow {
 	__u64 rejoined_ns; /* when it became protected again; 0: never */
 	struct gw_log log;
 	__u32 floor; /* right edge that was told and not offered; gw_edge.h */
+	__u32 birth; /* first byte of the client that our socket was to have */
+	__u32 birth_ack; /* first byte that it was to say */
 	__u32 pad;
 };
 
@@ -431,7 +435,7 @@ struct gw_order {
 	__u32 irs; /* guards against a reused four-tuple */
 	__u32 kind; /* enum gw_order_kind */
 	__u32 detail;
-	__u32 pad;
+	__u32 base_ack; /* GW_ORDER_REJOIN: where the twin begins to speak */
 };
 
 /*
@@ -445,8 +449,8 @@ struct gw_install {
 	__u32 generation;
 	__u32 irs;
 	__u32 iss;
-	__u32 base; /* as in gw_log */
-	__u32 base_ack;
+	__u32 base; /* where the twin begins: the client's first byte, and ... */
+	__u32 base_ack; /* ... what the client expected there */
 	__u32 snd_una; /* what the client has acknowledged by now */
 	__u32 snd_edge; /* right edge of the window that it offers */
 	__u32 ts_val; /* latest TSval of the client */
@@ -461,7 +465,7 @@ struct gw_install {
 
 _Static_assert(sizeof(struct gw_install) == 104, "shared with Rust");
 _Static_assert(sizeof(struct gw_log) == 40, "shared with Rust");
-_Static_assert(sizeof(struct gw_flow) == 328, "shared with Rust, in words");
+_Static_assert(sizeof(struct gw_flow) == 336, "shared with Rust, in words");
 _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");

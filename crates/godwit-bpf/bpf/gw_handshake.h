@@ -124,6 +124,8 @@ static __always_inline void gw_flow_fill(struct gw_flow *f,
 	f->client.ts_base = half->ts_val;
 	f->client.ts_base_ns = half->born_ns;
 	__builtin_memcpy(f->client.mac, half->client_mac, 6);
+	f->birth = half->irs + 1;
+	f->birth_ack = half->iss + 1;
 	f->own.snd_nxt = half->iss + 1;
 	f->own.tried = half->iss + 1;
 	f->own.ack = half->irs + 1;

@@ -49,6 +49,8 @@ static __always_inline void gw_install_fill(struct gw_flow *f,
 	f->own.edge = in->base + GW_FIRST_WINDOW;
 	f->own.ts_val = in->owner_ts;
 	f->own.tried = in->base_ack;
+	f->birth = in->base;
+	f->birth_ack = in->base_ack;
 	/* what the owner says before a planned move adds to these */
 	f->gated.twin_ack = in->base;
 	f->gated.twin_edge = in->base;
@@ -92,14 +94,14 @@ static __noinline int gw_obey_install(const struct gw_install *in)
 	return 0;
 }
 
-/* The first segment of the log: the twin is born where the log begins. */
+/* The first segment that is replayed: the twin is born there. */
 static __always_inline int gw_replay_begin(struct __sk_buff *skb,
 					   struct gw_pkt *p,
 					   const struct gw_flow_key *key,
 					   struct gw_flow *f)
 {
-	if ((f->flags & GW_FLOW_TWIN_SEEN) || p->seq != f->log.base ||
-	    p->ack != f->log.base_ack)
+	if ((f->flags & GW_FLOW_TWIN_SEEN) || p->seq != f->birth ||
+	    p->ack != f->birth_ack)
 		return GW_REASON_TAPPED_SEGMENT;
 	return gw_materialise(skb, p, key, f);
 }

@@ -73,7 +73,7 @@ static __noinline int gw_obey(struct gw_order *o)
 		gw_advance(&f->client.ack, o->detail);
 		return 0;
 	case GW_ORDER_REJOIN:
-		return gw_rejoin(f, o->detail);
+		return gw_rejoin(f, o->detail, o->base_ack);
 	case GW_ORDER_PROTECT:
 		return gw_protect(f);
 	case GW_ORDER_ADMIT:

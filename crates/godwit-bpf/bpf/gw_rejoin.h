@@ -24,10 +24,12 @@ static __always_inline void gw_note_told(struct gw_flow *f)
 }
 
 /*
- * The agent wants a twin of this flow in `generation`. From here on all that
- * the client says is tapped; what it said before is in the log.
+ * The agent wants a twin of this flow in `generation`, which begins to speak at
+ * `base_ack`. From here on all that the client says is tapped; what it said
+ * before is in the log.
  */
-static __always_inline int gw_rejoin(struct gw_flow *f, __u32 generation)
+static __always_inline int gw_rejoin(struct gw_flow *f, __u32 generation,
+				     __u32 base_ack)
 {
 	struct gw_share *s = gw_share_at(f->share);
 
@@ -45,7 +47,7 @@ static __always_inline int gw_rejoin(struct gw_flow *f, __u32 generation)
 	f->gated.leashed_ns = 0;
 	f->gated.twin_ack = f->log.base;
 	f->gated.twin_edge = f->log.base;
-	f->gated.twin_snd_nxt = f->log.base_ack;
+	f->gated.twin_snd_nxt = base_ack;
 	f->gated.told_ack = f->own.ack;
 	f->gated.told_edge = gw_floored(f, f->own.edge);
 	f->gated.kernel_edge = f->client.edge;

@@ -26,9 +26,9 @@ pub enum Order {
     Forget,
     /// The share has changed hands: follow it now, not at the next segment.
     Turn,
-    /// Owner: a twin is to be made of this running flow in that generation; it
-    /// is tapped from here on.
-    Rejoin(Generation),
+    /// Owner: a twin is to be made of this running flow in that generation, and
+    /// begins to speak there; the flow is tapped from here on.
+    Rejoin(Generation, SeqNumber),
     /// Owner: the standby will serve that twin.
     Protect,
     /// Shadow: the twin of a running flow may be served at a takeover.
@@ -72,7 +72,7 @@ impl Orders {
             Order::Acknowledged(snd_una) => (Kind::GW_ORDER_ACKNOWLEDGED, snd_una.0),
             Order::Forget => (Kind::GW_ORDER_FORGET, 0),
             Order::Turn => (Kind::GW_ORDER_TURN, 0),
-            Order::Rejoin(generation) => (Kind::GW_ORDER_REJOIN, generation.0),
+            Order::Rejoin(generation, _) => (Kind::GW_ORDER_REJOIN, generation.0),
             Order::Protect => (Kind::GW_ORDER_PROTECT, 0),
             Order::Admit => (Kind::GW_ORDER_ADMIT, 0),
         };
@@ -81,7 +81,17 @@ impl Orders {
             irs: flow.irs.0,
             kind: kind.0,
             detail,
-            pad: 0,
+            base_ack: match order {
+                Order::Rejoin(_, base_ack) => base_ack.0,
+                Order::Ungate(_)
+                | Order::NotInSync(_)
+                | Order::End
+                | Order::Acknowledged(_)
+                | Order::Forget
+                | Order::Turn
+                | Order::Protect
+                | Order::Admit => 0,
+            },
         };
         match self.program.call(&context).map_err(OrderError::Run)? {
             0 => Ok(()),

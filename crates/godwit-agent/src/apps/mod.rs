@@ -248,20 +248,25 @@ impl Apps {
         let mut exported = Vec::new();
         for client in self.office.clients() {
             client.region.each(|slot, connection| {
-                let picked = choose(connection.key, &connection.kept);
-                let Some(place) = picked.filter(|_| connection.state == SlotState::Live) else {
-                    return;
-                };
-                let bytes = client.region.copy(slot, connection.cookie, &place);
-                let Some(bytes) = bytes else { return };
-                let carried = Carried {
-                    kind: place.kind,
-                    bytes,
-                };
-                exported.push((connection.key, Exported { place, carried }));
+                let choose = |kept: &[SnapshotPlace]| choose(connection.key, kept);
+                let found = pick(&client, slot, &connection, choose);
+                exported.extend(found.map(|found| (connection.key, found)));
             });
         }
         exported
+    }
+
+    /// The same of one connection.
+    pub fn exported_of(
+        &self,
+        flow: FlowKey,
+        choose: impl Fn(&[SnapshotPlace]) -> Option<SnapshotPlace>,
+    ) -> Option<Exported> {
+        let find = |(client, slot, found): (Arc<Client>, u32, Connection)| {
+            pick(&client, slot, &found, &choose)
+        };
+        let likely = self.office.likely_holder(flow).and_then(find);
+        likely.or_else(|| self.office.holders(flow).into_iter().find_map(find))
     }
 
     /// What processes say of a connection: [`SlotState::Parked`] if one of them can't
@@ -280,6 +285,22 @@ impl Apps {
             .iter()
             .any(|client| client.listener(endpoint).is_some())
     }
+}
+
+/// A copy of the snapshot that `choose` picks.
+fn pick(
+    client: &Client,
+    slot: u32,
+    connection: &Connection,
+    choose: impl FnOnce(&[SnapshotPlace]) -> Option<SnapshotPlace>,
+) -> Option<Exported> {
+    let place = choose(&connection.kept).filter(|_| connection.state == SlotState::Live)?;
+    let bytes = client.region.copy(slot, connection.cookie, &place)?;
+    let kind = place.kind;
+    Some(Exported {
+        place,
+        carried: Carried { kind, bytes },
+    })
 }
 
 impl Held {

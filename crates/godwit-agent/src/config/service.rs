@@ -144,11 +144,11 @@ impl ServiceConfig {
             return LogMode::Off;
         }
         match self.reprotect {
-            Reprotect::Connection => LogMode::Connection,
-            // Snapshots count from the connection's first byte.
-            Reprotect::Request if self.is_kept() => LogMode::Connection,
-            Reprotect::Request => LogMode::Request,
             Reprotect::Off => LogMode::Off,
+            // A new twin begins at a snapshot.
+            Reprotect::Connection | Reprotect::Request if self.is_kept() => LogMode::Latest,
+            Reprotect::Connection => LogMode::Connection,
+            Reprotect::Request => LogMode::Request,
         }
     }
 

@@ -474,7 +474,7 @@ fn a_service_with_eager_snapshots_has_one_share_and_a_standby() {
     assert_ne!(config.digest, lazy.digest, "both nodes must know");
     let request = eager.replace("reprotect = \"connection\"", "reprotect = \"request\"");
     let request = parse(&request).expect("valid");
-    assert_eq!(request.services[0].log_mode(), LogMode::Connection);
+    assert_eq!(request.services[0].log_mode(), LogMode::Latest);
     let two = eager.replace("backups = [\"b\"]", "backups = []");
     parse(&two).expect_err("a standby is needed");
 }

@@ -71,7 +71,7 @@ impl Driver {
                 share,
                 generation,
                 restore,
-            } => self.restore_twin(share, generation, &restore),
+            } => self.expect_twin(share, generation, &restore),
             Action::FeedTwin {
                 flow,
                 seq,

@@ -235,18 +235,33 @@ fn parts(parcel: Parcel) -> impl Iterator<Item = SnapshotPart> {
     })
 }
 
-/// The latest snapshot of which the client has all that was written before. Positions
-/// count from the connection's first byte.
-fn latest((iss, snd_una): (SeqNumber, SeqNumber), kept: &[SnapshotPlace]) -> Option<SnapshotPlace> {
+/// The latest snapshot of which the client has all that was written before, from
+/// `birth_ack` on.
+pub(super) fn latest(
+    (birth_ack, snd_una): (SeqNumber, SeqNumber),
+    kept: &[SnapshotPlace],
+) -> Option<SnapshotPlace> {
     let mut newest_first = kept.iter().rev();
-    let found = newest_first.find(|place| written_at(iss, place.written).le(snd_una));
+    let found = newest_first.find(|place| behind(birth_ack, place.written).le(snd_una));
     found.copied()
 }
 
-/// The sequence number behind that many bytes of output.
-fn written_at(iss: SeqNumber, written: u64) -> SeqNumber {
-    let [.., a, b, c, d] = written.to_be_bytes();
-    iss + 1 + u32::from_be_bytes([a, b, c, d])
+/// The sequence number so many bytes behind `first`.
+pub(super) fn behind(first: SeqNumber, bytes: u64) -> SeqNumber {
+    let [.., a, b, c, d] = bytes.to_be_bytes();
+    first + u32::from_be_bytes([a, b, c, d])
+}
+
+/// Where a socket was made: bytes of both streams that were before it, modulo 2^32. A
+/// server counts from there, others from the connection's first byte.
+pub(super) fn origin(flow: &FlowState) -> (u32, u32) {
+    since((flow.id.irs, flow.iss), (flow.birth, flow.birth_ack))
+}
+
+/// Bytes of both streams between the connection's first and those, modulo 2^32.
+pub(super) fn since((irs, iss): (SeqNumber, SeqNumber), at: (SeqNumber, SeqNumber)) -> (u32, u32) {
+    let before = |at: SeqNumber, initial: SeqNumber| at.0.wrapping_sub(initial.0).wrapping_sub(1);
+    (before(at.0, irs), before(at.1, iss))
 }
 
 impl Driver {
@@ -361,7 +376,7 @@ impl Driver {
         if whole && (held || !committed) {
             return Some(Choice::Whole);
         }
-        let place = latest((flow.iss, flow.snd_una), kept);
+        let place = latest((flow.birth_ack, flow.snd_una), kept);
         if committed && !held {
             return Some(match place {
                 Some(place) => Choice::Commit(flow, place),
@@ -377,17 +392,21 @@ impl Driver {
     }
 
     /// To the standby, in parts.
-    pub(super) fn send_snapshot(&mut self, flow: &FlowState, parcel: Parcel, now: MonoTime) {
+    pub(super) fn send_snapshot(&mut self, flow: &FlowState, mut parcel: Parcel, now: MonoTime) {
+        let place = &mut parcel.exported.place;
         let sent = Sent {
             irs: flow.id.irs,
             generation: flow.generation,
-            read: parcel.exported.place.read,
-            written: parcel.exported.place.written,
+            read: place.read,
+            written: place.written,
             commit: parcel.commit,
             kept: false,
             until: now.saturating_add(ANSWER),
         };
         self.exports.sent.insert(flow.id.key, sent);
+        let (read, written) = origin(flow);
+        place.read += u64::from(read);
+        place.written += u64::from(written);
         for part in parts(parcel) {
             self.node.handle_snapshot(flow.share, flow.id, &part, now);
         }
@@ -408,9 +427,11 @@ impl Driver {
             return;
         };
         let commits = parcel.commit.is_some();
-        if let Some(state) = self.flow(flow).filter(|state| state.twin) {
+        if let Some(parcel) = self.bear(flow, parcel)
+            && let Some(state) = self.flow(flow).filter(|state| state.twin)
+        {
             // What is written in the server's place must go nowhere.
-            self.poke_twin(flow, written_at(state.iss, parcel.acknowledged()));
+            self.poke_twin(flow, behind(state.iss + 1, parcel.acknowledged()));
             if let Some(keeper) = &self.keeper {
                 keeper.keep(flow, parcel);
             }
@@ -584,12 +605,12 @@ mod tests {
     fn the_latest_is_sent_whose_output_the_client_has() {
         let kept = [place(0, 0, 0), place(5, 1000, 0), place(5, 1 << 33, 0)];
         for iss in [SeqNumber(7), SeqNumber(u32::MAX - 500)] {
-            let at = |written: u32| latest((iss, iss + 1 + written), &kept[..2]);
+            let at = |written: u32| latest((iss + 1, iss + 1 + written), &kept[..2]);
             assert_eq!(at(0), Some(kept[0]));
             assert_eq!(at(999), Some(kept[0]));
             assert_eq!(at(1000), Some(kept[1]));
-            assert_eq!(latest((iss, iss), &kept), None, "before its SYN-ACK");
-            let round = latest((iss, iss + 1), &kept);
+            assert_eq!(latest((iss + 1, iss), &kept), None, "before its SYN-ACK");
+            let round = latest((iss + 1, iss + 1), &kept);
             assert_eq!(round, Some(kept[2]), "8 GiB later");
         }
         assert_eq!(latest((SeqNumber(0), SeqNumber(1)), &[]), None);

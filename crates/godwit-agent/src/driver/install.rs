@@ -19,6 +19,7 @@ use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
 use thiserror::Error;
 
 use super::addresses;
+use super::births::AwaitedTwins;
 use super::commits::Commits;
 use super::compare::Comparisons;
 use super::detach::{DetachError, detach};
@@ -352,6 +353,7 @@ impl Installed {
             shares,
             keeper,
             exports: Exports::new(&self.config, now),
+            awaited_twins: AwaitedTwins::default(),
             commits: Commits::default(),
             apps: surroundings.apps,
             resolver,

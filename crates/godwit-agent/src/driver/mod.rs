@@ -26,6 +26,7 @@
 
 mod addresses;
 mod behind;
+mod births;
 mod carry;
 mod commits;
 mod compare;
@@ -80,6 +81,7 @@ pub use detach::DetachError;
 pub use earlier::EarlierError;
 pub use install::{InstallError, Installed, pin_name};
 
+use births::AwaitedTwins;
 use commits::Commits;
 use compare::Comparisons;
 use digest::Digest;
@@ -158,6 +160,7 @@ pub struct Driver {
     /// node has such.
     keeper: Option<Keeper>,
     exports: Exports,
+    awaited_twins: AwaitedTwins,
     commits: Commits,
     apps: Apps,
     peers: PeerSender,

@@ -6,8 +6,11 @@ use std::time::Duration;
 use godwit_bpf::{FlowState, Order};
 use godwit_core::MonoTime;
 use godwit_core::rejoin::{Candidate, Past};
-use godwit_wire::{FlowId, FlowRecord, Generation, Negotiated, Restore, Role, SeqNumber, ShareId};
+use godwit_wire::{
+    FlowId, FlowRecord, Generation, MAX_INPUT_LEN, Negotiated, Restore, Role, SeqNumber, ShareId,
+};
 
+use super::exports::{Parcel, behind};
 use super::{Driver, segments};
 use crate::clock;
 use crate::reprotect::{self, Obstacle};
@@ -25,6 +28,15 @@ const MAX_CANDIDATES: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct Rejoins {
     due: MonoTime,
+}
+
+/// Where a new twin begins.
+struct Beginning {
+    /// The next byte of the client, and what the client expected there.
+    base: SeqNumber,
+    base_ack: SeqNumber,
+    /// What its server knew there; `None` where the log begins.
+    snapshot: Option<Parcel>,
 }
 
 impl Rejoins {
@@ -58,12 +70,13 @@ impl Driver {
 
     fn candidates(&self, share: ShareId, generation: Generation) -> Vec<Candidate> {
         let mut candidates = Vec::new();
+        let kept = self.is_kept(share);
         let scanned = self.datapath.flows.for_each(|flow| {
             if flow.share != share || candidates.len() >= MAX_CANDIDATES {
                 return;
             }
             // Under way: the core knows, unless an earlier agent began it.
-            let past = match reprotect::obstacle(&flow, generation) {
+            let past = match reprotect::obstacle(&flow, generation, kept) {
                 Some(Obstacle::Turn | Obstacle::Twin | Obstacle::CatchUp) => Past::None,
                 Some(Obstacle::GivenUp) => Past::Failed,
                 Some(Obstacle::Diverged) => Past::Wrong,
@@ -85,21 +98,53 @@ impl Driver {
         // What the twin before had, this one lacks.
         self.exports.note_rejoin(flow.key);
         self.commits.forget(flow.key);
-        let restore = match self.datapath.orders.give(flow, Order::Rejoin(generation)) {
-            Ok(()) => self.restore(share, flow),
-            Err(error) => {
-                tracing::debug!(flow = %flow.key, error = %error, "no twin can be made");
-                None
+        let begins = self.flow(flow).and_then(|state| self.beginning(&state));
+        let begun = begins.and_then(|begins| {
+            let order = Order::Rejoin(generation, begins.base_ack);
+            match self.datapath.orders.give(flow, order) {
+                Ok(()) => Some((self.restore(share, flow, &begins)?, begins.snapshot)),
+                Err(error) => {
+                    tracing::debug!(flow = %flow.key, error = %error, "no twin can be made");
+                    None
+                }
             }
+        });
+        let now = clock::now();
+        let Some((restore, snapshot)) = begun else {
+            return self.node.handle_restore(share, flow, None, now);
         };
-        self.node
-            .handle_restore(share, flow, restore.map(Box::new), clock::now());
+        let restore = Some(Box::new(restore));
+        self.node.handle_restore(share, flow, restore, now);
+        if let (Some(snapshot), Some(state)) = (snapshot, self.flow(flow)) {
+            self.send_snapshot(&state, snapshot, now);
+        }
     }
 
-    fn restore(&self, share: ShareId, flow: FlowId) -> Option<Restore> {
+    /// `None` if what a twin would have to hear is not in the log, or not yet.
+    fn beginning(&mut self, flow: &FlowState) -> Option<Beginning> {
+        let log = flow.log;
+        let kept = self.is_kept(flow.share);
+        if let Some(snapshot) = kept.then(|| self.snapshot_in_log(flow)).flatten() {
+            let place = snapshot.exported.place;
+            return Some(Beginning {
+                base: behind(flow.birth, place.read),
+                base_ack: behind(flow.birth_ack, place.written),
+                snapshot: Some(snapshot),
+            });
+        }
+        // Without a snapshot a server begins where the connection does.
+        let whole = log.base == flow.id.irs + 1 && log.answered <= reprotect::MAX_OUTPUT;
+        (whole || !kept).then_some(Beginning {
+            base: log.base,
+            base_ack: log.base_ack,
+            snapshot: None,
+        })
+    }
+
+    fn restore(&self, share: ShareId, flow: FlowId, begins: &Beginning) -> Option<Restore> {
         let epoch = self.shares.get(share)?.entry.epoch;
         let state = self.flow(flow)?;
-        let input = self.input(&state, state.log.base)?;
+        let input = self.input(&state, begins.base)?;
         let now = clock::now();
         Some(Restore {
             record: FlowRecord {
@@ -120,8 +165,8 @@ impl Driver {
                 rcv_nxt: state.rcv_nxt,
                 epoch,
             },
-            base: state.log.base,
-            base_ack: state.log.base_ack,
+            base: begins.base,
+            base_ack: begins.base_ack,
             snd_edge: state.snd_edge,
             ts_val: state.ts.map_or(0, |ts| ts.client_val),
             owner_ts: segments::clock_of(&state, now),
@@ -140,9 +185,9 @@ impl Driver {
             tracing::warn!(flow = %flow.id.key, error = %error, "log not read");
             None
         })?;
-        // It may have been begun anew meanwhile.
+        // It may have been begun anew meanwhile, or slid.
         let again = self.flow(flow.id)?;
-        (again.log.base == flow.log.base && again.log.state == flow.log.state).then_some(input)
+        (flow.log.goes_on_as(&again.log, from) && input.len() <= MAX_INPUT_LEN).then_some(input)
     }
 
     /// What the twin has not acknowledged and the log has.

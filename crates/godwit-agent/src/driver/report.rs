@@ -29,6 +29,7 @@ struct View {
     role: Role,
     generation: Generation,
     no_quorum: bool,
+    kept: bool,
 }
 
 impl Driver {
@@ -186,6 +187,7 @@ impl Driver {
                 role: share.entry.role,
                 generation: share.entry.generation,
                 no_quorum: doubtful.contains(&id),
+                kept: share.kept,
             };
             (id, view)
         });
@@ -215,6 +217,7 @@ impl Views {
             role: view.role,
             generation: view.generation,
             no_quorum: view.no_quorum,
+            kept: view.kept,
         })
     }
 

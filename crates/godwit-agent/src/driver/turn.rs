@@ -114,6 +114,7 @@ impl Driver {
                 // What was under way on the old link is lost.
                 self.digest.forget();
                 self.exports.forget();
+                self.awaited_twins.forget();
                 self.commits.send_again();
                 self.resolver.hurry();
                 self.node.handle_link(peer, link, now);
@@ -146,6 +147,7 @@ impl Driver {
         if event.kind == FlowEventKind::Ended {
             self.digest.note_end(event);
             self.exports.note_end(event.flow);
+            self.awaited_twins.note_end(event.flow);
             self.commits.forget(event.flow.key);
             self.end_commits(|_, flow| flow == event.flow);
         }

@@ -11,7 +11,7 @@ use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::{gw_flow_flags as Flag, gw_phase as Raw};
 
-const _: () = assert!(size_of::<types::gw_flow>() == 328);
+const _: () = assert!(size_of::<types::gw_flow>() == 336);
 
 /// Life of a flow on this node (`enum gw_phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,6 +101,11 @@ pub struct FlowState {
     pub own_fin: bool,
     /// Initial sequence number of the service.
     pub iss: SeqNumber,
+    /// First byte of the client that the socket here was to have: `irs` + 1, or
+    /// later if it was made while the flow ran.
+    pub birth: SeqNumber,
+    /// First byte that it was to say.
+    pub birth_ack: SeqNumber,
     /// First byte that the client has not acknowledged.
     pub snd_una: SeqNumber,
     /// First byte that has not been sent (owner) or reflected (twin).
@@ -331,6 +336,8 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
         client_fin: has(Flag::GW_FLOW_CLIENT_FIN),
         own_fin: has(Flag::GW_FLOW_OWN_FIN),
         iss: SeqNumber(raw.iss),
+        birth: SeqNumber(raw.birth),
+        birth_ack: SeqNumber(raw.birth_ack),
         snd_una: SeqNumber(raw.client.ack),
         snd_nxt: SeqNumber(raw.own.snd_nxt),
         shown_end: shown_end(raw),

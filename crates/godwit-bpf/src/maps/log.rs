@@ -19,6 +19,8 @@ pub enum LogMode {
     Connection,
     /// With the latest request.
     Request,
+    /// Anywhere: the latest of what was said is kept.
+    Latest,
 }
 
 impl LogMode {
@@ -27,6 +29,7 @@ impl LogMode {
             Self::Off => Mode::GW_LOG_MODE_OFF.0,
             Self::Connection => Mode::GW_LOG_MODE_CONNECTION.0,
             Self::Request => Mode::GW_LOG_MODE_REQUEST.0,
+            Self::Latest => Mode::GW_LOG_MODE_LATEST.0,
         }
     }
 
@@ -35,6 +38,7 @@ impl LogMode {
         match Mode(number) {
             Mode::GW_LOG_MODE_CONNECTION => Self::Connection,
             Mode::GW_LOG_MODE_REQUEST => Self::Request,
+            Mode::GW_LOG_MODE_LATEST => Self::Latest,
             _ => Self::Off,
         }
     }
@@ -47,7 +51,7 @@ pub enum LogState {
     None,
     /// It is whole as far as it reaches.
     Kept,
-    /// There was more input than its cap allows.
+    /// There was more input than its cap allows, or a gap that is longer.
     Over,
     /// There was no memory for it, or a segment could not be read.
     Failed,
@@ -66,9 +70,17 @@ pub struct FlowLog {
     pub end: SeqNumber,
     /// What the service has said since it began, in bytes.
     pub answered: u64,
+    /// Where chunks are counted from: [`FlowState::birth`](super::FlowState::birth).
+    birth: SeqNumber,
 }
 
 impl FlowLog {
+    /// Whether what was read of this log from `from` on is in `later`, too: that is
+    /// the same log, as it is now.
+    pub fn goes_on_as(&self, later: &Self, from: SeqNumber) -> bool {
+        later.state == self.state && later.base.le(from)
+    }
+
     pub(super) fn new(raw: &types::gw_flow) -> Self {
         Self {
             state: match State(u32::from(raw.log.state)) {
@@ -81,6 +93,7 @@ impl FlowLog {
             base_ack: SeqNumber(raw.log.base_ack),
             end: SeqNumber(raw.log.end),
             answered: raw.bytes_out.saturating_sub(raw.log.bytes_out),
+            birth: SeqNumber(raw.birth),
         }
     }
 }
@@ -95,7 +108,7 @@ impl LogTable {
     }
 
     /// The bytes of a flow's log from `from` on. `None` if some are gone: the
-    /// log was given up or begun anew since `log` was read.
+    /// log was given up, begun anew or slid on since `log` was read.
     ///
     /// # Errors
     /// Fails if the kernel refuses a read.
@@ -105,21 +118,25 @@ impl LogTable {
         log: FlowLog,
         from: SeqNumber,
     ) -> Result<Option<Vec<u8>>, MapError> {
-        let (Some(mut at), Some(end)) = (
-            from.checked_distance(log.base),
-            log.end.checked_distance(log.base),
-        ) else {
+        if from.lt(log.base) {
             return Ok(None);
-        };
+        }
+        let mut left = log.end.checked_distance(from).unwrap_or(0);
+        // Sequence numbers come round, and with them chunks: the last one is short.
+        let mut at = from.0.wrapping_sub(log.birth.0);
         let mut bytes = Vec::new();
-        while at < end {
+        while left > 0 {
             let Some(chunk) = self.chunk(flow, at / chunk_len())? else {
                 return Ok(None);
             };
-            let inside = (at % chunk_len()) as usize;
-            let len = (CHUNK - inside).min((end - at) as usize);
-            bytes.extend_from_slice(chunk.bytes.get(inside..inside + len).unwrap_or_default());
-            at += u32::try_from(len).expect("at most a chunk");
+            let inside = at % chunk_len();
+            let len = (chunk_len() - inside)
+                .min(left)
+                .min((u32::MAX - at).saturating_add(1));
+            let part = inside as usize..(inside + len) as usize;
+            bytes.extend_from_slice(chunk.bytes.get(part).unwrap_or_default());
+            at = at.wrapping_add(len);
+            left -= len;
         }
         Ok(Some(bytes))
     }

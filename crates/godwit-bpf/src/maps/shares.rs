@@ -161,7 +161,7 @@ impl ShareTable {
             service_mac: entry.group.unwrap_or(MacAddr::ZERO).0,
             log_cap: match entry.log_mode {
                 LogMode::Off => 0,
-                LogMode::Connection | LogMode::Request => entry.log_cap,
+                LogMode::Connection | LogMode::Request | LogMode::Latest => entry.log_cap,
             },
             log_mode: entry.log_mode.number(),
             moves: entry.moves.number(),

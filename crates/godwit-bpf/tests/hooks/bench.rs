@@ -152,6 +152,14 @@ impl Bench {
         });
     }
 
+    /// This machine owns, and keeps the latest of what clients say.
+    pub(crate) fn slide(&self, generation: Generation) {
+        self.write(&ShareEntry {
+            log_mode: LogMode::Latest,
+            ..Self::entry(Role::Owner, generation, 0)
+        });
+    }
+
     /// This machine's share of a service whose connections move one by one.
     pub(crate) fn own(&self, moves: Moves) {
         self.write(&ShareEntry {

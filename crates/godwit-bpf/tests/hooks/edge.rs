@@ -206,7 +206,7 @@ fn rejoin(bench: &Bench, v6: bool) {
     let next = Generation(GENERATION.0 + 1);
     bench.gain_standby(next);
     bench
-        .order(Order::Rejoin(next))
+        .order(Order::Rejoin(next, SeqNumber(ISS + 1)))
         .expect("it can have a twin");
     let twin = Frame::new(Way::Peer, (SERVICE, CLIENT), NARROW).bytes(v6);
     bench.expect(Hook::Tap, "the twin's ACK", &twin, DROP, "twin_ack");

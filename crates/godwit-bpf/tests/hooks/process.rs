@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use godwit_bpf::{Hook, Order, ProcessExit, Record};
 use godwit_lab::Lab;
 use godwit_lab::host::{Host, Network, SERVICE_V4};
-use godwit_wire::{Generation, Role, TcpFlags};
+use godwit_wire::{Generation, Role, SeqNumber, TcpFlags};
 use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
 };
@@ -194,7 +194,10 @@ fn a_flow_whose_new_twin_has_all_is_kept() {
             bench.lose_standby();
             bench.connect(port, false);
             bench.gain_standby(stay);
-            let rejoin = bench.order_for(flow_id(port, false), Order::Rejoin(stay));
+            let rejoin = bench.order_for(
+                flow_id(port, false),
+                Order::Rejoin(stay, SeqNumber(ISS + 1)),
+            );
             rejoin.expect("it can have a twin");
             if whole {
                 let standby = Host::B.mac(Network::Data);

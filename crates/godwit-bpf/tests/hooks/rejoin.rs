@@ -78,6 +78,56 @@ fn a_log_has_a_cap() {
     });
 }
 
+/// Where a twin can begin at a snapshot, what is earlier makes room; not while one is
+/// being made. What was given up begins anew.
+#[test]
+fn a_log_that_slides_has_the_latest() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.slide(Generation::NONE);
+            bench.connect(7, v6);
+            let mut said = Vec::new();
+            let cap = 64 << 10;
+            let slides = |length: usize| length.saturating_sub(cap);
+            let mut go_on = |times: u32, begin: &dyn Fn(usize) -> usize| {
+                for n in 0..times {
+                    let offset = u32::try_from(said.len()).expect("short");
+                    let data = (offset + n).to_be_bytes().repeat(250);
+                    say(bench, v6, offset, &data);
+                    said.extend_from_slice(&data);
+                    acknowledge(bench, v6, offset + 1000);
+                    let latest = &said[begin(said.len())..];
+                    assert_eq!(bench.log().as_deref(), Some(latest), "behind {offset}");
+                }
+            };
+            go_on(150, &slides);
+            assert!(bench.chunks() <= cap / 400 + 2);
+            bench.slide(NEXT_GENERATION);
+            let rejoin = Order::Rejoin(NEXT_GENERATION, SeqNumber(ISS + 1));
+            bench.order(rejoin).expect("it can have a twin");
+            go_on(80, &|_| slides(150_000));
+            let reason = UnprotectedReason::NotConfirmed;
+            bench.order(Order::Ungate(reason)).expect("it is there");
+            go_on(1, &slides);
+            assert!(bench.chunks() <= cap / 400 + 2);
+            // Of another mode there is no way back.
+            bench.lose_standby();
+            say(bench, v6, 231_000, &[1; 1000]);
+            acknowledge(bench, v6, 232_000);
+            assert_eq!(bench.flow().log.state, LogState::Over);
+            assert_eq!(bench.chunks(), 0);
+            bench.slide(Generation::NONE);
+            say(bench, v6, 233_000, b"behind a gap");
+            assert_eq!(bench.flow().log.state, LogState::Over);
+            say(bench, v6, 232_000, b"anew");
+            assert_eq!(bench.log().as_deref(), Some(&b"anew"[..]));
+            assert_eq!(bench.flow().log.base.0, at(232_000));
+            bench.order(Order::Forget).expect("it is there");
+            assert_eq!(bench.chunks(), 0);
+        }
+    });
+}
+
 /// Step by step from a flow without a standby to a protected one.
 #[test]
 fn a_running_flow_gets_a_twin() {
@@ -87,7 +137,7 @@ fn a_running_flow_gets_a_twin() {
         bench.lose_standby();
         say(bench, false, 0, b"hello");
         acknowledge(bench, false, 5);
-        let rejoin = || bench.order(Order::Rejoin(NEXT_GENERATION));
+        let rejoin = || bench.order(Order::Rejoin(NEXT_GENERATION, SeqNumber(ISS + 1)));
         assert!(rejoin().is_err(), "there is no such standby");
         bench.gain_standby(NEXT_GENERATION);
         rejoin().expect("it can have a twin");
@@ -131,7 +181,7 @@ fn a_twin_that_lacks_the_clients_fin_is_not_whole() {
             bench.expect(Hook::Tap, "its FIN", &closed, NEXT, "client_segment");
             acknowledge(bench, v6, 6);
             bench.gain_standby(NEXT_GENERATION);
-            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION));
+            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION, SeqNumber(ISS + 1)));
             rejoin.expect("it can have a twin");
             for (has, whole) in [(5, false), (6, true)] {
                 let twins = twin(standby, 7, v6, (ISS + 1, at(has)), ACK, b"");
@@ -158,7 +208,7 @@ fn a_twin_whose_application_says_nothing_is_not_whole() {
             let heard = to_service(7, v6, at(5), ISS + 6, ACK, b"");
             bench.expect(Hook::Tap, "its ACK", &heard, NEXT, "client_segment");
             bench.gain_standby(NEXT_GENERATION);
-            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION));
+            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION, SeqNumber(ISS + 1)));
             rejoin.expect("it can have a twin");
             for said in [0, 4] {
                 let silent = twin(standby, 7, v6, (ISS + 1 + said, at(5)), ACK, b"");
@@ -242,7 +292,7 @@ fn an_ack_of_the_last_twin_counts_for_nothing() {
             assert_eq!(urgent(&told.frame, v6), 0, "of that no word");
             bench.lose_standby();
             bench.gain_standby(NEXT_GENERATION);
-            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION));
+            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION, SeqNumber(ISS + 1)));
             rejoin.expect("it can have a twin");
             bench.expect(Hook::Tap, "late", &old, DROP, "twin_ack_generation");
             assert!(!bench.flow().gated, "no new twin has spoken");

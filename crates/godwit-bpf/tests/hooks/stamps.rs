@@ -224,7 +224,9 @@ fn an_owner_allows_for_what_its_new_twin_may_have_said() {
             stamps_after(bench, Hook::Tap, &third.bytes([here, client]));
             bench.lose_standby();
             bench.gain_standby(stay);
-            bench.order(Order::Rejoin(stay)).expect("it has no twin");
+            bench
+                .order(Order::Rejoin(stay, SeqNumber(ISS + 1)))
+                .expect("it has no twin");
             let twins = frame(false, ACK, (ISS + 1, next), (1000, CLIENT), b"");
             let twins = twins.bytes([here, Host::B]);
             bench.expect(Hook::Tap, "the twin's ACK", &twins, DROP, "twin_ack");

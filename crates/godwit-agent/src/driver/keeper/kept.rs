@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use godwit_sock::StreamPosition;
-use godwit_wire::app::Carried;
-use godwit_wire::{FlowId, ShareId};
+use godwit_wire::app::{Carried, SnapshotPlace};
+use godwit_wire::{FlowId, SeqNumber, ShareId};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
 
@@ -22,6 +22,8 @@ pub(super) struct Kept {
     pub(super) flow: FlowId,
     pub(super) share: ShareId,
     socket: TcpStream,
+    /// Bytes of both streams that were before its socket, modulo 2^32.
+    origin: (u32, u32),
     /// `None`: where the connection begins.
     snapshot: Option<Carried>,
     /// A later one, which it has not come to.
@@ -46,11 +48,20 @@ pub(super) enum Progress {
 }
 
 impl Kept {
-    pub(super) const fn new(flow: FlowId, share: ShareId, socket: TcpStream) -> Self {
+    /// The origin of a twin that is as old as its connection.
+    pub(super) const START: (u32, u32) = (0, 0);
+
+    pub(super) const fn new(
+        flow: FlowId,
+        share: ShareId,
+        socket: TcpStream,
+        origin: (u32, u32),
+    ) -> Self {
         Self {
             flow,
             share,
             socket,
+            origin,
             snapshot: None,
             next: None,
             owed: 0,
@@ -82,10 +93,10 @@ impl Kept {
             };
             let at = StreamPosition::of(self.socket.as_fd())?;
             let place = next.exported.place;
-            let read = place.read.checked_sub(at.read);
+            let read = ahead(place.read, self.origin.0, at.read);
             // A client that does not listen keeps nobody from committing: what does not
             // go out yet waits here.
-            let written = place.written.checked_sub(at.written + self.owes());
+            let written = ahead(place.written, self.origin.1, at.written + self.owes());
             match (read, written) {
                 (Some(read), Some(_)) if read > at.unread => return Ok(Progress::Hears),
                 (Some(read), Some(written)) => {
@@ -180,15 +191,15 @@ impl Kept {
             .is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
     }
 
-    /// The same, standing at that snapshot.
-    pub(super) fn at(mut self, snapshot: Option<Carried>) -> Self {
-        self.snapshot = snapshot;
-        self
+    /// It was made at that snapshot.
+    pub(super) fn begin_at(&mut self, snapshot: Parcel) {
+        self.reached = snapshot.commit;
+        self.snapshot = Some(snapshot.exported.carried);
     }
 
     /// The twin and the snapshot at which it stands.
-    pub(super) fn into_parts(self) -> (TcpStream, Option<Carried>) {
-        (self.socket, self.snapshot)
+    pub(super) const fn parts(&self) -> (&TcpStream, Option<&Carried>) {
+        (&self.socket, self.snapshot.as_ref())
     }
 
     /// Ends it by a RST, which its data path does not let out.
@@ -203,14 +214,33 @@ impl Kept {
     }
 }
 
+/// How far a place in a stream is ahead of where a socket stands; `None` if it is
+/// behind. Both count modulo 2^32: they are never further apart than the leash.
+fn ahead(place: u64, origin: u32, stands: u64) -> Option<u64> {
+    let here = origin.wrapping_add(low(stands));
+    let there = SeqNumber(low(place));
+    there.checked_distance(SeqNumber(here)).map(u64::from)
+}
+
+/// Whether a socket that was made there was made at that snapshot.
+pub(in crate::driver) fn is_origin(place: &SnapshotPlace, origin: (u32, u32)) -> bool {
+    (low(place.read), low(place.written)) == origin
+}
+
+/// Modulo 2^32, as sequence numbers count.
+fn low(position: u64) -> u32 {
+    let [.., a, b, c, d] = position.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpListener};
     use std::time::{Duration, Instant};
 
-    use godwit_wire::app::{SnapshotKind, SnapshotPlace};
-    use godwit_wire::{FlowKey, SeqNumber};
+    use godwit_wire::FlowKey;
+    use godwit_wire::app::SnapshotKind;
 
     use super::*;
     use crate::apps::Exported;
@@ -226,7 +256,8 @@ mod tests {
             service: nowhere,
         };
         let irs = SeqNumber(0);
-        (client, Kept::new(FlowId { key, irs }, ShareId(0), twin))
+        let flow = FlowId { key, irs };
+        (client, Kept::new(flow, ShareId(0), twin, Kept::START))
     }
 
     fn snapshot(read: u64, written: u64, name: &str) -> Parcel {
@@ -305,6 +336,41 @@ mod tests {
         client
             .read_exact(&mut [0; 10])
             .expect("as much as was written");
+    }
+
+    /// One that was made while its connection ran, near where numbers come round.
+    #[test]
+    fn a_twin_that_was_born_late_counts_with_the_others() {
+        let (mut client, mut kept) = pair();
+        kept.origin = (u32::MAX - 9, 7);
+        for (read, written, there) in [(0, 7, true), (1, 7, false), (0, 8, false)] {
+            let place = snapshot((1 << 32) - 10 + read, written, "").exported.place;
+            assert_eq!(is_origin(&place, kept.origin), there, "{read}, {written}");
+        }
+        client.write_all(&[1; 100]).expect("it is open");
+        // The others have counted on; an agent between them has begun at 0 again.
+        for round in [0, 1_u64 << 32] {
+            let read = round + (1 << 32) - 10;
+            kept.expect(snapshot(read - 1, 7, "before"));
+            assert_eq!(go_on(&mut kept, None), Progress::Stands);
+            assert_eq!((position(&kept), name(&kept)), ((0, 0), None));
+        }
+        kept.expect(snapshot(30, 17, "later"));
+        assert_eq!(go_on(&mut kept, Some(Progress::Hears)), Progress::Stands);
+        assert_eq!(
+            (position(&kept), name(&kept)),
+            ((40, 10), Some(&b"later"[..]))
+        );
+    }
+
+    /// Its owner hears of that as of any other commit.
+    #[test]
+    fn a_twin_that_begins_at_a_commit_has_come_to_it() {
+        let (_client, mut kept) = pair();
+        kept.begin_at(commit(3, (0, 0), &[]));
+        assert_eq!(go_on(&mut kept, None), Progress::Stands);
+        assert_eq!(name(&kept), Some(&b"commit"[..]));
+        assert_eq!((kept.take_reached(), kept.take_reached()), (Some(3), None));
     }
 
     /// Late or wrong: it never goes back, in neither stream.

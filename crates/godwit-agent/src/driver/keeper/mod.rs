@@ -37,6 +37,7 @@ use crate::config::Config;
 use crate::events::EventLog;
 use crate::input::Inbox;
 
+pub(super) use kept::is_origin;
 pub(super) use perch::Perches;
 
 use worker::Worker;
@@ -67,6 +68,8 @@ pub(super) struct Means {
 enum Job {
     /// A snapshot of a connection, and what its client has not of the output before it.
     Keep(FlowId, Parcel),
+    /// A twin is about to be born at that snapshot.
+    Bear(FlowId, Parcel),
     /// This node owns the share, or does not.
     Serve(ShareId, bool),
 }
@@ -97,6 +100,11 @@ impl Keeper {
 
     pub(super) fn keep(&self, flow: FlowId, snapshot: Parcel) {
         self.give(Job::Keep(flow, snapshot));
+    }
+
+    /// To be called before there is such a twin.
+    pub(super) fn bear(&self, flow: FlowId, snapshot: Parcel) {
+        self.give(Job::Bear(flow, snapshot));
     }
 
     pub(super) fn serve(&self, share: ShareId, serves: bool) {

@@ -15,9 +15,9 @@ use godwit_wire::app::Carried;
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, ShareId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::exports::Parcel;
+use super::super::exports::{Parcel, origin};
 use super::super::twins::note;
-use super::kept::{Kept, Progress};
+use super::kept::{Kept, Progress, is_origin};
 use super::perch::Perches;
 use super::{Job, Means};
 use crate::clock;
@@ -35,6 +35,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 
 /// How long a snapshot waits for its twin; the owner does not wait longer.
 const EARLY: Duration = Duration::from_secs(1);
+/// How long a twin may take to be born.
+const UNBORN: Duration = Duration::from_secs(10);
 
 /// How long after a takeover a server may take to be there.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -52,6 +54,8 @@ pub(super) struct Worker {
     stuck: BTreeSet<FlowKey>,
     /// What has come for twins that were not there.
     early: BTreeMap<FlowKey, Early>,
+    /// Twins that are about to be born.
+    births: BTreeMap<FlowId, Birth>,
     /// Shares that this node owns, and since when.
     served: BTreeMap<ShareId, MonoTime>,
     buffer: Vec<u8>,
@@ -64,6 +68,14 @@ pub(super) struct Worker {
 struct Early {
     flow: FlowId,
     snapshot: Parcel,
+    since: MonoTime,
+}
+
+/// A twin that is to be born at a snapshot.
+struct Birth {
+    snapshot: Parcel,
+    /// A later one, which it is to go to.
+    next: Option<Parcel>,
     since: MonoTime,
 }
 
@@ -83,6 +95,7 @@ impl Worker {
             busy: BTreeSet::new(),
             stuck: BTreeSet::new(),
             early: BTreeMap::new(),
+            births: BTreeMap::new(),
             served: BTreeMap::new(),
             buffer: Vec::new(),
             swept: clock::now(),
@@ -94,18 +107,23 @@ impl Worker {
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             self.wait();
-            self.take_in();
-            loop {
+            // What such a twin is to be born at has been said before there was one.
+            let born = self.perches.born();
+            let (mut rest, mut goes_on) = (Vec::new(), true);
+            while goes_on {
                 match jobs.try_recv() {
-                    Ok(job) => self.carry_out(job),
+                    Ok(Job::Bear(flow, snapshot)) => self.await_birth(flow, snapshot),
+                    Ok(job) => rest.push(job),
                     Err(TryRecvError::Empty) => break,
-                    Err(TryRecvError::Disconnected) => {
-                        std::mem::take(&mut self.kept)
-                            .into_values()
-                            .for_each(Kept::end);
-                        return;
-                    }
+                    Err(TryRecvError::Disconnected) => goes_on = false,
                 }
+            }
+            self.take_in(born);
+            rest.into_iter().for_each(|job| self.carry_out(job));
+            if !goes_on {
+                return std::mem::take(&mut self.kept)
+                    .into_values()
+                    .for_each(Kept::end);
             }
             let now = clock::now();
             self.look_at_early(now);
@@ -137,13 +155,21 @@ impl Worker {
     }
 
     /// New twins.
-    fn take_in(&mut self) {
-        for twin in self.perches.born() {
-            let Some((flow, share)) = self.identify(&twin) else {
+    fn take_in(&mut self, born: Vec<TcpStream>) {
+        for twin in born {
+            let Some((flow, share, origin)) = self.identify(&twin) else {
                 continue;
             };
-            let kept = Kept::new(flow, share, twin);
-            if self.kept.len() >= self.perches.room() {
+            let birth = self.births.remove(&flow);
+            // What another twin of the flow was to be born at is none of this one's.
+            let birth = birth.filter(|birth| is_origin(&birth.snapshot.exported.place, origin));
+            let lost = birth.is_none() && origin != Kept::START;
+            let mut kept = Kept::new(flow, share, twin, origin);
+            let next = birth.and_then(|birth| {
+                kept.begin_at(birth.snapshot);
+                birth.next
+            });
+            if lost || self.kept.len() >= self.perches.room() {
                 // Its connection is unprotected, and says so: `twin_closed`.
                 kept.end();
                 continue;
@@ -151,26 +177,40 @@ impl Worker {
             if let Some(old) = self.kept.insert(flow.key, kept) {
                 old.end();
             }
-            if self.served.contains_key(&share) {
-                self.busy.insert(flow.key);
+            // It may be served at once, or stand at a commit already.
+            self.busy.insert(flow.key);
+            if let Some(next) = next {
+                self.expect(flow, next);
             }
         }
     }
 
-    /// Which connection a twin is of; `None` if that has ended already.
-    fn identify(&self, twin: &TcpStream) -> Option<(FlowId, ShareId)> {
+    fn await_birth(&mut self, flow: FlowId, snapshot: Parcel) {
+        let (next, since) = (None, clock::now());
+        let birth = Birth {
+            snapshot,
+            next,
+            since,
+        };
+        self.births.insert(flow, birth);
+    }
+
+    /// Which connection a twin is of, and where in it it begins; `None` if that has
+    /// ended already.
+    fn identify(&self, twin: &TcpStream) -> Option<(FlowId, ShareId, (u32, u32))> {
         let key = FlowKey {
             client: twin.peer_addr().ok()?.into(),
             service: twin.local_addr().ok()?.into(),
         };
         let share = self.shares.get(&key.service)?;
         let flow = self.means.flows.get(key).ok().flatten()?;
-        Some((flow.id, *share))
+        Some((flow.id, *share, origin(&flow)))
     }
 
     fn carry_out(&mut self, job: Job) {
         match job {
             Job::Keep(flow, snapshot) => self.expect(flow, snapshot),
+            Job::Bear(flow, snapshot) => self.await_birth(flow, snapshot),
             Job::Serve(share, false) => {
                 self.served.remove(&share);
             }
@@ -184,6 +224,10 @@ impl Worker {
 
     /// One that comes when somebody serves the connection comes too late.
     fn expect(&mut self, flow: FlowId, snapshot: Parcel) {
+        if let Some(birth) = self.births.get_mut(&flow) {
+            birth.next = Some(snapshot);
+            return;
+        }
         let kept = self.kept.get_mut(&flow.key);
         let Some(kept) = kept.filter(|kept| kept.flow == flow) else {
             // Any other is as good if it comes later.
@@ -297,12 +341,11 @@ impl Worker {
             kept.end();
             return true;
         }
-        let (flow, share) = (kept.flow, kept.share);
-        let (socket, snapshot) = kept.into_parts();
-        match self.give(flow, &socket, snapshot.clone()) {
+        let flow = kept.flow;
+        let (socket, snapshot) = kept.parts();
+        match self.give(flow, socket, snapshot.cloned()) {
             Ok(()) => true,
             Err(HandoffRefusal::NoServer) if may_wait => {
-                let kept = Kept::new(flow, share, socket).at(snapshot);
                 self.kept.insert(key, kept);
                 false
             }
@@ -310,7 +353,7 @@ impl Worker {
                 let name = flow.key.to_string();
                 let fields = [("flow", name.as_str()), ("reason", reason.as_str())];
                 self.means.events.publish_own("flow_closed", true, fields);
-                Kept::new(flow, share, socket).end();
+                kept.end();
                 true
             }
         }
@@ -340,6 +383,8 @@ impl Worker {
             return;
         }
         self.swept = now;
+        self.births
+            .retain(|_, birth| now.since(birth.since) < UNBORN);
         let over = self.kept.iter().filter(|(_, kept)| kept.is_over());
         let over: Vec<_> = over.map(|(key, _)| *key).collect();
         for key in over {

@@ -1,0 +1,120 @@
+//! Twins of running connections that begin at a snapshot: where the owner has them
+//! begin, and on the standby, that there is none before its snapshot is there.
+//!
+//! A connection that has committed has only snapshots that its server may go back to. A
+//! twin that is born at one of them, or where the connection began, does not count before
+//! it has come to the commit (`commits.rs`).
+
+use std::collections::BTreeMap;
+
+use godwit_bpf::FlowState;
+use godwit_wire::app::{SnapshotKind, SnapshotPlace};
+use godwit_wire::{FlowId, Generation, Restore, ShareId};
+
+use super::Driver;
+use super::exports::{Parcel, behind, latest, since};
+use super::keeper;
+use crate::reprotect::MAX_OUTPUT;
+
+/// As a standby: twins that are to be born at snapshots that have not come.
+#[derive(Debug, Default)]
+pub(super) struct AwaitedTwins(BTreeMap<FlowId, Birth>);
+
+/// A twin of a running flow.
+#[derive(Debug)]
+struct Birth {
+    share: ShareId,
+    generation: Generation,
+    restore: Restore,
+}
+
+impl Birth {
+    /// Whether it is to begin at that snapshot. What its client has not acknowledged is
+    /// not said by a twin that begins behind it.
+    fn is_at(&self, parcel: &Parcel) -> bool {
+        let Restore { record, .. } = &self.restore;
+        let begins = (self.restore.base, self.restore.base_ack);
+        let origin = since((record.id.irs, record.iss), begins);
+        parcel.output.is_empty() && keeper::is_origin(&parcel.exported.place, origin)
+    }
+}
+
+impl AwaitedTwins {
+    /// The connection is over.
+    pub(super) fn note_end(&mut self, flow: FlowId) {
+        self.0.remove(&flow);
+    }
+
+    /// The link was lost, and the snapshots on it.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// The latest snapshot at which a new twin can begin: the client has all that was written
+/// before, all that its server had not read is in the log, and what it has said since is
+/// not too much to be said again.
+fn latest_in_log(flow: &FlowState, kept: &[SnapshotPlace]) -> Option<SnapshotPlace> {
+    let place = latest((flow.birth_ack, flow.snd_una), kept)?;
+    let read = behind(flow.birth, place.read);
+    let written = behind(flow.birth_ack, place.written);
+    let near = flow.snd_nxt.checked_distance(written);
+    let near = near.is_none_or(|output| u64::from(output) <= MAX_OUTPUT);
+    (near && read.ge(flow.log.base) && read.le(flow.log.end)).then_some(place)
+}
+
+impl Driver {
+    /// The snapshot at which a new twin of a running flow can begin, if one is in its log.
+    pub(super) fn snapshot_in_log(&mut self, flow: &FlowState) -> Option<Parcel> {
+        let choose = |kept: &[SnapshotPlace]| latest_in_log(flow, kept);
+        let exported = self.apps.exported_of(flow.id.key, choose)?;
+        let commit = exported.place.kind == SnapshotKind::Commit;
+        Some(Parcel {
+            commit: commit.then(|| self.exports.next_number()),
+            exported,
+            output: Vec::new(),
+        })
+    }
+
+    /// As a standby: a running flow is to have a twin, which begins where the
+    /// connection does, or at a snapshot that follows.
+    pub(super) fn expect_twin(
+        &mut self,
+        share: ShareId,
+        generation: Generation,
+        restore: &Restore,
+    ) {
+        let begins = (restore.record.id.irs + 1, restore.record.iss + 1);
+        self.awaited_twins.note_end(restore.flow());
+        if !self.is_kept(share) || (restore.base, restore.base_ack) == begins {
+            return self.restore_twin(share, generation, restore);
+        }
+        let restore = restore.clone();
+        let birth = Birth {
+            share,
+            generation,
+            restore,
+        };
+        self.awaited_twins.0.insert(birth.restore.flow(), birth);
+    }
+
+    /// Makes the twin that begins at this snapshot; the keeper has that first. It comes
+    /// right behind the word of the twin, so another one says that there will be none.
+    /// Gives back what is for a twin that is there.
+    pub(super) fn bear(&mut self, flow: FlowId, parcel: Parcel) -> Option<Parcel> {
+        let birth = self.awaited_twins.0.remove(&flow);
+        match (birth.filter(|birth| birth.is_at(&parcel)), &self.keeper) {
+            (Some(birth), Some(keeper)) => {
+                keeper.bear(flow, parcel);
+                self.restore_twin(birth.share, birth.generation, &birth.restore);
+                None
+            }
+            (Some(_) | None, _) => Some(parcel),
+        }
+    }
+
+    /// Whether twins of that share stand at their servers' snapshots.
+    pub(super) fn is_kept(&self, share: ShareId) -> bool {
+        self.shares.get(share).is_some_and(|share| share.kept)
+    }
+}
