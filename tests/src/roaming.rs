@@ -35,6 +35,7 @@ pub struct Roamer {
 struct Shared {
     said: AtomicU64,
     heard: AtomicU64,
+    still: AtomicBool,
     ending: AtomicBool,
 }
 
@@ -116,6 +117,16 @@ impl Roamer {
         })
     }
 
+    /// It says nothing more, and does not listen.
+    pub fn pause(&self) {
+        self.shared.still.store(true, Ordering::Relaxed);
+    }
+
+    /// It goes on where it stood.
+    pub fn resume(&self) {
+        self.shared.still.store(false, Ordering::Relaxed);
+    }
+
     /// Bytes that were said so far.
     pub fn said(&self) -> u64 {
         self.shared.said.load(Ordering::Relaxed)
@@ -148,6 +159,11 @@ fn talk(mut stream: TcpStream, (chunk, most): (usize, u64), shared: &Shared) {
     let mut last = Instant::now();
     let mut buffer = vec![0; 4 * CHUNK];
     loop {
+        if shared.still.load(Ordering::Relaxed) {
+            last = Instant::now();
+            thread::sleep(PACE);
+            continue;
+        }
         if !ended && shared.ending.load(Ordering::Relaxed) {
             stream.shutdown(Shutdown::Write).expect("it is open");
             ended = true;

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::roam::Manner;
-use godwit_lab::cluster::Cluster;
+use godwit_lab::cluster::{Cluster, FlowReport};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::eager;
@@ -18,15 +18,20 @@ fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
     eager::start(lab, Manner::default())
 }
 
-fn wait_protected(cluster: &Cluster<'_>, owner: Host, roamer: &Roamer) {
+fn wait_protected(cluster: &Cluster<'_>, owner: Host, roamer: &Roamer) -> FlowReport {
     until("it is protected", || {
-        let flows = cluster.flows(owner).ok()?.flows;
-        let found = flows.into_iter().find(|flow| flow.flow == roamer.flow)?;
-        found.protected.then_some(())
-    });
+        report(cluster, owner, roamer).filter(|flow| flow.protected)
+    })
 }
 
-/// More than a standby keeps of what a client says behind a snapshot.
+/// What the owner says of a connection.
+fn report(cluster: &Cluster<'_>, owner: Host, roamer: &Roamer) -> Option<FlowReport> {
+    let flows = cluster.flows(owner).ok()?.flows;
+    flows.into_iter().find(|flow| flow.flow == roamer.flow)
+}
+
+/// More than a standby keeps of what a client says behind a snapshot, and an owner for
+/// a standby that comes later.
 const BEYOND_THE_LOG: u64 = 3 << 20;
 
 /// Servers that die on both nodes within a second are taken for the victims of one
@@ -36,13 +41,19 @@ const APART: Duration = Duration::from_secs(2);
 /// In use for so long that without snapshots they were not protected any more.
 fn protected(lab: &Lab, cluster: &Cluster<'_>, owner: Host) -> [Roamer; 2] {
     let roamers = [service_v4(), service_v6()].map(|service| Roamer::start(lab, service));
-    for roamer in &roamers {
+    say_much(cluster, owner, &roamers);
+    roamers
+}
+
+/// That much, and they are protected.
+fn say_much(cluster: &Cluster<'_>, owner: Host, roamers: &[Roamer]) {
+    let said: Vec<_> = roamers.iter().map(Roamer::said).collect();
+    for (roamer, before) in roamers.iter().zip(said) {
         until("much is said", || {
-            (roamer.said() > BEYOND_THE_LOG).then_some(())
+            (roamer.said() > before + BEYOND_THE_LOG).then_some(())
         });
         wait_protected(cluster, owner, roamer);
     }
-    roamers
 }
 
 /// As much as is kept for a standby that comes later.
@@ -103,6 +114,64 @@ fn connections_outlive_their_servers() {
         wait_in_sync(&mut cluster, standby);
     }
     assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// A client neither speaks nor listens, so its server can't say more, and is ahead of
+/// it: the snapshot of which the client has all output is not where it is now. That one
+/// is enough for a standby that comes back.
+#[test]
+fn connections_that_stand_still_are_protected_again() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, servers) = start(&lab);
+    let capture = witness(&lab);
+    let mut servers = servers.map(Some);
+    let roamers = protected(&lab, &cluster, Host::A);
+    for roamer in &roamers {
+        roamer.pause();
+    }
+    let said = |roamer: &Roamer| report(&cluster, Host::A, roamer).map(|flow| flow.bytes_out);
+    for roamer in &roamers {
+        let (mut before, mut since) = (None, Instant::now());
+        until("its server says no more", || {
+            let now = said(roamer);
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+            (since.elapsed() > STILL).then_some(())
+        });
+    }
+    lab.crash(Host::B).expect("it crashes");
+    for roamer in &roamers {
+        until("it is not protected", || {
+            (!report(&cluster, Host::A, roamer)?.protected).then_some(())
+        });
+    }
+    boot(&lab, &mut cluster, Host::B, &mut servers);
+    wait_in_sync(&mut cluster, Host::A);
+    for roamer in &roamers {
+        wait_protected(&cluster, Host::A, roamer);
+    }
+    lab.crash(Host::A).expect("it crashes");
+    for roamer in &roamers {
+        roamer.resume();
+    }
+    end(&mut cluster, roamers);
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// A server that says nothing for so long can't.
+const STILL: Duration = Duration::from_millis(300);
+
+/// A machine that was dark comes back without memory.
+fn boot(lab: &Lab, cluster: &mut Cluster<'_>, host: Host, servers: &mut [Option<Process>; 2]) {
+    cluster.power_off(host).expect("it is dark");
+    lab.reboot(host).expect("it boots");
+    let server = &mut servers[usize::from(host == Host::B)];
+    drop(server.take());
+    cluster.start_agent(host).expect("its agent starts");
+    *server = Some(eager::serve(lab, cluster, host, Manner::default()));
 }
 
 /// The servers of a connection die one after the other: the next standby gets its

@@ -87,8 +87,10 @@ static __noinline void gw_follow_rejoin(const struct gw_flow_key *key,
 	    gw_is_lagging(f, s, f->client.ack))
 		return;
 	/* its kernel may have it all, and a server that hangs has said nothing:
-	 * it is to come to where the client was when it first spoke */
-	if (gw_before(f->gated.twin_snd_nxt, f->client.due))
+	 * it is to come to where the client was when it first spoke; one that
+	 * stands at a snapshot says nothing before it is served */
+	if (s->log_mode != GW_LOG_MODE_LATEST &&
+	    gw_before(f->gated.twin_snd_nxt, f->client.due))
 		return;
 	if (!(__sync_fetch_and_or(&f->flags, GW_FLOW_WHOLE) & GW_FLOW_WHOLE))
 		gw_tell(key, f, GW_EVENT_WHOLE, 0);

@@ -200,16 +200,7 @@ fn a_twin_whose_application_says_nothing_is_not_whole() {
     on_bench(|bench| {
         let standby = Host::B.mac(Network::Data);
         for v6 in [false, true] {
-            bench.lose_standby();
-            bench.connect(7, v6);
-            say(bench, v6, 0, b"hello");
-            let answer = from_service(7, v6, ISS + 1, at(5), ACK, b"hello");
-            bench.pass(Hook::Gate, &answer);
-            let heard = to_service(7, v6, at(5), ISS + 6, ACK, b"");
-            bench.expect(Hook::Tap, "its ACK", &heard, NEXT, "client_segment");
-            bench.gain_standby(NEXT_GENERATION);
-            let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION, SeqNumber(ISS + 1)));
-            rejoin.expect("it can have a twin");
+            begin_behind_an_answer(bench, v6, |stay| bench.gain_standby(stay));
             for said in [0, 4] {
                 let silent = twin(standby, 7, v6, (ISS + 1 + said, at(5)), ACK, b"");
                 bench.expect(Hook::Tap, "the twin's ACK", &silent, DROP, "twin_ack");
@@ -221,6 +212,39 @@ fn a_twin_whose_application_says_nothing_is_not_whole() {
             bench.order(Order::Forget).expect("it is removed");
         }
     });
+}
+
+/// One that stands at a snapshot has no application that could: what was said since is
+/// made again by whoever is to serve it.
+#[test]
+fn a_twin_that_stands_at_a_snapshot_need_not_say_anything() {
+    on_bench(|bench| {
+        let standby = Host::B.mac(Network::Data);
+        for v6 in [false, true] {
+            begin_behind_an_answer(bench, v6, |stay| bench.slide(stay));
+            for (heard, whole) in [(4, false), (5, true)] {
+                let silent = twin(standby, 7, v6, (ISS + 1, at(heard)), ACK, b"");
+                bench.expect(Hook::Tap, "the twin's ACK", &silent, DROP, "twin_ack");
+                assert_eq!(bench.order(Order::Protect).is_ok(), whole, "{heard} bytes");
+            }
+            bench.order(Order::Forget).expect("it is removed");
+        }
+    });
+}
+
+/// A twin is asked for when the client has said five bytes, and heard as many. `own`:
+/// as the owner, with a standby in that stay.
+fn begin_behind_an_answer(bench: &Bench, v6: bool, own: impl Fn(Generation)) {
+    own(Generation::NONE);
+    bench.connect(7, v6);
+    say(bench, v6, 0, b"hello");
+    let answer = from_service(7, v6, ISS + 1, at(5), ACK, b"hello");
+    bench.pass(Hook::Gate, &answer);
+    let heard = to_service(7, v6, at(5), ISS + 6, ACK, b"");
+    bench.expect(Hook::Tap, "its ACK", &heard, NEXT, "client_segment");
+    own(NEXT_GENERATION);
+    let rejoin = bench.order(Order::Rejoin(NEXT_GENERATION, SeqNumber(ISS + 1)));
+    rejoin.expect("it can have a twin");
 }
 
 /// A twin that was given up lives on. Its ACK counted for that of the next one,
