@@ -29,6 +29,8 @@ pub enum LogMode {
     Connection,
     /// With the latest request.
     Request,
+    /// Anywhere.
+    Latest,
 }
 
 /// What of a service's output is compared.

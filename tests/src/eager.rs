@@ -7,21 +7,36 @@ use godwit_lab::{Lab, Process};
 
 use crate::stage::{PORT, wait_in_sync};
 
-/// A service with eager snapshots, its agents and a server on each node; `a` owns it and
-/// `b` is in sync.
-///
-/// # Panics
-/// If they do not come about.
-pub fn start(lab: &Lab, manner: Manner) -> (Cluster<'_>, [Process; 2]) {
+/// A service with eager snapshots, and `extra` lines for its table.
+pub fn options(extra: &str) -> ClusterOptions {
     let mut service = Service {
         standby: "snapshot",
         ..Service::new("web", PORT)
     };
-    service.extra = "snapshots = \"eager\"".to_owned();
-    let options = ClusterOptions {
+    service.extra = format!("snapshots = \"eager\"\n{extra}");
+    ClusterOptions {
         services: vec![service],
         ..ClusterOptions::default()
-    };
+    }
+}
+
+/// Such a service, its agents and a server on each node; `a` owns it and `b` is in sync.
+///
+/// # Panics
+/// If they do not come about.
+pub fn start(lab: &Lab, manner: Manner) -> (Cluster<'_>, [Process; 2]) {
+    start_with(lab, options(""), manner)
+}
+
+/// The same with other options.
+///
+/// # Panics
+/// As [`start`].
+pub fn start_with(
+    lab: &Lab,
+    options: ClusterOptions,
+    manner: Manner,
+) -> (Cluster<'_>, [Process; 2]) {
     let mut cluster = Cluster::start(lab, options).expect("the agents start");
     let servers = Host::SERVERS.map(|host| serve(lab, &cluster, host, manner));
     wait_in_sync(&mut cluster, Host::A);

@@ -8,21 +8,43 @@ use godwit_lab::apps::roam::Manner;
 use godwit_lab::cluster::{Cluster, FlowReport};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
-use godwit_tests::eager;
 use godwit_tests::roaming::Roamer;
 use godwit_tests::stage::{
     assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
 };
+use godwit_tests::{DEADLINE, eager};
+
+/// It reads faster than clients speak, or what they said while nobody served them would
+/// be before it for good.
+const QUICK: Manner = Manner {
+    state: 0,
+    chunk: 2 << 10,
+    pace: Duration::from_micros(250),
+    sessions: false,
+    congestion: None,
+    commits: false,
+};
+
+/// What clients say while nobody serves them is in the log.
+const LOG: &str = "reprotect_cap = \"512KiB\"";
 
 fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
-    eager::start(lab, Manner::default())
+    eager::start_with(lab, eager::options(LOG), QUICK)
 }
 
 fn wait_protected(cluster: &Cluster<'_>, owner: Host, roamer: &Roamer) -> FlowReport {
-    until("it is protected", || {
-        report(cluster, owner, roamer).filter(|flow| flow.protected)
-    })
+    let end = Instant::now() + DEADLINE;
+    loop {
+        match report(cluster, owner, roamer) {
+            Some(found) if found.protected => return found,
+            last => assert!(Instant::now() < end, "not protected: {last:?}"),
+        }
+        thread::sleep(LOOK);
+    }
 }
+
+/// How often is asked whether a connection is protected.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What the owner says of a connection.
 fn report(cluster: &Cluster<'_>, owner: Host, roamer: &Roamer) -> Option<FlowReport> {
@@ -110,9 +132,52 @@ fn connections_outlive_their_servers() {
         servers[index].kill().expect("it runs");
         killed = Some(Instant::now());
         end(&mut cluster, roamers);
-        servers[index] = eager::serve(&lab, &cluster, owner, Manner::default());
+        servers[index] = eager::serve(&lab, &cluster, owner, QUICK);
         wait_in_sync(&mut cluster, standby);
     }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// Clients have said megabytes when the standby's machine goes dark, and go on: when it
+/// is back it gets the latest snapshots and what was said behind them, and stays with
+/// them for megabytes more. Then the owner goes dark. The first standby's server gets
+/// connections that it has never seen begin, exports their state, and so the next
+/// standby can have them as well.
+#[test]
+fn connections_in_use_are_protected_again() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, servers) = start(&lab);
+    let capture = witness(&lab);
+    let mut servers = servers.map(Some);
+    let roamers = protected(&lab, &cluster, Host::A);
+    for (owner, standby) in [(Host::A, Host::B), (Host::B, Host::A)] {
+        lab.crash(standby).expect("it crashes");
+        go_on(&mut cluster, &roamers);
+        boot(&lab, &mut cluster, standby, &mut servers);
+        wait_in_sync(&mut cluster, owner);
+        for roamer in &roamers {
+            wait_protected(&cluster, owner, roamer);
+        }
+        let again = Instant::now();
+        say_much(&cluster, owner, &roamers);
+        let lasts = again.elapsed();
+        for roamer in &roamers {
+            let report = wait_protected(&cluster, owner, roamer);
+            let since = report.protected_again_ms.map(Duration::from_millis);
+            assert!(
+                since >= Some(lasts),
+                "by another twin: {lasts:?} {report:?}"
+            );
+        }
+        lab.crash(owner).expect("it crashes");
+        go_on(&mut cluster, &roamers);
+        boot(&lab, &mut cluster, owner, &mut servers);
+        wait_in_sync(&mut cluster, standby);
+        say_much(&cluster, standby, &roamers);
+    }
+    end(&mut cluster, roamers);
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
 
@@ -171,7 +236,7 @@ fn boot(lab: &Lab, cluster: &mut Cluster<'_>, host: Host, servers: &mut [Option<
     let server = &mut servers[usize::from(host == Host::B)];
     drop(server.take());
     cluster.start_agent(host).expect("its agent starts");
-    *server = Some(eager::serve(lab, cluster, host, Manner::default()));
+    *server = Some(eager::serve(lab, cluster, host, QUICK));
 }
 
 /// The servers of a connection die one after the other: the next standby gets its
@@ -190,7 +255,7 @@ fn connections_go_from_standby_to_standby() {
     servers[0].kill().expect("it runs");
     let killed = Instant::now();
     go_on(&mut cluster, &roamers);
-    servers[0] = eager::serve(&lab, &cluster, Host::A, Manner::default());
+    servers[0] = eager::serve(&lab, &cluster, Host::A, QUICK);
     wait_in_sync(&mut cluster, Host::B);
     for roamer in &roamers {
         wait_protected(&cluster, Host::B, roamer);

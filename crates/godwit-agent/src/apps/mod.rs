@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use godwit_core::MonoTime;
 use godwit_sock::{StreamPosition, socket_cookie};
-use godwit_wire::app::region::SlotState;
+use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -262,11 +262,31 @@ impl Apps {
         flow: FlowKey,
         choose: impl Fn(&[SnapshotPlace]) -> Option<SnapshotPlace>,
     ) -> Option<Exported> {
-        let find = |(client, slot, found): (Arc<Client>, u32, Connection)| {
-            pick(&client, slot, &found, &choose)
-        };
-        let likely = self.office.likely_holder(flow).and_then(find);
-        likely.or_else(|| self.office.holders(flow).into_iter().find_map(find))
+        self.find(flow, |client, slot, found| {
+            pick(client, slot, found, &choose)
+        })
+    }
+
+    /// Whether `choose` would pick one of that connection.
+    pub fn has_exported(
+        &self,
+        flow: FlowKey,
+        choose: impl Fn(&[SnapshotPlace]) -> Option<SnapshotPlace>,
+    ) -> bool {
+        let found = self.find(flow, |_, _, found| chosen(found, &choose));
+        found.is_some()
+    }
+
+    /// What the first process has for `look` that says that it has the connection.
+    fn find<T>(
+        &self,
+        flow: FlowKey,
+        look: impl Fn(&Client, u32, &Connection) -> Option<T>,
+    ) -> Option<T> {
+        let look =
+            |(client, slot, found): (Arc<Client>, u32, Connection)| look(&client, slot, &found);
+        let likely = self.office.likely_holder(flow).and_then(look);
+        likely.or_else(|| self.office.holders(flow).into_iter().find_map(look))
     }
 
     /// What processes say of a connection: [`SlotState::Parked`] if one of them can't
@@ -287,6 +307,14 @@ impl Apps {
     }
 }
 
+/// The snapshot that `choose` picks of a connection that its server has in its hands.
+fn chosen(
+    connection: &Connection,
+    choose: impl FnOnce(&[SnapshotPlace]) -> Option<SnapshotPlace>,
+) -> Option<SnapshotPlace> {
+    choose(&connection.kept).filter(|_| connection.state == SlotState::Live)
+}
+
 /// A copy of the snapshot that `choose` picks.
 fn pick(
     client: &Client,
@@ -294,7 +322,7 @@ fn pick(
     connection: &Connection,
     choose: impl FnOnce(&[SnapshotPlace]) -> Option<SnapshotPlace>,
 ) -> Option<Exported> {
-    let place = choose(&connection.kept).filter(|_| connection.state == SlotState::Live)?;
+    let place = chosen(connection, choose)?;
     let bytes = client.region.copy(slot, connection.cookie, &place)?;
     let kind = place.kind;
     Some(Exported {

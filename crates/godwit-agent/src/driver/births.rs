@@ -76,6 +76,12 @@ impl Driver {
         })
     }
 
+    /// Whether there is one.
+    pub(super) fn has_snapshot_in_log(&self, flow: &FlowState) -> bool {
+        let choose = |kept: &[SnapshotPlace]| latest_in_log(flow, kept);
+        self.apps.has_exported(flow.id.key, choose)
+    }
+
     /// As a standby: a running flow is to have a twin, which begins where the
     /// connection does, or at a snapshot that follows.
     pub(super) fn expect_twin(

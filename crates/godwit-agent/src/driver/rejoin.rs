@@ -77,6 +77,8 @@ impl Driver {
             }
             // Under way: the core knows, unless an earlier agent began it.
             let past = match reprotect::obstacle(&flow, generation, kept) {
+                // It is asked again at the next look, and need not rest.
+                Some(Obstacle::Turn) if kept && !self.can_begin(&flow) => return,
                 Some(Obstacle::Turn | Obstacle::Twin | Obstacle::CatchUp) => Past::None,
                 Some(Obstacle::GivenUp) => Past::Failed,
                 Some(Obstacle::Diverged) => Past::Wrong,
@@ -132,13 +134,16 @@ impl Driver {
                 snapshot: Some(snapshot),
             });
         }
-        // Without a snapshot a server begins where the connection does.
-        let whole = log.base == flow.id.irs + 1 && log.answered <= reprotect::MAX_OUTPUT;
-        (whole || !kept).then_some(Beginning {
+        (!kept || is_whole(flow)).then_some(Beginning {
             base: log.base,
             base_ack: log.base_ack,
             snapshot: None,
         })
+    }
+
+    /// Whether a twin that is to be kept has where to begin.
+    fn can_begin(&self, flow: &FlowState) -> bool {
+        is_whole(flow) || self.has_snapshot_in_log(flow)
     }
 
     fn restore(&self, share: ShareId, flow: FlowId, begins: &Beginning) -> Option<Restore> {
@@ -219,4 +224,10 @@ impl Driver {
         self.node
             .handle_flow_protected(share, flow, outcome.is_ok(), clock::now());
     }
+}
+
+/// Whether all that was said is in the log: without a snapshot a server begins where
+/// the connection does.
+fn is_whole(flow: &FlowState) -> bool {
+    flow.log.base == flow.id.irs + 1 && flow.log.answered <= reprotect::MAX_OUTPUT
 }

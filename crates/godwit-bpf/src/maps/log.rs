@@ -70,7 +70,7 @@ pub struct FlowLog {
     pub end: SeqNumber,
     /// What the service has said since it began, in bytes.
     pub answered: u64,
-    /// Where chunks are counted from: [`FlowState::birth`](super::FlowState::birth).
+    /// Where chunks are counted from: [`FlowState::birth`](crate::FlowState::birth).
     birth: SeqNumber,
 }
 
