@@ -25,6 +25,8 @@ const PACE: Duration = Duration::from_millis(1);
 pub struct Roamer {
     /// As `godwit flows` has it.
     pub flow: String,
+    /// Where it is.
+    pub client: SocketAddr,
     /// It says no more than this.
     most: u64,
     shared: Arc<Shared>,
@@ -71,8 +73,11 @@ impl Roamer {
             stream.ok()
         });
         let client = stream.local_addr().expect("it is connected");
-        let (client, service) = (Endpoint::from(client), Endpoint::from(service));
-        let flow = FlowKey { client, service }.to_string();
+        let key = FlowKey {
+            client: Endpoint::from(client),
+            service: Endpoint::from(service),
+        };
+        let flow = key.to_string();
         let shared = Arc::<Shared>::default();
         let thread = thread::spawn({
             let shared = shared.clone();
@@ -80,6 +85,7 @@ impl Roamer {
         });
         let roamer = Self {
             flow,
+            client,
             most,
             shared,
             thread,

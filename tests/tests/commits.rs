@@ -12,6 +12,7 @@ use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::DEADLINE;
 use godwit_tests::eager;
+use godwit_tests::roaming::Roamer;
 use godwit_tests::stage::{
     assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
 };
@@ -131,10 +132,20 @@ fn go_on(cluster: &mut Cluster<'_>, clients: &mut [Deaf; 2], safe: [u64; 2], ser
 /// the connection would begin at its beginning.
 #[test]
 fn what_was_safe_outlives_its_machine() {
+    outlives_its_machine("");
+}
+
+/// What a server has committed is on the standby, whatever clients are told of theirs.
+#[test]
+fn what_was_safe_outlives_its_machine_without_a_gate() {
+    outlives_its_machine("gate = \"off\"");
+}
+
+fn outlives_its_machine(extra: &str) {
     let Some(lab) = stage(LabOptions::default()) else {
         return;
     };
-    let (mut cluster, servers) = start(&lab);
+    let (mut cluster, servers) = eager::start_with(&lab, eager::options(extra), manner());
     let capture = witness(&lab);
     let mut clients = both(&lab);
     let safe = [&clients[0], &clients[1]].map(|client| client.wait_until_still(&servers[0]));
@@ -196,6 +207,103 @@ fn a_new_twin_has_what_was_safe() {
     lab.crash(Host::A).expect("a crashes");
     go_on(&mut cluster, &mut clients, safe, &servers[1]);
 }
+
+/// Its client has said more than is kept for a standby that comes later: the new twin
+/// is born at a snapshot, which is where the server must not go back from, or is taken
+/// there before it counts.
+#[test]
+fn a_twin_that_is_born_late_stands_where_it_is_safe() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let slow = Manner {
+        pace: Duration::from_millis(10),
+        ..manner()
+    };
+    let (mut cluster, mut servers) = eager::start(&lab, slow);
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|at| Roamer::saying(&lab, at, BEYOND_THE_LOG));
+    let report = |cluster: &Cluster<'_>, roamer: &Roamer| {
+        let flows = cluster.flows(Host::A).ok()?.flows;
+        flows.into_iter().find(|flow| flow.flow == roamer.flow)
+    };
+    for roamer in &roamers {
+        until("all is said", || {
+            (roamer.said() == BEYOND_THE_LOG).then_some(())
+        });
+    }
+    servers[1].kill().expect("it runs");
+    for roamer in &roamers {
+        until("it is not protected", || {
+            (!report(&cluster, roamer)?.protected).then_some(())
+        });
+    }
+    servers[1] = eager::serve(&lab, &cluster, Host::B, slow);
+    wait_in_sync(&mut cluster, Host::A);
+    for roamer in &roamers {
+        until("it is protected again", || {
+            report(&cluster, roamer)?.protected.then_some(())
+        });
+        until("its server is safe again", || {
+            (!is_unsafe(&servers[0].log(), roamer.client)).then_some(())
+        });
+        roamer.goes_on();
+    }
+    lab.crash(Host::A).expect("a crashes");
+    for roamer in &roamers {
+        roamer.goes_on();
+        let safe = safe_at(&servers[0].log(), roamer.client);
+        let came = came_at(&servers[1].log(), roamer.client);
+        assert!(
+            safe.is_some() && came >= safe,
+            "{came:?}, and {safe:?} was safe"
+        );
+    }
+    for roamer in roamers {
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// The former owner's server is the first twin, which can't go on from a commit: the new
+/// owner's server hears that its first one is not safe. Then another twin is made.
+#[test]
+fn what_is_safe_behind_a_move_outlives_its_machine() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (cluster, servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|at| Roamer::saying(&lab, at, LITTLE));
+    for roamer in &roamers {
+        until("it is safe", || safe_at(&servers[0].log(), roamer.client));
+    }
+    let report = cluster.hand_over("web", Host::A, Host::B);
+    report.unwrap_or_else(|error| panic!("{error:#}"));
+    for roamer in &roamers {
+        until("the new owner's server is safe", || {
+            safe_at(&servers[1].log(), roamer.client)
+        });
+        roamer.goes_on();
+    }
+    lab.crash(Host::B).expect("b crashes");
+    for roamer in &roamers {
+        roamer.goes_on();
+        let safe = safe_at(&servers[1].log(), roamer.client);
+        let came = came_at(&servers[0].log(), roamer.client);
+        assert!(came >= safe, "{came:?}, and {safe:?} was safe");
+    }
+    for roamer in roamers {
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// Less than `reprotect_cap`.
+const LITTLE: u64 = 20_000;
+
+/// More than `reprotect_cap`.
+const BEYOND_THE_LOG: u64 = 200 << 10;
 
 /// The standby is gone, or does not answer: its server hears of it, and goes on.
 #[test]

@@ -5,13 +5,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::roam::Manner;
-use godwit_lab::cluster::{Cluster, FlowReport};
+use godwit_lab::apps::server::REPLIES;
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, FlowReport};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::roaming::Roamer;
 use godwit_tests::stage::{
-    assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
+    self, assert_no_reset, service_v4, service_v6, stage, until, wait_in_sync, witness,
 };
+use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::{DEADLINE, eager};
 
 /// It reads faster than clients speak, or what they said while nobody served them would
@@ -100,13 +102,39 @@ fn go_on(cluster: &mut Cluster<'_>, roamers: &[Roamer]) {
     }
 }
 
+/// Leases are in force: only who has one may be heard, and a third voter decides.
+fn leased() -> (LabOptions, ClusterOptions) {
+    let lab = LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    };
+    let options = ClusterOptions {
+        heartbeat: Duration::from_millis(20),
+        misses: 6,
+        fencing: Fencing::Lease,
+        ..eager::options(LOG)
+    };
+    (lab, options)
+}
+
+fn unleased() -> (LabOptions, ClusterOptions) {
+    (LabOptions::default(), eager::options(LOG))
+}
+
 /// The owner's machine goes dark while both sides talk.
 #[test]
 fn connections_outlive_their_machine() {
-    let Some(lab) = stage(LabOptions::default()) else {
-        return;
-    };
-    let (mut cluster, _servers) = start(&lab);
+    outlive_their_machine(unleased());
+}
+
+#[test]
+fn connections_outlive_their_machine_with_leases() {
+    outlive_their_machine(leased());
+}
+
+fn outlive_their_machine((lab, options): (LabOptions, ClusterOptions)) {
+    let Some(lab) = stage(lab) else { return };
+    let (mut cluster, _servers) = eager::start_with(&lab, options, QUICK);
     let capture = witness(&lab);
     let roamers = protected(&lab, &cluster, Host::A);
     lab.crash(Host::A).expect("a crashes");
@@ -118,10 +146,17 @@ fn connections_outlive_their_machine() {
 /// back. Then the same the other way round.
 #[test]
 fn connections_outlive_their_servers() {
-    let Some(lab) = stage(LabOptions::default()) else {
-        return;
-    };
-    let (mut cluster, mut servers) = start(&lab);
+    outlive_their_servers(unleased());
+}
+
+#[test]
+fn connections_outlive_their_servers_with_leases() {
+    outlive_their_servers(leased());
+}
+
+fn outlive_their_servers((lab, options): (LabOptions, ClusterOptions)) {
+    let Some(lab) = stage(lab) else { return };
+    let (mut cluster, mut servers) = eager::start_with(&lab, options, QUICK);
     let capture = witness(&lab);
     let mut killed = None;
     for (index, owner, standby) in [(0, Host::A, Host::B), (1, Host::B, Host::A)] {
@@ -180,6 +215,39 @@ fn connections_in_use_are_protected_again() {
     end(&mut cluster, roamers);
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
+
+/// The standby's agent dies under load, and its twins with it: nobody waits for them
+/// longer than for one that lags. When it is back it gets the connections, and they
+/// outlive their owner.
+#[test]
+fn connections_outlive_the_agent_of_their_standby() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, _servers) = start(&lab);
+    let capture = witness(&lab);
+    let roamers = protected(&lab, &cluster, Host::A);
+    let killed = Instant::now();
+    let agent = cluster.agent(Host::B).expect("it was started");
+    agent.kill().expect("it runs");
+    go_on(&mut cluster, &roamers);
+    let waited = killed.elapsed();
+    assert!(waited < LAG_LIMIT, "clients waited for {waited:?}");
+    for roamer in &roamers {
+        until("it is not protected", || {
+            (!report(&cluster, Host::A, roamer)?.protected).then_some(())
+        });
+    }
+    cluster.start_agent(Host::B).expect("it starts again");
+    wait_in_sync(&mut cluster, Host::A);
+    say_much(&cluster, Host::A, &roamers);
+    lab.crash(Host::A).expect("a crashes");
+    end(&mut cluster, roamers);
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// `lag_limit`.
+const LAG_LIMIT: Duration = Duration::from_millis(700);
 
 /// A client neither speaks nor listens, so its server can't say more, and is ahead of
 /// it: the snapshot of which the client has all output is not where it is now. That one
@@ -289,3 +357,43 @@ fn a_service_moves_with_its_connections() {
     end(&mut cluster, roamers);
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
+
+/// A server that never exports, and a client that says more than waits for one on the
+/// standby: the client waits, but no longer than for any twin that lags.
+#[test]
+fn who_never_exports_is_given_up_and_served() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = stage::servers(&lab);
+    let cluster = stage::in_sync(&lab, eager::options(""));
+    let capture = witness(&lab);
+    for service in [service_v4(), service_v6()] {
+        let mut stream = connect(lab.client(), service).expect("the service is there");
+        let client = stream.local_addr().expect("it is connected");
+        send(&mut stream, format!("ask {CHUNK} 4\n")).expect("it is open");
+        stage::wait_protected(&cluster, Host::A, client);
+        let (chunk, mut longest) = (vec![7; CHUNK], Duration::ZERO);
+        for reply in 0..(8 * UNREAD / CHUNK) as u64 {
+            let since = Instant::now();
+            send(&mut stream, &chunk).expect("it goes on");
+            let mut expected = [0; 4];
+            REPLIES.fill(4 * reply, &mut expected);
+            expect(&mut stream, expected).expect("it goes on");
+            longest = longest.max(since.elapsed());
+        }
+        let enough = LAG_LIMIT / 2..3 * LAG_LIMIT;
+        assert!(
+            enough.contains(&longest),
+            "the client waited for {longest:?}"
+        );
+        stage::wait_unprotected(&cluster, Host::A, client, &["lagging"]);
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// Bytes of a request.
+const CHUNK: usize = 64 << 10;
+
+/// As much as a standby keeps of what a client says behind a snapshot.
+const UNREAD: usize = 1 << 20;

@@ -4,11 +4,19 @@ use godwit_lab::apps::roam::{self, Manner};
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
+use godwit_tests::eager;
 use godwit_tests::roaming::Roamer;
 use godwit_tests::stage::{PORT, assert_no_reset, service_v4, service_v6, stage, until, witness};
 
 /// With what the server needs itself: 16 MiB.
 const BALLAST: usize = (16 << 20) - 16;
+
+fn manner() -> Manner {
+    Manner {
+        state: BALLAST,
+        ..Manner::default()
+    }
+}
 
 fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
     let service = Service {
@@ -19,10 +27,7 @@ fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
         services: vec![service],
         ..ClusterOptions::default()
     };
-    let manner = Manner {
-        state: BALLAST,
-        ..Manner::default()
-    };
+    let manner = manner();
     let cluster = Cluster::start(lab, options).expect("the agents start");
     let servers = Host::SERVERS.map(|host| {
         let agent = cluster.app_socket(host).expect("the machine is there");
@@ -47,6 +52,38 @@ fn sixteen_mebibytes_go_to_and_fro() {
             });
             eprintln!("silent for {} ms", moved.moved[0].silent_ms);
             roamer.goes_on();
+        }
+        roamer.end();
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// The standby has one of that size before it is needed, and what the client has said
+/// since.
+#[test]
+fn sixteen_mebibytes_are_there_when_the_machine_dies() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let (mut cluster, servers) = eager::start(&lab, manner());
+    let capture = witness(&lab);
+    let roamers = [service_v4(), service_v6()].map(|at| Roamer::start(&lab, at));
+    for roamer in &roamers {
+        until("it is protected", || {
+            let flows = cluster.flows(Host::A).ok()?.flows;
+            let found = flows.into_iter().find(|flow| flow.flow == roamer.flow)?;
+            found.protected.then_some(())
+        });
+        roamer.goes_on();
+    }
+    let last = cluster.flows(Host::A).expect("it answers").flows;
+    lab.crash(Host::A).expect("a crashes");
+    for roamer in roamers {
+        if !roamer.goes_on_or_breaks() {
+            let log = |host| cluster.agent(host).map(|agent| agent.log());
+            let [a, b] = Host::SERVERS.map(log).map(Option::unwrap_or_default);
+            let server = servers[1].log();
+            panic!("it broke: {last:?}\na: {a}\nb: {b}\nb's server: {server}");
         }
         roamer.end();
     }
