@@ -22,6 +22,10 @@ use crate::socket_cookie;
 const ACKED_AT: usize = 120;
 const RECEIVED_AT: usize = 128;
 const INFO_LEN: usize = 136;
+/// The same of `tcpi_snd_mss` and of `tcpi_snd_wnd` (Linux 5.4).
+const MSS_AT: usize = 16;
+const WINDOW_AT: usize = 228;
+const WINDOW_END: usize = 232;
 
 /// `GW_SOL_HIDDEN` and `GW_SO_POSITION` of `gw_socket.h` in godwit-bpf.
 const SOL_HIDDEN: libc::c_int = 0x6777;
@@ -164,7 +168,26 @@ fn told(socket: BorrowedFd<'_>) -> Option<Told> {
 }
 
 fn look(socket: BorrowedFd<'_>) -> io::Result<Look> {
-    let mut info = [0_u8; INFO_LEN];
+    let (info, filled) = info::<INFO_LEN>(socket)?;
+    let number = |at: usize| {
+        info[at..]
+            .first_chunk()
+            .map(|bytes| u64::from_ne_bytes(*bytes))
+    };
+    let [state, ..] = info;
+    match (number(ACKED_AT), number(RECEIVED_AT)) {
+        (Some(acked), Some(received)) if filled && state != CLOSE => Ok(Look {
+            state,
+            acked,
+            received,
+        }),
+        _ => Err(io::ErrorKind::NotConnected.into()),
+    }
+}
+
+/// The first bytes of `struct tcp_info`, and whether the kernel has so many.
+fn info<const LEN: usize>(socket: BorrowedFd<'_>) -> io::Result<([u8; LEN], bool)> {
+    let mut info = [0_u8; LEN];
     let mut length = libc::socklen_t::try_from(info.len()).map_err(io::Error::other)?;
     // SAFETY: the kernel writes at most `length` bytes, which `info` has.
     let err = unsafe {
@@ -179,21 +202,24 @@ fn look(socket: BorrowedFd<'_>) -> io::Result<Look> {
     if err != 0 {
         return Err(io::Error::last_os_error());
     }
+    let filled = usize::try_from(length).is_ok_and(|length| length == LEN);
+    Ok((info, filled))
+}
+
+/// Whether the peer's window has no room for what was never sent: the kernel sends it
+/// when the peer has said more, and not before.
+pub(crate) fn is_shut(socket: BorrowedFd<'_>) -> io::Result<bool> {
+    let (info, filled) = info::<WINDOW_END>(socket)?;
     let number = |at: usize| {
-        info[at..]
-            .first_chunk()
-            .map(|bytes| u64::from_ne_bytes(*bytes))
+        let bytes = info.get(at..)?.first_chunk()?;
+        Some(u64::from(u32::from_ne_bytes(*bytes)))
     };
-    let filled = usize::try_from(length).is_ok_and(|length| length == INFO_LEN);
-    let [state, ..] = info;
-    match (number(ACKED_AT), number(RECEIVED_AT)) {
-        (Some(acked), Some(received)) if filled && state != CLOSE => Ok(Look {
-            state,
-            acked,
-            received,
-        }),
-        _ => Err(io::ErrorKind::NotConnected.into()),
-    }
+    let (Some(mss), Some(window), true) = (number(MSS_AT), number(WINDOW_AT), filled) else {
+        return Ok(false);
+    };
+    let unsent = unsent(socket)?;
+    let in_flight = queued(socket, libc::TIOCOUTQ)?.saturating_sub(unsent);
+    Ok(window.saturating_sub(in_flight) < unsent.min(mss))
 }
 
 /// Bytes that the application has written and that were never sent
@@ -262,6 +288,30 @@ mod tests {
             assert_eq!(of(&server), (3, 6));
             let acknowledged = || StreamPosition::of(server.as_fd()).map(|p| p.acknowledged);
             until(|| acknowledged().is_ok_and(|bytes| bytes == 6));
+        }
+    }
+
+    /// What is behind a shut window waits for the peer; what is not, for nobody.
+    #[test]
+    fn a_window_is_shut_while_the_peer_does_not_listen() {
+        for local in ["127.0.0.1:0", "[::1]:0"] {
+            let (mut client, server) = pair(local);
+            let shut = || is_shut(server.as_fd()).expect("it is connected");
+            assert!(!shut());
+            server.set_nonblocking(true).expect("it is open");
+            let (mut writer, piece) = (&server, [0; 64 << 10]);
+            let mut written = 0;
+            // The kernel's buffers grow a few times.
+            for _ in 0..50 {
+                while let Ok(count) = writer.write(&piece) {
+                    written += count as u64;
+                }
+                thread::sleep(std::time::Duration::from_millis(2));
+            }
+            until(shut);
+            let mut heard = (&mut client).take(written);
+            io::copy(&mut heard, &mut io::sink()).expect("it is open");
+            until(|| !shut());
         }
     }
 

@@ -10,15 +10,15 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::StreamPosition;
+use crate::{StreamPosition, stream};
 
 use super::pause::{PauseError, PausedSocket, leave_repair};
 use super::queue::Queue;
 use super::restore::Release;
 use super::sys::{self, SockOptError, TCP_REPAIR};
 
-/// How long what is not sent yet may take to be sent. Where the client's window is
-/// shut it is not: then nothing of the client's is to be expected either.
+/// How long what is not sent yet may take to be sent. Where the peer's window is shut
+/// it is not, and is not waited for: peers that do not listen are not to slow others down.
 const PATIENCE: Duration = Duration::from_millis(2);
 
 /// Between two looks.
@@ -104,8 +104,12 @@ fn at(socket: BorrowedFd<'_>) -> Result<StreamPosition, OutputError> {
 }
 
 fn await_sending(socket: BorrowedFd<'_>) {
+    let goes_out = || {
+        let waits = stream::unsent(socket).is_ok_and(|bytes| bytes > 0);
+        waits && !stream::is_shut(socket).unwrap_or(false)
+    };
     let end = Instant::now() + PATIENCE;
-    while crate::stream::unsent(socket).is_ok_and(|bytes| bytes > 0) && Instant::now() < end {
+    while goes_out() && Instant::now() < end {
         thread::sleep(LOOK);
     }
 }
