@@ -38,6 +38,13 @@ pub struct Committed {
     pub output: Vec<u8>,
 }
 
+impl Committed {
+    /// Its size in bytes.
+    pub(crate) const fn len(&self) -> usize {
+        self.exported.carried.bytes.len() + self.output.len()
+    }
+}
+
 /// A server that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Asker {

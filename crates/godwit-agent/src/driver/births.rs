@@ -12,8 +12,9 @@ use godwit_wire::app::{SnapshotKind, SnapshotPlace};
 use godwit_wire::{FlowId, Generation, Restore, ShareId};
 
 use super::Driver;
-use super::exports::{Parcel, behind, latest, since};
+use super::exports::{behind, latest, since};
 use super::keeper;
+use super::parcels::Parcel;
 use crate::reprotect::MAX_OUTPUT;
 
 /// As a standby: twins that are to be born at snapshots that have not come.
@@ -66,7 +67,7 @@ fn latest_in_log(flow: &FlowState, kept: &[SnapshotPlace]) -> Option<SnapshotPla
 impl Driver {
     /// The snapshot at which a new twin of a running flow can begin, if one is in its log.
     pub(super) fn snapshot_in_log(&mut self, flow: &FlowState) -> Option<Parcel> {
-        let choose = |kept: &[SnapshotPlace]| latest_in_log(flow, kept);
+        let choose = |kept: &[SnapshotPlace]| self.place_in_log(flow, kept);
         let exported = self.apps.exported_of(flow.id.key, choose)?;
         let commit = exported.place.kind == SnapshotKind::Commit;
         Some(Parcel {
@@ -76,9 +77,18 @@ impl Driver {
         })
     }
 
+    /// One that finds no room on the way to the standby goes later.
+    fn place_in_log(&self, flow: &FlowState, kept: &[SnapshotPlace]) -> Option<SnapshotPlace> {
+        let has_room = |place: &SnapshotPlace| {
+            let length = usize::try_from(place.length).unwrap_or(usize::MAX);
+            self.exports.has_room(length)
+        };
+        latest_in_log(flow, kept).filter(has_room)
+    }
+
     /// Whether there is one.
     pub(super) fn has_snapshot_in_log(&self, flow: &FlowState) -> bool {
-        let choose = |kept: &[SnapshotPlace]| latest_in_log(flow, kept);
+        let choose = |kept: &[SnapshotPlace]| self.place_in_log(flow, kept);
         self.apps.has_exported(flow.id.key, choose)
     }
 

@@ -26,7 +26,7 @@ use godwit_wire::app::{CommitRefusal, SnapshotKind, SnapshotPlace};
 use godwit_wire::{FlowId, FlowKey, Generation, Role, ShareId, UnprotectedReason};
 
 use super::Driver;
-use super::exports::Parcel;
+use super::parcels::Parcel;
 use super::twins::note;
 use crate::apps::{Asker, Commit, Committed};
 use crate::clock;
@@ -204,7 +204,10 @@ impl Driver {
         self.await_commit((share, &flow), state.ok(), askers, now);
         match refusal {
             Some(reason) => self.refuse_commit(key, reason, now),
-            None => self.send_commit(&flow, now),
+            // One that finds no room goes later.
+            None => {
+                self.send_commit(&flow, now);
+            }
         }
     }
 
@@ -238,20 +241,24 @@ impl Driver {
         self.commits.pending.insert(flow.id.key, pending);
     }
 
-    /// To the standby, once there is a twin.
-    fn send_commit(&mut self, flow: &FlowState, now: MonoTime) {
+    /// To the standby, once there is a twin; false if too much is on its way already.
+    fn send_commit(&mut self, flow: &FlowState, now: MonoTime) -> bool {
         let Some(pending) = self.commits.pending.get_mut(&flow.id.key) else {
-            return;
+            return true;
         };
         let (Stage::Waiting, Some(committed), true) =
             (pending.stage, &pending.committed, has_twin(flow))
         else {
-            return;
+            return true;
         };
+        if !self.exports.has_room(committed.len()) {
+            return false;
+        }
         let number = self.exports.next_number();
         let parcel = Parcel::of_commit(number, committed.clone());
         pending.stage = Stage::Sent(number);
         self.send_snapshot(flow, parcel, now);
+        true
     }
 
     /// Those whose time is over, and those that can be sent by now.
@@ -261,6 +268,7 @@ impl Driver {
         }
         self.commits.looked = now;
         let keys: Vec<_> = self.commits.pending.keys().copied().collect();
+        let mut room = true;
         for key in keys {
             let Some(pending) = self.commits.pending.get(&key) else {
                 continue;
@@ -279,9 +287,9 @@ impl Driver {
                 // The word that its twin is whole may come after this.
                 Stage::Held => self.pass_whole(key, now),
                 // It is looked at with all exports.
-                Stage::Waiting if lacks => {}
+                Stage::Waiting if lacks || !room => {}
                 Stage::Waiting => match self.commit_concerns(key) {
-                    Some((_, state)) if state.id == flow => self.send_commit(&state, now),
+                    Some((_, state)) if state.id == flow => room = self.send_commit(&state, now),
                     Some(_) | None => {
                         self.refuse_commit(key, CommitRefusal::Unprotected, now);
                     }

@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use godwit_bpf::FlowState;
 use godwit_core::MonoTime;
-use godwit_wire::app::{Carried, SnapshotKind, SnapshotPlace};
-use godwit_wire::{
-    Commit, Endpoint, FlowId, FlowKey, Generation, Role, SeqNumber, ShareId, SnapshotPart,
-};
+use godwit_wire::app::{SnapshotKind, SnapshotPlace};
+use godwit_wire::{Endpoint, FlowId, FlowKey, Generation, Role, SeqNumber, ShareId, SnapshotPart};
 
 use super::Driver;
 use super::commits::{has_twin, is_committed};
 use super::keeper;
-use crate::apps::{self, Committed, Exported};
+use super::parcels::{Parcel, is_same, parcel, part_count, parts};
+use crate::apps::{self, Committed};
 use crate::clock;
 use crate::config::Config;
 
@@ -26,11 +25,12 @@ const INTERVAL: Duration = Duration::from_millis(5);
 /// A look may take at most this part of the driver's time.
 const SHARE_OF_TIME: u32 = 20;
 
-/// Of a snapshot, in one message.
-const PART: usize = 256 << 10;
-
 /// Bytes of snapshots that are sent in one round; the others have their turn later.
 const ROUND: usize = 4 << 20;
+
+/// Parts that may be without an answer, of all connections: half of what may wait for a
+/// peer, whose link is closed beyond that.
+const UNDER_WAY: usize = 512;
 
 /// A standby's answer to a commit is waited for so long before a newer snapshot goes.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -46,34 +46,8 @@ pub(super) struct Exports {
     coming: BTreeMap<FlowId, SnapshotPart>,
     /// Of the latest commit.
     number: u64,
-}
-
-/// A snapshot on its way to a twin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parcel {
-    /// Which commit, if its server must not go back behind it.
-    pub(super) commit: Option<u64>,
-    /// The snapshot.
-    pub(super) exported: Exported,
-    /// The last bytes before where it was made: all that its client has not
-    /// acknowledged, if it is a commit.
-    pub(super) output: Vec<u8>,
-}
-
-impl Parcel {
-    pub(super) fn of_commit(number: u64, committed: Committed) -> Self {
-        Self {
-            commit: Some(number),
-            exported: committed.exported,
-            output: committed.output,
-        }
-    }
-
-    /// Bytes of output that its client has acknowledged for sure.
-    pub(super) const fn acknowledged(&self) -> u64 {
-        let output = self.output.len() as u64;
-        self.exported.place.written.saturating_sub(output)
-    }
+    /// Parts that were sent and are without an answer; counted anew at each look.
+    under_way: usize,
 }
 
 /// What becomes of a connection's snapshots at one look.
@@ -96,6 +70,8 @@ struct Sent {
     generation: Generation,
     read: u64,
     written: u64,
+    /// Messages that it takes.
+    parts: usize,
     /// Which commit, if it is one.
     commit: Option<u64>,
     /// The standby has it.
@@ -103,6 +79,13 @@ struct Sent {
     /// An answer that says so for a commit may be lost (its standby drops what it has no
     /// room for): nobody waits for it longer than this.
     until: MonoTime,
+}
+
+impl Sent {
+    /// Whether an answer may still come.
+    fn is_awaited(&self, now: MonoTime) -> bool {
+        !self.kept && (self.commit.is_none() || now < self.until)
+    }
 }
 
 impl Exports {
@@ -114,6 +97,7 @@ impl Exports {
             coming: BTreeMap::new(),
             // Two lives of an agent do not use the same.
             number: now.as_nanos(),
+            under_way: 0,
         }
     }
 
@@ -133,8 +117,25 @@ impl Exports {
         (!self.services.is_empty()).then_some(self.due)
     }
 
+    /// Whether so many bytes may go now. What is larger than all that may be under way
+    /// goes by itself.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.under_way == 0 || self.under_way + part_count(bytes) <= UNDER_WAY
+    }
+
+    /// Nobody answers what was sent in an earlier stay of the standby.
+    fn count(&mut self, is_current: impl Fn(ShareId, Generation) -> bool, now: MonoTime) {
+        let services = &self.services;
+        let awaited = self.sent.iter().filter(|(key, sent)| {
+            let share = services.get(&key.service);
+            sent.is_awaited(now) && share.is_some_and(|share| is_current(*share, sent.generation))
+        });
+        self.under_way = awaited.map(|(_, sent)| sent.parts).sum();
+    }
+
     /// A link has changed: what was under way on it is lost.
     pub(super) fn forget(&mut self) {
+        self.under_way = 0;
         self.sent.clear();
         self.coming.clear();
     }
@@ -158,6 +159,7 @@ impl Exports {
         let sent = self.sent.get_mut(&flow.key);
         if let Some(sent) = sent.filter(|sent| sent.irs == flow.irs && sent.commit.is_none()) {
             sent.kept = true;
+            self.under_way = self.under_way.saturating_sub(sent.parts);
         }
     }
 
@@ -166,7 +168,10 @@ impl Exports {
     pub(super) fn note_commit(&mut self, flow: FlowId, number: u64) -> Option<Generation> {
         let sent = self.sent.get_mut(&flow.key)?;
         let is_this = sent.irs == flow.irs && sent.commit == Some(number);
-        sent.kept |= is_this;
+        if is_this && !sent.kept {
+            sent.kept = true;
+            self.under_way = self.under_way.saturating_sub(sent.parts);
+        }
         is_this.then_some(sent.generation)
     }
 
@@ -187,52 +192,6 @@ impl Exports {
         }
         (length == whole.total()).then(|| parcel(whole))
     }
-}
-
-fn is_same(a: &SnapshotPart, b: &SnapshotPart) -> bool {
-    let of = |it: &SnapshotPart| (it.commit, it.read, it.written, it.length);
-    of(a) == of(b)
-}
-
-fn parcel(whole: SnapshotPart) -> Parcel {
-    let kind = whole.kind();
-    let length = usize::try_from(whole.length).unwrap_or(usize::MAX);
-    let mut bytes = whole.part;
-    let output = bytes.split_off(length.min(bytes.len()));
-    Parcel {
-        commit: whole.commit.map(|commit| commit.number),
-        exported: Exported {
-            place: SnapshotPlace {
-                offset: 0,
-                length: whole.length,
-                kind,
-                read: whole.read,
-                written: whole.written,
-            },
-            carried: Carried { kind, bytes },
-        },
-        output,
-    }
-}
-
-/// A snapshot in parts, and the output behind it; one that is empty has one.
-fn parts(parcel: Parcel) -> impl Iterator<Item = SnapshotPart> {
-    let place = parcel.exported.place;
-    let output = u32::try_from(parcel.output.len()).unwrap_or(u32::MAX);
-    let commit = parcel.commit.map(|number| Commit { number, output });
-    let mut bytes = parcel.exported.carried.bytes;
-    bytes.extend_from_slice(&parcel.output);
-    let count = bytes.len().div_ceil(PART).max(1);
-    (0..count).map(move |index| {
-        let rest = bytes.get(index * PART..).unwrap_or_default();
-        SnapshotPart {
-            commit,
-            read: place.read,
-            written: place.written,
-            length: place.length,
-            part: rest.get(..PART).unwrap_or(rest).to_vec(),
-        }
-    })
 }
 
 /// The latest snapshot of which the client has all that was written before, from
@@ -277,7 +236,13 @@ impl Driver {
     fn send_new_snapshots(&mut self, now: MonoTime) {
         let (mut chosen, mut whole) = (BTreeMap::new(), Vec::new());
         let mut lacking = BTreeMap::new();
-        let mut room = ROUND;
+        let shares = &self.shares;
+        let is_current = |share: ShareId, generation: Generation| {
+            let share = shares.get(share);
+            share.is_some_and(|share| share.entry.generation == generation)
+        };
+        self.exports.count(is_current, now);
+        let (mut room, mut under_way) = (ROUND, self.exports.under_way);
         let exported = self.apps.exported(|key, kept| {
             let (flow, place, commits) = match self.choose(key, kept, now) {
                 Choice::Send(flow, place) => (flow, place, false),
@@ -293,10 +258,13 @@ impl Driver {
                 Choice::Nothing => return None,
             };
             let length = usize::try_from(place.length).unwrap_or(usize::MAX);
-            if chosen.contains_key(&key) || (length > room && room < ROUND) {
+            let parts = part_count(length);
+            let full = under_way > 0 && under_way + parts > UNDER_WAY;
+            if chosen.contains_key(&key) || full || (length > room && room < ROUND) {
                 return None;
             }
             room = room.saturating_sub(length);
+            under_way += parts;
             chosen.insert(key, (flow, commits));
             Some(place)
         });
@@ -386,15 +354,16 @@ impl Driver {
         let place = place?;
         let sent =
             sent.filter(|sent| sent.irs == flow.id.irs && sent.generation == entry.generation);
-        let waits = |sent: &Sent| !sent.kept && (sent.commit.is_none() || now < sent.until);
-        let busy = sent.is_some_and(|sent| waits(sent) || is_old(sent, &place));
+        let busy = sent.is_some_and(|sent| sent.is_awaited(now) || is_old(sent, &place));
         (!busy).then_some(Choice::Send(flow, place))
     }
 
     /// To the standby, in parts.
     pub(super) fn send_snapshot(&mut self, flow: &FlowState, mut parcel: Parcel, now: MonoTime) {
+        let count = part_count(parcel.len());
         let place = &mut parcel.exported.place;
         let sent = Sent {
+            parts: count,
             irs: flow.id.irs,
             generation: flow.generation,
             read: place.read,
@@ -403,6 +372,7 @@ impl Driver {
             kept: false,
             until: now.saturating_add(ANSWER),
         };
+        self.exports.under_way += sent.parts;
         self.exports.sent.insert(flow.id.key, sent);
         let (read, written) = origin(flow);
         place.read += u64::from(read);
@@ -445,7 +415,11 @@ impl Driver {
 
 #[cfg(test)]
 mod tests {
+    use godwit_wire::app::Carried;
+
+    use super::super::parcels::PART;
     use super::*;
+    use crate::apps::Exported;
     use crate::testing::Pair;
 
     fn place(read: u64, written: u64, length: u32) -> SnapshotPlace {
@@ -534,6 +508,7 @@ mod tests {
             generation: Generation(3),
             read: 0,
             written: 0,
+            parts: 1,
             commit: Some(8),
             kept: false,
             until: MonoTime::ZERO,
@@ -545,6 +520,45 @@ mod tests {
         assert!(!exports.sent[&flow(1).key].kept);
         assert_eq!(exports.note_commit(flow(1), 8), Some(Generation(3)));
         assert!(exports.sent[&flow(1).key].kept);
+    }
+
+    /// Beyond what may be under way nothing goes before an answer has come, or is not
+    /// expected any more; but one always may.
+    #[test]
+    fn what_is_under_way_has_a_bound() {
+        let (mut exports, whole) = (exports(), UNDER_WAY * PART);
+        exports.services.insert(flow(1).key.service, ShareId(0));
+        assert!(exports.has_room(2 * whole));
+        let sent = Sent {
+            irs: SeqNumber(1),
+            generation: Generation(1),
+            read: 0,
+            written: 0,
+            parts: UNDER_WAY - 1,
+            commit: Some(1),
+            kept: false,
+            until: MonoTime::from_nanos(10),
+        };
+        exports.sent.insert(flow(1).key, sent);
+        let count = |exports: &mut Exports, at| {
+            exports.count(|_, stay| stay == Generation(1), MonoTime::from_nanos(at));
+        };
+        count(&mut exports, 9);
+        assert!(exports.has_room(0) && exports.has_room(PART) && !exports.has_room(PART + 1));
+        let mut answered = sent;
+        answered.until = MonoTime::from_nanos(100);
+        exports.sent.insert(flow(1).key, answered);
+        count(&mut exports, 10);
+        assert!(!exports.has_room(whole));
+        assert_eq!(exports.note_commit(flow(1), 1), Some(Generation(1)));
+        assert_eq!(exports.under_way, 0);
+        exports.sent.insert(flow(1).key, sent);
+        count(&mut exports, 10);
+        assert!(exports.has_room(whole), "nobody answers");
+        answered.generation = Generation(2);
+        exports.sent.insert(flow(1).key, answered);
+        count(&mut exports, 10);
+        assert!(exports.has_room(whole), "of another stay");
     }
 
     /// One that is not whole is thrown away with the link, or by the next.
@@ -587,6 +601,7 @@ mod tests {
             generation: Generation(1),
             read: 0,
             written: 0,
+            parts: 1,
             commit: None,
             kept: true,
             until: MonoTime::ZERO,

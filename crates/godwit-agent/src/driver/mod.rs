@@ -46,6 +46,7 @@ mod moves;
 mod neighbours;
 mod offer;
 mod output;
+mod parcels;
 mod rejoin;
 mod remembered;
 mod replay;

@@ -10,7 +10,8 @@ use godwit_wire::{
     FlowId, FlowRecord, Generation, MAX_INPUT_LEN, Negotiated, Restore, Role, SeqNumber, ShareId,
 };
 
-use super::exports::{Parcel, behind};
+use super::exports::behind;
+use super::parcels::Parcel;
 use super::{Driver, segments};
 use crate::clock;
 use crate::reprotect::{self, Obstacle};

@@ -11,7 +11,7 @@ use godwit_wire::{FlowId, SeqNumber, ShareId};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
 
-use super::super::exports::Parcel;
+use super::super::parcels::Parcel;
 
 /// Bytes that are thrown away or written in one call.
 const PIECE: usize = 256 << 10;

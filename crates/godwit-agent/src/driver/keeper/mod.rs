@@ -31,7 +31,7 @@ use std::thread::{self, JoinHandle};
 use godwit_bpf::{FlowTable, Keepers};
 use godwit_wire::{Endpoint, FlowId, ShareId};
 
-use super::exports::Parcel;
+use super::parcels::Parcel;
 use crate::apps::Apps;
 use crate::config::Config;
 use crate::events::EventLog;

@@ -15,7 +15,8 @@ use godwit_wire::app::Carried;
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, ShareId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::exports::{Parcel, origin};
+use super::super::exports::origin;
+use super::super::parcels::Parcel;
 use super::super::twins::note;
 use super::kept::{Kept, Progress, is_origin};
 use super::perch::Perches;
