@@ -5,6 +5,7 @@ use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
+use godwit_core::MonoTime;
 use godwit_sock::StreamPosition;
 use godwit_wire::app::{Carried, SnapshotPlace};
 use godwit_wire::{FlowId, SeqNumber, ShareId};
@@ -34,6 +35,8 @@ pub(super) struct Kept {
     output: VecDeque<u8>,
     /// A commit that it has come to.
     reached: Option<u64>,
+    /// Since when it could be given to a server.
+    waits: Option<MonoTime>,
 }
 
 /// Whether a twin has anything left to do.
@@ -67,7 +70,13 @@ impl Kept {
             owed: 0,
             output: VecDeque::new(),
             reached: None,
+            waits: None,
         }
+    }
+
+    /// Since when it stands where a server could take it.
+    pub(super) fn waits_since(&mut self, now: MonoTime) -> MonoTime {
+        *self.waits.get_or_insert(now)
     }
 
     /// Takes note of a later snapshot: the one before it is not gone to any more.

@@ -39,7 +39,7 @@ const EARLY: Duration = Duration::from_secs(1);
 /// How long a twin may take to be born.
 const UNBORN: Duration = Duration::from_secs(10);
 
-/// How long after a takeover a server may take to be there.
+/// How long a server may take to be there for a connection that can be served.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The thread's share of the world.
@@ -307,8 +307,8 @@ impl Worker {
                     false
                 }
                 (Ok(Progress::Hears | Progress::Owes), None) => true,
-                (Ok(Progress::Stands), Some(since)) => {
-                    let until = since.saturating_add(PATIENCE);
+                (Ok(Progress::Stands), Some(_)) => {
+                    let until = kept.waits_since(now).saturating_add(PATIENCE);
                     !self.serve(key, now < until)
                 }
                 (Ok(Progress::Hears), Some(_)) => {
