@@ -109,7 +109,7 @@ fn log_obstacle(flow: &FlowState, kept: bool) -> Option<Obstacle> {
     if flow.twin && flow.snd_nxt.lt(flow.snd_una) {
         return Some(Obstacle::TakeoverUnfinished);
     }
-    // Snapshots are as near as the leash has them.
+    // How near a snapshot is, is looked at where one is chosen.
     if flow.log.answered > MAX_OUTPUT && !kept {
         return Some(Obstacle::TooMuchOutput);
     }

@@ -265,6 +265,7 @@ static __always_inline void gw_log_keep(struct __sk_buff *skb, struct gw_pkt *p,
 	__u32 zero = 0, from, to = p->seq + p->len, base;
 	struct gw_log_write w = { .skb = skb };
 	struct gw_log_work *work;
+	__u8 state;
 
 	if (!p->len || !s->log_cap || (f->flags & GW_FLOW_OVER))
 		return;
@@ -300,6 +301,9 @@ static __always_inline void gw_log_keep(struct __sk_buff *skb, struct gw_pkt *p,
 	w.work = work;
 	gw_advance(&f->log.top, to);
 	bpf_loop(GW_LOG_PIECES, gw_log_piece, &w, 0);
+	/* another CPU may have given back all that was there by then; the rest
+	 * is given back below */
+	gw_advance(&f->log.top, to);
 	if (w.len) {
 		gw_count(GW_REASON_LOG_FAILED);
 		gw_log_free(key, f, GW_LOG_FAILED);
@@ -310,10 +314,13 @@ static __always_inline void gw_log_keep(struct __sk_buff *skb, struct gw_pkt *p,
 	base = *(volatile __u32 *)&f->log.base;
 	if (gw_before(from, base))
 		gw_log_trim(&work->key, f, from, base);
-	/* the flow may have ended on another CPU: its chunks were freed before
-	 * this one was there */
+	/* the flow may have ended on another CPU, or its log: chunks were freed
+	 * before this one was there */
+	state = *(volatile __u8 *)&f->log.state;
 	if (*(volatile __u32 *)&f->flags & GW_FLOW_OVER)
-		gw_log_free(key, f, GW_LOG_NONE);
+		state = GW_LOG_NONE;
+	if (state != GW_LOG_KEPT)
+		gw_log_free(key, f, state);
 }
 
 static __noinline void gw_log_input(struct __sk_buff *skb, struct gw_pkt *p,

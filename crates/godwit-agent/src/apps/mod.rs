@@ -267,14 +267,18 @@ impl Apps {
         })
     }
 
-    /// Whether `choose` would pick one of that connection.
-    pub fn has_exported(
-        &self,
-        flow: FlowKey,
-        choose: impl Fn(&[SnapshotPlace]) -> Option<SnapshotPlace>,
-    ) -> bool {
-        let found = self.find(flow, |_, _, found| chosen(found, &choose));
-        found.is_some()
+    /// Where the snapshots stand of all connections that servers have in their hands,
+    /// in one look.
+    pub fn places(&self) -> Places {
+        let mut places = Places::new();
+        for client in self.office.clients() {
+            client.region.each(|_, connection| {
+                if connection.state == SlotState::Live {
+                    places.entry(connection.key).or_insert(connection.kept);
+                }
+            });
+        }
+        places
     }
 
     /// What the first process has for `look` that says that it has the connection.
@@ -306,6 +310,9 @@ impl Apps {
             .any(|client| client.listener(endpoint).is_some())
     }
 }
+
+/// Of each connection its snapshots, oldest first.
+pub type Places = BTreeMap<FlowKey, Vec<SnapshotPlace>>;
 
 /// The snapshot that `choose` picks of a connection that its server has in its hands.
 fn chosen(

@@ -60,8 +60,16 @@ fn latest_in_log(flow: &FlowState, kept: &[SnapshotPlace]) -> Option<SnapshotPla
     let read = behind(flow.birth, place.read);
     let written = behind(flow.birth_ack, place.written);
     let near = flow.snd_nxt.checked_distance(written);
-    let near = near.is_none_or(|output| u64::from(output) <= MAX_OUTPUT);
+    let near = near.is_none_or(|output| u64::from(output) <= MAX_OUTPUT)
+        && is_near(&place, (flow.bytes_in, flow.bytes_out));
     (near && read.ge(flow.log.base) && read.le(flow.log.end)).then_some(place)
+}
+
+/// Whether what was heard and said since is that little indeed: sequence numbers come
+/// round, and a place 4 GiB before looks like one that is here.
+const fn is_near(place: &SnapshotPlace, (bytes_in, bytes_out): (u64, u64)) -> bool {
+    bytes_in.saturating_sub(place.read) <= MAX_OUTPUT
+        && bytes_out.saturating_sub(place.written) <= MAX_OUTPUT
 }
 
 impl Driver {
@@ -86,10 +94,9 @@ impl Driver {
         latest_in_log(flow, kept).filter(has_room)
     }
 
-    /// Whether there is one.
-    pub(super) fn has_snapshot_in_log(&self, flow: &FlowState) -> bool {
-        let choose = |kept: &[SnapshotPlace]| self.place_in_log(flow, kept);
-        self.apps.has_exported(flow.id.key, choose)
+    /// Whether there is one among those that are `kept`.
+    pub(super) fn has_snapshot_in_log(&self, flow: &FlowState, kept: &[SnapshotPlace]) -> bool {
+        !kept.is_empty() && self.place_in_log(flow, kept).is_some()
     }
 
     /// As a standby: a running flow is to have a twin, which begins where the
@@ -132,5 +139,30 @@ impl Driver {
     /// Whether twins of that share stand at their servers' snapshots.
     pub(super) fn is_kept(&self, share: ShareId) -> bool {
         self.shares.get(share).is_some_and(|share| share.kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_4_gib_behind_is_not_near() {
+        let place = SnapshotPlace {
+            offset: 0,
+            length: 1,
+            kind: SnapshotKind::Regenerable,
+            read: 100,
+            written: 7,
+        };
+        assert!(is_near(&place, (100, 7)));
+        assert!(is_near(&place, (100 + MAX_OUTPUT, 7 + MAX_OUTPUT)));
+        assert!(!is_near(&place, (100, 8 + MAX_OUTPUT)));
+        for round in [1 << 32, 3 << 32] {
+            assert!(!is_near(&place, (100, round + 7)), "output");
+            assert!(!is_near(&place, (round + 100, 7)), "input");
+        }
+        // What is counted by the data path may lack what was in a queue.
+        assert!(is_near(&place, (90, 0)));
     }
 }

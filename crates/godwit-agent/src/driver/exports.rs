@@ -28,9 +28,10 @@ const SHARE_OF_TIME: u32 = 20;
 /// Bytes of snapshots that are sent in one round; the others have their turn later.
 const ROUND: usize = 4 << 20;
 
-/// Parts that may be without an answer, of all connections: half of what may wait for a
-/// peer, whose link is closed beyond that.
-const UNDER_WAY: usize = 512;
+/// Parts that may be without an answer, of all connections, 16 MiB: what a link of
+/// 1 Gbit/s takes an eighth of a second for, and commits wait behind it. A peer's link
+/// is closed when a thousand wait.
+const UNDER_WAY: usize = 64;
 
 /// A standby's answer to a commit is waited for so long before a newer snapshot goes.
 const ANSWER: Duration = Duration::from_secs(1);

@@ -1,6 +1,7 @@
 //! Re-protection, the owner's side: which flows could have a new twin, and what
 //! the standby needs to make one.
 
+use std::cell::LazyCell;
 use std::time::Duration;
 
 use godwit_bpf::{FlowState, Order};
@@ -13,6 +14,7 @@ use godwit_wire::{
 use super::exports::behind;
 use super::parcels::Parcel;
 use super::{Driver, segments};
+use crate::apps::Places;
 use crate::clock;
 use crate::reprotect::{self, Obstacle};
 
@@ -72,6 +74,8 @@ impl Driver {
     fn candidates(&self, share: ShareId, generation: Generation) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         let kept = self.is_kept(share);
+        // Looked up when the first asks for it: that takes a while where there are many.
+        let places = LazyCell::new(|| self.apps.places());
         let scanned = self.datapath.flows.for_each(|flow| {
             if flow.share != share || candidates.len() >= MAX_CANDIDATES {
                 return;
@@ -79,7 +83,7 @@ impl Driver {
             // Under way: the core knows, unless an earlier agent began it.
             let past = match reprotect::obstacle(&flow, generation, kept) {
                 // It is asked again at the next look, and need not rest.
-                Some(Obstacle::Turn) if kept && !self.can_begin(&flow) => return,
+                Some(Obstacle::Turn) if kept && !self.can_begin(&flow, &places) => return,
                 Some(Obstacle::Turn | Obstacle::Twin | Obstacle::CatchUp) => Past::None,
                 Some(Obstacle::GivenUp) => Past::Failed,
                 Some(Obstacle::Diverged) => Past::Wrong,
@@ -143,8 +147,13 @@ impl Driver {
     }
 
     /// Whether a twin that is to be kept has where to begin.
-    fn can_begin(&self, flow: &FlowState) -> bool {
-        is_whole(flow) || self.has_snapshot_in_log(flow)
+    fn can_begin(
+        &self,
+        flow: &FlowState,
+        places: &LazyCell<Places, impl FnOnce() -> Places>,
+    ) -> bool {
+        let kept = || places.get(&flow.id.key).map_or(&[][..], Vec::as_slice);
+        is_whole(flow) || self.has_snapshot_in_log(flow, kept())
     }
 
     fn restore(&self, share: ShareId, flow: FlowId, begins: &Beginning) -> Option<Restore> {
