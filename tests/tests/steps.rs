@@ -369,6 +369,20 @@ fn meet_each_step(cluster: &Cluster<'_>, roamers: &[Roamer]) -> Vec<UnixStream> 
     asked
 }
 
+/// What a node says of them: not stopped, stopped, and committed.
+fn assert_met(cluster: &Cluster<'_>, roamers: &[Roamer]) {
+    let flows = cluster.flows(Host::A).expect("it answers").flows;
+    let of = |roamer: &Roamer| flows.iter().find(|flow| flow.flow == roamer.flow);
+    let steps = roamers.iter().map(|roamer| {
+        let flow = of(roamer).expect("it is known");
+        (flow.state == "away", flow.at.is_some())
+    });
+    let steps: Vec<_> = steps.collect();
+    for step in [(false, false), (true, false), (true, true)] {
+        assert!(steps.contains(&step), "{step:?} was not met: {steps:?}");
+    }
+}
+
 /// An agent is killed while each word of a move is under way, and started again: each
 /// connection goes on, on one side or the other, and can go to the other one.
 fn agent_dies_at_each_step(host: Host) {
@@ -379,6 +393,7 @@ fn agent_dies_at_each_step(host: Host) {
     let capture = witness(&lab);
     let roamers = far_roamers(&lab, &cluster);
     let asked = meet_each_step(&cluster, &roamers);
+    assert_met(&cluster, &roamers);
     kill(&mut cluster, host);
     cluster.start_agent(host).expect("it starts again");
     for ((roamer, asked), words) in roamers.into_iter().zip(asked).zip((1..=WORDS).rev()) {

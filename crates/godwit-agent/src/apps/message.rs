@@ -139,8 +139,10 @@ impl Office {
             (false, _, Some(held)) if is_handed_out => {
                 let request = self.next_request.fetch_add(1, Ordering::Relaxed);
                 let subject = held.subject(request);
-                // If it does not get through, the process has gone.
-                let _ = say(client, &AppMessage::PutBack { subject }, &[]);
+                if let Err(error) = say(client, &AppMessage::PutBack { subject }, &[]) {
+                    // It has gone, or reads nothing: then its connection stands still.
+                    tracing::warn!(slot = held.slot, %error, "a connection was not put back");
+                }
             }
             (false, ..) => {}
         }

@@ -231,6 +231,9 @@ impl Apps {
         let message = |request| message(held, request);
         let question = self.office.put(&client, Terms::plain(), message, &[]);
         if how == Settled::Unheard {
+            if let Err(reason) = question {
+                tracing::warn!(flow = %flow, %reason, "its server does not hear that it has gone");
+            }
             return;
         }
         let answer = question.and_then(|question| self.office.wait_for(&question));

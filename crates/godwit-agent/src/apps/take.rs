@@ -32,6 +32,9 @@ pub struct Take {
     bell: Option<Bell>,
     /// Who is asked if the one before does not have it.
     next: VecDeque<(Arc<Client>, u32, Connection)>,
+    /// Who was: a second answer of the same could be undone by what follows from a late
+    /// first one.
+    asked: Vec<Held>,
     /// Whether all processes were looked at.
     searched: bool,
     pending: Option<Pending>,
@@ -84,6 +87,7 @@ impl Apps {
             patience,
             bell,
             next: self.office.likely_holder(flow).into_iter().collect(),
+            asked: Vec::new(),
             searched: false,
             pending: None,
             refusal: HandoffRefusal::NoServer,
@@ -135,6 +139,10 @@ impl Apps {
                     slot,
                     cookie: connection.cookie,
                 };
+                if take.asked.contains(&held) {
+                    continue;
+                }
+                take.asked.push(held);
                 let company = &connection.session;
                 if self.office.has_company(company, take.flow, held) {
                     take.refuse(HandoffRefusal::InSession);

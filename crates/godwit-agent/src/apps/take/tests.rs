@@ -185,3 +185,14 @@ fn what_comes_when_nobody_waits_any_more_is_put_back() {
     };
     assert_eq!((back.slot, back.cookie), (subject.slot, subject.cookie));
 }
+
+/// It was asked once more, and what followed from its first answer undid the second.
+#[test]
+fn a_process_that_is_silent_is_not_asked_twice() {
+    let (apps, process) = Process::start(1);
+    let taken = apps.take(process.flow(0), Duration::ZERO);
+    assert_eq!(taken.err(), Some(HandoffRefusal::NoServer));
+    process.hand_out(process.hear_take());
+    let said = process.hear();
+    assert!(matches!(said, AppMessage::PutBack { .. }), "{said:?}");
+}

@@ -48,6 +48,11 @@ impl Worker {
             }
         }
         for (flow, debt) in self.owed.clone() {
+            // Its server may have let go of it by now, for the sake of that: it is paid
+            // when that begins, or after it.
+            if self.departures.has(flow) {
+                continue;
+            }
             match (self.apps.stage(flow.key), debt) {
                 (None | Some(SlotState::Empty), _)
                     if !self.may_be_unread(flow) || now.since(self.started) < PATIENCE =>

@@ -65,6 +65,14 @@ impl Departures {
         self.0.is_empty()
     }
 
+    pub(super) fn has(&self, flow: FlowId) -> bool {
+        self.0.iter().any(|it| it.departure.id.flow == flow)
+    }
+
+    pub(super) fn flows(&self) -> Vec<FlowId> {
+        self.0.iter().map(|it| it.departure.id.flow).collect()
+    }
+
     pub(super) fn add(&mut self, departure: Departure) {
         self.0.push(Waiting {
             departure,

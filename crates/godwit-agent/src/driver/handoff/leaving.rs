@@ -135,6 +135,11 @@ impl Worker {
     pub(super) fn thaw(&mut self, flow: FlowId) {
         let ours = self.frozen.remove(&flow);
         let is_ours = ours.is_some();
+        let is_away = |entry: HandoffEntry| matches!(entry.whereabouts, Whereabouts::Away { .. });
+        if !is_ours && !self.owes(flow) && !self.places.get(flow).is_some_and(is_away) {
+            // It was called off before it was stopped, and its server has it.
+            return;
+        }
         match ours.or_else(|| self.take_again(flow)) {
             Some(frozen) => {
                 // Of a server that will register it, perhaps.

@@ -23,6 +23,10 @@ const SENT_BACK: Duration = Duration::from_secs(2);
 /// is forwarded to, which is silent itself as long as it forwards.
 const SENT_BACK_HOME: Duration = Duration::from_millis(100);
 
+/// How long an origin may have no link before what is kept for it is thrown away, and
+/// nothing more is kept.
+const LINK_GLIMPSE: Duration = Duration::from_millis(200);
+
 /// Where packets of a connection go that did not come.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Return {
@@ -46,6 +50,8 @@ struct Wait {
     begun: MonoTime,
     /// Since when its origin is linked, as far as is known.
     since: MonoTime,
+    /// When it was linked last.
+    linked: MonoTime,
     /// How long a client is waited for whose origin is not.
     patience: Duration,
 }
@@ -55,6 +61,7 @@ impl Wait {
         Self {
             begun: now,
             since: now,
+            linked: now,
             patience,
         }
     }
@@ -67,6 +74,7 @@ impl Wait {
         heard: impl FnOnce() -> Option<MonoTime>,
     ) -> bool {
         let limit = if is_linked {
+            self.linked = now;
             SENT_BACK
         } else {
             self.since = now;
@@ -75,6 +83,13 @@ impl Wait {
         let from = if is_linked { self.since } else { self.begun };
         let silent = |from: MonoTime| now.since(from) >= limit;
         silent(from) && heard().is_none_or(silent)
+    }
+}
+
+impl Wait {
+    /// Whether an origin may soon be there to hear what is kept.
+    fn is_worth_keeping(&self, now: MonoTime) -> bool {
+        now.since(self.linked) < LINK_GLIMPSE
     }
 }
 
@@ -115,9 +130,10 @@ impl Worker {
             } else {
                 let is_linked = self.is_origin_linked(returned.how.to);
                 if is_linked {
+                    self.waiting.heed(flow.key);
                     self.give_back(&returned);
-                } else {
-                    // Too old for anybody by the time that there is a link.
+                } else if !returned.wait.is_worth_keeping(now) {
+                    // Clients have said it again by the time that there is a link.
                     self.waiting.ignore(flow.key);
                 }
                 let heard = || self.places.get(flow)?.heard.map(MonoTime::from_nanos);
@@ -204,6 +220,20 @@ mod tests {
         }
         assert!(!wait.is_over(at(1000), true, || None), "it has just come");
         assert!(wait.is_over(at(1001), true, || None));
+    }
+
+    #[test]
+    fn a_link_that_is_replaced_loses_nothing() {
+        let mut wait = Wait::new(at(100), PATIENCE);
+        assert!(!wait.is_over(at(101), true, || None));
+        let soon = at(101).saturating_add(LINK_GLIMPSE / 2);
+        assert!(!wait.is_over(soon, false, || None));
+        assert!(wait.is_worth_keeping(soon));
+        let later = at(101).saturating_add(LINK_GLIMPSE);
+        assert!(!wait.is_over(later, false, || None));
+        assert!(!wait.is_worth_keeping(later));
+        assert!(!wait.is_over(at(102), true, || None));
+        assert!(wait.is_worth_keeping(at(102)));
     }
 
     #[test]

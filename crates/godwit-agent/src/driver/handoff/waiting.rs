@@ -85,6 +85,13 @@ impl Waiting {
         self.unwanted.remove(&flow);
     }
 
+    /// What comes of one that was ignored is kept again.
+    pub(super) fn heed(&mut self, flow: FlowKey) {
+        if self.unwanted.remove(&flow) {
+            self.begin(flow);
+        }
+    }
+
     /// Nothing is kept of it any more, and what comes of it is nobody's.
     pub(super) fn ignore(&mut self, flow: FlowKey) {
         self.packets.remove(&flow);

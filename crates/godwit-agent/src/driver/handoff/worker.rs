@@ -234,7 +234,7 @@ impl Worker {
                     self.carry_out(share, job);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) => return self.finish(),
             }
             self.look_after_departures();
             self.waiting.sort();
@@ -243,6 +243,19 @@ impl Worker {
             self.send_back(now);
             self.pay_debts(now);
             self.sweep(now);
+        }
+    }
+
+    /// What waits for servers is waited for: an offered socket would end with this
+    /// thread, and its client would hear that.
+    fn finish(&mut self) {
+        for flow in self.departures.flows() {
+            self.end_departure(flow);
+        }
+        for (flow, offer) in std::mem::take(&mut self.offered) {
+            if let Err(reason) = self.apps.wait_for(offer) {
+                self.tell_closed(flow, reason.as_str());
+            }
         }
     }
 
