@@ -1,6 +1,6 @@
 //! Snapshots as large as they may be go to the other machine with their connection.
 
-use godwit_lab::apps::roam::{self, Manner, came_at};
+use godwit_lab::apps::roam::{self, Manner};
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
@@ -10,9 +10,6 @@ use godwit_tests::stage::{PORT, assert_no_reset, service_v4, service_v6, stage, 
 
 /// With what the server needs itself: 16 MiB.
 const BALLAST: usize = (16 << 20) - 16;
-
-/// What a twin takes before it has a snapshot, 1 MiB, and more.
-const ROOM: u64 = 3 << 19;
 
 fn manner() -> Manner {
     Manner {
@@ -77,8 +74,6 @@ fn sixteen_mebibytes_are_there_when_the_machine_dies() {
             let found = flows.into_iter().find(|flow| flow.flow == roamer.flow)?;
             found.protected.then_some(())
         });
-        // Its twin has so much room for what is said before its first snapshot is there.
-        until("one is there", || (roamer.said() > ROOM).then_some(()));
         roamer.goes_on();
     }
     let last = cluster.flows(Host::A).expect("it answers").flows;
@@ -90,8 +85,6 @@ fn sixteen_mebibytes_are_there_when_the_machine_dies() {
             let server = servers[1].log();
             panic!("it broke: {last:?}\na: {a}\nb: {b}\nb's server: {server}");
         }
-        let came = came_at(&servers[1].log(), roamer.client);
-        assert!(came > Some(0), "it began at the beginning: {came:?}");
         roamer.end();
     }
     assert_no_reset(&capture.finish().expect("the capture is complete"));
