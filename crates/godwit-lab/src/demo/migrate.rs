@@ -23,7 +23,7 @@ use crate::apps::client::Client;
 use crate::apps::content::{Content, Verdict};
 use crate::apps::{roam, stream};
 use crate::capture::ResetCounter;
-use crate::cluster::{Cluster, ClusterOptions, Service};
+use crate::cluster::{Cluster, ClusterOptions, Fencing, Service};
 use crate::control::DETECTION;
 use crate::host::{Host, SERVICE_V4};
 use crate::lab::{Lab, LabOptions};
@@ -130,8 +130,8 @@ pub(super) fn run(options: DemoOptions, view: &mut View) -> Result<Summary> {
     let mbit = options.size * 8 / 1_000_000 / AT_LEAST;
     let mbit = options.mbit.min(mbit.clamp(1, MOST));
     view.line(&format!(
-        "A client, two servers and a switch, in network namespaces; {} MB to stream at {mbit} Mbit/s,\n\
-         1 KB at a time. The server exports a snapshot of 24 bytes after each.",
+        "A client, two servers, a witness and a switch, in network namespaces; {} MB to stream at\n\
+         {mbit} Mbit/s, 1 KB at a time. The server exports a snapshot of 24 bytes after each.",
         options.size / 1_000_000,
     ))?;
     view.part("With Godwit: its server's machine crashes, then it moves twenty times")?;
@@ -144,7 +144,10 @@ pub(super) fn run(options: DemoOptions, view: &mut View) -> Result<Summary> {
 }
 
 fn arm(content: Content, mbit: u64, protect: bool, view: &mut View) -> Result<Outcome> {
-    let lab = Lab::new(LabOptions::default())?;
+    let lab = Lab::new(LabOptions {
+        witness: protect,
+        ..LabOptions::default()
+    })?;
     lab.shape(Host::Client, Some(Shape::mbit(mbit)))?;
     let mut stage = Stage {
         cluster: None,
@@ -187,6 +190,8 @@ fn arm(content: Content, mbit: u64, protect: bool, view: &mut View) -> Result<Ou
     })
 }
 
+/// With a lease: a machine that stands still for longer than three heartbeats, as where
+/// its host runs others, would be taken over in the middle of the moves.
 fn cluster_options() -> ClusterOptions {
     let service = Service {
         standby: "snapshot",
@@ -195,6 +200,7 @@ fn cluster_options() -> ClusterOptions {
     };
     ClusterOptions {
         services: vec![service],
+        fencing: Fencing::Lease,
         ..ClusterOptions::default()
     }
 }
