@@ -317,22 +317,15 @@ impl Apps {
 /// Of each connection its snapshots, oldest first.
 pub type Places = BTreeMap<FlowKey, Vec<SnapshotPlace>>;
 
-/// The snapshot that `choose` picks of a connection that its server has in its hands.
-fn chosen(
-    connection: &Connection,
-    choose: impl FnOnce(&[SnapshotPlace]) -> Option<SnapshotPlace>,
-) -> Option<SnapshotPlace> {
-    choose(&connection.kept).filter(|_| connection.state == SlotState::Live)
-}
-
-/// A copy of the snapshot that `choose` picks.
+/// A copy of the snapshot that `choose` picks of a connection that its server has in
+/// its hands.
 fn pick(
     client: &Client,
     slot: u32,
     connection: &Connection,
     choose: impl FnOnce(&[SnapshotPlace]) -> Option<SnapshotPlace>,
 ) -> Option<Exported> {
-    let place = chosen(connection, choose)?;
+    let place = choose(&connection.kept).filter(|_| connection.state == SlotState::Live)?;
     let bytes = client.region.copy(slot, connection.cookie, &place)?;
     let kind = place.kind;
     Some(Exported {

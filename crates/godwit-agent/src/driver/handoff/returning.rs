@@ -185,8 +185,12 @@ impl Worker {
 
     /// What is in the device by now our kernel does not get, either.
     fn end_waiting(&mut self, flow: FlowId) {
-        drop(self.waiting.take(flow.key));
-        self.waiting.end(flow.key);
+        let dropped = self.waiting.end_in_silence(flow.key);
+        if dropped > 0 {
+            let (flow, packets) = (flow.key.to_string(), dropped.to_string());
+            let fields = [("flow", flow.as_str()), ("packets", packets.as_str())];
+            self.events.publish_own("held_dropped", true, fields);
+        }
     }
 }
 

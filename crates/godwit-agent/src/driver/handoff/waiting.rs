@@ -17,6 +17,8 @@ pub(super) struct Waiting {
     packets: BTreeMap<FlowKey, Vec<Vec<u8>>>,
     /// Those of which nothing is kept, nor handed to our kernel.
     unwanted: BTreeSet<FlowKey>,
+    /// How many of each went nowhere, since [`Waiting::begin`].
+    dropped: BTreeMap<FlowKey, usize>,
 }
 
 impl Waiting {
@@ -25,6 +27,7 @@ impl Waiting {
             tun,
             packets: BTreeMap::new(),
             unwanted: BTreeSet::new(),
+            dropped: BTreeMap::new(),
         }
     }
 
@@ -50,15 +53,20 @@ impl Waiting {
                 }
             };
             let flow = flow_of(&packet);
-            if flow.is_some_and(|flow| self.unwanted.contains(&flow)) {
+            if let Some(flow) = flow.filter(|flow| self.unwanted.contains(flow)) {
+                self.count(flow, 1);
                 continue;
             }
-            match flow.and_then(|flow| self.packets.get_mut(&flow)) {
-                Some(kept) => {
-                    if kept.len() == MAX_PACKETS {
+            match flow.and_then(|flow| Some((flow, self.packets.get_mut(&flow)?))) {
+                Some((flow, kept)) => {
+                    let full = kept.len() == MAX_PACKETS;
+                    if full {
                         kept.drain(..MAX_PACKETS / 2);
                     }
                     kept.push(packet);
+                    if full {
+                        self.count(flow, MAX_PACKETS / 2);
+                    }
                 }
                 None => self.put_back(&packet),
             }
@@ -83,6 +91,20 @@ impl Waiting {
     pub(super) fn end(&mut self, flow: FlowKey) {
         self.packets.remove(&flow);
         self.unwanted.remove(&flow);
+        self.dropped.remove(&flow);
+    }
+
+    /// The same of one whose packets nobody gets any more. How many went nowhere.
+    pub(super) fn end_in_silence(&mut self, flow: FlowKey) -> usize {
+        let left = self.take(flow).len();
+        self.count(flow, left);
+        let dropped = self.dropped.remove(&flow).unwrap_or(0);
+        self.end(flow);
+        dropped
+    }
+
+    fn count(&mut self, flow: FlowKey, dropped: usize) {
+        *self.dropped.entry(flow).or_default() += dropped;
     }
 
     /// What comes of one that was ignored is kept again.
@@ -94,7 +116,8 @@ impl Waiting {
 
     /// Nothing is kept of it any more, and what comes of it is nobody's.
     pub(super) fn ignore(&mut self, flow: FlowKey) {
-        self.packets.remove(&flow);
+        let kept = self.packets.remove(&flow).map_or(0, |kept| kept.len());
+        self.count(flow, kept);
         self.unwanted.insert(flow);
     }
 
