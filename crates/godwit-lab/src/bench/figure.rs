@@ -346,6 +346,12 @@ const SPECS: &[Spec] = &[
     ),
     figure(Theme::Process, "stall.process.rst", "segments", AtMost(0.0)),
     disturbed(Theme::Process, "stall.process.disturbed"),
+    figure(
+        Theme::Process,
+        "stall.process.disturbed.broken",
+        "streams",
+        Target::None,
+    ),
     slow("stall.machine50.download.p50"),
     slow("stall.machine50.upload.p50"),
     slow("stall.machine50.echo.p50"),

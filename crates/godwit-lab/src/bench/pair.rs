@@ -119,13 +119,22 @@ impl<'a> Pair<'a> {
     pub(super) fn wait_protected(&self, count: u64) -> Result<u64> {
         let end = Instant::now() + PROTECTED;
         loop {
-            let status = self.cluster.status(self.owner)?;
-            let protected = status.services.iter().map(|s| s.protected).sum::<u64>();
+            let protected = self.protected()?;
             if protected >= count || Instant::now() > end {
                 return Ok(protected);
             }
             thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Whether as many flows would survive the owner now.
+    pub(super) fn are_protected(&self, count: u64) -> Result<bool> {
+        Ok(self.protected()? >= count)
+    }
+
+    fn protected(&self) -> Result<u64> {
+        let status = self.cluster.status(self.owner)?;
+        Ok(status.services.iter().map(|s| s.protected).sum())
     }
 
     /// As [`wait_protected`](Self::wait_protected), and an error if they are

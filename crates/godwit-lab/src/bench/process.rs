@@ -20,7 +20,7 @@ use super::report::{Measured, Report};
 use super::stats::Samples;
 use super::stillness::Stillness;
 use super::stream::{self, Stream, Work};
-use crate::capture::ResetCounter;
+use crate::capture::{ResetCounter, Resets};
 use crate::cluster::{ClusterOptions, Fencing};
 use crate::host::Host;
 use crate::lab::{Lab, LabOptions};
@@ -53,6 +53,8 @@ struct Seen {
     broken: u32,
     unprotected: u32,
     kills: u32,
+    /// Segments with RST, at the client, either way.
+    resets: u64,
 }
 
 /// `stall.process.*`.
@@ -71,26 +73,39 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let mut stillness = Stillness::watch(&lab, budget)?;
     let mut seen = Seen::default();
     let wanted = budget.either(200, 2);
-    let mut ended = Ok(());
+    let (mut ended, mut left_out) = (Ok(()), 0);
     for run in budget.runs(400, 2, RUN) {
         if seen.kills == wanted || ended.is_err() {
             break;
         }
         let (before, begun) = (seen.clone(), SystemTime::now());
+        let resets_before = resets.read()?;
         let run_ended = pair.settle();
         let run_ended = run_ended.and_then(|()| one_run(&mut pair, run, &mut seen, report));
         ended = run_ended.with_context(|| format!("run {run}"));
+        seen.resets += resets_since(resets_before, resets.read()?, run, report);
         if stillness.disturbed_since(begun)? {
+            left_out += seen.broken - before.broken;
+            report.progress(&format!("run {run} is left out: the machine stood still"));
             seen = before;
         }
     }
     stillness.put("stall.process", seen.kills, report)?;
+    count("disturbed.broken", left_out, &seen, report)?;
     put(&seen, report)?;
-    let resets = resets.read()?;
-    let resets = u32::try_from(resets.received + resets.sent).unwrap_or(u32::MAX);
-    count("rst", resets, &seen, report)?;
     // What was seen until then counts.
     ended
+}
+
+/// How many segments with RST there were in a run; which way is said.
+fn resets_since(before: Resets, after: Resets, run: u32, report: &Report) -> u64 {
+    let received = after.received - before.received;
+    let sent = after.sent - before.sent;
+    if received + sent > 0 {
+        let resets = format!("the client got {received} RST and sent {sent}");
+        report.progress(&format!("run {run}: {resets}"));
+    }
+    received + sent
 }
 
 fn put(seen: &Seen, report: &Report) -> Result<()> {
@@ -110,7 +125,9 @@ fn put(seen: &Seen, report: &Report) -> Result<()> {
         }
     }
     count("broken", seen.broken, seen, report)?;
-    count("unprotected", seen.unprotected, seen, report)
+    count("unprotected", seen.unprotected, seen, report)?;
+    let resets = u32::try_from(seen.resets).unwrap_or(u32::MAX);
+    count("rst", resets, seen, report)
 }
 
 fn count(name: &str, value: u32, seen: &Seen, report: &Report) -> Result<()> {
@@ -136,6 +153,12 @@ fn one_run(pair: &mut Pair<'_>, run: u32, seen: &mut Seen, report: &Report) -> R
         // Not in step with the heartbeats, and somewhere in the transfers.
         thread::sleep(Duration::from_millis(60 + u64::from(run) * 7 % 83));
         if kills {
+            // Who has no standby by now is not saved, and the agent says so.
+            if !pair.are_protected(streams.len() as u64)? {
+                seen.unprotected += 1;
+                tell("the standby was lost before the kill");
+                return Ok(());
+            }
             let since = pair.kill_owner_server()?;
             seen.kills += 1;
             end(&mut seen.stalls, &mut seen.broken, streams, since, &tell);
