@@ -375,6 +375,29 @@ fn what_ended_unheard_is_forwarded_until_it_is_asked_for() {
     assert!(!ask(&mut world), "it is over");
 }
 
+/// At the target it is none of the services any more whose connections move.
+#[test]
+fn what_went_to_a_service_that_moves_nothing_any_more_is_over() {
+    let mut world = World::new();
+    world.begin(0);
+    world.cut();
+    let mut other = config(1);
+    other.shares.truncate(1);
+    other.shares[0].backups.push(name(1));
+    other.shares[0].moves_within = None;
+    world.nodes[1] = Node::new(&other, world.now);
+    world.connect();
+    assert!(world.drivers[0].written.is_some(), "nobody has asked");
+    let silent = HandoffReport::Silent {
+        flow: flow(),
+        lasted: Duration::from_secs(60),
+        patience: Duration::from_secs(1800),
+    };
+    world.nodes[0].handle_handoff_report(SHARES[0], silent, world.now);
+    world.run();
+    assert_eq!(world.drivers[0].written, None);
+}
+
 /// The target has spoken, and its machine is started anew before that is heard.
 #[test]
 fn what_a_target_without_memory_refuses_is_lost() {

@@ -278,21 +278,22 @@ impl ShareSide {
         step: &HandoffStep,
         context: &mut Context<'_>,
     ) {
-        let reason = match step {
-            HandoffStep::Prepare { .. } => HandoffRefusal::WrongService,
-            HandoffStep::Commit => HandoffRefusal::Forgotten,
+        let refused = |reason| HandoffStep::Refused { reason };
+        let answer = match step {
+            HandoffStep::Prepare { .. } => refused(HandoffRefusal::WrongService),
+            HandoffStep::Commit => refused(HandoffRefusal::Forgotten),
+            // Or it would be forwarded to this node for ever.
+            HandoffStep::Settled => HandoffStep::Over,
             HandoffStep::Ready
             | HandoffStep::State { .. }
             | HandoffStep::Prepared
             | HandoffStep::Done
-            | HandoffStep::Settled
             | HandoffStep::Abort
             | HandoffStep::Held { .. }
             | HandoffStep::Refused { .. }
             | HandoffStep::Over => return,
         };
-        let step = HandoffStep::Refused { reason };
-        self.say_step((peer, Epoch::NONE), id, step, context);
+        self.say_step((peer, Epoch::NONE), id, answer, context);
     }
 
     /// Passes on what has been decided.

@@ -12,15 +12,14 @@ use godwit_wire::{FlowId, HandoffId, ShareId};
 
 use super::worker::Worker;
 
-/// A target that can't be asked is waited for as many times as long as a client may be
-/// silent before it is asked: half an hour at the default. An agent may be away for a
-/// while without harm, for connections go on without it.
-const UNREACHED: u32 = 30;
+/// How long a target is waited for that can't be asked. Agents may be away, or not reach
+/// each other, for as long as people need to mend that: connections go on without them,
+/// and to forward in vain costs an entry of many.
+pub(super) const UNREACHED: Duration = Duration::from_hours(24);
 
-/// The same, where a client may be silent so long before anybody is asked.
-pub(super) const fn patience(idle: Duration) -> Duration {
-    idle.saturating_mul(UNREACHED)
-}
+/// Who is asked for in one sweep, at most. After an agent's start, or in a quiet night,
+/// thousands are silent in step, and a link that is given more than it takes is closed.
+const AT_ONCE: usize = 100;
 
 /// Since when clients have been silent.
 #[derive(Debug, Default)]
@@ -33,6 +32,14 @@ struct Watch {
     told: MonoTime,
 }
 
+/// A client that has been silent for longer than it may be without being asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Silent {
+    told: MonoTime,
+    flow: FlowId,
+    lasted: Duration,
+}
+
 impl Forwarding {
     /// For how long the client of a connection has been silent, if that is to be told:
     /// longer than `limit`, and not told for as long.
@@ -42,7 +49,7 @@ impl Forwarding {
         heard: Option<MonoTime>,
         limit: Duration,
         now: MonoTime,
-    ) -> Option<Duration> {
+    ) -> Option<Silent> {
         let begun = Watch {
             begun: now,
             told: now,
@@ -50,10 +57,23 @@ impl Forwarding {
         let watch = self.0.entry(flow).or_insert(begun);
         let lasted = now.since(heard.map_or(watch.begun, |heard| heard.max(watch.begun)));
         let due = lasted >= limit && now.since(watch.told) >= limit;
-        if due {
-            watch.told = now;
+        due.then_some(Silent {
+            told: watch.told,
+            flow,
+            lasted,
+        })
+    }
+
+    /// As many of them as are told at once, first who was told longest ago.
+    fn tell(&mut self, mut silent: Vec<Silent>, now: MonoTime) -> Vec<Silent> {
+        silent.sort_unstable();
+        silent.truncate(AT_ONCE);
+        for Silent { flow, .. } in &silent {
+            if let Some(watch) = self.0.get_mut(flow) {
+                watch.told = now;
+            }
         }
-        due.then_some(lasted)
+        silent
     }
 
     /// Others are not forwarded for any more.
@@ -71,17 +91,17 @@ impl Worker {
             .map(|entry| (entry.flow, entry.heard.map(MonoTime::from_nanos)))
             .collect();
         self.forwarding.keep(|flow| away.contains_key(flow));
-        for (flow, heard) in away {
-            let service = &flow.key.service;
-            let (Some(share), Some(limit)) = (self.shares.get(service), self.idle.get(service))
-            else {
-                continue;
-            };
-            if let Some(lasted) = self.forwarding.silent(flow, heard, *limit, now) {
+        let silent = away.into_iter().filter_map(|(flow, heard)| {
+            let limit = *self.idle.get(&flow.key.service)?;
+            self.forwarding.silent(flow, heard, limit, now)
+        });
+        let silent = silent.collect();
+        for Silent { flow, lasted, .. } in self.forwarding.tell(silent, now) {
+            if let Some(share) = self.shares.get(&flow.key.service) {
                 let silent = HandoffReport::Silent {
                     flow,
                     lasted,
-                    patience: patience(*limit),
+                    patience: UNREACHED,
                 };
                 self.report(*share, silent);
             }
@@ -107,13 +127,13 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    fn flow() -> FlowId {
+    fn flow(irs: u32) -> FlowId {
         FlowId {
             key: FlowKey {
                 client: "10.9.0.10:40000".parse().expect("a literal"),
                 service: "10.9.0.100:80".parse().expect("a literal"),
             },
-            irs: SeqNumber(7),
+            irs: SeqNumber(irs),
         }
     }
 
@@ -129,11 +149,33 @@ mod tests {
         for now in (100..400).step_by(2) {
             // From 200 on it is heard for a while.
             let heard = (now >= 200).then(|| at(now.min(250)));
-            let silent = forwarding.silent(flow(), heard, LIMIT, at(now));
-            told.extend(silent.map(|lasted| (now, lasted.as_secs())));
+            let silent = forwarding.silent(flow(7), heard, LIMIT, at(now));
+            let silent = forwarding.tell(silent.into_iter().collect(), at(now));
+            told.extend(silent.iter().map(|it| (now, it.lasted.as_secs())));
         }
         assert_eq!(told, [(160, 60), (310, 60), (370, 120)]);
         forwarding.keep(|_| false);
         assert!(forwarding.0.is_empty());
+    }
+
+    /// However many are silent at the same moment: a few at a time, and each in its turn.
+    #[test]
+    fn a_crowd_that_is_silent_in_step_is_told_bit_by_bit() {
+        const CROWD: u32 = 1000;
+        let mut forwarding = Forwarding::default();
+        let mut told = BTreeMap::new();
+        for now in (0..180).step_by(2) {
+            let silent = (0..CROWD)
+                .filter_map(|irs| forwarding.silent(flow(irs), None, LIMIT, at(now)))
+                .collect();
+            let silent = forwarding.tell(silent, at(now));
+            assert!(silent.len() <= AT_ONCE, "{} at {now}", silent.len());
+            for Silent { flow, .. } in silent {
+                *told.entry(flow).or_insert(0) += 1;
+            }
+        }
+        // After 60 s for the first time, and 60 s later again.
+        assert_eq!(told.len(), CROWD as usize);
+        assert!(told.values().all(|times| *times == 2));
     }
 }

@@ -306,6 +306,8 @@ impl Driver {
         let shares = shares(&self.config);
         for entry in handoffs.places.all() {
             let Some(share) = shares.get(&entry.flow.key.service) else {
+                // Of a service that is not in the file any more: nobody looks for it.
+                handoffs.places.remove(entry.flow);
                 continue;
             };
             let (flow, share) = (entry.flow, *share);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{FlowId, HandoffId, HandoffStep, MacAddr, ShareId};
 
-use super::forwarding;
+use super::forwarding::UNREACHED;
 use super::worker::{Coming, Worker};
 use crate::clock;
 
@@ -107,13 +107,12 @@ impl Worker {
         if let Some(Coming::Restored { socket, .. }) = coming {
             socket.abandon();
         }
-        let idle = self.idle.get(&id.flow.key.service).copied();
-        let patience = forwarding::patience(idle.unwrap_or_default());
         self.returned.push(Returned {
             id,
             share,
             how,
-            wait: Wait::new(clock::now(), patience),
+            // As long as its origin may forward.
+            wait: Wait::new(clock::now(), UNREACHED),
         });
     }
 
