@@ -30,6 +30,7 @@ mod site;
 pub mod stage;
 pub mod stream;
 pub mod traffic;
+pub mod unread;
 mod wait;
 
 pub use conduct::{Misconduct, misconduct};

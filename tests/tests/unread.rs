@@ -1,154 +1,24 @@
 //! Connections of servers that know nothing of Godwit, of which nobody has read a byte:
 //! they go to another server, which knows nothing of it either.
 
-use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::io::Write as _;
 use std::thread;
 use std::time::Duration;
 
-use godwit_lab::apps::nginx::Nginx;
-use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::LabOptions;
 use godwit_lab::host::Host;
-use godwit_lab::{Lab, LabOptions};
-use godwit_sock::{SocketView, view_tcp_socket};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
-    PORT, assert_no_reset, has_event, service_v4, service_v6, stage, until, witness,
+    assert_no_reset, has_event, service_v4, service_v6, stage, until, witness,
 };
-use godwit_wire::{FlowKey, TcpFlags};
+use godwit_tests::unread::{
+    Client, FIRST_HALF, SECOND_HALF, ask, full_listener, serve, start, start_with,
+};
+use godwit_wire::TcpFlags;
 use nix::sys::signal::Signal;
-use nix::sys::socket::{Backlog, listen};
 
 /// Several times as long as an agent waits before it asks; it looks every two seconds.
 const SILENCE: Duration = Duration::from_secs(7);
-
-const FIRST_HALF: &str = "GET /na";
-const SECOND_HALF: &str = "me HTTP/1.1\r\nHost: godwit\r\n\r\n";
-
-/// Each server serves its own name, so that an answer tells whose it is.
-fn serve(lab: &Lab, host: Host) -> Nginx {
-    let root = lab.folder().join(format!("www-{host}"));
-    fs::create_dir_all(&root).expect("a folder");
-    fs::write(root.join("name"), format!("served by {host}\n")).expect("a file");
-    Nginx::start(lab.node(host), &root, PORT).expect("nginx starts")
-}
-
-fn start<'a>(lab: &'a Lab, unread: &str) -> Cluster<'a> {
-    start_with(lab, format!("unread = \"{unread}\"\n"))
-}
-
-fn start_with(lab: &Lab, extra: String) -> Cluster<'_> {
-    let service = Service {
-        standby: "none",
-        extra,
-        ..Service::new("web", PORT)
-    };
-    let options = ClusterOptions {
-        services: vec![service],
-        ..ClusterOptions::default()
-    };
-    let cluster = Cluster::start(lab, options).expect("the agents start");
-    for host in Host::SERVERS {
-        cluster
-            .wait_owner(host, DEADLINE)
-            .expect("it owns its share");
-    }
-    cluster
-}
-
-struct Client {
-    stream: TcpStream,
-    flow: FlowKey,
-}
-
-impl Client {
-    fn connect(lab: &Lab, service: SocketAddr) -> Self {
-        let connect = || TcpStream::connect_timeout(&service, DEADLINE);
-        let stream = lab.client().enter(connect).expect("the machine is there");
-        let stream = stream.expect("the service is there");
-        stream.set_read_timeout(Some(DEADLINE)).expect("a socket");
-        let flow = FlowKey {
-            client: stream.local_addr().expect("it is connected").into(),
-            service: service.into(),
-        };
-        Self { stream, flow }
-    }
-
-    /// What its server's kernel has.
-    fn view(&self, lab: &Lab, host: Host) -> Option<SocketView> {
-        let look = || view_tcp_socket(0, self.flow);
-        let view = lab.node(host).enter(look).expect("the machine is there");
-        view.expect("sock_diag")
-    }
-
-    fn wait_accepted(&self, lab: &Lab, host: Host) {
-        until("a process accepts it", || {
-            self.view(lab, host).filter(|view| view.inode != 0)
-        });
-    }
-
-    fn wait_received(&self, lab: &Lab, host: Host, bytes: usize) {
-        let is_there = |view: &SocketView| view.received == bytes as u64;
-        until("it arrives", || self.view(lab, host).filter(is_there));
-    }
-
-    fn say(&self, words: &str) {
-        (&self.stream).write_all(words.as_bytes()).expect("open");
-    }
-
-    /// An answer, from its status to its last byte.
-    fn hear(&self) -> Result<String, String> {
-        let (mut answer, mut byte) = (Vec::new(), [0]);
-        while !answer.ends_with(b"\n") || !answer.windows(10).any(|it| it == b"served by ") {
-            match (&self.stream).read(&mut byte) {
-                Ok(1) => answer.push(byte[0]),
-                end => return Err(format!("{end:?} after {answer:?}")),
-            }
-        }
-        Ok(String::from_utf8(answer).expect("it is text"))
-    }
-
-    fn hear_from(&self, host: Host) {
-        let answer = self.hear().expect("an answer");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-        assert!(
-            answer.ends_with(&format!("\r\n\r\nserved by {host}\n")),
-            "{answer}"
-        );
-    }
-
-    /// The reason why it stays.
-    fn stays(&self, cluster: &Cluster<'_>, reason: &str) {
-        // Soon after their start the agents have no link yet.
-        let why = until("there is another reason", || {
-            let moved = cluster.hand_over_flow(&self.flow.to_string(), Host::A, Host::B);
-            let why = format!("{:#}", moved.expect_err("it does not move"));
-            (!why.contains("link_lost")).then_some(why)
-        });
-        assert!(why.contains(reason), "{why}");
-    }
-
-    /// To b; soon after start that may need a moment.
-    fn goes(&self, cluster: &Cluster<'_>, from: Host) {
-        let to = if from == Host::A { Host::B } else { Host::A };
-        let mut last = String::new();
-        let moved = until("it moves", || {
-            let moved = cluster.hand_over_flow(&self.flow.to_string(), from, to);
-            moved
-                .inspect_err(|error| {
-                    let now = format!("{error:#}");
-                    if now != last {
-                        eprintln!("{now}");
-                        last = now;
-                    }
-                })
-                .ok()
-        });
-        eprintln!("silent for {} ms", moved.moved[0].silent_ms);
-    }
-}
 
 /// One that has said nothing yet, to and fro, then served where it is; it may not know.
 #[test]
@@ -295,40 +165,16 @@ fn one_that_was_stopped_in_vain_goes_on() {
     let _server = serve(&lab, Host::A);
     let cluster = start(&lab, "move");
     let capture = witness(&lab);
-    let (_listener, _filler) = lab
-        .node(Host::B)
-        .enter(|| {
-            let at = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
-            let listener = TcpListener::bind(at).expect("a free port");
-            listen(&listener, Backlog::new(0).expect("small")).expect("it listens");
-            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, PORT));
-            let filler = TcpStream::connect(at).expect("it listens");
-            (listener, filler)
-        })
-        .expect("the machine is there");
+    let _full = full_listener(&lab);
     let client = Client::connect(&lab, service_v4());
     client.wait_accepted(&lab, Host::A);
     for _ in 0..5 {
-        until("b has no room", || {
-            let moved = cluster.hand_over_flow(&client.flow.to_string(), Host::A, Host::B);
-            let why = format!("{:#}", moved.expect_err("it does not move"));
-            why.contains("no_capacity").then_some(())
-        });
+        client.has_no_room(&cluster);
     }
     client.say(FIRST_HALF);
     client.say(SECOND_HALF);
     client.hear_from(Host::A);
     assert_no_reset(&capture.finish().expect("the capture is complete"));
-}
-
-/// Asks for a move, and does not wait for the answer.
-fn ask(cluster: &Cluster<'_>, client: &Client) -> UnixStream {
-    let socket = cluster.socket(Host::A).expect("the machine is there");
-    let mut stream = UnixStream::connect(socket).expect("the agent listens");
-    let flow = client.flow;
-    let wish = format!("{{\"cmd\":\"move_flows\",\"flow\":\"{flow}\",\"to\":\"b\"}}\n");
-    stream.write_all(wish.as_bytes()).expect("it reads");
-    stream
 }
 
 /// An agent is killed at any moment of a move and started again: somebody serves it, or

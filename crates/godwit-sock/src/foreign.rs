@@ -7,11 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
-
-use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::sys::socket::{SockFlag, accept4};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 /// A process, whatever becomes of its number.
 #[derive(Debug)]
@@ -116,31 +112,6 @@ fn inode_of(target: &str) -> Option<u32> {
     number.parse().ok()
 }
 
-/// The connections that wait at a listener for an `accept`. If it is one that
-/// blocks, for a moment it does not, for its process neither.
-///
-/// # Errors
-/// If it is no listener, or this process has too many files open; what was
-/// accepted until then is closed.
-pub fn accept_waiting(listener: &OwnedFd) -> io::Result<Vec<OwnedFd>> {
-    let flags = OFlag::from_bits_retain(fcntl(listener.as_fd(), FcntlArg::F_GETFL)?);
-    let set = |flags| fcntl(listener.as_fd(), FcntlArg::F_SETFL(flags));
-    set(flags | OFlag::O_NONBLOCK)?;
-    let mut accepted = Vec::new();
-    let end = loop {
-        match accept4(listener.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
-            // SAFETY: a fresh descriptor that is nobody else's.
-            Ok(fd) => accepted.push(unsafe { OwnedFd::from_raw_fd(fd) }),
-            Err(Errno::EAGAIN) => break Ok(accepted),
-            // The next one; this one has gone.
-            Err(Errno::ECONNABORTED | Errno::EINTR) => {}
-            Err(errno) => break Err(errno.into()),
-        }
-    };
-    set(flags)?;
-    end
-}
-
 fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {
     let fd = RawFd::try_from(returned).map_err(io::Error::other)?;
     if fd < 0 {
@@ -152,38 +123,10 @@ fn descriptor(returned: libc::c_long) -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read as _, Write as _};
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
     use std::process;
 
     use super::*;
-
-    /// A listener that its process does not look after: who waits there is
-    /// served all the same, and the listener goes on as it was.
-    #[test]
-    fn who_waits_at_a_foreign_listener_is_accepted() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let service = listener.local_addr().expect("it is bound");
-        let connect = |_| TcpStream::connect(service).expect("it listens");
-        let mut clients: Vec<_> = (0..3).map(connect).collect();
-
-        let own = ForeignProcess::open(process::id()).expect("it runs");
-        let number = listener.as_raw_fd();
-        assert!(own.sockets().expect("it is ours").contains(&number));
-        let taken = own.take(number).expect("it is ours");
-        let accepted = accept_waiting(&taken).expect("it listens");
-        assert_eq!(accepted.len(), 3);
-        for socket in accepted {
-            TcpStream::from(socket).write_all(b"!").expect("it is open");
-        }
-        for client in &mut clients {
-            client.read_exact(&mut [0]).expect("somebody answered");
-        }
-        let flags = fcntl(&listener, FcntlArg::F_GETFL).expect("it is open");
-        assert!(!OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK));
-        let _client = TcpStream::connect(service).expect("it still listens");
-        listener.accept().expect("it still listens");
-    }
 
     #[test]
     fn a_socket_is_found_where_it_is_open() {
@@ -196,6 +139,8 @@ mod tests {
         let inode = u32::try_from(inode).expect("they are counted from one");
         let holders = Holders::read().expect("there is a /proc");
         assert_eq!(holders.get(inode), Some((process::id(), number)));
+        let own = ForeignProcess::open(process::id()).expect("it runs");
+        assert!(own.sockets().expect("it is ours").contains(&number));
         assert!(holds_socket(process::id(), number, inode));
         drop(listener);
         assert!(!holds_socket(process::id(), number, inode));

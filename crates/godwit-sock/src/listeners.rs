@@ -29,6 +29,8 @@ pub struct Listeners(Vec<Listener>);
 pub struct AcceptQueue {
     /// Its number in /proc/PID/fd.
     pub inode: u32,
+    /// What tells it from all other sockets ([`socket_cookie`](crate::socket_cookie)).
+    pub cookie: u64,
     /// Connections that wait to be accepted.
     pub waiting: u32,
     /// How many may wait before the next is turned away.
@@ -171,10 +173,13 @@ pub(crate) fn listener(message: &[u8]) -> Option<Listener> {
 /// As [`listener`]; of a listener the lengths of the queues count connections.
 pub(crate) fn queue(message: &[u8]) -> Option<AcceptQueue> {
     let memory = attribute(message.get(MESSAGE..)?, INET_DIAG_SKMEMINFO)?;
+    // Two words, the lower first.
+    let (low, high) = (u32_at(message, 44)?, u32_at(message, 48)?);
     Some(AcceptQueue {
         waiting: u32_at(message, 56)?,
         most: u32_at(message, 60)?,
         inode: u32_at(message, 68)?,
+        cookie: u64::from(high) << 32 | u64::from(low),
         rcvbuf: u32_at(memory, MEMINFO_RCVBUF)?,
     })
 }
@@ -240,6 +245,8 @@ mod tests {
             ref others => panic!("{others:?}"),
         };
         assert_eq!(queue().waiting, 0);
+        let cookie = crate::socket_cookie(listener.as_fd());
+        assert_eq!(queue().cookie, cookie.expect("it has one"));
         assert!(queue().most >= 128 && queue().rcvbuf > 4096 && queue().has_room());
         let _client = std::net::TcpStream::connect(address).expect("it listens");
         assert_eq!(queue().waiting, 1);

@@ -2,28 +2,48 @@
 
 use std::io;
 
-use godwit_wire::FlowKey;
+use godwit_wire::{FlowKey, TcpState};
 use nix::sys::socket::SockProtocol;
 
 use crate::destroy::{INET_DIAG_NOCOOKIE, SOCK_DIAG_BY_FAMILY, TCP_LISTEN, request};
 use crate::netlink::{NLM_F_ACK, Netlink, attribute, u32_at};
 
 /// include/uapi/linux/inet_diag.h
-const INET_DIAG_INFO: u16 = 2;
+pub(crate) const INET_DIAG_INFO: u16 = 2;
 /// Size of `struct inet_diag_msg`; attributes follow.
 const MESSAGE: usize = 72;
-/// Of `tcpi_bytes_received` in `struct tcp_info` (Linux 4.1).
+/// Of `tcpi_options` and `tcpi_bytes_received` (Linux 4.1) in `struct tcp_info`.
+const OPTIONS: usize = 5;
 const BYTES_RECEIVED: usize = 128;
+/// `TCPI_OPT_USEC_TS` (Linux 6.7)
+const MICROSECONDS: u8 = 64;
 
 /// One socket at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketView {
-    /// Its number in /proc/PID/fd; 0: no process has accepted it yet.
+    /// Its number in /proc/PID/fd; 0: no process has accepted it yet, or all that had it
+    /// have closed it.
     pub inode: u32,
     /// What tells it from all others ([`socket_cookie`](crate::socket_cookie)).
     pub cookie: u64,
     /// Bytes that have arrived in order since it was made, a FIN counted as one.
     pub received: u64,
+    /// `None`: not connected yet, or over.
+    pub state: Option<TcpState>,
+    /// Whether its time stamps count microseconds.
+    pub counts_microseconds: bool,
+}
+
+impl SocketView {
+    /// Whether it is in the accept queue of a listener. One that its server has closed is
+    /// in no process either, but its own FIN is under way or has been.
+    pub const fn waits_to_be_accepted(&self) -> bool {
+        let is_open = matches!(
+            self.state,
+            Some(TcpState::Established | TcpState::CloseWait)
+        );
+        self.inode == 0 && is_open
+    }
 }
 
 /// The socket of `flow` at its service side; `None` if it has none of its own. A
@@ -54,6 +74,8 @@ pub(crate) fn view(message: &[u8]) -> Option<SocketView> {
         inode: u32_at(message, 68)?,
         cookie: u64::from(high) << 32 | u64::from(low),
         received: u64::from_ne_bytes(received),
+        state: TcpState::from_number(*message.get(1)?),
+        counts_microseconds: info.get(OPTIONS)? & MICROSECONDS != 0,
     })
 }
 
@@ -85,6 +107,7 @@ mod tests {
             client.write_all(b"four").expect("connected");
             while look().received < 4 {}
             assert_eq!(look().inode, 0);
+            assert!(look().waits_to_be_accepted() && !look().counts_microseconds);
             let (server, _) = listener.accept().expect("it came");
             let seen = look();
             let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&server));
@@ -92,6 +115,7 @@ mod tests {
             assert_eq!(u64::from(seen.inode), number);
             assert_eq!(seen.cookie, socket_cookie(server.as_fd()).expect("it has"));
             assert_eq!(seen.received, 4);
+            assert_eq!(seen.state, Some(TcpState::Established));
             drop(client);
             while look().received < 5 {}
             let listener = FlowKey {
@@ -100,6 +124,23 @@ mod tests {
             };
             assert_eq!(view_tcp_socket(0, listener).expect("sock_diag"), None);
         }
+    }
+
+    /// It is in no process either, and nobody will accept it.
+    #[test]
+    fn one_that_its_server_has_closed_does_not_wait() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let service = listener.local_addr().expect("it is bound");
+        let client = TcpStream::connect(service).expect("it listens");
+        let flow = FlowKey {
+            client: client.local_addr().expect("connected").into(),
+            service: service.into(),
+        };
+        let look = || view_tcp_socket(0, flow).expect("sock_diag").expect("there");
+        while !look().waits_to_be_accepted() {}
+        drop(listener.accept().expect("it came"));
+        let seen = look();
+        assert!(seen.inode == 0 && !seen.waits_to_be_accepted(), "{seen:?}");
     }
 
     #[test]

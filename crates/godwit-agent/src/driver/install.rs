@@ -307,6 +307,7 @@ impl Installed {
             inbox: surroundings.inbox.clone(),
             events: surroundings.events.clone(),
             ifindex: self.interface.index,
+            flows: self.datapath.flows.clone(),
             newborns: Newborns {
                 table: self.datapath.newborns.clone(),
                 frames: self.replayed.clone(),

@@ -4,13 +4,14 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
 
 use godwit_wire::snapshot::{Congestion, Hidden, Queues, TcpSnapshot};
-use godwit_wire::{Endpoint, FlowKey, SeqNumber, TcpState};
+use godwit_wire::{FlowKey, SeqNumber, TcpState};
 use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 
 use super::pause::{PauseError, PausedSocket, state_of};
 use super::queue::Queue;
 use super::sys::{self, SockOptError};
 use super::{options, window};
+use crate::ends::endpoint;
 
 /// Between the look at the socket and the reading of its clock a segment may
 /// still have been stamped.
@@ -238,14 +239,4 @@ fn ends(fd: BorrowedFd<'_>) -> Result<(FlowKey, bool), SnapshotError> {
         return Err(SnapshotError::Address);
     };
     Ok((FlowKey { client, service }, ipv6))
-}
-
-fn endpoint(address: &SockaddrStorage) -> Option<Endpoint> {
-    let v4 = address
-        .as_sockaddr_in()
-        .map(|v4| Endpoint::new(v4.ip().to_ipv6_mapped(), v4.port()));
-    let v6 = address
-        .as_sockaddr_in6()
-        .map(|v6| Endpoint::new(v6.ip(), v6.port()));
-    v4.or(v6)
 }

@@ -10,7 +10,9 @@ use godwit_wire::app::Carried;
 use godwit_wire::snapshot::{Application, Moved};
 use godwit_wire::{FlowId, HandoffId, HandoffRefusal, ShareId, TcpSnapshot};
 
+use super::newborn::BIRTH_PATIENCE;
 use super::worker::{Coming, SWEEP, Worker};
+use crate::clock;
 
 /// Connections that may be on their way here at a time, of all nodes.
 const MAX_COMING: usize = 4 * MAX_ASKED;
@@ -125,7 +127,10 @@ impl Worker {
                 carried,
             }) => (socket, snapshot, carried),
             Some(Coming::Unread(unborn)) => {
-                self.bear(flow, &unborn);
+                // Its queue was full after all: the agent serves it as soon as there is room.
+                if let Some(socket) = self.bear(flow, &unborn, BIRTH_PATIENCE) {
+                    self.keep_queued(flow.key, socket, clock::now());
+                }
                 return self.report(share, HandoffReport::Placed(id));
             }
             Some(Coming::Parts(_)) | None => {
@@ -149,12 +154,12 @@ impl Worker {
         };
         match offered {
             Ok(offer) => self.offered.push((flow, offer)),
-            Err(reason) => self.tell_closed(flow, reason.as_str()),
+            Err(reason) => self.tell_closed(flow.key, reason.as_str()),
         }
         if self.offered.len() > MAX_OFFERED {
             let (flow, oldest) = self.offered.remove(0);
             if let Err(reason) = self.apps.wait_for(oldest) {
-                self.tell_closed(flow, reason.as_str());
+                self.tell_closed(flow.key, reason.as_str());
             }
         }
     }
@@ -166,7 +171,7 @@ impl Worker {
             None => true,
             Some(Ok(())) => false,
             Some(Err(reason)) => {
-                self.tell_closed(*flow, reason.as_str());
+                self.tell_closed(flow.key, reason.as_str());
                 false
             }
         });

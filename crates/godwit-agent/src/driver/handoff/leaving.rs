@@ -67,13 +67,13 @@ impl Worker {
         // From here on no acknowledgement leaves that the snapshot does not know.
         if let Err(error) = self.places.away(flow, to) {
             tracing::error!(flow = %flow.key, error = %error, "it can't be forwarded");
-            self.go_on(flow, Some(socket));
+            self.put_down(flow, socket, state.holder());
             return Err(HandoffRefusal::NoCapacity);
         }
         let socket = match PausedSocket::pause(socket) {
             Ok(socket) => socket,
             Err((socket, error)) => {
-                self.go_on(flow, Some(socket));
+                self.put_down(flow, socket, state.holder());
                 return Err(self.not_movable(flow, pause_refusal(&error), &error));
             }
         };
@@ -164,7 +164,8 @@ impl Worker {
     pub(super) fn lose(&mut self, flow: FlowId) {
         let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
         self.reset(flow);
-        if let Some(frozen) = frozen {
+        // One that nobody has accepted is nobody's by now.
+        if let Some(frozen) = frozen.filter(|it| !matches!(it.holder, Some(Holder::Queue))) {
             self.resume(flow, frozen, Release::Silently);
         }
     }
@@ -200,7 +201,7 @@ impl Worker {
     /// What was said while it stood still may be lost, and then both sides could wait for
     /// each other until a timer of theirs ends: with [`Release::Probe`] each says at once
     /// what it has and what it has room for.
-    fn resume(&self, flow: FlowId, frozen: Frozen, how: Release) {
+    fn resume(&mut self, flow: FlowId, frozen: Frozen, how: Release) {
         let place = self.view.hidden(frozen.socket.as_fd());
         let socket = match frozen.socket.resume(how) {
             Ok(socket) => socket,
@@ -215,9 +216,18 @@ impl Worker {
         {
             self.waiting.put_back(&question);
         }
-        match frozen.holder {
+        self.put_down(flow, socket, frozen.holder);
+    }
+
+    /// One that is not stopped (any more) goes on with whoever had it.
+    fn put_down(&mut self, flow: FlowId, socket: OwnedFd, holder: Option<Holder>) {
+        match holder {
             None => self.go_on(flow, Some(socket)),
-            Some(holder) => self.go_on_unread(flow, holder, socket),
+            Some(Holder::Process(opened)) => self.go_on_unread(flow, opened, socket),
+            Some(Holder::Queue) => {
+                self.stay(flow);
+                self.keep_queued(flow.key, socket, clock::now());
+            }
         }
     }
 

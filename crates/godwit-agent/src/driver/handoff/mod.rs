@@ -5,16 +5,19 @@
 //! |---|---|
 //! | core (`godwit-core/handoff`) | where a connection is, and what follows |
 //! | this | writes that down before anything is said or done; answers commands |
-//! | `worker`, on `gw-handoff` | sockets (`departing`, `leaving`, `arriving`; of servers that know nothing of Godwit `unread`, `newborn`), held packets (`waiting`, `returning`), where the data path sends (`places`) |
+//! | `worker`, on `gw-handoff` | sockets (`departing`, `leaving`, `arriving`; of servers that know nothing of Godwit `unread`, `queued`, `newborn`), held packets (`waiting`, `returning`), where the data path sends (`places`) |
 //! | [`Apps`] | the server processes that sockets come from and go to |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use godwit_bpf::{HandoffEntry, KernelView, KernelViewError, Order as FlowOrder, Whereabouts};
+use godwit_bpf::{
+    FlowTable, HandoffEntry, KernelView, KernelViewError, Order as FlowOrder, Whereabouts,
+};
 use godwit_core::handoff::{Order, Place, Written};
 use godwit_core::node::{HandoffReport, HandoffWork};
 use godwit_core::{MonoTime, PeerId};
@@ -38,6 +41,7 @@ mod forwarding;
 mod leaving;
 mod newborn;
 mod places;
+mod queued;
 mod returning;
 mod unread;
 mod waiting;
@@ -89,6 +93,7 @@ pub(super) struct Means {
     pub(super) inbox: Inbox,
     pub(super) events: EventLog,
     pub(super) ifindex: u32,
+    pub(super) flows: Arc<FlowTable>,
     pub(super) newborns: Newborns,
 }
 
@@ -110,7 +115,7 @@ impl Kit {
     pub(super) fn start(
         self,
         config: &Config,
-        table: std::sync::Arc<godwit_bpf::HandoffTable>,
+        table: Arc<godwit_bpf::HandoffTable>,
         means: Means,
     ) -> io::Result<Handoffs> {
         let places = Places::new(table);
@@ -129,6 +134,7 @@ impl Kit {
             inbox: means.inbox,
             events: means.events,
             ifindex: means.ifindex,
+            flows: means.flows,
             sockets: Destroyer::open(means.ifindex)?,
             shares: shares(config),
             within: within(config),
@@ -147,6 +153,7 @@ impl Kit {
             unread: unread(config),
             holders: Holders::default(),
             begun: BTreeMap::new(),
+            queued: BTreeMap::new(),
             swept: clock::now(),
         };
         let thread = thread::Builder::new()
@@ -312,10 +319,12 @@ impl Driver {
             };
             let (flow, share) = (entry.flow, *share);
             let written = places::written(&entry.note);
-            // What was held has said nothing here, and its socket has ended with the
-            // agent that had made it: its origin may have it back.
             let is_held = matches!(entry.whereabouts, Whereabouts::Held { .. });
-            if !(is_held && written.place == Place::Here) {
+            // It was in the agent's hands, between its queue and its queue.
+            let is_lost = is_held && self.was_given_back(flow, &written);
+            // What was held otherwise has said nothing here, and its socket has ended with
+            // the agent that had made it: its origin may have it back.
+            if !is_held || is_lost || written.place != Place::Here {
                 let resumed = HandoffReport::Resumed(flow, written);
                 self.node.handle_handoff_report(share, resumed, now);
             }
@@ -325,6 +334,9 @@ impl Driver {
             };
             let epoch = written.spent;
             match (entry.whereabouts, decided_away) {
+                (Whereabouts::Held { .. }, _) if is_lost => {
+                    self.give_job(share, Job::EndHalfBorn(flow));
+                }
                 (Whereabouts::Held { .. }, away) => {
                     let away = away.and_then(|to| self.shares.mac(to));
                     // Who was about to give it away nobody has written down.
@@ -341,6 +353,17 @@ impl Driver {
                 (Whereabouts::Born { .. }, _) => self.give_job(share, Job::EndHalfBorn(flow)),
                 (Whereabouts::Away { .. }, Some(_)) | (Whereabouts::Here, _) => {}
             }
+        }
+    }
+
+    /// Of one that is held: whether it was this node's, by its handshake or because it
+    /// came and that was heard of, and not about to come.
+    fn was_given_back(&self, flow: FlowId, written: &Written) -> bool {
+        match (written.place, written.arrival) {
+            (Place::Here, Some(arrival)) => arrival.settled,
+            (Place::Elsewhere, None) => self.flow(flow).is_some(),
+            (Place::Here | Place::Elsewhere, _)
+            | (Place::Committed { .. } | Place::Moved { .. }, _) => false,
         }
     }
 

@@ -6,13 +6,15 @@
 //! never one with a hole, and never two.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use godwit_bpf::{Newborn, NewbornTable, Whereabouts};
 use godwit_core::MonoTime;
-use godwit_sock::{AcceptQueue, FrameSender, Listeners, destroy_tcp, view_tcp_socket};
+use godwit_sock::repair::{Release, RestoredSocket};
+use godwit_sock::{AcceptQueue, FrameSender, Listeners, SocketView, destroy_tcp, view_tcp_socket};
 use godwit_wire::{
     Endpoint, EthernetHeader, FlowId, HandoffRefusal, MacAddr, Segment, SeqNumber, TcpFlags,
     TcpOptions, TcpSnapshot, TcpState, TimeStamps,
@@ -22,9 +24,9 @@ use super::unread::begins;
 use super::worker::{Coming, Worker};
 use crate::clock;
 
-/// How long a socket is waited for, and then for its input to be in it. The client
-/// waits as long, so it is tried again and again.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the socket of one that comes is waited for, and then for its input to be in
+/// it. The client waits as long, so it is tried again and again.
+pub(super) const BIRTH_PATIENCE: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_micros(100);
 /// A queue of the kernel's may have been full.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -55,6 +57,15 @@ pub(super) struct Unborn {
 }
 
 impl Unborn {
+    /// What is said of the service's clock is true now.
+    pub(super) fn new(snapshot: Box<TcpSnapshot>, ts_recent: u32) -> Self {
+        Self {
+            snapshot,
+            ts_recent,
+            since: clock::now(),
+        }
+    }
+
     fn iss(&self) -> SeqNumber {
         self.snapshot.write_seq - 1
     }
@@ -155,21 +166,23 @@ impl Worker {
         if snapshot.queues.recv.len() > room {
             return Err(HandoffRefusal::TooLarge);
         }
-        Ok(Coming::Unread(Unborn {
-            snapshot,
-            ts_recent,
-            since: clock::now(),
-        }))
+        Ok(Coming::Unread(Unborn::new(snapshot, ts_recent)))
     }
 
-    /// It gets its socket, with all that its client has said; if that can't be, its
-    /// client is reset.
-    pub(super) fn bear(&mut self, flow: FlowId, unborn: &Unborn) {
+    /// It gets its socket, with all that its client has said. If that can't be it goes on
+    /// as it was, in a socket of our own; and its client is reset if its server may have
+    /// read from the new one.
+    pub(super) fn bear(
+        &mut self,
+        flow: FlowId,
+        unborn: &Unborn,
+        patience: Duration,
+    ) -> Option<OwnedFd> {
         let device = self.waiting.device();
         let newborn = unborn.newborn(flow, clock::now());
         let placed = self.places.set(flow, Whereabouts::Born { device });
         let born = match placed.and_then(|()| self.newborns.table.set(&newborn)) {
-            Ok(()) => self.bring_up(flow, unborn),
+            Ok(()) => self.bring_up(flow, unborn, patience),
             Err(error) => {
                 tracing::error!(flow = %flow.key, error = %error, "no socket can be made");
                 Err("not_born")
@@ -177,23 +190,68 @@ impl Worker {
         };
         // Gone already if it could not be written.
         let _ = self.newborns.table.remove(flow.key);
-        if born.is_ok() {
-            self.begun.insert(flow, unborn.iss());
-            self.waiting.release(flow.key, &unborn.snapshot);
-        }
-        self.here(flow);
-        if let Err(reason) = born {
-            self.tell_closed(flow, reason);
-            self.end_unborn(flow, unborn);
-        } else {
+        self.begun.insert(flow, unborn.iss());
+        let kept = match born {
+            Ok(()) => {
+                self.waiting.release(flow.key, &unborn.snapshot);
+                self.stay(flow);
+                None
+            }
+            Err(reason) => {
+                let kept = self.take_back(flow, unborn);
+                if kept.is_none() {
+                    self.stay(flow);
+                    self.tell_closed(flow.key, reason);
+                    self.end_unborn(flow, unborn);
+                }
+                kept
+            }
+        };
+        if kept.is_some() || born.is_ok() {
             // What was redirected a moment ago, and is in the device by now.
             self.waiting.release(flow.key, &unborn.snapshot);
         }
         self.waiting.end(flow.key);
+        kept
+    }
+
+    /// The connection as it was before a new socket was tried, if nothing has come of that.
+    fn take_back(&mut self, flow: FlowId, unborn: &Unborn) -> Option<OwnedFd> {
+        // From here on nothing leaves that a server says, which nobody knew of.
+        let held = self.places.held(flow, self.waiting.device());
+        held.inspect_err(|error| tracing::error!(flow = %flow.key, error = %error, "not held"))
+            .ok()?;
+        let view = view_tcp_socket(self.ifindex, flow.key).ok()?;
+        // What it has more than the old one had it has acknowledged.
+        let is_new =
+            |view: SocketView| view.waits_to_be_accepted() && view.received <= unborn.length();
+        if !view.is_none_or(is_new) {
+            return None;
+        }
+        destroy_tcp(self.ifindex, flow.key).ok()?;
+        let mut snapshot = unborn.snapshot.clone();
+        // It does not go back; bit 0 would say that it counts microseconds.
+        snapshot.ts_val = unborn.ts_val(clock::now()).wrapping_add(1) & !1;
+        let restored = RestoredSocket::restore(&snapshot, self.ifindex);
+        let restored = restored.inspect_err(|error| {
+            tracing::warn!(flow = %flow.key, error = %error, "its old socket is not made anew");
+        });
+        let restored = restored.ok()?;
+        self.waiting.release(flow.key, &snapshot);
+        self.stay(flow);
+        let released = restored.release(Release::Probe, |fin| self.waiting.inject(fin));
+        released
+            .inspect_err(|error| tracing::error!(flow = %flow.key, error = %error, "not released"))
+            .ok()
     }
 
     /// Says all until it has arrived; the reason if it does not.
-    fn bring_up(&self, flow: FlowId, unborn: &Unborn) -> Result<(), &'static str> {
+    fn bring_up(
+        &self,
+        flow: FlowId,
+        unborn: &Unborn,
+        patience: Duration,
+    ) -> Result<(), &'static str> {
         let begun = clock::now();
         let (mut seen, mut due) = (false, begun);
         loop {
@@ -210,7 +268,7 @@ impl Worker {
                 Some(_) if !seen => (seen, due) = (true, now),
                 Some(_) | None => {}
             }
-            if now.since(begun) >= PATIENCE {
+            if now.since(begun) >= patience {
                 return Err(if seen { "input_lost" } else { "not_born" });
             }
             if now >= due {
@@ -257,11 +315,11 @@ impl Worker {
         }
     }
 
-    /// One that an earlier agent was about to make: nobody knows how much of its
-    /// input it has.
+    /// One that an earlier agent was about to make, here or anew: nobody knows how much of
+    /// its input it has.
     pub(super) fn end_half_born(&self, flow: FlowId) {
-        self.here(flow);
-        self.tell_closed(flow, "agent_died");
+        self.stay(flow);
+        self.tell_closed(flow.key, "agent_died");
         if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
@@ -270,10 +328,15 @@ impl Worker {
 
 /// Bytes that fit into the first window of a socket that a listener accepts: half of its
 /// buffer is for what surrounds them, and a window is whole segments.
-fn room(queue: &AcceptQueue, snapshot: &TcpSnapshot) -> usize {
-    let window = (queue.rcvbuf / 2).min(FIRST_WINDOW);
+pub(super) fn room(queue: &AcceptQueue, snapshot: &TcpSnapshot) -> usize {
+    let window = first_window(queue);
     let segment = u32::from(snapshot.options.mss_clamp).max(1);
     (window / segment * segment) as usize
+}
+
+/// The first window of such a socket, in bytes, before it is cut to whole segments.
+pub(super) fn first_window(queue: &AcceptQueue) -> u32 {
+    (queue.rcvbuf / 2).min(FIRST_WINDOW)
 }
 
 #[cfg(test)]
@@ -357,6 +420,7 @@ mod tests {
         let snapshot = unborn(b"", TcpState::Established).snapshot;
         let queue = |rcvbuf| AcceptQueue {
             inode: 1,
+            cookie: 1,
             waiting: 0,
             most: 1,
             rcvbuf,

@@ -8,7 +8,7 @@ use godwit_bpf::{
 };
 use godwit_core::PeerId;
 use godwit_core::handoff::{Arrival, Place, Written};
-use godwit_wire::{FlowId, MacAddr};
+use godwit_wire::{FlowId, FlowKey, MacAddr};
 
 /// The table, written by one thread at a time for each connection.
 #[derive(Debug, Clone)]
@@ -72,6 +72,21 @@ impl Places {
 
     pub(super) fn away(&self, flow: FlowId, to: MacAddr) -> Result<(), MapError> {
         self.set(flow, Whereabouts::Away { to })
+    }
+
+    /// Whether one with these addresses has come.
+    pub(super) fn is_here(&self, key: FlowKey) -> bool {
+        let entry = self.0.get(key).ok().flatten();
+        entry.is_some_and(|entry| entry.whereabouts == Whereabouts::Here)
+    }
+
+    /// Whether a connection has come whose origin has not heard of that yet.
+    pub(super) fn is_unsettled(&self, key: FlowKey) -> bool {
+        let entry = self.0.get(key).unwrap_or_else(|error| {
+            tracing::error!(flow = %key, error = %error, "whereabouts can't be read");
+            None
+        });
+        entry.is_some_and(|entry| entry.note.arrival.is_some_and(|it| !it.settled))
     }
 
     /// All entries.

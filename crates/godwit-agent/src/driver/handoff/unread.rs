@@ -1,5 +1,6 @@
 //! Connections of servers that know nothing of Godwit, of which nobody has read a byte
-//! and to which nobody has written: the origin's side.
+//! and to which nobody has written: the origin's side, once a process has accepted them;
+//! before that see [`super::queued`].
 //!
 //! The socket is found in the process that has it, and is stopped like any other. From
 //! then on that process reads nothing (EPERM), so what was unread stays so; one that
@@ -11,17 +12,28 @@ use std::os::fd::{AsFd as _, OwnedFd, RawFd};
 
 use godwit_sock::repair::PausedSocket;
 use godwit_sock::{
-    ForeignProcess, Holders, destroy_tcp, holds_socket, socket_cookie, view_tcp_socket,
+    ForeignProcess, Holders, ListenerError, SocketView, destroy_tcp, holds_socket, socket_cookie,
+    view_tcp_socket,
 };
 use godwit_wire::snapshot::Application;
-use godwit_wire::{FlowId, HandoffRefusal, SeqNumber, TcpSnapshot, TcpState};
+use godwit_wire::{FlowId, FlowKey, HandoffRefusal, SeqNumber, TcpSnapshot, TcpState};
 use thiserror::Error;
 
 use super::worker::Worker;
+use crate::clock;
 
-/// The process that had a socket open when it was taken, and as what.
+/// Who had a socket when it was taken.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Holder {
+pub(super) enum Holder {
+    /// A process, which has it still, or has closed it since.
+    Process(Opened),
+    /// Nobody: it was in a listener's accept queue, and is the agent's alone.
+    Queue,
+}
+
+/// A process that had a socket open when it was looked, and as what.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opened {
     pid: u32,
     number: RawFd,
     inode: u32,
@@ -29,11 +41,24 @@ pub(super) struct Holder {
 
 /// Why a socket can't be had from the process that has it.
 #[derive(Debug, Error)]
-enum TakeError {
+pub(super) enum TakeError {
     #[error("can't look for its socket")]
     View(#[source] io::Error),
-    #[error("no process has accepted it yet")]
-    NotAccepted,
+    #[error("no process has accepted it, and it is in no accept queue any more")]
+    NotQueued,
+    #[error("it can't be taken from the accept queue")]
+    Accept(#[source] io::Error),
+    #[error("its server's listener can't be used in its place: {0}")]
+    Listener(#[from] ListenerError),
+    #[error("its server accepts others meanwhile")]
+    Moving,
+    #[error(
+        "{0} waits in the same accept queue, and is of no service whose connections move, or not \
+         from the service's network"
+    )]
+    Stranger(FlowKey),
+    #[error("{0} waits in the same accept queue, and has said too much to be put back there")]
+    InTheWay(FlowKey),
     #[error(
         "no process has it that this agent may look into (CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE)"
     )]
@@ -44,7 +69,7 @@ enum TakeError {
     Microseconds,
 }
 
-impl Holder {
+impl Opened {
     /// Whether the process has not closed it meanwhile.
     fn has_it(self) -> bool {
         holds_socket(self.pid, self.number, self.inode)
@@ -72,12 +97,33 @@ impl Worker {
         if !self.may_be_unread(flow) {
             return Err(HandoffRefusal::NotRegistered);
         }
+        if let Some(socket) = self.take_kept(flow) {
+            return Ok((socket, Holder::Queue));
+        }
+        let view = self.look_at(flow)?;
+        if view.waits_to_be_accepted() {
+            let socket = self.take_queued(flow, clock::now())?;
+            return Ok((socket, Holder::Queue));
+        }
+        // Its server has closed it.
+        if view.inode == 0 {
+            return Err(HandoffRefusal::Ended);
+        }
+        let (socket, opened) = self.take_accepted(flow, view)?;
+        Ok((socket, Holder::Process(opened)))
+    }
+
+    fn look_at(&self, flow: FlowId) -> Result<SocketView, HandoffRefusal> {
         let view = view_tcp_socket(self.ifindex, flow.key);
         let view = view.map_err(|error| self.not_taken(flow, &TakeError::View(error)))?;
-        let view = view.ok_or(HandoffRefusal::Ended)?;
-        if view.inode == 0 {
-            return Err(self.not_taken(flow, &TakeError::NotAccepted));
-        }
+        view.ok_or(HandoffRefusal::Ended)
+    }
+
+    fn take_accepted(
+        &mut self,
+        flow: FlowId,
+        view: SocketView,
+    ) -> Result<(OwnedFd, Opened), HandoffRefusal> {
         let taken = self.take_from_holder(view.inode, view.cookie);
         taken.map_err(|error| self.not_taken(flow, &error))
     }
@@ -88,26 +134,29 @@ impl Worker {
         if !self.may_be_unread(flow) {
             return None;
         }
-        let (socket, holder) = self.take_unread(flow).ok()?;
+        // In a queue nothing is stopped.
+        let view = self.look_at(flow).ok().filter(|view| view.inode != 0)?;
+        let (socket, opened) = self.take_accepted(flow, view).ok()?;
         // An error: it runs.
         let hidden = self.view.hidden(socket.as_fd()).ok()?;
-        (hidden.copied_seq == flow.irs + 1).then_some((socket, holder))
+        let begins = hidden.copied_seq == flow.irs + 1;
+        begins.then_some((socket, Holder::Process(opened)))
     }
 
-    fn not_taken(&self, flow: FlowId, error: &TakeError) -> HandoffRefusal {
+    pub(super) fn not_taken(&self, flow: FlowId, error: &TakeError) -> HandoffRefusal {
         self.not_movable(flow, HandoffRefusal::NotMovable, error)
     }
 
     /// Where it was when all processes were looked at last; if it is not there, they
     /// are looked at anew.
-    fn take_from_holder(
+    pub(super) fn take_from_holder(
         &mut self,
         inode: u32,
         cookie: u64,
-    ) -> Result<(OwnedFd, Holder), TakeError> {
+    ) -> Result<(OwnedFd, Opened), TakeError> {
         let known = |holders: &Holders| {
             let (pid, number) = holders.get(inode)?;
-            Some(Holder { pid, number, inode })
+            Some(Opened { pid, number, inode })
         };
         if let Some(holder) = known(&self.holders)
             && let Ok(Some(socket)) = holder.take(cookie)
@@ -148,12 +197,12 @@ impl Worker {
 
     /// One that goes on here, in a process that may have closed it while it was
     /// stopped: then nobody has it, and its client hears that.
-    pub(super) fn go_on_unread(&self, flow: FlowId, holder: Holder, socket: OwnedFd) {
+    pub(super) fn go_on_unread(&self, flow: FlowId, opened: Opened, socket: OwnedFd) {
         self.stay(flow);
-        if holder.has_it() {
+        if opened.has_it() {
             return;
         }
-        self.tell_closed(flow, "server_gave_up");
+        self.tell_closed(flow.key, "server_gave_up");
         if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
@@ -161,8 +210,8 @@ impl Worker {
     }
 
     /// A connection is over for a reason of ours.
-    pub(super) fn tell_closed(&self, flow: FlowId, reason: &str) {
-        let flow = flow.key.to_string();
+    pub(super) fn tell_closed(&self, flow: FlowKey, reason: &str) {
+        let flow = flow.to_string();
         let fields = [("flow", flow.as_str()), ("reason", reason)];
         self.events.publish_own("flow_closed", true, fields);
     }

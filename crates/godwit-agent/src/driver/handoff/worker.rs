@@ -4,18 +4,19 @@
 //! is silent; what becomes of them goes back to the driver as an input.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use godwit_bpf::KernelView;
+use godwit_bpf::{FlowTable, KernelView};
 use godwit_core::node::HandoffReport;
 use godwit_core::{MonoTime, PeerId};
 use godwit_sock::repair::{PausedSocket, RestoredSocket};
 use godwit_sock::{Destroyer, Holders};
 use godwit_wire::app::Carried;
 use godwit_wire::{
-    Endpoint, Epoch, FlowId, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message, SeqNumber,
-    ShareId, TcpSnapshot,
+    Endpoint, Epoch, FlowId, FlowKey, HandoffId, HandoffStep, MAX_INPUT_LEN, MacAddr, Message,
+    SeqNumber, ShareId, TcpSnapshot,
 };
 
 use super::debts::{self, Debt};
@@ -23,6 +24,7 @@ use super::departing::{Departure, Departures};
 use super::forwarding::Forwarding;
 use super::newborn::{Newborns, Unborn};
 use super::places::Places;
+use super::queued::Queued;
 use super::returning::{Return, Returned};
 use super::unread::Holder;
 use super::waiting::Waiting;
@@ -164,6 +166,8 @@ pub(super) struct Worker {
     pub(super) inbox: Inbox,
     pub(super) events: EventLog,
     pub(super) ifindex: u32,
+    /// What the data path knows of connections whose handshake was here.
+    pub(super) flows: Arc<FlowTable>,
     pub(super) sockets: Destroyer,
     /// The shares of this node, by the services' addresses.
     pub(super) shares: BTreeMap<Endpoint, ShareId>,
@@ -190,6 +194,8 @@ pub(super) struct Worker {
     pub(super) holders: Holders,
     /// The service's initial sequence numbers of connections that came unread.
     pub(super) begun: BTreeMap<FlowId, SeqNumber>,
+    /// Connections that were taken from a server's accept queue.
+    pub(super) queued: BTreeMap<FlowKey, Queued>,
     pub(super) swept: MonoTime,
 }
 
@@ -225,6 +231,7 @@ impl Worker {
                 (false, false) => debts::LOOK,
                 (false, true) => SWEEP,
             };
+            let pause = pause.min(self.until_give_back(clock::now()));
             match queue.next(errands, pause) {
                 Ok((share, job)) => {
                     // Packets are our kernel's, wherever their connection is going.
@@ -242,6 +249,7 @@ impl Worker {
             let now = clock::now();
             self.send_back(now);
             self.pay_debts(now);
+            self.give_back_queued(now);
             self.sweep(now);
         }
     }
@@ -257,6 +265,7 @@ impl Worker {
                 self.tell_closed(flow, reason.as_str());
             }
         }
+        self.empty_hands();
     }
 
     fn carry_out(&mut self, share: ShareId, job: Job) {
