@@ -25,7 +25,7 @@ use godwit_core::MonoTime;
 use godwit_sock::repair::{PauseError, PausedSocket, Release};
 use godwit_sock::{
     AcceptQueue, ForeignListener, Listeners, SocketView, Widened, connection_of, destroy_tcp,
-    unaccepted, view_tcp_socket,
+    socket_cookie, unaccepted, view_tcp_socket,
 };
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, TcpState};
 use thiserror::Error;
@@ -47,6 +47,9 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// Connections in the agent's hands, at most: each takes a descriptor, and what is there
 /// an agent's death ends.
 const MOST: usize = 512;
+
+/// Places by which a full queue is widened for one that goes back.
+const PLACES: u32 = 16;
 
 /// How long nobody may listen before those who wait are turned away, in which a server
 /// is started again.
@@ -149,6 +152,9 @@ impl Worker {
                     Ok(true) => TakeError::Stranger(key),
                     Err(error) => TakeError::View(error),
                 }
+            } else if self.places.is_unsettled(key) {
+                // It could not go back until its origin has been heard.
+                TakeError::Moving
             } else if view.counts_microseconds {
                 TakeError::Microseconds
             } else if view.received <= u64::from(most) {
@@ -176,7 +182,16 @@ impl Worker {
 
     /// One that was before another in its queue.
     pub(super) fn take_kept(&mut self, flow: FlowId) -> Option<OwnedFd> {
-        self.queued.remove(&flow.key).map(|queued| queued.socket)
+        let socket = self.queued.remove(&flow.key)?.socket;
+        self.is_current(flow.key, &socket).then_some(socket)
+    }
+
+    /// Whether this is the socket that has these addresses: a client may have ended a
+    /// connection, and begun another one from the same port.
+    fn is_current(&self, key: FlowKey, socket: &OwnedFd) -> bool {
+        let view = view_tcp_socket(self.ifindex, key).ok().flatten();
+        let cookie = socket_cookie(socket.as_fd()).ok();
+        view.is_some_and(|view| Some(view.cookie) == cookie)
     }
 
     /// For a moment; then it goes back.
@@ -362,8 +377,8 @@ impl Worker {
         let mut widened = Vec::new();
         for queue in queues.iter().filter(|queue| !queue.has_room()) {
             let (listener, _) = self.take_from_holder(queue.inode, queue.cookie).ok()?;
-            // Somebody else may be quicker.
-            let most = queue.waiting.saturating_add(1);
+            // Others whose handshake ends meanwhile may be quicker.
+            let most = queue.waiting.saturating_add(PLACES);
             widened.push(Widened::new(listener, queue.most, most).ok()?);
         }
         let is_done = widened.is_empty() || {
@@ -376,7 +391,9 @@ impl Worker {
     /// Nobody will serve it, and its client hears that.
     fn turn_away(&self, key: FlowKey, socket: OwnedFd, reason: &str) {
         self.tell_closed(key, reason);
-        if let Err(error) = destroy_tcp(self.ifindex, key) {
+        if self.is_current(key, &socket)
+            && let Err(error) = destroy_tcp(self.ifindex, key)
+        {
             tracing::warn!(flow = %key, error = %error, "socket not ended");
         }
         drop(socket);

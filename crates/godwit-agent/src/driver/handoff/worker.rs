@@ -262,7 +262,7 @@ impl Worker {
         }
         for (flow, offer) in std::mem::take(&mut self.offered) {
             if let Err(reason) = self.apps.wait_for(offer) {
-                self.tell_closed(flow, reason.as_str());
+                self.tell_closed(flow.key, reason.as_str());
             }
         }
         self.empty_hands();
