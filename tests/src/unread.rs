@@ -2,9 +2,10 @@
 //! speak.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use godwit_lab::Lab;
 use godwit_lab::apps::nginx::Nginx;
@@ -14,6 +15,7 @@ use godwit_lab::lab::Node;
 use godwit_sock::{SocketView, view_tcp_socket};
 use godwit_wire::FlowKey;
 use nix::sys::socket::{Backlog, listen};
+use socket2::{Socket, Type};
 
 use crate::DEADLINE;
 use crate::stage::{PORT, until};
@@ -96,6 +98,30 @@ impl Client {
             client: stream.local_addr().expect("it is connected").into(),
             service: service.into(),
         };
+        Self { stream, flow }
+    }
+
+    /// Ends it with a RST, and connects from the same port.
+    ///
+    /// # Panics
+    /// If nobody is there.
+    pub fn begins_anew(self, lab: &Lab) -> Self {
+        let Self { stream, flow } = self;
+        let old = Socket::from(stream);
+        let local = old.local_addr().expect("it is connected");
+        let no_wait = Some(Duration::ZERO);
+        old.set_linger(no_wait).expect("a socket");
+        drop(old);
+        let connect = || -> io::Result<TcpStream> {
+            let socket = Socket::new(local.domain(), Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&local)?;
+            socket.connect_timeout(&SocketAddr::from(flow.service).into(), DEADLINE)?;
+            socket.set_read_timeout(Some(DEADLINE))?;
+            Ok(socket.into())
+        };
+        let stream = lab.client().enter(connect).expect("the machine is there");
+        let stream = stream.expect("the service is there");
         Self { stream, flow }
     }
 

@@ -179,6 +179,32 @@ fn who_waits_with_one_of_the_servers_machine_stays() {
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
 
+/// A client ends a connection that the agent has in its hands, and begins another one from
+/// the same port: what the agent has is not that one.
+#[test]
+fn who_begins_anew_from_the_same_port_is_another() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let mut servers = Host::SERVERS.map(|host| serve(&lab, host));
+    let cluster = start(&lab, "move");
+    servers[0].process.stop().expect("it runs");
+    for service in [service_v4(), service_v6()] {
+        let [first, last] = [0, 1].map(|_| {
+            let client = Client::connect(&lab, service);
+            client.wait_queued(&lab, Host::A, 0);
+            client
+        });
+        last.goes(&cluster, Host::A);
+        // The first is in the agent's hands for 0.3 s.
+        let again = first.begins_anew(&lab);
+        again.wait_queued(&lab, Host::A, 0);
+        let moved = cluster.hand_over_flow(&again.flow.to_string(), Host::A, Host::B);
+        moved.expect("it is in the queue");
+        ask_for_the_name(&[again, last], Host::B);
+    }
+}
+
 /// Of the sockets at the origin, which are made anew if they are touched.
 fn cookies(lab: &Lab, clients: &[Client]) -> Vec<u64> {
     let view = |client: &Client| client.view(lab, Host::A).expect("it is there");
