@@ -29,6 +29,9 @@ const HEARTBEAT: Duration = Duration::from_millis(100);
 /// Detection, the rest of a lease, a retransmission timeout, all on a slow machine.
 const STALL: Duration = Duration::from_secs(5);
 
+/// A voter's silence after its start, 10 s, on a slow machine.
+const VOTERS: Duration = Duration::from_secs(30);
+
 /// Of the servers, and what lasts for some seconds there.
 const LINK: Shape = Shape {
     rate_bits: 200_000_000,
@@ -75,7 +78,14 @@ fn start<'a>(
 }
 
 /// Traffic of both families, all of it protected.
+///
+/// Under leases nothing is before voters that have just started may vote; a download
+/// that began earlier would be over by then.
 fn traffic(lab: &Lab, loads: &[Load], status: impl Fn() -> Status) -> Vec<Traffic> {
+    until_within(VOTERS, "enough voters know the owner's lease", || {
+        let is_missing = |warning: &String| warning.contains("too few voters");
+        (!status().warnings.iter().any(is_missing)).then_some(())
+    });
     let services = [service_v4(), service_v6()];
     let mut traffic = Vec::new();
     for (&load, service) in loads.iter().zip(services.into_iter().cycle()) {
