@@ -166,8 +166,9 @@ impl Process {
             Err(error) => (lost(position), Some(error)),
         };
         served.imported = None;
-        self.forget(&served.kept.commit(place));
+        let dropped = served.kept.commit(place);
         self.publish(served);
+        self.forget(&dropped);
         Ok((place, error))
     }
 

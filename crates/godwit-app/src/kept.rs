@@ -6,17 +6,24 @@
 //! those after it the newest is kept, and others in between, thinned where they are
 //! closest to each other: at most [`MAX_KEPT`], or [`LARGE_KEPT`] when they are large.
 //!
+//! To copy a large one takes an agent longer than a busy server takes to export the
+//! next, and its client to acknowledge. So of large ones the oldest stays for a time.
+//!
 //! From a commit a server never goes back, so nothing older is kept; and of what comes
 //! later each one says that the oldest is as far as anybody may go.
 
-use godwit_wire::app::region::MAX_KEPT;
+use std::time::{Duration, Instant};
+
+use godwit_wire::app::region::{MAX_KEPT, are_large};
 use godwit_wire::app::{SnapshotKind, SnapshotPlace};
 
-/// Snapshots that are kept when together they are larger than [`LARGE`].
+/// Snapshots that are kept when they are large.
 pub(crate) const LARGE_KEPT: usize = 3;
 
-/// In bytes.
-const LARGE: u64 = 1 << 20;
+/// For so many bytes the oldest snapshot stays for a microsecond. With those that are kept
+/// and a new one, of 16 MiB each, that is a fifth of a second, in which an agent comes by
+/// and copies it.
+const BYTES_PER_MICROSECOND: u64 = 320;
 
 /// Where a snapshot is that could not be kept; no region is so large.
 const NOWHERE: u64 = u64::MAX;
@@ -25,6 +32,8 @@ const NOWHERE: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     places: Vec<SnapshotPlace>,
+    /// Since when the oldest is that.
+    since: Option<Instant>,
     /// One that is being read by somebody else.
     pinned: Option<SnapshotPlace>,
 }
@@ -42,7 +51,12 @@ impl Kept {
 
     /// Adds the latest snapshot; the client has acknowledged so many bytes of
     /// output. What is returned is not needed any more.
-    pub(crate) fn push(&mut self, latest: SnapshotPlace, acknowledged: u64) -> Vec<SnapshotPlace> {
+    pub(crate) fn push(
+        &mut self,
+        latest: SnapshotPlace,
+        acknowledged: u64,
+        now: Instant,
+    ) -> Vec<SnapshotPlace> {
         let mut latest = latest;
         if self.is_committed() {
             latest.kind = SnapshotKind::Commit;
@@ -52,10 +66,16 @@ impl Kept {
         if self.newest().as_ref().is_some_and(same) {
             dropped.extend(self.places.pop());
         }
+        if self.places.is_empty() {
+            self.since = Some(now);
+        }
         self.places.push(latest);
         let reached = |place: &SnapshotPlace| place.written <= acknowledged;
         let older = self.places.iter().rposition(reached).unwrap_or(0);
-        dropped.extend(self.places.drain(..older));
+        if older > 0 && !self.stays(now) {
+            dropped.extend(self.places.drain(..older));
+            self.since = Some(now);
+        }
         while self.places.len() > self.limit() {
             dropped.push(self.places.remove(self.most_crowded()));
         }
@@ -69,10 +89,20 @@ impl Kept {
     /// Adds a snapshot from which nobody goes back; all others are returned.
     pub(crate) fn commit(&mut self, latest: SnapshotPlace) -> Vec<SnapshotPlace> {
         let mut dropped = std::mem::replace(&mut self.places, vec![latest]);
+        self.since = None;
         if let Some(pinned) = self.pinned {
             dropped.retain(|place| *place != pinned);
         }
         dropped
+    }
+
+    /// Whether somebody may still be copying the oldest, though there are later ones
+    /// that the client's acknowledgements have reached.
+    fn stays(&self, now: Instant) -> bool {
+        let lengths = self.places.iter().map(|place| u64::from(place.length));
+        let time = Duration::from_micros(lengths.sum::<u64>() / BYTES_PER_MICROSECOND);
+        let is_new = |since: Instant| now.saturating_duration_since(since) < time;
+        are_large(&self.places) && self.since.is_some_and(is_new)
     }
 
     /// Whether the server must not go back behind the oldest one.
@@ -100,12 +130,11 @@ impl Kept {
     }
 
     fn limit(&self) -> usize {
-        let total: u64 = self
-            .places
-            .iter()
-            .map(|place| u64::from(place.length))
-            .sum();
-        if total > LARGE { LARGE_KEPT } else { MAX_KEPT }
+        if are_large(&self.places) {
+            LARGE_KEPT
+        } else {
+            MAX_KEPT
+        }
     }
 
     /// The one whose neighbours are closest to each other; not the first, which the
@@ -166,7 +195,9 @@ mod tests {
             let written = step * 1000;
             let behind = (step * 7919) % 64 * 1000;
             acknowledged = acknowledged.max(written.saturating_sub(behind + 64_000));
-            dropped += kept.push(snapshot(written, 100), acknowledged).len();
+            dropped += kept
+                .push(snapshot(written, 100), acknowledged, Instant::now())
+                .len();
             given += 1;
             assert_eq!(kept.newest().map(|place| place.written), Some(written));
             let floor = kept.places()[0].written;
@@ -180,7 +211,7 @@ mod tests {
     fn those_between_are_spread() {
         let mut kept = Kept::default();
         for written in 0..=64 {
-            kept.push(snapshot(written * 1000, 100), 0);
+            kept.push(snapshot(written * 1000, 100), 0, Instant::now());
         }
         let spans: Vec<_> = written(&kept).windows(2).map(|w| w[1] - w[0]).collect();
         assert_eq!(spans.len(), MAX_KEPT - 1);
@@ -191,20 +222,49 @@ mod tests {
     fn large_ones_are_few() {
         let mut kept = Kept::default();
         for written in 0..20 {
-            kept.push(snapshot(written, 1 << 20), 0);
+            kept.push(snapshot(written, 1 << 20), 0, Instant::now());
         }
         assert_eq!(written(&kept), [0, 2, 19]);
+    }
+
+    /// However fast its server exports and its client acknowledges: what an agent has
+    /// begun to copy is there when it has done so.
+    #[test]
+    fn a_large_one_stays_until_it_can_have_been_copied() {
+        const EVERY: Duration = Duration::from_millis(5);
+        let (mut kept, begun) = (Kept::default(), Instant::now());
+        let (mut oldest, mut since) = (0, Duration::ZERO);
+        for step in 0..1000_u32 {
+            let (at, written) = (EVERY * step, u64::from(step) * 1000);
+            kept.push(snapshot(written, 16 << 20), written, begun + at);
+            assert!(kept.places().len() <= LARGE_KEPT);
+            let first = kept.places()[0].written;
+            if first != oldest {
+                let stayed = at - since;
+                let right = Duration::from_millis(150)..Duration::from_millis(250);
+                assert!(right.contains(&stayed), "{stayed:?}");
+                (oldest, since) = (first, at);
+            }
+            // Nor does it stay much longer.
+            assert!(at - since < Duration::from_millis(250), "{at:?}");
+        }
+        // Of small ones the latest is all that is needed.
+        let mut kept = Kept::default();
+        for written in 0..100 {
+            kept.push(snapshot(written, 100), written, begun);
+        }
+        assert_eq!(written(&kept), [99]);
     }
 
     #[test]
     fn one_at_the_same_place_takes_the_other_s() {
         let mut kept = Kept::default();
-        kept.push(snapshot(5, 1), 0);
+        kept.push(snapshot(5, 1), 0, Instant::now());
         let again = SnapshotPlace {
             offset: 99,
             ..snapshot(5, 2)
         };
-        assert_eq!(kept.push(again, 0), [snapshot(5, 1)]);
+        assert_eq!(kept.push(again, 0, Instant::now()), [snapshot(5, 1)]);
         assert_eq!(kept.places(), [again]);
     }
 
@@ -213,7 +273,7 @@ mod tests {
     fn nothing_is_older_than_a_commit() {
         let mut kept = Kept::default();
         for written in [0, 1000, 2000] {
-            kept.push(snapshot(written, 100), 0);
+            kept.push(snapshot(written, 100), 0, Instant::now());
         }
         let kind = SnapshotKind::Commit;
         let commit = SnapshotPlace {
@@ -222,9 +282,9 @@ mod tests {
         };
         assert_eq!(kept.commit(commit).len(), 3);
         assert_eq!(kept.places(), [commit]);
-        kept.push(snapshot(4000, 100), 0);
+        kept.push(snapshot(4000, 100), 0, Instant::now());
         assert_eq!(written(&kept), [3000, 4000]);
-        kept.push(snapshot(5000, 100), 4500);
+        kept.push(snapshot(5000, 100), 4500, Instant::now());
         assert_eq!(written(&kept), [4000, 5000]);
         assert!(kept.places().iter().all(|place| place.kind == kind));
         kept.pin();
@@ -240,11 +300,11 @@ mod tests {
     #[test]
     fn nobody_goes_back_behind_a_commit_that_is_lost() {
         let mut kept = Kept::default();
-        kept.push(snapshot(0, 100), 0);
+        kept.push(snapshot(0, 100), 0, Instant::now());
         assert_eq!(kept.commit(lost((0, 1000))).len(), 1);
         assert!(kept.places().iter().all(|place| !has_block(place)));
         // What comes later is as good as one that was not.
-        let dropped = kept.push(snapshot(2000, 100), 2000);
+        let dropped = kept.push(snapshot(2000, 100), 2000, Instant::now());
         assert_eq!((written(&kept), dropped.len()), (vec![2000], 1));
         assert_eq!(kept.places()[0].kind, SnapshotKind::Commit);
         assert!(has_block(&kept.places()[0]));
@@ -253,9 +313,9 @@ mod tests {
     #[test]
     fn a_pinned_one_is_dropped_when_it_is_unpinned() {
         let mut kept = Kept::default();
-        kept.push(snapshot(5, 1), 0);
+        kept.push(snapshot(5, 1), 0, Instant::now());
         kept.pin();
-        assert!(kept.push(snapshot(9, 1), 9).is_empty());
+        assert!(kept.push(snapshot(9, 1), 9, Instant::now()).is_empty());
         assert_eq!(written(&kept), [9]);
         assert_eq!(kept.unpin(), Some(snapshot(5, 1)));
         assert_eq!(kept.unpin(), None);

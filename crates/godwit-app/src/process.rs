@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use godwit_sock::StreamPosition;
 use godwit_wire::app::{
@@ -192,7 +193,7 @@ impl Process {
             Arrival::Fresh => {
                 served.missed = false;
                 let place = self.store(SnapshotKind::Regenerable, &[], (0, 0))?;
-                served.kept.push(place, 0);
+                served.kept.push(place, 0, Instant::now());
             }
             Arrival::Migrated(carried) => {
                 let now = StreamPosition::of(borrow(number)?)?;
@@ -204,7 +205,7 @@ impl Process {
                 match self.store(kind, &bytes, position) {
                     Ok(place) => {
                         served.missed = false;
-                        served.kept.push(place, now.acknowledged);
+                        served.kept.push(place, now.acknowledged, Instant::now());
                     }
                     Err(_) if kind == SnapshotKind::Commit => {
                         served.kept.commit(lost(position));
@@ -298,13 +299,15 @@ impl Process {
         };
         served.missed = false;
         served.imported = None;
-        self.forget(&served.kept.push(place, now.acknowledged));
+        let dropped = served.kept.push(place, now.acknowledged, Instant::now());
         let free = served.committing.is_none();
         if let Some(request) = served.wanted.take_if(|_| free) {
             // The server stands exactly at its snapshot.
             self.answer(&mut served, request);
         }
         self.publish(&served);
+        // Not before: an agent that copies one would not see that it is written over.
+        self.forget(&dropped);
         Ok(())
     }
 
@@ -420,7 +423,6 @@ impl Process {
             return;
         }
         let places = served.kept.take();
-        self.forget(&places);
         if let (Some((slot, _)), Some(region)) = (served.entry.take(), &self.region) {
             region.write_slot(slot, None);
             let mut table = lock(&self.table);
@@ -432,6 +434,7 @@ impl Process {
                 table.free.push(slot);
             }
         }
+        self.forget(&places);
     }
 
     /// Has the agent see a connection.

@@ -40,6 +40,16 @@ pub const MAX_REGION: u64 = 64 << 30;
 /// Snapshots of one connection that are kept at a time.
 pub const MAX_KEPT: usize = 8;
 
+/// Snapshots of one connection that are more than this together, in bytes, are large.
+const LARGE: u64 = 1 << 20;
+
+/// Whether snapshots of one connection are large: fewer are kept, and the oldest stays for
+/// a time, though its client may have acknowledged the output before later ones.
+pub fn are_large(kept: &[SnapshotPlace]) -> bool {
+    let lengths = kept.iter().map(|place| u64::from(place.length));
+    lengths.sum::<u64>() > LARGE
+}
+
 /// The first bytes of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
