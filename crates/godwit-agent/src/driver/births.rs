@@ -56,13 +56,15 @@ impl AwaitedTwins {
 /// before, all that its server had not read is in the log, and what it has said since is
 /// not too much to be said again.
 fn latest_in_log(flow: &FlowState, kept: &[SnapshotPlace]) -> Option<SnapshotPlace> {
-    let place = latest((flow.birth_ack, flow.snd_una), kept)?;
-    let read = behind(flow.birth, place.read);
-    let written = behind(flow.birth_ack, place.written);
-    let near = flow.snd_nxt.checked_distance(written);
-    let near = near.is_none_or(|output| u64::from(output) <= MAX_OUTPUT)
-        && is_near(&place, (flow.bytes_in, flow.bytes_out));
-    (near && read.ge(flow.log.base) && read.le(flow.log.end)).then_some(place)
+    let is_in_log = |place: &SnapshotPlace| {
+        let read = behind(flow.birth, place.read);
+        let written = behind(flow.birth_ack, place.written);
+        let near = flow.snd_nxt.checked_distance(written);
+        let near = near.is_none_or(|output| u64::from(output) <= MAX_OUTPUT)
+            && is_near(place, (flow.bytes_in, flow.bytes_out));
+        near && read.ge(flow.log.base) && read.le(flow.log.end)
+    };
+    latest((flow.birth_ack, flow.snd_una), kept, is_in_log)
 }
 
 /// Whether what was heard and said since is that little indeed: sequence numbers come

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use godwit_bpf::FlowState;
 use godwit_core::MonoTime;
+use godwit_wire::app::region::are_large;
 use godwit_wire::app::{SnapshotKind, SnapshotPlace};
 use godwit_wire::{Endpoint, FlowId, FlowKey, Generation, Role, SeqNumber, ShareId, SnapshotPart};
 
@@ -15,6 +16,7 @@ use super::Driver;
 use super::commits::{has_twin, is_committed};
 use super::keeper;
 use super::parcels::{Parcel, is_same, parcel, part_count, parts};
+use super::room::{Room, UNDER_WAY, Waiting};
 use crate::apps::{self, Committed};
 use crate::clock;
 use crate::config::Config;
@@ -24,14 +26,6 @@ const INTERVAL: Duration = Duration::from_millis(5);
 
 /// A look may take at most this part of the driver's time.
 const SHARE_OF_TIME: u32 = 20;
-
-/// Bytes of snapshots that are sent in one round; the others have their turn later.
-const ROUND: usize = 4 << 20;
-
-/// Parts that may be without an answer, of all connections, 16 MiB: what a link of
-/// 1 Gbit/s takes an eighth of a second for, and commits wait behind it. A peer's link
-/// is closed when a thousand wait.
-const UNDER_WAY: usize = 64;
 
 /// A standby's answer to a commit is waited for so long before a newer snapshot goes.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -49,6 +43,8 @@ pub(super) struct Exports {
     number: u64,
     /// Parts that were sent and are without an answer; counted anew at each look.
     under_way: usize,
+    /// Who has to be the next, as it found no room.
+    waiting: Option<Waiting>,
 }
 
 /// What becomes of a connection's snapshots at one look.
@@ -87,6 +83,12 @@ impl Sent {
     fn is_awaited(&self, now: MonoTime) -> bool {
         !self.kept && (self.commit.is_none() || now < self.until)
     }
+
+    /// Whether that place is behind this one in the streams.
+    fn is_before(&self, place: &SnapshotPlace) -> bool {
+        let same = (self.read, self.written) == (place.read, place.written);
+        !same && self.read <= place.read && self.written <= place.written
+    }
 }
 
 impl Exports {
@@ -99,6 +101,7 @@ impl Exports {
             // Two lives of an agent do not use the same.
             number: now.as_nanos(),
             under_way: 0,
+            waiting: None,
         }
     }
 
@@ -196,14 +199,18 @@ impl Exports {
 }
 
 /// The latest snapshot of which the client has all that was written before, from
-/// `birth_ack` on.
+/// `birth_ack` on, if it is `wanted`. Of large ones it is the oldest that is: the latest
+/// may be gone before it is copied, the oldest stays for a time.
 pub(super) fn latest(
     (birth_ack, snd_una): (SeqNumber, SeqNumber),
     kept: &[SnapshotPlace],
+    wanted: impl Fn(&SnapshotPlace) -> bool,
 ) -> Option<SnapshotPlace> {
-    let mut newest_first = kept.iter().rev();
-    let found = newest_first.find(|place| behind(birth_ack, place.written).le(snd_una));
-    found.copied()
+    let is_reached = |place: &SnapshotPlace| behind(birth_ack, place.written).le(snd_una);
+    let latest = kept.iter().rposition(is_reached)?;
+    let first = if are_large(kept) { 0 } else { latest };
+    let mut reached = kept.get(first..=latest)?.iter();
+    reached.find(|place| wanted(place)).copied()
 }
 
 /// The sequence number so many bytes behind `first`.
@@ -243,7 +250,7 @@ impl Driver {
             share.is_some_and(|share| share.entry.generation == generation)
         };
         self.exports.count(is_current, now);
-        let (mut room, mut under_way) = (ROUND, self.exports.under_way);
+        let mut room = Room::new(self.exports.under_way, self.exports.waiting);
         let exported = self.apps.exported(|key, kept| {
             let (flow, place, commits) = match self.choose(key, kept, now) {
                 Choice::Send(flow, place) => (flow, place, false),
@@ -259,16 +266,14 @@ impl Driver {
                 Choice::Nothing => return None,
             };
             let length = usize::try_from(place.length).unwrap_or(usize::MAX);
-            let parts = part_count(length);
-            let full = under_way > 0 && under_way + parts > UNDER_WAY;
-            if chosen.contains_key(&key) || full || (length > room && room < ROUND) {
+            let last = self.exports.sent.get(&key).map(|sent| sent.until);
+            if chosen.contains_key(&key) || !room.take(key, length, last) {
                 return None;
             }
-            room = room.saturating_sub(length);
-            under_way += parts;
             chosen.insert(key, (flow, commits));
             Some(place)
         });
+        self.exports.waiting = room.next();
         for (key, exported) in exported {
             match chosen.get(&key) {
                 Some((flow, false)) => {
@@ -345,18 +350,21 @@ impl Driver {
         if whole && (held || !committed) {
             return Some(Choice::Whole);
         }
-        let place = latest((flow.birth_ack, flow.snd_una), kept);
+        let acknowledged = (flow.birth_ack, flow.snd_una);
         if committed && !held {
-            return Some(match place {
+            return Some(match latest(acknowledged, kept, |_| true) {
                 Some(place) => Choice::Commit(flow, place),
                 None => Choice::Lacking(share, flow),
             });
         }
-        let place = place?;
         let sent =
             sent.filter(|sent| sent.irs == flow.id.irs && sent.generation == entry.generation);
-        let busy = sent.is_some_and(|sent| sent.is_awaited(now) || is_old(sent, &place));
-        (!busy).then_some(Choice::Send(flow, place))
+        if sent.is_some_and(|sent| sent.is_awaited(now)) {
+            return None;
+        }
+        let is_new = |place: &SnapshotPlace| sent.is_none_or(|sent| sent.is_before(place));
+        let place = latest(acknowledged, kept, is_new)?;
+        Some(Choice::Send(flow, place))
     }
 
     /// To the standby, in parts.
@@ -621,14 +629,49 @@ mod tests {
     fn the_latest_is_sent_whose_output_the_client_has() {
         let kept = [place(0, 0, 0), place(5, 1000, 0), place(5, 1 << 33, 0)];
         for iss in [SeqNumber(7), SeqNumber(u32::MAX - 500)] {
-            let at = |written: u32| latest((iss + 1, iss + 1 + written), &kept[..2]);
+            let at = |written: u32| latest((iss + 1, iss + 1 + written), &kept[..2], |_| true);
             assert_eq!(at(0), Some(kept[0]));
             assert_eq!(at(999), Some(kept[0]));
             assert_eq!(at(1000), Some(kept[1]));
-            assert_eq!(latest((iss + 1, iss), &kept), None, "before its SYN-ACK");
-            let round = latest((iss + 1, iss + 1), &kept);
+            let before = latest((iss + 1, iss), &kept, |_| true);
+            assert_eq!(before, None, "before its SYN-ACK");
+            let round = latest((iss + 1, iss + 1), &kept, |_| true);
             assert_eq!(round, Some(kept[2]), "8 GiB later");
         }
-        assert_eq!(latest((SeqNumber(0), SeqNumber(1)), &[]), None);
+        assert_eq!(latest((SeqNumber(0), SeqNumber(1)), &[], |_| true), None);
+    }
+
+    /// A busy server throws the others away while they are copied.
+    #[test]
+    fn of_large_ones_the_oldest_is_sent_that_is_new() {
+        let sent = |read, written| Sent {
+            irs: SeqNumber(1),
+            generation: Generation(1),
+            read,
+            written,
+            parts: 1,
+            commit: None,
+            kept: true,
+            until: MonoTime::ZERO,
+        };
+        let kept = |length| [1, 2, 3, 4].map(|at| place(at, 10 * at, length));
+        let (large, small) = (kept(16 << 20), kept(100));
+        let after = |kept: &[SnapshotPlace], at, written| {
+            let (sent, first) = (sent(at, 10 * at), SeqNumber(1));
+            let place = latest((first, first + written), kept, |place| {
+                sent.is_before(place)
+            });
+            place.map(|place| place.read)
+        };
+        assert_eq!(after(&large, 0, 30), Some(1));
+        assert_eq!(after(&large, 1, 30), Some(2));
+        assert_eq!(
+            after(&large, 3, 30),
+            None,
+            "the client lacks some of the fourth"
+        );
+        assert_eq!(after(&large, 9, 30), None, "nothing goes back");
+        assert_eq!(after(&small, 1, 30), Some(3));
+        assert_eq!(after(&small, 3, 30), None);
     }
 }

@@ -54,6 +54,7 @@ mod report;
 mod resets;
 mod revive;
 mod ring;
+mod room;
 mod segments;
 mod servers;
 mod shares;
