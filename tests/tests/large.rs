@@ -70,7 +70,7 @@ fn sixteen_mebibytes_are_there_when_the_machine_dies() {
     };
     let (mut cluster, servers) = eager::start(&lab, manner());
     let capture = witness(&lab);
-    let roamers = [service_v4(), service_v6()].map(|at| Roamer::light(&lab, at));
+    let roamers = [service_v4(), service_v6()].map(|at| Roamer::start(&lab, at));
     for roamer in &roamers {
         until("it is protected", || {
             let flows = cluster.flows(Host::A).ok()?.flows;
@@ -78,7 +78,7 @@ fn sixteen_mebibytes_are_there_when_the_machine_dies() {
             found.protected.then_some(())
         });
         // Its server reads it as it comes, and so does its twin, or it is unprotected.
-        until("one is there", || (roamer.said() > ROOM).then_some(()));
+        until("one is there", || (roamer.heard() > ROOM).then_some(()));
         roamer.goes_on();
     }
     let last = cluster.flows(Host::A).expect("it answers").flows;
