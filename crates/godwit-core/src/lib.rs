@@ -22,11 +22,13 @@
 //! which node owns a share, [`lease`] whether it may and until when, [`insync`]
 //! which standby holds what clients were told, [`flow`] what happens to flows
 //! that do not fit, [`rejoin`] how running ones get a new twin, [`handoff`] how one
-//! goes to another server by itself, and [`node`] puts them together.
+//! goes to another server by itself, and [`node`] puts them together. [`director`] is
+//! apart from that: it places new connections, on a machine that owns none.
 #![forbid(unsafe_code)]
 
 pub mod announce;
 pub mod detector;
+pub mod director;
 pub mod flow;
 pub mod handoff;
 pub mod insync;

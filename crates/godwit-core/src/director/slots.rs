@@ -1,0 +1,144 @@
+//! What becomes of slots when the table changes, so that no connection changes place.
+
+use godwit_wire::SeqNumber;
+
+use super::BackendId;
+
+/// One slot, see the [module](super).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Slot {
+    /// Where new connections go.
+    pub now: Option<BackendId>,
+    /// Where its connections are that have no entry.
+    pub base: Option<BackendId>,
+    /// Whether connections of it may have entries. It stays so: nobody knows when the
+    /// last of them has ended.
+    pub mixed: bool,
+}
+
+/// Where a connection is, written down because its slot does not say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The back-end that has it.
+    pub backend: BackendId,
+    /// Its initial receive sequence number: a SYN with another begins another one.
+    pub irs: SeqNumber,
+}
+
+/// What a client says, as far as it matters here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// A SYN without an ACK, with its sequence number.
+    Syn(SeqNumber),
+    /// Any other segment, or an ICMP error about the flow.
+    Other,
+}
+
+/// Why a segment goes where it goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// A new connection.
+    New,
+    /// The slot has only one back-end.
+    Slot,
+    /// Its entry says so.
+    Entry,
+    /// It has no entry in a slot that has several back-ends.
+    Base,
+}
+
+/// Where a segment goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed {
+    /// To whom.
+    pub backend: BackendId,
+    /// Why.
+    pub route: Route,
+    /// The flow's entry from now on, `None`: it is to have none.
+    pub entry: Option<Entry>,
+}
+
+/// The slots of a service, with what they remember.
+#[derive(Debug, Clone)]
+pub struct Slots(Vec<Slot>);
+
+impl Slots {
+    /// As many as the table has.
+    pub fn new(count: usize) -> Self {
+        Self(vec![Slot::default(); count])
+    }
+
+    /// All of them, in order.
+    pub fn all(&self) -> &[Slot] {
+        &self.0
+    }
+
+    /// A slot by its number.
+    pub fn get(&self, slot: u32) -> Slot {
+        self.0.get(slot as usize).copied().unwrap_or_default()
+    }
+
+    /// Takes on another table. `is_there` says which back-ends still have connections:
+    /// those that live, if they drain too. Returns the numbers of the slots that are no
+    /// longer what they were.
+    pub fn change(
+        &mut self,
+        table: &[Option<BackendId>],
+        is_there: impl Fn(BackendId) -> bool,
+    ) -> Vec<u32> {
+        let mut changed = Vec::new();
+        for ((slot, now), number) in self.0.iter_mut().zip(table).zip(0..) {
+            let next = slot.after(*now, &is_there);
+            if next != *slot {
+                *slot = next;
+                changed.push(number);
+            }
+        }
+        changed
+    }
+}
+
+impl Slot {
+    fn after(self, now: Option<BackendId>, is_there: impl Fn(BackendId) -> bool) -> Self {
+        // Connections whose back-end is gone have nothing to lose.
+        let base = self.base.filter(|base| is_there(*base)).or(now);
+        Self {
+            now,
+            base,
+            mixed: self.mixed || (now.is_some() && now != base),
+        }
+    }
+
+    /// Where a segment goes, given the flow's entry; `None` if there is nobody.
+    /// An entry of a back-end that is gone is none.
+    pub fn place(
+        self,
+        word: Word,
+        entry: Option<Entry>,
+        is_there: impl Fn(BackendId) -> bool,
+    ) -> Option<Placed> {
+        let entry = entry.filter(|entry| self.mixed && is_there(entry.backend));
+        let placed = |backend, route, entry| Placed {
+            backend,
+            route,
+            entry,
+        };
+        match (word, entry) {
+            (Word::Syn(irs), Some(entry)) if entry.irs == irs => {
+                // Said again: the table may have changed in between.
+                Some(placed(entry.backend, Route::Entry, Some(entry)))
+            }
+            (Word::Syn(irs), _) => {
+                let backend = self.now?;
+                let is_exception = self.base != Some(backend);
+                let entry = is_exception.then_some(Entry { backend, irs });
+                Some(placed(backend, Route::New, entry))
+            }
+            (Word::Other, Some(entry)) => Some(placed(entry.backend, Route::Entry, Some(entry))),
+            (Word::Other, None) => {
+                let route = if self.mixed { Route::Base } else { Route::Slot };
+                Some(placed(self.base?, route, None))
+            }
+        }
+    }
+}
