@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// What is compiled, and what its skeleton is called.
-const SOURCES: [(&str, &str); 2] = [
+const SOURCES: [(&str, &str); 3] = [
+    ("bpf/director.bpf.c", "director.skel.rs"),
     ("bpf/godwit.bpf.c", "godwit.skel.rs"),
     ("bpf/socket.bpf.c", "socket.skel.rs"),
 ];

@@ -8,17 +8,10 @@
 #define GW_PACKET_H
 
 #include "gw_maps.h"
+#include "gw_net.h"
 #include "gw_reason.h"
 
 #define GW_L3 ETH_HLEN
-#define GW_TCP_FIN 0x01
-#define GW_TCP_SYN 0x02
-#define GW_TCP_RST 0x04
-#define GW_TCP_PSH 0x08
-#define GW_TCP_ACK 0x10
-#define GW_TCP_URG 0x20
-#define GW_TCP_ECE 0x40
-#define GW_TCP_CWR 0x80
 
 /* NOP NOP TS(10): how Linux and most others lay it out in every segment. */
 #define GW_TS_ALIGNED bpf_htonl(0x0101080a)
@@ -51,25 +44,6 @@ static __always_inline __u32 gw_seg_end(const struct gw_pkt *p)
 static __always_inline bool gw_is_pure_ack(const struct gw_pkt *p)
 {
 	return !p->len && !(p->flags & (GW_TCP_SYN | GW_TCP_FIN | GW_TCP_RST));
-}
-
-static __always_inline bool gw_mac_equal(const __u8 *a, const __u8 *b)
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3] &&
-	       a[4] == b[4] && a[5] == b[5];
-}
-
-static __always_inline void gw_map_v4(__be32 *addr, __be32 v4)
-{
-	addr[0] = 0;
-	addr[1] = 0;
-	addr[2] = bpf_htonl(0xffff);
-	addr[3] = v4;
-}
-
-static __always_inline bool gw_is_mapped(const __be32 *addr)
-{
-	return !addr[0] && !addr[1] && addr[2] == bpf_htonl(0xffff);
 }
 
 /* Fills the addresses and the place of the TCP header; 0 or a reason. */

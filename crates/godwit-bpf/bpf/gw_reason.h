@@ -156,6 +156,16 @@ enum gw_reason {
 	GW_REASON_TWIN_MENDED = 140,
 	GW_REASON_TWIN_MISBORN = 141, /* and still does */
 
+	/* director: a client's frame goes to a back-end */
+	GW_REASON_DIRECTED_NEW = 150, /* a connection begins */
+	GW_REASON_DIRECTED = 151, /* its slot has only ever had one */
+	GW_REASON_DIRECTED_ENTRY = 152, /* its entry says where */
+	GW_REASON_DIRECTED_BASE = 153, /* it began before the slot changed */
+	GW_REASON_DIRECTED_ERROR = 154, /* an ICMP error about it */
+	GW_REASON_NO_BACKEND = 155, /* nobody is there to have it */
+	GW_REASON_ENTRY_FAILED =
+		156, /* beside a verdict: it goes to the base */
+
 	GW_REASON_COUNT = 160,
 };
 

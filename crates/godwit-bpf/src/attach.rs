@@ -1,10 +1,11 @@
 //! Links: attach, replace in place, pin. libbpf-rs has no tcx wrapper.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use libbpf_rs::libbpf_sys::{bpf_program__attach_tcx, bpf_tcx_opts};
-use libbpf_rs::{AsRawLibbpf as _, Link, ProgramMut};
+use libbpf_rs::libbpf_sys::{XDP_ATTACHED_DRV, bpf_program__attach_tcx, bpf_tcx_opts};
+use libbpf_rs::{AsRawLibbpf as _, Link, ProgramMut, Xdp, XdpFlags};
 use thiserror::Error;
 
 use crate::pin::PinDir;
@@ -68,6 +69,24 @@ pub(crate) fn attach_or_replace(
     ifindex: u32,
     pin: &Path,
 ) -> Result<(), AttachError> {
+    attach_with(program, ifindex, pin, attach)
+}
+
+/// The same for XDP, in the driver.
+pub(crate) fn attach_or_replace_xdp(
+    program: &mut ProgramMut<'_>,
+    ifindex: u32,
+    pin: &Path,
+) -> Result<(), AttachError> {
+    attach_with(program, ifindex, pin, attach_xdp)
+}
+
+fn attach_with(
+    program: &mut ProgramMut<'_>,
+    ifindex: u32,
+    pin: &Path,
+    attach: impl FnOnce(&ProgramMut<'_>, u32) -> io::Result<Link>,
+) -> Result<(), AttachError> {
     let name = program.name().to_string_lossy().into_owned();
     if pin.exists() {
         if let Ok(mut link) = Link::open(pin)
@@ -126,6 +145,20 @@ pub(crate) fn release(pin: &Path) {
     }
     // A pin that can't be removed names a link that does nothing.
     let _ = std::fs::remove_file(pin);
+}
+
+/// A link to a driver that knows XDP; without one the kernel would run the program
+/// behind the driver, which tcx does as well.
+fn attach_xdp(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {
+    let index = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
+    let link = program.attach_xdp(index).map_err(io::Error::other)?;
+    let place = Xdp::new(program.as_fd()).query(index, XdpFlags::NONE);
+    if place.is_ok_and(|place| u32::from(place.attach_mode) == XDP_ATTACHED_DRV) {
+        return Ok(link);
+    }
+    // Dropped, it leaves the path.
+    drop(link);
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 fn attach(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {

@@ -12,6 +12,8 @@
 //! them in another shape ([`Earlier`]). Layouts come from the C headers
 //! in `bpf/` through BTF (`skel`); byte order is handled in [`convert`] only.
 //!
+//! [`director`] is the data path of another machine, in front of many back-ends.
+//!
 //! [`KernelView`] is apart from it: programs that see no packet, loaded while
 //! live sockets are moved.
 //!
@@ -22,6 +24,7 @@ mod birth;
 mod cgroup;
 mod convert;
 mod datapath;
+pub mod director;
 mod earlier;
 mod events;
 mod install;

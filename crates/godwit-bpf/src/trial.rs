@@ -25,11 +25,11 @@ pub struct Trial {
 }
 
 /// Bytes from the start of `struct __sk_buff` to the end of its `ifindex`.
-const CONTEXT_LEN: usize = 192;
+pub(crate) const CONTEXT_LEN: usize = 192;
 /// Offset of `mark` in `struct __sk_buff`.
 const MARK: usize = 8;
 /// Offset of `ifindex` in `struct __sk_buff`.
-const IFINDEX: usize = 40;
+pub(crate) const IFINDEX: usize = 40;
 /// A hook may lengthen a frame by the options that it adds.
 const ROOM: usize = 256;
 

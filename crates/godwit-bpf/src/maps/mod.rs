@@ -65,6 +65,23 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
             .map_err(|source| self.error("write", source))
     }
 
+    /// Writes many entries, each as a whole.
+    pub(crate) fn update_all(&self, entries: &[(K, V)]) -> Result<(), MapError> {
+        let Ok(count @ 1..) = u32::try_from(entries.len()) else {
+            return Ok(());
+        };
+        let keys: Vec<u8> = entries
+            .iter()
+            .flat_map(|(key, _)| bytes_of(key))
+            .copied()
+            .collect();
+        let values = entries.iter().flat_map(|(_, value)| bytes_of(value));
+        let values: Vec<u8> = values.copied().collect();
+        self.handle
+            .update_batch(&keys, &values, count, MapFlags::ANY, MapFlags::ANY)
+            .map_err(|source| self.error("write", source))
+    }
+
     pub(crate) fn keys(&self) -> Vec<K> {
         self.handle
             .keys()

@@ -3,6 +3,7 @@
 
 mod bench;
 mod cost;
+mod director;
 mod edge;
 mod fence;
 mod gate;

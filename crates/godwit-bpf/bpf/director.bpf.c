@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
+/*
+ * A director's data path: a client's frame goes to a back-end on the same link, with
+ * other MAC addresses and nothing else changed. `direct` is for XDP, `direct_tc` for
+ * interfaces that have none. Read docs/director.md first.
+ */
+#include "gw_place.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Headers that are looked at: Ethernet, IPv6, ICMPv6, and IPv6 and ports quoted. */
+#define GW_HEADERS (ETH_HLEN + 40 + GW_ICMP_LEN + 40 + 4)
+
+enum gw_act {
+	GW_ACT_LEAVE, /* the stack of this machine may have it */
+	GW_ACT_STOP,
+	GW_ACT_SEND,
+};
+
+/* Is any port of this address a service? Our own kernel has nothing to say there. */
+static __always_inline bool gw_is_front(const struct gw_told *t)
+{
+	struct gw_endpoint address = {};
+
+	__builtin_memcpy(address.addr, t->key.service.addr, 16);
+	return bpf_map_lookup_elem(&gw_fronts, &address);
+}
+
+/* The slot of a flow, in one read: user space may be writing it. */
+static __always_inline struct gw_slot gw_slot_at(__u32 index)
+{
+	union {
+		__u64 word;
+		struct gw_slot slot;
+	} read = { .slot = { .now = GW_NOBODY, .base = GW_NOBODY } };
+	__u64 *word = bpf_map_lookup_elem(&gw_slots, &index);
+
+	if (word)
+		read.word = *(volatile __u64 *)word;
+	return read.slot;
+}
+
+/* Byte by byte: a copy of what is const would be made before it has been set. */
+static __always_inline void gw_own_mac(__u8 *mac)
+{
+	for (int i = 0; i < 6; i++)
+		mac[i] = gw_self_mac[i];
+}
+
+static __always_inline enum gw_act gw_direct(void *data, void *end)
+{
+	const struct gw_backend *b;
+	struct gw_told t = {};
+	struct ethhdr *eth = data;
+	enum gw_reason reason;
+	struct gw_slot slot;
+	__u32 *service;
+	__u8 self[6];
+	int err;
+
+	if ((void *)(eth + 1) > end)
+		return gw_verdict(GW_REASON_NOT_IP, GW_ACT_LEAVE);
+	gw_own_mac(self);
+	/* broadcasts, and what a switch floods: it is another's */
+	if (!gw_mac_equal(eth->h_dest, self))
+		return gw_verdict(GW_REASON_OTHER_HOST, GW_ACT_LEAVE);
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		err = gw_told_v4((void *)(eth + 1), end, &t);
+	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
+		err = gw_told_v6((void *)(eth + 1), end, &t);
+	else
+		err = GW_REASON_NOT_IP;
+	if (err == GW_REASON_NOT_IP || err == GW_REASON_NOT_OURS)
+		return gw_verdict(err, GW_ACT_LEAVE);
+	/* not understood: our kernel would reset the connection */
+	if (err)
+		return gw_verdict(err,
+				  gw_is_front(&t) ? GW_ACT_STOP : GW_ACT_LEAVE);
+	service = bpf_map_lookup_elem(&gw_fronts, &t.key.service);
+	if (!service || *service == GW_NO_SERVICE)
+		return gw_verdict(GW_REASON_NOT_OURS, GW_ACT_LEAVE);
+	slot = gw_slot_at(*service * gw_table_size + gw_slot_of(&t.key));
+	b = gw_place(&slot, &t, &reason);
+	if (!b)
+		return gw_verdict(GW_REASON_NO_BACKEND, GW_ACT_STOP);
+	__builtin_memcpy(eth->h_dest, b->mac, 6);
+	__builtin_memcpy(eth->h_source, self, 6);
+	return gw_verdict(reason, GW_ACT_SEND);
+}
+
+static __always_inline int gw_direct_xdp(struct xdp_md *ctx)
+{
+	switch (gw_direct((void *)(long)ctx->data,
+			  (void *)(long)ctx->data_end)) {
+	case GW_ACT_SEND:
+		return XDP_TX;
+	case GW_ACT_STOP:
+		return XDP_DROP;
+	case GW_ACT_LEAVE:
+		break;
+	}
+	return XDP_PASS;
+}
+
+SEC("xdp.frags")
+int direct(struct xdp_md *ctx)
+{
+	return gw_direct_xdp(ctx);
+}
+
+SEC("tcx/ingress")
+int direct_tc(struct __sk_buff *skb)
+{
+	/* headers may be in pages; if they can't be had, they are not read */
+	bpf_skb_pull_data(skb, skb->len < GW_HEADERS ? skb->len : GW_HEADERS);
+	switch (gw_direct((void *)(long)skb->data,
+			  (void *)(long)skb->data_end)) {
+	case GW_ACT_SEND:
+		return bpf_redirect(skb->ifindex, 0);
+	case GW_ACT_STOP:
+		return GW_DROP;
+	case GW_ACT_LEAVE:
+		break;
+	}
+	return GW_PASS;
+}
+
+/* For figures: how many flows, and the next one's number. */
+const volatile __u32 gw_load_flows = 1;
+__u32 gw_load_next;
+
+/*
+ * As `direct`, for a TCP segment over IPv4 that each time is another client's. It is
+ * loaded for figures only: BPF_PROG_TEST_RUN repeats one packet.
+ */
+SEC("xdp")
+int direct_load(struct xdp_md *ctx)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	struct iphdr *ip = (void *)(eth + 1);
+	struct tcphdr *tcp = (void *)(ip + 1);
+	__u32 flow = gw_load_next++;
+
+	if ((void *)(tcp + 1) > end)
+		return XDP_ABORTED;
+	if (gw_load_next >= gw_load_flows)
+		gw_load_next = 0;
+	gw_own_mac(eth->h_dest);
+	ip->saddr = bpf_htonl(0x0a400000 | flow >> 10);
+	tcp->source = bpf_htons(1024 | (flow & 1023));
+	return gw_direct_xdp(ctx);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Maps of a director, all written by user space but for the entries, and what it
+ * must know before it is loaded. docs/director.md says what slots and entries are.
+ */
+#ifndef GW_DIRECTOR_H
+#define GW_DIRECTOR_H
+
+#include "gw_kernel.h"
+#include "gw.h"
+#include "gw_reason.h"
+
+#define GW_MAX_BACKENDS 1024
+#define GW_NOBODY 0xffff /* in a slot: no back-end */
+#define GW_NO_SERVICE (~0u) /* of an address: some port of it has one */
+#define GW_NAME_LEN 32
+
+const volatile __u8 gw_self_mac[6];
+const volatile __u32 gw_table_size = 65537; /* slots of a service */
+const volatile __u64 gw_seed; /* of the hash of flows */
+
+/* A server behind the director. */
+struct gw_backend {
+	__u8 mac[6];
+	__u8 there; /* 1: it lives, if it drains too */
+	__u8 pad;
+	__u8 name[GW_NAME_LEN]; /* for the next director that runs here */
+};
+
+/* One slot. Written in one piece, and read in one. */
+struct gw_slot {
+	__u16 now; /* back-end of new connections, or GW_NOBODY */
+	__u16 base; /* of those that have no entry */
+	__u16 mixed; /* 1: connections may have entries */
+	__u16 pad;
+};
+
+/* Where one connection is whose slot does not say so. */
+struct gw_entry {
+	__u32 irs; /* of the client */
+	__u32 backend;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GW_MAX_SHARES * 4);
+	__type(key, struct gw_endpoint); /* with port 0: an address as such */
+	__type(value, __u32); /* number of the service, or GW_NO_SERVICE */
+} gw_fronts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 65537);
+	__type(key, __u32); /* service * gw_table_size + slot */
+	__type(value, struct gw_slot);
+} gw_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_MAX_BACKENDS);
+	__type(key, __u32);
+	__type(value, struct gw_backend);
+} gw_backends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1048576);
+	__type(key, struct gw_flow_key);
+	__type(value, struct gw_entry);
+} gw_entries SEC(".maps");
+
+const enum gw_reason *gw_export_reason __attribute__((unused));
+
+_Static_assert(sizeof(struct gw_backend) == 40, "shared with Rust");
+_Static_assert(sizeof(struct gw_slot) == 8, "shared with Rust, one word");
+_Static_assert(sizeof(struct gw_entry) == 8, "shared with Rust");
+
+#endif /* GW_DIRECTOR_H */

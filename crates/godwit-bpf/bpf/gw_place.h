@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Where a frame goes: what godwit-core's director::Slot::place and FlowHash say,
+ * at the rate of packets. A test holds them against each other.
+ */
+#ifndef GW_PLACE_H
+#define GW_PLACE_H
+
+#include "gw_director.h"
+#include "gw_frame.h"
+
+#define GW_HASH_STEP 0x9e3779b97f4a7c15ull
+
+static __always_inline __u64 gw_absorb(__u64 hash, __u64 word)
+{
+	hash = (hash ^ word) * GW_HASH_STEP;
+	return hash ^ (hash >> 32);
+}
+
+static __always_inline __u64 gw_absorb_addr(__u64 hash, const __be32 *addr)
+{
+	hash = gw_absorb(hash,
+			 (__u64)bpf_ntohl(addr[0]) << 32 | bpf_ntohl(addr[1]));
+	return gw_absorb(hash,
+			 (__u64)bpf_ntohl(addr[2]) << 32 | bpf_ntohl(addr[3]));
+}
+
+static __always_inline __u32 gw_slot_of(const struct gw_flow_key *key)
+{
+	__u64 hash = gw_absorb_addr(gw_seed, key->client.addr);
+
+	hash = gw_absorb_addr(hash, key->service.addr);
+	hash = gw_absorb(hash, (__u32)bpf_ntohs(key->client.port) << 16 |
+				       bpf_ntohs(key->service.port));
+	hash = gw_absorb(hash, GW_HASH_STEP);
+	return (hash >> 32) * gw_table_size >> 32;
+}
+
+static __always_inline const struct gw_backend *gw_backend_of(__u32 number)
+{
+	const struct gw_backend *b = bpf_map_lookup_elem(&gw_backends, &number);
+
+	return b && b->there ? b : NULL;
+}
+
+/* The entry of a flow, if its back-end is there. */
+static __always_inline const struct gw_backend *
+gw_entry_of(const struct gw_told *t, __u32 *irs)
+{
+	const struct gw_entry *entry =
+		bpf_map_lookup_elem(&gw_entries, &t->key);
+
+	if (!entry)
+		return NULL;
+	*irs = entry->irs;
+	return gw_backend_of(entry->backend);
+}
+
+/*
+ * A new connection goes where the table says. What its slot would not say of it
+ * later on is written down; if it can't be, it goes where the slot says.
+ */
+static __always_inline __u16 gw_begin(const struct gw_slot *slot,
+				      const struct gw_told *t)
+{
+	struct gw_entry entry = { .irs = t->irs, .backend = slot->now };
+
+	if (slot->now == GW_NOBODY || !slot->mixed)
+		return slot->now;
+	if (slot->now == slot->base) {
+		/* of an earlier connection, or it would not have got here */
+		bpf_map_delete_elem(&gw_entries, &t->key);
+		return slot->now;
+	}
+	if (!bpf_map_update_elem(&gw_entries, &t->key, &entry, BPF_ANY))
+		return slot->now;
+	gw_count(GW_REASON_ENTRY_FAILED);
+	return slot->base;
+}
+
+/* The back-end of a frame and the reason, or NULL: there is none. */
+static __always_inline const struct gw_backend *
+gw_place(const struct gw_slot *slot, const struct gw_told *t,
+	 enum gw_reason *reason)
+{
+	const struct gw_backend *b = NULL;
+	__u32 irs = 0;
+
+	if (slot->mixed)
+		b = gw_entry_of(t, &irs);
+	if (b && (!t->syn || irs == t->irs)) {
+		*reason = t->error ? GW_REASON_DIRECTED_ERROR :
+				     GW_REASON_DIRECTED_ENTRY;
+		return b;
+	}
+	if (t->syn) {
+		*reason = GW_REASON_DIRECTED_NEW;
+		return gw_backend_of(gw_begin(slot, t));
+	}
+	*reason = slot->mixed ? GW_REASON_DIRECTED_BASE : GW_REASON_DIRECTED;
+	if (t->error)
+		*reason = GW_REASON_DIRECTED_ERROR;
+	return gw_backend_of(slot->base);
+}
+
+#endif /* GW_PLACE_H */

@@ -1,0 +1,274 @@
+//! The maps of a director, a type each.
+
+use godwit_wire::{Endpoint, FlowKey, MacAddr, NodeName, SeqNumber};
+
+use super::handle;
+use super::skel::{DirectorSkel, types};
+use crate::OpenError;
+use crate::convert::{Plain, addr_words};
+use crate::maps::{MapError, TypedMap};
+
+const _: () = assert!(size_of::<types::gw_backend>() == 40);
+const _: () = assert!(size_of::<types::gw_slot>() == 8);
+const _: () = assert!(size_of::<types::gw_entry>() == 8);
+
+// SAFETY: integers and arrays of integers only, with explicit padding.
+unsafe impl Plain for types::gw_backend {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_slot {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_entry {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_endpoint {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_flow_key {}
+
+/// `GW_NOBODY` and `GW_NO_SERVICE` of `gw_director.h`.
+const NOBODY: u16 = 0xffff;
+const NO_SERVICE: u32 = u32::MAX;
+
+/// A server behind the director.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Backend {
+    /// Its name.
+    pub name: NodeName,
+    /// Where its frames go.
+    pub mac: MacAddr,
+    /// Whether it lives, if it drains too: without it, nothing goes there.
+    pub there: bool,
+}
+
+/// What a slot leads to; numbers are places in [`BackendTable`], below 1024.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Slot {
+    /// Where new connections go.
+    pub now: Option<u16>,
+    /// Where connections are that have no entry.
+    pub base: Option<u16>,
+    /// Whether connections may have entries.
+    pub mixed: bool,
+}
+
+/// Where one connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The number of its back-end.
+    pub backend: u32,
+    /// Its initial receive sequence number.
+    pub irs: SeqNumber,
+}
+
+/// Typed access to the endpoints that are directed.
+#[derive(Debug)]
+pub struct FrontTable(TypedMap<types::gw_endpoint, u32>);
+
+/// Typed access to the slots of all services.
+#[derive(Debug)]
+pub struct SlotTable {
+    slots: TypedMap<u32, types::gw_slot>,
+    size: u32,
+}
+
+/// Typed access to the back-ends.
+#[derive(Debug)]
+pub struct BackendTable(TypedMap<u32, types::gw_backend>);
+
+/// Typed access to the entries of connections.
+#[derive(Debug)]
+pub struct EntryTable(TypedMap<types::gw_flow_key, types::gw_entry>);
+
+pub(super) struct Tables {
+    pub(super) fronts: FrontTable,
+    pub(super) slots: SlotTable,
+    pub(super) backends: BackendTable,
+    pub(super) entries: EntryTable,
+}
+
+pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tables, OpenError> {
+    let maps = &skel.maps;
+    let fronts = handle(&maps.gw_fronts, "gw_fronts")?;
+    let slots = handle(&maps.gw_slots, "gw_slots")?;
+    let backends = handle(&maps.gw_backends, "gw_backends")?;
+    let entries = handle(&maps.gw_entries, "gw_entries")?;
+    Ok(Tables {
+        fronts: FrontTable(TypedMap::new(fronts, "gw_fronts")),
+        slots: SlotTable {
+            slots: TypedMap::new(slots, "gw_slots"),
+            size,
+        },
+        backends: BackendTable(TypedMap::new(backends, "gw_backends")),
+        entries: EntryTable(TypedMap::new(entries, "gw_entries")),
+    })
+}
+
+impl FrontTable {
+    /// Makes the table hold exactly these endpoints, each with the number of its
+    /// service. Those that stay are never absent meanwhile.
+    ///
+    /// # Errors
+    /// If the kernel refuses a change.
+    pub fn replace(&self, endpoints: &[(Endpoint, u32)]) -> Result<(), MapError> {
+        let address =
+            |(endpoint, _): &(Endpoint, u32)| (Endpoint::new(endpoint.addr, 0), NO_SERVICE);
+        let wanted: Vec<_> = endpoints
+            .iter()
+            .map(address)
+            .chain(endpoints.iter().copied())
+            .map(|(endpoint, service)| (types::gw_endpoint::from(endpoint), service))
+            .collect();
+        for (key, service) in &wanted {
+            self.0.update(key, service)?;
+        }
+        for key in self.0.keys() {
+            let is_wanted = |(kept, _): &(types::gw_endpoint, u32)| {
+                (kept.addr, kept.port) == (key.addr, key.port)
+            };
+            if !wanted.iter().any(is_wanted) {
+                self.0.delete(&key)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SlotTable {
+    /// Writes slots of a service, each in one piece.
+    ///
+    /// # Errors
+    /// If the kernel refuses a change.
+    pub fn set(
+        &self,
+        service: u32,
+        slots: impl IntoIterator<Item = (u32, Slot)>,
+    ) -> Result<(), MapError> {
+        let first = service * self.size;
+        let entries: Vec<_> = slots
+            .into_iter()
+            .map(|(slot, value)| (first + slot, types::gw_slot::from(value)))
+            .collect();
+        self.slots.update_all(&entries)
+    }
+
+    /// The slots of a service, in order.
+    ///
+    /// # Errors
+    /// If the map can't be read.
+    pub fn all(&self, service: u32) -> Result<Vec<Slot>, MapError> {
+        let first = service * self.size;
+        (first..first + self.size)
+            .map(|index| {
+                Ok(self
+                    .slots
+                    .lookup(&index)?
+                    .map(Slot::from)
+                    .unwrap_or_default())
+            })
+            .collect()
+    }
+}
+
+impl BackendTable {
+    /// Most back-ends of a director.
+    pub const MAX: u16 = 1024;
+
+    /// Writes one.
+    ///
+    /// # Errors
+    /// If there is no such number.
+    pub fn set(&self, number: u16, backend: &Backend) -> Result<(), MapError> {
+        let mut name = [0; NodeName::MAX_LEN];
+        for (place, byte) in name.iter_mut().zip(backend.name.as_str().bytes()) {
+            *place = byte;
+        }
+        let value = types::gw_backend {
+            mac: backend.mac.0,
+            there: backend.there.into(),
+            pad: 0,
+            name,
+        };
+        self.0.update(&number.into(), &value)
+    }
+
+    /// Reads one; `None` if that number was never used.
+    ///
+    /// # Errors
+    /// If the map can't be read.
+    pub fn get(&self, number: u16) -> Result<Option<Backend>, MapError> {
+        let Some(value) = self.0.lookup(&number.into())? else {
+            return Ok(None);
+        };
+        let name = value.name.split(|byte| *byte == 0).next();
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        let name = name.and_then(|name| NodeName::new(name).ok());
+        Ok(name.map(|name| Backend {
+            name,
+            mac: MacAddr(value.mac),
+            there: value.there != 0,
+        }))
+    }
+}
+
+impl EntryTable {
+    /// The entry of a flow, if it has one.
+    ///
+    /// # Errors
+    /// If the map can't be read.
+    pub fn get(&self, key: FlowKey) -> Result<Option<Entry>, MapError> {
+        let entry = self.0.lookup(&key.into())?;
+        Ok(entry.map(|entry| Entry {
+            backend: entry.backend,
+            irs: SeqNumber(entry.irs),
+        }))
+    }
+
+    /// How many there are.
+    ///
+    /// # Errors
+    /// If the map can't be read.
+    pub fn count(&self) -> Result<u64, MapError> {
+        let mut count = 0;
+        self.0.for_each(|_, _| count += 1)?;
+        Ok(count)
+    }
+}
+
+impl From<Slot> for types::gw_slot {
+    fn from(slot: Slot) -> Self {
+        Self {
+            now: slot.now.unwrap_or(NOBODY),
+            base: slot.base.unwrap_or(NOBODY),
+            mixed: slot.mixed.into(),
+            pad: 0,
+        }
+    }
+}
+
+impl From<types::gw_slot> for Slot {
+    fn from(raw: types::gw_slot) -> Self {
+        let somebody = |number| (number != NOBODY).then_some(number);
+        Self {
+            now: somebody(raw.now),
+            base: somebody(raw.base),
+            mixed: raw.mixed != 0,
+        }
+    }
+}
+
+impl From<Endpoint> for types::gw_endpoint {
+    fn from(endpoint: Endpoint) -> Self {
+        Self {
+            addr: addr_words(endpoint.addr),
+            port: endpoint.port.to_be(),
+            pad: 0,
+        }
+    }
+}
+
+impl From<FlowKey> for types::gw_flow_key {
+    fn from(key: FlowKey) -> Self {
+        Self {
+            client: key.client.into(),
+            service: key.service.into(),
+        }
+    }
+}

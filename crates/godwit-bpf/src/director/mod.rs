@@ -1,0 +1,216 @@
+//! A director's data path (`director.bpf.c`, docs/director.md): clients' frames go to
+//! back-ends on the same link.
+//!
+//! It is a program of its own, on a machine of its own, and has maps and pins of its
+//! own. What it does is decided elsewhere: user space writes services, slots and
+//! back-ends, the program makes and reads entries.
+
+mod maps;
+mod skel;
+mod trial;
+
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use godwit_wire::MacAddr;
+use libbpf_rs::btf::Btf;
+use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
+use libbpf_rs::{AsRawLibbpf as _, MapHandle, MapMut, OpenObject};
+
+use crate::OpenError;
+use crate::attach::{AttachError, attach_or_replace, attach_or_replace_xdp, release};
+use crate::earlier;
+use crate::maps::counters::Counters;
+use crate::pin::PinDir;
+use maps::new_tables;
+use skel::{DirectorSkel, DirectorSkelBuilder, OpenDirectorSkel};
+
+pub use maps::{Backend, BackendTable, Entry, EntryTable, FrontTable, Slot, SlotTable};
+pub use trial::Load;
+
+/// What the programs must know before they are loaded.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The interface to clients and back-ends, in the caller's network namespace.
+    pub ifindex: u32,
+    /// Its MAC address: frames to it are looked at.
+    pub mac: MacAddr,
+    /// Where the program is to be; if the interface's driver has no XDP, it is on tcx.
+    pub via: Via,
+    /// Slots of each service, 1 to 2^20.
+    pub table_size: u32,
+    /// How many services have a table.
+    pub services: u32,
+    /// Most connections that have an entry; the least used one makes room.
+    pub max_entries: u32,
+    /// Seed of the hash of flows, the same at all directors.
+    pub seed: u64,
+    /// Loads the program for figures too, see [`Director::load_trial`]: so many flows.
+    pub trial_flows: Option<u32>,
+}
+
+/// Which of two programs a frame passes; they decide alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Via {
+    /// XDP, in the driver: before the kernel has made a packet of it.
+    Xdp,
+    /// tcx, ingress: any interface.
+    Tcx,
+}
+
+/// The data path of a director, in place. Dropping it changes nothing: programs and
+/// maps are pinned.
+#[derive(Debug)]
+pub struct Director {
+    /// Endpoints, and the numbers of their services.
+    pub fronts: FrontTable,
+    /// Which back-end a slot leads to.
+    pub slots: SlotTable,
+    /// Where back-ends are.
+    pub backends: BackendTable,
+    /// Connections that are not where their slot says.
+    pub entries: EntryTable,
+    /// Verdict counters.
+    pub counters: Counters,
+    via: Via,
+    skel: MaybeSkel,
+    pins: PinDir,
+}
+
+struct MaybeSkel(DirectorSkel<'static>);
+
+impl std::fmt::Debug for MaybeSkel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DirectorSkel")
+    }
+}
+
+impl Via {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Xdp => "xdp",
+            Self::Tcx => "tcx",
+        }
+    }
+}
+
+impl Director {
+    /// Loads the programs, takes over pinned maps, and puts one program in the path.
+    /// Nothing is directed until services, slots and back-ends are written, unless an
+    /// earlier director left them.
+    ///
+    /// # Errors
+    /// If the kernel refuses a program or a link, or another version, or a director of
+    /// another table size, has left what this one can't take over.
+    pub fn open(settings: &Settings, pins: PinDir) -> Result<Self, OpenError> {
+        // The object outlives every handle made from it.
+        let storage: &'static mut MaybeUninit<OpenObject> =
+            Box::leak(Box::new(MaybeUninit::uninit()));
+        let mut open = DirectorSkelBuilder::default()
+            .open(storage)
+            .map_err(OpenError::Load)?;
+        configure(&mut open, settings, &pins)?;
+        let mut skel = open.load().map_err(OpenError::Load)?;
+        // SAFETY: the loaded object lives as long as the process.
+        let object = unsafe { skel.object().as_libbpf_object().as_ref() };
+        let btf = Btf::from_bpf_object(object).ok().flatten();
+        let counters = handle(&skel.maps.gw_counters, "gw_counters")?;
+        let tables = new_tables(&skel, settings.table_size)?;
+        let via = attach(&mut skel, settings, &pins)?;
+        Ok(Self {
+            fronts: tables.fronts,
+            slots: tables.slots,
+            backends: tables.backends,
+            entries: tables.entries,
+            counters: Counters::new(counters, btf.as_ref()),
+            via,
+            skel: MaybeSkel(skel),
+            pins,
+        })
+    }
+
+    /// Which program is in the path.
+    pub const fn via(&self) -> Via {
+        self.via
+    }
+
+    /// Takes the program out of the path and forgets all entries.
+    ///
+    /// # Errors
+    /// If a pin can't be removed.
+    pub fn detach(self) -> Result<(), crate::PinError> {
+        for name in self.pins.link_names() {
+            release(&self.pins.link(&name));
+        }
+        self.pins.remove()
+    }
+}
+
+/// The one that is wanted, or else the one that every interface has. A program of an
+/// earlier director that was in the other place goes last: meanwhile both are there, and
+/// what the first one has sent the second one does not see.
+fn attach(
+    skel: &mut DirectorSkel<'static>,
+    settings: &Settings,
+    pins: &PinDir,
+) -> Result<Via, AttachError> {
+    let (xdp, tcx) = (pins.link("direct"), pins.link("direct_tc"));
+    if settings.via == Via::Xdp
+        && attach_or_replace_xdp(&mut skel.progs.direct, settings.ifindex, &xdp).is_ok()
+    {
+        give_up(&tcx);
+        return Ok(Via::Xdp);
+    }
+    attach_or_replace(&mut skel.progs.direct_tc, settings.ifindex, &tcx)?;
+    give_up(&xdp);
+    Ok(Via::Tcx)
+}
+
+fn give_up(pin: &Path) {
+    if pin.exists() {
+        release(pin);
+    }
+}
+
+fn configure(
+    open: &mut OpenDirectorSkel<'static>,
+    settings: &Settings,
+    pins: &PinDir,
+) -> Result<(), OpenError> {
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.gw_self_mac = settings.mac.0;
+        rodata.gw_table_size = settings.table_size;
+        rodata.gw_seed = settings.seed;
+        rodata.gw_load_flows = settings.trial_flows.unwrap_or(1);
+    }
+    open.progs
+        .direct_load
+        .set_autoload(settings.trial_flows.is_some());
+    let maps = &mut open.maps;
+    let slots = settings.table_size.saturating_mul(settings.services);
+    maps.gw_slots
+        .set_max_entries(slots)
+        .map_err(OpenError::Load)?;
+    maps.gw_entries
+        .set_max_entries(settings.max_entries)
+        .map_err(OpenError::Load)?;
+    for map in [
+        &mut maps.gw_fronts,
+        &mut maps.gw_slots,
+        &mut maps.gw_backends,
+        &mut maps.gw_entries,
+        &mut maps.gw_counters,
+    ] {
+        let name = map.name().to_string_lossy().into_owned();
+        if earlier::is_other(map, pins) {
+            return Err(OpenError::OtherVersion { map: name });
+        }
+        map.set_pin_path(pins.map(&name)).map_err(OpenError::Load)?;
+    }
+    Ok(())
+}
+
+fn handle(map: &MapMut<'_>, name: &'static str) -> Result<MapHandle, OpenError> {
+    MapHandle::try_from(map).map_err(|source| OpenError::Map { map: name, source })
+}
