@@ -18,15 +18,19 @@
 //! have no entry. They differ from the moment the table changes until the base is gone
 //! ([`Slots`]). So an entry is needed only for a connection that began in a slot whose
 //! older ones are elsewhere.
+//!
+//! Which back-ends are in the table is decided by what is heard of them ([`Roster`]).
 
 mod hash;
 mod maglev;
+mod roster;
 mod slots;
 #[cfg(test)]
 mod tests;
 
 pub use hash::FlowHash;
 pub use maglev::{Member, TableSize, lookup_table};
+pub use roster::{Change, Config, Health, Roster};
 pub use slots::{Entry, Placed, Route, Slot, Slots, Word};
 
 /// A back-end: its number at this director. Other directors may number otherwise.

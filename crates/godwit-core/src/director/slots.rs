@@ -98,6 +98,12 @@ impl Slots {
     }
 }
 
+impl From<Vec<Slot>> for Slots {
+    fn from(slots: Vec<Slot>) -> Self {
+        Self(slots)
+    }
+}
+
 impl Slot {
     fn after(self, now: Option<BackendId>, is_there: impl Fn(BackendId) -> bool) -> Self {
         // Connections whose back-end is gone have nothing to lose.
