@@ -111,6 +111,11 @@ int direct(struct xdp_md *ctx)
 SEC("tcx/ingress")
 int direct_tc(struct __sk_buff *skb)
 {
+	/* a VLAN's, whose tag the kernel has taken off: not this interface's */
+	if (skb->vlan_present) {
+		gw_count(GW_REASON_NOT_IP);
+		return GW_PASS;
+	}
 	/* headers may be in pages; if they can't be had, they are not read */
 	bpf_skb_pull_data(skb, skb->len < GW_HEADERS ? skb->len : GW_HEADERS);
 	switch (gw_direct((void *)(long)skb->data,

@@ -11,7 +11,7 @@
 #include "gw_reason.h"
 
 #define GW_MAX_BACKENDS 1024
-#define GW_NOBODY 0xffff /* in a slot: no back-end */
+#define GW_NOBODY 0 /* in a slot: no back-end, as long as nothing is written */
 #define GW_NO_SERVICE (~0u) /* of an address: some port of it has one */
 #define GW_NAME_LEN 32
 
@@ -29,8 +29,8 @@ struct gw_backend {
 
 /* One slot. Written in one piece, and read in one. */
 struct gw_slot {
-	__u16 now; /* back-end of new connections, or GW_NOBODY */
-	__u16 base; /* of those that have no entry */
+	__u16 now; /* back-end of new connections + 1, or GW_NOBODY */
+	__u16 base; /* of those that have no entry, likewise */
 	__u16 mixed; /* 1: connections may have entries */
 	__u16 pad;
 };

@@ -43,6 +43,12 @@ static __always_inline const struct gw_backend *gw_backend_of(__u32 number)
 	return b && b->there ? b : NULL;
 }
 
+/* The back-end that a slot names. */
+static __always_inline const struct gw_backend *gw_backend_in(__u16 place)
+{
+	return place == GW_NOBODY ? NULL : gw_backend_of(place - 1);
+}
+
 /* The entry of a flow, if its back-end is there. */
 static __always_inline const struct gw_backend *
 gw_entry_of(const struct gw_told *t, __u32 *irs)
@@ -63,7 +69,7 @@ gw_entry_of(const struct gw_told *t, __u32 *irs)
 static __always_inline __u16 gw_begin(const struct gw_slot *slot,
 				      const struct gw_told *t)
 {
-	struct gw_entry entry = { .irs = t->irs, .backend = slot->now };
+	struct gw_entry entry = { .irs = t->irs, .backend = slot->now - 1 };
 
 	if (slot->now == GW_NOBODY || !slot->mixed)
 		return slot->now;
@@ -95,12 +101,12 @@ gw_place(const struct gw_slot *slot, const struct gw_told *t,
 	}
 	if (t->syn) {
 		*reason = GW_REASON_DIRECTED_NEW;
-		return gw_backend_of(gw_begin(slot, t));
+		return gw_backend_in(gw_begin(slot, t));
 	}
 	*reason = slot->mixed ? GW_REASON_DIRECTED_BASE : GW_REASON_DIRECTED;
 	if (t->error)
 		*reason = GW_REASON_DIRECTED_ERROR;
-	return gw_backend_of(slot->base);
+	return gw_backend_in(slot->base);
 }
 
 #endif /* GW_PLACE_H */

@@ -23,8 +23,7 @@ unsafe impl Plain for types::gw_endpoint {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_flow_key {}
 
-/// `GW_NOBODY` and `GW_NO_SERVICE` of `gw_director.h`.
-const NOBODY: u16 = 0xffff;
+/// `GW_NO_SERVICE` of `gw_director.h`.
 const NO_SERVICE: u32 = u32::MAX;
 
 /// A server behind the director.
@@ -232,11 +231,17 @@ impl EntryTable {
     }
 }
 
+/// A back-end as slots have it: 0, which is in a slot that nobody has written, is
+/// nobody (`GW_NOBODY`).
+fn place(backend: Option<u16>) -> u16 {
+    backend.map_or(0, |number| number.saturating_add(1))
+}
+
 impl From<Slot> for types::gw_slot {
     fn from(slot: Slot) -> Self {
         Self {
-            now: slot.now.unwrap_or(NOBODY),
-            base: slot.base.unwrap_or(NOBODY),
+            now: place(slot.now),
+            base: place(slot.base),
             mixed: slot.mixed.into(),
             pad: 0,
         }
@@ -245,10 +250,9 @@ impl From<Slot> for types::gw_slot {
 
 impl From<types::gw_slot> for Slot {
     fn from(raw: types::gw_slot) -> Self {
-        let somebody = |number| (number != NOBODY).then_some(number);
         Self {
-            now: somebody(raw.now),
-            base: somebody(raw.base),
+            now: raw.now.checked_sub(1),
+            base: raw.base.checked_sub(1),
             mixed: raw.mixed != 0,
         }
     }

@@ -52,8 +52,8 @@ fn settings(trial_flows: Option<u32>) -> Settings {
         mac: interface.mac,
         via: Via::Xdp,
         table_size: size(trial_flows).get(),
-        services: 1,
-        max_entries: 1 << 20,
+        services: 2,
+        max_entries: trial_flows.map_or(4096, |_| 1 << 20),
         seed: SEED,
         trial_flows,
     }
@@ -68,6 +68,15 @@ fn size(trial_flows: Option<u32>) -> TableSize {
 fn mac_of(number: u16) -> MacAddr {
     let [high, low] = number.to_be_bytes();
     MacAddr([2, 0xbe, 0, 0, high, low])
+}
+
+/// As the core has it.
+fn core_slot(slot: Slot) -> godwit_core::director::Slot {
+    godwit_core::director::Slot {
+        now: slot.now.map(BackendId),
+        base: slot.base.map(BackendId),
+        mixed: slot.mixed,
+    }
 }
 
 fn on_bench(trial_flows: Option<u32>, work: impl FnOnce(&mut Bench, &str) + Send) {
@@ -516,6 +525,9 @@ fn another_director_takes_over_what_is_pinned() {
         let next = Director::open(&settings, pins).expect("the programs load");
         assert_eq!(next.via(), Via::Tcx);
         bench.director = next;
+        // It knows what the earlier one has left, and nothing else.
+        let left = bench.director.slots.all(0).expect("they can be read");
+        bench.slots = Slots::from(left.into_iter().map(core_slot).collect::<Vec<_>>());
         bench.members[2].weight = 0;
         bench.change();
         let again = frames.iter().map(|syn| bench.sent(Via::Xdp, syn).0);
@@ -527,6 +539,51 @@ fn another_director_takes_over_what_is_pinned() {
         // Repeated, a SYN is no new connection where it has an entry.
         let moved = again.zip(&went).filter(|(again, went)| again != *went);
         assert!(moved.count() < 150);
+    });
+}
+
+/// A service of which no slot has been written has nobody, and not the first of all
+/// back-ends.
+#[test]
+fn a_slot_that_nobody_has_written_leads_nowhere() {
+    on_bench(None, |bench, _| {
+        let first = Backend {
+            name: NodeName::new("node-0").expect("a name"),
+            mac: mac_of(0),
+            there: true,
+        };
+        let backends = &bench.director.backends;
+        backends.set(0, &first).expect("there is room");
+        // The second one; the first has its slots.
+        let fronts = [false, true].map(|v6| (ends(1, v6).1, 1));
+        bench
+            .director
+            .fronts
+            .replace(&fronts)
+            .expect("they are set");
+        for (via, v6) in [(Via::Xdp, false), (Via::Tcx, true)] {
+            let syn = to_service(9, v6, 1, 0, SYN, b"");
+            let (act, reasons, _) = bench.put(via, &syn);
+            assert_eq!((act, reasons), (Act::Stop, vec!["no_backend".to_owned()]));
+        }
+        let only_first = Slot {
+            now: Some(0),
+            base: Some(0),
+            mixed: false,
+        };
+        let slots = &bench.director.slots;
+        let all = (0..SIZE).map(|slot| (slot, only_first));
+        slots.set(1, all).expect("they are written");
+        assert!(
+            slots
+                .all(1)
+                .expect("readable")
+                .iter()
+                .all(|slot| *slot == only_first)
+        );
+        let syn = to_service(9, false, 1, 0, SYN, b"");
+        let (act, _, out) = bench.put(Via::Xdp, &syn);
+        assert_eq!((act, &out[..6]), (Act::Send, &mac_of(0).0[..]));
     });
 }
 
