@@ -410,7 +410,9 @@ impl Tenure {
                 .get(&node)
                 .is_some_and(|heard| now.since(*heard) < self.terms.term)
         };
-        let hopeless = now >= self.give_up_at(lapse) && quorum.consents(recently);
+        // While all who answer say yes nobody else has it; they may only be slow.
+        let in_vain = !lapse.against.is_empty() && quorum.consents(recently);
+        let hopeless = now >= self.give_up_at(lapse) && in_vain;
         (proven || hopeless).then_some(lapse.by)
     }
 

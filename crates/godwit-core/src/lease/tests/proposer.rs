@@ -396,6 +396,36 @@ fn a_lapsed_lease_is_given_up_when_a_majority_answers_in_vain() {
     panic!("hopes for ever");
 }
 
+/// Voters that stand still for a while say yes too late, again and again: nobody else has
+/// the share, and connections are not ended for that.
+#[test]
+fn slow_voters_do_not_cost_a_lapsed_holder_its_connections() {
+    let (mut proposer, epoch, first) = lapsed();
+    let mut asked = vec![first];
+    for at in (171..1000).step_by(10) {
+        proposer.handle_timeout(ms(at));
+        let (number, ..) = number_of_proposal(&mut proposer);
+        asked.push(number);
+        // 70 ms old: what it asked for is over.
+        let Some(late) = asked.len().checked_sub(8).map(|index| asked[index]) else {
+            continue;
+        };
+        for voter in ["a", "w"] {
+            proposer.handle_message(name(voter), &accepted(epoch, late), ms(at));
+        }
+        assert!(proposer.has_lapsed() && events(&mut proposer).is_empty());
+    }
+    proposer.handle_timeout(ms(1001));
+    for expected in [Standing::Asking, Standing::Lapsed] {
+        let (number, standing) = number_of_proposal(&mut proposer);
+        assert_eq!(standing, expected);
+        for voter in ["a", "w"] {
+            proposer.handle_message(name(voter), &accepted(epoch, number), ms(1002));
+        }
+    }
+    assert_eq!(events(&mut proposer)[0], LeaseEvent::Regained);
+}
+
 #[test]
 fn without_answers_a_lapsed_holder_keeps_hoping() {
     let (mut proposer, ..) = lapsed();
