@@ -9,6 +9,7 @@
 use std::time::Duration;
 
 use godwit_core::{MonoTime, PeerId};
+use godwit_sock::view_tcp_socket;
 use godwit_wire::{FlowId, HandoffId, HandoffStep, MacAddr, ShareId};
 
 use super::forwarding::UNREACHED;
@@ -186,10 +187,22 @@ impl Worker {
     fn end_waiting(&mut self, flow: FlowId) {
         let dropped = self.waiting.end_in_silence(flow.key);
         if dropped > 0 {
-            let (flow, packets) = (flow.key.to_string(), dropped.to_string());
-            let fields = [("flow", flow.as_str()), ("packets", packets.as_str())];
-            self.events.publish_own("held_dropped", true, fields);
+            self.tell_dropped(flow, dropped);
         }
+    }
+
+    /// Whether a connection has ended here and went nowhere else: our kernel would answer
+    /// what comes late with a RST.
+    pub(super) fn is_over(&self, flow: FlowId) -> bool {
+        let gone = || matches!(view_tcp_socket(self.ifindex, flow.key), Ok(None));
+        self.places.get(flow).is_none() && gone()
+    }
+
+    /// Packets that were kept, and that nobody gets.
+    pub(super) fn tell_dropped(&self, flow: FlowId, packets: usize) {
+        let (flow, packets) = (flow.key.to_string(), packets.to_string());
+        let fields = [("flow", flow.as_str()), ("packets", packets.as_str())];
+        self.events.publish_own("held_dropped", true, fields);
     }
 }
 

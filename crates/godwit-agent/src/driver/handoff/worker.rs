@@ -289,9 +289,13 @@ impl Worker {
             Job::Forget(flow) => self.forget(flow),
             Job::Look(id, from) => self.look(share, id, from),
             Job::PutBack(flow, packet) => {
-                if super::waiting::flow_of(&packet) == Some(flow.key) {
-                    self.waiting.put_back(&packet);
+                if super::waiting::flow_of(&packet) != Some(flow.key) {
+                    return;
                 }
+                if self.is_over(flow) {
+                    return self.tell_dropped(flow, 1);
+                }
+                self.waiting.put_back(&packet);
             }
         }
     }
