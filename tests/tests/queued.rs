@@ -129,33 +129,22 @@ fn who_was_taken_from_a_queue_in_vain_is_in_it_again() {
 /// anew, so nobody is taken from there.
 #[test]
 fn who_waits_among_strangers_stays() {
-    let Some(lab) = stage(LabOptions::default()) else {
-        return;
-    };
-    let mut servers = Host::SERVERS.map(|host| serve(&lab, host));
-    let cluster = start(&lab, "move");
-    let capture = witness(&lab);
-    servers[0].process.stop().expect("it runs");
-    let mut clients = wait_in_line(&lab);
-    for stranger in [Host::A.v4().into(), Host::A.v6().into()] {
-        let stranger = Client::connect(&lab, SocketAddr::new(stranger, PORT));
-        stranger.wait_queued(&lab, Host::A, 0);
-        clients.push(stranger);
-    }
-    let cookies = cookies(&lab, &clients);
-    for client in &clients[..4] {
-        client.stays(&cluster, "not_movable");
-    }
-    assert_eq!(cookies, self::cookies(&lab, &clients), "nobody was touched");
-    servers[0].process.cont().expect("it was stopped");
-    ask_for_the_name(&clients, Host::A);
-    assert_no_reset(&capture.finish().expect("the capture is complete"));
+    who_waits_stays_with(|lab| {
+        [Host::A.v4().into(), Host::A.v6().into()]
+            .map(|address| Client::connect(lab, SocketAddr::new(address, PORT)))
+    });
 }
 
 /// A client on the server's own machine stands in the same queue: its packets pass no
 /// data path, so it could not be made anew, and nobody is taken from there.
 #[test]
 fn who_waits_with_one_of_the_servers_machine_stays() {
+    who_waits_stays_with(|lab| {
+        [service_v4(), service_v6()].map(|service| Client::connect_from(lab.node(Host::A), service))
+    });
+}
+
+fn who_waits_stays_with(others: impl FnOnce(&Lab) -> [Client; 2]) {
     let Some(lab) = stage(LabOptions::default()) else {
         return;
     };
@@ -164,10 +153,9 @@ fn who_waits_with_one_of_the_servers_machine_stays() {
     let capture = witness(&lab);
     servers[0].process.stop().expect("it runs");
     let mut clients = wait_in_line(&lab);
-    for service in [service_v4(), service_v6()] {
-        let local = Client::connect_from(lab.node(Host::A), service);
-        local.wait_queued(&lab, Host::A, 0);
-        clients.push(local);
+    for other in others(&lab) {
+        other.wait_queued(&lab, Host::A, 0);
+        clients.push(other);
     }
     let cookies = cookies(&lab, &clients);
     for client in &clients[..4] {
