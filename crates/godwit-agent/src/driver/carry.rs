@@ -103,12 +103,16 @@ impl Driver {
         if part.role == Role::Owner {
             self.end_old_silence(share);
         }
-        let Some(set) = self.shares.set(share, part, clock::now()) else {
+        let takes_over = self.shares.is_takeover(share, part);
+        let Some(set) = self.shares.set(share, part) else {
             return tracing::error!(share = share.0, "no such share");
         };
         let (name, lost) = (set.name.clone(), set.unresolved());
         let kept = set.kept;
         self.write_share(share);
+        if takes_over {
+            self.shares.note_takeover(share, clock::now());
+        }
         if let Some(keeper) = self.keeper.as_ref().filter(|_| kept) {
             keeper.serve(share, part.role == Role::Owner);
         }

@@ -169,8 +169,22 @@ impl Shares {
         self.shares.iter().map(|(id, share)| (*id, share))
     }
 
+    /// Whether this part makes the standby of a share its owner.
+    pub(super) fn is_takeover(&self, share: ShareId, part: Part) -> bool {
+        let role = self.get(share).map(|share| share.entry.role);
+        role == Some(Role::Shadow) && part.role == Role::Owner
+    }
+
+    /// The data path plays the owner of a share since a moment ago: who was heard
+    /// before was heard by a twin.
+    pub(super) fn note_takeover(&mut self, share: ShareId, now: MonoTime) {
+        if let Some(share) = self.shares.get_mut(&share) {
+            share.taken_over = Some(now);
+        }
+    }
+
     /// Gives a share another part: its entry is to be written then.
-    pub(super) fn set(&mut self, share: ShareId, part: Part, now: MonoTime) -> Option<&Share> {
+    pub(super) fn set(&mut self, share: ShareId, part: Part) -> Option<&Share> {
         let share = self.shares.get_mut(&share)?;
         let entry = &mut share.entry;
         match (entry.role, part.role) {
@@ -181,7 +195,6 @@ impl Shares {
                 }
                 entry.turn = entry.turn.wrapping_add(1);
                 entry.continued = entry.generation;
-                share.taken_over = Some(now);
             }
             (Role::Owner, Role::Shadow) => entry.turn = entry.turn.wrapping_add(1),
             (Role::Owner | Role::Shadow | Role::None, _) => {}
@@ -290,7 +303,7 @@ mod tests {
         let mut shares = shares();
         for role in [Role::Owner, Role::Shadow] {
             let mut shares = self::shares();
-            shares.set(SHARE, part(role, 4, Some(PEER)), NOW);
+            shares.set(SHARE, part(role, 4, Some(PEER)));
             assert_eq!(
                 (entry(&shares).role, entry(&shares).generation),
                 (role, Generation::NONE)
@@ -303,7 +316,7 @@ mod tests {
         }
         // Known ahead of time, it is in force at once.
         assert!(shares.learn(PEER, MAC).is_empty());
-        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)));
         assert_eq!(entry(&shares).generation, Generation(4));
         assert!(shares.learn(PEER, MAC).is_empty(), "nothing new");
     }
@@ -311,8 +324,8 @@ mod tests {
     #[test]
     fn what_is_withheld_is_forgotten_with_the_part_it_belongs_to() {
         let mut shares = shares();
-        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
-        shares.set(SHARE, part(Role::Owner, 0, None), NOW);
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)));
+        shares.set(SHARE, part(Role::Owner, 0, None));
         assert_eq!(shares.get(SHARE).and_then(Share::unresolved), None);
         shares.learn(PEER, MAC);
         assert_eq!(entry(&shares).generation, Generation::NONE);
@@ -322,12 +335,16 @@ mod tests {
     fn a_takeover_keeps_the_old_peer_and_counts() {
         let mut shares = shares();
         shares.learn(PEER, MAC);
-        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)), NOW);
-        shares.set(SHARE, part(Role::Owner, 0, None), NOW);
+        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)));
+        assert!(shares.is_takeover(SHARE, part(Role::Owner, 0, None)));
+        assert!(!shares.is_takeover(SHARE, part(Role::Shadow, 5, Some(PEER))));
+        shares.set(SHARE, part(Role::Owner, 0, None));
         assert_eq!(
             (entry(&shares).peer_mac, entry(&shares).takeovers),
             (MAC, 1)
         );
+        shares.note_takeover(SHARE, NOW);
+        assert_eq!(shares.get(SHARE).and_then(|s| s.taken_over), Some(NOW));
         // It comes back with another card.
         assert_eq!(shares.learn(PEER, OTHER), [SHARE]);
         assert_eq!(entry(&shares).peer_mac, OTHER);
@@ -338,15 +355,15 @@ mod tests {
         let mut shares = shares();
         shares.learn(PEER, MAC);
         let counts = |shares: &Shares| (entry(shares).turn, entry(shares).takeovers);
-        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)));
         assert_eq!(counts(&shares), (0, 0), "as at start");
-        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)), NOW);
-        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)));
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)));
         assert_eq!(counts(&shares), (2, 0));
-        shares.set(SHARE, part(Role::Owner, 0, None), NOW);
+        shares.set(SHARE, part(Role::Owner, 0, None));
         assert_eq!(counts(&shares), (2, 0), "it lost its standby");
-        shares.set(SHARE, part(Role::Shadow, 5, Some(PEER)), NOW);
-        shares.set(SHARE, part(Role::Owner, 0, None), NOW);
+        shares.set(SHARE, part(Role::Shadow, 5, Some(PEER)));
+        shares.set(SHARE, part(Role::Owner, 0, None));
         assert_eq!(counts(&shares), (4, 1), "that was a takeover");
     }
 
@@ -355,7 +372,7 @@ mod tests {
         let mut shares = shares();
         shares.learn(PEER, MAC);
         let mut after = |role, generation| {
-            shares.set(SHARE, part(role, generation, Some(PEER)), NOW);
+            shares.set(SHARE, part(role, generation, Some(PEER)));
             entry(&shares).continued.0
         };
         assert_eq!(after(Role::Owner, 3), 0, "it has none");
@@ -372,7 +389,7 @@ mod tests {
     fn many_busy_flows_have_a_shorter_leash_each() {
         let mut shares = shares();
         shares.learn(PEER, MAC);
-        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)));
         let census = |busy| Census::from([((SHARE, Generation(4)), busy)]);
         assert_eq!(shares.apply_census(&census(4)), []);
         assert_eq!(shares.apply_census(&census(32)), [SHARE]);
@@ -393,7 +410,7 @@ mod tests {
         for role in [Role::Owner, Role::Shadow] {
             let mut shares = shares();
             shares.learn(PEER, MAC);
-            shares.set(SHARE, part(role, 4, Some(PEER)), NOW);
+            shares.set(SHARE, part(role, 4, Some(PEER)));
             for busy in 1..=40 {
                 let census = Census::from([((SHARE, Generation(4)), busy)]);
                 shares.apply_census(&census);
@@ -411,7 +428,7 @@ mod tests {
             ..*entry(&shares())
         };
         let mut shares = Shares::new(&Pair::new().a, None, |_| Some(left));
-        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)), NOW);
+        shares.set(SHARE, part(Role::Owner, 4, Some(PEER)));
         assert_eq!(
             (entry(&shares).peer_mac, entry(&shares).takeovers),
             (MAC, 3)
