@@ -106,7 +106,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 const FILE: Content = Content {
     seed: 0x4774,
-    length: 12_000_000,
+    length: 24_000_000,
 };
 
 /// Two nginx that serve [`FILE`], with the client behind 100 Mbit/s.
