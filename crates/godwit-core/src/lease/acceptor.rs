@@ -257,10 +257,10 @@ impl Slot {
         now: MonoTime,
     ) -> Result<Answer, Refuse> {
         self.refuse_while_held(from.node, void, now)?;
-        let promise = self.promise.filter(|promise| now < promise.until);
-        if let Some(promise) = promise.filter(|promise| epoch <= promise.epoch) {
-            let again = epoch == promise.epoch && from == promise.to;
-            if !again {
+        if let Some(promise) = self.promise.filter(|promise| epoch <= promise.epoch) {
+            // One that is over is not given again: something else may have been
+            // accepted since, of which the candidate has not heard.
+            if !promise.is_kept(from, epoch, now) {
                 return Err(promise.refuse(now));
             }
         }
@@ -303,7 +303,7 @@ impl Slot {
                 return Ok(repeated.then_some(Answer::Accepted));
             }
         }
-        self.refuse_without_history(lease.epoch, standing, fresh, now)?;
+        self.refuse_without_history(from, lease.epoch, (standing, fresh), now)?;
         if standing == Standing::Asking {
             return Ok(Some(Answer::Accepted));
         }
@@ -362,21 +362,28 @@ impl Slot {
 
     /// Rule 4 of the module. A holder whose lease goes on may overrule whatever
     /// came to nothing here, unless it says so late; one whose lease has ended
-    /// needs to be remembered.
+    /// needs to be remembered. A first lease is accepted while the promise is in
+    /// force: its holder knows what was accepted before that, and nothing has been since.
     fn refuse_without_history(
         &self,
+        from: Speaker,
         epoch: Epoch,
-        standing: Standing,
-        fresh: bool,
+        (standing, fresh): (Standing, bool),
         now: MonoTime,
     ) -> Result<(), Refuse> {
+        let promise = self.promise;
+        let promised = promise.is_some_and(|promise| promise.is_kept(from, epoch, now));
         let fits = match (&self.last, standing) {
-            (None, Standing::Elected | Standing::Unbroken) => true,
+            // Of one that was asked in an earlier life here, that tells nothing.
+            (None, Standing::Elected) => promised,
+            (None, Standing::Unbroken) => true,
             (Some(last), Standing::Unbroken) => fresh || last.lease.epoch <= epoch,
             (None, Standing::Lapsed | Standing::Asking) => {
-                self.promise.is_some_and(|own| own.epoch == epoch)
+                promise.is_some_and(|own| own.epoch == epoch)
             }
-            (Some(last), Standing::Elected) => last.lease.epoch <= epoch,
+            (Some(last), Standing::Elected) => {
+                last.lease.epoch == epoch || promised && last.lease.epoch < epoch
+            }
             (Some(last), Standing::Lapsed | Standing::Asking) => last.lease.epoch == epoch,
         };
         if fits {
@@ -444,6 +451,11 @@ impl Accepted {
 }
 
 impl Promise {
+    /// Whether it is this one, and in force.
+    fn is_kept(self, to: Speaker, epoch: Epoch, now: MonoTime) -> bool {
+        now < self.until && epoch == self.epoch && to == self.to
+    }
+
     fn refuse(self, now: MonoTime) -> Refuse {
         Refuse {
             refusal: Refusal::Promised,

@@ -26,6 +26,7 @@
 //! 3. The lease carries the in-sync set, and acceptors remember the last one
 //!    beyond its end. A candidate continues connections only if a majority says
 //!    that the last lease was of the epoch that it shadows, and it was in the set.
+//!    Its own attempts that came to nothing do not count as leases ([`attempts`]).
 //! 4. A holder whose lease has ended goes on only where a majority remembers
 //!    it as the last one. Else somebody may have owned in between.
 //!
@@ -36,6 +37,7 @@
 //! the host is suspended (CLOCK_BOOTTIME), or must never be (stonith).
 
 mod acceptor;
+mod attempts;
 mod backoff;
 mod event;
 mod proposer;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use godwit_wire::{Epoch, LeaseMessage, NodeName, Refusal, Report, Stay};
 
+use super::attempts::Attempts;
 use super::backoff::Backoff;
 use super::event::{Candidacy, LeaseEvent, ProposerConfig};
 use super::quorum::Quorum;
@@ -76,6 +77,7 @@ pub struct Proposer {
     wished_at: MonoTime,
     /// The revision that was last told to be agreed upon.
     told: u64,
+    attempts: Attempts,
     backoff: Backoff,
     messages: VecDeque<LeaseMessage>,
     events: VecDeque<LeaseEvent>,
@@ -98,6 +100,7 @@ impl Proposer {
             },
             wished_at: MonoTime::ZERO,
             told: 0,
+            attempts: Attempts::default(),
             backoff: Backoff::new(config.seed),
             messages: VecDeque::new(),
             events: VecDeque::new(),
@@ -280,11 +283,21 @@ impl Proposer {
                     self.learned = self.learned.max(lease.epoch);
                     self.quorum.note_lease(lease.holder, lease.epoch);
                 }
-                if let Phase::Preparing(round) = &mut self.phase
-                    && round.epoch == *epoch
-                {
-                    round.handle_promise(from, last.clone());
-                    self.judge(now);
+                let before = self.attempts.before(from, last.clone(), self.config.node);
+                match &mut self.phase {
+                    Phase::Preparing(round) if round.epoch == *epoch => {
+                        round.handle_promise(from, before);
+                        self.judge(now);
+                    }
+                    // It may accept, too late for this attempt.
+                    Phase::Proposing { round, .. } if round.epoch == *epoch => {
+                        self.attempts.add(*epoch, from, before);
+                    }
+                    Phase::Idle
+                    | Phase::Waiting { .. }
+                    | Phase::Preparing(_)
+                    | Phase::Proposing { .. }
+                    | Phase::Holding(_) => {}
                 }
             }
             LeaseMessage::Accepted { epoch, number, .. } => {

@@ -93,6 +93,16 @@ impl Round {
         matches!(self.answers.get(&node), Some(Answer::Promised(_)))
     }
 
+    /// Who has promised, and with what report.
+    pub(super) fn promises(&self) -> impl Iterator<Item = (NodeName, Option<Report>)> + '_ {
+        self.answers
+            .iter()
+            .filter_map(|(node, answer)| match answer {
+                Answer::Promised(last) => Some((*node, last.clone())),
+                Answer::Refused(_) => None,
+            })
+    }
+
     /// Whether `node` has said anything.
     pub(super) fn has_answered(&self, node: NodeName) -> bool {
         self.answers.contains_key(&node)

@@ -89,6 +89,7 @@ impl Proposer {
             return;
         };
         let (epoch, deadline) = (round.epoch, round.deadline);
+        self.attempts.note(epoch, round.promises());
         self.wish.in_sync = self.stay.into_iter().filter(|_| member).collect();
         self.wish.revision += 1;
         self.phase = Phase::Proposing {

@@ -84,6 +84,7 @@ impl Proposer {
                     released: None,
                 });
                 self.candidacy = None;
+                self.attempts.clear();
                 self.backoff.reset();
                 self.events.push_back(LeaseEvent::Granted { epoch, member });
                 agreed

@@ -55,12 +55,20 @@ fn release(epoch: u64, number: u64) -> LeaseMessage {
     }
 }
 
-/// `a` was elected under epoch 10 at `T0`.
+/// `node` asks for a promise and is accepted.
+fn elect(acceptor: &mut Acceptor, node: &str, epoch: u64, at: u64) {
+    hear(acceptor, node, prepare(epoch), at);
+    let first = propose(node, epoch, 1, Standing::Elected);
+    let answer = hear(acceptor, node, first, at);
+    assert_eq!(answer, accepted(Epoch(epoch), 1));
+}
+
+/// `a` holds the share under epoch 10, and was heard at `T0`.
 fn leased() -> Acceptor {
     let mut acceptor = acceptor();
-    let elected = propose("a", 10, 1, Standing::Elected);
+    let renewal = propose("a", 10, 1, Standing::Unbroken);
     assert_eq!(
-        hear(&mut acceptor, "a", elected, T0),
+        hear(&mut acceptor, "a", renewal, T0),
         accepted(Epoch(10), 1)
     );
     acceptor
@@ -128,7 +136,7 @@ fn a_promise_keeps_lesser_epochs_out_for_a_round_and_a_term() {
         hear(&mut acceptor, "c", prepare(21), T0 + 2),
         promise(Epoch(21), None)
     );
-    let late = propose("a", 19, 1, Standing::Elected);
+    let late = propose("a", 19, 1, Standing::Unbroken);
     assert_eq!(
         hear(&mut acceptor, "a", late, T0 + 93),
         accepted(Epoch(19), 1)
@@ -170,7 +178,7 @@ fn what_it_has_voted_for_binds_the_next_life_and_no_longer() {
     let proposed = LeaseMessage::Propose {
         share: SHARE,
         lease: endless,
-        standing: Standing::Elected,
+        standing: Standing::Unbroken,
         void: Epoch::NONE,
     };
     hear(&mut voter, "a", proposed, T0 + 7);
@@ -210,7 +218,7 @@ fn a_holder_whose_lease_has_ended_must_be_the_last_that_is_remembered() {
     for (last, refusal) in table {
         let mut acceptor = acceptor();
         if let Some((holder, epoch)) = last {
-            let before = propose(holder, epoch, 1, Standing::Elected);
+            let before = propose(holder, epoch, 1, Standing::Unbroken);
             hear(&mut acceptor, holder, before, T0);
         }
         let answer = hear(
@@ -255,14 +263,16 @@ fn a_holder_in_force_overrules_what_came_to_nothing() {
     let mut acceptor = acceptor();
     let holder = |ms: u64| propose("a", 10, ms * 1_000_000, Standing::Unbroken);
     hear(&mut acceptor, "a", holder(3), T0 - 60);
-    let other = propose("b", 11, 1, Standing::Elected);
-    hear(&mut acceptor, "b", other, T0);
+    elect(&mut acceptor, "b", 11, T0);
     let held = refused(Epoch(10), 122_000_000, Refusal::Held, (11, "b"), 1);
     let early = hear(&mut acceptor, "a", holder(122), T0 + 59);
     assert_eq!(early, held, "not yet");
+    let promised = refused(Epoch(10), 152_000_000, Refusal::Promised, (11, "b"), 1);
+    let early = hear(&mut acceptor, "a", holder(152), T0 + 89);
+    assert_eq!(early, promised, "nor while b may come back to it");
     assert_eq!(
-        hear(&mut acceptor, "a", holder(123), T0 + 60),
-        accepted(Epoch(10), 123_000_000)
+        hear(&mut acceptor, "a", holder(153), T0 + 90),
+        accepted(Epoch(10), 153_000_000)
     );
 }
 
@@ -310,11 +320,7 @@ fn a_lease_given_back_is_free_at_once_but_remembered() {
 #[test]
 fn a_proposal_that_comes_late_overrules_nothing() {
     let mut acceptor = leased();
-    let other = propose("b", 11, 1, Standing::Elected);
-    assert_eq!(
-        hear(&mut acceptor, "b", other, T0 + 60),
-        accepted(Epoch(11), 1)
-    );
+    elect(&mut acceptor, "b", 11, T0 + 60);
     let late = propose("a", 10, 2, Standing::Unbroken);
     let superseded = refused(Epoch(10), 2, Refusal::Superseded, (11, "b"), 0);
     assert_eq!(hear(&mut acceptor, "a", late, T0 + 150), superseded);
@@ -340,7 +346,7 @@ fn what_is_heard_first_behind_another_lease_overrules_nothing() {
             let wanted = refused(Epoch(10), 100_000_000, Refusal::Quarantine, (0, ""), 130);
             assert_eq!(quiet, wanted);
         }
-        let other = propose("b", 11, 1, Standing::Elected);
+        let other = propose("b", 11, 1, Standing::Unbroken);
         assert_eq!(
             hear(&mut acceptor, "b", other, over),
             accepted(Epoch(11), 1)
@@ -377,7 +383,7 @@ fn leases_too_long_to_be_remembered_are_refused() {
         let message = LeaseMessage::Propose {
             share: SHARE,
             lease: long,
-            standing: Standing::Elected,
+            standing: Standing::Unbroken,
             void: Epoch::NONE,
         };
         let expected = if fits {
@@ -443,4 +449,47 @@ fn strangers_and_answers_are_ignored() {
         silent(&mut acceptor, "b", promise(Epoch(1), None), T0),
         None
     );
+}
+
+/// What a candidate knows of this voter from its promise is all there is to know.
+#[test]
+fn between_a_promise_and_the_first_lease_nothing_is_accepted() {
+    let mut acceptor = leased();
+    hear(&mut acceptor, "b", prepare(11), T0 + 60);
+    let holder = |ms: u64| propose("a", 10, ms * 1_000_000, Standing::Unbroken);
+    let answer = hear(&mut acceptor, "a", holder(150), T0 + 149);
+    assert_eq!(
+        answer,
+        refused(Epoch(10), 150_000_000, Refusal::Promised, (11, "b"), 1)
+    );
+    // The promise is over: the holder may have changed the set meanwhile.
+    let first = propose("b", 11, 1, Standing::Elected);
+    let superseded = refused(Epoch(11), 1, Refusal::Superseded, (10, "a"), 0);
+    assert_eq!(hear(&mut acceptor, "b", first, T0 + 150), superseded);
+    // Nor behind a lease of a greater epoch, which needs no promise to be renewed.
+    let mut acceptor = leased();
+    hear(&mut acceptor, "b", prepare(11), T0 + 60);
+    let other = propose("a", 12, 1, Standing::Unbroken);
+    hear(&mut acceptor, "a", other, T0 + 60);
+    silent(&mut acceptor, "a", release(12, 2), T0 + 61);
+    let first = propose("b", 11, 1, Standing::Elected);
+    let superseded = refused(Epoch(11), 1, Refusal::Superseded, (12, "a"), 0);
+    assert_eq!(hear(&mut acceptor, "b", first, T0 + 62), superseded);
+    // Nor does a voter accept it that was restarted since, and promised nothing.
+    let mut restarted = self::acceptor();
+    let first = propose("b", 11, 1, Standing::Elected);
+    assert!(matches!(
+        hear(&mut restarted, "b", first, T0 + 80),
+        LeaseMessage::Refused {
+            refusal: Refusal::Forgotten,
+            ..
+        }
+    ));
+    // And it is not given again, to a request that was under way for long.
+    let mut acceptor = leased();
+    hear(&mut acceptor, "b", prepare(11), T0 + 60);
+    let refused = refused(Epoch(11), 0, Refusal::Promised, (11, "b"), 0);
+    assert_eq!(hear(&mut acceptor, "b", prepare(11), T0 + 151), refused);
+    let next = hear(&mut acceptor, "b", prepare(12), T0 + 151);
+    assert!(matches!(next, LeaseMessage::Promise { .. }), "{next:?}");
 }

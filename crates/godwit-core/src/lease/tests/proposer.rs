@@ -179,6 +179,67 @@ fn only_a_standby_that_a_majority_knows_to_be_in_sync_takes_over() {
     }
 }
 
+/// A voter stood still for longer than a round when it was to accept, and the whole
+/// attempt was in vain. Nobody spoke under it: the twins are as good as before.
+#[test]
+fn an_attempt_that_came_to_nothing_costs_no_connection() {
+    let last = |epoch, set: &[(&str, u32)]| {
+        let in_sync = set.iter().map(|(node, generation)| stay(node, *generation));
+        Some(Lease {
+            in_sync: in_sync.collect(),
+            ..lease("b", epoch, 7)
+        })
+    };
+    let none = Lease {
+        number: 9,
+        ..last(10, &[]).expect("one")
+    };
+    // Who is asked again, and remembers: the first attempt, of which `b` heard late; or
+    // that there was none; that the set changed; that another has owned since.
+    let table = [
+        ("w", None, true),
+        ("b", None, true),
+        ("w", Some(last(10, &[("a", 4)])), true),
+        ("w", Some(Some(none)), false),
+        ("w", Some(last(12, &[])), false),
+    ];
+    for (voter, second, member) in table {
+        let (mut proposer, first) = candidate(false, &["a", "b", "w"], Some((10, 4)));
+        for voter in ["a", "w"] {
+            let report = promise(first, last(10, &[("a", 4)]));
+            proposer.handle_message(name(voter), &report, ms(101));
+        }
+        let (number, _) = number_of_proposal(&mut proposer);
+        let late = promise(first, last(10, &[("a", 4)]));
+        proposer.handle_message(name("b"), &late, ms(102));
+        proposer.handle_message(name("a"), &accepted(first, number), ms(102));
+        let mut at = 103;
+        let next = loop {
+            proposer.handle_timeout(ms(at));
+            let said = messages(&mut proposer);
+            let asked = said.iter().find_map(|message| {
+                if let LeaseMessage::Prepare { epoch, .. } = message {
+                    return Some(*epoch).filter(|epoch| *epoch > first);
+                }
+                None
+            });
+            match asked {
+                Some(epoch) => break epoch,
+                None => at += 1,
+            }
+        };
+        let ours = Some(lease("a", first.0, number));
+        proposer.handle_message(name("a"), &promise(next, ours.clone()), ms(at));
+        let report = second.clone().unwrap_or(ours);
+        proposer.handle_message(name(voter), &promise(next, report), ms(at));
+        let stands = messages(&mut proposer);
+        let stands = stands
+            .iter()
+            .any(|m| matches!(m, LeaseMessage::Propose { .. }));
+        assert_eq!(stands, member, "{second:?}");
+    }
+}
+
 /// The proposal among repeated requests for promises.
 fn number_of_proposal(proposer: &mut Proposer) -> (u64, Standing) {
     let said = messages(proposer);
