@@ -14,14 +14,20 @@
  * The window that a twin at `ack` may see: up to `edge`. Rounded down, for a
  * rounded-up one makes the twin send bytes that are then suppressed and cost a
  * retransmission timeout at takeover; but never to 0 while there is room, or
- * the last bytes of a stream would never leave (KERNEL-FACTS 1.6, 1.16).
+ * the last bytes of a stream would never leave (KERNEL-FACTS 1.6, 1.16). Once the
+ * owner has closed there is nothing beyond: rounded up, lest the end waits for a
+ * timer while the client is long gone.
  */
 static __always_inline __u16 gw_twin_wnd(const struct gw_flow *f, __u32 ack,
 					 __u32 edge)
 {
 	__u32 room = gw_before(ack, edge) ? edge - ack : 0;
+	const __u32 flags = GW_FLOW_OWNER_FIN | GW_FLOW_ADOPTED;
 	__u16 wnd = gw_wnd_down(room, f->snd_wscale);
 
+	if ((f->flags & flags) == GW_FLOW_OWNER_FIN && wnd < 0xffff &&
+	    ((__u32)wnd << (f->snd_wscale & 15)) < room)
+		return wnd + 1;
 	return wnd || !room ? wnd : 1;
 }
 

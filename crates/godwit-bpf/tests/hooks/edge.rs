@@ -155,6 +155,35 @@ fn what_is_rounded_up_does_not_add_up() {
     });
 }
 
+/// The last bytes were less than a segment and more than the window said, in its units:
+/// the twin waited for its timer (200 ms), and whoever took over in that time spoke to
+/// a client that was gone.
+#[test]
+fn a_twin_may_send_to_the_end_when_its_owner_has_closed() {
+    on_bench(|bench| {
+        for (v6, closed) in [(false, false), (true, false), (false, true), (true, true)] {
+            bench.play(Role::Shadow);
+            shake_hands(bench, v6, true, 43 * MSS);
+            let rest = UNIT + UNIT / 2;
+            let flags = if closed { ACK.with(TcpFlags::FIN) } else { ACK };
+            let said = Frame {
+                flags,
+                payload: vec![7; usize::try_from(rest - 1).expect("short")],
+                ..Frame::new(Way::Peer, (SERVICE, CLIENT), 700)
+            };
+            bench.put(Hook::Tap, 0, &said.bytes(v6));
+            let end = SERVICE.wrapping_add(rest);
+            let heard = Frame::new(Way::In(Host::B), (CLIENT, end), 500);
+            let heard = bench.put(Hook::Tap, 0, &heard.bytes(v6));
+            let (ack, edge) = told(&heard.frame);
+            assert_eq!(ack, SERVICE, "the twin has sent nothing yet");
+            let units = if closed { 2 } else { 1 };
+            assert_eq!(edge, SERVICE.wrapping_add(units * UNIT), "{closed}");
+            bench.order(Order::Forget).expect("it is removed");
+        }
+    });
+}
+
 /// The agent makes a segment, is held up, and sends it when our kernel has
 /// offered more: the client hears of no smaller window.
 #[test]
