@@ -23,7 +23,8 @@ use godwit_tests::stage::{
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_wire::TcpFlags;
 
-/// Emulation is slow, and stands still for tens of milliseconds: this is 300.
+/// An emulator and User-mode Linux stand still for tens of milliseconds, 32 of which
+/// are a death by default: with this, 300 are.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// Detection, the rest of a lease, a retransmission timeout, all on a slow machine.
@@ -403,19 +404,16 @@ fn user_mode_lab(options: LabOptions) -> Option<Lab> {
 /// The vote that makes a majority comes from another kernel, by another clock.
 #[test]
 fn a_witness_with_its_own_kernel_votes() {
-    let options = LabOptions {
+    let site = LabOptions {
         witness: true,
         ..LabOptions::default()
     };
-    let Some(lab) = user_mode_lab(options) else {
+    let Some(lab) = user_mode_lab(site) else {
         return;
     };
     let _servers = servers(&lab);
-    let options = ClusterOptions {
-        fencing: Fencing::Lease,
-        ..ClusterOptions::default()
-    };
-    let mut cluster = Cluster::prepare(&lab, options).expect("there is a configuration");
+    let mut cluster =
+        Cluster::prepare(&lab, options(Fencing::Lease)).expect("there is a configuration");
     let machine = Machine::boot_user_mode(&lab, Host::Witness, &cluster);
     let mut machine = machine.expect("the witness boots");
     println!("Linux {}", machine.release().expect("it answers"));
