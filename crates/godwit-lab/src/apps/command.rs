@@ -26,8 +26,11 @@ pub const HIDDEN_COMMAND: &str = "lab-app";
 /// Option of `serve`: the name of a congestion control follows.
 pub(crate) const CONGESTION: &str = "--congestion";
 
+/// Option of `serve`: bytes per second follow.
+pub(crate) const PACE: &str = "--pace";
+
 const USAGE: &str = "usage:
-  godwit-lab-app serve [--congestion NAME] ADDRESS:PORT...
+  godwit-lab-app serve [--congestion NAME] [--pace BYTES] ADDRESS:PORT...
   godwit-lab-app roam [--manner STATE,CHUNK,MICROSECONDS,SESSIONS] ADDRESS:PORT...
   godwit-lab-app chats ADDRESS:PORT...
   godwit-lab-app stream [--manner BALLAST,EXPORTS,MICROSECONDS,AFTER,MICROSECONDS] ADDRESS:PORT...
@@ -42,6 +45,27 @@ const USAGE: &str = "usage:
 /// How long a command waits for the server's next byte.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// `serve`, with what follows it.
+fn serve(mut args: &[String]) -> Result<()> {
+    let mut tuning = server::Tuning::default();
+    loop {
+        match args {
+            [option, name, rest @ ..] if option == CONGESTION => {
+                tuning.congestion = Some(name);
+                args = rest;
+            }
+            [option, pace, rest @ ..] if option == PACE => {
+                tuning.pace = Some(pace.parse().context(USAGE)?);
+                args = rest;
+            }
+            addresses => {
+                let addresses = addresses.iter().map(|a| address(a));
+                return server::serve(&addresses.collect::<Result<Vec<_>>>()?, tuning);
+            }
+        }
+    }
+}
+
 /// Runs one command; `args` begin after the program's name.
 ///
 /// # Errors
@@ -51,12 +75,7 @@ pub fn run(args: &[String]) -> Result<()> {
         bail!(USAGE);
     };
     if verb == "serve" {
-        let (congestion, addresses) = match &args[1..] {
-            [option, name, rest @ ..] if option == CONGESTION => (Some(name.as_str()), rest),
-            addresses => (None, addresses),
-        };
-        let addresses = addresses.iter().map(|a| address(a));
-        return server::serve(&addresses.collect::<Result<Vec<_>>>()?, congestion);
+        return serve(&args[1..]);
     }
     if verb == roam::VERB {
         return roam::run(&args[1..]);

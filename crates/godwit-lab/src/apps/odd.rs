@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 
 use super::command;
 use super::content::Content;
-use super::server::listen;
+use super::server::{Tuning, listen};
 use super::wait_until_listening;
 use crate::lab::Node;
 use crate::process::Process;
@@ -85,7 +85,7 @@ pub(super) fn run(args: &[String]) -> Result<()> {
             (Ipv4Addr::UNSPECIFIED, port).into(),
             (Ipv6Addr::UNSPECIFIED, port).into(),
         ];
-        let [v4, v6] = addresses.map(|address| listen(address, None));
+        let [v4, v6] = addresses.map(|address| listen(address, Tuning::default()));
         let (v4, v6) = (v4.context("listening")?, v6.context("listening")?);
         loop {
             let accepted = tokio::select! {

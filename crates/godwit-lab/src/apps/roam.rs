@@ -228,7 +228,11 @@ pub(super) fn listen(address: SocketAddr) -> Result<Listener> {
         .enable_all()
         .build()?;
     let congestion = env::var(CONGESTION).ok();
-    let listen = async { server::listen(address, congestion.as_deref())?.into_std() };
+    let tuning = server::Tuning {
+        congestion: congestion.as_deref(),
+        pace: None,
+    };
+    let listen = async { server::listen(address, tuning)?.into_std() };
     let listener = runtime.block_on(listen)?;
     listener.set_nonblocking(false)?;
     Ok(Listener::new(listener, Options::default())?)

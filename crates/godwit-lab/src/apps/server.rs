@@ -17,9 +17,12 @@
 use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use godwit_sock::set_option;
+use nix::libc;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -68,13 +71,42 @@ pub fn start(node: &Node, port: u16) -> Result<Process> {
     start_with(node, port, &[])
 }
 
-/// As [`start`], with `congestion` instead of the kernel's default congestion
-/// control, as in `net.ipv4.tcp_available_congestion_control`.
+/// How what a server accepts shall send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tuning<'a> {
+    /// Instead of the kernel's default congestion control, as in
+    /// `net.ipv4.tcp_available_congestion_control`.
+    pub congestion: Option<&'a str>,
+    /// No faster than so many bytes per second (`SO_MAX_PACING_RATE`).
+    pub pace: Option<u32>,
+}
+
+/// As [`start`], with another congestion control.
+///
+/// # Errors
+/// Fails as [`start_tuned`] does.
+pub fn start_with_congestion(node: &Node, port: u16, congestion: &str) -> Result<Process> {
+    let tuning = Tuning {
+        congestion: Some(congestion),
+        pace: None,
+    };
+    start_tuned(node, port, tuning)
+}
+
+/// As [`start`], with other sockets.
 ///
 /// # Errors
 /// Fails as [`start`] does, and if the kernel has no such congestion control.
-pub fn start_with_congestion(node: &Node, port: u16, congestion: &str) -> Result<Process> {
-    start_with(node, port, &[command::CONGESTION, congestion])
+pub fn start_tuned(node: &Node, port: u16, tuning: Tuning<'_>) -> Result<Process> {
+    let pace = tuning.pace.map(|pace| pace.to_string());
+    let mut options = Vec::new();
+    if let Some(name) = tuning.congestion {
+        options.extend([command::CONGESTION, name]);
+    }
+    if let Some(pace) = &pace {
+        options.extend([command::PACE, pace.as_str()]);
+    }
+    start_with(node, port, &options)
 }
 
 fn start_with(node: &Node, port: u16, options: &[&str]) -> Result<Process> {
@@ -91,12 +123,11 @@ fn start_with(node: &Node, port: u16, options: &[&str]) -> Result<Process> {
     Ok(process)
 }
 
-/// Serves at all of `addresses` until the process ends; with `congestion`
-/// instead of the kernel's default congestion control.
+/// Serves at all of `addresses` until the process ends.
 ///
 /// # Errors
 /// Fails if an address can't be listened at.
-pub fn serve(addresses: &[SocketAddr], congestion: Option<&str>) -> Result<()> {
+pub fn serve(addresses: &[SocketAddr], tuning: Tuning<'_>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -104,7 +135,7 @@ pub fn serve(addresses: &[SocketAddr], congestion: Option<&str>) -> Result<()> {
     runtime.block_on(async {
         let mut listeners = Vec::new();
         for address in addresses {
-            let listener = listen(*address, congestion);
+            let listener = listen(*address, tuning);
             let listener = listener.with_context(|| format!("listening at {address}"))?;
             listeners.push(tokio::spawn(accept(listener)));
         }
@@ -115,7 +146,7 @@ pub fn serve(addresses: &[SocketAddr], congestion: Option<&str>) -> Result<()> {
     })
 }
 
-pub(super) fn listen(address: SocketAddr, congestion: Option<&str>) -> io::Result<TcpListener> {
+pub(super) fn listen(address: SocketAddr, tuning: Tuning<'_>) -> io::Result<TcpListener> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4(),
         SocketAddr::V6(_) => TcpSocket::new_v6(),
@@ -125,12 +156,25 @@ pub(super) fn listen(address: SocketAddr, congestion: Option<&str>) -> io::Resul
         // IPv4 has a listener of its own, as in most servers.
         setsockopt(&socket, sockopt::Ipv6V6Only, &true)?;
     }
-    if let Some(name) = congestion {
-        // What it accepts inherits this.
+    // What it accepts inherits both.
+    if let Some(name) = tuning.congestion {
         setsockopt(&socket, sockopt::TcpCongestion, &OsString::from(name))?;
+    }
+    if let Some(pace) = tuning.pace {
+        set_pace(socket.as_fd(), pace)?;
     }
     socket.bind(address)?;
     socket.listen(BACKLOG)
+}
+
+/// Has a socket send no faster than `pace` bytes per second.
+pub(crate) fn set_pace(socket: BorrowedFd<'_>, pace: u32) -> io::Result<()> {
+    set_option(
+        socket,
+        libc::SOL_SOCKET,
+        libc::SO_MAX_PACING_RATE,
+        pace.cast_signed(),
+    )
 }
 
 async fn accept(listener: TcpListener) {

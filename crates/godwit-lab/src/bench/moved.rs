@@ -28,6 +28,10 @@ use crate::links::Shape;
 /// Rate of the client's link, megabits per second.
 const MBIT: u64 = 200;
 
+/// What the download's server sends at most, bytes per second: 160 Mbit/s, so that the
+/// link's short queue loses nothing. Its losses make silences, too.
+const PACE: u32 = 20_000_000;
+
 /// Lasts for twice [`SPAN`], and a while.
 const DOWNLOAD: Work = Work::Download(40_000_000);
 
@@ -95,7 +99,7 @@ fn put(report: &Report, prefix: &str, seen: &Seen) -> Result<()> {
 fn one(budget: Budget, report: &Report) -> Result<Seen> {
     let lab = lab()?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
-    let mut pair = Pair::start(&lab, options())?;
+    let mut pair = Pair::start_paced(&lab, options(), PACE)?;
     let mut stillness = Stillness::watch(&lab, budget)?;
     let mut seen = Seen::default();
     let wanted = budget.either(200, 3);

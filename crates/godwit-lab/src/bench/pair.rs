@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::apps::server;
+use crate::apps::server::{self, Tuning};
 use crate::cluster::{Cluster, ClusterOptions, Takeover};
 use crate::host::Host;
 use crate::lab::Lab;
@@ -44,14 +44,25 @@ pub(super) struct Pair<'a> {
     pub(super) cluster: Cluster<'a>,
     servers: BTreeMap<Host, Process>,
     owner: Host,
+    pace: Option<u32>,
 }
 
 impl<'a> Pair<'a> {
     /// Starts servers and agents; `a` owns the service and `b` is in sync.
     pub(super) fn start(lab: &'a Lab, options: ClusterOptions) -> Result<Self> {
+        Self::start_at(lab, options, None)
+    }
+
+    /// As [`start`](Self::start), with servers that send no more than `pace` bytes
+    /// per second on each connection.
+    pub(super) fn start_paced(lab: &'a Lab, options: ClusterOptions, pace: u32) -> Result<Self> {
+        Self::start_at(lab, options, Some(pace))
+    }
+
+    fn start_at(lab: &'a Lab, options: ClusterOptions, pace: Option<u32>) -> Result<Self> {
         let mut servers = BTreeMap::new();
         for host in Host::SERVERS {
-            servers.insert(host, start_server(lab, host)?);
+            servers.insert(host, start_server_at(lab, host, pace)?);
         }
         let mut cluster = Cluster::start(lab, options)?;
         cluster.wait_in_sync(Host::A, IN_SYNC)?;
@@ -60,6 +71,7 @@ impl<'a> Pair<'a> {
             cluster,
             servers,
             owner: Host::A,
+            pace,
         })
     }
 
@@ -200,7 +212,8 @@ impl<'a> Pair<'a> {
         self.servers.remove(&host);
         self.cluster.power_off(host)?;
         self.lab.reboot(host)?;
-        self.servers.insert(host, start_server(self.lab, host)?);
+        let server = start_server_at(self.lab, host, self.pace)?;
+        self.servers.insert(host, server);
         self.cluster.start_agent(host)?;
         self.wait_in_sync()
     }
@@ -209,7 +222,8 @@ impl<'a> Pair<'a> {
     pub(super) fn restart_server(&mut self) -> Result<()> {
         let host = self.standby();
         self.servers.remove(&host);
-        self.servers.insert(host, start_server(self.lab, host)?);
+        let server = start_server_at(self.lab, host, self.pace)?;
+        self.servers.insert(host, server);
         self.settle()
     }
 
@@ -220,7 +234,15 @@ impl<'a> Pair<'a> {
 
 /// Starts the server of one machine.
 pub(super) fn start_server(lab: &Lab, host: Host) -> Result<Process> {
-    server::start_with_congestion(lab.node(host), PORT, CONGESTION_CONTROL)
+    start_server_at(lab, host, None)
+}
+
+fn start_server_at(lab: &Lab, host: Host, pace: Option<u32>) -> Result<Process> {
+    let tuning = Tuning {
+        congestion: Some(CONGESTION_CONTROL),
+        pace,
+    };
+    server::start_tuned(lab.node(host), PORT, tuning)
 }
 
 /// Ties all threads of a process to one CPU.

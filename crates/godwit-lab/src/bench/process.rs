@@ -29,6 +29,10 @@ use crate::links::Shape;
 /// Rate of the client's link, megabits per second.
 const MBIT: u64 = 200;
 
+/// What each connection sends at most, bytes per second: 140 Mbit/s, so that the link's
+/// short queue loses nothing and keeps nobody waiting.
+const PACE: u32 = 17_500_000;
+
 const WORKS: [Work; 3] = [
     Work::Download(8_000_000),
     Work::Upload(8_000_000),
@@ -68,7 +72,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         fencing: Fencing::Lease,
         ..ClusterOptions::default()
     };
-    let mut pair = Pair::start(&lab, options)?;
+    let mut pair = Pair::start_paced(&lab, options, PACE)?;
     let resets = ResetCounter::start(lab.client())?;
     let mut stillness = Stillness::watch(&lab, budget)?;
     let mut seen = Seen::default();
@@ -176,7 +180,8 @@ fn one_run(pair: &mut Pair<'_>, run: u32, seen: &mut Seen, report: &Report) -> R
 fn start_streams(pair: &Pair<'_>, seed: u32) -> Result<Vec<Stream>> {
     let mut streams = Vec::new();
     for (number, work) in (0..).zip(WORKS) {
-        streams.push(Stream::start(pair.lab, work, u64::from(seed) * 3 + number)?);
+        let seed = u64::from(seed) * 3 + number;
+        streams.push(Stream::start_paced(pair.lab, work, seed, PACE)?);
     }
     streams.iter().try_for_each(Stream::wait_begun)?;
     Ok(streams)

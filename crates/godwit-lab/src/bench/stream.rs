@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use super::pair::{CONGESTION_CONTROL, PORT};
 use crate::apps::client::{Client, Rounds};
 use crate::apps::content::Content;
+use crate::apps::server::set_pace;
 use crate::host::SERVICE_V4;
 use crate::lab::Lab;
 use crate::meter::{Gap, Meter};
@@ -65,9 +67,19 @@ pub(super) fn connect(patience: Duration) -> Result<Client> {
 impl Stream {
     /// Connects to the service and begins; `seed` chooses the bytes.
     pub(super) fn start(lab: &Lab, work: Work, seed: u64) -> Result<Self> {
+        Self::start_at(lab, work, seed, None)
+    }
+
+    /// As [`start`](Self::start), with a client that sends no more than `pace` bytes
+    /// per second.
+    pub(super) fn start_paced(lab: &Lab, work: Work, seed: u64, pace: u32) -> Result<Self> {
+        Self::start_at(lab, work, seed, Some(pace))
+    }
+
+    fn start_at(lab: &Lab, work: Work, seed: u64, pace: Option<u32>) -> Result<Self> {
         let meter = Arc::new(Meter::default());
         let (client, recorder) = (lab.client().clone(), Arc::clone(&meter));
-        let run = move || client.enter(|| perform(work, seed, &recorder))?;
+        let run = move || client.enter(|| perform(work, seed, pace, &recorder))?;
         let thread = thread::Builder::new()
             .name("stream".to_owned())
             .spawn(run)
@@ -165,8 +177,11 @@ impl Work {
     }
 }
 
-fn perform(work: Work, seed: u64, meter: &Meter) -> Result<()> {
+fn perform(work: Work, seed: u64, pace: Option<u32>, meter: &Meter) -> Result<()> {
     let mut client = connect(PATIENCE)?;
+    if let Some(pace) = pace {
+        set_pace(client.stream().as_fd(), pace).context("pacing the client")?;
+    }
     match work {
         Work::Download(length) => {
             let verdict = client.get(Content { seed, length }, meter)?;
