@@ -1,6 +1,6 @@
 //! A planned move, seen by one busy connection and by a thousand.
 //!
-//! One is a download at 200 Mbit/s: its stall is the longest silence from the
+//! One is a download at 160 Mbit/s: its stall is the longest silence from the
 //! command on. A thousand exchange 150 bytes every 100 ms, each in its own time,
 //! over an unshaped link: the stall of each is its longest exchange. Controls are
 //! the same connections as long before the command, when nothing moved.
