@@ -21,6 +21,10 @@ pub enum Host {
     Attacker,
     /// Votes on leases; has no server.
     Witness,
+    /// A third server.
+    C,
+    /// Stands in front of the servers.
+    Director,
 }
 
 /// One of the two switched networks of a lab.
@@ -42,7 +46,7 @@ pub const SERVICE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 0x1
 pub const SERVICE: [IpAddr; 2] = [IpAddr::V4(SERVICE_V4), IpAddr::V6(SERVICE_V6)];
 
 impl Host {
-    /// The two servers, the first owner first.
+    /// The two servers that every lab has, the first owner first.
     pub const SERVERS: [Self; 2] = [Self::A, Self::B];
 
     /// Short name, as in namespace names and in `[node] name`.
@@ -53,10 +57,12 @@ impl Host {
             Self::B => "b",
             Self::Attacker => "attacker",
             Self::Witness => "w",
+            Self::C => "c",
+            Self::Director => "d",
         }
     }
 
-    /// Last octet of the IPv4 addresses; 10 to 14.
+    /// Last octet of the IPv4 addresses; 10 to 16.
     const fn number(self) -> u8 {
         match self {
             Self::Client => 10,
@@ -64,6 +70,8 @@ impl Host {
             Self::B => 12,
             Self::Attacker => 13,
             Self::Witness => 14,
+            Self::C => 15,
+            Self::Director => 16,
         }
     }
 
@@ -94,7 +102,10 @@ impl Host {
 
     /// True for the machines that stand on the control network.
     pub const fn has_control(self) -> bool {
-        matches!(self, Self::A | Self::B | Self::Witness)
+        match self {
+            Self::A | Self::B | Self::C | Self::Witness | Self::Director => true,
+            Self::Client | Self::Attacker => false,
+        }
     }
 }
 

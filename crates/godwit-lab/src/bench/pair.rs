@@ -116,7 +116,9 @@ impl<'a> Pair<'a> {
     pub(super) const fn standby(&self) -> Host {
         match self.owner {
             Host::A => Host::B,
-            Host::B | Host::Client | Host::Attacker | Host::Witness => Host::A,
+            Host::B | Host::C | Host::Client | Host::Attacker | Host::Witness | Host::Director => {
+                Host::A
+            }
         }
     }
 

@@ -242,6 +242,8 @@ fn each(processes: Vec<&mut Process>, what: fn(&mut Process) -> Result<()>) -> R
 const fn other(host: Host) -> Host {
     match host {
         Host::A => Host::B,
-        Host::B | Host::Client | Host::Attacker | Host::Witness => Host::A,
+        Host::B | Host::C | Host::Client | Host::Attacker | Host::Witness | Host::Director => {
+            Host::A
+        }
     }
 }

@@ -16,8 +16,11 @@ pub struct Service {
     pub addresses: [IpAddr; 2],
     /// Its port at both addresses.
     pub port: u16,
-    /// Its owner as long as nothing fails; the other server is its backup.
+    /// Its owner as long as nothing fails; the other one of [`Host::SERVERS`] is its
+    /// backup.
     pub primary: Host,
+    /// More backups, of a service without twins.
+    pub others: &'static [Host],
     /// `standby`.
     pub standby: &'static str,
     /// More lines for its `[[service]]` table, such as `gate = "off"`.
@@ -53,6 +56,9 @@ pub struct ClusterOptions {
     pub flap_limit: u32,
     /// The services.
     pub services: Vec<Service>,
+    /// Nodes besides those that [`fencing`](Self::fencing) needs, such as
+    /// [`Host::C`]: the lab must have them. They have no vote.
+    pub more: &'static [Host],
 }
 
 impl Service {
@@ -63,6 +69,7 @@ impl Service {
             addresses: SERVICE,
             port,
             primary: Host::A,
+            others: &[],
             standby: "shadow",
             extra: String::new(),
         }
@@ -72,8 +79,12 @@ impl Service {
         let [v4, v6] = self.addresses;
         let backup = match self.primary {
             Host::A => Host::B,
-            Host::B | Host::Client | Host::Attacker | Host::Witness => Host::A,
+            Host::B | Host::C | Host::Client | Host::Attacker | Host::Witness | Host::Director => {
+                Host::A
+            }
         };
+        let backups = [backup].into_iter().chain(self.others.iter().copied());
+        let backups: Vec<_> = backups.map(Host::name).collect();
         let Self {
             name,
             port,
@@ -89,7 +100,7 @@ name = \"{name}\"
 address = [\"{v4}:{port}\", \"[{v6}]:{port}\"]
 standby = \"{standby}\"
 primary = \"{primary}\"
-backups = [\"{backup}\"]
+backups = {backups:?}
 {extra}
 "
         )
@@ -107,13 +118,14 @@ impl Default for ClusterOptions {
             detect: String::new(),
             flap_limit: 0,
             services: vec![Service::new("web", 80)],
+            more: &[],
         }
     }
 }
 
 impl Fencing {
-    /// Who takes part.
-    pub(super) const fn nodes(self) -> &'static [Host] {
+    /// Who votes, and has an agent for that.
+    const fn voters(self) -> &'static [Host] {
         match self {
             Self::None | Self::Stonith => &Host::SERVERS,
             Self::Lease => &[Host::A, Host::B, Host::Witness],
@@ -135,6 +147,11 @@ impl ClusterOptions {
         self.heartbeat * self.misses
     }
 
+    /// Who has a part in it: the machines that run an agent, a witness or a director.
+    pub fn nodes(&self) -> Vec<Host> {
+        [self.fencing.voters(), self.more].concat()
+    }
+
     /// The file for `host`, whose run-time files are in `folder`.
     pub(super) fn file_for(&self, host: Host, control_network: bool, folder: &Path) -> String {
         let run = format!("run_dir = \"{}\"", folder.join("run").display());
@@ -147,7 +164,7 @@ impl ClusterOptions {
     }
 
     fn file_with(&self, host: Host, control_network: bool, run: &str) -> String {
-        let nodes = self.fencing.nodes();
+        let voters = self.fencing.voters();
         let heartbeat = self.heartbeat.as_millis();
         // Twice the detection: the rule is that it be longer than that.
         let lease = 2 * self.detection().as_millis();
@@ -176,17 +193,18 @@ stonith_limit = \"1s\"
 flap_limit = {flap_limit}
 ",
             detect = self.detect,
-            voters = nodes.iter().map(|node| node.name()).collect::<Vec<_>>(),
+            voters = voters.iter().map(|node| node.name()).collect::<Vec<_>>(),
             fencing = self.fencing.as_str(),
             stonith = self.stonith,
             flap_limit = self.flap_limit,
             interface = Network::Data.interface(),
             misses = self.misses,
         );
-        for &peer in nodes {
+        for peer in self.nodes() {
             let role = match peer {
                 Host::Witness => "witness",
-                Host::Client | Host::A | Host::B | Host::Attacker => "server",
+                Host::Director => "director",
+                Host::Client | Host::A | Host::B | Host::C | Host::Attacker => "server",
             };
             let control = if control_network {
                 peer.control_v4()
@@ -215,6 +233,23 @@ data = \"{data}\"
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_third_server_is_a_peer_and_a_backup() {
+        let options = ClusterOptions {
+            services: vec![Service {
+                standby: "none",
+                others: &[Host::C],
+                ..Service::new("web", 80)
+            }],
+            more: &[Host::C],
+            ..ClusterOptions::default()
+        };
+        let file = options.file_for(Host::C, true, Path::new("/x"));
+        assert!(file.contains("name = \"c\"\nrole = \"server\"\ncontrol = \"10.9.1.15:7400\""));
+        assert!(file.contains("primary = \"a\"\nbackups = [\"b\", \"c\"]"));
+        assert!(file.contains("voters = [\"a\", \"b\"]"));
+    }
 
     #[test]
     fn without_a_control_network_agents_talk_on_the_data_network() {

@@ -1,4 +1,4 @@
-//! Godwit on both servers of a lab: configured, certified, started, watched.
+//! Godwit on the servers of a lab: configured, certified, started, watched.
 //!
 //! The agents are the `godwit` binary, run as anyone would run it: with a
 //! configuration file, and asked through its command line.
@@ -39,7 +39,7 @@ const COMMAND_DEADLINE: Duration = Duration::from_secs(10);
 /// Where agents pin programs and maps.
 const PIN_ROOT: &str = "/sys/fs/bpf/godwit";
 
-/// Two agents, of a lab that outlives them.
+/// The agents of a lab that outlives them.
 #[derive(Debug)]
 pub struct Cluster<'a> {
     lab: &'a Lab,
@@ -49,13 +49,13 @@ pub struct Cluster<'a> {
 }
 
 impl<'a> Cluster<'a> {
-    /// Writes configuration and certificates and starts both agents.
+    /// Writes configuration and certificates and starts all agents.
     ///
     /// # Errors
     /// Fails if there is no binary or an agent ends at once.
     pub fn start(lab: &'a Lab, options: ClusterOptions) -> Result<Self> {
         let mut cluster = Self::prepare(lab, options)?;
-        for &host in cluster.options.fencing.nodes() {
+        for host in cluster.options.nodes() {
             cluster.start_agent(host)?;
         }
         Ok(cluster)
@@ -75,7 +75,7 @@ impl<'a> Cluster<'a> {
         let authority = lab.folder().join("pki");
         let authority = authority.to_str().context("the lab's folder is no UTF-8")?;
         cluster.must(Host::A, &["pki", "init", "--dir", authority])?;
-        for &host in cluster.options.fencing.nodes() {
+        for host in cluster.options.nodes() {
             let folder = lab.node(host).folder()?;
             let text = cluster
                 .options
@@ -105,7 +105,8 @@ impl<'a> Cluster<'a> {
         let mut command = Command::new(&self.binary);
         command.arg(match host {
             Host::Witness => "witness",
-            Host::Client | Host::A | Host::B | Host::Attacker => "agent",
+            Host::Director => "director",
+            Host::Client | Host::A | Host::B | Host::C | Host::Attacker => "agent",
         });
         command.arg("--config");
         command.arg(config_path(node.folder()?));
@@ -149,7 +150,7 @@ impl<'a> Cluster<'a> {
         Ok(config_path(self.lab.node(host).folder()?))
     }
 
-    /// The configuration that both servers run with.
+    /// The configuration that all of them run with.
     pub const fn options(&self) -> &ClusterOptions {
         &self.options
     }

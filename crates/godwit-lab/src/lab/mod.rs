@@ -37,6 +37,10 @@ pub struct LabOptions {
     pub attacker: bool,
     /// Adds [`Host::Witness`]. Default: false.
     pub witness: bool,
+    /// Adds [`Host::C`]. Default: false.
+    pub third: bool,
+    /// Adds [`Host::Director`]. Default: false.
+    pub director: bool,
 }
 
 impl Default for LabOptions {
@@ -45,6 +49,8 @@ impl Default for LabOptions {
             control_network: true,
             attacker: false,
             witness: false,
+            third: false,
+            director: false,
         }
     }
 }
@@ -66,7 +72,7 @@ pub enum Unavailable {
     },
 }
 
-/// A client, two servers and a switch, each in a namespace of its own.
+/// A client, two servers or three, and a switch, each in a namespace of its own.
 ///
 /// Dropped, it kills every process inside its namespaces, deletes them and
 /// removes its folder, in this order.
@@ -125,6 +131,8 @@ impl Lab {
         let mut hosts = vec![Host::Client, Host::A, Host::B];
         hosts.extend(options.attacker.then_some(Host::Attacker));
         hosts.extend(options.witness.then_some(Host::Witness));
+        hosts.extend(options.third.then_some(Host::C));
+        hosts.extend(options.director.then_some(Host::Director));
         let switch = Netns::named(format!("{id}-switch"));
         let nodes = hosts
             .into_iter()
@@ -182,11 +190,11 @@ impl Lab {
     /// The machine `host`.
     ///
     /// # Panics
-    /// Panics for [`Host::Attacker`] or [`Host::Witness`] if the lab was built without one.
+    /// Panics for a machine that [`LabOptions`] did not ask for.
     pub fn node(&self, host: Host) -> &Node {
         self.nodes
             .get(&host)
-            .expect("the attacker is there only if `LabOptions::attacker` was set")
+            .expect("a machine beside the first three is there only if `LabOptions` has it")
     }
 
     /// The machines of this lab.

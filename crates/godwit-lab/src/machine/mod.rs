@@ -172,7 +172,8 @@ impl Machine {
         }
         let role = match host {
             Host::Witness => "witness",
-            Host::A | Host::B => "agent",
+            Host::Director => "director",
+            Host::A | Host::B | Host::C => "agent",
             Host::Client | Host::Attacker => "client",
         };
         let line = kernel_line(host, &format!("{role} GW_CONFIG={}", config.display()));
@@ -386,7 +387,9 @@ fn take_place(lab: &Lab, host: Host) -> Result<()> {
 const fn asker(host: Host) -> Host {
     match host {
         Host::Client => Host::Attacker,
-        Host::A | Host::B | Host::Witness | Host::Attacker => Host::Client,
+        Host::A | Host::B | Host::C | Host::Witness | Host::Director | Host::Attacker => {
+            Host::Client
+        }
     }
 }
 
