@@ -23,7 +23,7 @@ const volatile __u64 gw_seed; /* of the hash of flows */
 struct gw_backend {
 	__u8 mac[6];
 	__u8 there; /* 1: it lives, if it drains too */
-	__u8 pad;
+	__u8 drained; /* 1: the operator wants no new connections there */
 	__u8 name[GW_NAME_LEN]; /* for the next director that runs here */
 };
 
@@ -33,6 +33,13 @@ struct gw_slot {
 	__u16 base; /* of those that have no entry, likewise */
 	__u16 mixed; /* 1: connections may have entries */
 	__u16 pad;
+};
+
+/* What slots and entries go by; another one makes nothing of them. */
+struct gw_basis {
+	__u64 seed;
+	__u32 table_size;
+	__u32 written; /* 1: an earlier director has */
 };
 
 /* Where one connection is whose slot does not say so. */
@@ -47,6 +54,13 @@ struct {
 	__type(key, struct gw_endpoint); /* with port 0: an address as such */
 	__type(value, __u32); /* number of the service, or GW_NO_SERVICE */
 } gw_fronts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct gw_basis);
+} gw_basis SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -72,6 +86,7 @@ struct {
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 _Static_assert(sizeof(struct gw_backend) == 40, "shared with Rust");
+_Static_assert(sizeof(struct gw_basis) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_slot) == 8, "shared with Rust, one word");
 _Static_assert(sizeof(struct gw_entry) == 8, "shared with Rust");
 

@@ -5,7 +5,8 @@ use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use libbpf_rs::libbpf_sys::{XDP_ATTACHED_DRV, bpf_program__attach_tcx, bpf_tcx_opts};
-use libbpf_rs::{AsRawLibbpf as _, Link, ProgramMut, Xdp, XdpFlags};
+use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::{AsRawLibbpf as _, ErrorKind, Link, ProgramMut, Xdp, XdpFlags};
 use thiserror::Error;
 
 use crate::pin::PinDir;
@@ -55,6 +56,12 @@ pub enum AttachError {
 }
 
 impl AttachError {
+    /// Whether the interface's driver knows no such place for a program.
+    pub(crate) fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Attach { source, .. }
+            if source.kind() == io::ErrorKind::Unsupported)
+    }
+
     /// Whether the interface has gone since it was listed.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Attach { source, .. } if source.raw_os_error() == Some(libc::ENODEV))
@@ -90,12 +97,13 @@ fn attach_with(
     let name = program.name().to_string_lossy().into_owned();
     if pin.exists() {
         if let Ok(mut link) = Link::open(pin)
+            && is_on(&link, ifindex)
             && link.update_prog(program).is_ok()
         {
             link.disconnect();
             return Ok(());
         }
-        // The interface of that link is gone: the pin holds nothing.
+        // The interface of that link is gone, or another one is wanted now.
         release(pin);
     }
     let mut link = attach(program, ifindex).map_err(|source| AttachError::Attach {
@@ -107,6 +115,15 @@ fn attach_with(
         program: name,
         source,
     })
+}
+
+/// Whether a link is one of that interface; what is gone is on interface 0.
+fn is_on(link: &Link, ifindex: u32) -> bool {
+    match link.info().map(|info| info.info) {
+        Ok(LinkTypeInfo::Xdp(xdp)) => xdp.ifindex == ifindex,
+        Ok(LinkTypeInfo::Tcx(tcx)) => tcx.ifindex == ifindex,
+        Ok(_) | Err(_) => false,
+    }
 }
 
 /// Makes a link and pins it as `pin`. Such a link can't be given another program: the
@@ -151,7 +168,7 @@ pub(crate) fn release(pin: &Path) {
 /// behind the driver, which tcx does as well.
 fn attach_xdp(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {
     let index = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
-    let link = program.attach_xdp(index).map_err(io::Error::other)?;
+    let link = program.attach_xdp(index).map_err(as_io)?;
     let place = Xdp::new(program.as_fd()).query(index, XdpFlags::NONE);
     if place.is_ok_and(|place| u32::from(place.attach_mode) == XDP_ATTACHED_DRV) {
         return Ok(link);
@@ -159,6 +176,19 @@ fn attach_xdp(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {
     // Dropped, it leaves the path.
     drop(link);
     Err(io::ErrorKind::Unsupported.into())
+}
+
+/// libbpf's words, with what kind of failure it is.
+fn as_io(error: libbpf_rs::Error) -> io::Error {
+    let found = error.kind();
+    let kind = if found == ErrorKind::Unsupported {
+        io::ErrorKind::Unsupported
+    } else if found == ErrorKind::PermissionDenied {
+        io::ErrorKind::PermissionDenied
+    } else {
+        io::ErrorKind::Other
+    };
+    io::Error::new(kind, error)
 }
 
 fn attach(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {

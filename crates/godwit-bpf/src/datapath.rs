@@ -19,6 +19,7 @@ use crate::convert::addr_words;
 use crate::earlier;
 use crate::events::Events;
 use crate::install::Installer;
+use crate::maps::MapError;
 use crate::maps::counters::Counters;
 use crate::maps::fences::Fences;
 use crate::maps::flows::FlowTable;
@@ -66,6 +67,15 @@ pub enum OpenError {
         /// Map name.
         map: String,
     },
+    /// A director has left connections that this one would take for others.
+    #[error(
+        "a director of another {what} has left its connections here: write what it had, or \
+         end it for good first (`godwit director --detach`)"
+    )]
+    OtherBasis {
+        /// What differs.
+        what: &'static str,
+    },
     /// A map can't be shared with user space.
     #[error("can't open map {map}")]
     Map {
@@ -78,6 +88,9 @@ pub enum OpenError {
     /// A program is not in the path.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// A map can't be read or written.
+    #[error(transparent)]
+    Table(#[from] MapError),
 }
 
 /// The data path of one node, in place. Dropping it changes nothing: programs

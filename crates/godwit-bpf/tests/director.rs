@@ -72,7 +72,13 @@ impl Front {
         {
             let name = NodeName::new(host.name()).expect("a name");
             let mac = host.mac(Network::Data);
-            let backend = Backend { name, mac, there };
+            let drained = weight == 0;
+            let backend = Backend {
+                name,
+                mac,
+                there,
+                drained,
+            };
             self.director
                 .backends
                 .set(id, &backend)

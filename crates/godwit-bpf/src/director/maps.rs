@@ -9,11 +9,14 @@ use crate::convert::{Plain, addr_words};
 use crate::maps::{MapError, TypedMap};
 
 const _: () = assert!(size_of::<types::gw_backend>() == 40);
+const _: () = assert!(size_of::<types::gw_basis>() == 16);
 const _: () = assert!(size_of::<types::gw_slot>() == 8);
 const _: () = assert!(size_of::<types::gw_entry>() == 8);
 
 // SAFETY: integers and arrays of integers only, with explicit padding.
 unsafe impl Plain for types::gw_backend {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_basis {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_slot {}
 // SAFETY: as above.
@@ -35,6 +38,8 @@ pub struct Backend {
     pub mac: MacAddr,
     /// Whether it lives, if it drains too: without it, nothing goes there.
     pub there: bool,
+    /// Whether the operator wants no new connections there; only remembered here.
+    pub drained: bool,
 }
 
 /// What a slot leads to; numbers are places in [`BackendTable`], below 1024.
@@ -98,6 +103,33 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
         backends: BackendTable(TypedMap::new(backends, "gw_backends")),
         entries: EntryTable(TypedMap::new(entries, "gw_entries")),
     })
+}
+
+/// Holds the seed and the size that slots were written for against those of the programs,
+/// which are the first to write if nobody has.
+pub(super) fn claim_basis(
+    skel: &DirectorSkel<'static>,
+    seed: u64,
+    table_size: u32,
+) -> Result<(), OpenError> {
+    let basis = handle(&skel.maps.gw_basis, "gw_basis")?;
+    let basis = TypedMap::<u32, types::gw_basis>::new(basis, "gw_basis");
+    let left = basis.lookup(&0)?.filter(|left| left.written != 0);
+    match left {
+        None => {
+            let own = types::gw_basis {
+                seed,
+                table_size,
+                written: 1,
+            };
+            Ok(basis.update(&0, &own)?)
+        }
+        Some(left) if left.seed != seed => Err(OpenError::OtherBasis { what: "seed" }),
+        Some(left) if left.table_size != table_size => {
+            Err(OpenError::OtherBasis { what: "table size" })
+        }
+        Some(_) => Ok(()),
+    }
 }
 
 impl FrontTable {
@@ -182,7 +214,7 @@ impl BackendTable {
         let value = types::gw_backend {
             mac: backend.mac.0,
             there: backend.there.into(),
-            pad: 0,
+            drained: backend.drained.into(),
             name,
         };
         self.0.update(&number.into(), &value)
@@ -203,6 +235,7 @@ impl BackendTable {
             name,
             mac: MacAddr(value.mac),
             there: value.there != 0,
+            drained: value.drained != 0,
         }))
     }
 }

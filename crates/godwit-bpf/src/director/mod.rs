@@ -22,7 +22,7 @@ use crate::attach::{AttachError, attach_or_replace, attach_or_replace_xdp, relea
 use crate::earlier;
 use crate::maps::counters::Counters;
 use crate::pin::PinDir;
-use maps::new_tables;
+use maps::{claim_basis, new_tables};
 use skel::{DirectorSkel, DirectorSkelBuilder, OpenDirectorSkel};
 
 pub use maps::{Backend, BackendTable, Entry, EntryTable, FrontTable, Slot, SlotTable};
@@ -102,7 +102,8 @@ impl Director {
     ///
     /// # Errors
     /// If the kernel refuses a program or a link, or another version, or a director of
-    /// another table size, has left what this one can't take over.
+    /// another seed or table size, has left what this one can't take over. With
+    /// [`Via::Xdp`] also if the driver knows XDP and refuses this program.
     pub fn open(settings: &Settings, pins: PinDir) -> Result<Self, OpenError> {
         // The object outlives every handle made from it.
         let storage: &'static mut MaybeUninit<OpenObject> =
@@ -117,6 +118,7 @@ impl Director {
         let btf = Btf::from_bpf_object(object).ok().flatten();
         let counters = handle(&skel.maps.gw_counters, "gw_counters")?;
         let tables = new_tables(&skel, settings.table_size)?;
+        claim_basis(&skel, settings.seed, settings.table_size)?;
         let via = attach(&mut skel, settings, &pins)?;
         Ok(Self {
             fronts: tables.fronts,
@@ -147,7 +149,7 @@ impl Director {
     }
 }
 
-/// The one that is wanted, or else the one that every interface has. A program of an
+/// The one that is wanted, or the one that every interface has if the driver has no XDP. A program of an
 /// earlier director that was in the other place goes last: meanwhile both are there, and
 /// what the first one has sent the second one does not see.
 fn attach(
@@ -156,11 +158,17 @@ fn attach(
     pins: &PinDir,
 ) -> Result<Via, AttachError> {
     let (xdp, tcx) = (pins.link("direct"), pins.link("direct_tc"));
-    if settings.via == Via::Xdp
-        && attach_or_replace_xdp(&mut skel.progs.direct, settings.ifindex, &xdp).is_ok()
-    {
-        give_up(&tcx);
-        return Ok(Via::Xdp);
+    if settings.via == Via::Xdp {
+        match attach_or_replace_xdp(&mut skel.progs.direct, settings.ifindex, &xdp) {
+            Ok(()) => {
+                give_up(&tcx);
+                return Ok(Via::Xdp);
+            }
+            // What else it may be (another program is there, the MTU is too large for
+            // it) is for people to decide.
+            Err(error) if error.is_unsupported() => {}
+            Err(error) => return Err(error),
+        }
     }
     attach_or_replace(&mut skel.progs.direct_tc, settings.ifindex, &tcx)?;
     give_up(&xdp);
@@ -196,6 +204,7 @@ fn configure(
         .set_max_entries(settings.max_entries)
         .map_err(OpenError::Load)?;
     for map in [
+        &mut maps.gw_basis,
         &mut maps.gw_fronts,
         &mut maps.gw_slots,
         &mut maps.gw_backends,
