@@ -30,6 +30,7 @@ pub(super) fn check(
         let (earlier, rest) = config.services.split_at(index);
         let service = &rest[0];
         check_support(source, service, place)?;
+        check_front(source, &config, service, place)?;
         check_members(source, &config, service, place)?;
         check_addresses(source, &config, (earlier, &places.services), service, place)?;
         check_failback(source, earlier, service, place)?;
@@ -159,6 +160,29 @@ fn check_support(
     }
 }
 
+/// A director needs servers that each have their own connections, and to be there.
+fn check_front(
+    source: &Source<'_>,
+    config: &Config,
+    service: &ServiceConfig,
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    if !service.is_directed() {
+        return Ok(());
+    }
+    let section = place.title.clone();
+    if !service.moves() {
+        let standby = service.standby.as_str();
+        let problem = Problem::FrontWithTwins { section, standby };
+        return Err(source.error(place.front, problem));
+    }
+    let is_director = |peer: &PeerConfig| peer.role == PeerRole::Director;
+    if config.director.is_none() || !config.peers.iter().any(is_director) {
+        return Err(source.error(place.front, Problem::FrontWithoutDirector { section }));
+    }
+    Ok(())
+}
+
 fn check_members(
     source: &Source<'_>,
     config: &Config,
@@ -266,7 +290,7 @@ fn check_same_members(
 ) -> Result<(), ConfigError> {
     let split = earlier.iter().find(|other| {
         let shared = other.addresses.iter().any(|address| address.ip() == ip);
-        let alike = |a: &ServiceConfig| (a.primary, a.backups.clone(), a.tap, a.moves());
+        let alike = |a: &ServiceConfig| (a.primary, a.backups.clone(), a.tap, a.moves(), a.front);
         shared && alike(other) != alike(service)
     });
     split.map_or(Ok(()), |other| {

@@ -46,6 +46,14 @@ fn text(config: &Config) -> String {
         detect.flap_limit,
         detect.startup_grace,
     ));
+    // Versions that do not know directors have none.
+    if let Some(director) = &config.director {
+        let (size, seed) = (director.table_size.get(), director.seed.0);
+        line(format_args!("director {size} {seed:016x}"));
+        for peer in config.peers.iter().filter(|peer| peer.weight != 1) {
+            line(format_args!("weight {} {}", peer.name, peer.weight));
+        }
+    }
     for service in &config.services {
         line(format_args!(
             "service {} {:?} {} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {} {:?} {} {}",
@@ -73,6 +81,9 @@ fn text(config: &Config) -> String {
         // Versions that do not know it have it as it is by default.
         if service.moves_unread() {
             line(format_args!("unread {}", service.unread));
+        }
+        if service.is_directed() {
+            line(format_args!("front {}", service.front));
         }
         if service.moves() && service.forward_idle != FORWARD_IDLE {
             line(format_args!("forward_idle {:?}", service.forward_idle));

@@ -147,7 +147,7 @@ pub enum Problem {
     /// Two services that share an address but not their servers.
     #[error(
         "{section}: address {address} is also that of service \"{other}\", \
-         so primary, backups and tap must be the same, and both or none must have twins"
+         so primary, backups, tap and front must be the same, and both or none must have twins"
     )]
     AddressSplit {
         /// Where.
@@ -189,6 +189,26 @@ pub enum Problem {
         section: String,
         /// What there is instead.
         standby: &'static str,
+    },
+    /// A connection with a twin has two servers, and a director knows one.
+    #[error(
+        "{section}: front = \"director\" needs standby = \"none\", or \"snapshot\" that is lazy; \
+         with standby = \"{standby}\" leave it out"
+    )]
+    FrontWithTwins {
+        /// Where.
+        section: String,
+        /// What there is instead.
+        standby: &'static str,
+    },
+    /// A service before which nobody stands.
+    #[error(
+        "{section}: front = \"director\" needs a section [director] and a [[peer]] with role \
+         \"director\""
+    )]
+    FrontWithoutDirector {
+        /// Where.
+        section: String,
     },
     /// Services that move together, and may be refused one by one.
     #[error(

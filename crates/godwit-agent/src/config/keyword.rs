@@ -178,6 +178,26 @@ keyword! {
     }
 }
 
+keyword! {
+    /// Who stands before a service's servers.
+    Front {
+        /// Nobody: clients' segments come to the servers.
+        None = "none",
+        /// A director.
+        Director = "director",
+    }
+}
+
+keyword! {
+    /// Where a director's program is.
+    Hook {
+        /// In the driver.
+        Xdp = "xdp",
+        /// On any interface, behind the driver.
+        Tcx = "tcx",
+    }
+}
+
 fn one_of(words: &[&str], got: Option<&str>) -> String {
     let mut text = String::from("one of ");
     for (index, word) in words.iter().enumerate() {

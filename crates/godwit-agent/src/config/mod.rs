@@ -26,12 +26,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use godwit_core::PeerId;
+use godwit_core::director::TableSize;
 use godwit_wire::{NodeName, ShareId};
 
 pub use error::{ConfigError, Problem};
 pub use keyword::{
-    Failback, Fencing, Gate, OnDivergence, OnLag, OnProcessExit, PeerRole, Reprotect, Snapshots,
-    Standby, Tap, Unread,
+    Failback, Fencing, Front, Gate, Hook, OnDivergence, OnLag, OnProcessExit, PeerRole, Reprotect,
+    Snapshots, Standby, Tap, Unread,
 };
 pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;
@@ -54,6 +55,8 @@ pub struct Config {
     pub tls: TlsPaths,
     /// Failure detection and fencing.
     pub detect: DetectConfig,
+    /// What directors go by, if there are any.
+    pub director: Option<DirectorConfig>,
     /// The services, in the order of the file: the index is the [`ShareId`].
     pub services: Vec<ServiceConfig>,
     /// Sentences about what is written but has no effect in this version.
@@ -89,6 +92,34 @@ pub struct PeerConfig {
     pub control: SocketAddr,
     /// The address whose MAC gets mirrored segments; its `control` address unless given.
     pub data: IpAddr,
+    /// How many new connections a director gives it, against the others: 0 to 1000, 1
+    /// unless given.
+    pub weight: u16,
+}
+
+/// The `[director]` section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirectorConfig {
+    /// Seed of the hash of flows.
+    pub seed: Seed,
+    /// Slots of each service.
+    pub table_size: TableSize,
+    /// Most connections that have an entry, 1024 to 2^24.
+    pub max_entries: u32,
+    /// Where the program is.
+    pub hook: Hook,
+    /// How long back-ends are waited for at the start, 0 to 60 s.
+    pub grace: Duration,
+}
+
+/// What a director's hash of flows begins with. Who knows it can choose who serves him.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Seed(pub u64);
+
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)")
+    }
 }
 
 /// The `[tls]` section, paths made absolute.
@@ -193,6 +224,11 @@ impl Config {
         let guests = moving.flat_map(|it| it.backups.iter().map(move |node| (it, *node)));
         let numbered = (0..).map(ShareId).zip(first.chain(guests));
         numbered.map(|(share, (service, home))| (share, service, home))
+    }
+
+    /// The services that have a director before them.
+    pub fn directed(&self) -> impl Iterator<Item = &ServiceConfig> {
+        self.services.iter().filter(|service| service.is_directed())
     }
 
     /// The share under which nodes speak of a service's connections that move.

@@ -3,14 +3,17 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use godwit_core::director::TableSize;
 use godwit_wire::NodeName;
 
 use super::error::{ConfigError, Problem};
-use super::keyword::{Fencing, PeerRole};
+use super::keyword::{Fencing, Hook, PeerRole};
 use super::reader::{Item, Place, Section, Source};
 use super::service::{self, ServicePlaces};
 use super::units::show_duration;
-use super::{Config, DetectConfig, InterfaceName, NodeConfig, PeerConfig, TlsPaths};
+use super::{
+    Config, DetectConfig, DirectorConfig, InterfaceName, NodeConfig, PeerConfig, Seed, TlsPaths,
+};
 
 /// Where sockets and state of running agents live unless the file says otherwise.
 pub const DEFAULT_RUN_DIR: &str = "/run/godwit";
@@ -40,6 +43,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<(Config, Places), ConfigError>
     let peers = root.tables("peer")?;
     let tls = root.table("tls")?.ok_or_else(|| missing("[tls]"))?;
     let detect = root.table("detect")?;
+    let director = root.table("director")?;
     let services = root.tables("service")?;
     root.finish()?;
 
@@ -48,6 +52,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<(Config, Places), ConfigError>
     let (peers, peer_places) = unzip(peers, read_peer)?;
     let tls = read_tls(source, tls)?;
     let (detect, lease, fencing) = read_detect(detect)?;
+    let director = director.map(read_director).transpose()?;
     let (services, service_places) = unzip(services, service::read)?;
     let places = Places {
         node_name,
@@ -64,6 +69,7 @@ pub(super) fn read(source: &Source<'_>) -> Result<(Config, Places), ConfigError>
         peers,
         tls,
         detect,
+        director,
         services,
         warnings: Vec::new(),
         digest: [0; 32],
@@ -119,6 +125,7 @@ fn read_peer(mut section: Section<'_>) -> Result<(PeerConfig, PeerPlaces), Confi
     let role = section.required::<PeerRole>("role")?;
     let control = section.required::<SocketAddr>("control")?;
     let data = section.optional::<IpAddr>("data")?;
+    let weight = section.ranged("weight", 1, 0..1000, |weight: u32| weight.to_string())?;
     let places = PeerPlaces {
         title: section.title().to_owned(),
         name: name.at,
@@ -130,6 +137,7 @@ fn read_peer(mut section: Section<'_>) -> Result<(PeerConfig, PeerPlaces), Confi
         role: role.value,
         control: control.value,
         data: data.map_or_else(|| control.value.ip(), |item| item.value),
+        weight: u16::try_from(weight.value).expect("ranged() allows at most 1000"),
     };
     Ok((peer, places))
 }
@@ -142,6 +150,28 @@ fn read_tls(source: &Source<'_>, mut section: Section<'_>) -> Result<TlsPaths, C
         ca: source.resolve(&ca.value),
         cert: source.resolve(&cert.value),
         key: source.resolve(&key.value),
+    })
+}
+
+fn read_director(mut section: Section<'_>) -> Result<DirectorConfig, ConfigError> {
+    let seed = section.required::<Seed>("seed")?;
+    let table_size = section.optional::<TableSize>("table_size")?;
+    let entries = |count: u32| count.to_string();
+    let max_entries = section.ranged("max_entries", 1 << 20, 1024..1 << 24, entries)?;
+    let hook = section.optional::<Hook>("hook")?;
+    let grace = section.ranged(
+        "grace",
+        Duration::from_secs(1),
+        Duration::ZERO..Duration::from_secs(60),
+        show_duration,
+    )?;
+    section.finish()?;
+    Ok(DirectorConfig {
+        seed: seed.value,
+        table_size: table_size.map_or(TableSize::DEFAULT, |item| item.value),
+        max_entries: max_entries.value,
+        hook: hook.map_or(Hook::Xdp, |item| item.value),
+        grace: grace.value,
     })
 }
 

@@ -8,7 +8,8 @@ use godwit_wire::{MAX_INPUT_LEN, MacAddr, NodeName};
 
 use super::error::ConfigError;
 use super::keyword::{
-    Failback, Gate, OnDivergence, OnLag, OnProcessExit, Reprotect, Snapshots, Standby, Tap, Unread,
+    Failback, Front, Gate, OnDivergence, OnLag, OnProcessExit, Reprotect, Snapshots, Standby, Tap,
+    Unread,
 };
 use super::mask::Masks;
 use super::reader::{Item, Place, Section};
@@ -48,6 +49,8 @@ pub struct ServiceConfig {
     pub name: NodeName,
     /// Where clients reach it, both families; IPv4 never as mapped.
     pub addresses: Vec<SocketAddr>,
+    /// Who stands before its servers.
+    pub front: Front,
     /// How the standby keeps up.
     pub standby: Standby,
     /// With `standby = "snapshot"`: when the standby gets them.
@@ -104,6 +107,19 @@ impl ServiceConfig {
             (Standby::Snapshot, Snapshots::Lazy) | (Standby::None, _) => true,
             (Standby::Snapshot, Snapshots::Eager) | (Standby::Shadow | Standby::Replay, _) => false,
         }
+    }
+
+    /// Whether a director gives its connections to its servers, none of which answers for
+    /// its addresses then.
+    pub fn is_directed(&self) -> bool {
+        self.front == Front::Director
+    }
+
+    /// All servers that its connections can be on, the primary first.
+    pub fn members(&self) -> impl Iterator<Item = NodeName> {
+        [self.primary]
+            .into_iter()
+            .chain(self.backups.iter().copied())
     }
 
     /// Whether connections of servers that know nothing of Godwit go, too.
@@ -197,6 +213,7 @@ pub(super) struct ServicePlaces {
     pub(super) title: String,
     pub(super) name: Place,
     pub(super) addresses: Vec<Place>,
+    pub(super) front: Place,
     pub(super) standby: Place,
     pub(super) tap: Place,
     pub(super) primary: Place,
@@ -216,6 +233,7 @@ pub(super) fn read(
     let name = section.required::<NodeName>("name")?;
     section.rename(format!("service \"{}\"", name.value));
     let addresses = section.required::<Vec<Item<SocketAddr>>>("address")?;
+    let front = keyword(&mut section, "front", Front::None)?;
     let standby = keyword(&mut section, "standby", Standby::Shadow)?;
     let tap = keyword(&mut section, "tap", Tap::Mirror)?;
     let primary = section.required::<NodeName>("primary")?;
@@ -242,6 +260,7 @@ pub(super) fn read(
     let service = ServiceConfig {
         name: name.value,
         addresses: addresses.value.iter().map(|item| item.value).collect(),
+        front: front.value,
         standby: standby.value,
         snapshots: keyword(&mut section, "snapshots", Snapshots::Lazy)?.value,
         unread: keyword(&mut section, "unread", Unread::Stay)?.value,
@@ -271,6 +290,7 @@ pub(super) fn read(
             .iter()
             .map(|item| item.at.or(addresses.at))
             .collect(),
+        front: front.at,
         standby: standby.at,
         tap: tap.at,
         primary: primary.at,

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use godwit_core::director::TableSize;
 use godwit_wire::NodeName;
 use toml::de::DeValue;
 
-use super::InterfaceName;
 use super::reader::{Item, Place};
 use super::units::{self, Bytes, Fraction};
+use super::{InterfaceName, Seed};
 
 /// A raw value, as far as the conversions need to see it.
 pub(super) struct Value<'a>(pub(super) &'a DeValue<'a>);
@@ -123,6 +124,28 @@ impl FromValue for SocketAddr {
             .ok_or_else(|| {
                 "address and port, such as \"10.9.0.11:7400\" or \"[2001:db8::1]:80\"".into()
             })
+    }
+}
+
+impl FromValue for TableSize {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        let number = u32::from_value(value).ok();
+        number.and_then(Self::new).ok_or_else(|| {
+            let (least, most) = (Self::MIN, Self::MAX);
+            format!("a prime from {least} to {most}, such as 65537")
+        })
+    }
+}
+
+impl FromValue for Seed {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        let digits = value
+            .as_str()
+            .filter(|text| text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        digits
+            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
+            .map(Self)
+            .ok_or_else(|| "16 hexadecimal digits, as `openssl rand -hex 8` prints them".into())
     }
 }
 

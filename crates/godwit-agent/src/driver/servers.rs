@@ -162,6 +162,19 @@ impl Driver {
         }
     }
 
+    /// What heartbeats say of the shares: nothing of one that a director gives
+    /// connections to while nobody listens for them here.
+    pub(super) fn post_claims(&self) {
+        let missing = &self.servers.missing;
+        let idle = |share| {
+            let mut directed = self.config.own_shares().filter(|(_, it)| it.is_directed());
+            missing.contains(&share) && directed.any(|(own, _)| own == share)
+        };
+        let claims = self.node.share_claims();
+        self.board
+            .post(claims.filter(|claim| !idle(claim.share)).collect());
+    }
+
     pub(super) fn silence(&self, share: ShareId) {
         if let Err(error) = self.datapath.shares.release(share) {
             tracing::error!(share = share.0, error = %error, "share not silenced");

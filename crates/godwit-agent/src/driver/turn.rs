@@ -203,6 +203,6 @@ impl Driver {
             self.note_takeover(&event);
             self.events.publish(&event);
         }
-        self.board.post(self.node.share_claims().collect());
+        self.post_claims();
     }
 }

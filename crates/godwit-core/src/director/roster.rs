@@ -6,7 +6,7 @@
 //! it waits until it has heard all of them, or for as long as [`Config::grace`]: a table
 //! of the first one that speaks would have to be changed at once.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use godwit_wire::NodeName;
@@ -59,6 +59,37 @@ pub enum Change {
     },
 }
 
+/// What becomes of a back-end, as people see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackendState {
+    /// It has not been heard.
+    Unknown,
+    /// It gets new connections, of what it serves.
+    Taking,
+    /// It keeps those that it has.
+    Draining,
+    /// It is silent, and so is everybody else since.
+    Doubtful,
+    /// It gets nothing.
+    Gone,
+}
+
+impl BackendState {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Taking => "taking",
+            Self::Draining => "draining",
+            Self::Doubtful => "doubtful",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// All that the table is made of.
+type Picture = (Vec<(bool, bool, bool)>, BTreeSet<(usize, BackendId)>);
+
 /// What is known of one back-end.
 #[derive(Debug, Clone)]
 struct Known {
@@ -79,6 +110,10 @@ pub struct Roster {
     config: Config,
     known: Vec<Known>,
     slots: Vec<Slots>,
+    /// Services that a back-end does not serve just now.
+    idle: BTreeSet<(usize, BackendId)>,
+    /// What was told last: heartbeats come often, and tables are large.
+    told: Option<Picture>,
     /// Until when back-ends are waited for; `None` once the start is over.
     starts: Option<MonoTime>,
     changes: VecDeque<Change>,
@@ -100,6 +135,8 @@ impl Roster {
         Self {
             known: config.backends.iter().map(known).collect(),
             slots: vec![slots; config.services.len()],
+            idle: BTreeSet::new(),
+            told: None,
             starts: Some(now.saturating_add(config.grace)),
             changes: VecDeque::new(),
             config,
@@ -140,6 +177,20 @@ impl Roster {
         self.tell();
     }
 
+    /// Whether a back-end serves a service just now: if its process has ended there, it
+    /// gets no new connections of that, and keeps what it has. Call it before the
+    /// [`Health::Taking`] of the same heartbeat.
+    pub fn handle_serving(&mut self, id: BackendId, service: usize, serves: bool) {
+        let changed = if serves {
+            self.idle.remove(&(service, id))
+        } else {
+            self.idle.insert((service, id))
+        };
+        if changed {
+            self.tell();
+        }
+    }
+
     /// The operator wants a back-end to get no new connections, or to get some again.
     pub fn handle_drain(&mut self, id: BackendId, drained: bool) {
         if let Some(known) = self.known.get_mut(usize::from(id.0)) {
@@ -172,6 +223,36 @@ impl Roster {
         known.is_some_and(|known| known.told == Some(true))
     }
 
+    /// Whether back-ends are still waited for.
+    pub const fn is_starting(&self) -> bool {
+        self.starts.is_some()
+    }
+
+    /// Whether the operator wants no new connections there.
+    pub fn is_drained(&self, id: BackendId) -> bool {
+        let known = self.known.get(usize::from(id.0));
+        known.is_some_and(|known| known.drained)
+    }
+
+    /// What becomes of a back-end.
+    pub fn state(&self, id: BackendId) -> BackendState {
+        let Some(known) = self.known.get(usize::from(id.0)) else {
+            return BackendState::Unknown;
+        };
+        match (known.heard, known.lives, known.doubtful) {
+            (false, ..) => BackendState::Unknown,
+            (true, false, _) => BackendState::Gone,
+            (true, true, true) => BackendState::Doubtful,
+            (true, true, false) if known.takes && !known.drained => BackendState::Taking,
+            (true, true, false) => BackendState::Draining,
+        }
+    }
+
+    /// The slots of a service, in order; none if there is no such service.
+    pub fn slots(&self, service: usize) -> &[Slot] {
+        self.slots.get(service).map_or(&[], Slots::all)
+    }
+
     /// Whether every back-end that lived has fallen silent.
     pub fn is_deaf(&self) -> bool {
         let mut living = self.known.iter().filter(|known| known.lives).peekable();
@@ -190,6 +271,11 @@ impl Roster {
         if self.starts.is_some() || !self.known.iter().any(|known| known.lives) {
             return;
         }
+        let picture = self.picture();
+        if self.told.as_ref() == Some(&picture) {
+            return;
+        }
+        self.told = Some(picture);
         for (known, id) in self.known.iter_mut().zip(0..) {
             let there = known.lives;
             if known.told != Some(there) {
@@ -201,6 +287,12 @@ impl Roster {
         for service in 0..self.slots.len() {
             self.tell_slots(service);
         }
+    }
+
+    fn picture(&self) -> Picture {
+        let known = self.known.iter();
+        let known = known.map(|known| (known.lives, known.takes, known.drained));
+        (known.collect(), self.idle.clone())
     }
 
     fn tell_slots(&mut self, service: usize) {
@@ -225,7 +317,8 @@ impl Roster {
         members
             .filter_map(|(id, weight)| {
                 let known = self.known.get(usize::from(id.0))?;
-                let takes = known.lives && known.takes && !known.drained;
+                let serves = !self.idle.contains(&(service, *id));
+                let takes = known.lives && known.takes && !known.drained && serves;
                 takes.then_some(Member {
                     name: known.name,
                     id: *id,

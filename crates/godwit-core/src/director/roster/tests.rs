@@ -134,6 +134,37 @@ fn one_that_drains_keeps_what_it_has() {
 }
 
 #[test]
+fn one_whose_process_has_ended_gets_nothing_new_of_that_service() {
+    let (mut roster, mut world) = running();
+    roster.handle_serving(B, 0, false);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([A, C]));
+    assert_eq!(world.bases(0), BTreeSet::from([A, B, C]));
+    assert_eq!(world.takers(1), BTreeSet::from([B]), "the other one runs");
+    roster.handle_serving(B, 0, true);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([A, B, C]));
+}
+
+#[test]
+fn who_says_what_is_known_changes_nothing() {
+    let (mut roster, mut world) = running();
+    roster.handle_health(A, Health::Silent);
+    for id in [B, C] {
+        roster.handle_health(id, Health::Taking);
+        roster.handle_serving(id, 0, true);
+    }
+    assert!(world.obey(&mut roster) > 0, "A is given up");
+    assert_eq!(roster.state(A), BackendState::Gone);
+    roster.handle_health(B, Health::Taking);
+    assert_eq!(world.obey(&mut roster), 0);
+    assert_eq!(roster.state(B), BackendState::Taking);
+    roster.handle_drain(B, true);
+    assert!(roster.is_drained(B));
+    assert_eq!(roster.state(B), BackendState::Draining);
+}
+
+#[test]
 fn silence_counts_when_somebody_else_is_heard() {
     let (mut roster, mut world) = running();
     roster.handle_health(A, Health::Silent);
