@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::LabOptions;
 use godwit_lab::apps::server;
-use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Service};
 use godwit_lab::host::Host;
 #[cfg(target_arch = "x86_64")]
 use godwit_tests::hostage::Hostage;
@@ -207,6 +207,46 @@ fn a_witness_gives_up_everything() -> Result<()> {
         }
     }
     let filters = of_threads(witness, "Seccomp")?;
+    ensure!(filters.iter().all(|mode| mode == FILTERED), "{filters:?}");
+    Ok(())
+}
+
+/// A director keeps what maps, links, neighbours and addresses need.
+#[test]
+fn a_director_keeps_two() -> Result<()> {
+    const TWO: u64 = 1 << 12 | 1 << 39;
+    let Some(lab) = lab(LabOptions {
+        director: true,
+        ..LabOptions::default()
+    })?
+    else {
+        return Ok(());
+    };
+    let mut cluster = Cluster::prepare(
+        &lab,
+        ClusterOptions {
+            services: vec![Service {
+                standby: "none",
+                extra: "front = \"director\"".into(),
+                ..Service::new("web", 8080)
+            }],
+            sections: "[director]\nseed = \"0123456789abcdef\"\n".into(),
+            more: &[Host::Director],
+            ..ClusterOptions::default()
+        },
+    )?;
+    cluster.start_agent(Host::Director)?;
+    until("the director to answer", || {
+        Ok(cluster.status(Host::Director).is_ok())
+    })?;
+    let director = cluster.agent(Host::Director).context("it runs")?.pid();
+    for set in ["CapPrm", "CapEff", "CapInh", "CapAmb"] {
+        for bits in of_threads(director, set)? {
+            let more = u64::from_str_radix(&bits, 16)? & !(TWO | NICE);
+            ensure!(more == 0, "{set} has {more:x}");
+        }
+    }
+    let filters = of_threads(director, "Seccomp")?;
     ensure!(filters.iter().all(|mode| mode == FILTERED), "{filters:?}");
     Ok(())
 }

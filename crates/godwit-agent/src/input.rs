@@ -33,6 +33,7 @@ use godwit_wire::{FlowId, Generation, GoodbyeReason, LeaseDatagram, MacAddr, Mes
 use tokio::sync::oneshot;
 
 use crate::apps::Commit;
+use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
 use crate::status::Status;
@@ -103,6 +104,8 @@ pub enum Input {
     Move(Wish),
     /// Somebody wants connections to move one by one.
     MoveFlows(FlowWish),
+    /// Somebody wants a back-end to get no new connections, or some again.
+    Drain(DrainWish),
     /// Of a connection that goes to another server by itself.
     Handoff {
         /// Its share.

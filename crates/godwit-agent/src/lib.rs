@@ -2,9 +2,11 @@
 #![forbid(unsafe_code)]
 
 pub mod apps;
+mod bystander;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod director;
 pub mod doctor;
 pub mod driver;
 pub mod edge;
@@ -30,6 +32,7 @@ mod testing;
 mod votes;
 mod witness;
 
+pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
 pub use run::{AgentError, detach, run};

@@ -29,6 +29,9 @@ const SERVER: &[Capability] = &[
     Capability::CAP_PERFMON,
 ];
 
+/// What a director's does: maps and links (BPF), neighbours and addresses (NET_ADMIN).
+const DIRECTOR: &[Capability] = &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN];
+
 /// To look for the socket of a connection in the process that has it, whoever runs it,
 /// and to have it in common with that (pidfd_getfd(2)).
 const PROCESSES: &[Capability] = &[Capability::CAP_DAC_READ_SEARCH, Capability::CAP_SYS_PTRACE];
@@ -76,7 +79,8 @@ pub(crate) fn give_up(config: &Config) -> Result<(), PrivilegeError> {
 fn needed(config: &Config, realtime: bool) -> Vec<Capability> {
     let mut keep = match config.own_peer().role {
         PeerRole::Server => SERVER.to_vec(),
-        PeerRole::Witness | PeerRole::Director => Vec::new(),
+        PeerRole::Director => DIRECTOR.to_vec(),
+        PeerRole::Witness => Vec::new(),
     };
     let metrics = config.node.metrics.map(|address| address.port());
     let ports = [Some(config.own_peer().control.port()), metrics];

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use crate::apps::Apps;
 use crate::config::{Config, ConfigError, PeerRole};
+use crate::director;
 use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name};
 use crate::edge::{Edge, Prepared, StartError};
 use crate::input::Inbox;
@@ -116,6 +117,9 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
 /// # Errors
 /// If it can't be taken away.
 pub fn detach(config: &Arc<Config>) -> Result<bool, AgentError> {
+    if config.own_peer().role == PeerRole::Director {
+        return director::detach(config);
+    }
     if PinDir::existing(&pin_name(config)?)?.is_none() {
         return Ok(false);
     }

@@ -10,6 +10,7 @@ use godwit_core::{MonoTime, PeerStatus, ShareStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, PeerConfig, ServiceConfig};
+use crate::director::DirectorReport;
 use crate::flows::FlowCounts;
 
 /// The schema's name and version.
@@ -34,6 +35,9 @@ pub struct Status {
     pub peers: Vec<PeerReport>,
     /// The services that this node is primary or backup of.
     pub services: Vec<ServiceReport>,
+    /// Of a director: its back-ends, and what they get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub director: Option<DirectorReport>,
     /// What is attached where.
     pub data_path: DataPathReport,
     /// Sentences about what needs attention, most lasting first.
@@ -157,6 +161,7 @@ impl Status {
             fencing: config.fencing_in_force().into(),
             peers: Vec::new(),
             services: Vec::new(),
+            director: None,
             data_path: DataPathReport {
                 interface: config.node.interface.to_string(),
                 ..DataPathReport::default()
@@ -185,6 +190,9 @@ impl Status {
 
     fn conclusions(&self) -> Vec<String> {
         let mut warnings = Vec::new();
+        if let Some(director) = &self.director {
+            warnings.extend(director.warnings());
+        }
         for peer in &self.peers {
             if peer.config_differs {
                 warnings.push(format!(

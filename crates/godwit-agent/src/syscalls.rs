@@ -160,6 +160,19 @@ const BPF: &[u32] = &[
     34, // BPF_LINK_DETACH
 ];
 
+/// What a director's uses besides: neighbours and addresses.
+const DIRECTOR_FAMILIES: &[libc::c_int] = &[libc::AF_NETLINK];
+
+/// What a director asks of BPF: its maps, and its links when it ends for good.
+const DIRECTOR_BPF: &[u32] = &[
+    1,  // BPF_MAP_LOOKUP_ELEM
+    2,  // BPF_MAP_UPDATE_ELEM
+    7,  // BPF_OBJ_GET
+    15, // BPF_OBJ_GET_INFO_BY_FD
+    26, // BPF_MAP_UPDATE_BATCH
+    34, // BPF_LINK_DETACH
+];
+
 /// Refuses from here on what is not listed, to this thread and to all that it
 /// starts; `processes`: it may take sockets of others. Needs `no_new_privs`.
 ///
@@ -213,7 +226,8 @@ fn compile(
 fn restricted(role: PeerRole) -> Result<Rules, BackendError> {
     let (families, bpf) = match role {
         PeerRole::Server => ([FAMILIES, SERVER_FAMILIES].concat(), BPF),
-        PeerRole::Witness | PeerRole::Director => (FAMILIES.to_vec(), &[][..]),
+        PeerRole::Director => ([FAMILIES, DIRECTOR_FAMILIES].concat(), DIRECTOR_BPF),
+        PeerRole::Witness => (FAMILIES.to_vec(), &[][..]),
     };
     let families: Vec<_> = families
         .into_iter()

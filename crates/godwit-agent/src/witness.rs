@@ -8,19 +8,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use godwit_core::{Action, Command, MonoTime, Node};
+use godwit_core::{Command, MonoTime, Node};
 use godwit_wire::GoodbyeReason;
 
+use crate::bystander::Bystander;
 use crate::clock;
 use crate::config::{Config, PeerRole};
 use crate::edge::{Edge, Prepared};
-use crate::events::EventLog;
 use crate::flows::Flows;
-use crate::heartbeat::LeaseSender;
 use crate::input::{Inbox, Input, Query};
 use crate::membership::node_config;
 use crate::moves::MoveRefused;
-use crate::peers::PeerSender;
 use crate::privileges;
 use crate::realtime::{Urgency, prefer};
 use crate::run::AgentError;
@@ -46,9 +44,11 @@ pub fn witness(config: &Path) -> Result<(), AgentError> {
         incarnation: life.incarnation,
         started: now,
         config,
-        peers: edge.peers.clone(),
-        leases: edge.leases.clone(),
-        events: edge.events.clone(),
+        out: Bystander {
+            peers: edge.peers.clone(),
+            leases: edge.leases.clone(),
+            events: edge.events.clone(),
+        },
     };
     prefer("gw-witness", Urgency::Decisions);
     votes.close(witness.run(&inputs));
@@ -62,9 +62,7 @@ struct Witness {
     incarnation: u64,
     started: MonoTime,
     config: Arc<Config>,
-    peers: PeerSender,
-    leases: LeaseSender,
-    events: EventLog,
+    out: Bystander,
 }
 
 impl Witness {
@@ -127,6 +125,7 @@ impl Witness {
                 let reason = "witness";
                 let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
             }
+            Input::Drain(wish) => wish.refuse(),
             Input::Move(wish) => {
                 let sentence = "a witness serves nothing, so nothing can move".into();
                 let reason = "witness";
@@ -136,54 +135,7 @@ impl Witness {
     }
 
     fn drain(&mut self) {
-        while let Some(action) = self.node.poll_action() {
-            let sent = match action {
-                Action::SendLease { peer, datagram } => self
-                    .leases
-                    .send(peer, &datagram)
-                    .map_err(|error| error.to_string()),
-                Action::Send { peer, message } => self
-                    .peers
-                    .send(peer, message)
-                    .map_err(|error| error.to_string()),
-                // It serves no share, so nothing else is asked of it.
-                Action::SetShare { .. }
-                | Action::SetExpiry { .. }
-                | Action::Silence { .. }
-                | Action::Reopen { .. }
-                | Action::Announce { .. }
-                | Action::Revive { .. }
-                | Action::CheckFlows { .. }
-                | Action::ResetUnprotected { .. }
-                | Action::HandOver { .. }
-                | Action::Resume { .. }
-                | Action::MoveEnded { .. }
-                | Action::ReleaseGate { .. }
-                | Action::UngateFlow { .. }
-                | Action::ResendHandshake { .. }
-                | Action::MarkDemoted { .. }
-                | Action::Compare { .. }
-                | Action::EndTwin { .. }
-                | Action::EndFlows { .. }
-                | Action::PokeTwin { .. }
-                | Action::BeginRejoin { .. }
-                | Action::FeedLog { .. }
-                | Action::ProtectFlow { .. }
-                | Action::RestoreTwin { .. }
-                | Action::FeedTwin { .. }
-                | Action::AdmitTwin { .. }
-                | Action::KeepSnapshot { .. }
-                | Action::SnapshotKept { .. }
-                | Action::Handoff { .. }
-                | Action::Stonith { .. } => Ok(()),
-            };
-            if let Err(error) = sent {
-                tracing::debug!(error, "not sent");
-            }
-        }
-        while let Some(event) = self.node.poll_event() {
-            self.events.publish(&event);
-        }
+        self.out.drain(&mut self.node);
     }
 
     fn status(&self, now: MonoTime) -> Status {

@@ -1,4 +1,4 @@
-//! One binary: agent, status, flows, events, doctor, demo, bench, chaos, pki.
+//! One binary: agent, director, status, flows, events, doctor, demo, bench, chaos, pki.
 //!
 //! A file per subcommand in `cmd/`; each parses its arguments and calls a
 //! library. Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 refused
@@ -34,13 +34,16 @@ enum Command {
     Agent(cmd::agent::Args),
     /// Vote on leases, for clusters of two servers.
     Witness(cmd::witness::Args),
+    /// Give the connections of services to back-ends, from a machine before them.
+    Director(cmd::director::Args),
     /// Show this node, its peers and its services.
     Status(cmd::status::Args),
     /// Show every flow, and why it is or is not protected.
     Flows(cmd::flows::Args),
     /// Hand a service to its standby, with all its connections, or single ones.
     Move(cmd::hand_over::MoveArgs),
-    /// Hand every service of this node to its standby.
+    /// Hand every service of this node to its standby; at a director: give a back-end no
+    /// new connections.
     Drain(cmd::hand_over::DrainArgs),
     /// Show what happened.
     Events(cmd::events::Args),
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Agent(args) => cmd::agent::run(&args),
         Command::Witness(args) => cmd::witness::run(&args),
+        Command::Director(args) => cmd::director::run(&args),
         Command::Status(args) => cmd::status::run(&args),
         Command::Flows(args) => cmd::flows::run(&args),
         Command::Move(args) => cmd::hand_over::run_move(&args),

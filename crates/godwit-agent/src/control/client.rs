@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::{Done, Refusal, Request, StopReason};
+use crate::director::BackendDrain;
 use crate::flows::Flows;
 use crate::moves::{FlowMoves, MoveReport};
 use crate::status::Status;
@@ -132,6 +133,17 @@ impl Client {
             count,
             percent,
             to: to.into(),
+        })
+    }
+
+    /// Has a director give a back-end no new connections, or some again.
+    ///
+    /// # Errors
+    /// If it refuses, or is none, or does not answer.
+    pub fn drain(&mut self, node: &str, drained: bool) -> Result<BackendDrain, ClientError> {
+        self.ask(Request::Drain {
+            node: node.into(),
+            drained,
         })
     }
 

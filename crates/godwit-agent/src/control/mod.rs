@@ -16,6 +16,7 @@
 //! {"cmd":"move_flows","flow":"10.9.0.10:40000 -> 10.9.0.100:80","to":"b"}
 //!                                           godwit.flow_moves/1
 //! {"cmd":"move_flows","service":"web","count":9,"to":"b"}   the same; or percent
+//! {"cmd":"drain","node":"b","drained":true}   godwit.backend/1, of a director
 //! {"cmd":"stop","reason":"detach"}          godwit.done/1
 //! anything else                             godwit.error/1
 //! ```

@@ -45,6 +45,13 @@ pub enum Request {
         /// Name of the node that is to have them.
         to: String,
     },
+    /// Of a director: a back-end is to get no new connections, or some again.
+    Drain {
+        /// Name of the back-end.
+        node: String,
+        /// Whether it is to get none.
+        drained: bool,
+    },
     /// End the agent.
     Stop {
         /// What peers are told.

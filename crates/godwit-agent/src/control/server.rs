@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::{Done, Refusal, Request};
+use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
 use crate::events::{EventLog, EventRecord};
 use crate::input::{Inbox, Input, Query};
@@ -154,6 +155,17 @@ async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) 
             let wish = |reply| Input::MoveFlows(FlowWish { which, to, reply });
             let moved = ask(office, MOVES_LIMIT, wish).await;
             answer_or_refuse(writer, moved.and_then(|moved| moved.map_err(Into::into))).await
+        }
+        Request::Drain { node, drained } => {
+            let wish = |reply| {
+                Input::Drain(DrainWish {
+                    node,
+                    drained,
+                    reply,
+                })
+            };
+            let done = ask(office, ANSWER_LIMIT, wish).await;
+            answer_or_refuse(writer, done.and_then(|done| done.map_err(Into::into))).await
         }
         Request::Stop { reason } => {
             let reason = reason.into();

@@ -125,6 +125,7 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Gone(_)
             | Input::Handoff { .. }
             | Input::Neighbour { .. }
+            | Input::Drain(_)
             | Input::Commit(_)
             | Input::CommitHeld { .. }
             | Input::Stop { done: None, .. } => panic!("nobody sends this"),

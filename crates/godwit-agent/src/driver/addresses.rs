@@ -18,7 +18,7 @@ use super::Driver;
 const LOOPBACK: u32 = 1;
 
 /// Makes sure that every address is there. Only with programs attached.
-pub(super) fn add(ifindex: u32, addresses: &[IpAddr]) -> Result<(), (IpAddr, io::Error)> {
+pub(crate) fn add(ifindex: u32, addresses: &[IpAddr]) -> Result<(), (IpAddr, io::Error)> {
     for address in addresses {
         add_address(home(ifindex, *address), *address).map_err(|error| (*address, error))?;
     }
@@ -27,7 +27,7 @@ pub(super) fn add(ifindex: u32, addresses: &[IpAddr]) -> Result<(), (IpAddr, io:
 
 /// Removes those of `addresses` that an agent has added; the first failure is
 /// reported.
-pub(super) fn remove(addresses: &[IpAddr]) -> io::Result<()> {
+pub(crate) fn remove(addresses: &[IpAddr]) -> io::Result<()> {
     let mut result = Ok(());
     for (ifindex, address) in added_addresses()? {
         if addresses.contains(&address) {
@@ -74,7 +74,8 @@ fn from_mac(mut frame: Vec<u8>, mac: MacAddr) -> Vec<u8> {
     frame
 }
 
-fn announcements(address: IpAddr, mac: MacAddr) -> Vec<Vec<u8>> {
+/// Gratuitous ARP in both forms, or an unsolicited neighbour advertisement.
+pub(crate) fn announcements(address: IpAddr, mac: MacAddr) -> Vec<Vec<u8>> {
     match address {
         IpAddr::V4(v4) => [ArpOperation::Request, ArpOperation::Reply]
             .map(|operation| ArpPacket::gratuitous(operation, v4, mac).broadcast_frame())

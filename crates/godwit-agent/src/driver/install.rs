@@ -97,6 +97,9 @@ pub enum InstallError {
     /// Twins can't be kept.
     #[error("can't listen on the loopback for twins (snapshots = \"eager\")")]
     Perch(#[source] io::Error),
+    /// The node is a director, and the file has nothing for it.
+    #[error("section [director] is missing, or no service has front = \"director\"")]
+    NothingToDirect,
     /// A thread can't be started.
     #[error("can't start a thread")]
     Thread(#[source] io::Error),

@@ -24,7 +24,7 @@
 //!
 //! Nothing here blocks for longer than a map scan.
 
-mod addresses;
+pub(crate) mod addresses;
 mod behind;
 mod births;
 mod carry;
@@ -43,7 +43,7 @@ mod keeper;
 mod leash;
 mod leave;
 mod moves;
-mod neighbours;
+pub(crate) mod neighbours;
 mod offer;
 mod output;
 mod parcels;

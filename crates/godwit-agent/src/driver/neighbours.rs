@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use godwit_core::PeerId;
 use godwit_sock::{Devices, ask_neighbour, leave_out, neighbour, take_in};
-use godwit_wire::MacAddr;
+use godwit_wire::{MacAddr, NodeName};
 
 use crate::config::Config;
 use crate::input::{Inbox, Input};
@@ -26,17 +26,33 @@ const REFRESH: u32 = 10;
 
 /// Has the peers asked for at once.
 #[derive(Debug, Clone)]
-pub(super) struct Resolver(SyncSender<()>);
+pub(crate) struct Resolver(SyncSender<()>);
 
 impl Resolver {
     /// Starts the thread that asks.
     pub(super) fn spawn(config: &Config, ifindex: u32, inbox: Inbox) -> io::Result<Self> {
+        Self::start(candidates(config), ifindex, inbox, true)
+    }
+
+    /// The same of a director: it looks for its back-ends, and hears for none of them.
+    pub(crate) fn of_backends(config: &Config, ifindex: u32, inbox: Inbox) -> io::Result<Self> {
+        let serves = |name| config.directed().any(|service| service.has_member(name));
+        Self::start(found(config, serves), ifindex, inbox, false)
+    }
+
+    fn start(
+        peers: Vec<Candidate>,
+        ifindex: u32,
+        inbox: Inbox,
+        overhears: bool,
+    ) -> io::Result<Self> {
         // One wish is as good as many.
         let (wish, wishes) = sync_channel(1);
         let mut search = Search {
             ifindex,
-            peers: candidates(config),
+            peers,
             inbox,
+            overhears,
         };
         thread::Builder::new()
             .name("gw-neighbours".into())
@@ -45,7 +61,7 @@ impl Resolver {
     }
 
     /// A peer may be there, or elsewhere, since a moment ago.
-    pub(super) fn hurry(&self) {
+    pub(crate) fn hurry(&self) {
         match self.0.try_send(()) {
             Ok(()) | Err(TrySendError::Full(())) => {}
             Err(TrySendError::Disconnected(())) => {
@@ -57,13 +73,16 @@ impl Resolver {
 
 /// Those that share a service with this node: others need not be on the link.
 fn candidates(config: &Config) -> Vec<Candidate> {
-    let peers = (0..).map(PeerId).zip(config.others());
-    let shares = |name| {
+    found(config, |name| {
         config
             .own_shares()
             .any(|(_, service)| service.has_member(name))
-    };
-    let mates = peers.filter(|(_, peer)| shares(peer.name));
+    })
+}
+
+fn found(config: &Config, is_wanted: impl Fn(NodeName) -> bool) -> Vec<Candidate> {
+    let peers = (0..).map(PeerId).zip(config.others());
+    let mates = peers.filter(|(_, peer)| is_wanted(peer.name));
     mates
         .map(|(id, peer)| Candidate {
             id,
@@ -83,6 +102,8 @@ struct Search {
     ifindex: u32,
     peers: Vec<Candidate>,
     inbox: Inbox,
+    /// Whether the card takes in what is meant for them.
+    overhears: bool,
 }
 
 impl Search {
@@ -124,7 +145,10 @@ impl Search {
             let Some(mac) = found.filter(|_| found != peer.known) else {
                 continue;
             };
-            if let Err(error) = hear_for(self.ifindex, peer.known.replace(mac), mac) {
+            let old = peer.known.replace(mac);
+            if self.overhears
+                && let Err(error) = hear_for(self.ifindex, old, mac)
+            {
                 tracing::info!(%error, peer = %peer.address, "the card takes in nothing for it");
             }
             let input = Input::Neighbour { peer: peer.id, mac };

@@ -128,6 +128,7 @@ impl Driver {
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
             Input::Move(wish) => self.start_move(wish, now),
+            Input::Drain(wish) => wish.refuse(),
             Input::MoveFlows(wish) => self.start_flow_moves(wish, now),
             Input::Handoff { share, report } => {
                 self.node.handle_handoff_report(share, report, now);

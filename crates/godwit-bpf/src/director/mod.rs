@@ -142,10 +142,18 @@ impl Director {
     /// # Errors
     /// If a pin can't be removed.
     pub fn detach(self) -> Result<(), crate::PinError> {
-        for name in self.pins.link_names() {
-            release(&self.pins.link(&name));
+        Self::release(self.pins)
+    }
+
+    /// The same of what an earlier director has left.
+    ///
+    /// # Errors
+    /// If a pin can't be removed.
+    pub fn release(pins: PinDir) -> Result<(), crate::PinError> {
+        for name in pins.link_names() {
+            release(&pins.link(&name));
         }
-        self.pins.remove()
+        pins.remove()
     }
 }
 

@@ -56,6 +56,8 @@ pub struct ClusterOptions {
     pub flap_limit: u32,
     /// The services.
     pub services: Vec<Service>,
+    /// More sections of the file, such as `[director]`.
+    pub sections: String,
     /// Nodes besides those that [`fencing`](Self::fencing) needs, such as
     /// [`Host::C`]: the lab must have them. They have no vote.
     pub more: &'static [Host],
@@ -118,6 +120,7 @@ impl Default for ClusterOptions {
             detect: String::new(),
             flap_limit: 0,
             services: vec![Service::new("web", 80)],
+            sections: String::new(),
             more: &[],
         }
     }
@@ -223,6 +226,8 @@ data = \"{data}\"
                 data = peer.v4(),
             );
         }
+        text.push('\n');
+        text.push_str(&self.sections);
         for service in &self.services {
             text.push_str(&service.table());
         }

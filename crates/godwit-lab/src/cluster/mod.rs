@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 
 pub use config::{ClusterOptions, Fencing, Service};
 pub use status::{
-    DataPath, EventReport, FlowMoves, FlowReport, Flows, MoveReport, MovedFlow, PeerReport,
-    ServiceReport, Status, StayedFlow, Takeover,
+    BackendReport, DataPath, DirectedReport, DirectorReport, EventReport, FlowMoves, FlowReport,
+    Flows, MoveReport, MovedFlow, PeerReport, ServiceReport, Status, StayedFlow, Takeover,
 };
 
 use crate::host::{Host, SERVICE};
@@ -139,7 +139,11 @@ impl<'a> Cluster<'a> {
     /// # Errors
     /// Fails if the machine is gone.
     pub fn pins(&self, host: Host) -> Result<PathBuf> {
-        Ok(Path::new(PIN_ROOT).join(self.instance(host)?))
+        let instance = self.instance(host)?;
+        Ok(Path::new(PIN_ROOT).join(match host {
+            Host::Director => format!("{instance}-director"),
+            Host::Client | Host::A | Host::B | Host::C | Host::Attacker | Host::Witness => instance,
+        }))
     }
 
     /// The configuration file of one server.
@@ -276,7 +280,7 @@ impl<'a> Cluster<'a> {
     /// Fails if its pins can't be removed.
     pub fn power_off(&mut self, host: Host) -> Result<()> {
         self.agents.remove(&host);
-        let pins = Path::new(PIN_ROOT).join(self.instance(host)?);
+        let pins = self.pins(host)?;
         match fs::remove_dir_all(&pins) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 Err(e).with_context(|| format!("removing {}", pins.display()))

@@ -23,6 +23,9 @@ pub struct Status {
     pub peers: Vec<PeerReport>,
     /// Its services.
     pub services: Vec<ServiceReport>,
+    /// Of a director: its back-ends.
+    #[serde(default)]
+    pub director: Option<DirectorReport>,
     /// What its data path has counted.
     #[serde(default)]
     pub data_path: DataPath,
@@ -46,6 +49,45 @@ pub struct PeerReport {
     /// Why it could not be powered off.
     #[serde(default)]
     pub stonith_fault: Option<String>,
+}
+
+/// A director in a [`Status`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct DirectorReport {
+    /// `xdp` or `tcx`.
+    pub via: String,
+    /// Whether back-ends are still waited for.
+    pub starting: bool,
+    /// Whether it hears nobody.
+    pub deaf: bool,
+    /// The back-ends.
+    pub backends: Vec<BackendReport>,
+    /// Where the connections of each service go.
+    pub services: Vec<DirectedReport>,
+}
+
+/// A back-end in a [`DirectorReport`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct BackendReport {
+    /// Its name.
+    pub name: String,
+    /// `unknown`, `taking`, `draining`, `doubtful` or `gone`.
+    pub state: String,
+    /// Whether frames go to it.
+    pub there: bool,
+    /// Whether it was told to drain.
+    pub drained: bool,
+}
+
+/// A service in a [`DirectorReport`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct DirectedReport {
+    /// How many slots send new connections to each back-end.
+    pub slots: BTreeMap<String, u32>,
+    /// How many send them to nobody.
+    pub nobody: u32,
+    /// How many have been changed since their first connection.
+    pub mixed: u32,
 }
 
 /// The data path in a [`Status`].

@@ -1,6 +1,6 @@
 //! `godwit agent`: the agent of this server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.detach {
-        return detach(&Arc::new(Config::load(&args.config)?));
+        return detach(&args.config);
     }
     logging::init();
     logging::die_on_panic();
@@ -31,7 +31,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn detach(config: &Arc<Config>) -> anyhow::Result<ExitCode> {
+/// Ends what runs with that configuration, and removes what it has attached.
+pub(crate) fn detach(config: &Path) -> anyhow::Result<ExitCode> {
+    let config = &Arc::new(Config::load(config)?);
     let node = config.node.name;
     let ended = match find(
         &config.node.run_dir,

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use godwit_agent::control::{Client, ClientError, Refusal};
 use godwit_agent::moves::{FlowMoves, MoveReport};
 use serde::Serialize;
@@ -48,13 +49,17 @@ pub(crate) struct MoveArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DrainArgs {
-    /// The node whose services are to move away: this one, which is the default.
+    /// The node whose services are to move away: this one, which is the default. At a
+    /// director the back-end that is to get no new connections.
     #[arg(value_name = "NODE")]
     drained: Option<String>,
     /// Reset connections that can't move, instead of staying for them.
     #[arg(long)]
     force: bool,
-    /// One line of JSON, schema godwit.drain/1.
+    /// At a director: the back-end is to get new connections again.
+    #[arg(long, conflicts_with = "force")]
+    undo: bool,
+    /// One line of JSON, schema godwit.drain/1, at a director godwit.backend/1.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -140,11 +145,15 @@ fn said_of_flows(report: &FlowMoves) -> String {
 }
 
 pub(crate) fn run_drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {
-    let report = drain(
-        &mut args.agent.connect()?,
-        args.drained.as_deref(),
-        args.force,
-    )?;
+    let mut client = args.agent.connect()?;
+    if client.status()?.director.is_some() {
+        return drain_backend(&mut client, args);
+    }
+    anyhow::ensure!(
+        !args.undo,
+        "--undo is for directors: services are moved back by `godwit move`"
+    );
+    let report = drain(&mut client, args.drained.as_deref(), args.force)?;
     if args.json {
         out::json(&report)?;
     } else {
@@ -163,6 +172,31 @@ pub(crate) fn run_drain(args: &DrainArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(exit::REFUSED)
     })
+}
+
+/// What a back-end of a director has stays there.
+fn drain_backend(client: &mut Client, args: &DrainArgs) -> anyhow::Result<ExitCode> {
+    let backend = args.drained.as_deref();
+    let backend = backend.context("say which back-end: godwit drain NODE")?;
+    match client.drain(backend, !args.undo) {
+        Ok(done) if args.json => out::json(&done)?,
+        Ok(done) => out::lines(&format!(
+            "{} gets {} connections{}",
+            done.backend,
+            if done.drained { "no new" } else { "new" },
+            if done.drained {
+                "; those that it has stay"
+            } else {
+                " again"
+            },
+        ))?,
+        Err(ClientError::Refused(refusal)) if args.json => {
+            out::json(&refusal)?;
+            return Ok(ExitCode::from(exit::REFUSED));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Each service goes to the first standby that is in sync.

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use godwit_agent::control::Request;
+use godwit_agent::director::DirectorReport;
 use godwit_agent::status::{PeerReport, ServiceReport, Status};
 
 use crate::agent_socket::AgentSocket;
@@ -48,6 +49,7 @@ fn render(status: &Status) -> String {
     for section in [
         peers(&status.peers),
         services(&status.services),
+        status.director.as_ref().map(director).unwrap_or_default(),
         takeovers(&status.services),
         resets(&status.services),
     ] {
@@ -113,6 +115,52 @@ fn services(services: &[ServiceReport]) -> String {
         ]);
     }
     table.render()
+}
+
+fn director(director: &DirectorReport) -> String {
+    let mut table = Table::new(["BACK-END", "STATE", "WEIGHT", "DRAINED", "MAC"]);
+    for backend in &director.backends {
+        table.row([
+            backend.name.clone(),
+            backend.state.clone(),
+            backend.weight.to_string(),
+            if backend.drained {
+                "yes".into()
+            } else {
+                "no".into()
+            },
+            backend.mac.clone().unwrap_or_else(|| "not found".into()),
+        ]);
+    }
+    let starting = if director.starting {
+        ", still waiting for back-ends"
+    } else {
+        ""
+    };
+    let mut text = format!(
+        "director   via {}{starting}\n\n{}",
+        director.via,
+        table.render()
+    );
+    for service in &director.services {
+        let addresses = service.addresses.join(",");
+        text.push_str(&format!(
+            "\n{} ({addresses}): new connections go to ",
+            service.name
+        ));
+        let part = |count: u32| f64::from(count) * 100.0 / f64::from(director.table_size.max(1));
+        let mut parts: Vec<_> = service
+            .slots
+            .iter()
+            .map(|(name, count)| format!("{name} {:.1} %", part(*count)))
+            .collect();
+        if service.nobody > 0 {
+            parts.push(format!("nobody {:.1} %", part(service.nobody)));
+        }
+        text.push_str(&parts.join(", "));
+        text.push('\n');
+    }
+    text
 }
 
 fn resets(services: &[ServiceReport]) -> String {

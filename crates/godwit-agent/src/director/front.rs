@@ -1,0 +1,405 @@
+//! The running director: inputs in, tables out.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use godwit_bpf::director::{Backend, Director};
+use godwit_core::detector::State;
+use godwit_core::director::{BackendId, Change, Health, Roster};
+use godwit_core::{Beat, Command, MonoTime, Node, PeerId};
+use godwit_sock::{FrameSender, Interface};
+use godwit_wire::{GoodbyeReason, Heartbeat, MacAddr, Role};
+use tokio::sync::oneshot;
+
+use super::backends::Backends;
+use super::install::Installed;
+use super::report::{BackendDrain, DirectorReport, DrainWish};
+use crate::bystander::Bystander;
+use crate::clock;
+use crate::config::Config;
+use crate::driver::addresses::announcements;
+use crate::driver::neighbours::Resolver;
+use crate::edge::Edge;
+use crate::flows::Flows;
+use crate::input::{Input, Query};
+use crate::membership::{Life, node_config};
+use crate::moves::MoveRefused;
+use crate::status::{DataPathReport, PeerReport, Status};
+
+/// Longest wait; nothing depends on it.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// When the link is told where the services' addresses are, after the start: switches and
+/// routers may miss the first time, or be about to hear an earlier director's last.
+const ANNOUNCEMENTS: [Duration; 3] = [
+    Duration::ZERO,
+    Duration::from_millis(200),
+    Duration::from_secs(1),
+];
+
+pub(super) struct Front {
+    config: Arc<Config>,
+    node: Node,
+    roster: Roster,
+    backends: Backends,
+    /// What the core was told last of each back-end.
+    told: Vec<Option<Health>>,
+    programs: Director,
+    frames: FrameSender,
+    interface: Interface,
+    resolver: Resolver,
+    out: Bystander,
+    incarnation: u64,
+    started: MonoTime,
+    announced: usize,
+}
+
+/// How it came to its end.
+pub(super) struct End {
+    pub(super) reason: GoodbyeReason,
+    /// Answered when all is done.
+    pub(super) done: Option<oneshot::Sender<()>>,
+    /// Until when its votes bind.
+    pub(super) bound_until: MonoTime,
+}
+
+enum Next {
+    Continue,
+    Stop(GoodbyeReason, Option<oneshot::Sender<()>>),
+}
+
+impl Front {
+    pub(super) fn new(
+        installed: Installed,
+        roster: Roster,
+        life: &Life,
+        edge: &Edge,
+        resolver: Resolver,
+    ) -> Self {
+        let now = clock::now();
+        Self {
+            node: Node::new(&node_config(&installed.config, life), now),
+            roster,
+            told: installed.backends.iter().map(|_| None).collect(),
+            config: installed.config,
+            backends: installed.backends,
+            programs: installed.programs,
+            frames: installed.frames,
+            interface: installed.interface,
+            resolver,
+            out: Bystander {
+                peers: edge.peers.clone(),
+                leases: edge.leases.clone(),
+                events: edge.events.clone(),
+            },
+            incarnation: life.incarnation,
+            started: now,
+            announced: 0,
+        }
+    }
+
+    pub(super) fn into_programs(self) -> Director {
+        self.programs
+    }
+
+    pub(super) fn run(&mut self, inputs: &Receiver<Input>) -> End {
+        loop {
+            self.drain();
+            match self.turn(inputs) {
+                Next::Continue => {}
+                Next::Stop(reason, done) => {
+                    let now = clock::now();
+                    self.node.handle_command(Command::Goodbye(reason), now);
+                    self.out.drain(&mut self.node);
+                    return End {
+                        reason,
+                        done,
+                        bound_until: self.node.bound_until(now),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Takes all that is queued before it lets time pass: who has been heard is not silent.
+    fn turn(&mut self, inputs: &Receiver<Input>) -> Next {
+        let mut waited = inputs.recv_timeout(self.patience());
+        loop {
+            match waited {
+                Ok(Input::Stop { reason, done }) => return Next::Stop(reason, done),
+                Ok(input) => self.feed(input),
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Next::Stop(GoodbyeReason::Restart, None);
+                }
+            }
+            self.drain();
+            waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+        }
+        let now = clock::now();
+        if self.node.poll_timeout().is_some_and(|due| due <= now) {
+            self.node.handle_timeout(now);
+        }
+        self.roster.handle_timeout(now);
+        self.look();
+        if self.announcement().is_some_and(|due| due <= now) {
+            self.announced += 1;
+            self.announce();
+        }
+        Next::Continue
+    }
+
+    fn patience(&self) -> Duration {
+        let now = clock::now();
+        let dues = [
+            self.node.poll_timeout(),
+            self.roster.poll_timeout(),
+            self.announcement(),
+        ];
+        let dues = dues.into_iter().flatten().map(|due| due.since(now));
+        dues.min().map_or(IDLE, |due| due.min(IDLE))
+    }
+
+    fn feed(&mut self, input: Input) {
+        let now = clock::now();
+        match input {
+            Input::Heartbeat { peer, beat, at } => {
+                self.node.handle_heartbeat(peer, &beat, at);
+                self.hear(peer, &beat);
+            }
+            Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
+            Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
+            Input::Link { peer, link } => {
+                self.resolver.hurry();
+                self.node.handle_link(peer, link, now);
+            }
+            Input::Neighbour { peer, mac } => self.find(peer, mac),
+            Input::Query(Query::Status(answer)) => {
+                // Whoever asked may have gone.
+                let _ = answer.send(self.status(now));
+            }
+            Input::Query(Query::Flows(answer)) => {
+                let _ = answer.send(Flows::new(self.config.node.name.as_str(), Vec::new()));
+            }
+            Input::Drain(wish) => self.drain_backend(wish),
+            Input::Move(wish) => {
+                let _ = wish.reply.send(Err(nothing_moves()));
+            }
+            Input::MoveFlows(wish) => {
+                let _ = wish.reply.send(Err(nothing_moves()));
+            }
+            // Of a server, which a director is not.
+            Input::Flow(_)
+            | Input::Exit(_)
+            | Input::Census(_)
+            | Input::Gone(_)
+            | Input::Handoff { .. }
+            | Input::Devices
+            | Input::Stonith { .. }
+            | Input::Commit(_)
+            | Input::CommitHeld { .. }
+            | Input::Stop { .. } => {}
+        }
+    }
+
+    /// A back-end's word counts while its heartbeats do, and once it is found on the link.
+    fn hear(&mut self, peer: PeerId, beat: &Beat) {
+        let Some(id) = self.backends.of_peer(peer) else {
+            return;
+        };
+        let Some(known) = self.backends.get(id).filter(|known| known.mac.is_some()) else {
+            return;
+        };
+        if self.liveness(peer) != State::Alive {
+            return;
+        }
+        // One that has more shares than fit tells of them in turn.
+        let is_whole = beat.shares.len() < Heartbeat::MAX_SHARES;
+        for (service, share) in &known.shares {
+            let mut claims = beat.shares.iter().filter(|claim| claim.share == *share);
+            let serves = claims.any(|claim| claim.role == Role::Owner);
+            if serves || is_whole {
+                self.roster.handle_serving(id, *service, serves);
+            }
+        }
+        self.tell(id, Health::Taking);
+        // Also if it is as before: who is heard shows that others are not.
+        self.roster.handle_health(id, Health::Taking);
+    }
+
+    /// Who has fallen silent, or has said goodbye.
+    fn look(&mut self) {
+        let silent: Vec<_> = self
+            .backends
+            .iter()
+            .filter_map(|(id, known)| match self.liveness(known.peer) {
+                State::Failed => Some((id, Health::Silent)),
+                State::Departed => Some((id, Health::Gone)),
+                // An agent that restarts has said so, and its server goes on.
+                State::Unknown | State::Alive | State::Excused => None,
+            })
+            .collect();
+        for (id, health) in silent {
+            if self.tell(id, health) {
+                self.roster.handle_health(id, health);
+            }
+        }
+    }
+
+    /// Whether that is news.
+    fn tell(&mut self, id: BackendId, health: Health) -> bool {
+        let told = self.told.get_mut(usize::from(id.0));
+        told.is_some_and(|told| told.replace(health) != Some(health))
+    }
+
+    fn liveness(&self, peer: PeerId) -> State {
+        let mut peers = self.node.peer_status();
+        let status = peers.nth(usize::from(peer.0));
+        status.map_or(State::Unknown, |status| status.liveness)
+    }
+
+    fn find(&mut self, peer: PeerId, mac: MacAddr) {
+        let Some(id) = self.backends.of_peer(peer) else {
+            return;
+        };
+        if mac == self.interface.mac {
+            // Frames would come back here for ever.
+            let name = self.backends.get(id).map(|known| known.name.to_string());
+            let fields = [
+                ("backend", name.as_deref().unwrap_or_default()),
+                ("reason", "own_address"),
+            ];
+            return self.out.events.publish_own("backend_refused", true, fields);
+        }
+        if self.backends.find(id, mac) && self.roster.is_there(id) {
+            self.write_backend(id);
+        }
+    }
+
+    fn drain(&mut self) {
+        self.out.drain(&mut self.node);
+        while let Some(change) = self.roster.poll_change() {
+            match change {
+                Change::Backend { id, there } => {
+                    self.write_backend(id);
+                    let event = if there {
+                        "backend_there"
+                    } else {
+                        "backend_gone"
+                    };
+                    let name = self.backends.get(id).map(|known| known.name.to_string());
+                    let fields = [("backend", name.as_deref().unwrap_or_default())];
+                    self.out.events.publish_own(event, !there, fields);
+                }
+                Change::Slots { service, slots } => self.write_slots(service, &slots),
+            }
+        }
+    }
+
+    fn write_backend(&self, id: BackendId) {
+        let Some(known) = self.backends.get(id) else {
+            return;
+        };
+        let backend = Backend {
+            name: known.name,
+            mac: known.mac.unwrap_or(MacAddr::ZERO),
+            there: self.roster.is_there(id),
+            drained: self.roster.is_drained(id),
+        };
+        if let Err(error) = self.programs.backends.set(known.number, &backend) {
+            tracing::error!(error = &error as &dyn std::error::Error, backend = %known.name, "not told to the data path");
+        }
+    }
+
+    fn write_slots(&self, service: usize, slots: &[(u32, godwit_core::director::Slot)]) {
+        let Ok(number) = u32::try_from(service) else {
+            return;
+        };
+        let slots = slots
+            .iter()
+            .map(|(at, slot)| (*at, self.backends.slot(*slot)));
+        if let Err(error) = self.programs.slots.set(number, slots) {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                service,
+                "slots not written"
+            );
+        }
+    }
+
+    fn drain_backend(&mut self, wish: DrainWish) {
+        let Some(id) = self.backends.named(&wish.node) else {
+            let sentence = format!("no back-end is called {:?}", wish.node);
+            let reason = "unknown_node";
+            // Whoever asked may have gone.
+            let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
+            return;
+        };
+        self.roster.handle_drain(id, wish.drained);
+        // For the director after this one, too.
+        self.write_backend(id);
+        self.drain();
+        let event = if wish.drained {
+            "backend_drained"
+        } else {
+            "backend_taken_back"
+        };
+        let fields = [("backend", wish.node.as_str())];
+        self.out.events.publish_own(event, false, fields);
+        let _ = wish.reply.send(Ok(BackendDrain {
+            schema: BackendDrain::SCHEMA.into(),
+            node: self.config.node.name.to_string(),
+            drained: wish.drained,
+            backend: wish.node,
+        }));
+    }
+
+    fn announcement(&self) -> Option<MonoTime> {
+        let after = ANNOUNCEMENTS.get(self.announced)?;
+        Some(self.started.saturating_add(*after))
+    }
+
+    fn announce(&self) {
+        let ips = self.config.directed().flat_map(|service| service.ips());
+        for frame in ips.flat_map(|ip| announcements(ip, self.interface.mac)) {
+            if let Err(error) = self.frames.send(&frame) {
+                tracing::warn!(%error, "address not announced");
+            }
+        }
+    }
+
+    fn status(&self, now: MonoTime) -> Status {
+        let uptime = now.since(self.started);
+        let mut status = Status::new(&self.config, self.incarnation, uptime);
+        let peers = self.config.others().zip(self.node.peer_status());
+        status.peers = peers
+            .map(|(config, peer)| PeerReport::new(config, &peer, now))
+            .collect();
+        let counters = self.programs.counters.read().into_iter();
+        let reasons = counters.filter(|(_, count)| *count > 0);
+        status.data_path = DataPathReport {
+            interface: self.config.node.interface.to_string(),
+            attached: true,
+            version: env!("CARGO_PKG_VERSION").into(),
+            reasons: reasons
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+        };
+        let known = (&self.backends, &self.roster);
+        status.director = Some(DirectorReport::new(
+            &self.config,
+            known,
+            self.programs.via(),
+        ));
+        status.conclude();
+        status
+    }
+}
+
+fn nothing_moves() -> MoveRefused {
+    MoveRefused {
+        reason: "director",
+        sentence: "a director has no connections, so nothing can move".into(),
+    }
+}

@@ -1,0 +1,164 @@
+//! What can fail before a director looks at its first input.
+
+use std::sync::Arc;
+
+use godwit_bpf::PinDir;
+use godwit_bpf::director::{Backend, BackendTable, Director, Settings, Via};
+use godwit_core::MonoTime;
+use godwit_core::director::{BackendId, Roster};
+use godwit_sock::{FrameSender, Interface};
+use godwit_wire::Endpoint;
+
+use super::backends::Backends;
+use crate::config::{Config, DirectorConfig, Hook};
+use crate::driver::{DetachError, InstallError, addresses, pin_name};
+
+/// Services there is room for without a new map; more double it. A service's room can't be
+/// changed as long as there are connections.
+const SERVICES: usize = 8;
+
+/// A director whose program is in the path.
+pub(super) struct Installed {
+    pub(super) config: Arc<Config>,
+    pub(super) own: DirectorConfig,
+    pub(super) interface: Interface,
+    pub(super) programs: Director,
+    pub(super) frames: FrameSender,
+    pub(super) backends: Backends,
+    /// What an earlier director has left, by the numbers of back-ends.
+    left: Vec<(u16, Backend)>,
+}
+
+impl Installed {
+    /// Puts the program in the path, then the services' addresses on this machine: a
+    /// frame to one never reaches this machine's kernel.
+    pub(super) fn new(config: Arc<Config>) -> Result<Self, InstallError> {
+        let own = config
+            .director
+            .clone()
+            .ok_or(InstallError::NothingToDirect)?;
+        let services = config.directed().count();
+        if services == 0 {
+            return Err(InstallError::NothingToDirect);
+        }
+        let interface = Interface::by_name(config.node.interface.as_str())?;
+        let settings = Settings {
+            ifindex: interface.index,
+            mac: interface.mac,
+            via: match own.hook {
+                Hook::Xdp => Via::Xdp,
+                Hook::Tcx => Via::Tcx,
+            },
+            table_size: own.table_size.get(),
+            services: u32::try_from(services.max(SERVICES).next_power_of_two()).unwrap_or(u32::MAX),
+            max_entries: own.max_entries,
+            seed: own.seed.0,
+            trial_flows: None,
+        };
+        let programs = Director::open(&settings, PinDir::open(&pins(&config)?)?)?;
+        let mut left = Vec::new();
+        for number in 0..BackendTable::MAX {
+            let backend = programs.backends.get(number)?;
+            left.extend(backend.map(|backend| (number, backend)));
+        }
+        let installed = Self {
+            backends: Backends::new(&config, &left),
+            frames: FrameSender::open(interface.index, 0).map_err(InstallError::Socket)?,
+            config,
+            own,
+            interface,
+            programs,
+            left,
+        };
+        match installed.introduce() {
+            Ok(()) => Ok(installed),
+            Err(error) => {
+                installed.remove();
+                Err(error)
+            }
+        }
+    }
+
+    fn introduce(&self) -> Result<(), InstallError> {
+        let numbered = (0..).zip(self.config.directed());
+        let fronts: Vec<_> = numbered
+            .flat_map(|(number, service)| {
+                let endpoints = service.addresses.iter().copied().map(Endpoint::from);
+                endpoints.map(move |endpoint| (endpoint, number))
+            })
+            .collect();
+        self.programs.fronts.replace(&fronts)?;
+        // Who is no back-end any more is not there, whatever entries say.
+        for (number, backend) in &self.left {
+            if self.backends.named(backend.name.as_str()).is_none() {
+                let there = false;
+                let gone = Backend { there, ..*backend };
+                self.programs.backends.set(*number, &gone)?;
+            }
+        }
+        for service in self.config.directed() {
+            addresses::add(self.interface.index, &service.ips())
+                .map_err(|(address, source)| InstallError::Address { address, source })?;
+        }
+        Ok(())
+    }
+
+    /// The core's part, which goes on where an earlier director has left it.
+    pub(super) fn roster(&self, now: MonoTime) -> Result<Roster, InstallError> {
+        let mut roster = Roster::new(self.backends.core_config(&self.config, &self.own), now);
+        if self.left.is_empty() {
+            return Ok(roster);
+        }
+        for (number, service) in (0..).zip(0..self.config.directed().count()) {
+            let slots = self.programs.slots.all(number)?;
+            let slots = slots.into_iter().map(|slot| self.backends.core_slot(slot));
+            roster.resume(service, slots.collect());
+        }
+        let drained = self.left.iter().filter(|(_, backend)| backend.drained);
+        let drained: Vec<BackendId> = drained
+            .filter_map(|(_, backend)| self.backends.named(backend.name.as_str()))
+            .collect();
+        for id in drained {
+            roster.handle_drain(id, true);
+        }
+        Ok(roster)
+    }
+
+    /// Undoes [`Installed::new`], unless an earlier director's connections are in there.
+    pub(super) fn remove(self) {
+        if self.left.is_empty() {
+            // The reason for the retreat is what people should read, not this.
+            let _ = take_away(&self.config, self.programs);
+        }
+    }
+}
+
+/// The addresses first: without the program this machine's kernel would reset what is
+/// sent to them.
+pub(super) fn take_away(config: &Config, programs: Director) -> Result<(), DetachError> {
+    remove_addresses(config)?;
+    Ok(programs.detach()?)
+}
+
+fn remove_addresses(config: &Config) -> Result<(), DetachError> {
+    let ips: Vec<_> = config.directed().flat_map(|it| it.ips()).collect();
+    addresses::remove(&ips).map_err(DetachError::Address)
+}
+
+/// The same where no director runs; whether there was anything.
+pub(super) fn detach(config: &Config) -> Result<bool, InstallOrDetach> {
+    let Some(pins) = PinDir::existing(&pins(config)?)? else {
+        return Ok(false);
+    };
+    remove_addresses(config)?;
+    Director::release(pins).map_err(DetachError::Pin)?;
+    Ok(true)
+}
+
+/// Either kind of failure.
+pub(super) type InstallOrDetach = crate::run::AgentError;
+
+/// The folder of this director's pins: no agent's, should the node have been a server.
+fn pins(config: &Config) -> Result<String, InstallError> {
+    Ok(format!("{}-director", pin_name(config)?))
+}

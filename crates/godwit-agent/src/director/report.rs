@@ -1,0 +1,171 @@
+//! What people see of a director, in `godwit.status/1` and in answers.
+
+use std::collections::BTreeMap;
+
+use godwit_bpf::director::Via;
+use godwit_core::director::Roster;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use super::backends::Backends;
+use crate::config::{Config, Hook};
+use crate::moves::MoveRefused;
+
+/// A director in `godwit.status/1`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectorReport {
+    /// Where the program is: `xdp` or `tcx`.
+    pub via: String,
+    /// Where it was to be.
+    pub hook: String,
+    /// Whether back-ends are still waited for, so that nothing has been changed yet.
+    pub starting: bool,
+    /// Whether it hears no back-end, so that nothing is changed.
+    pub deaf: bool,
+    /// Slots of each service.
+    pub table_size: u32,
+    /// The back-ends.
+    pub backends: Vec<BackendReport>,
+    /// Where the connections of each service go.
+    pub services: Vec<DirectedReport>,
+}
+
+/// A back-end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendReport {
+    /// Its name.
+    pub name: String,
+    /// `unknown`, `taking`, `draining`, `doubtful` or `gone`.
+    pub state: String,
+    /// Whether frames go to it.
+    pub there: bool,
+    /// Whether the operator wants no new connections there.
+    pub drained: bool,
+    /// How many it gets, against the others.
+    pub weight: u16,
+    /// Where it is on the link; absent if it has not been found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+}
+
+/// A service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectedReport {
+    /// Its name.
+    pub name: String,
+    /// Where clients reach it.
+    pub addresses: Vec<String>,
+    /// How many slots send new connections to each back-end; none to those left out.
+    pub slots: BTreeMap<String, u32>,
+    /// Slots that send new connections to nobody.
+    pub nobody: u32,
+    /// Slots whose connections are not all where new ones go, or have not always been.
+    pub mixed: u32,
+}
+
+impl DirectorReport {
+    pub(super) fn new(config: &Config, (backends, roster): (&Backends, &Roster), via: Via) -> Self {
+        let own = config.director.as_ref();
+        Self {
+            via: via.as_str().into(),
+            hook: own.map_or(Hook::Xdp, |own| own.hook).to_string(),
+            starting: roster.is_starting(),
+            deaf: roster.is_deaf(),
+            table_size: own.map_or(0, |own| own.table_size.get()),
+            backends: backends
+                .iter()
+                .map(|(id, known)| BackendReport {
+                    name: known.name.to_string(),
+                    state: roster.state(id).as_str().into(),
+                    there: roster.is_there(id),
+                    drained: roster.is_drained(id),
+                    weight: known.weight,
+                    mac: known.mac.map(|mac| mac.to_string()),
+                })
+                .collect(),
+            services: config
+                .directed()
+                .enumerate()
+                .map(|(number, service)| {
+                    let mut report = DirectedReport {
+                        name: service.name.to_string(),
+                        addresses: service.addresses.iter().map(ToString::to_string).collect(),
+                        slots: BTreeMap::new(),
+                        nobody: 0,
+                        mixed: 0,
+                    };
+                    for slot in roster.slots(number) {
+                        match slot.now.and_then(|id| backends.get(id)) {
+                            Some(known) => {
+                                *report.slots.entry(known.name.to_string()).or_default() += 1;
+                            }
+                            None => report.nobody += 1,
+                        }
+                        report.mixed += u32::from(slot.mixed);
+                    }
+                    report
+                })
+                .collect(),
+        }
+    }
+
+    /// What needs attention.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.via != self.hook {
+            warnings.push(format!(
+                "the interface's driver has no XDP: the program is on {}, which is slower",
+                self.via
+            ));
+        }
+        if self.deaf {
+            warnings.push(
+                "no back-end is heard: connections go where they went, whether somebody is \
+                 there or not"
+                    .into(),
+            );
+        }
+        for service in self.services.iter().filter(|it| it.nobody > 0) {
+            warnings.push(format!("service {} has no back-end", service.name));
+        }
+        warnings
+    }
+}
+
+/// `godwit.backend/1`: a back-end that was told to drain, or not to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackendDrain {
+    /// The schema's name and version.
+    pub schema: String,
+    /// The director.
+    pub node: String,
+    /// The back-end.
+    pub backend: String,
+    /// Whether it gets no new connections.
+    pub drained: bool,
+}
+
+impl BackendDrain {
+    pub(super) const SCHEMA: &str = "godwit.backend/1";
+}
+
+/// Somebody wants a back-end to drain, or not to.
+#[derive(Debug)]
+pub struct DrainWish {
+    /// Name of the back-end.
+    pub node: String,
+    /// Whether it is to get no new connections.
+    pub drained: bool,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Result<BackendDrain, MoveRefused>>,
+}
+
+impl DrainWish {
+    /// The answer of a node that is no director.
+    pub(crate) fn refuse(self) {
+        let sentence = "this node is no director".into();
+        let reason = "no_director";
+        // Whoever asked may have gone.
+        let _ = self.reply.send(Err(MoveRefused { reason, sentence }));
+    }
+}

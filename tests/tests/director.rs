@@ -1,0 +1,368 @@
+//! Three nginx under their agents, behind a director: who serves whom, while servers
+//! come and go, and the director itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use godwit_lab::apps::nginx::Nginx;
+use godwit_lab::cluster::{Cluster, ClusterOptions, DirectorReport, Service};
+use godwit_lab::host::{Host, SERVICE};
+use godwit_lab::{Lab, LabOptions};
+use godwit_tests::DEADLINE;
+use godwit_tests::stage::{PORT, stage};
+
+const BACKENDS: [Host; 3] = [Host::A, Host::B, Host::C];
+
+const SECTIONS: &str = "
+[director]
+seed = \"0123456789abcdef\"
+hook = \"tcx\"
+";
+
+/// A site whose machines all run what they would.
+struct Front<'a> {
+    lab: &'a Lab,
+    cluster: Cluster<'a>,
+    nginx: BTreeMap<Host, Nginx>,
+}
+
+fn options() -> ClusterOptions {
+    let service = Service {
+        standby: "none",
+        others: &[Host::C],
+        extra: "front = \"director\"".into(),
+        ..Service::new("web", PORT)
+    };
+    ClusterOptions {
+        services: vec![service],
+        // A switch's end of a veth does not poll, as XDP_TX would need.
+        sections: SECTIONS.into(),
+        more: &[Host::C, Host::Director],
+        ..ClusterOptions::default()
+    }
+}
+
+fn on_site(work: impl FnOnce(&mut Front<'_>)) {
+    let Some(lab) = stage(LabOptions {
+        third: true,
+        director: true,
+        ..LabOptions::default()
+    }) else {
+        return;
+    };
+    let cluster = Cluster::start(&lab, options()).expect("agents and director start");
+    let nginx = BACKENDS.map(|host| (host, serve(&lab, host)));
+    let mut front = Front {
+        lab: &lab,
+        cluster,
+        nginx: nginx.into_iter().collect(),
+    };
+    front.wait(|director| director.services[0].slots.len() == BACKENDS.len());
+    work(&mut front);
+}
+
+fn serve(lab: &Lab, host: Host) -> Nginx {
+    let node = lab.node(host);
+    let root = node.folder().expect("a folder").join("root");
+    fs::create_dir_all(&root).expect("it is made");
+    fs::write(root.join("name"), host.name()).expect("it is written");
+    Nginx::start(node, &root, PORT).expect("nginx listens")
+}
+
+impl Front<'_> {
+    /// What the director says once it is as wanted.
+    fn wait(&self, wanted: impl Fn(&DirectorReport) -> bool) -> DirectorReport {
+        let mut last = String::new();
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end {
+            let status = self.cluster.status(Host::Director);
+            last = format!("{status:?}");
+            if let Ok(Some(director)) = status.map(|status| status.director)
+                && wanted(&director)
+            {
+                return director;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("{last}");
+    }
+
+    fn wait_takers(&self, takers: &[Host]) -> DirectorReport {
+        self.wait(|director| {
+            let takes = director.services[0].slots.keys().cloned();
+            !director.starting && takes.collect::<BTreeSet<_>>() == names(takers)
+        })
+    }
+
+    /// `godwit drain` at the director.
+    fn drain(&self, args: &[&str]) {
+        let socket = self.cluster.socket(Host::Director).expect("it is there");
+        let socket = socket.to_str().expect("a plain path");
+        let args = [&["drain"], args, &["--socket", socket]].concat();
+        let output = self.cluster.godwit(Host::Director, &args).expect("it runs");
+        assert!(output.status.success(), "{}", output.stderr);
+    }
+
+    /// Who answers new clients, each within half a second: no SYN is lost.
+    fn curls(&self, count: usize) -> BTreeSet<String> {
+        let one = |number: usize| {
+            let address = SocketAddr::from((SERVICE[number % 2], PORT));
+            let mut curl = Command::new("curl");
+            curl.args(["-sS", "--connect-timeout", "0.5", "--max-time", "5"])
+                .arg(format!("http://{address}/name"));
+            let output = self.lab.client().run(curl, DEADLINE).expect("curl runs");
+            assert!(output.status.success(), "{number}: {}", output.stderr);
+            output.stdout
+        };
+        (0..count).map(one).collect()
+    }
+
+    fn connect(&self, count: usize) -> Vec<Regular> {
+        let one = |number: usize| Regular::connect(self.lab, SERVICE[number % 2]);
+        (0..count).map(one).collect()
+    }
+
+    fn counted(&self, reason: &str) -> u64 {
+        let status = self.cluster.status(Host::Director).expect("it answers");
+        status.counted(reason)
+    }
+}
+
+fn names(hosts: &[Host]) -> BTreeSet<String> {
+    hosts.iter().map(|host| host.name().to_owned()).collect()
+}
+
+/// A connection that stays open.
+struct Regular {
+    stream: TcpStream,
+    server: String,
+}
+
+impl Regular {
+    fn connect(lab: &Lab, address: IpAddr) -> Self {
+        let to = SocketAddr::from((address, PORT));
+        let connect = || TcpStream::connect_timeout(&to, DEADLINE);
+        let stream = lab.client().enter(connect).expect("the machine is there");
+        let stream = stream.expect("somebody answers");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a limit");
+        let mut regular = Self {
+            stream,
+            server: String::new(),
+        };
+        regular.server = regular.ask();
+        regular
+    }
+
+    /// Who serves it.
+    fn ask(&mut self) -> String {
+        let request = b"GET /name HTTP/1.1\r\nHost: service\r\n\r\n";
+        self.stream.write_all(request).expect("it is open");
+        let (mut reply, mut part) = (Vec::new(), [0; 2048]);
+        loop {
+            let read = self.stream.read(&mut part).expect("it answers");
+            assert!(read > 0, "it was closed");
+            reply.extend_from_slice(&part[..read]);
+            let text = String::from_utf8_lossy(&reply);
+            if let Some((_, body)) = text.split_once("\r\n\r\n")
+                && !body.is_empty()
+            {
+                return body.to_owned();
+            }
+        }
+    }
+}
+
+fn all_stay(regulars: &mut [Regular]) {
+    for regular in regulars {
+        assert_eq!(regular.ask(), regular.server, "as before");
+    }
+}
+
+/// Each server has some; one that is drained keeps what it has, and gets nothing new.
+#[test]
+fn connections_are_spread_and_a_drained_server_keeps_its_own() {
+    on_site(|front| {
+        let mut regulars = front.connect(48);
+        let seen: BTreeSet<_> = regulars.iter().map(|it| it.server.clone()).collect();
+        assert_eq!(seen, names(&BACKENDS));
+        front.drain(&["b"]);
+        let director = front.wait_takers(&[Host::A, Host::C]);
+        let b = director.backends.iter().find(|it| it.name == "b");
+        let b = b.expect("it is known");
+        assert_eq!((b.drained, b.there, &*b.state), (true, true, "draining"));
+        assert_eq!(front.curls(24), names(&[Host::A, Host::C]));
+        all_stay(&mut regulars);
+        front.drain(&["b", "--undo"]);
+        front.wait_takers(&BACKENDS);
+        assert!(front.curls(32).contains("b"));
+        all_stay(&mut regulars);
+        assert_eq!(front.counted("no_backend"), 0);
+        // The link hears of the addresses from the director alone.
+        for host in BACKENDS {
+            let status = front.cluster.status(host).expect("it answers");
+            assert!(
+                status.services.iter().all(|it| it.role == "owner"),
+                "{host}"
+            );
+        }
+    });
+}
+
+/// A machine is gone: after the time of detection no client waits for it.
+#[test]
+fn new_connections_go_elsewhere_when_a_machine_is_dark() {
+    on_site(|front| {
+        let mut regulars = front.connect(36);
+        front.lab.crash(Host::C).expect("it goes dark");
+        let since = Instant::now();
+        let director = front.wait_takers(&[Host::A, Host::B]);
+        let noticed = since.elapsed();
+        let detection = front.cluster.options().detection();
+        println!("noticed after {noticed:?}, detection {detection:?}");
+        // A look at the status takes its time on a busy machine.
+        assert!(
+            noticed < detection + Duration::from_millis(500),
+            "{noticed:?}"
+        );
+        let c = director.backends.iter().find(|it| it.name == "c");
+        assert!(c.is_some_and(|c| !c.there && c.state == "gone"));
+        assert_eq!(front.curls(24), names(&[Host::A, Host::B]));
+        regulars.retain(|regular| regular.server != "c");
+        assert!(regulars.len() > 8);
+        all_stay(&mut regulars);
+    });
+}
+
+/// Nothing listens there: nobody is sent there, and its machine is no less alive.
+#[test]
+fn a_server_whose_process_has_ended_gets_nothing_new() {
+    on_site(|front| {
+        let mut regulars = front.connect(24);
+        let nginx = front.nginx.remove(&Host::A).expect("it runs");
+        drop(nginx);
+        let director = front.wait_takers(&[Host::B, Host::C]);
+        assert!(director.backends.iter().all(|backend| backend.there));
+        assert_eq!(front.curls(16), names(&[Host::B, Host::C]));
+        regulars.retain(|regular| regular.server != "a");
+        all_stay(&mut regulars);
+        front.nginx.insert(Host::A, serve(front.lab, Host::A));
+        front.wait_takers(&BACKENDS);
+        assert!(front.curls(32).contains("a"));
+    });
+}
+
+/// The program goes on without it, and the next one goes on where it was.
+#[test]
+fn nothing_is_lost_when_the_director_is_restarted_or_killed() {
+    on_site(|front| {
+        let mut regulars = front.connect(24);
+        front.drain(&["a"]);
+        front.wait_takers(&[Host::B, Host::C]);
+        regulars.extend(front.connect(24));
+        // Load that would notice a single reset, or a SYN that waits for a second.
+        let mut wrk = Command::new("wrk");
+        wrk.args(["-t1", "-c16", "-d6s", "--timeout", "2s"]);
+        wrk.arg(format!("http://{}:{PORT}/name", SERVICE[0]));
+        thread::scope(|scope| {
+            let load = scope.spawn(|| front.lab.client().run(wrk, DEADLINE).expect("wrk runs"));
+            for round in 0..2 {
+                if round == 0 {
+                    front.cluster.stop_agent(Host::Director).expect("it ends");
+                } else {
+                    let agent = front.cluster.agent(Host::Director).expect("it runs");
+                    agent.kill().expect("it dies");
+                }
+                all_stay(&mut regulars);
+                regulars.extend(front.connect(8));
+                front
+                    .cluster
+                    .start_agent(Host::Director)
+                    .expect("another one starts");
+                all_stay(&mut regulars);
+                // What the operator said holds, whoever was told.
+                front.wait_takers(&[Host::B, Host::C]);
+                all_stay(&mut regulars);
+            }
+            let said = load.join().expect("it has ended").stdout;
+            assert!(said.contains("requests in"), "{said}");
+            for wrong in ["Socket errors", "Non-2xx"] {
+                assert!(!said.contains(wrong), "{said}");
+            }
+        });
+        front.drain(&["a", "--undo"]);
+        front.wait_takers(&BACKENDS);
+        all_stay(&mut regulars);
+    });
+}
+
+/// One sentence, and nothing is changed.
+#[test]
+fn a_director_that_is_configured_wrongly_says_so_in_one_sentence() {
+    let Some(lab) = stage(LabOptions {
+        third: true,
+        director: true,
+        ..LabOptions::default()
+    }) else {
+        return;
+    };
+    let cluster = Cluster::prepare(&lab, options()).expect("files are written");
+    let file = cluster.config_file(Host::Director).expect("it is there");
+    let right = fs::read_to_string(&file).expect("it is written");
+    let cases = [
+        (
+            "0123456789abcdef",
+            "password",
+            "seed must be 16 hexadecimal digits",
+        ),
+        ("hook = \"tcx\"", "hook = \"eth\"", "hook must be one of"),
+        (SECTIONS, "", "needs a section [director]"),
+        (
+            "standby = \"none\"",
+            "standby = \"shadow\"",
+            "needs standby = \"none\"",
+        ),
+    ];
+    for (from, to, sentence) in cases {
+        assert!(right.contains(from), "{from}");
+        fs::write(&file, right.replacen(from, to, 1)).expect("it is written");
+        let path = file.to_str().expect("a plain path");
+        let args = ["director", "--config", path];
+        let output = cluster.godwit(Host::Director, &args).expect("it runs");
+        assert_eq!(output.status.code(), Some(2), "{}", output.stderr);
+        assert_eq!(output.stderr.trim().lines().count(), 1, "{}", output.stderr);
+        assert!(output.stderr.contains(sentence), "{}", output.stderr);
+    }
+    let pins = cluster.pins(Host::Director).expect("the machine is there");
+    assert!(!pins.exists(), "nothing was attached");
+}
+
+/// `--detach` leaves nothing behind: no program, no address.
+#[test]
+fn a_director_that_is_detached_leaves_nothing() {
+    on_site(|front| {
+        let file = front.cluster.config_file(Host::Director).expect("a file");
+        let path = file.to_str().expect("a plain path");
+        let addresses = || {
+            let mut ip = Command::new("ip");
+            ip.args(["-o", "address"]);
+            let node = front.lab.node(Host::Director);
+            node.run(ip, DEADLINE).expect("ip runs").stdout
+        };
+        let there = |address: &IpAddr| addresses().contains(&address.to_string());
+        assert!(SERVICE.iter().all(there));
+        let args = ["director", "--config", path, "--detach"];
+        let output = front
+            .cluster
+            .godwit(Host::Director, &args)
+            .expect("it runs");
+        assert!(output.status.success(), "{}", output.stderr);
+        assert!(!SERVICE.iter().any(there), "{}", addresses());
+        let pins = front.cluster.pins(Host::Director).expect("it is there");
+        assert!(!pins.exists());
+    });
+}
