@@ -1,12 +1,14 @@
 //! One process that uses the library.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
-use godwit_sock::Listener;
+use godwit_sock::{Listener, send_with};
 use godwit_wire::app::region::Connection;
+use godwit_wire::app::{AppMessage, MAX_MESSAGE};
 use godwit_wire::{Endpoint, FlowKey};
 
 use super::lock;
@@ -26,6 +28,16 @@ pub(super) struct Client {
     listeners: Mutex<BTreeMap<u32, Listener>>,
     /// Where connections were when all slots were looked at last.
     seen: Mutex<BTreeMap<FlowKey, u32>>,
+    /// What it has to hear and had no room for, oldest first.
+    unsaid: Mutex<VecDeque<Vec<u8>>>,
+}
+
+/// How far a message has come that must not be lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Said {
+    Now,
+    /// It waits for room, with [`Client::say_unsaid`].
+    Later,
 }
 
 impl Client {
@@ -37,7 +49,58 @@ impl Client {
             region,
             listeners: Mutex::default(),
             seen: Mutex::default(),
+            unsaid: Mutex::default(),
         }
+    }
+
+    /// Sends one message, if there is room for it.
+    ///
+    /// # Errors
+    /// If the process has gone, or has much to hear yet (`WouldBlock`).
+    pub(super) fn say(&self, message: &AppMessage, beside: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let unsaid = lock(&self.unsaid);
+        if !unsaid.is_empty() {
+            // It would overtake them.
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        send_with(self.socket.as_fd(), &bytes_of(message), beside)
+    }
+
+    /// Sends one message, now or when there is room.
+    ///
+    /// # Errors
+    /// If the process has gone.
+    pub(super) fn say_surely(&self, message: &AppMessage) -> io::Result<Said> {
+        let mut unsaid = lock(&self.unsaid);
+        let bytes = bytes_of(message);
+        if unsaid.is_empty() {
+            match send_with(self.socket.as_fd(), &bytes, &[]) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                said => return said.map(|()| Said::Now),
+            }
+        }
+        unsaid.push_back(bytes);
+        Ok(Said::Later)
+    }
+
+    pub(super) fn has_unsaid(&self) -> bool {
+        !lock(&self.unsaid).is_empty()
+    }
+
+    /// Sends as much as there is room for of what waits.
+    ///
+    /// # Errors
+    /// If the process has gone.
+    pub(super) fn say_unsaid(&self) -> io::Result<()> {
+        let mut unsaid = lock(&self.unsaid);
+        while let Some(bytes) = unsaid.front() {
+            match send_with(self.socket.as_fd(), bytes, &[]) {
+                Ok(()) => drop(unsaid.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Where the process has a connection, as the last look at all slots would have
@@ -84,4 +147,10 @@ impl Client {
     pub(super) fn remove(&self, number: u32) {
         lock(&self.listeners).remove(&number);
     }
+}
+
+fn bytes_of(message: &AppMessage) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(MAX_MESSAGE);
+    message.emit(&mut bytes);
+    bytes
 }

@@ -14,7 +14,6 @@ use godwit_wire::app::region::SlotState;
 use godwit_wire::app::{AppMessage, Carried, CommitRefusal, MAX_OUTPUT, SnapshotPlace, Subject};
 
 use super::client::Client;
-use super::message::say;
 use super::{Apps, Exported, Office, flow_of, is_flow};
 use crate::input::Input;
 
@@ -60,7 +59,9 @@ impl Apps {
         let request = asker.request;
         if let Some(client) = client {
             // If it does not get through, the process has gone.
-            let _ = say(&client, &AppMessage::Committed { request, refusal }, &[]);
+            let _ = self
+                .office
+                .tell(&client, &AppMessage::Committed { request, refusal });
         }
     }
 }
@@ -95,7 +96,7 @@ impl Office {
     fn refuse_commit(&self, client: &Client, subject: Subject, refusal: CommitRefusal) {
         let (request, refusal) = (subject.request, Some(refusal));
         // If it does not get through, the process has gone.
-        let _ = say(client, &AppMessage::Committed { request, refusal }, &[]);
+        let _ = self.tell(client, &AppMessage::Committed { request, refusal });
     }
 
     /// Has a connection go on that an agent before this one has stopped.

@@ -1,19 +1,17 @@
 //! Questions and answers.
 
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use godwit_sock::send_with;
 use godwit_wire::app::region::{Connection, SlotState};
-use godwit_wire::app::{AppMessage, MAX_MESSAGE, SnapshotPlace};
+use godwit_wire::app::{AppMessage, SnapshotPlace};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::client::Client;
+use super::client::{Client, Said};
 use super::{ANSWER, Answer, Asked, Bell, Held, Office, lock};
 use crate::clock;
 
@@ -48,7 +46,8 @@ impl Terms {
 }
 
 impl Office {
-    /// Puts a question to a process.
+    /// Puts a question to a process, if that has room for it: nobody waits for a process
+    /// that hears nothing.
     pub(super) fn put(
         &self,
         client: &Client,
@@ -66,15 +65,29 @@ impl Office {
         };
         lock(&self.desk).asked.insert(request, asked);
         let until = Instant::now() + terms.limit;
-        if say_until(until, client, &message(request), beside).is_err() {
+        if let Err(error) = client.say(&message(request), beside) {
             lock(&self.desk).asked.remove(&request);
-            return Err(HandoffRefusal::NoServer);
+            let full = error.kind() == io::ErrorKind::WouldBlock;
+            return Err(if full {
+                HandoffRefusal::NoCapacity
+            } else {
+                HandoffRefusal::NoServer
+            });
         }
         Ok(Question {
             request,
             answer,
             until,
         })
+    }
+
+    /// Tells a process what it has to hear, and nobody waits for.
+    pub(super) fn tell(&self, client: &Client, message: &AppMessage) -> io::Result<()> {
+        if client.say_surely(message)? == Said::Later {
+            // Its thread says it when there is room.
+            self.nudge.write(1)?;
+        }
+        Ok(())
     }
 
     /// The answer to a question, if it has come or does not come any more.
@@ -94,17 +107,22 @@ impl Office {
             // It has gone.
             Err(RecvTimeoutError::Disconnected) => Err(HandoffRefusal::NoServer),
             Err(RecvTimeoutError::Timeout) => {
-                let mut desk = lock(&self.desk);
-                // It may be on its way.
-                if let Ok(answer) = question.answer.try_recv() {
-                    return Ok(answer);
-                }
-                if let Some(asked) = desk.asked.get_mut(&question.request) {
-                    asked.reply = None;
-                }
-                Err(HandoffRefusal::NoServer)
+                self.give_up(question).ok_or(HandoffRefusal::NoServer)
             }
         }
+    }
+
+    /// Nobody waits for the answer to a question any more: it is the last look.
+    pub(super) fn give_up(&self, question: &Question) -> Option<Answer> {
+        let mut desk = lock(&self.desk);
+        // It may be on its way.
+        if let Ok(answer) = question.answer.try_recv() {
+            return Some(answer);
+        }
+        if let Some(asked) = desk.asked.get_mut(&question.request) {
+            asked.reply = None;
+        }
+        None
     }
 
     /// Takes an answer to whoever waits for it. A connection that is handed out when
@@ -119,6 +137,9 @@ impl Office {
         let mut desk = lock(&self.desk);
         let asked = desk.asked.get(&request);
         if asked.is_none_or(|asked| asked.client != client.id) {
+            if let Err(reason) = outcome {
+                tracing::info!(pid = client.pid, %reason, "a server has no use for what it was told");
+            }
             return;
         }
         let Some(asked) = desk.asked.remove(&request) else {
@@ -139,9 +160,9 @@ impl Office {
             (false, _, Some(held)) if is_handed_out => {
                 let request = self.next_request.fetch_add(1, Ordering::Relaxed);
                 let subject = held.subject(request);
-                if let Err(error) = say(client, &AppMessage::PutBack { subject }, &[]) {
-                    // It has gone, or reads nothing: then its connection stands still.
-                    tracing::warn!(slot = held.slot, %error, "a connection was not put back");
+                if let Err(error) = self.tell(client, &AppMessage::PutBack { subject }) {
+                    // It has gone, and its connection with it.
+                    tracing::info!(slot = held.slot, %error, "a connection was not put back");
                 }
             }
             (false, ..) => {}
@@ -213,37 +234,4 @@ impl Office {
         accepting.sort_by_key(|(client, _)| (client.id <= last, client.id));
         accepting
     }
-}
-
-/// Sends one message to a process. One that has much to read yet is waited for: what
-/// it is not told it never learns.
-fn say_until(
-    until: Instant,
-    client: &Client,
-    message: &AppMessage,
-    beside: &[BorrowedFd<'_>],
-) -> io::Result<()> {
-    loop {
-        let said = say(client, message, beside);
-        let full = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
-        let left = until.saturating_duration_since(Instant::now());
-        if !said.as_ref().is_err_and(full) || left.is_zero() {
-            return said;
-        }
-        let limit = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
-        let mut room = [PollFd::new(client.socket.as_fd(), PollFlags::POLLOUT)];
-        // Whatever comes of it is seen by the next try.
-        let _ = poll(&mut room, limit);
-    }
-}
-
-/// Sends one message to a process.
-pub(super) fn say(
-    client: &Client,
-    message: &AppMessage,
-    beside: &[BorrowedFd<'_>],
-) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(MAX_MESSAGE);
-    message.emit(&mut bytes);
-    send_with(client.socket.as_fd(), &bytes, beside)
 }

@@ -30,7 +30,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,6 +40,7 @@ use godwit_sock::{StreamPosition, socket_cookie};
 use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 
@@ -51,7 +52,6 @@ pub use take::{Bell, Take};
 use crate::input::Inbox;
 
 use client::Client;
-use message::Terms;
 use party::Parties;
 use thread::Stopper;
 
@@ -128,6 +128,8 @@ struct Office {
     services: Vec<SocketAddr>,
     desk: Mutex<Desk>,
     next_request: AtomicU32,
+    /// Wakes the thread: a process has to hear something, and had no room for it.
+    nudge: EventFd,
     /// To the driver.
     inbox: Inbox,
 }
@@ -163,13 +165,6 @@ struct Asked {
     bell: Option<Bell>,
 }
 
-/// Whether a process' answer is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Settled {
-    Heard,
-    Unheard,
-}
-
 /// What a process has answered.
 #[derive(Debug)]
 struct Answer {
@@ -183,7 +178,7 @@ impl Apps {
     /// goes to `inbox`.
     ///
     /// # Errors
-    /// If there is no thread for it.
+    /// If there is no thread or descriptor for it.
     pub fn start(
         socket: AppSocket,
         services: Vec<SocketAddr>,
@@ -193,6 +188,7 @@ impl Apps {
             services,
             desk: Mutex::default(),
             next_request: AtomicU32::new(1),
+            nudge: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             inbox,
         });
         let stopper = thread::start(office.clone(), socket)?;
@@ -203,24 +199,22 @@ impl Apps {
     }
 
     /// Has the server go on with a connection that was taken. The socket must be
-    /// running again.
+    /// running again. Nobody waits until it knows: other connections do.
     pub fn put_back(&self, flow: FlowKey) {
-        self.settle(flow, Settled::Heard, |held, request| AppMessage::PutBack {
+        self.settle(flow, |held, request| AppMessage::PutBack {
             subject: held.subject(request),
         });
     }
 
     /// Has the server know that another one has the connection. Its socket must
-    /// have been disconnected. Nobody waits until it knows: other connections do.
+    /// have been disconnected. Nobody waits until it knows.
     pub fn emigrated(&self, flow: FlowKey) {
-        self.settle(flow, Settled::Unheard, |held, request| {
-            AppMessage::Emigrated {
-                subject: held.subject(request),
-            }
+        self.settle(flow, |held, request| AppMessage::Emigrated {
+            subject: held.subject(request),
         });
     }
 
-    fn settle(&self, flow: FlowKey, how: Settled, message: impl Fn(Held, u32) -> AppMessage) {
+    fn settle(&self, flow: FlowKey, message: impl FnOnce(Held, u32) -> AppMessage) {
         let held = lock(&self.office.desk).taken.remove(&flow);
         let held = held.or_else(|| self.office.parked(flow));
         let Some((held, client)) = held.and_then(|held| Some((held, self.office.client(held)?)))
@@ -228,17 +222,9 @@ impl Apps {
             // The process has ended, and with it all that it had.
             return;
         };
-        let message = |request| message(held, request);
-        let question = self.office.put(&client, Terms::plain(), message, &[]);
-        if how == Settled::Unheard {
-            if let Err(reason) = question {
-                tracing::warn!(flow = %flow, %reason, "its server does not hear that it has gone");
-            }
-            return;
-        }
-        let answer = question.and_then(|question| self.office.wait_for(&question));
-        if let Err(refusal) = answer.and_then(|answer| answer.outcome) {
-            tracing::info!(flow = %flow, reason = %refusal, "its server has no use for the connection");
+        let request = self.office.next_request.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.office.tell(&client, &message(held, request)) {
+            tracing::info!(flow = %flow, %error, "its server has gone");
         }
     }
 

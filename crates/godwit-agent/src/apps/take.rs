@@ -22,8 +22,8 @@ mod tests;
 #[derive(Clone)]
 pub struct Bell(Arc<dyn Fn() + Send + Sync>);
 
-/// A connection that its server is asked for. Whoever does not want it any more waits
-/// for it, and puts it back.
+/// A connection that its server is asked for. Whoever does not want it any more
+/// [gives it up](Apps::give_up).
 #[derive(Debug)]
 #[must_use]
 pub struct Take {
@@ -109,6 +109,18 @@ impl Apps {
             }
         }
         Err(take.refusal)
+    }
+
+    /// Nobody wants a connection any more: it is put back if it was handed out, or when
+    /// it is.
+    pub fn give_up(&self, mut take: Take) {
+        if let Some(pending) = take.pending.take()
+            && let Some(answer) = self.office.give_up(&pending.question)
+            && let Ok(taken) = self.receive(take.flow, &pending, Ok(answer))
+        {
+            drop(taken.socket);
+            self.put_back(take.flow);
+        }
     }
 
     /// Whether a connection is taken, or why it is not; `None` as long as its server

@@ -14,7 +14,6 @@ use nix::sys::socket::{getsockopt, sockopt};
 
 use super::client::Client;
 use super::listener::AppSocket;
-use super::message::say;
 use super::region::Region;
 use super::{Office, lock};
 use crate::realtime::{Urgency, prefer};
@@ -98,29 +97,45 @@ impl Reception {
     /// Who has something to say; `None` at the end.
     fn wait(&mut self) -> Option<Vec<u64>> {
         let clients = self.office.clients();
-        let sources: Vec<_> = clients
+        let events = |client: &Client| {
+            let room = PollFlags::POLLOUT;
+            let room = if client.has_unsaid() {
+                room
+            } else {
+                PollFlags::empty()
+            };
+            PollFlags::POLLIN | room
+        };
+        let known = clients
             .iter()
-            .map(|client| (client.id, client.socket.as_fd()))
-            .chain(
-                self.strangers
-                    .iter()
-                    .map(|(id, socket)| (*id, socket.as_fd())),
-            )
-            .collect();
-        let mut polled: Vec<_> = [self.end.as_fd(), self.socket.as_fd()]
+            .map(|it| (it.id, it.socket.as_fd(), events(it)));
+        let strangers = self.strangers.iter();
+        let strangers = strangers.map(|(id, it)| (*id, it.as_fd(), PollFlags::POLLIN));
+        let sources: Vec<_> = known.chain(strangers).collect();
+        let own = [
+            self.end.as_fd(),
+            self.socket.as_fd(),
+            self.office.nudge.as_fd(),
+        ];
+        let mut polled: Vec<_> = own
             .into_iter()
-            .chain(sources.iter().map(|(_, socket)| *socket))
-            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .map(|fd| (fd, PollFlags::POLLIN))
+            .chain(sources.iter().map(|(_, socket, events)| (*socket, *events)))
+            .map(|(fd, events)| PollFd::new(fd, events))
             .collect();
         if poll(&mut polled, PollTimeout::NONE).is_err() {
             return Some(Vec::new());
         }
         let mut ready = polled.iter().map(|fd| fd.any().unwrap_or(false));
-        let (ends, knocks) = (ready.next()?, ready.next()?);
+        let (ends, knocks, nudged) = (ready.next()?, ready.next()?, ready.next()?);
         let speaking = ready.zip(&sources).filter(|(ready, _)| *ready);
-        let speaking: Vec<_> = speaking.map(|(_, (id, _))| *id).collect();
+        let speaking: Vec<_> = speaking.map(|(_, (id, ..))| *id).collect();
         if ends {
             return None;
+        }
+        if nudged {
+            // Whom it is about is looked for anew in any case.
+            let _ = self.office.nudge.read();
         }
         if knocks {
             self.let_in(clients.len());
@@ -157,6 +172,9 @@ impl Reception {
             (None, Some(socket)) => socket.as_fd(),
             (None, None) => return Ok(false),
         };
+        if let Some(client) = &client {
+            client.say_unsaid().map_err(|_| Gone::Closed)?;
+        }
         let mut buffer = [0; MAX_MESSAGE];
         let (length, descriptors) = match receive_with(socket, &mut buffer) {
             Ok((0, _)) => return Err(Gone::Closed),
@@ -207,7 +225,10 @@ impl Reception {
         let version = max.min(MAX_VERSION);
         tracing::info!(pid, "a server process uses libgodwit");
         lock(&self.office.desk).clients.insert(id, client.clone());
-        say(&client, &AppMessage::Welcome { version }, &[]).map_err(|_| Gone::Closed)
+        let welcome = AppMessage::Welcome { version };
+        self.office
+            .tell(&client, &welcome)
+            .map_err(|_| Gone::Closed)
     }
 
     fn attend(
@@ -220,7 +241,7 @@ impl Reception {
             AppMessage::Listen { number } => {
                 let refusal = self.admit(client, number, descriptors).err();
                 let answer = AppMessage::Listening { number, refusal };
-                say(client, &answer, &[]).map_err(|_| Gone::Closed)
+                self.office.tell(client, &answer).map_err(|_| Gone::Closed)
             }
             AppMessage::Unlisten { number } => {
                 client.remove(number);

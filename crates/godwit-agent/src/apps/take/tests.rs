@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 use godwit_sock::{receive_with, send_with, socket_cookie};
 use godwit_wire::app::region::{Header, SlotState, slot_at};
@@ -124,6 +125,15 @@ impl Process {
         subject
     }
 
+    /// The slot of what it may go on with.
+    fn hear_put_back(&self) -> u32 {
+        let said = self.hear();
+        let AppMessage::PutBack { subject } = said else {
+            panic!("{said:?}");
+        };
+        subject.slot
+    }
+
     fn hand_out(&self, subject: Subject) {
         let taken = AppMessage::Taken {
             request: subject.request,
@@ -195,4 +205,58 @@ fn a_process_that_is_silent_is_not_asked_twice() {
     process.hand_out(process.hear_take());
     let said = process.hear();
     assert!(matches!(said, AppMessage::PutBack { .. }), "{said:?}");
+}
+
+/// Whoever moved it waited for the process, and everybody else for that.
+#[test]
+fn who_gives_up_does_not_wait() {
+    let (apps, process) = Process::start(2);
+    let (bell, rung) = bell();
+    let ask = |slot| apps.ask_for(process.flow(slot), Duration::ZERO, Some(bell.clone()));
+    let (silent, quick) = (ask(0), ask(1));
+    let subjects = [process.hear_take(), process.hear_take()];
+    process.hand_out(subjects[1]);
+    rung.recv_timeout(PATIENCE).expect("it is rung");
+    let begun = Instant::now();
+    for take in [silent, quick] {
+        apps.give_up(take);
+    }
+    assert!(begun.elapsed() < ANSWER / 4, "{:?}", begun.elapsed());
+    // What had been handed out, and then what was handed out too late.
+    assert_eq!(process.hear_put_back(), 1);
+    process.hand_out(subjects[0]);
+    assert_eq!(process.hear_put_back(), 0);
+}
+
+/// It would have stood still for ever: nobody said it again.
+#[test]
+fn a_process_that_hears_nothing_is_told_later() {
+    let (apps, process) = Process::start(2);
+    let late = apps.ask_for(process.flow(0), Duration::ZERO, None);
+    let subject = process.hear_take();
+    let taken = apps.ask_for(process.flow(1), Duration::ZERO, None);
+    process.hand_out(process.hear_take());
+    apps.wait_until_taken(taken).expect("it is handed out");
+    let begun = Instant::now();
+    let mut asked = 0;
+    loop {
+        let mut take = apps.ask_for(process.flow(0), Duration::ZERO, None);
+        let outcome = apps.taken(&mut take);
+        if let Some(outcome) = outcome {
+            assert_eq!(outcome.err(), Some(HandoffRefusal::NoCapacity));
+            break;
+        }
+        asked += 1;
+    }
+    apps.give_up(late);
+    process.hand_out(subject);
+    apps.put_back(process.flow(1));
+    assert!(apps.office.clients()[0].has_unsaid(), "there is no room");
+    assert!(begun.elapsed() < ANSWER, "nobody has waited");
+    for _ in 0..asked {
+        process.hear_take();
+    }
+    let mut back = [process.hear_put_back(), process.hear_put_back()];
+    back.sort_unstable();
+    assert_eq!(back, [0, 1]);
 }

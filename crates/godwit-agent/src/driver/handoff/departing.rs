@@ -111,18 +111,16 @@ impl Worker {
         }
     }
 
-    /// What else is to be done with a connection waits until its server has answered.
-    /// The attempt is over by then: it is not stopped, nor is anything sent to a peer
-    /// that may not keep it any more.
+    /// Something else is to be done with a connection. The attempt is over by then: it is
+    /// not stopped, nor is anything sent to a peer that may not keep it any more. Its
+    /// server may be one that says nothing for a while, and others wait for this thread:
+    /// what that hands out late goes back to it.
     pub(super) fn end_departure(&mut self, flow: FlowId) {
         let Some(waiting) = self.departures.remove(flow) else {
             return;
         };
-        if let Stage::Asked(take) = waiting.stage
-            && let Ok(taken) = self.apps.wait_until_taken(take)
-        {
-            drop(taken.socket);
-            self.apps.put_back(flow.key);
+        if let Stage::Asked(take) = waiting.stage {
+            self.apps.give_up(take);
         }
         let Departure { share, id, .. } = waiting.departure;
         let refusal = Err(HandoffRefusal::SnapshotBehind);
