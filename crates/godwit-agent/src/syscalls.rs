@@ -109,7 +109,14 @@ const ALWAYS: &[Call] = calls![
 ];
 
 /// What an agent needs that looks for sockets in other processes (`unread = "move"`).
-const PROCESSES: &[Call] = calls![SYS_pidfd_getfd, SYS_pidfd_open,];
+const PROCESSES: &[Call] = calls![
+    SYS_pidfd_getfd,
+    SYS_pidfd_open,
+    // To accept at a listener of theirs, and not to wait there.
+    SYS_timer_create,
+    SYS_timer_delete,
+    SYS_timer_settime,
+];
 
 /// The older forms that glibc prefers where they exist.
 #[cfg(target_arch = "x86_64")]

@@ -7,6 +7,7 @@
 //! `unsafe` is for calls that nix lacks.
 
 mod address;
+mod alarm;
 #[cfg(any(test, fuzzing))]
 pub mod answers;
 mod destroy;

@@ -3,12 +3,14 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::time::Duration;
 
 use godwit_wire::FlowKey;
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{Backlog, SockFlag, SockProtocol, accept4, listen};
 
+use crate::alarm::Alarm;
 use crate::destroy::SOCK_DIAG_BY_FAMILY;
 use crate::netlink::{NLM_F_DUMP, Netlink};
 use crate::option::option;
@@ -70,12 +72,14 @@ pub enum ListenerError {
     Kernel(#[from] io::Error),
 }
 
-/// A listener that another process has open, too. Until it is dropped it does not
-/// block, for that process neither.
+/// How long an accept lasts that finds nobody, at most.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+/// A listener that another process has open, too. It stays as it is for that process:
+/// whether it blocks is a property of what both have open, and would outlive this one.
 #[derive(Debug)]
 pub struct ForeignListener {
     socket: OwnedFd,
-    blocks: bool,
 }
 
 impl ForeignListener {
@@ -90,53 +94,32 @@ impl ForeignListener {
         if is(libc::IPPROTO_TCP, libc::TCP_FASTOPEN)? != 0 {
             return Err(ListenerError::FastOpen);
         }
-        let listener = Self {
-            blocks: !flags(&socket)?.contains(OFlag::O_NONBLOCK),
-            socket,
-        };
-        if listener.blocks {
-            let flags = flags(&listener.socket)? | OFlag::O_NONBLOCK;
-            set_flags(&listener.socket, flags)?;
-        }
-        Ok(listener)
+        Ok(Self { socket })
     }
 
-    /// The connection that has waited longest; `None` if none does.
+    /// The connection that has waited longest; `None` if none does. If another process
+    /// takes it that moment, one that comes within a millisecond may be had instead.
     ///
     /// # Errors
-    /// If this process has too many files open.
+    /// If this process has too many files open, or no timer.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         loop {
+            let mut ready = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            if poll(&mut ready, PollTimeout::ZERO)? == 0 {
+                return Ok(None);
+            }
+            // Others accept, too, and whoever comes last may wait for the next.
+            let _alarm = Alarm::every(PATIENCE)?;
             match accept4(self.socket.as_raw_fd(), SockFlag::SOCK_CLOEXEC) {
                 // SAFETY: a fresh descriptor that is nobody else's.
                 Ok(fd) => return Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
                 Err(Errno::EAGAIN) => return Ok(None),
-                // The next one; this one has gone.
+                // The next one, if there is one; this one has gone.
                 Err(Errno::ECONNABORTED | Errno::EINTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
     }
-}
-
-impl Drop for ForeignListener {
-    fn drop(&mut self) {
-        if self.blocks
-            && let Ok(flags) = flags(&self.socket)
-        {
-            // It was set a moment ago.
-            let _ = set_flags(&self.socket, flags - OFlag::O_NONBLOCK);
-        }
-    }
-}
-
-fn flags(socket: &OwnedFd) -> io::Result<OFlag> {
-    Ok(OFlag::from_bits_retain(fcntl(socket, FcntlArg::F_GETFL)?))
-}
-
-fn set_flags(socket: &OwnedFd, flags: OFlag) -> io::Result<()> {
-    fcntl(socket, FcntlArg::F_SETFL(flags))?;
-    Ok(())
 }
 
 /// A listener that has more room in its queue than its process has asked for, until
@@ -175,7 +158,11 @@ fn set_backlog(listener: &OwnedFd, most: u32) -> io::Result<()> {
 mod tests {
     use std::io::{Read as _, Write as _};
     use std::net::{TcpListener, TcpStream};
-    use std::process;
+    use std::time::Instant;
+    use std::{process, thread};
+
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use nix::sys::socket::{Shutdown, shutdown};
 
     use super::*;
     use crate::option::set_option;
@@ -207,7 +194,6 @@ mod tests {
             let mut keys: Vec<_> = waiting().into_iter().map(|(key, _)| key).collect();
 
             let foreign = ForeignListener::new(taken(&listener)).expect("it listens");
-            assert!(!blocks(&listener));
             // In the order in which they came.
             for client in &clients {
                 let socket = foreign.accept().expect("it listens");
@@ -223,22 +209,42 @@ mod tests {
             }
             assert!(keys.is_empty() && waiting().is_empty(), "{keys:?}");
             assert!(foreign.accept().expect("it listens").is_none());
+            assert!(blocks(&listener), "not even now is it another one");
             for client in &mut clients {
                 client.read_exact(&mut [0]).expect("somebody answered");
             }
-            drop(foreign);
-            assert!(blocks(&listener));
             let _client = TcpStream::connect(service).expect("it still listens");
             listener.accept().expect("it still listens");
         }
     }
 
+    /// Its process accepts the only one between the look and the accept, again and again:
+    /// nobody waits for the next.
     #[test]
-    fn who_does_not_block_does_not_afterwards() {
+    fn who_comes_too_late_does_not_wait() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        listener.set_nonblocking(true).expect("it is open");
-        drop(ForeignListener::new(taken(&listener)).expect("it listens"));
-        assert!(!blocks(&listener));
+        let service = listener.local_addr().expect("it is bound");
+        let foreign = ForeignListener::new(taken(&listener)).expect("it listens");
+        thread::scope(|scope| {
+            let server = scope.spawn(|| listener.incoming().map_while(Result::ok).count());
+            let (mut taken, mut longest) = (0, Duration::ZERO);
+            let clients: Vec<_> = (0..500)
+                .map(|_| {
+                    let client = TcpStream::connect(service).expect("it listens");
+                    let begun = Instant::now();
+                    taken += usize::from(foreign.accept().expect("it listens").is_some());
+                    longest = longest.max(begun.elapsed());
+                    client
+                })
+                .collect();
+            while !unaccepted(service.port()).expect("sock_diag").is_empty() {}
+            shutdown(listener.as_raw_fd(), Shutdown::Both).expect("it listens");
+            let accepted = server.join().expect("it ends");
+            eprintln!("{taken} taken, {accepted} accepted, {longest:?} waited");
+            assert_eq!(taken + accepted, clients.len());
+            assert!(taken > 0 && accepted > 0, "both came too late at times");
+            assert!(longest < Duration::from_secs(1), "{longest:?}");
+        });
     }
 
     #[test]
