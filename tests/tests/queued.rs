@@ -352,6 +352,43 @@ fn who_can_not_go_back_is_not_cut_off() {
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
 
+/// One goes on talking while the agent has it, and more than a new socket takes at once: it
+/// goes back all the same, and is heard to its last byte.
+#[test]
+fn who_goes_on_talking_is_served() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    // Buffers that do not end it, either.
+    let sizes = "4096 1048576 6291456";
+    let sysctl = lab.node(Host::A).netns().sysctl("ipv4.tcp_rmem", sizes);
+    sysctl.expect("each namespace has its own");
+    let _server = serve(&lab, Host::B);
+    let slow = slow_listener(&lab, 16);
+    let cluster = start(&lab, "move");
+    let capture = witness(&lab);
+    let talker = Client::connect(&lab, service_v4());
+    talker.wait_queued(&lab, Host::A, 0);
+    let wanted = Client::connect(&lab, service_v4());
+    wanted.wait_queued(&lab, Host::A, 0);
+    wanted.goes(&cluster, Host::A);
+    let said: Vec<_> = (0..=250).cycle().take(300_000).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| (&talker.stream).write_all(&said).expect("it is open"));
+        // Over some more tries, if it could not go back.
+        thread::sleep(Duration::from_secs(2));
+        slow.set_nonblocking(true).expect("it is open");
+        let (mut stream, _) = slow.accept().expect("it is in the queue");
+        stream.set_nonblocking(false).expect("it is open");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a socket");
+        let mut heard = vec![0; said.len()];
+        stream.read_exact(&mut heard).expect("it goes on");
+        assert!(heard == said);
+    });
+    assert!(!has_event(&cluster, Host::A, "flow_not_given_back"));
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
 /// An agent ends with a queue in its hands: it gives that back first.
 #[test]
 fn an_agent_that_ends_gives_back_what_it_has_taken() {

@@ -25,7 +25,7 @@ use godwit_core::MonoTime;
 use godwit_sock::repair::{PauseError, PausedSocket, Release};
 use godwit_sock::{
     AcceptQueue, ForeignListener, Listeners, SocketView, Widened, connection_of, destroy_tcp,
-    socket_cookie, unaccepted, view_tcp_socket,
+    set_option, socket_cookie, unaccepted, view_tcp_socket,
 };
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, TcpState};
 use thiserror::Error;
@@ -37,6 +37,11 @@ use crate::clock;
 
 /// How long the agent keeps those that were before a wanted one: they may be wanted next.
 const KEPT: Duration = Duration::from_millis(300);
+
+/// Receive buffer of one that is kept, in bytes, with what surrounds them (socket(7)). When
+/// it is full no more than what is under way comes, and in a queue that is not much: nobody
+/// has read, so nobody has sent for long.
+const KEPT_INPUT: libc::c_int = 16 << 10;
 
 /// After how long one that could not go back is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -194,8 +199,13 @@ impl Worker {
         view.is_some_and(|view| Some(view.cookie) == cookie)
     }
 
-    /// For a moment; then it goes back.
+    /// For a moment; then it goes back. What it says meanwhile and would not fit into a new
+    /// socket's first window it says again then: nobody has acknowledged that.
     pub(super) fn keep_queued(&mut self, key: FlowKey, socket: OwnedFd, now: MonoTime) {
+        let limit = |fd| set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, KEPT_INPUT / 2);
+        if let Err(error) = limit(socket.as_fd()) {
+            tracing::warn!(flow = %key, error = %error, "it may say more than can go back");
+        }
         let queued = Queued {
             socket,
             due: now.saturating_add(KEPT),
