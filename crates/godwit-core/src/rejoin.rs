@@ -25,7 +25,7 @@ pub const MAX_CROWD: usize = 64;
 /// See [`MAX_CROWD`].
 pub const CROWD_TIME: Duration = Duration::from_secs(1);
 
-/// How long the standby may take to make a twin.
+/// How long the standby may take to make a twin, from when it can have heard of it.
 pub const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
 /// When a twin that is not whole is looked at for what it lacks. The gate is
@@ -117,6 +117,8 @@ pub enum Order {
 struct Active {
     state: State,
     since: MonoTime,
+    /// How long the standby may take for its first word.
+    patience: Duration,
 }
 
 /// What is remembered of a flow that failed.
@@ -171,11 +173,27 @@ impl Rejoin {
             let asked = Active {
                 state: State::Asked,
                 since: now,
+                patience: ANSWER_DEADLINE,
             };
             self.young.insert((now, flow));
             self.set(flow, asked);
             self.orders.push_back(Order::Begin(flow));
         }
+    }
+
+    /// What the standby needs for a twin is so long on its way, behind what it needs for
+    /// others.
+    pub fn handle_delay(&mut self, flow: FlowId, delay: Duration) {
+        if let Some(active) = self.active.get(&flow).copied() {
+            let patience = ANSWER_DEADLINE.saturating_add(delay);
+            self.set(flow, Active { patience, ..active });
+        }
+    }
+
+    /// What the standby needs for a twin finds no room on the way: it is begun later, and
+    /// has not failed.
+    pub fn handle_postponed(&mut self, flow: FlowId) {
+        self.remove(flow);
     }
 
     /// The twin of a flow has spoken.
@@ -190,6 +208,14 @@ impl Rejoin {
     pub fn handle_fed(&mut self, flow: FlowId, now: MonoTime) {
         if let Some(State::Following { .. }) = self.state(&flow) {
             self.enter(flow, State::Following { fed: now, again: 0 });
+        }
+    }
+
+    /// The twin of a flow lacks what nobody has any more: its client waits behind the
+    /// gate for what can't come.
+    pub fn handle_starved(&mut self, flow: FlowId, now: MonoTime) {
+        if let Some(State::Following { .. }) = self.state(&flow) {
+            self.give_up(flow, now);
         }
     }
 
@@ -377,7 +403,7 @@ impl Rest {
 impl Active {
     fn due(&self) -> MonoTime {
         match self.state {
-            State::Asked => self.since.saturating_add(ANSWER_DEADLINE),
+            State::Asked => self.since.saturating_add(self.patience),
             State::Following { fed, again } => {
                 fed.saturating_add(FEED_INTERVAL * (1 << again.min(MAX_FEED_DOUBLINGS)))
             }

@@ -5,6 +5,7 @@
 //! twin that is born at one of them, or where the connection began, does not count before
 //! it has come to the commit (`commits.rs`).
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use godwit_bpf::FlowState;
@@ -15,7 +16,12 @@ use super::Driver;
 use super::exports::{behind, latest, since};
 use super::keeper;
 use super::parcels::Parcel;
+use super::room::Urgency;
 use crate::reprotect::MAX_OUTPUT;
+
+/// What a twin would begin at has to wait: too much is on its way to the standby.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoRoom;
 
 /// As a standby: twins that are to be born at snapshots that have not come.
 #[derive(Debug, Default)]
@@ -76,29 +82,35 @@ const fn is_near(place: &SnapshotPlace, (bytes_in, bytes_out): (u64, u64)) -> bo
 
 impl Driver {
     /// The snapshot at which a new twin of a running flow can begin, if one is in its log.
-    pub(super) fn snapshot_in_log(&mut self, flow: &FlowState) -> Option<Parcel> {
-        let choose = |kept: &[SnapshotPlace]| self.place_in_log(flow, kept);
-        let exported = self.apps.exported_of(flow.id.key, choose)?;
+    pub(super) fn snapshot_in_log(&mut self, flow: &FlowState) -> Result<Option<Parcel>, NoRoom> {
+        let refused = Cell::new(false);
+        let choose = |kept: &[SnapshotPlace]| {
+            let place = latest_in_log(flow, kept)?;
+            let fits = self.fits(&place);
+            refused.set(!fits);
+            fits.then_some(place)
+        };
+        let Some(exported) = self.apps.exported_of(flow.id.key, choose) else {
+            return if refused.get() { Err(NoRoom) } else { Ok(None) };
+        };
         let commit = exported.place.kind == SnapshotKind::Commit;
-        Some(Parcel {
+        Ok(Some(Parcel {
             commit: commit.then(|| self.exports.next_number()),
             exported,
             output: Vec::new(),
-        })
+        }))
     }
 
     /// One that finds no room on the way to the standby goes later.
-    fn place_in_log(&self, flow: &FlowState, kept: &[SnapshotPlace]) -> Option<SnapshotPlace> {
-        let has_room = |place: &SnapshotPlace| {
-            let length = usize::try_from(place.length).unwrap_or(usize::MAX);
-            self.exports.has_room(length)
-        };
-        latest_in_log(flow, kept).filter(has_room)
+    fn fits(&self, place: &SnapshotPlace) -> bool {
+        let length = usize::try_from(place.length).unwrap_or(usize::MAX);
+        let under_way = self.exports.under_way();
+        under_way.has_room(Urgency::Ordinary, length)
     }
 
     /// Whether there is one among those that are `kept`.
     pub(super) fn has_snapshot_in_log(&self, flow: &FlowState, kept: &[SnapshotPlace]) -> bool {
-        !kept.is_empty() && self.place_in_log(flow, kept).is_some()
+        latest_in_log(flow, kept).is_some_and(|place| self.fits(&place))
     }
 
     /// As a standby: a running flow is to have a twin, which begins where the

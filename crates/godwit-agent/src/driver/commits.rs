@@ -27,6 +27,7 @@ use godwit_wire::{FlowId, FlowKey, Generation, Role, ShareId, UnprotectedReason}
 
 use super::Driver;
 use super::parcels::Parcel;
+use super::room::Urgency;
 use super::twins::note;
 use crate::apps::{Asker, Commit, Committed};
 use crate::clock;
@@ -80,6 +81,17 @@ enum Stage {
     Held,
     /// The standby is not to serve the flow.
     Refused(CommitRefusal),
+}
+
+impl Pending {
+    /// Where no server waits a new twin does, as do those that begin at a snapshot.
+    const fn urgency(&self) -> Urgency {
+        if self.askers.is_empty() {
+            Urgency::Ordinary
+        } else {
+            Urgency::Awaited
+        }
+    }
 }
 
 impl Commits {
@@ -251,13 +263,17 @@ impl Driver {
         else {
             return true;
         };
-        if !self.exports.has_room(committed.len()) {
+        let urgency = pending.urgency();
+        if !self.exports.under_way().has_room(urgency, committed.len()) {
             return false;
         }
         let number = self.exports.next_number();
         let parcel = Parcel::of_commit(number, committed.clone());
         pending.stage = Stage::Sent(number);
         self.send_snapshot(flow, parcel, now);
+        if urgency == Urgency::Awaited {
+            self.exports.note_urgent(flow.id.key);
+        }
         true
     }
 
@@ -268,13 +284,18 @@ impl Driver {
         }
         self.commits.looked = now;
         let keys: Vec<_> = self.commits.pending.keys().copied().collect();
-        let mut room = true;
+        // Of those that servers wait for, and of others.
+        let (mut urgent_room, mut other_room) = (true, true);
         for key in keys {
             let Some(pending) = self.commits.pending.get(&key) else {
                 continue;
             };
             let (stage, flow, late) = (pending.stage, pending.flow, pending.until <= now);
             let lacks = pending.committed.is_none();
+            let room = match pending.urgency() {
+                Urgency::Awaited => &mut urgent_room,
+                Urgency::Ordinary => &mut other_room,
+            };
             match stage {
                 // A server is not kept waiting for ever.
                 Stage::Refused(reason) if late => self.settle_commit(key, Some(reason)),
@@ -287,9 +308,9 @@ impl Driver {
                 // The word that its twin is whole may come after this.
                 Stage::Held => self.pass_whole(key, now),
                 // It is looked at with all exports.
-                Stage::Waiting if lacks || !room => {}
+                Stage::Waiting if lacks || !*room => {}
                 Stage::Waiting => match self.commit_concerns(key) {
-                    Some((_, state)) if state.id == flow => room = self.send_commit(&state, now),
+                    Some((_, state)) if state.id == flow => *room = self.send_commit(&state, now),
                     Some(_) | None => {
                         self.refuse_commit(key, CommitRefusal::Unprotected, now);
                     }

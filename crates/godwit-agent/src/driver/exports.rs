@@ -16,7 +16,7 @@ use super::Driver;
 use super::commits::{has_twin, is_committed};
 use super::keeper;
 use super::parcels::{Parcel, is_same, parcel, part_count, parts};
-use super::room::{Room, UNDER_WAY, Waiting};
+use super::room::{Room, UnderWay, Urgency, Waiting};
 use crate::apps::{self, Committed};
 use crate::clock;
 use crate::config::Config;
@@ -42,7 +42,7 @@ pub(super) struct Exports {
     /// Of the latest commit.
     number: u64,
     /// Parts that were sent and are without an answer; counted anew at each look.
-    under_way: usize,
+    under_way: UnderWay,
     /// Who has to be the next, as it found no room.
     waiting: Option<Waiting>,
 }
@@ -73,6 +73,7 @@ struct Sent {
     commit: Option<u64>,
     /// The standby has it.
     kept: bool,
+    urgency: Urgency,
     /// An answer that says so for a commit may be lost (its standby drops what it has no
     /// room for): nobody waits for it longer than this.
     until: MonoTime,
@@ -100,7 +101,7 @@ impl Exports {
             coming: BTreeMap::new(),
             // Two lives of an agent do not use the same.
             number: now.as_nanos(),
-            under_way: 0,
+            under_way: UnderWay::default(),
             waiting: None,
         }
     }
@@ -121,10 +122,18 @@ impl Exports {
         (!self.services.is_empty()).then_some(self.due)
     }
 
-    /// Whether so many bytes may go now. What is larger than all that may be under way
-    /// goes by itself.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.under_way == 0 || self.under_way + part_count(bytes) <= UNDER_WAY
+    /// What is on its way to the standby.
+    pub(super) const fn under_way(&self) -> &UnderWay {
+        &self.under_way
+    }
+
+    /// A server waits for the one that was sent last of that connection.
+    pub(super) fn note_urgent(&mut self, flow: FlowKey) {
+        if let Some(sent) = self.sent.get_mut(&flow) {
+            self.under_way.remove(sent.urgency, sent.parts);
+            sent.urgency = Urgency::Awaited;
+            self.under_way.add(sent.urgency, sent.parts);
+        }
     }
 
     /// Nobody answers what was sent in an earlier stay of the standby.
@@ -134,12 +143,15 @@ impl Exports {
             let share = services.get(&key.service);
             sent.is_awaited(now) && share.is_some_and(|share| is_current(*share, sent.generation))
         });
-        self.under_way = awaited.map(|(_, sent)| sent.parts).sum();
+        self.under_way = UnderWay::default();
+        for (_, sent) in awaited {
+            self.under_way.add(sent.urgency, sent.parts);
+        }
     }
 
     /// A link has changed: what was under way on it is lost.
     pub(super) fn forget(&mut self) {
-        self.under_way = 0;
+        self.under_way = UnderWay::default();
         self.sent.clear();
         self.coming.clear();
     }
@@ -163,7 +175,7 @@ impl Exports {
         let sent = self.sent.get_mut(&flow.key);
         if let Some(sent) = sent.filter(|sent| sent.irs == flow.irs && sent.commit.is_none()) {
             sent.kept = true;
-            self.under_way = self.under_way.saturating_sub(sent.parts);
+            self.under_way.remove(sent.urgency, sent.parts);
         }
     }
 
@@ -172,11 +184,12 @@ impl Exports {
     pub(super) fn note_commit(&mut self, flow: FlowId, number: u64) -> Option<Generation> {
         let sent = self.sent.get_mut(&flow.key)?;
         let is_this = sent.irs == flow.irs && sent.commit == Some(number);
+        let generation = sent.generation;
         if is_this && !sent.kept {
             sent.kept = true;
-            self.under_way = self.under_way.saturating_sub(sent.parts);
+            self.under_way.remove(sent.urgency, sent.parts);
         }
-        is_this.then_some(sent.generation)
+        is_this.then_some(generation)
     }
 
     /// Adds a part; the snapshot once it is whole.
@@ -250,7 +263,7 @@ impl Driver {
             share.is_some_and(|share| share.entry.generation == generation)
         };
         self.exports.count(is_current, now);
-        let mut room = Room::new(self.exports.under_way, self.exports.waiting);
+        let mut room = Room::new(self.exports.under_way.ordinary(), self.exports.waiting);
         let exported = self.apps.exported(|key, kept| {
             let (flow, place, commits) = match self.choose(key, kept, now) {
                 Choice::Send(flow, place) => (flow, place, false),
@@ -379,9 +392,10 @@ impl Driver {
             written: place.written,
             commit: parcel.commit,
             kept: false,
+            urgency: Urgency::Ordinary,
             until: now.saturating_add(ANSWER),
         };
-        self.exports.under_way += sent.parts;
+        self.exports.under_way.add(sent.urgency, sent.parts);
         self.exports.sent.insert(flow.id.key, sent);
         let (read, written) = origin(flow);
         place.read += u64::from(read);
@@ -427,6 +441,7 @@ mod tests {
     use godwit_wire::app::Carried;
 
     use super::super::parcels::PART;
+    use super::super::room::UNDER_WAY;
     use super::*;
     use crate::apps::Exported;
     use crate::testing::Pair;
@@ -520,6 +535,7 @@ mod tests {
             parts: 1,
             commit: Some(8),
             kept: false,
+            urgency: Urgency::Ordinary,
             until: MonoTime::ZERO,
         };
         exports.sent.insert(flow(1).key, sent);
@@ -537,7 +553,9 @@ mod tests {
     fn what_is_under_way_has_a_bound() {
         let (mut exports, whole) = (exports(), UNDER_WAY * PART);
         exports.services.insert(flow(1).key.service, ShareId(0));
-        assert!(exports.has_room(2 * whole));
+        let has_room =
+            |exports: &Exports, bytes| exports.under_way.has_room(Urgency::Ordinary, bytes);
+        assert!(has_room(&exports, 2 * whole));
         let sent = Sent {
             irs: SeqNumber(1),
             generation: Generation(1),
@@ -546,6 +564,7 @@ mod tests {
             parts: UNDER_WAY - 1,
             commit: Some(1),
             kept: false,
+            urgency: Urgency::Ordinary,
             until: MonoTime::from_nanos(10),
         };
         exports.sent.insert(flow(1).key, sent);
@@ -553,21 +572,64 @@ mod tests {
             exports.count(|_, stay| stay == Generation(1), MonoTime::from_nanos(at));
         };
         count(&mut exports, 9);
-        assert!(exports.has_room(0) && exports.has_room(PART) && !exports.has_room(PART + 1));
+        assert!(has_room(&exports, PART) && !has_room(&exports, PART + 1));
         let mut answered = sent;
         answered.until = MonoTime::from_nanos(100);
         exports.sent.insert(flow(1).key, answered);
         count(&mut exports, 10);
-        assert!(!exports.has_room(whole));
+        assert!(!has_room(&exports, whole));
         assert_eq!(exports.note_commit(flow(1), 1), Some(Generation(1)));
-        assert_eq!(exports.under_way, 0);
+        assert_eq!(exports.under_way.ordinary(), 0);
         exports.sent.insert(flow(1).key, sent);
         count(&mut exports, 10);
-        assert!(exports.has_room(whole), "nobody answers");
+        assert!(has_room(&exports, whole), "nobody answers");
         answered.generation = Generation(2);
         exports.sent.insert(flow(1).key, answered);
         count(&mut exports, 10);
-        assert!(exports.has_room(whole), "of another stay");
+        assert!(has_room(&exports, whole), "of another stay");
+    }
+
+    /// A server waited for its commit behind others' snapshots for a second, and its
+    /// connection was given up.
+    #[test]
+    fn what_a_server_waits_for_has_room_of_its_own() {
+        let (mut exports, whole) = (exports(), UNDER_WAY * PART);
+        exports.services.insert(flow(1).key.service, ShareId(0));
+        let mut other = flow(1);
+        other.key.client.port = 2;
+        let sent = |commit| Sent {
+            irs: SeqNumber(1),
+            generation: Generation(1),
+            read: 0,
+            written: 0,
+            parts: UNDER_WAY,
+            commit,
+            kept: false,
+            urgency: Urgency::Ordinary,
+            until: MonoTime::from_nanos(10),
+        };
+        let count = |exports: &mut Exports| {
+            exports.count(|_, stay| stay == Generation(1), MonoTime::from_nanos(9));
+        };
+        let has_room = |exports: &Exports| {
+            [Urgency::Ordinary, Urgency::Awaited].map(|it| exports.under_way.has_room(it, whole))
+        };
+        exports.sent.insert(flow(1).key, sent(None));
+        count(&mut exports);
+        assert_eq!(has_room(&exports), [false, true]);
+        exports.sent.insert(other.key, sent(Some(8)));
+        count(&mut exports);
+        for _ in 0..2 {
+            exports.note_urgent(other.key);
+            assert_eq!(has_room(&exports), [false, false]);
+            count(&mut exports);
+        }
+        let took = exports.under_way.duration();
+        assert!(took > Duration::from_secs(2), "{took:?} at 100 Mbit/s");
+        exports.note_commit(other, 8);
+        assert_eq!(has_room(&exports), [false, true]);
+        exports.note_kept(flow(1));
+        assert_eq!(has_room(&exports), [true, true]);
     }
 
     /// One that is not whole is thrown away with the link, or by the next.
@@ -613,6 +675,7 @@ mod tests {
             parts: 1,
             commit: None,
             kept: true,
+            urgency: Urgency::Ordinary,
             until: MonoTime::ZERO,
         };
         exports.sent.insert(flow(1).key, sent);
@@ -652,6 +715,7 @@ mod tests {
             parts: 1,
             commit: None,
             kept: true,
+            urgency: Urgency::Ordinary,
             until: MonoTime::ZERO,
         };
         let kept = |length| [1, 2, 3, 4].map(|at| place(at, 10 * at, length));

@@ -4,13 +4,14 @@
 use std::cell::LazyCell;
 use std::time::Duration;
 
-use godwit_bpf::{FlowState, Order};
+use godwit_bpf::{FlowState, LogState, Order};
 use godwit_core::MonoTime;
 use godwit_core::rejoin::{Candidate, Past};
 use godwit_wire::{
     FlowId, FlowRecord, Generation, MAX_INPUT_LEN, Negotiated, Restore, Role, SeqNumber, ShareId,
 };
 
+use super::births::NoRoom;
 use super::exports::behind;
 use super::parcels::Parcel;
 use super::{Driver, segments};
@@ -105,8 +106,13 @@ impl Driver {
         // What the twin before had, this one lacks.
         self.exports.note_rejoin(flow.key);
         self.commits.forget(flow.key);
-        let begins = self.flow(flow).and_then(|state| self.beginning(&state));
-        let begun = begins.and_then(|begins| {
+        let begins = self.flow(flow).map(|state| self.beginning(&state));
+        let now = clock::now();
+        if matches!(begins, Some(Err(NoRoom))) {
+            return self.node.handle_restore_postponed(share, flow, now);
+        }
+        let begun = begins.and_then(Result::ok).flatten();
+        let begun = begun.and_then(|begins| {
             let order = Order::Rejoin(generation, begins.base_ack);
             match self.datapath.orders.give(flow, order) {
                 Ok(()) => Some((self.restore(share, flow, &begins)?, begins.snapshot)),
@@ -124,26 +130,36 @@ impl Driver {
         self.node.handle_restore(share, flow, restore, now);
         if let (Some(snapshot), Some(state)) = (snapshot, self.flow(flow)) {
             self.send_snapshot(&state, snapshot, now);
+            let delay = self.exports.under_way().duration();
+            self.node.handle_restore_delay(share, flow, delay);
         }
     }
 
     /// `None` if what a twin would have to hear is not in the log, or not yet.
-    fn beginning(&mut self, flow: &FlowState) -> Option<Beginning> {
+    fn beginning(&mut self, flow: &FlowState) -> Result<Option<Beginning>, NoRoom> {
         let log = flow.log;
         let kept = self.is_kept(flow.share);
-        if let Some(snapshot) = kept.then(|| self.snapshot_in_log(flow)).flatten() {
+        let snapshot = if kept {
+            self.snapshot_in_log(flow)
+        } else {
+            Ok(None)
+        };
+        if let Ok(Some(snapshot)) = snapshot {
             let place = snapshot.exported.place;
-            return Some(Beginning {
+            return Ok(Some(Beginning {
                 base: behind(flow.birth, place.read),
                 base_ack: behind(flow.birth_ack, place.written),
                 snapshot: Some(snapshot),
-            });
+            }));
         }
-        (!kept || is_whole(flow)).then_some(Beginning {
+        if kept && !is_whole(flow) {
+            return snapshot.map(|_| None);
+        }
+        Ok(Some(Beginning {
             base: log.base,
             base_ack: log.base_ack,
             snapshot: None,
-        })
+        }))
     }
 
     /// Whether a twin that is to be kept has where to begin.
@@ -216,6 +232,8 @@ impl Driver {
         if let Some(input) = self.input(&state, from.min(state.log.end)) {
             let at = (from.min(state.log.end), fin);
             self.node.handle_log(share, flow, at, input, clock::now());
+        } else if self.flow(flow).is_some_and(|state| lacks_for_good(&state)) {
+            self.node.handle_log_gone(share, flow, clock::now());
         }
     }
 
@@ -234,6 +252,12 @@ impl Driver {
         self.node
             .handle_flow_protected(share, flow, outcome.is_ok(), clock::now());
     }
+}
+
+/// Whether its twin lacks what the log has no more: its client has said too much since
+/// the snapshot.
+fn lacks_for_good(flow: &FlowState) -> bool {
+    flow.log.state != LogState::Kept || flow.twin_ack.lt(flow.log.base)
 }
 
 /// Whether all that was said is in the log: without a snapshot a server begins where

@@ -1,6 +1,8 @@
-//! What may be sent of the connections' snapshots at one look, and whose turn it is when
+//! How much of the connections' snapshots is on its way, what may be sent at one look, and whose turn it is when
 //! there is no room for all: of those that wait the one that has waited longest.
 //! Pure.
+
+use std::time::Duration;
 
 use godwit_core::MonoTime;
 use godwit_wire::FlowKey;
@@ -10,10 +12,70 @@ use super::parcels::part_count;
 /// Bytes of snapshots that are sent in one round; the others have their turn later.
 const ROUND: usize = 4 << 20;
 
-/// Parts that may be without an answer, of all connections, 16 MiB: what a link of
+/// Parts that may be without an answer, of all connections, 16 MiB, and as many of those
+/// that servers wait for: what a link of
 /// 1 Gbit/s takes an eighth of a second for, and commits wait behind it. A peer's link
 /// is closed when a thousand wait.
 pub(super) const UNDER_WAY: usize = 64;
+
+/// How long a part is on its way over a link that takes 100 Mbit/s.
+const PART_TIME: Duration = Duration::from_millis(21);
+
+/// Whether a server waits for a snapshot to arrive. Others take no room from those.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Urgency {
+    Ordinary,
+    Awaited,
+}
+
+/// Parts that are without an answer.
+#[derive(Debug, Default)]
+pub(super) struct UnderWay {
+    ordinary: usize,
+    awaited: usize,
+}
+
+impl UnderWay {
+    /// Whether so many bytes may go now. What is larger than all that may be under way
+    /// goes by itself.
+    pub(super) fn has_room(&self, urgency: Urgency, bytes: usize) -> bool {
+        let taken = match urgency {
+            Urgency::Ordinary => self.ordinary,
+            Urgency::Awaited => self.awaited,
+        };
+        taken == 0 || taken + part_count(bytes) <= UNDER_WAY
+    }
+
+    /// So many parts have gone.
+    pub(super) const fn add(&mut self, urgency: Urgency, parts: usize) {
+        let taken = self.of(urgency);
+        *taken = taken.saturating_add(parts);
+    }
+
+    /// Nobody waits for the answer to these any more.
+    pub(super) const fn remove(&mut self, urgency: Urgency, parts: usize) {
+        let taken = self.of(urgency);
+        *taken = taken.saturating_sub(parts);
+    }
+
+    /// Parts of those that no server waits for.
+    pub(super) const fn ordinary(&self) -> usize {
+        self.ordinary
+    }
+
+    /// How long all that is under way may take to get there.
+    pub(super) fn duration(&self) -> Duration {
+        let parts = u32::try_from(self.ordinary + self.awaited).unwrap_or(u32::MAX);
+        PART_TIME.saturating_mul(parts)
+    }
+
+    const fn of(&mut self, urgency: Urgency) -> &mut usize {
+        match urgency {
+            Urgency::Ordinary => &mut self.ordinary,
+            Urgency::Awaited => &mut self.awaited,
+        }
+    }
+}
 
 /// The room at one look.
 #[derive(Debug)]

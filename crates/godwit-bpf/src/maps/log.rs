@@ -76,9 +76,9 @@ pub struct FlowLog {
 
 impl FlowLog {
     /// Whether what was read of this log from `from` on is in `later`, too: that is
-    /// the same log, as it is now.
+    /// the same log, as it is now, and not one that was begun anew and ends earlier.
     pub fn goes_on_as(&self, later: &Self, from: SeqNumber) -> bool {
-        later.state == self.state && later.base.le(from)
+        later.state == self.state && later.base.le(from) && later.end.ge(self.end)
     }
 
     pub(super) fn new(raw: &types::gw_flow) -> Self {

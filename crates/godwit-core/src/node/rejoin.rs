@@ -13,6 +13,8 @@
 //!  ProtectFlow
 //! ```
 
+use std::time::Duration;
+
 use godwit_wire::{FlowId, Message, Restore, SeqNumber, ShareId, UnprotectedReason};
 
 use super::Node;
@@ -49,6 +51,29 @@ impl Node {
         self.with_share(share, now, |share, context| match restore {
             Some(restore) => share.send_restore(restore, context),
             None => share.rejoin.handle_lost(flow, context.now),
+        });
+        self.settle(now);
+    }
+
+    /// What a twin begins at comes behind [`Self::handle_restore`], and takes so long.
+    pub fn handle_restore_delay(&mut self, share: ShareId, flow: FlowId, delay: Duration) {
+        let mut shares = self.shares.iter_mut();
+        if let Some(side) = shares.find(|side| side.id == share) {
+            side.rejoin.handle_delay(flow, delay);
+        }
+    }
+
+    /// An outcome of [`Action::BeginRejoin`]: there is no room for what a twin begins at,
+    /// and it is offered again when there is.
+    pub fn handle_restore_postponed(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
+        self.with_share(share, now, |share, _| share.rejoin.handle_postponed(flow));
+        self.settle(now);
+    }
+
+    /// An outcome of [`Action::FeedLog`]: the log has slid past what the twin lacks.
+    pub fn handle_log_gone(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
+        self.with_share(share, now, |share, context| {
+            share.rejoin.handle_starved(flow, context.now);
         });
         self.settle(now);
     }

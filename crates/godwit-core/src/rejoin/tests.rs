@@ -57,6 +57,45 @@ fn a_flow_is_handed_over_step_by_step() {
     assert_eq!(rejoin.poll_timeout(), None);
 }
 
+/// A snapshot of many megabytes, behind others' snapshots.
+#[test]
+fn what_is_long_on_its_way_is_waited_for_longer() {
+    let mut rejoin = begun();
+    let delay = Duration::from_secs(2);
+    rejoin.handle_delay(flow(1), delay);
+    let due = at(0).saturating_add(ANSWER_DEADLINE + delay);
+    assert_eq!(rejoin.poll_timeout(), Some(due));
+    rejoin.handle_timeout(at(2400));
+    assert_eq!(orders(&mut rejoin), []);
+    rejoin.handle_timeout(due);
+    assert_eq!(orders(&mut rejoin), [Order::GiveUp(flow(1))]);
+    rejoin.handle_delay(flow(1), delay);
+    assert_eq!(rejoin.poll_timeout(), None, "it is over");
+}
+
+#[test]
+fn what_finds_no_room_need_not_rest() {
+    let mut rejoin = begun();
+    rejoin.handle_postponed(flow(1));
+    assert_eq!(rejoin.count(), 0);
+    rejoin.handle_candidates(&[fresh(1)], at(50));
+    assert_eq!(orders(&mut rejoin), [Order::Begin(flow(1))]);
+}
+
+/// Its client stood still for 0.7 s, and with `on_lag = "wait"` for a minute.
+#[test]
+fn a_twin_that_lacks_what_is_gone_is_given_up_at_once() {
+    let mut rejoin = begun();
+    rejoin.handle_starved(flow(1), at(1));
+    assert_eq!(orders(&mut rejoin), [], "its client is not behind the gate");
+    rejoin.handle_twin(flow(1), at(2));
+    assert_eq!(orders(&mut rejoin), [Order::Feed(flow(1))]);
+    rejoin.handle_starved(flow(1), at(2));
+    assert_eq!(orders(&mut rejoin), [Order::GiveUp(flow(1))]);
+    rejoin.handle_candidates(&[fresh(1)], at(3));
+    assert_eq!(orders(&mut rejoin), [], "it rests");
+}
+
 #[test]
 fn what_is_under_way_is_not_begun_again() {
     let mut rejoin = begun();
