@@ -60,6 +60,8 @@ enum Command {
     #[command(hide = true)]
     StonithHelper(cmd::stonith_helper::Args),
     #[command(hide = true)]
+    DirectorLoad(cmd::director_load::Args),
+    #[command(hide = true)]
     LabApp(cmd::lab_app::Args),
 }
 
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Chaos(args) => cmd::chaos::run(&args),
         Command::Pki(args) => cmd::pki::run(&args),
         Command::StonithHelper(args) => cmd::stonith_helper::run(&args),
+        Command::DirectorLoad(args) => cmd::director_load::run(&args),
         Command::LabApp(args) => cmd::lab_app::run(&args),
     };
     result.unwrap_or_else(|error| {

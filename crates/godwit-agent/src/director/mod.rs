@@ -13,6 +13,7 @@
 mod backends;
 mod front;
 mod install;
+mod load;
 mod report;
 
 use std::path::Path;
@@ -33,6 +34,7 @@ use crate::run::AgentError;
 use front::Front;
 use install::Installed;
 
+pub use load::{FrameCosts, frame_costs};
 pub use report::{BackendDrain, BackendReport, DirectedReport, DirectorReport, DrainWish};
 
 /// Runs a director until a signal or a command ends it.

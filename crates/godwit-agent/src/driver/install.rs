@@ -97,6 +97,9 @@ pub enum InstallError {
     /// Twins can't be kept.
     #[error("can't listen on the loopback for twins (snapshots = \"eager\")")]
     Perch(#[source] io::Error),
+    /// The kernel does not run a program for figures.
+    #[error("can't run the director's program for figures")]
+    TestRun(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The node is a director, and the file has nothing for it.
     #[error("section [director] is missing, or no service has front = \"director\"")]
     NothingToDirect,

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::process::Command;
 
+use godwit_bpf::PinDir;
 use godwit_bpf::director::{Backend, Director, Settings, Slot, Via};
-use godwit_bpf::{OpenError, PinDir};
 use godwit_core::director::{
     BackendId, Entry, FlowHash, Member, Slots, TableSize, Word, lookup_table,
 };
@@ -16,11 +15,11 @@ use godwit_wire::{EthernetHeader, FlowKey, MacAddr, NodeName, SeqNumber, TcpFlag
 
 use crate::bench::{ends, to_service};
 
-const ACK: TcpFlags = TcpFlags::ACK;
+pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
 const SYN: TcpFlags = TcpFlags::SYN;
 /// Slots of the only service.
 const SIZE: u32 = 251;
-const SEED: u64 = 0x0123_4567_89ab_cdef;
+pub(crate) const SEED: u64 = 0x0123_4567_89ab_cdef;
 /// First byte behind the Ethernet header.
 const IP: usize = EthernetHeader::LEN;
 /// Numbers of the back-ends.
@@ -30,14 +29,14 @@ const FLOWS: u16 = 600;
 
 /// What a program says of a frame, whichever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Act {
+pub(crate) enum Act {
     Leave,
     Stop,
     Send,
 }
 
 /// A director on a lab's machine, its slots as the core wants them.
-struct Bench {
+pub(crate) struct Bench {
     director: Director,
     ifindex: u32,
     size: TableSize,
@@ -46,7 +45,7 @@ struct Bench {
     gone: Vec<BackendId>,
 }
 
-fn settings(trial_flows: Option<u32>) -> Settings {
+pub(crate) fn settings(trial_flows: Option<u32>) -> Settings {
     let interface = Interface::by_name(Network::Data.interface()).expect("it has eth0");
     Settings {
         ifindex: interface.index,
@@ -80,7 +79,7 @@ fn core_slot(slot: Slot) -> godwit_core::director::Slot {
     }
 }
 
-fn on_bench(trial_flows: Option<u32>, work: impl FnOnce(&mut Bench, &str) + Send) {
+pub(crate) fn on_bench(trial_flows: Option<u32>, work: impl FnOnce(&mut Bench, &str) + Send) {
     if let Err(reason) = Lab::available() {
         let _ = writeln!(std::io::stderr(), "skipped: {reason}");
         return;
@@ -195,7 +194,7 @@ impl Bench {
         (act, counted.map(|(now, _)| now.0).collect(), trial.frame)
     }
 
-    fn expect(&self, what: &str, frame: &[u8], act: Act, reason: &str) {
+    pub(crate) fn expect(&self, what: &str, frame: &[u8], act: Act, reason: &str) {
         for via in [Via::Xdp, Via::Tcx] {
             let (got, reasons, out) = self.put(via, frame);
             assert_eq!(
@@ -541,80 +540,6 @@ fn another_director_takes_over_what_is_pinned() {
         // Repeated, a SYN is no new connection where it has an entry.
         let moved = again.zip(&went).filter(|(again, went)| again != *went);
         assert!(moved.count() < 150);
-    });
-}
-
-/// Under another seed each flow has another slot, and would be taken from its back-end.
-#[test]
-fn what_another_seed_has_left_is_not_taken_over() {
-    on_bench(None, |bench, pins| {
-        let open = |settings: &Settings| {
-            let pins = PinDir::open(pins).expect("bpffs is there");
-            Director::open(settings, pins)
-        };
-        let mut other = settings(None);
-        other.seed = SEED + 1;
-        let refused = open(&other).expect_err("it is another's");
-        assert!(
-            matches!(refused, OpenError::OtherBasis { what: "seed" }),
-            "{refused}"
-        );
-        let data = to_service(7, false, 2, 1, ACK, b"data");
-        bench.expect("the earlier one goes on", &data, Act::Send, "directed");
-        open(&settings(None)).expect("the same seed");
-    });
-}
-
-/// Whether XDP of an interface has a program, in the driver.
-fn has_xdp(interface: &str) -> bool {
-    let mut ip = Command::new("ip");
-    ip.args(["link", "show", "dev", interface]);
-    let output = ip.output().expect("it runs");
-    String::from_utf8_lossy(&output.stdout).contains("prog/xdp")
-}
-
-fn add_bridge(name: &str) -> u32 {
-    let mut ip = Command::new("ip");
-    ip.args(["link", "add", name, "type", "bridge"]);
-    assert!(ip.status().expect("it runs").success());
-    let mut ip = Command::new("ip");
-    ip.args(["link", "set", name, "up"]);
-    assert!(ip.status().expect("it runs").success());
-    Interface::by_name(name).expect("it is there").index
-}
-
-/// The link that is pinned is that of the interface which is wanted, and not of the one
-/// that an earlier director had.
-#[test]
-fn another_interface_gets_the_program_and_one_without_xdp_gets_the_other() {
-    on_bench(None, |_, pins| {
-        assert!(has_xdp("eth0"));
-        let mut elsewhere = settings(None);
-        elsewhere.ifindex = Interface::by_name("eth1").expect("a second one").index;
-        let pins = || PinDir::open(pins).expect("bpffs is there");
-        let next = Director::open(&elsewhere, pins()).expect("it moves");
-        assert_eq!(next.via(), Via::Xdp);
-        assert!(has_xdp("eth1") && !has_xdp("eth0"));
-        // The kernel could run it behind this driver, which is no better than tcx.
-        elsewhere.ifindex = add_bridge("br0");
-        let next = Director::open(&elsewhere, pins()).expect("it moves");
-        assert_eq!(next.via(), Via::Tcx);
-        assert!(!has_xdp("eth1") && !has_xdp("br0"));
-    });
-}
-
-/// A place that another program has is no lack of XDP.
-#[test]
-fn another_program_in_the_path_is_an_error() {
-    on_bench(None, |bench, pins| {
-        let other = format!("{pins}-other");
-        let pins = PinDir::open(&other).expect("bpffs is there");
-        let refused = Director::open(&settings(None), pins).expect_err("the place is taken");
-        assert!(matches!(refused, OpenError::Attach(_)), "{refused}");
-        let data = to_service(7, false, 2, 1, ACK, b"data");
-        bench.expect("the first one goes on", &data, Act::Send, "directed");
-        let pins = PinDir::open(&other).expect("bpffs is there");
-        pins.remove().expect("they are removed");
     });
 }
 

@@ -4,6 +4,7 @@
 mod bench;
 mod cost;
 mod director;
+mod director_links;
 mod edge;
 mod fence;
 mod gate;

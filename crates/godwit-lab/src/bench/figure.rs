@@ -29,6 +29,7 @@ pub(super) enum Theme {
     Origin,
     Slowing,
     Many,
+    Director,
 }
 
 /// What a figure should be.
@@ -59,9 +60,12 @@ impl Theme {
             "standby" => Some(&Self::STANDBY),
             "failover" => Some(&Self::FAILOVER),
             "migrate" => Some(&Self::MIGRATE),
+            "director" => Some(&Self::DIRECTOR),
             _ => None,
         }
     }
+
+    const DIRECTOR: [Self; 1] = [Self::Director];
 
     const MIGRATE: [Self; 6] = [
         Self::Migrate,
@@ -124,6 +128,7 @@ impl Theme {
             Self::Origin => "the origin dies, its snapshots are on the standby",
             Self::Slowing => "servers that slow down, and a client that leaves them",
             Self::Many => "ten thousand moves of busy streams",
+            Self::Director => "three servers behind a director",
         }
     }
 
@@ -152,6 +157,13 @@ const fn figure(theme: Theme, name: &'static str, unit: &'static str, target: Ta
 /// Runs that are not counted, as the machine itself stood still; of all.
 const fn disturbed(theme: Theme, name: &'static str) -> Spec {
     figure(theme, name, "runs", Target::None)
+}
+
+/// Millions of frames per second, on one processor.
+const FRAMES: &str = "Mframes/s";
+
+const fn director(name: &'static str, unit: &'static str, target: Target) -> Spec {
+    figure(Theme::Director, name, unit, target)
 }
 
 const fn moved(name: &'static str, most: f64) -> Spec {
@@ -554,6 +566,14 @@ const SPECS: &[Spec] = &[
     many("migrate.many.broken", "streams", AtMost(0.0)),
     many("migrate.many.freeze.p50", "ms", Target::None),
     many("migrate.many.freeze.p99", "ms", Target::None),
+    director("director.frames.segments", FRAMES, AtLeast(3.0)),
+    director("director.frames.syns", FRAMES, Target::None),
+    director("director.frames.mixed.segments", FRAMES, AtLeast(3.0)),
+    director("director.frames.mixed.syns", FRAMES, Target::None),
+    director("director.frames.mixed.entries", "entries", Target::None),
+    director("director.requests.kept", "requests/s", Target::None),
+    director("director.requests.new", "requests/s", Target::None),
+    director("director.dark.p50", "ms", AtMost(38.0)),
 ];
 
 #[cfg(test)]
@@ -566,7 +586,13 @@ mod tests {
     fn every_figure_has_one_name_and_a_theme_that_is_run() {
         let names: BTreeSet<_> = SPECS.iter().map(|spec| spec.name).collect();
         assert_eq!(names.len(), SPECS.len());
-        let themes = [Theme::STANDBY.as_slice(), &Theme::FAILOVER, &Theme::MIGRATE].concat();
+        let themes = [
+            Theme::STANDBY.as_slice(),
+            &Theme::FAILOVER,
+            &Theme::MIGRATE,
+            &Theme::DIRECTOR,
+        ]
+        .concat();
         assert!(SPECS.iter().all(|spec| themes.contains(&spec.theme)));
         assert!(themes.iter().all(|theme| theme.specs().count() > 0));
     }

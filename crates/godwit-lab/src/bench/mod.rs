@@ -25,6 +25,7 @@
 //! | [`origin`] | `migrate.crash.*`: the origin dies, its snapshots are on the standby |
 //! | [`slowing`] | `migrate.slowing.*`: a client that leaves servers which slow down |
 //! | [`many`] | `migrate.many.*`: ten thousand moves of busy streams |
+//! | [`direct`] | `director.*`: servers behind a director |
 //! | [`reprotect`] | `reprotect.*`: running connections and a standby that returns |
 //!
 //! [`pair`] is the pair of servers under test, which fails over back and
@@ -36,6 +37,7 @@ mod batch;
 mod budget;
 mod calm;
 mod crowd;
+mod direct;
 mod export;
 mod ferry;
 mod figure;
@@ -71,7 +73,7 @@ use figure::Theme;
 use report::Report;
 
 /// Names that [`run`] knows, with what each measures.
-pub const NAMES: [(&str, &str); 3] = [
+pub const NAMES: [(&str, &str); 4] = [
     (
         "standby",
         "a hot standby: cost without a failure, stalls with one",
@@ -83,6 +85,10 @@ pub const NAMES: [(&str, &str); 3] = [
     (
         "migrate",
         "connections that move from server to server one by one, with their state",
+    ),
+    (
+        "director",
+        "a machine that gives connections to servers: frames, requests, a server that dies",
     ),
 ];
 
@@ -179,5 +185,6 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Origin => origin::run(budget, report),
         Theme::Slowing => slowing::run(budget, report),
         Theme::Many => many::run(budget, report),
+        Theme::Director => direct::run(budget, report),
     }
 }

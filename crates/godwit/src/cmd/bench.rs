@@ -8,7 +8,7 @@ use crate::exit;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which: standby, failover, migrate.
+    /// Which: standby, failover, migrate, director.
     name: String,
     /// One line of JSON per figure, schema godwit.bench/1.
     #[arg(long)]

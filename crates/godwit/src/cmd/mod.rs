@@ -5,6 +5,7 @@ pub(crate) mod bench;
 pub(crate) mod chaos;
 pub(crate) mod demo;
 pub(crate) mod director;
+pub(crate) mod director_load;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod flows;

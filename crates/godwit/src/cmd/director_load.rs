@@ -1,0 +1,24 @@
+//! `godwit director-load`: what a director's frames cost, for `godwit bench director`. Not
+//! for people; its answer may change with every version.
+
+use std::process::ExitCode;
+
+use crate::out;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Gets the program meanwhile.
+    #[arg(long)]
+    interface: String,
+    /// How often a million frames are put through it, of each kind.
+    #[arg(long)]
+    rounds: u32,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    out::json(&godwit_agent::director::frame_costs(
+        &args.interface,
+        args.rounds,
+    )?)?;
+    Ok(ExitCode::SUCCESS)
+}
