@@ -9,7 +9,7 @@ use crate::{address, device, listeners, neighbour, sockets, view};
 pub fn read_all(datagram: &[u8]) -> usize {
     let mut understood = 0;
     // How it ends is the kernel's business.
-    let _ = read_datagram(datagram, &mut |body: &[u8]| {
+    let _ = read_datagram(datagram, None, &mut |body: &[u8]| {
         let readings = [
             address::ours(body).is_some(),
             device::device(body).is_some(),

@@ -1,6 +1,6 @@
 //! A netlink request and its answer (RFC 3549 section 2.3), synchronous.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
@@ -24,6 +24,8 @@ pub(crate) const NLM_F_EXCL: u16 = 0x200;
 #[derive(Debug)]
 pub(crate) struct Netlink {
     fd: OwnedFd,
+    /// Number of the last request.
+    sequence: Cell<u32>,
     /// What the kernel has answered last.
     answer: RefCell<Vec<u8>>,
 }
@@ -44,6 +46,7 @@ impl Netlink {
         setsockopt(&fd, sockopt::ReceiveTimeout, &TimeVal::milliseconds(1000))?;
         Ok(Self {
             fd,
+            sequence: Cell::new(0),
             answer: RefCell::new(vec![0; ANSWER]),
         })
     }
@@ -69,7 +72,9 @@ impl Netlink {
         message.extend(len.to_ne_bytes());
         message.extend(kind.to_ne_bytes());
         message.extend((flags | NLM_F_REQUEST).to_ne_bytes());
-        message.extend(1u32.to_ne_bytes()); // sequence: one request at a time
+        let sequence = self.sequence.get().wrapping_add(1);
+        self.sequence.set(sequence);
+        message.extend(sequence.to_ne_bytes());
         message.extend(0u32.to_ne_bytes());
         message.extend(body);
         sendto(
@@ -78,41 +83,56 @@ impl Netlink {
             &NetlinkAddr::new(0, 0),
             MsgFlags::empty(),
         )?;
-        self.answers(visit)
+        self.answers(sequence, visit)
     }
 
-    fn answers(&self, mut visit: impl FnMut(&[u8])) -> io::Result<()> {
+    fn answers(&self, sequence: u32, mut visit: impl FnMut(&[u8])) -> io::Result<()> {
         let mut buffer = self.answer.borrow_mut();
         loop {
             let len = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
-            if let Some(end) = read_datagram(&buffer[..len], &mut visit) {
+            if let Some(end) = read_datagram(&buffer[..len], Some(sequence), &mut visit) {
                 return end;
             }
         }
     }
 }
 
-/// Visits the answers in one datagram; how the whole answer ended, if it did.
+/// Visits the answers in one datagram to the request of that number, or to any; how the
+/// whole answer ended, if it did. The answer to an earlier request may have come too late
+/// for that.
 pub(crate) fn read_datagram(
     mut rest: &[u8],
+    sequence: Option<u32>,
     visit: &mut impl FnMut(&[u8]),
 ) -> Option<io::Result<()>> {
-    while let Some((kind, body, next)) = split_message(rest) {
-        match kind {
+    while let Some((header, body, next)) = split_message(rest) {
+        rest = next;
+        if sequence.is_some_and(|sequence| header.sequence != sequence) {
+            continue;
+        }
+        match header.kind {
             NLMSG_DONE => return Some(Ok(())),
             NLMSG_ERROR => return Some(error_of(body)),
             _ => visit(body),
         }
-        rest = next;
     }
     None
 }
 
-fn split_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
+/// Of `struct nlmsghdr`, what is looked at.
+struct Header {
+    kind: u16,
+    sequence: u32,
+}
+
+fn split_message(bytes: &[u8]) -> Option<(Header, &[u8], &[u8])> {
     let len = u32_at(bytes, 0)? as usize;
-    let kind = u16::from_ne_bytes([*bytes.get(4)?, *bytes.get(5)?]);
+    let header = Header {
+        kind: u16::from_ne_bytes([*bytes.get(4)?, *bytes.get(5)?]),
+        sequence: u32_at(bytes, 8)?,
+    };
     let body = bytes.get(HEADER..len)?;
-    Some((kind, body, bytes.get(align(len)..).unwrap_or_default()))
+    Some((header, body, bytes.get(align(len)..).unwrap_or_default()))
 }
 
 /// Number 0 is the acknowledgement that was asked for.
@@ -155,4 +175,40 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 const fn align(len: usize) -> usize {
     (len + 3) & !3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+        let len = u32::try_from(HEADER + body.len()).expect("short");
+        let mut message = len.to_ne_bytes().to_vec();
+        message.extend(kind.to_ne_bytes());
+        message.extend(0u16.to_ne_bytes());
+        message.extend(sequence.to_ne_bytes());
+        message.extend(0u32.to_ne_bytes());
+        message.extend(body);
+        message
+    }
+
+    /// From the first answer that had come too late each was taken for the next one's.
+    #[test]
+    fn an_answer_that_comes_late_is_not_the_next_ones() {
+        let datagram = [
+            message(20, 1, b"late"),
+            message(NLMSG_DONE, 1, &[]),
+            message(20, 2, b"this"),
+            message(NLMSG_DONE, 2, &[]),
+        ]
+        .concat();
+        let mut seen = Vec::new();
+        let end = read_datagram(&datagram, Some(2), &mut |body: &[u8]| {
+            seen.push(body.to_vec())
+        });
+        assert!(end.is_some_and(|end| end.is_ok()));
+        assert_eq!(seen, [b"this"]);
+        let end = read_datagram(&datagram, Some(3), &mut |_: &[u8]| panic!("none of these"));
+        assert!(end.is_none(), "its own is to come");
+    }
 }
