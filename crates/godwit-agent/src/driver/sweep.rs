@@ -23,6 +23,9 @@ const SWEEP: Duration = Duration::from_secs(120);
 /// the kernel tells nobody when it gives up.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
+/// Longer than it takes to make a socket anew.
+const ANEW: Duration = Duration::from_secs(1);
+
 impl Driver {
     /// Flows of which there is no socket: they are over.
     pub(super) fn forget_gone(&mut self, gone: Vec<FlowEvent>, now: MonoTime) {
@@ -98,7 +101,12 @@ fn gone(flows: &FlowTable, ifindex: u32, now: MonoTime) -> io::Result<Vec<FlowEv
         return Ok(Vec::new());
     }
     let asked: BTreeSet<_> = silent.keys().copied().collect();
-    let gone = without_tcp_socket(ifindex, asked)?;
+    let mut gone = without_tcp_socket(ifindex, asked)?;
+    if !gone.is_empty() {
+        // One that goes back into its accept queue has none for a moment.
+        thread::sleep(ANEW);
+        gone = without_tcp_socket(ifindex, gone)?;
+    }
     silent.retain(|flow, _| gone.contains(flow));
     Ok(silent.into_values().collect())
 }
