@@ -1,5 +1,7 @@
 //! The target's sockets: made of bytes, silent until they are told to speak.
 
+use std::time::Duration;
+
 use godwit_bpf::{HandoffEntry, Whereabouts};
 use godwit_core::MonoTime;
 use godwit_core::handoff::MAX_ASKED;
@@ -20,6 +22,9 @@ const MAX_COMING: usize = 4 * MAX_ASKED;
 /// Connections that servers are offered at a time: what is said to a server, and what
 /// it answers, must not fill the socket between the two.
 const MAX_OFFERED: usize = 32;
+
+/// How long a server may take to accept and register what it has taken up.
+const TO_REGISTER: Duration = Duration::from_secs(1);
 
 impl Worker {
     /// Looks whether the connection may come, and keeps what its client sends.
@@ -169,7 +174,10 @@ impl Worker {
         let mut offered = std::mem::take(&mut self.offered);
         offered.retain_mut(|(flow, offer)| match self.apps.taken_up(offer) {
             None => true,
-            Some(Ok(())) => false,
+            Some(Ok(())) => {
+                self.taken_up.insert(*flow, clock::now());
+                false
+            }
             Some(Err(reason)) => {
                 self.tell_closed(flow.key, reason.as_str());
                 false
@@ -178,8 +186,12 @@ impl Worker {
         self.offered = offered;
     }
 
+    /// Whether a server has it, or is about to, that has not registered it yet: a process
+    /// that takes one up has it in a queue first.
     pub(super) fn is_offered(&self, flow: FlowId) -> bool {
-        self.offered.iter().any(|(offered, _)| *offered == flow)
+        let taken_up = self.taken_up.get(&flow);
+        taken_up.is_some_and(|at| clock::now().since(*at) < TO_REGISTER)
+            || self.offered.iter().any(|(offered, _)| *offered == flow)
     }
 
     pub(super) fn here(&self, flow: FlowId) {
@@ -195,6 +207,7 @@ impl Worker {
             return;
         }
         self.swept = now;
+        self.taken_up.retain(|_, at| now.since(*at) < TO_REGISTER);
         let entries = self.places.all();
         self.look_after_forwarded(&entries, now);
         self.end_what_is_over(&entries);

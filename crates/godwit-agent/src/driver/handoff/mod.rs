@@ -145,6 +145,7 @@ impl Kit {
             frozen: BTreeMap::new(),
             coming: BTreeMap::new(),
             offered: Vec::new(),
+            taken_up: BTreeMap::new(),
             returned: Vec::new(),
             owed: BTreeMap::new(),
             looked: clock::now(),

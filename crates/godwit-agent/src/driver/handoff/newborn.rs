@@ -217,17 +217,20 @@ impl Worker {
 
     /// The connection as it was before a new socket was tried, if nothing has come of that.
     fn take_back(&mut self, flow: FlowId, unborn: &Unborn) -> Option<OwnedFd> {
+        // What it has more than the old one had it has acknowledged.
+        let is_new =
+            |view: SocketView| view.waits_to_be_accepted() && view.received <= unborn.length();
+        let nobody_has_it = || {
+            let view = view_tcp_socket(self.ifindex, flow.key).ok()?;
+            view.is_none_or(is_new).then_some(())
+        };
+        // An agent that dies behind the next line leaves one that has said nothing here.
+        nobody_has_it()?;
         // From here on nothing leaves that a server says, which nobody knew of.
         let held = self.places.held(flow, self.waiting.device());
         held.inspect_err(|error| tracing::error!(flow = %flow.key, error = %error, "not held"))
             .ok()?;
-        let view = view_tcp_socket(self.ifindex, flow.key).ok()?;
-        // What it has more than the old one had it has acknowledged.
-        let is_new =
-            |view: SocketView| view.waits_to_be_accepted() && view.received <= unborn.length();
-        if !view.is_none_or(is_new) {
-            return None;
-        }
+        nobody_has_it()?;
         destroy_tcp(self.ifindex, flow.key).ok()?;
         let mut snapshot = unborn.snapshot.clone();
         // It does not go back; bit 0 would say that it counts microseconds.
@@ -331,7 +334,13 @@ impl Worker {
 pub(super) fn room(queue: &AcceptQueue, snapshot: &TcpSnapshot) -> usize {
     let window = first_window(queue);
     let segment = u32::from(snapshot.options.mss_clamp).max(1);
-    (window / segment * segment) as usize
+    // One that holds no segment is not cut.
+    let cut = if window > segment {
+        window / segment * segment
+    } else {
+        window
+    };
+    cut as usize
 }
 
 /// The first window of such a socket, in bytes, before it is cut to whole segments.
@@ -429,5 +438,6 @@ mod tests {
         assert_eq!(room(&queue(131_072), &snapshot), 64_800);
         assert_eq!(room(&queue(1 << 20), &snapshot), 64_800);
         assert_eq!(room(&queue(4096), &snapshot), 1440);
+        assert_eq!(room(&queue(2304), &snapshot), 1152, "less than a segment");
     }
 }

@@ -93,6 +93,8 @@ enum Stay {
     NotBorn,
     #[error("{0}")]
     Inexact(String),
+    #[error("{0}")]
+    Failed(String),
 }
 
 impl Worker {
@@ -152,11 +154,7 @@ impl Worker {
         for (key, view) in waiting {
             let is_wanted = key == wanted.key;
             let error = if !self.is_seen(key) {
-                match is_in(queues, key.service) {
-                    Ok(false) => continue,
-                    Ok(true) => TakeError::Stranger(key),
-                    Err(error) => TakeError::View(error),
-                }
+                TakeError::Stranger(key)
             } else if self.places.is_unsettled(key) {
                 // It could not go back until its origin has been heard.
                 TakeError::Moving
@@ -170,7 +168,12 @@ impl Worker {
             } else {
                 TakeError::InTheWay(key)
             };
-            return Err(self.not_taken(wanted, &error));
+            // Others at this port may be at a listener of their own.
+            match is_in(queues, key.service) {
+                Ok(false) => continue,
+                Ok(true) => return Err(self.not_taken(wanted, &error)),
+                Err(error) => return Err(self.not_taken(wanted, &TakeError::View(error))),
+            }
         }
         if self.queued.len() + known.len() > MOST {
             return Err(HandoffRefusal::NoCapacity);
@@ -302,7 +305,7 @@ impl Worker {
         };
         let irs = match self.view.hidden(socket.as_fd()) {
             Ok(hidden) => hidden.copied_seq - 1,
-            Err(error) => return self.unpause(key, socket, Stay::Inexact(error.to_string())),
+            Err(error) => return self.unpause(key, socket, Stay::Failed(error.to_string())),
         };
         let flow = FlowId { key, irs };
         let is_flow = |state: FlowState| state.id == flow;
@@ -314,13 +317,13 @@ impl Worker {
         self.waiting.begin(key);
         let unborn = match self.places.held(flow, self.waiting.device()) {
             Ok(()) => self.unborn(flow, &socket, &queues),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(Stay::Failed(error.to_string())),
         };
         let unborn = match unborn {
             Ok(unborn) => unborn,
             Err(why) => {
                 self.stay(flow);
-                return self.unpause(key, socket, Stay::Inexact(why));
+                return self.unpause(key, socket, why);
             }
         };
         if let Err(error) = socket.discard() {
@@ -362,22 +365,24 @@ impl Worker {
         flow: FlowId,
         socket: &PausedSocket,
         queues: &[AcceptQueue],
-    ) -> Result<Unborn, String> {
+    ) -> Result<Unborn, Stay> {
         let snapshot = socket.snapshot(|fd| self.view.hidden(fd));
-        let snapshot = snapshot.map_err(|error| error.to_string())?;
+        let snapshot = snapshot.map_err(|error| Stay::Inexact(error.to_string()))?;
         if !begins(flow, &snapshot) {
-            return Err("it has begun".into());
+            return Err(Stay::Inexact("it has begun".into()));
         }
         // Bit 0: its clock counts microseconds, which a new one would not.
         if snapshot.ts_val & 1 != 0 {
-            return Err(TakeError::Microseconds.to_string());
+            return Err(Stay::Inexact(TakeError::Microseconds.to_string()));
         }
         let room = queues.iter().map(|queue| room(queue, &snapshot)).min();
         if room.is_none_or(|room| snapshot.queues.recv.len() > room) {
-            return Err("it has received more than a new socket takes".into());
+            let why = "it has received more than a new socket takes";
+            return Err(Stay::Inexact(why.into()));
         }
         let hidden = self.view.hidden(socket.as_fd());
-        let ts_recent = hidden.map_err(|error| error.to_string())?.ts_recent;
+        let hidden = hidden.map_err(|error| Stay::Failed(error.to_string()))?;
+        let ts_recent = hidden.ts_recent;
         Ok(Unborn::new(Box::new(snapshot), ts_recent))
     }
 

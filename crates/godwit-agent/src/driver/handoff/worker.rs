@@ -141,6 +141,8 @@ impl Jobs {
     fn add(&mut self, share: ShareId, job: Job) {
         let queue = match job {
             Job::Part(..) | Job::Restore(_) | Job::Place(_) => &mut self.urgent,
+            // It is silent, but for what was to be done with it before.
+            Job::Thaw(flow) | Job::Lose(flow) if !self.waits(flow) => &mut self.urgent,
             Job::Hold(_)
             | Job::Freeze(..)
             | Job::Thaw(_)
@@ -153,6 +155,11 @@ impl Jobs {
             | Job::PutBack(..) => &mut self.others,
         };
         queue.push_back((share, job));
+    }
+
+    /// Whether something that is not urgent is to be done with a connection.
+    fn waits(&self, flow: FlowId) -> bool {
+        self.others.iter().any(|(_, job)| job.flow() == flow)
     }
 }
 
@@ -184,6 +191,8 @@ pub(super) struct Worker {
     pub(super) coming: BTreeMap<FlowId, Coming>,
     /// Connections that have come, and that a server is asked to accept.
     pub(super) offered: Vec<(FlowId, Offer)>,
+    /// Those that one has taken up, and since when.
+    pub(super) taken_up: BTreeMap<FlowId, MonoTime>,
     pub(super) returned: Vec<Returned>,
     pub(super) owed: BTreeMap<FlowId, Debt>,
     pub(super) looked: MonoTime,
@@ -377,6 +386,9 @@ mod tests {
             Job::Restore(id(3)),
             Job::Hold(id(4)),
             Job::Place(id(5)),
+            Job::Thaw(id(6).flow),
+            // Nothing overtakes what was to be done with its own connection.
+            Job::Thaw(id(4).flow),
         ] {
             sender
                 .send(Errand::Do(ShareId(0), job))
@@ -386,9 +398,8 @@ mod tests {
         while let Ok((_, job)) = queue.next(&jobs, Duration::ZERO) {
             done.push(match job {
                 Job::Part(id, _) | Job::Restore(id) | Job::Place(id) | Job::Hold(id) => id.flow,
-                Job::Release(flow) => flow,
+                Job::Release(flow) | Job::Thaw(flow) => flow,
                 Job::Freeze(..)
-                | Job::Thaw(_)
                 | Job::Lose(_)
                 | Job::Discard(..)
                 | Job::EndHalfBorn(_)
@@ -397,6 +408,6 @@ mod tests {
                 | Job::PutBack(..) => panic!("none was given"),
             });
         }
-        assert_eq!(done, [3, 3, 5, 1, 2, 4].map(|port| id(port).flow));
+        assert_eq!(done, [3, 3, 5, 6, 1, 2, 4, 4].map(|port| id(port).flow));
     }
 }
