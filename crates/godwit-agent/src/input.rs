@@ -38,6 +38,15 @@ use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
 use crate::status::Status;
 
+/// What flows need of what they share.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Busy ones.
+    pub busy: BTreeMap<(ShareId, Generation), u32>,
+    /// Chunks of their logs.
+    pub chunks: BTreeMap<ShareId, u32>,
+}
+
 /// Inputs that may wait; half a second of a busy node.
 const CAPACITY: usize = 8192;
 
@@ -92,8 +101,8 @@ pub enum Input {
         /// Where.
         mac: MacAddr,
     },
-    /// How many flows of each share are busy.
-    Census(BTreeMap<(ShareId, Generation), u32>),
+    /// How many flows of each share are busy, and how long their logs are.
+    Census(Census),
     /// Flows, silent for long, that have no socket any more.
     Gone(Vec<FlowEvent>),
     /// Network interfaces have come, gone or changed.

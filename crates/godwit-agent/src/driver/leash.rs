@@ -8,7 +8,6 @@
 //! for a report that a twin with a long one owes only later. So the owner's
 //! shrinks slowly and grows at once, and the standby's the other way round.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -16,11 +15,11 @@ use std::time::Duration;
 
 use godwit_bpf::{FlowState, FlowTable, Phase};
 use godwit_core::MonoTime;
-use godwit_wire::{Generation, Role, ShareId};
+use godwit_wire::Role;
 
-use super::Driver;
+use super::{Driver, logs};
 use crate::clock;
-use crate::input::{Inbox, Input};
+use crate::input::{Census, Inbox, Input};
 
 /// What all twins of a service together may have to catch up with, in bytes.
 /// One flow may use its whole `leash` even if that is more.
@@ -38,9 +37,6 @@ const SHARE_OF_TIME: u32 = 50;
 
 /// A client that has spoken within this is busy.
 const RECENT: Duration = Duration::from_secs(1);
-
-/// Busy flows by share and generation.
-pub(super) type Census = BTreeMap<(ShareId, Generation), u32>;
 
 /// The leash of each of `busy` flows if the service may have `longest`.
 fn fair(longest: u32, busy: u32) -> u32 {
@@ -89,11 +85,15 @@ pub(super) fn spawn_census(flows: Arc<FlowTable>, inbox: Inbox) -> io::Result<()
 }
 
 fn census(flows: &FlowTable, now: MonoTime) -> Option<Census> {
-    let mut census = Census::new();
+    let mut census = Census::default();
     let scanned = flows.for_each(|flow| {
         if is_busy(&flow, now) {
-            *census.entry((flow.share, flow.generation)).or_default() += 1;
+            *census
+                .busy
+                .entry((flow.share, flow.generation))
+                .or_default() += 1;
         }
+        *census.chunks.entry(flow.share).or_default() += logs::chunks(&flow);
     });
     if let Err(error) = &scanned {
         tracing::warn!(error = %error, "can't count the flows");

@@ -42,6 +42,7 @@ mod install;
 mod keeper;
 mod leash;
 mod leave;
+mod logs;
 mod moves;
 pub(crate) mod neighbours;
 mod offer;

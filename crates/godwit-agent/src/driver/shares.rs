@@ -7,10 +7,11 @@ use godwit_bpf::{Expiry, Keepers, Moves, ShareEntry};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
-use super::leash::{self, Census};
 use super::resets::Resets;
 use super::revive::Revival;
+use super::{leash, logs};
 use crate::config::{Config, Gate};
+use crate::input::Census;
 use crate::status::TakeoverReport;
 
 /// The shares of this node, by number.
@@ -33,6 +34,8 @@ pub(super) struct Share {
     pub(super) entry: ShareEntry,
     /// The longest leash of a flow.
     leash: u32,
+    /// The longest log of a flow.
+    log_cap: u32,
     /// The other side of the tap.
     peer: Option<PeerId>,
     /// What the entry will say when the peer's address on the link is known:
@@ -123,6 +126,7 @@ impl Shares {
                 kept: service.is_kept(),
                 entry,
                 leash,
+                log_cap: service.reprotect_cap,
                 peer: None,
                 withheld: None,
                 revival: Revival::default(),
@@ -223,18 +227,33 @@ impl Shares {
         self.macs.get(&peer).copied()
     }
 
-    /// Divides each service's budget over its busy flows: the shares whose
-    /// entries are to be written.
+    /// Divides each service's budget over its busy flows, and what there is for logs over
+    /// those of services with eager snapshots: the shares whose entries are to be written.
     pub(super) fn apply_census(&mut self, census: &Census) -> Vec<ShareId> {
         let mut changed = Vec::new();
+        let is_latest = |id: &ShareId| {
+            self.shares
+                .get(id)
+                .is_some_and(|it| logs::is_latest(&it.entry))
+        };
+        let used = census.chunks.iter().filter(|(id, _)| is_latest(id));
+        let used = used.map(|(_, chunks)| chunks).sum();
         for (id, share) in &mut self.shares {
             let entry = &mut share.entry;
-            let busy = census.get(&(*id, entry.generation)).copied().unwrap_or(0);
+            if logs::is_latest(entry) {
+                let cap = logs::next(entry.log_cap, share.log_cap, used);
+                if cap != entry.log_cap {
+                    entry.log_cap = cap;
+                    changed.push(*id);
+                }
+            }
+            let busy = census.busy.get(&(*id, entry.generation));
+            let busy = busy.copied().unwrap_or(0);
             let leash = leash::next(entry.role, entry.leash, share.leash, busy);
             // The budget is kept to; a little more for each is not worth a write.
             let grows = leash > entry.leash + entry.leash / 8 || leash == share.leash;
             if grows || leash < entry.leash {
-                if leash != entry.leash {
+                if leash != entry.leash && !changed.contains(id) {
                     changed.push(*id);
                 }
                 entry.leash = leash;
@@ -273,6 +292,8 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
+    use godwit_bpf::{LOG_CHUNKS, LogMode};
+
     use super::*;
     use crate::testing::Pair;
 
@@ -387,18 +408,44 @@ mod tests {
         assert_eq!(after(Role::Owner, 0), 0, "its twins have ended");
     }
 
+    fn census(stay: u32, busy: u32) -> Census {
+        Census {
+            busy: BTreeMap::from([((SHARE, Generation(stay)), busy)]),
+            chunks: BTreeMap::new(),
+        }
+    }
+
+    /// Others would find no room in the map.
+    #[test]
+    fn logs_that_are_kept_for_good_leave_room_for_others() {
+        let mut shares = shares();
+        let full = Census {
+            chunks: BTreeMap::from([(SHARE, LOG_CHUNKS)]),
+            ..Census::default()
+        };
+        let cap = entry(&shares).log_cap;
+        assert_eq!(shares.apply_census(&full), [], "it gives its own back");
+        shares.get_mut(SHARE).expect("it is there").entry.log_mode = LogMode::Latest;
+        assert_eq!(shares.apply_census(&full), [SHARE]);
+        assert_eq!(entry(&shares).log_cap, cap / 2);
+        for _ in 0..9 {
+            shares.apply_census(&Census::default());
+        }
+        assert_eq!(entry(&shares).log_cap, cap);
+    }
+
     #[test]
     fn many_busy_flows_have_a_shorter_leash_each() {
         let mut shares = shares();
         shares.learn(PEER, MAC);
         shares.set(SHARE, part(Role::Shadow, 4, Some(PEER)));
-        let census = |busy| Census::from([((SHARE, Generation(4)), busy)]);
+        let census = |busy| census(4, busy);
         assert_eq!(shares.apply_census(&census(4)), []);
         assert_eq!(shares.apply_census(&census(32)), [SHARE]);
         assert_eq!(entry(&shares).leash, 512 << 10);
         assert_eq!(shares.apply_census(&census(31)), [], "about the same");
         // Flows of another stay have no twins.
-        let other = Census::from([((SHARE, Generation(3)), 32)]);
+        let other = self::census(3, 32);
         for _ in 0..3 {
             assert_eq!(shares.apply_census(&other), [SHARE]);
         }
@@ -414,8 +461,7 @@ mod tests {
             shares.learn(PEER, MAC);
             shares.set(SHARE, part(role, 4, Some(PEER)));
             for busy in 1..=40 {
-                let census = Census::from([((SHARE, Generation(4)), busy)]);
-                shares.apply_census(&census);
+                shares.apply_census(&census(4, busy));
                 let leash = entry(&shares).leash;
                 assert!(leash * busy <= 16 << 20, "{role:?}, {busy}: {leash}");
             }

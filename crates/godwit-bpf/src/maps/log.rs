@@ -7,6 +7,9 @@ use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::{gw_log_mode as Mode, gw_log_state as State};
 
+/// Chunks of all logs together (`GW_LOG_CHUNKS` in gw_log.h).
+pub const LOG_CHUNKS: u32 = 131_072;
+
 const CHUNK: usize = size_of::<types::gw_log_chunk>();
 
 /// Where the log of a flow begins (`enum gw_log_mode`).
@@ -79,6 +82,14 @@ impl FlowLog {
     /// the same log, as it is now, and not one that was begun anew and ends earlier.
     pub fn goes_on_as(&self, later: &Self, from: SeqNumber) -> bool {
         later.state == self.state && later.base.le(from) && later.end.ge(self.end)
+    }
+
+    /// How many chunks it has at most, of [`LOG_CHUNKS`].
+    pub fn chunks(&self) -> u32 {
+        match self.end.checked_distance(self.base) {
+            Some(length) if length > 0 && self.state == LogState::Kept => length / chunk_len() + 2,
+            Some(_) | None => 0,
+        }
     }
 
     pub(super) fn new(raw: &types::gw_flow) -> Self {
