@@ -12,7 +12,7 @@ use godwit_wire::app::{AppMessage, SnapshotPlace};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
 
 use super::client::{Client, Said};
-use super::{ANSWER, Answer, Asked, Bell, Held, Office, lock};
+use super::{ANSWER, Answer, Asked, Bell, Desk, Held, Office, lock};
 use crate::clock;
 
 /// A question that was put to a process.
@@ -21,6 +21,15 @@ pub(super) struct Question {
     request: u32,
     answer: Receiver<Answer>,
     until: Instant,
+}
+
+impl Desk {
+    /// Whether an open question is about to get what was handed out to nobody.
+    fn hand_on(&mut self, held: Held) -> bool {
+        let open = |asked: &&mut Asked| asked.held == Some(held) && asked.reply.is_some();
+        let next = self.asked.values_mut().find(open);
+        next.map(|asked| asked.is_out = true).is_some()
+    }
 }
 
 /// How a question is put.
@@ -61,6 +70,7 @@ impl Office {
             client: client.id,
             reply: Some(reply),
             held: terms.held,
+            is_out: false,
             bell: terms.bell,
         };
         lock(&self.desk).asked.insert(request, asked);
@@ -145,7 +155,7 @@ impl Office {
         let Some(asked) = desk.asked.remove(&request) else {
             return;
         };
-        let is_handed_out = outcome.is_ok();
+        let is_out = outcome.is_ok() || asked.is_out;
         let at = clock::now();
         let answer = Answer {
             outcome,
@@ -153,19 +163,23 @@ impl Office {
             at,
         };
         // Under the lock: who gives up waiting looks once more.
+        let is_refused = answer.outcome.is_err();
         let heard = asked.reply.is_some_and(|it| it.send(answer).is_ok());
+        // Somebody else has asked for it since, and is about to get it: what is said now
+        // would undo that.
+        let back = asked.held.filter(|_| is_out && (!heard || is_refused));
+        let back = back.filter(|held| !desk.hand_on(*held));
         drop(desk);
-        match (heard, asked.bell, asked.held) {
-            (true, bell, _) => bell.iter().for_each(Bell::ring),
-            (false, _, Some(held)) if is_handed_out => {
-                let request = self.next_request.fetch_add(1, Ordering::Relaxed);
-                let subject = held.subject(request);
-                if let Err(error) = self.tell(client, &AppMessage::PutBack { subject }) {
-                    // It has gone, and its connection with it.
-                    tracing::info!(slot = held.slot, %error, "a connection was not put back");
-                }
+        if heard {
+            asked.bell.iter().for_each(Bell::ring);
+        }
+        if let Some(held) = back {
+            let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+            let subject = held.subject(request);
+            if let Err(error) = self.tell(client, &AppMessage::PutBack { subject }) {
+                // It has gone, and its connection with it.
+                tracing::info!(slot = held.slot, %error, "a connection was not put back");
             }
-            (false, ..) => {}
         }
     }
 

@@ -162,6 +162,8 @@ struct Asked {
     reply: Option<mpsc::Sender<Answer>>,
     /// What is put back if it was handed out too late.
     held: Option<Held>,
+    /// It was handed out already, and goes back if this question is refused.
+    is_out: bool,
     bell: Option<Bell>,
 }
 

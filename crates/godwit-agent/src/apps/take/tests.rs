@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -27,6 +28,9 @@ const SLOTS: u32 = 4;
 struct Process {
     link: OwnedFd,
     connections: Vec<(TcpStream, TcpStream)>,
+    /// What the agent sees of them.
+    region: File,
+    path: PathBuf,
     _inputs: Receiver<Input>,
     _dir: TempDir,
 }
@@ -48,6 +52,8 @@ impl Process {
         let process = Self {
             link: link(&path),
             connections: connections.collect(),
+            region: region(),
+            path,
             _inputs: inputs,
             _dir: dir,
         };
@@ -57,13 +63,10 @@ impl Process {
 
     /// Says who it is, and shows its connections.
     fn introduce(&self) {
-        let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
-        let file = File::from(memfd_create(c"godwit", flags).expect("a memfd"));
-        file.set_len(slot_at(SLOTS)).expect("it grows");
-        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("it is sealed");
         let mut bytes = Vec::new();
         let (slots, used) = (SLOTS, SLOTS);
         Header { slots, used }.emit(&mut bytes);
+        let file = &self.region;
         file.write_all_at(&bytes, 0).expect("there is room");
         for (slot, (server, _)) in (0..).zip(&self.connections) {
             let connection = Connection {
@@ -116,6 +119,11 @@ impl Process {
         AppMessage::parse(&buffer[..length]).expect("a message")
     }
 
+    fn is_told_nothing(&self) -> bool {
+        let mut ready = [PollFd::new(self.link.as_fd(), PollFlags::POLLIN)];
+        poll(&mut ready, PollTimeout::from(100_u8)) == Ok(0)
+    }
+
     /// What it is asked for.
     fn hear_take(&self) -> Subject {
         let asked = self.hear();
@@ -134,6 +142,26 @@ impl Process {
         subject.slot
     }
 
+    /// A connection is in another slot from now on.
+    fn move_slot(&self, from: u32, to: u32) {
+        let at = usize::try_from(slot_at(1) - slot_at(0)).expect("small");
+        let (mut slot, none) = (vec![0; at], vec![0; at]);
+        let there = "it is there";
+        self.region
+            .read_exact_at(&mut slot, slot_at(from))
+            .expect(there);
+        self.region.write_all_at(&slot, slot_at(to)).expect(there);
+        self.region.write_all_at(&none, slot_at(from)).expect(there);
+    }
+
+    fn refuse(&self, subject: Subject) {
+        let refused = AppMessage::Taken {
+            request: subject.request,
+            outcome: Err(HandoffRefusal::NoServer),
+        };
+        self.say(&refused, &[]);
+    }
+
     fn hand_out(&self, subject: Subject) {
         let taken = AppMessage::Taken {
             request: subject.request,
@@ -141,6 +169,15 @@ impl Process {
         };
         self.say(&taken, &[self.server(subject.slot).as_fd()]);
     }
+}
+
+/// Room for all slots.
+fn region() -> File {
+    let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
+    let file = File::from(memfd_create(c"godwit", flags).expect("a memfd"));
+    file.set_len(slot_at(SLOTS)).expect("it grows");
+    fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK)).expect("it is sealed");
+    file
 }
 
 fn link(path: &std::path::Path) -> OwnedFd {
@@ -240,7 +277,7 @@ fn a_process_that_hears_nothing_is_told_later() {
     let begun = Instant::now();
     let mut asked = 0;
     loop {
-        let mut take = apps.ask_for(process.flow(0), Duration::ZERO, None);
+        let mut take = apps.ask_for(process.flow(1), Duration::ZERO, None);
         let outcome = apps.taken(&mut take);
         if let Some(outcome) = outcome {
             assert_eq!(outcome.err(), Some(HandoffRefusal::NoCapacity));
@@ -259,4 +296,78 @@ fn a_process_that_hears_nothing_is_told_later() {
     let mut back = [process.hear_put_back(), process.hear_put_back()];
     back.sort_unstable();
     assert_eq!(back, [0, 1]);
+}
+
+/// Nobody waits for an answer that will not come.
+#[test]
+fn a_process_that_ends_refuses_at_once() {
+    let (apps, mut process) = Process::start(1);
+    let mut take = apps.ask_for(process.flow(0), Duration::ZERO, None);
+    process.hear_take();
+    let begun = Instant::now();
+    process.link = link(&process.path);
+    let refused = loop {
+        if let Some(outcome) = apps.taken(&mut take) {
+            break outcome;
+        }
+    };
+    assert_eq!(refused.err(), Some(HandoffRefusal::NoServer));
+    assert!(begun.elapsed() < ANSWER / 2, "{:?}", begun.elapsed());
+}
+
+/// Where it was when all were looked at last it is not any more: another process has it.
+#[test]
+fn whoever_has_it_now_is_found() {
+    let (apps, process) = Process::start(2);
+    let flow = process.flow(0);
+    assert_eq!(apps.stage(flow), Some(SlotState::Live));
+    // The likely one says that it has left.
+    let mut take = apps.ask_for(flow, Duration::ZERO, None);
+    let first = process.hear_take();
+    process.move_slot(0, 3);
+    process.refuse(first);
+    while process.is_told_nothing() {
+        assert!(apps.taken(&mut take).is_none(), "it is looked for");
+    }
+    let second = process.hear_take();
+    assert_eq!((first.slot, second.slot), (0, 3));
+    let taken = AppMessage::Taken {
+        request: second.request,
+        outcome: Ok(None),
+    };
+    process.say(&taken, &[process.server(0).as_fd()]);
+    let outcome = loop {
+        if let Some(outcome) = apps.taken(&mut take) {
+            break outcome;
+        }
+    };
+    assert!(outcome.expect("it is handed out").snapshot.is_none());
+}
+
+/// It is asked for anew before its process has answered the question that was given up: what
+/// followed from that answer would take it away again.
+#[test]
+fn what_is_asked_for_again_is_not_put_back() {
+    let (apps, process) = Process::start(1);
+    for is_refused in [false, true] {
+        let ask = || apps.ask_for(process.flow(0), Duration::ZERO, None);
+        let first = ask();
+        apps.give_up(first);
+        let second = ask();
+        let subjects = [process.hear_take(), process.hear_take()];
+        process.hand_out(subjects[0]);
+        if is_refused {
+            process.refuse(subjects[1]);
+        } else {
+            process.hand_out(subjects[1]);
+        }
+        let taken = apps.wait_until_taken(second);
+        assert_eq!(taken.is_err(), is_refused);
+        if taken.is_ok() {
+            apps.put_back(process.flow(0));
+        }
+        // Once, and when it is over.
+        assert_eq!(process.hear_put_back(), 0);
+        assert!(process.is_told_nothing());
+    }
 }
