@@ -8,7 +8,7 @@ use std::time::Duration;
 use godwit_wire::FlowKey;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{Backlog, SockFlag, SockProtocol, accept4, listen};
+use nix::sys::socket::{SockFlag, SockProtocol, accept4};
 
 use crate::alarm::Alarm;
 use crate::destroy::SOCK_DIAG_BY_FAMILY;
@@ -123,11 +123,12 @@ impl ForeignListener {
 }
 
 /// A listener that has more room in its queue than its process has asked for, until
-/// this is dropped.
+/// this is dropped. What its process asks for meanwhile holds.
 #[derive(Debug)]
 pub struct Widened {
     listener: OwnedFd,
     before: u32,
+    now: u32,
 }
 
 impl Widened {
@@ -138,20 +139,54 @@ impl Widened {
     /// If it is no listener.
     pub fn new(listener: OwnedFd, before: u32, most: u32) -> io::Result<Self> {
         set_backlog(&listener, most)?;
-        Ok(Self { listener, before })
+        let now = backlog(&listener)?;
+        Ok(Self {
+            listener,
+            before,
+            now,
+        })
     }
 }
 
 impl Drop for Widened {
     fn drop(&mut self) {
-        // It was larger a moment ago.
-        let _ = set_backlog(&self.listener, self.before);
+        if backlog(&self.listener).is_ok_and(|now| now == self.now) {
+            // It was larger a moment ago.
+            let _ = set_backlog(&self.listener, self.before);
+        }
     }
 }
 
 fn set_backlog(listener: &OwnedFd, most: u32) -> io::Result<()> {
     let most = i32::try_from(most).unwrap_or(i32::MAX);
-    Ok(listen(listener, Backlog::new(most)?)?)
+    // Not as nix has it, which knows a limit of its own.
+    // SAFETY: two numbers.
+    match unsafe { libc::listen(listener.as_raw_fd(), most) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Of a listener, `tcpi_sacked` is its backlog (`tcp_get_info`).
+fn backlog(listener: &OwnedFd) -> io::Result<u32> {
+    const SACKED_AT: usize = 28;
+    const END: usize = SACKED_AT + 4;
+    let (mut info, mut length) = ([0_u8; END], 32);
+    // SAFETY: the kernel writes at most `length` bytes, which `info` has.
+    let err = unsafe {
+        libc::getsockopt(
+            listener.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            info.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    let sacked = info.get(SACKED_AT..).and_then(|it| it.try_into().ok());
+    match (err, sacked) {
+        (0, Some(sacked)) => Ok(u32::from_ne_bytes(sacked)),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 #[cfg(test)]
@@ -162,7 +197,7 @@ mod tests {
     use std::{process, thread};
 
     use nix::fcntl::{FcntlArg, OFlag, fcntl};
-    use nix::sys::socket::{Shutdown, shutdown};
+    use nix::sys::socket::{Backlog, Shutdown, listen, shutdown};
 
     use super::*;
     use crate::option::set_option;
@@ -280,5 +315,22 @@ mod tests {
         assert!(queue().has_room());
         drop(widened);
         assert!(!queue().has_room() && queue().most == 0);
+    }
+
+    /// A server that is told to read its file anew, in that moment.
+    #[test]
+    fn what_its_process_asks_for_meanwhile_holds() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let service = listener.local_addr().expect("it is bound");
+        let most = || Listeners::queues(service).expect("sock_diag")[0].most;
+        let widened = Widened::new(taken(&listener), 3, 5).expect("it listens");
+        assert_eq!(most(), 5);
+        listen(&listener, Backlog::new(7).expect("small")).expect("it listens");
+        drop(widened);
+        assert_eq!(most(), 7);
+        let widened = Widened::new(taken(&listener), 7, 9).expect("it listens");
+        assert_eq!(most(), 9);
+        drop(widened);
+        assert_eq!(most(), 7);
     }
 }
