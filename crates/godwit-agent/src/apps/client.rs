@@ -3,19 +3,24 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 
 use godwit_sock::{Listener, send_with};
 use godwit_wire::app::region::Connection;
 use godwit_wire::app::{AppMessage, MAX_MESSAGE};
 use godwit_wire::{Endpoint, FlowKey};
+use nix::sys::socket::{Shutdown, shutdown};
 
 use super::lock;
 use super::region::Region;
 
 /// Listeners that one process may have.
 pub(super) const MAX_LISTENERS: usize = 64;
+
+/// Words that wait for one process: one for each of its connections, and as many for what
+/// it asks itself.
+const MAX_UNSAID: usize = 32_768;
 
 /// A process that has said who it is.
 #[derive(Debug)]
@@ -69,7 +74,8 @@ impl Client {
     /// Sends one message, now or when there is room.
     ///
     /// # Errors
-    /// If the process has gone.
+    /// If the process has gone, or has been told too much that it does not hear: then it
+    /// is let go, and its library goes on by itself.
     pub(super) fn say_surely(&self, message: &AppMessage) -> io::Result<Said> {
         let mut unsaid = lock(&self.unsaid);
         let bytes = bytes_of(message);
@@ -78,6 +84,11 @@ impl Client {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 said => return said.map(|()| Said::Now),
             }
+        }
+        if unsaid.len() >= MAX_UNSAID {
+            // Its thread sees that, and forgets it.
+            shutdown(self.socket.as_raw_fd(), Shutdown::Both)?;
+            return Err(io::ErrorKind::QuotaExceeded.into());
         }
         unsaid.push_back(bytes);
         Ok(Said::Later)
@@ -152,5 +163,6 @@ impl Client {
 fn bytes_of(message: &AppMessage) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(MAX_MESSAGE);
     message.emit(&mut bytes);
+    bytes.shrink_to_fit();
     bytes
 }

@@ -169,10 +169,7 @@ impl Office {
         // would undo that.
         let back = asked.held.filter(|_| is_out && (!heard || is_refused));
         let back = back.filter(|held| !desk.hand_on(*held));
-        drop(desk);
-        if heard {
-            asked.bell.iter().for_each(Bell::ring);
-        }
+        // Under the lock, too: who asks from here on is heard behind this.
         if let Some(held) = back {
             let request = self.next_request.fetch_add(1, Ordering::Relaxed);
             let subject = held.subject(request);
@@ -180,6 +177,10 @@ impl Office {
                 // It has gone, and its connection with it.
                 tracing::info!(slot = held.slot, %error, "a connection was not put back");
             }
+        }
+        drop(desk);
+        if heard {
+            asked.bell.iter().for_each(Bell::ring);
         }
     }
 

@@ -5,13 +5,18 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use godwit_wire::app::{AppMessage, Carried, SnapshotKind};
 use godwit_wire::{FlowKey, HandoffRefusal};
 
 use super::client::Client;
 use super::message::{Question, Terms};
-use super::{Apps, file_of, lock};
+use super::{ANSWER, Apps, file_of, lock};
+
+/// How often a process is looked at that has no room.
+const ROOM: Duration = Duration::from_millis(1);
 
 /// A connection that a process is asked to accept.
 #[derive(Debug)]
@@ -19,8 +24,10 @@ pub struct Offer {
     socket: OwnedFd,
     snapshot: Option<(SnapshotKind, u32)>,
     file: Option<File>,
-    /// Who is asked if the one before does not take it.
+    /// Who is asked if the one before does not take it, and who had no room to hear of it.
     next: VecDeque<(Arc<Client>, u32)>,
+    /// Until when room is waited for.
+    until: Instant,
     question: Option<Question>,
     outcome: Result<(), HandoffRefusal>,
 }
@@ -46,11 +53,17 @@ impl Apps {
     /// # Errors
     /// As [`Self::give`].
     pub fn wait_for(&self, mut offer: Offer) -> Result<(), HandoffRefusal> {
-        while let Some(question) = offer.question.take() {
-            let answer = self.office.wait_for(&question);
-            self.go_on_offering(&mut offer, answer.and_then(|it| it.outcome.map(drop)));
+        loop {
+            if let Some(question) = offer.question.take() {
+                let answer = self.office.wait_for(&question);
+                self.go_on_offering(&mut offer, answer.and_then(|it| it.outcome.map(drop)));
+            } else if offer.waits_for_room() {
+                thread::sleep(ROOM);
+                self.offer_to_next(&mut offer);
+            } else {
+                return offer.outcome;
+            }
         }
-        offer.outcome
     }
 
     /// As [`Self::give`], without waiting for the answer: [`Self::taken_up`] has it.
@@ -76,6 +89,7 @@ impl Apps {
             snapshot: size,
             file,
             next: self.office.accepting(flow.service).into(),
+            until: Instant::now() + ANSWER,
             question: None,
             outcome: Err(HandoffRefusal::NoServer),
         };
@@ -90,8 +104,11 @@ impl Apps {
             let answer = self.office.look_for(question)?;
             offer.question = None;
             self.go_on_offering(offer, answer.and_then(|it| it.outcome.map(drop)));
+        } else if offer.waits_for_room() {
+            self.offer_to_next(offer);
         }
-        offer.question.is_none().then_some(offer.outcome)
+        let is_over = offer.question.is_none() && !offer.waits_for_room();
+        is_over.then_some(offer.outcome)
     }
 
     fn go_on_offering(&self, offer: &mut Offer, outcome: Result<(), HandoffRefusal>) {
@@ -102,7 +119,10 @@ impl Apps {
     }
 
     fn offer_to_next(&self, offer: &mut Offer) {
-        while let Some((client, number)) = offer.next.pop_front() {
+        for _ in 0..offer.next.len() {
+            let Some((client, number)) = offer.next.pop_front() else {
+                return;
+            };
             let snapshot = offer.snapshot;
             let message = |request| AppMessage::Give {
                 request,
@@ -117,8 +137,19 @@ impl Apps {
                     offer.question = Some(question);
                     return;
                 }
+                // It is another node's no more: it is not ended for a process that is slow.
+                Err(HandoffRefusal::NoCapacity) if Instant::now() < offer.until => {
+                    offer.outcome = Err(HandoffRefusal::NoCapacity);
+                    offer.next.push_back((client, number));
+                }
                 Err(refusal) => offer.outcome = Err(refusal),
             }
         }
+    }
+}
+
+impl Offer {
+    fn waits_for_room(&self) -> bool {
+        self.outcome.is_err() && !self.next.is_empty()
     }
 }

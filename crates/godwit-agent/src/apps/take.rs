@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use godwit_wire::app::region::Connection;
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace};
@@ -17,6 +18,9 @@ use super::{ANSWER, Answer, AppSnapshot, Apps, Held, Taken, is_flow, lock};
 
 #[cfg(test)]
 mod tests;
+
+/// How often an answer is looked for.
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// Rung when there may be an answer, by the thread that has heard it.
 #[derive(Clone)]
@@ -37,8 +41,27 @@ pub struct Take {
     asked: Vec<Held>,
     /// Whether all processes were looked at.
     searched: bool,
+    /// Whether an earlier agent has stopped its socket.
+    is_stopped: bool,
     pending: Option<Pending>,
     refusal: HandoffRefusal,
+}
+
+impl Take {
+    /// Of which nobody has been asked, but one process may be next.
+    fn of(flow: FlowKey, next: Option<(Arc<Client>, u32, Connection)>) -> Self {
+        Self {
+            flow,
+            patience: Duration::ZERO,
+            bell: None,
+            next: next.into_iter().collect(),
+            asked: Vec::new(),
+            searched: false,
+            is_stopped: false,
+            pending: None,
+            refusal: HandoffRefusal::NoServer,
+        }
+    }
 }
 
 /// A process that was asked.
@@ -79,18 +102,37 @@ impl Apps {
         self.wait_until_taken(self.ask_for(flow, patience, None))
     }
 
+    /// Takes one that an earlier agent has stopped and its server has let go of, and waits
+    /// no longer than this.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub fn take_within(&self, flow: FlowKey, limit: Duration) -> Result<Taken, HandoffRefusal> {
+        let end = Instant::now() + limit;
+        let mut take = Take::of(flow, self.office.likely_holder(flow));
+        // It is in nobody's hands, and stays so if the answer is late: the server could do
+        // nothing with a socket that is stopped.
+        take.is_stopped = true;
+        self.ask_next(&mut take);
+        loop {
+            if let Some(outcome) = self.taken(&mut take) {
+                return outcome;
+            }
+            if Instant::now() >= end {
+                self.give_up(take);
+                return Err(HandoffRefusal::NoServer);
+            }
+            thread::sleep(GLANCE);
+        }
+    }
+
     /// As [`Self::take`], without waiting: [`Self::taken`] has it when the bell has
     /// rung, or later, as no bell is rung for a process that ends.
     pub fn ask_for(&self, flow: FlowKey, patience: Duration, bell: Option<Bell>) -> Take {
         let mut take = Take {
-            flow,
             patience,
             bell,
-            next: self.office.likely_holder(flow).into_iter().collect(),
-            asked: Vec::new(),
-            searched: false,
-            pending: None,
-            refusal: HandoffRefusal::NoServer,
+            ..Take::of(flow, self.office.likely_holder(flow))
         };
         self.ask_next(&mut take);
         take
@@ -167,7 +209,7 @@ impl Apps {
                 };
                 let terms = Terms {
                     limit: take.patience + ANSWER,
-                    held: Some(held),
+                    held: (!take.is_stopped).then_some(held),
                     bell: take.bell.clone(),
                 };
                 match self.office.put(&client, terms, message, &[]) {

@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
 
 use godwit_sock::{receive_with, send_with, socket_cookie};
 use godwit_wire::app::region::{Header, SlotState, slot_at};
@@ -370,4 +369,61 @@ fn what_is_asked_for_again_is_not_put_back() {
         assert_eq!(process.hear_put_back(), 0);
         assert!(process.is_told_nothing());
     }
+}
+
+/// A committed connection would have ended for want of room in a socket.
+#[test]
+fn an_offer_waits_for_room() {
+    let (apps, process) = Process::start(2);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = listener.local_addr().expect("it is bound");
+    let client = apps.office.clients().remove(0);
+    let shown = godwit_sock::Listener::of(listener.as_fd()).expect("it is one");
+    assert!(client.add(7, shown));
+    let mut asked = 0;
+    while client.say(&AppMessage::Unlisten { number: 1 }, &[]).is_ok() {
+        asked += 1;
+    }
+    let mut flow = process.flow(0);
+    flow.service = at.into();
+    let socket = process.server(0).try_clone().expect("it is open");
+    let mut offer = apps.offer(flow, socket.into(), None).expect("no snapshot");
+    assert!(apps.taken_up(&mut offer).is_none(), "it waits");
+    for _ in 0..asked {
+        process.hear();
+    }
+    assert!(apps.taken_up(&mut offer).is_none(), "it is asked");
+    let given = process.hear();
+    let AppMessage::Give { request, .. } = given else {
+        panic!("{given:?}");
+    };
+    process.say(
+        &AppMessage::Done {
+            request,
+            refusal: None,
+        },
+        &[],
+    );
+    assert_eq!(apps.wait_for(offer), Ok(()));
+}
+
+/// It would have filled the agent's memory.
+#[test]
+fn a_process_that_hears_nothing_for_ever_is_let_go() {
+    let (apps, process) = Process::start(1);
+    let client = apps.office.clients().remove(0);
+    let message = AppMessage::Committed {
+        request: 1,
+        refusal: None,
+    };
+    let mut said = 0;
+    while client.say_surely(&message).is_ok() {
+        said += 1;
+        assert!(said < 100_000, "without an end");
+    }
+    let begun = Instant::now();
+    while !apps.office.clients().is_empty() {
+        assert!(begun.elapsed() < PATIENCE, "its thread does not see that");
+    }
+    drop(process);
 }

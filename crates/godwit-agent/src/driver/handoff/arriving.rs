@@ -163,8 +163,9 @@ impl Worker {
         }
         if self.offered.len() > MAX_OFFERED {
             let (flow, oldest) = self.offered.remove(0);
-            if let Err(reason) = self.apps.wait_for(oldest) {
-                self.tell_closed(flow.key, reason.as_str());
+            match self.apps.wait_for(oldest) {
+                Ok(()) => drop(self.taken_up.insert(flow, clock::now())),
+                Err(reason) => self.tell_closed(flow.key, reason.as_str()),
             }
         }
     }

@@ -13,6 +13,9 @@ use super::worker::Worker;
 /// How often servers are looked for that something is owed to.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
 
+/// When a server is asked again that did not answer.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// How long a server is waited for that may know nothing of Godwit.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -47,7 +50,15 @@ impl Worker {
                 return tracing::warn!(error = %error, "can't look for sockets that wait");
             }
         }
-        for (flow, debt) in self.owed.clone() {
+        // First those behind the one whose server was silent last: it holds up nobody.
+        let silent = self.silent.take();
+        let mut debts: Vec<_> = self
+            .owed
+            .iter()
+            .map(|(flow, debt)| (*flow, *debt))
+            .collect();
+        debts.sort_by_key(|(flow, _)| silent.is_some_and(|silent| *flow <= silent));
+        for (flow, debt) in debts {
             // Its server may have let go of it by now, for the sake of that: it is paid
             // when that begins, or after it.
             if self.departures.has(flow) {
@@ -63,8 +74,20 @@ impl Worker {
                 (None | Some(SlotState::Empty), _) => {}
                 // Its server goes on with it by itself.
                 (Some(SlotState::Live), _) => {}
-                (Some(SlotState::Parked), Debt::Thaw) => self.thaw(flow),
-                (Some(SlotState::Parked), Debt::Release) => self.release(flow),
+                (Some(SlotState::Parked), debt) => {
+                    self.owed.remove(&flow);
+                    match debt {
+                        Debt::Thaw => self.thaw_now(flow, None),
+                        Debt::Release => self.release(flow),
+                    }
+                    if self.owes(flow) {
+                        // One a round: the driver waits meanwhile.
+                        self.silent = Some(flow);
+                        self.looked = now.saturating_add(AGAIN);
+                        return;
+                    }
+                    continue;
+                }
             }
             self.owed.remove(&flow);
         }

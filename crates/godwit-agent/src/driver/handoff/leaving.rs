@@ -20,6 +20,13 @@ use super::worker::{Frozen, Worker};
 use crate::apps::{AppSnapshot, Taken};
 use crate::clock;
 
+/// How long a server is waited for that has let go of a connection already, and is asked for
+/// it again later: others wait, too.
+const SOON: Duration = Duration::from_millis(100);
+
+/// The same where it is not.
+const AT_LAST: Duration = Duration::from_secs(2);
+
 /// What the server of a connection has made of it.
 enum ServerState {
     /// What it has exported; nothing if it has no state.
@@ -134,13 +141,18 @@ impl Worker {
     /// The connection goes on here.
     pub(super) fn thaw(&mut self, flow: FlowId) {
         let ours = self.frozen.remove(&flow);
-        let is_ours = ours.is_some();
         let is_away = |entry: HandoffEntry| matches!(entry.whereabouts, Whereabouts::Away { .. });
-        if !is_ours && !self.owes(flow) && !self.places.get(flow).is_some_and(is_away) {
+        if ours.is_none() && !self.owes(flow) && !self.places.get(flow).is_some_and(is_away) {
             // It was called off before it was stopped, and its server has it.
             return;
         }
-        match ours.or_else(|| self.take_again(flow)) {
+        self.thaw_now(flow, ours);
+    }
+
+    /// As before; one that an earlier agent has stopped may have to be looked for again.
+    pub(super) fn thaw_now(&mut self, flow: FlowId, ours: Option<Frozen>) {
+        let is_ours = ours.is_some();
+        match ours.or_else(|| self.take_again(flow, SOON)) {
             Some(frozen) => {
                 // Of a server that will register it, perhaps.
                 if !is_ours && frozen.holder.is_some() {
@@ -162,7 +174,8 @@ impl Worker {
     /// server sees it end. A client that knows more than our socket asks again, and
     /// our kernel, which has none any more, resets it then.
     pub(super) fn lose(&mut self, flow: FlowId) {
-        let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
+        let ours = self.frozen.remove(&flow);
+        let frozen = ours.or_else(|| self.take_again(flow, AT_LAST));
         self.reset(flow);
         // One that nobody has accepted is nobody's by now.
         if let Some(frozen) = frozen.filter(|it| !matches!(it.holder, Some(Holder::Queue))) {
@@ -172,7 +185,8 @@ impl Worker {
 
     /// Another server has it: our socket ends unheard, and we go on forwarding.
     pub(super) fn release(&mut self, flow: FlowId) {
-        let frozen = self.frozen.remove(&flow).or_else(|| self.take_again(flow));
+        let ours = self.frozen.remove(&flow);
+        let frozen = ours.or_else(|| self.take_again(flow, SOON));
         let Some(frozen) = frozen else {
             return self.owe(flow, Debt::Release);
         };
@@ -183,8 +197,8 @@ impl Worker {
     }
 
     /// One that an earlier agent has stopped.
-    fn take_again(&mut self, flow: FlowId) -> Option<Frozen> {
-        let (socket, holder) = match self.apps.take(flow.key, Duration::ZERO) {
+    fn take_again(&mut self, flow: FlowId, limit: Duration) -> Option<Frozen> {
+        let (socket, holder) = match self.apps.take_within(flow.key, limit) {
             Ok(taken) => (taken.socket, None),
             Err(_) => {
                 let (socket, holder) = self.take_stopped(flow)?;

@@ -148,6 +148,7 @@ impl Kit {
             taken_up: BTreeMap::new(),
             returned: Vec::new(),
             owed: BTreeMap::new(),
+            silent: None,
             looked: clock::now(),
             started: clock::now(),
             newborns: means.newborns,

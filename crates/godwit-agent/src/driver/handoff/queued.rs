@@ -25,7 +25,7 @@ use godwit_core::MonoTime;
 use godwit_sock::repair::{PauseError, PausedSocket, Release};
 use godwit_sock::{
     AcceptQueue, ForeignListener, Listeners, SocketView, Widened, connection_of, destroy_tcp,
-    set_option, socket_cookie, unaccepted, view_tcp_socket,
+    option, set_option, socket_cookie, unaccepted, view_tcp_socket,
 };
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, TcpState};
 use thiserror::Error;
@@ -205,8 +205,11 @@ impl Worker {
     /// For a moment; then it goes back. What it says meanwhile and would not fit into a new
     /// socket's first window it says again then: nobody has acknowledged that.
     pub(super) fn keep_queued(&mut self, key: FlowKey, socket: OwnedFd, now: MonoTime) {
-        let limit = |fd| set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, KEPT_INPUT / 2);
-        if let Err(error) = limit(socket.as_fd()) {
+        let (fd, level, name) = (socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF);
+        // The kernel doubles what it is told.
+        let limit = option(fd, level, name)
+            .and_then(|own| set_option(fd, level, name, own.min(KEPT_INPUT) / 2));
+        if let Err(error) = limit {
             tracing::warn!(flow = %key, error = %error, "it may say more than can go back");
         }
         let queued = Queued {

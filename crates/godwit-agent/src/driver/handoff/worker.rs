@@ -195,6 +195,8 @@ pub(super) struct Worker {
     pub(super) taken_up: BTreeMap<FlowId, MonoTime>,
     pub(super) returned: Vec<Returned>,
     pub(super) owed: BTreeMap<FlowId, Debt>,
+    /// Of those the one whose server did not answer last.
+    pub(super) silent: Option<FlowId>,
     pub(super) looked: MonoTime,
     pub(super) started: MonoTime,
     pub(super) newborns: Newborns,
