@@ -43,8 +43,8 @@ use crate::status::Status;
 pub struct Census {
     /// Busy ones.
     pub busy: BTreeMap<(ShareId, Generation), u32>,
-    /// Chunks of their logs.
-    pub chunks: BTreeMap<ShareId, u32>,
+    /// Those that have a log of what their clients have said.
+    pub logs: BTreeMap<ShareId, u32>,
 }
 
 /// Inputs that may wait; half a second of a busy node.
@@ -101,7 +101,7 @@ pub enum Input {
         /// Where.
         mac: MacAddr,
     },
-    /// How many flows of each share are busy, and how long their logs are.
+    /// How many flows of each share are busy, and have logs.
     Census(Census),
     /// Flows, silent for long, that have no socket any more.
     Gone(Vec<FlowEvent>),

@@ -51,7 +51,7 @@ pub use maps::half_open::{HalfOpen, HalfOpenTable};
 pub use maps::handoffs::{
     HandoffEntry, HandoffNote, HandoffTable, NotedArrival, NotedPlace, Whereabouts,
 };
-pub use maps::log::{FlowLog, LOG_CHUNKS, LogMode, LogState, LogTable};
+pub use maps::log::{FlowLog, LOG_CHUNK, LOG_CHUNKS, LogMode, LogState, LogTable};
 pub use maps::newborns::{Newborn, NewbornTable};
 pub use maps::outputs::{MAX_MASK_LEN, MAX_MASKS, Output, OutputSum, OutputTable, Verification};
 pub use maps::services::ServiceTable;

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use godwit_wire::FlowId;
+use godwit_wire::{FlowId, SeqNumber};
 
 use crate::MonoTime;
 
@@ -119,6 +119,8 @@ struct Active {
     since: MonoTime,
     /// How long the standby may take for its first word.
     patience: Duration,
+    /// Where its twin was when it could not be fed last.
+    starved: Option<SeqNumber>,
 }
 
 /// What is remembered of a flow that failed.
@@ -174,6 +176,7 @@ impl Rejoin {
                 state: State::Asked,
                 since: now,
                 patience: ANSWER_DEADLINE,
+                starved: None,
             };
             self.young.insert((now, flow));
             self.set(flow, asked);
@@ -211,10 +214,17 @@ impl Rejoin {
         }
     }
 
-    /// The twin of a flow lacks what nobody has any more: its client waits behind the
-    /// gate for what can't come.
-    pub fn handle_starved(&mut self, flow: FlowId, now: MonoTime) {
-        if let Some(State::Following { .. }) = self.state(&flow) {
+    /// The twin of a flow lacks what the log does not have any more, and `has` all before
+    /// that. If it is where it was when this was said last, nothing more comes by the tap
+    /// either: its client waits behind the gate for what can't come.
+    pub fn handle_starved(&mut self, flow: FlowId, has: SeqNumber, now: MonoTime) {
+        let Some(State::Following { .. }) = self.state(&flow) else {
+            return;
+        };
+        let Some(active) = self.active.get_mut(&flow) else {
+            return;
+        };
+        if active.starved.replace(has) == Some(has) {
             self.give_up(flow, now);
         }
     }

@@ -56,6 +56,8 @@ pub(super) struct Commits {
     whole: BTreeMap<FlowKey, FlowEvent>,
     /// When was last looked.
     looked: MonoTime,
+    /// Some that a server waits for found no room then: newer ones wait behind them.
+    crowded: bool,
 }
 
 /// One that is not settled.
@@ -217,6 +219,7 @@ impl Driver {
         match refusal {
             Some(reason) => self.refuse_commit(key, reason, now),
             // One that finds no room goes later.
+            None if self.commits.crowded => {}
             None => {
                 self.send_commit(&flow, now);
             }
@@ -283,10 +286,13 @@ impl Driver {
             return;
         }
         self.commits.looked = now;
-        let keys: Vec<_> = self.commits.pending.keys().copied().collect();
+        // Who has waited longest comes first.
+        let pending = self.commits.pending.iter();
+        let mut keys: Vec<_> = pending.map(|(key, it)| (it.until, *key)).collect();
+        keys.sort_unstable();
         // Of those that servers wait for, and of others.
         let (mut urgent_room, mut other_room) = (true, true);
-        for key in keys {
+        for (_, key) in keys {
             let Some(pending) = self.commits.pending.get(&key) else {
                 continue;
             };
@@ -317,6 +323,7 @@ impl Driver {
                 },
             }
         }
+        self.commits.crowded = !urgent_room;
     }
 
     /// The standby is not to serve the flow; the server hears of it when that is sure.

@@ -93,7 +93,9 @@ fn census(flows: &FlowTable, now: MonoTime) -> Option<Census> {
                 .entry((flow.share, flow.generation))
                 .or_default() += 1;
         }
-        *census.chunks.entry(flow.share).or_default() += logs::chunks(&flow);
+        if logs::has_log(&flow) {
+            *census.logs.entry(flow.share).or_default() += 1;
+        }
     });
     if let Err(error) = &scanned {
         tracing::warn!(error = %error, "can't count the flows");

@@ -2,23 +2,21 @@
 //!
 //! All logs of a node share one map. Others give theirs back when a client has said more
 //! than `reprotect_cap`; those of such a service keep the latest for good. So they have half
-//! of the map: when they need more, each is cut shorter at its client's next word, down to
-//! what a request and its answer need; when they need less, longer again.
+//! of the map, and where they are many each is shorter, down to what a request and its
+//! answer need. One that is longer is cut at its client's next word: those of clients who
+//! have said much when there were few, and nothing since, may take more than that half.
 
-use godwit_bpf::{FlowState, LOG_CHUNKS, LogMode, ShareEntry};
+use godwit_bpf::{FlowState, LOG_CHUNK, LOG_CHUNKS, LogMode, ShareEntry};
 
 /// Chunks that these logs may have.
 const ROOM: u32 = LOG_CHUNKS / 2;
 
-/// Beyond this they do not grow.
-const ENOUGH: u32 = ROOM / 4 * 3;
-
 /// The shortest log, in bytes.
 const SHORTEST: u32 = 4 << 10;
 
-/// Chunks of a flow's log.
-pub(super) fn chunks(flow: &FlowState) -> u32 {
-    flow.log.chunks()
+/// Whether a flow has a log.
+pub(super) fn has_log(flow: &FlowState) -> bool {
+    flow.log.is_begun()
 }
 
 /// Whether it keeps the latest of what its clients have said.
@@ -26,19 +24,12 @@ pub(super) fn is_latest(entry: &ShareEntry) -> bool {
     entry.log_mode == LogMode::Latest
 }
 
-/// The longest log of a flow from here on, if all have so many chunks, and `longest` is
-/// what one may have that is alone.
-pub(super) fn next(now: u32, longest: u32, used: u32) -> u32 {
-    if used > ROOM {
-        let share = u64::from(now) * u64::from(ROOM) / u64::from(used);
-        // It is less than `now`.
-        let share = u32::try_from(share).unwrap_or(now);
-        share.max(SHORTEST.min(longest))
-    } else if used < ENOUGH {
-        now.saturating_add(now / 4).min(longest)
-    } else {
-        now
-    }
+/// The longest log of each of so many, if one that is alone may have `longest`.
+pub(super) fn fair(longest: u32, logs: u32) -> u32 {
+    // The first and the last chunk are not whole.
+    let whole = (ROOM / logs.max(1)).saturating_sub(2);
+    let fair = whole.saturating_mul(LOG_CHUNK);
+    fair.clamp(SHORTEST.min(longest), longest)
 }
 
 #[cfg(test)]
@@ -47,33 +38,16 @@ mod tests {
 
     const LONGEST: u32 = 64 << 10;
 
-    /// A number of clients who have said more than fits.
-    fn settled(flows: u32) -> u32 {
-        let mut cap = LONGEST;
-        for _ in 0..50 {
-            cap = next(cap, LONGEST, flows * (cap / 400 + 2));
-        }
-        cap
-    }
-
     #[test]
     fn many_logs_are_shorter() {
-        assert_eq!(settled(100), LONGEST);
-        for flows in [500, 1000, 3000] {
-            let cap = settled(flows);
-            let used = flows * (cap / 400 + 2);
-            assert!(used <= ROOM && used > ENOUGH / 2, "{flows}: {cap}, {used}");
+        assert_eq!(fair(LONGEST, 0), LONGEST);
+        assert_eq!(fair(LONGEST, 100), LONGEST);
+        for logs in [500, 1000, 3000] {
+            let cap = fair(LONGEST, logs);
+            let used = logs * (cap / LOG_CHUNK + 2);
+            assert!(used <= ROOM && used > ROOM / 2, "{logs}: {cap}, {used}");
         }
-        assert_eq!(settled(100_000), SHORTEST);
-    }
-
-    #[test]
-    fn they_grow_again() {
-        let mut cap = SHORTEST;
-        for _ in 0..20 {
-            cap = next(cap, LONGEST, 0);
-        }
-        assert_eq!(cap, LONGEST);
-        assert_eq!(next(1024, 1024, LOG_CHUNKS), 1024, "as it is configured");
+        assert_eq!(fair(LONGEST, 100_000), SHORTEST);
+        assert_eq!(fair(1024, 100_000), 1024, "as it is configured");
     }
 }

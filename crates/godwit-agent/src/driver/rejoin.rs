@@ -130,9 +130,9 @@ impl Driver {
         self.node.handle_restore(share, flow, restore, now);
         if let (Some(snapshot), Some(state)) = (snapshot, self.flow(flow)) {
             self.send_snapshot(&state, snapshot, now);
-            let delay = self.exports.under_way().duration();
-            self.node.handle_restore_delay(share, flow, delay);
         }
+        let delay = self.exports.under_way().duration();
+        self.node.handle_restore_delay(share, flow, delay);
     }
 
     /// `None` if what a twin would have to hear is not in the log, or not yet.
@@ -233,7 +233,8 @@ impl Driver {
             let at = (from.min(state.log.end), fin);
             self.node.handle_log(share, flow, at, input, clock::now());
         } else if self.flow(flow).is_some_and(|state| lacks_for_good(&state)) {
-            self.node.handle_log_gone(share, flow, clock::now());
+            let has = state.twin_ack;
+            self.node.handle_log_gone(share, flow, has, clock::now());
         }
     }
 

@@ -236,12 +236,12 @@ impl Shares {
                 .get(id)
                 .is_some_and(|it| logs::is_latest(&it.entry))
         };
-        let used = census.chunks.iter().filter(|(id, _)| is_latest(id));
-        let used = used.map(|(_, chunks)| chunks).sum();
+        let used = census.logs.iter().filter(|(id, _)| is_latest(id));
+        let used = used.map(|(_, logs)| logs).sum();
         for (id, share) in &mut self.shares {
             let entry = &mut share.entry;
             if logs::is_latest(entry) {
-                let cap = logs::next(entry.log_cap, share.log_cap, used);
+                let cap = logs::fair(share.log_cap, used);
                 if cap != entry.log_cap {
                     entry.log_cap = cap;
                     changed.push(*id);
@@ -411,7 +411,7 @@ mod tests {
     fn census(stay: u32, busy: u32) -> Census {
         Census {
             busy: BTreeMap::from([((SHARE, Generation(stay)), busy)]),
-            chunks: BTreeMap::new(),
+            logs: BTreeMap::new(),
         }
     }
 
@@ -420,17 +420,16 @@ mod tests {
     fn logs_that_are_kept_for_good_leave_room_for_others() {
         let mut shares = shares();
         let full = Census {
-            chunks: BTreeMap::from([(SHARE, LOG_CHUNKS)]),
+            logs: BTreeMap::from([(SHARE, LOG_CHUNKS / 160)]),
             ..Census::default()
         };
         let cap = entry(&shares).log_cap;
         assert_eq!(shares.apply_census(&full), [], "it gives its own back");
         shares.get_mut(SHARE).expect("it is there").entry.log_mode = LogMode::Latest;
         assert_eq!(shares.apply_census(&full), [SHARE]);
-        assert_eq!(entry(&shares).log_cap, cap / 2);
-        for _ in 0..9 {
-            shares.apply_census(&Census::default());
-        }
+        assert_eq!(entry(&shares).log_cap, 78 * 400);
+        assert_eq!(shares.apply_census(&full), [], "as before");
+        assert_eq!(shares.apply_census(&Census::default()), [SHARE]);
         assert_eq!(entry(&shares).log_cap, cap);
     }
 

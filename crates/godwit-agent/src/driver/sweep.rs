@@ -23,8 +23,8 @@ const SWEEP: Duration = Duration::from_secs(120);
 /// the kernel tells nobody when it gives up.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// Longer than it takes to make a socket anew.
-const ANEW: Duration = Duration::from_secs(1);
+/// Longer than a new socket is waited for, and in no step with the tries, one a second.
+const ANEW: Duration = Duration::from_millis(650);
 
 impl Driver {
     /// Flows of which there is no socket: they are over.

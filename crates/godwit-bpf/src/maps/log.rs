@@ -10,7 +10,11 @@ use crate::skel::types::{gw_log_mode as Mode, gw_log_state as State};
 /// Chunks of all logs together (`GW_LOG_CHUNKS` in gw_log.h).
 pub const LOG_CHUNKS: u32 = 131_072;
 
+/// Bytes of one of them.
+pub const LOG_CHUNK: u32 = 400;
+
 const CHUNK: usize = size_of::<types::gw_log_chunk>();
+const _: () = assert!(CHUNK == LOG_CHUNK as usize);
 
 /// Where the log of a flow begins (`enum gw_log_mode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,12 +88,9 @@ impl FlowLog {
         later.state == self.state && later.base.le(from) && later.end.ge(self.end)
     }
 
-    /// How many chunks it has at most, of [`LOG_CHUNKS`].
-    pub fn chunks(&self) -> u32 {
-        match self.end.checked_distance(self.base) {
-            Some(length) if length > 0 && self.state == LogState::Kept => length / chunk_len() + 2,
-            Some(_) | None => 0,
-        }
+    /// Whether something is in it.
+    pub fn is_begun(&self) -> bool {
+        self.state == LogState::Kept && self.base != self.end
     }
 
     pub(super) fn new(raw: &types::gw_flow) -> Self {

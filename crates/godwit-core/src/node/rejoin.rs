@@ -70,10 +70,11 @@ impl Node {
         self.settle(now);
     }
 
-    /// An outcome of [`Action::FeedLog`]: the log has slid past what the twin lacks.
-    pub fn handle_log_gone(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
+    /// An outcome of [`Action::FeedLog`]: the log has slid past what the twin lacks, which
+    /// `has` all before that.
+    pub fn handle_log_gone(&mut self, share: ShareId, flow: FlowId, has: SeqNumber, now: MonoTime) {
         self.with_share(share, now, |share, context| {
-            share.rejoin.handle_starved(flow, context.now);
+            share.rejoin.handle_starved(flow, has, context.now);
         });
         self.settle(now);
     }

@@ -86,13 +86,17 @@ fn what_finds_no_room_need_not_rest() {
 #[test]
 fn a_twin_that_lacks_what_is_gone_is_given_up_at_once() {
     let mut rejoin = begun();
-    rejoin.handle_starved(flow(1), at(1));
+    let [before, behind] = [SeqNumber(7), SeqNumber(8)];
+    rejoin.handle_starved(flow(1), before, at(1));
     assert_eq!(orders(&mut rejoin), [], "its client is not behind the gate");
     rejoin.handle_twin(flow(1), at(2));
     assert_eq!(orders(&mut rejoin), [Order::Feed(flow(1))]);
-    rejoin.handle_starved(flow(1), at(2));
+    rejoin.handle_starved(flow(1), before, at(2));
+    rejoin.handle_starved(flow(1), behind, at(3));
+    assert_eq!(orders(&mut rejoin), [], "it gets on by the tap");
+    rejoin.handle_starved(flow(1), behind, at(4));
     assert_eq!(orders(&mut rejoin), [Order::GiveUp(flow(1))]);
-    rejoin.handle_candidates(&[fresh(1)], at(3));
+    rejoin.handle_candidates(&[fresh(1)], at(5));
     assert_eq!(orders(&mut rejoin), [], "it rests");
 }
 
