@@ -5,13 +5,13 @@
 //! | heartbeat receiver | [`Input::Heartbeat`] | dropped and counted: the next one is 10 ms away, and the detector tolerates misses |
 //! | heartbeat receiver | [`Input::Lease`] | dropped and counted: voters and candidates say everything again |
 //! | stonith | [`Input::Stonith`] | that thread waits |
-//! | links | [`Input::Link`], [`Input::Message`] | the link's task waits, and TCP slows the peer down |
+//! | links | [`Input::Link`], [`Input::Message`], several at a time | the link's task waits, and TCP slows the peer down |
 //! | ring buffer reader | [`Input::Flow`], [`Input::Exit`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
 //! | sweep | [`Input::Gone`] | that thread waits |
-//! | handoff worker | [`Input::Handoff`] | that thread waits |
+//! | handoff worker | [`Input::Handoff`], several at a time | that thread waits |
 //! | server processes | [`Input::Commit`] | that thread waits, and they with it |
 //! | keeper of twins | [`Input::CommitHeld`] | dropped and counted: the commit fails |
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
@@ -133,6 +133,9 @@ pub enum Input {
         /// Which commit.
         number: u64,
     },
+    /// Messages or reports that were there together, in this order: the driver is
+    /// woken up once for all of them.
+    Several(Vec<Self>),
     /// The agent is to end.
     Stop {
         /// What peers are told.
@@ -149,6 +152,17 @@ pub enum Query {
     Status(oneshot::Sender<Status>),
     /// Every flow.
     Flows(oneshot::Sender<Flows>),
+}
+
+impl Input {
+    /// How many things happened.
+    pub(crate) const fn count(&self) -> usize {
+        if let Self::Several(inputs) = self {
+            inputs.len()
+        } else {
+            1
+        }
+    }
 }
 
 /// The driver is gone; its writers should end too.
@@ -179,6 +193,18 @@ impl Inbox {
         self.sender.send(input).map_err(|_| DriverGone)
     }
 
+    /// As [`Self::send`], of messages or reports that follow each other.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    pub fn send_all(&self, mut inputs: Vec<Input>) -> Result<(), DriverGone> {
+        match inputs.len() {
+            0 => Ok(()),
+            1 => inputs.pop().map_or(Ok(()), |only| self.send(only)),
+            _ => self.send(Input::Several(inputs)),
+        }
+    }
+
     /// Queues an input that will be repeated anyway; never blocks.
     ///
     /// # Errors
@@ -197,5 +223,41 @@ impl Inbox {
     /// How many inputs were dropped because the queue was full.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_come_together_and_in_order() {
+        let (inbox, inputs) = Inbox::new();
+        let gone = |peer| Input::Link {
+            peer: PeerId(peer),
+            link: Link::Down,
+        };
+        let peer = |input: &Input| {
+            if let Input::Link { peer, .. } = input {
+                return peer.0;
+            }
+            panic!("nobody sends {input:?}")
+        };
+        for count in 0..4 {
+            inbox
+                .send_all((0..count).map(gone).collect())
+                .expect("it is there");
+        }
+        assert_eq!(peer(&inputs.recv().expect("one")), 0);
+        for count in [2, 3] {
+            let together = inputs.recv().expect("they are");
+            assert_eq!(together.count(), usize::from(count));
+            let Input::Several(together) = together else {
+                panic!("one by one");
+            };
+            let peers: Vec<_> = together.iter().map(peer).collect();
+            assert_eq!(peers, (0..count).collect::<Vec<_>>());
+        }
+        assert!(inputs.try_recv().is_err(), "nothing is no input");
     }
 }

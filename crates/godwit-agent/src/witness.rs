@@ -100,6 +100,12 @@ impl Witness {
             Input::Heartbeat { peer, beat, at } => self.node.handle_heartbeat(peer, &beat, at),
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
             Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
+            Input::Several(inputs) => {
+                for input in inputs {
+                    self.feed(input);
+                    self.drain();
+                }
+            }
             Input::Link { peer, link } => self.node.handle_link(peer, link, now),
             Input::Query(Query::Status(answer)) => {
                 // Whoever asked may have gone.

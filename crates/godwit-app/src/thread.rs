@@ -35,6 +35,9 @@ const RELEASE: Duration = Duration::from_millis(1);
 /// How often to look what an agent that died has left of parked connections.
 const ORPHANS: Duration = Duration::from_millis(100);
 
+/// Messages that are heard before they are answered.
+const BURST: u32 = 8;
+
 /// How often closed connections are looked for.
 const SWEEP: Duration = Duration::from_secs(5);
 
@@ -111,7 +114,13 @@ impl Worker {
             let now = Instant::now();
             let next = self.look_around(now);
             self.wait(next.saturating_duration_since(now));
-            while let Ok(true) = self.hear() {}
+            for _ in 0..BURST {
+                if !matches!(self.hear(), Ok(true)) {
+                    break;
+                }
+            }
+            // Together: the agent is woken up once.
+            self.say();
         }
     }
 
@@ -257,7 +266,6 @@ impl Worker {
             return Ok(false);
         };
         self.obey(message, descriptors);
-        self.say();
         Ok(true)
     }
 

@@ -135,26 +135,25 @@ impl Office {
         None
     }
 
-    /// Takes an answer to whoever waits for it. A connection that is handed out when
-    /// nobody does any more is put back.
+    /// Takes an answer to whoever waits for it, and returns the bell to be rung, if that
+    /// is how one waits. A connection that is handed out when nobody waits any more is put
+    /// back.
     pub(super) fn answered(
         &self,
         client: &Client,
         request: u32,
         outcome: Result<Option<SnapshotPlace>, HandoffRefusal>,
         socket: Option<OwnedFd>,
-    ) {
+    ) -> Option<Bell> {
         let mut desk = lock(&self.desk);
         let asked = desk.asked.get(&request);
         if asked.is_none_or(|asked| asked.client != client.id) {
             if let Err(reason) = outcome {
                 tracing::info!(pid = client.pid, %reason, "a server has no use for what it was told");
             }
-            return;
+            return None;
         }
-        let Some(asked) = desk.asked.remove(&request) else {
-            return;
-        };
+        let asked = desk.asked.remove(&request)?;
         let is_out = outcome.is_ok() || asked.is_out;
         let at = clock::now();
         let answer = Answer {
@@ -179,9 +178,7 @@ impl Office {
             }
         }
         drop(desk);
-        if heard {
-            asked.bell.iter().for_each(Bell::ring);
-        }
+        asked.bell.filter(|_| heard)
     }
 
     /// Forgets a process: what it was asked stays without an answer.

@@ -83,6 +83,13 @@ impl Bell {
     }
 }
 
+/// The same bell.
+impl PartialEq for Bell {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl fmt::Debug for Bell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bell").finish_non_exhaustive()

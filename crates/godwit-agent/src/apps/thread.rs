@@ -15,6 +15,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use super::client::Client;
 use super::listener::AppSocket;
 use super::region::Region;
+use super::take::Bell;
 use super::{Office, lock};
 use crate::realtime::{Urgency, prefer};
 
@@ -155,17 +156,22 @@ impl Reception {
         self.next_id += 1;
     }
 
+    /// Whoever waits for several answers is woken up once.
     fn hear_burst(&mut self, id: u64) -> Result<(), Gone> {
+        let (mut bells, mut heard) = (Vec::new(), Ok(true));
         for _ in 0..BURST {
-            if !self.hear(id)? {
+            heard = self.hear(id, &mut bells);
+            if !matches!(heard, Ok(true)) {
                 break;
             }
         }
-        Ok(())
+        bells.dedup();
+        bells.iter().for_each(Bell::ring);
+        heard.map(drop)
     }
 
     /// Takes one message; whether there may be more.
-    fn hear(&mut self, id: u64) -> Result<bool, Gone> {
+    fn hear(&mut self, id: u64, bells: &mut Vec<Bell>) -> Result<bool, Gone> {
         let client = lock(&self.office.desk).clients.get(&id).cloned();
         let socket = match (&client, self.strangers.get(&id)) {
             (Some(client), _) => client.socket.as_fd(),
@@ -186,7 +192,7 @@ impl Reception {
         let bytes = buffer.get(..length).unwrap_or_default();
         let message = AppMessage::parse(bytes).map_err(|_| Gone::Nonsense)?;
         match client {
-            Some(client) => self.attend(&client, message, descriptors)?,
+            Some(client) => bells.extend(self.attend(&client, message, descriptors)?),
             None => self.introduce(id, message, descriptors)?,
         }
         Ok(true)
@@ -231,41 +237,35 @@ impl Reception {
             .map_err(|_| Gone::Closed)
     }
 
+    /// What is to be rung then.
     fn attend(
         &self,
         client: &Client,
         message: AppMessage,
         descriptors: Vec<OwnedFd>,
-    ) -> Result<(), Gone> {
+    ) -> Result<Option<Bell>, Gone> {
         match message {
             AppMessage::Listen { number } => {
                 let refusal = self.admit(client, number, descriptors).err();
                 let answer = AppMessage::Listening { number, refusal };
-                self.office.tell(client, &answer).map_err(|_| Gone::Closed)
+                self.office
+                    .tell(client, &answer)
+                    .map_err(|_| Gone::Closed)?;
             }
-            AppMessage::Unlisten { number } => {
-                client.remove(number);
-                Ok(())
-            }
+            AppMessage::Unlisten { number } => client.remove(number),
             AppMessage::Taken { request, outcome } => {
                 let socket = descriptors.into_iter().next();
-                self.office.answered(client, request, outcome, socket);
-                Ok(())
+                return Ok(self.office.answered(client, request, outcome, socket));
             }
             AppMessage::Done { request, refusal } => {
                 let outcome = refusal.map_or(Ok(None), Err);
-                self.office.answered(client, request, outcome, None);
-                Ok(())
+                return Ok(self.office.answered(client, request, outcome, None));
             }
             AppMessage::Commit { subject, place } => {
                 let socket = descriptors.into_iter().next();
                 self.office.commit(client, subject, place, socket);
-                Ok(())
             }
-            AppMessage::Mend => {
-                Office::mend(client, descriptors.into_iter().next());
-                Ok(())
-            }
+            AppMessage::Mend => Office::mend(client, descriptors.into_iter().next()),
             AppMessage::Hello { .. }
             | AppMessage::Welcome { .. }
             | AppMessage::Committed { .. }
@@ -274,8 +274,9 @@ impl Reception {
             | AppMessage::Take { .. }
             | AppMessage::PutBack { .. }
             | AppMessage::Emigrated { .. }
-            | AppMessage::Give { .. } => Err(Gone::Refused(AppRefusal::OutOfTurn)),
+            | AppMessage::Give { .. } => return Err(Gone::Refused(AppRefusal::OutOfTurn)),
         }
+        Ok(None)
     }
 
     /// Looks at a listener that a process shows.

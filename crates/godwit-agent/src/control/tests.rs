@@ -124,6 +124,7 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Census(_)
             | Input::Gone(_)
             | Input::Handoff { .. }
+            | Input::Several(_)
             | Input::Neighbour { .. }
             | Input::Drain(_)
             | Input::Commit(_)

@@ -170,6 +170,12 @@ impl Front {
             }
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
             Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
+            Input::Several(inputs) => {
+                for input in inputs {
+                    self.feed(input);
+                    self.drain();
+                }
+            }
             Input::Link { peer, link } => {
                 self.resolver.hurry();
                 self.node.handle_link(peer, link, now);

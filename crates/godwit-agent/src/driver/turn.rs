@@ -49,9 +49,11 @@ impl Driver {
     /// be judged as missing. A steady stream of input can't stop the clock.
     pub(super) fn step(&mut self, inputs: &Receiver<Input>) -> Next {
         let mut waited = inputs.recv_timeout(self.patience());
-        for _ in 0..BATCH {
+        let mut fed = 0;
+        while fed < BATCH {
             match waited {
                 Ok(input) => {
+                    fed += input.count();
                     if let stop @ Next::Stop(..) = self.feed(input) {
                         return stop;
                     }
@@ -132,6 +134,14 @@ impl Driver {
             Input::MoveFlows(wish) => self.start_flow_moves(wish, now),
             Input::Handoff { share, report } => {
                 self.node.handle_handoff_report(share, report, now);
+            }
+            Input::Several(inputs) => {
+                for input in inputs {
+                    if let stop @ Next::Stop(..) = self.feed(input) {
+                        return stop;
+                    }
+                    self.drain();
+                }
             }
             Input::Commit(commit) => self.begin_commit(*commit, now),
             Input::CommitHeld {

@@ -23,6 +23,9 @@ const USER_TIMEOUT_MS: u32 = 3000;
 /// Bytes read, or gathered to be written, at a time.
 const CHUNK: usize = 64 << 10;
 
+/// Messages that the driver is given at a time.
+const GATHERED: usize = 32;
+
 /// Why a link ended or never began.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LinkError {
@@ -88,11 +91,22 @@ async fn read(
     .await
     .map_err(|_| LinkError::Timeout)??;
     introduce(shared, ticket.peer, &hello)?;
-    shared.deliver(ticket, hello)?;
+    shared.deliver(ticket, vec![hello])?;
     loop {
-        let message = next_message(&mut reader, &mut decoder, &mut chunk).await?;
-        shared.deliver(ticket, message)?;
+        let first = next_message(&mut reader, &mut decoder, &mut chunk).await?;
+        shared.deliver(ticket, with_others(first, &mut decoder))?;
     }
+}
+
+/// A message, and what has come with it. What is no message is found again.
+fn with_others(first: Message, decoder: &mut Decoder) -> Vec<Message> {
+    let mut messages = vec![first];
+    while messages.len() < GATHERED
+        && let Ok(Some(next)) = decoder.next_message()
+    {
+        messages.push(next);
+    }
+    messages
 }
 
 async fn next_message(
@@ -159,4 +173,30 @@ async fn write(
         .await
         .map_err(|_| LinkError::Timeout)??;
     Err(LinkError::Dropped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::hello;
+
+    /// In their order, and with what is no message behind them.
+    #[test]
+    fn what_has_come_together_is_delivered_together() {
+        let (mut bytes, mut decoder) = (Vec::new(), Decoder::new());
+        let sent: Vec<_> = (0..40).map(|number| hello("a", number)).collect();
+        for message in &sent {
+            message.emit(&mut bytes).expect("it is short");
+        }
+        bytes.extend([0xff; 64]);
+        decoder.push(&bytes);
+        let mut heard = Vec::new();
+        let mut times = 0;
+        while let Ok(Some(first)) = decoder.next_message() {
+            heard.extend(with_others(first, &mut decoder));
+            times += 1;
+        }
+        assert_eq!((heard, times), (sent, 2));
+        assert!(decoder.next_message().is_err(), "it is found again");
+    }
 }

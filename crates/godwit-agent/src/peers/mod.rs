@@ -249,14 +249,16 @@ impl Shared {
         ))
     }
 
-    /// Hands a message to the driver unless the link has been replaced.
-    fn deliver(&self, ticket: Ticket, message: Message) -> Result<(), DriverGone> {
+    /// Hands messages to the driver unless the link has been replaced.
+    fn deliver(&self, ticket: Ticket, messages: Vec<Message>) -> Result<(), DriverGone> {
         let peer = ticket.peer;
         let slot = self.slot(peer).ok_or(DriverGone)?;
         if lock(&slot.turn).serial != ticket.serial {
             return Ok(());
         }
-        self.inbox.send(Input::Message { peer, message })
+        let input = |message| Input::Message { peer, message };
+        self.inbox
+            .send_all(messages.into_iter().map(input).collect())
     }
 
     /// Tells the driver that a link is down, unless it has been replaced.

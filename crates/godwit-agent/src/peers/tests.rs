@@ -1,3 +1,5 @@
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
 use godwit_core::Link;
@@ -14,6 +16,8 @@ const OTHER: PeerId = PeerId(0);
 /// One node's control side: what it is fed, and what it sends with.
 struct Side {
     inputs: Receiver<Input>,
+    /// Of several that came together.
+    rest: RefCell<VecDeque<Input>>,
     sender: PeerSender,
     keys: Arc<HeartbeatKeys>,
     name: NodeName,
@@ -30,6 +34,7 @@ async fn start_side(config: &Config) -> Side {
         .expect("listening");
     Side {
         inputs,
+        rest: RefCell::default(),
         sender,
         keys,
         name,
@@ -64,11 +69,22 @@ impl Side {
         .await
     }
 
+    /// One at a time.
+    fn next_input(&self) -> Option<Input> {
+        let mut rest = self.rest.borrow_mut();
+        match self.inputs.try_recv() {
+            Ok(Input::Several(inputs)) => rest.extend(inputs),
+            Ok(input) => rest.push_back(input),
+            Err(_) => {}
+        }
+        rest.pop_front()
+    }
+
     /// Looks for an input while the runtime of both sides goes on.
     async fn wait<T>(&self, wanted: impl Fn(Input) -> Option<T>) -> Option<T> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while tokio::time::Instant::now() < deadline {
-            match self.inputs.try_recv().ok().map(&wanted) {
+            match self.next_input().map(&wanted) {
                 Some(Some(found)) => return Some(found),
                 Some(None) => {}
                 None => tokio::time::sleep(std::time::Duration::from_millis(1)).await,

@@ -132,6 +132,7 @@ impl Worker {
                 carried,
             }) => (socket, snapshot, carried),
             Some(Coming::Unread(unborn)) => {
+                self.speak();
                 // Its queue was full after all: the agent serves it as soon as there is room.
                 if let Some(socket) = self.bear(flow, &unborn, BIRTH_PATIENCE) {
                     self.keep_queued(flow.key, socket, clock::now());
@@ -163,6 +164,7 @@ impl Worker {
         }
         if self.offered.len() > MAX_OFFERED {
             let (flow, oldest) = self.offered.remove(0);
+            self.speak();
             match self.apps.wait_for(oldest) {
                 Ok(()) => drop(self.taken_up.insert(flow, clock::now())),
                 Err(reason) => self.tell_closed(flow.key, reason.as_str()),
@@ -214,7 +216,7 @@ impl Worker {
         self.end_what_is_over(&entries);
     }
 
-    fn end_what_is_over(&self, entries: &[HandoffEntry]) {
+    fn end_what_is_over(&mut self, entries: &[HandoffEntry]) {
         let here: Vec<_> = entries
             .iter()
             .filter(|entry| entry.whereabouts == Whereabouts::Here)

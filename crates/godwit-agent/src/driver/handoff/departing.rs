@@ -108,6 +108,7 @@ impl Worker {
             // The next one is let go of while this one becomes bytes.
             self.ask_servers();
             self.depart(waiting.departure, waiting.tries + 1, outcome);
+            self.speak_soon(true);
         }
     }
 

@@ -97,20 +97,20 @@ impl Worker {
         });
         let silent = silent.collect();
         for Silent { flow, lasted, .. } in self.forwarding.tell(silent, now) {
-            if let Some(share) = self.shares.get(&flow.key.service) {
+            if let Some(share) = self.shares.get(&flow.key.service).copied() {
                 let silent = HandoffReport::Silent {
                     flow,
                     lasted,
                     patience: UNREACHED,
                 };
-                self.report(*share, silent);
+                self.report(share, silent);
             }
         }
     }
 
     /// Somebody forwards to this node, which knows of no such connection. It may have
     /// lost its memory only.
-    pub(super) fn look(&self, share: ShareId, id: HandoffId, from: PeerId) {
+    pub(super) fn look(&mut self, share: ShareId, id: HandoffId, from: PeerId) {
         match has_tcp_socket(self.ifindex, id.flow.key) {
             Ok(true) => {}
             Ok(false) => self.report(share, HandoffReport::Absent { id, from }),

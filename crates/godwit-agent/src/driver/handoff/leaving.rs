@@ -198,6 +198,8 @@ impl Worker {
 
     /// One that an earlier agent has stopped.
     fn take_again(&mut self, flow: FlowId, limit: Duration) -> Option<Frozen> {
+        // Its server is waited for.
+        self.speak();
         let (socket, holder) = match self.apps.take_within(flow.key, limit) {
             Ok(taken) => (taken.socket, None),
             Err(_) => {

@@ -46,6 +46,7 @@ mod returning;
 mod unread;
 mod waiting;
 mod wishes;
+mod words;
 mod worker;
 
 pub(super) use newborn::Newborns;
@@ -57,6 +58,7 @@ use forwarding::Forwarding;
 use places::Places;
 use returning::Return;
 use waiting::Waiting;
+use words::Words;
 use worker::{Errand, Job, Worker};
 
 /// Why connections can't move one by one on this machine.
@@ -132,6 +134,7 @@ impl Kit {
             apps: means.apps,
             peers: means.peers,
             inbox: means.inbox,
+            words: Words::default(),
             events: means.events,
             ifindex: means.ifindex,
             flows: means.flows,

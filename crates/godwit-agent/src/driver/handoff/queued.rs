@@ -242,6 +242,8 @@ impl Worker {
         let Some(queued) = self.queued.remove(&key) else {
             return;
         };
+        // Its birth may take long.
+        self.speak();
         let Err((socket, why)) = self.queue_again(key, queued.socket) else {
             return;
         };

@@ -171,6 +171,8 @@ impl Worker {
         for packet in self.waiting.take_some(id.flow.key, room) {
             self.say(returned.share, id, to, HandoffStep::Held { packet });
         }
+        // What is not in the queue yet takes up room, too.
+        self.speak();
     }
 
     fn forward_again(&mut self, returned: &Returned) {

@@ -97,6 +97,8 @@ impl Worker {
         if !self.may_be_unread(flow) {
             return Err(HandoffRefusal::NotRegistered);
         }
+        // To look for it among all processes takes long.
+        self.speak();
         if let Some(socket) = self.take_kept(flow) {
             return Ok((socket, Holder::Queue));
         }

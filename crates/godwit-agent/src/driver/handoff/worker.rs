@@ -28,10 +28,11 @@ use super::queued::Queued;
 use super::returning::{Return, Returned};
 use super::unread::Holder;
 use super::waiting::Waiting;
+use super::words::Words;
 use crate::apps::{Apps, Bell, Offer};
 use crate::clock;
 use crate::events::EventLog;
-use crate::input::{Inbox, Input};
+use crate::input::Inbox;
 use crate::peers::PeerSender;
 use crate::realtime::{Urgency, prefer};
 
@@ -83,6 +84,8 @@ pub(super) enum Errand {
 pub(super) struct Jobs {
     urgent: VecDeque<(ShareId, Job)>,
     others: VecDeque<(ShareId, Job)>,
+    /// A server has answered since the last look.
+    is_rung: bool,
     is_last: bool,
 }
 
@@ -107,6 +110,27 @@ impl Job {
     }
 }
 
+impl Job {
+    /// Whether it waits for nobody: then the next one may come before what it has said.
+    const fn is_quick(&self) -> bool {
+        match self {
+            Self::Hold(_)
+            | Self::Freeze(..)
+            | Self::Part(..)
+            | Self::Restore(_)
+            | Self::Place(_)
+            | Self::Release(_) => true,
+            Self::Thaw(_)
+            | Self::Lose(_)
+            | Self::Discard(..)
+            | Self::EndHalfBorn(_)
+            | Self::Forget(_)
+            | Self::Look(..)
+            | Self::PutBack(..) => false,
+        }
+    }
+}
+
 impl Jobs {
     /// The next one, waited for so long if there is none; until there is something to
     /// look at.
@@ -115,23 +139,30 @@ impl Jobs {
         errands: &Receiver<Errand>,
         pause: Duration,
     ) -> Result<(ShareId, Job), RecvTimeoutError> {
-        if self.urgent.is_empty() && self.others.is_empty() {
+        if !self.has_more(errands) {
             if self.is_last {
                 return Err(RecvTimeoutError::Disconnected);
             }
             self.note(errands.recv_timeout(pause)?);
+            self.has_more(errands);
         }
+        self.is_rung = false;
+        let next = self.urgent.pop_front().or_else(|| self.others.pop_front());
+        next.ok_or(RecvTimeoutError::Timeout)
+    }
+
+    /// Whether there is something to do, or to look at, already.
+    fn has_more(&mut self, errands: &Receiver<Errand>) -> bool {
         while let Ok(errand) = errands.try_recv() {
             self.note(errand);
         }
-        let next = self.urgent.pop_front().or_else(|| self.others.pop_front());
-        next.ok_or(RecvTimeoutError::Timeout)
+        self.is_rung || !(self.urgent.is_empty() && self.others.is_empty())
     }
 
     fn note(&mut self, errand: Errand) {
         match errand {
             Errand::Do(share, job) => self.add(share, job),
-            Errand::Look => {}
+            Errand::Look => self.is_rung = true,
             Errand::End => self.is_last = true,
         }
     }
@@ -171,6 +202,7 @@ pub(super) struct Worker {
     pub(super) apps: Apps,
     pub(super) peers: PeerSender,
     pub(super) inbox: Inbox,
+    pub(super) words: Words,
     pub(super) events: EventLog,
     pub(super) ifindex: u32,
     /// What the data path knows of connections whose handshake was here.
@@ -245,6 +277,9 @@ impl Worker {
             let pause = pause.min(self.until_give_back(clock::now()));
             match queue.next(errands, pause) {
                 Ok((share, job)) => {
+                    if !job.is_quick() {
+                        self.speak();
+                    }
                     // Packets are our kernel's, wherever their connection is going.
                     if !matches!(job, Job::PutBack(..)) {
                         self.end_departure(job.flow());
@@ -262,6 +297,7 @@ impl Worker {
             self.pay_debts(now);
             self.give_back_queued(now);
             self.sweep(now);
+            self.speak_soon(queue.has_more(errands));
         }
     }
 
@@ -271,12 +307,14 @@ impl Worker {
         for flow in self.departures.flows() {
             self.end_departure(flow);
         }
+        self.speak();
         for (flow, offer) in std::mem::take(&mut self.offered) {
             if let Err(reason) = self.apps.wait_for(offer) {
                 self.tell_closed(flow.key, reason.as_str());
             }
         }
         self.empty_hands();
+        self.speak();
     }
 
     fn carry_out(&mut self, share: ShareId, job: Job) {
@@ -311,9 +349,8 @@ impl Worker {
         }
     }
 
-    pub(super) fn report(&self, share: ShareId, report: HandoffReport) {
-        // Without a driver nobody needs to know.
-        let _ = self.inbox.send(Input::Handoff { share, report });
+    pub(super) fn report(&mut self, share: ShareId, report: HandoffReport) {
+        self.words.report(share, report);
     }
 
     /// The state of a frozen connection, as much at a time as a message holds.
@@ -329,17 +366,14 @@ impl Worker {
         }
     }
 
-    pub(super) fn say(&self, share: ShareId, id: HandoffId, to: PeerId, step: HandoffStep) {
+    pub(super) fn say(&mut self, share: ShareId, id: HandoffId, to: PeerId, step: HandoffStep) {
         let message = Message::Handoff {
             share: self.within.get(&share).copied().unwrap_or(share),
             epoch: Epoch::NONE,
             id,
             step,
         };
-        // Without a link the attempt is over, and the core hears of that.
-        if let Err(error) = self.peers.send(to, message) {
-            tracing::debug!(flow = %id.flow.key, error = %error, "handoff not said");
-        }
+        self.words.message(to, message);
     }
 
     fn forget(&mut self, flow: FlowId) {
@@ -411,5 +445,18 @@ mod tests {
             });
         }
         assert_eq!(done, [3, 3, 5, 6, 1, 2, 4, 4].map(|port| id(port).flow));
+    }
+
+    /// Whoever has looked whether there is more to do has heard the bell, too.
+    #[test]
+    fn a_bell_is_not_missed() {
+        let (sender, errands) = channel();
+        let mut queue = Jobs::default();
+        sender.send(Errand::Look).expect("it is open");
+        assert!(queue.has_more(&errands));
+        let long = Duration::from_secs(60);
+        let next = queue.next(&errands, long).map(drop);
+        assert_eq!(next, Err(RecvTimeoutError::Timeout), "to look around");
+        assert!(!queue.has_more(&errands));
     }
 }
