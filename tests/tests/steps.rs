@@ -161,6 +161,9 @@ fn a_stream_goes_on_at_once_where_it_was() {
     let (mut cluster, _servers) = start(&lab);
     let capture = witness(&lab);
     let roamers = [service_v4(), service_v6()].map(|service| Roamer::start(&lab, service));
+    // One is where its handshake was, the other has been away and back.
+    hand_over(&cluster, &roamers[1], Host::A);
+    hand_over(&cluster, &roamers[1], Host::B);
     for roamer in &roamers {
         // Others may have the machine for a moment.
         let stood: Vec<_> = (0..3).map(|_| call_off(&mut cluster, roamer)).collect();

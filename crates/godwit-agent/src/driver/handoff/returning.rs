@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use godwit_bpf::Whereabouts;
 use godwit_core::{MonoTime, PeerId};
 use godwit_sock::view_tcp_socket;
 use godwit_wire::{FlowId, HandoffId, HandoffStep, MacAddr, ShareId};
@@ -194,10 +195,11 @@ impl Worker {
     }
 
     /// Whether a connection has ended here and went nowhere else: our kernel would answer
-    /// what comes late with a RST.
+    /// what comes late with a RST. One that had come from elsewhere still has an entry.
     pub(super) fn is_over(&self, flow: FlowId) -> bool {
         let gone = || matches!(view_tcp_socket(self.ifindex, flow.key), Ok(None));
-        self.places.get(flow).is_none() && gone()
+        let entry = self.places.get(flow);
+        entry.is_none_or(|entry| entry.whereabouts == Whereabouts::Here) && gone()
     }
 
     /// Packets that were kept, and that nobody gets.
