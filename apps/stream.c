@@ -33,7 +33,7 @@ static unsigned char byte_at(uint64_t at)
 }
 
 /* Reads the line with the number; 0 if the client says something else. */
-static uint64_t read_wish(int fd)
+static uint64_t read_wish(int fd, uint64_t *read_bytes)
 {
 	char line[32];
 	size_t length = 0;
@@ -45,6 +45,7 @@ static uint64_t read_wish(int fd)
 			continue;
 		if (got <= 0)
 			return 0;
+		++*read_bytes;
 		if (line[length] == '\n')
 			break;
 		length++;
@@ -58,13 +59,16 @@ static void *serve(void *argument)
 	int fd = (int)(intptr_t)argument;
 	unsigned char chunk[CHUNK];
 	struct stream stream = { 0, 0 };
+	/* Of this server: what it has read, and where it began to write. */
+	uint64_t has_read = 0, begun;
 
 	/* What another server has exported; a fresh connection has nothing. */
 	if (gw_import_state(fd, &stream, sizeof(stream)) != sizeof(stream)) {
-		stream = (struct stream){ read_wish(fd), 0 };
+		stream = (struct stream){ read_wish(fd, &has_read), 0 };
 		if (gw_export_state(fd, &stream, sizeof(stream), 0))
 			stream.wanted = 0;
 	}
+	begun = stream.sent;
 	while (stream.sent < stream.wanted) {
 		uint64_t left = stream.wanted - stream.sent;
 		size_t size = left < CHUNK ? (size_t)left : CHUNK;
@@ -75,7 +79,8 @@ static void *serve(void *argument)
 			break;
 		stream.sent += size;
 		/* GW_EMIGRATED: another server goes on, this one is done. */
-		if (gw_export_state(fd, &stream, sizeof(stream), 0))
+		if (gw_export_state_at(fd, &stream, sizeof(stream), has_read,
+				       stream.sent - begun))
 			break;
 	}
 	gw_close(fd);

@@ -155,6 +155,8 @@ impl Process {
         bytes: &[u8],
     ) -> Result<(SnapshotPlace, Option<Error>), Error> {
         let now = served.position()?;
+        // Whoever counts goes on from here; what he said before is dropped below.
+        served.count.check(None, now, Instant::now());
         let position = (now.read, now.written);
         let stored = match bytes.len() > MAX_SNAPSHOT as usize {
             true => Err(Error::TooLarge),

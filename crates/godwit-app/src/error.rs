@@ -21,6 +21,11 @@ pub enum Error {
     /// one.
     #[error("no standby has the snapshot")]
     Unprotected,
+    /// The server has not read or written as many bytes as it says. The snapshot is kept
+    /// where the server stands; what it said since it was right last is forgotten, and it
+    /// is not believed any more: the kernel is asked each time.
+    #[error("the server has come to another place than it says")]
+    Misplaced,
     /// The release cannot do it.
     #[error("not supported by this release")]
     Unsupported,

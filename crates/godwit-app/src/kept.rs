@@ -86,6 +86,20 @@ impl Kept {
         dropped
     }
 
+    /// As [`Self::push`], in place of the latest that was so a moment ago: so close to each
+    /// other they are worth no more than one. The oldest stays.
+    pub(crate) fn supersede(
+        &mut self,
+        latest: SnapshotPlace,
+        acknowledged: u64,
+        now: Instant,
+    ) -> Vec<SnapshotPlace> {
+        let former = (self.places.len() > 1).then(|| self.places.pop()).flatten();
+        let mut dropped = self.push(latest, acknowledged, now);
+        dropped.extend(former.filter(|it| self.pinned != Some(*it)));
+        dropped
+    }
+
     /// Adds a snapshot from which nobody goes back; all others are returned.
     pub(crate) fn commit(&mut self, latest: SnapshotPlace) -> Vec<SnapshotPlace> {
         let mut dropped = std::mem::replace(&mut self.places, vec![latest]);
@@ -93,6 +107,18 @@ impl Kept {
         if let Some(pinned) = self.pinned {
             dropped.retain(|place| *place != pinned);
         }
+        dropped
+    }
+
+    /// Takes away what is said to be of a later place than that; it is returned.
+    pub(crate) fn retract(&mut self, (read, written): (u64, u64)) -> Vec<SnapshotPlace> {
+        let (was_committed, pinned) = (self.is_committed(), self.pinned);
+        let later = |place: &SnapshotPlace| place.read > read || place.written > written;
+        let mut dropped: Vec<_> = self.places.extract_if(.., |place| later(place)).collect();
+        if self.places.is_empty() && was_committed {
+            self.places.push(lost((read, written)));
+        }
+        dropped.retain(|place| Some(*place) != pinned);
         dropped
     }
 
@@ -266,6 +292,46 @@ mod tests {
         };
         assert_eq!(kept.push(again, 0, Instant::now()), [snapshot(5, 1)]);
         assert_eq!(kept.places(), [again]);
+    }
+
+    #[test]
+    fn what_was_said_wrongly_is_taken_back() {
+        let mut kept = Kept::default();
+        for written in [0, 1000, 2000, 3000] {
+            kept.push(snapshot(written, 100), 0, Instant::now());
+        }
+        let dropped = kept.retract((0, 1000));
+        assert_eq!((written(&kept), dropped.len()), (vec![0, 1000], 2));
+        let commit = SnapshotPlace {
+            kind: SnapshotKind::Commit,
+            ..snapshot(5000, 100)
+        };
+        kept.commit(commit);
+        assert_eq!(kept.retract((0, 4000)), [commit]);
+        let stands: Vec<_> = kept
+            .places()
+            .iter()
+            .map(|it| (it.kind, it.length))
+            .collect();
+        assert_eq!(
+            stands,
+            [(SnapshotKind::Commit, 1)],
+            "nobody goes back behind it"
+        );
+        assert!(!has_block(&kept.places()[0]));
+    }
+
+    #[test]
+    fn of_those_of_a_moment_the_latest_is_kept() {
+        let (mut kept, now) = (Kept::default(), Instant::now());
+        kept.push(snapshot(0, 100), 0, now);
+        kept.supersede(snapshot(1000, 100), 0, now);
+        assert_eq!(written(&kept), [0, 1000], "the oldest stays");
+        assert_eq!(kept.supersede(snapshot(2000, 100), 0, now).len(), 1);
+        kept.pin();
+        assert!(kept.supersede(snapshot(3000, 100), 0, now).is_empty());
+        assert_eq!(written(&kept), [0, 3000]);
+        assert_eq!(kept.unpin(), Some(snapshot(2000, 100)));
     }
 
     /// Neither is what was there before used again, nor forgotten that it was said.

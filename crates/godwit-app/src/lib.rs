@@ -37,6 +37,7 @@ mod region;
 mod release;
 mod served;
 mod thread;
+mod told;
 
 pub mod raw;
 
@@ -45,6 +46,7 @@ use std::os::fd::{AsFd, AsRawFd as _};
 
 pub use error::Error;
 pub use godwit_wire::app::{MAX_SESSION, MAX_SNAPSHOT};
+pub use told::Progress;
 
 use process::Arrival;
 
@@ -122,6 +124,24 @@ impl Listener {
 /// not move before an export succeeds.
 pub fn export_state(connection: &impl AsFd, snapshot: &[u8]) -> Result<(), Error> {
     raw::export_state(connection.as_fd().as_raw_fd(), snapshot)
+}
+
+/// As [`export_state`], by a server that counts itself how many bytes it has read and
+/// written of the connection since [`Listener::accept`] gave it: a tenth of the time, as
+/// the kernel is asked once in a millisecond only.
+///
+/// A server that says something wrong is found out at its next export after that
+/// millisecond, or when its connection is to move. Should it fail before, a standby may go
+/// on from where it said it was: before a long wait use [`export_state`].
+///
+/// # Errors
+/// As there; [`Error::Misplaced`] if the kernel has counted other bytes.
+pub fn export_state_at(
+    connection: &impl AsFd,
+    snapshot: &[u8],
+    progress: Progress,
+) -> Result<(), Error> {
+    raw::export_state_at(connection.as_fd().as_raw_fd(), snapshot, progress)
 }
 
 /// As [`export_state`], for a state that nobody must ever go back from: waits until the

@@ -29,6 +29,7 @@ use crate::park::Leftover;
 use crate::region::Region;
 use crate::served::{Served, Stage};
 use crate::thread;
+use crate::told::{Believed, Checked, Count, Progress};
 
 /// Connections that an agent may know of at a time. Half a KiB each, once used.
 const SLOTS: u32 = 16_384;
@@ -183,6 +184,7 @@ impl Process {
             entry: None,
             kept: Default::default(),
             missed: true,
+            count: Count::default(),
             imported: None,
             session: Vec::new(),
             stage: Stage::Serving,
@@ -192,6 +194,7 @@ impl Process {
         match arrival {
             Arrival::Fresh => {
                 served.missed = false;
+                served.count = Count::from(0, 0);
                 let place = self.store(SnapshotKind::Regenerable, &[], (0, 0))?;
                 served.kept.push(place, 0, Instant::now());
             }
@@ -202,6 +205,7 @@ impl Process {
                     None => (SnapshotKind::Regenerable, Vec::new()),
                 };
                 let position = (now.read, now.written);
+                served.count = Count::from(now.read, now.written);
                 match self.store(kind, &bytes, position) {
                     Ok(place) => {
                         served.missed = false;
@@ -245,8 +249,14 @@ impl Process {
         lock(&self.table).by_number.values().cloned().collect()
     }
 
-    /// Keeps a snapshot of the server's state of a connection.
-    pub(crate) fn export(&self, number: RawFd, bytes: &[u8]) -> Result<(), Error> {
+    /// Keeps a snapshot of the server's state of a connection. It may say where it
+    /// stands.
+    pub(crate) fn export(
+        &self,
+        number: RawFd,
+        bytes: &[u8],
+        said: Option<Progress>,
+    ) -> Result<(), Error> {
         if bytes.len() > MAX_SNAPSHOT as usize {
             return Err(Error::TooLarge);
         }
@@ -257,10 +267,10 @@ impl Process {
                 return Ok(());
             }
             let entry = self.enter(number, false, Arrival::Inherited)?;
-            return self.keep(&entry, bytes);
+            return self.keep(&entry, bytes, said);
         };
         if connected {
-            return self.keep(&entry, bytes);
+            return self.keep(&entry, bytes, said);
         }
         let mut served = lock(&entry);
         served.missed = true;
@@ -273,9 +283,16 @@ impl Process {
         }
     }
 
-    fn keep(&self, entry: &Entry, bytes: &[u8]) -> Result<(), Error> {
-        let mut served = lock(entry);
-        let now = match &served.stage {
+    fn keep(&self, entry: &Entry, bytes: &[u8], said: Option<Progress>) -> Result<(), Error> {
+        let (mut served, now) = (lock(entry), Instant::now());
+        if matches!(served.stage, Stage::Serving)
+            // Who takes it relies on that.
+            && served.wanted.is_none()
+            && let Some(believed) = said.and_then(|said| served.count.believed(said, now))
+        {
+            return self.keep_at(&mut served, bytes, believed, now);
+        }
+        let position = match &served.stage {
             Stage::Parked(parked) => StreamPosition::of(parked.socket())?,
             Stage::Emigrated if served.is_current() => return Err(Error::Emigrated),
             Stage::Serving | Stage::Emigrated => match served.current_position()? {
@@ -285,12 +302,35 @@ impl Process {
                     let number = served.number;
                     drop(served);
                     let fresh = self.enter(number, false, Arrival::Inherited)?;
-                    return self.keep(&fresh, bytes);
+                    return self.keep(&fresh, bytes, said);
                 }
             },
         };
-        let kind = SnapshotKind::Regenerable;
-        let place = match self.store(kind, bytes, (now.read, now.written)) {
+        let checked = served.count.check(said, position, now);
+        if let Checked::WrongSince(place) | Checked::UnknownSince(place) = checked {
+            let Progress { read, written } = place;
+            let doubtful = served.kept.retract((read, written));
+            self.publish(&served);
+            // Not before, see [`Self::keep_at`].
+            self.forget(&doubtful);
+        }
+        let again = false;
+        let kept = self.keep_at(&mut served, bytes, Believed { position, again }, now);
+        match checked {
+            Checked::Right | Checked::UnknownSince(_) => kept,
+            Checked::WrongSince(_) => kept.and(Err(Error::Misplaced)),
+        }
+    }
+
+    fn keep_at(
+        &self,
+        served: &mut Served,
+        bytes: &[u8],
+        Believed { position, again }: Believed,
+        now: Instant,
+    ) -> Result<(), Error> {
+        let (kind, at) = (SnapshotKind::Regenerable, (position.read, position.written));
+        let place = match self.store(kind, bytes, at) {
             Ok(place) => place,
             Err(error) => {
                 served.missed = true;
@@ -299,13 +339,17 @@ impl Process {
         };
         served.missed = false;
         served.imported = None;
-        let dropped = served.kept.push(place, now.acknowledged, Instant::now());
+        let dropped = if again {
+            served.kept.supersede(place, position.acknowledged, now)
+        } else {
+            served.kept.push(place, position.acknowledged, now)
+        };
         let free = served.committing.is_none();
         if let Some(request) = served.wanted.take_if(|_| free) {
             // The server stands exactly at its snapshot.
-            self.answer(&mut served, request);
+            self.answer(served, request);
         }
-        self.publish(&served);
+        self.publish(served);
         // Not before: an agent that copies one would not see that it is written over.
         self.forget(&dropped);
         Ok(())

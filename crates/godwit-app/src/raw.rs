@@ -6,7 +6,7 @@ use nix::sys::socket::SockFlag;
 
 use crate::descriptor::{set_cloexec, set_nonblocking};
 use crate::listener::Guest;
-use crate::{Arrival, Error, Options, fork};
+use crate::{Arrival, Error, Options, Progress, fork};
 
 /// How a new descriptor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +85,19 @@ pub fn accept(listener: RawFd, flags: Flags) -> Result<Accepted, Error> {
 /// # Errors
 /// As there.
 pub fn export_state(connection: RawFd, snapshot: &[u8]) -> Result<(), Error> {
-    fork::current().export(connection, snapshot)
+    fork::current().export(connection, snapshot, None)
+}
+
+/// See [`crate::export_state_at`].
+///
+/// # Errors
+/// As there.
+pub fn export_state_at(
+    connection: RawFd,
+    snapshot: &[u8],
+    progress: Progress,
+) -> Result<(), Error> {
+    fork::current().export(connection, snapshot, Some(progress))
 }
 
 /// See [`crate::commit_state`].

@@ -11,6 +11,7 @@ use godwit_wire::{FlowKey, HandoffRefusal};
 use crate::descriptor::{borrow, cookie};
 use crate::kept::Kept;
 use crate::park::Parked;
+use crate::told::Count;
 
 /// A connection as the library knows it.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub(crate) struct Served {
     pub(crate) kept: Kept,
     /// The server has exported what is not kept: an agent came later.
     pub(crate) missed: bool,
+    pub(crate) count: Count,
     /// What it came with from another server.
     pub(crate) imported: Option<Vec<u8>>,
     pub(crate) session: Vec<u8>,

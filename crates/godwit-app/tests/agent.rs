@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use godwit_agent::apps::{AppSocket, Apps, Taken};
 use godwit_agent::input::Inbox;
-use godwit_app::{Accepted, Error, Listener, Options, export_state};
+use godwit_app::{Accepted, Error, Listener, Options, Progress, export_state, export_state_at};
 use godwit_wire::app::{Carried, SnapshotKind};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -238,7 +238,10 @@ fn a_server_accepts_what_another_one_had() {
         });
         assert_eq!(migrated.as_deref(), Some(&b"the state"[..]));
         ping(&mut client, &mut stream, "hello");
-        export_state(&stream, b"new state").expect("it is ours");
+        // Counted from here on, whatever the other server has read and written.
+        let (read, written) = (5, 0);
+        let progress = Progress { read, written };
+        export_state_at(&stream, b"new state", progress).expect("it is right");
         // The knock at the door is no client.
         listener.as_tcp().set_nonblocking(true).expect("a listener");
         let error = listener.accept().map(drop).expect_err("nobody else");
@@ -275,6 +278,44 @@ fn whoever_waits_at_the_door_gets_one() {
         let took = begun.elapsed();
         assert!(took < Duration::from_millis(400), "{took:?}");
     });
+}
+
+/// Whatever it says, its connection moves with a snapshot of where it stands, or not.
+#[test]
+fn a_server_may_count_itself() {
+    for v6 in [false, true] {
+        let listener = service(v6, Options::default());
+        let (mut client, mut server, flow) = connection(&listener);
+        ping(&mut client, &mut server, "hello");
+        let is_taken_with = |state: &[u8]| {
+            let taken = take(flow);
+            let snapshot = taken.snapshot.expect("it was exported");
+            assert_eq!(snapshot.carried.bytes, state);
+            let ends = (SeqNumber(3), SeqNumber(7));
+            let at = snapshot.at(taken.socket.as_fd(), ends.0, ends.1);
+            assert_eq!(at, Ok(ends), "it stands there");
+            SITE.apps.put_back(flow);
+        };
+        let read = 5;
+        for written in 1..=1000 {
+            server.write_all(b"!").expect("it is open");
+            let progress = Progress { read, written };
+            export_state_at(&server, &written.to_be_bytes(), progress).expect("it is right");
+        }
+        is_taken_with(&1000_u64.to_be_bytes());
+
+        // Long enough that the kernel is asked.
+        thread::sleep(Duration::from_millis(2));
+        server.write_all(b"!").expect("it is open");
+        let written = 1002;
+        let wrong = export_state_at(&server, b"wrong", Progress { read, written });
+        assert!(matches!(wrong, Err(Error::Misplaced)), "{wrong:?}");
+        is_taken_with(b"wrong");
+        server.write_all(b"!").expect("it is open");
+        let again = export_state_at(&server, b"not believed", Progress { read, written });
+        again.expect("the kernel is asked");
+        is_taken_with(b"not believed");
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@
 #define GODWIT_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #ifdef __cplusplus
@@ -61,6 +62,8 @@ enum gw_result {
 	 * the connection from an older one.
 	 */
 	GW_UNPROTECTED = -12,
+	/* The server has not read or written as many bytes as it says. */
+	GW_MISPLACED = -13,
 };
 
 /* Flags of struct gw_options. */
@@ -140,6 +143,16 @@ int gw_accept(int listen_fd, struct gw_accepted *accepted);
  */
 int gw_export_state(int fd, const void *snapshot, size_t size,
 		    unsigned int flags);
+
+/*
+ * As gw_export_state without flags, by a server that counts itself how many bytes
+ * it has read and written since gw_accept gave it the connection: several times
+ * faster, as the kernel is asked once in a millisecond only. GW_MISPLACED if it has
+ * counted other bytes: the snapshot is kept where the server stands, and the kernel
+ * asked each time from then on.
+ */
+int gw_export_state_at(int fd, const void *snapshot, size_t size, uint64_t read,
+		       uint64_t written);
 
 /*
  * Copies the snapshot that a connection came with, if it has room, and returns

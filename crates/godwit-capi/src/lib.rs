@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
 
 use godwit_app::raw::{self, Flags};
-use godwit_app::{Error, MAX_SNAPSHOT, Options};
+use godwit_app::{Error, MAX_SNAPSHOT, Options, Progress};
 
 use result::GwResult;
 
@@ -144,6 +144,29 @@ pub unsafe extern "C" fn gw_export_state(
 /// See `godwit.h`.
 ///
 /// # Safety
+/// As [`gw_export_state`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gw_export_state_at(
+    fd: c_int,
+    snapshot: *const c_void,
+    size: usize,
+    read: u64,
+    written: u64,
+) -> c_int {
+    boundary(|| {
+        if size > MAX_SNAPSHOT as usize {
+            return Err(GwResult::TooLarge);
+        }
+        // SAFETY: as this function's.
+        let bytes = unsafe { bytes(snapshot, size)? };
+        raw::export_state_at(fd, bytes, Progress { read, written })?;
+        Ok(0)
+    })
+}
+
+/// See `godwit.h`.
+///
+/// # Safety
 /// `snapshot` points to `size` bytes that nothing else uses meanwhile, or is NULL
 /// and `size` 0.
 #[unsafe(no_mangle)]
@@ -216,6 +239,7 @@ impl From<Error> for GwResult {
             Error::TooLarge => Self::TooLarge,
             Error::NoSpace => Self::NoSpace,
             Error::Unprotected => Self::Unprotected,
+            Error::Misplaced => Self::Misplaced,
             Error::Unsupported => Self::Unsupported,
             Error::Unknown => Self::BadDescriptor,
             Error::System(error) => Self::of_system(&error),

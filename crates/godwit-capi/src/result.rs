@@ -39,6 +39,7 @@ results! {
     BadSize = -10, c"the structure is too small";
     System = -11, c"a system call failed";
     Unprotected = -12, c"no standby has the snapshot";
+    Misplaced = -13, c"the server has come to another place than it says";
 }
 
 impl GwResult {

@@ -27,6 +27,7 @@ fn constants() -> Vec<(String, i64)> {
         ("GW_BAD_SIZE", GwResult::BadSize),
         ("GW_SYSTEM", GwResult::System),
         ("GW_UNPROTECTED", GwResult::Unprotected),
+        ("GW_MISPLACED", GwResult::Misplaced),
     ] {
         add(name, result as i64);
     }

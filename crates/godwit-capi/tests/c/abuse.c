@@ -68,6 +68,8 @@ static void wrong_parameters(int listener)
 	       GW_NULL_PARAMETER);
 	EXPECT(gw_export_state(0, &byte, (size_t)-1, GW_EXPORT_COMMIT),
 	       GW_TOO_LARGE);
+	EXPECT(gw_export_state_at(0, NULL, 1, 0, 0), GW_NULL_PARAMETER);
+	EXPECT(gw_export_state_at(0, &byte, (size_t)-1, 0, 0), GW_TOO_LARGE);
 	EXPECT(gw_import_state(0, NULL, 1), GW_NULL_PARAMETER);
 	EXPECT(gw_import_state(0, &byte, (size_t)-1), GW_TOO_LARGE);
 	EXPECT(gw_session_join(0, NULL, 1), GW_NULL_PARAMETER);
@@ -86,6 +88,8 @@ static void wrong_parameters(int listener)
 		EXPECT(gw_import_state(bad[i], &byte, 1), GW_BAD_DESCRIPTOR);
 		EXPECT(gw_import_state(bad[i], NULL, 0), GW_BAD_DESCRIPTOR);
 		EXPECT(gw_export_state(bad[i], &byte, 1, 0), GW_BAD_DESCRIPTOR);
+		EXPECT(gw_export_state_at(bad[i], &byte, 1, 0, 0),
+		       GW_BAD_DESCRIPTOR);
 	}
 	EXPECT(gw_close(-1), GW_BAD_DESCRIPTOR);
 	EXPECT(gw_close(12345), GW_BAD_DESCRIPTOR);

@@ -1,5 +1,5 @@
 //! A server that looks at what an export costs it: to each client it says one byte and
-//! exports 1 KB, again and again; or commits it. Its log has the percentiles ([`costs`]).
+//! exports 1 KB, again and again, or commits it; it may count itself. Its log has the percentiles ([`costs`]).
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use godwit_app::{Listener, close, commit_state, export_state};
+use godwit_app::{Listener, Progress, close, commit_state, export_state, export_state_at};
 
 use super::command;
 use super::roam::{listen, start_program};
@@ -18,8 +18,17 @@ use crate::process::Process;
 /// Its command.
 pub(crate) const VERB: &str = "exports";
 
-/// What it is told to commit.
+/// What it is told if it is to commit, and if it is to count.
 const COMMIT: &str = "--commit";
+const COUNT: &str = "--count";
+
+/// What it does with a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    Export,
+    ExportAt,
+    Commit,
+}
 
 /// Exports per client.
 pub(crate) const CALLS: usize = 100_000;
@@ -55,6 +64,11 @@ pub(crate) fn start_committing(node: &Node, port: u16, agent: &Path) -> Result<P
     start_program(node, port, agent, &[VERB, COMMIT])
 }
 
+/// The same, and it counts itself.
+pub(crate) fn start_counting(node: &Node, port: u16, agent: &Path) -> Result<Process> {
+    start_program(node, port, agent, &[VERB, COUNT])
+}
+
 /// What the log says of each client that has had all, in this order.
 pub(crate) fn costs(log: &str) -> Vec<Cost> {
     let said = log.lines().filter_map(|line| line.strip_prefix(SAID));
@@ -70,15 +84,16 @@ pub(crate) fn costs(log: &str) -> Vec<Cost> {
 
 /// Serves at all of the addresses until the process ends.
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let (commits, addresses) = match args {
-        [first, addresses @ ..] if first == COMMIT => (true, addresses),
-        addresses => (false, addresses),
+    let (call, addresses) = match args {
+        [first, addresses @ ..] if first == COMMIT => (Call::Commit, addresses),
+        [first, addresses @ ..] if first == COUNT => (Call::ExportAt, addresses),
+        addresses => (Call::Export, addresses),
     };
     let mut threads = Vec::new();
     for address in addresses {
         let listener = command::address(address).and_then(listen);
         let listener = listener.with_context(|| format!("listening at {address}"))?;
-        threads.push(thread::spawn(move || accept(&listener, commits)));
+        threads.push(thread::spawn(move || accept(&listener, call)));
     }
     for thread in threads {
         thread.join().ok().context("a listener ended")??;
@@ -86,11 +101,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     Ok(())
 }
 
-fn accept(listener: &Listener, commits: bool) -> Result<()> {
+fn accept(listener: &Listener, call: Call) -> Result<()> {
     loop {
         let stream = listener.accept()?.stream;
         thread::spawn(move || {
-            if let Err(error) = serve(stream, commits) {
+            if let Err(error) = serve(stream, call) {
                 // The log of the process: a client that is gone.
                 let _ = writeln!(std::io::stderr(), "{error:#}");
             }
@@ -98,18 +113,22 @@ fn accept(listener: &Listener, commits: bool) -> Result<()> {
     }
 }
 
-fn serve(mut stream: TcpStream, commits: bool) -> Result<()> {
+fn serve(mut stream: TcpStream, call: Call) -> Result<()> {
     stream.set_nodelay(true)?;
     let state = [0; SIZE];
-    let calls = if commits { COMMITS } else { CALLS };
+    let calls = if call == Call::Commit { COMMITS } else { CALLS };
     let mut times = Vec::with_capacity(calls);
-    for _ in 0..calls {
+    for written in (1..).take(calls) {
         // Where the server stands must be another place each time.
         stream.write_all(b"!").context("writing")?;
         let since = Instant::now();
-        match commits {
-            false => export_state(&stream, &state)?,
-            true => commit_state(&stream, &state)?,
+        match call {
+            Call::Export => export_state(&stream, &state)?,
+            Call::ExportAt => {
+                let progress = Progress { read: 0, written };
+                export_state_at(&stream, &state, progress)?;
+            }
+            Call::Commit => commit_state(&stream, &state)?,
         }
         times.push(since.elapsed());
     }

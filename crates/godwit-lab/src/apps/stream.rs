@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use godwit_app::{Error, Listener, close, export_state};
+use godwit_app::{Error, Listener, Progress, close, export_state, export_state_at};
 
 use super::content::Content;
 use super::roam::{listen, start_program};
@@ -147,26 +147,43 @@ struct Stream {
     sent: u64,
 }
 
+/// What this server has read, and where it began.
+struct Share {
+    read: u64,
+    begun: u64,
+}
+
+impl Share {
+    const fn progress(&self, stream: &Stream) -> Progress {
+        Progress {
+            read: self.read,
+            written: stream.sent - self.begun,
+        }
+    }
+}
+
 fn serve(mut socket: TcpStream, migrated: Option<Vec<u8>>, manner: Manner) -> Result<()> {
     // One that has exported nothing yet begins anew, with what its client has said.
     let came = migrated.filter(|state| !state.is_empty());
-    let mut stream = match came {
+    let (mut stream, read) = match came {
         Some(state) => {
             let stream = Stream::parse(&state)?;
             roam::note_arrival(socket.peer_addr()?, stream.sent)?;
-            stream
+            (stream, 0)
         }
-        None => Stream {
-            content: read_wish(&mut socket)?,
-            sent: 0,
-        },
+        None => {
+            let (content, read) = read_wish(&mut socket)?;
+            (Stream { content, sent: 0 }, read)
+        }
     };
     let mut state = vec![0; STATE + manner.ballast];
     let mut chunk = [0; CHUNK];
     let (begun, mut pause) = (stream.sent, manner.pause);
+    let share = Share { read, begun };
     loop {
         stream.write_to(&mut state);
-        match manner.exports.then(|| export_state(&socket, &state)) {
+        let export = || export_state_at(&socket, &state, share.progress(&stream));
+        match manner.exports.then(export) {
             // Another server goes on, this one is done.
             Some(Err(Error::Emigrated)) => break,
             Some(other) => other.context("exporting")?,
@@ -192,8 +209,9 @@ fn serve(mut socket: TcpStream, migrated: Option<Vec<u8>>, manner: Manner) -> Re
     close(socket).context("closing")
 }
 
-/// Byte by byte: what is not read yet belongs to nobody's state.
-fn read_wish(socket: &mut TcpStream) -> Result<Content> {
+/// And how many bytes that was. Byte by byte: what is not read yet belongs to nobody's
+/// state.
+fn read_wish(socket: &mut TcpStream) -> Result<(Content, u64)> {
     let mut line = Vec::new();
     while !line.ends_with(b"\n") {
         let mut byte = [0];
@@ -202,7 +220,7 @@ fn read_wish(socket: &mut TcpStream) -> Result<Content> {
         ensure!(line.len() as u64 <= LINE_LIMIT, "that is no wish");
     }
     match Wish::parse(&String::from_utf8_lossy(&line)) {
-        Some(Wish::Get(content)) => Ok(content),
+        Some(Wish::Get(content)) => Ok((content, line.len() as u64)),
         other => anyhow::bail!("there is nothing but get: {other:?}"),
     }
 }

@@ -65,6 +65,14 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         calls((&lab, address), (&server, CALLS), budget)?;
         put_calls(report, &format!("export.{name}"), (&server, CALLS), None)?;
     }
+    let counting = exports::start_counting(lab.a(), LAZY, &agent)?;
+    calls(
+        (&lab, (SERVICE_V4, LAZY).into()),
+        (&counting, CALLS),
+        budget,
+    )?;
+    put_calls(report, "export.counted", (&counting, CALLS), None)?;
+    drop(counting);
     streams((&lab, &cluster), budget, report)
 }
 

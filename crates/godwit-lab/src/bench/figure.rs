@@ -527,6 +527,8 @@ const SPECS: &[Spec] = &[
     export("migrate.export.eager.p99", Target::None),
     export("migrate.export.lazy.p50", AtMost(5.0)),
     export("migrate.export.lazy.p99", Target::None),
+    export("migrate.export.counted.p50", Target::None),
+    export("migrate.export.counted.p99", Target::None),
     export("migrate.export.no_agent.p50", AtMost(1.0)),
     export("migrate.export.no_agent.p99", Target::None),
     // A round trip between the two takes 10 us in the lab.
