@@ -40,25 +40,32 @@ fn options() -> ClusterOptions {
     };
     ClusterOptions {
         services: vec![service],
-        // A switch's end of a veth does not poll, as XDP_TX would need.
+        // A switch's end of a veth does not poll, as XDP would need.
         sections: SECTIONS.into(),
         more: &[Host::C, Host::Director],
         ..ClusterOptions::default()
     }
 }
 
-fn on_site(work: impl FnOnce(&mut Front<'_>)) {
-    let Some(lab) = stage(LabOptions {
+fn lab() -> Option<Lab> {
+    stage(LabOptions {
         third: true,
         director: true,
         ..LabOptions::default()
-    }) else {
-        return;
-    };
-    let cluster = Cluster::start(&lab, options()).expect("agents and director start");
-    let nginx = BACKENDS.map(|host| (host, serve(&lab, host)));
+    })
+}
+
+fn on_site(work: impl FnOnce(&mut Front<'_>)) {
+    if let Some(lab) = lab() {
+        on_lab(&lab, options(), work);
+    }
+}
+
+fn on_lab(lab: &Lab, options: ClusterOptions, work: impl FnOnce(&mut Front<'_>)) {
+    let cluster = Cluster::start(lab, options).expect("agents and director start");
+    let nginx = BACKENDS.map(|host| (host, serve(lab, host)));
     let mut front = Front {
-        lab: &lab,
+        lab,
         cluster,
         nginx: nginx.into_iter().collect(),
     };
@@ -242,7 +249,10 @@ fn new_connections_go_elsewhere_when_a_machine_is_dark() {
             "{noticed:?}"
         );
         let c = director.backends.iter().find(|it| it.name == "c");
-        assert!(c.is_some_and(|c| !c.there && c.state == "gone"));
+        assert!(
+            c.is_some_and(|c| c.there && c.state == "silent"),
+            "for a while"
+        );
         assert_eq!(front.curls(24), names(&[Host::A, Host::B]));
         regulars.retain(|regular| regular.server != "c");
         assert!(regulars.len() > 8);
@@ -312,14 +322,41 @@ fn nothing_is_lost_when_the_director_is_restarted_or_killed() {
     });
 }
 
+/// An agent that is killed, and a director that hears nobody for a while, or is told to
+/// drain before it has heard anybody: whoever serves goes on.
+#[test]
+fn who_is_not_heard_for_a_while_keeps_its_connections() {
+    on_site(|front| {
+        let mut regulars = front.connect(36);
+        let agent = front.cluster.agent(Host::B).expect("it runs");
+        agent.kill().expect("it dies");
+        front.wait_takers(&[Host::A, Host::C]);
+        all_stay(&mut regulars);
+        front.cluster.start_agent(Host::B).expect("another one");
+        front.wait_takers(&BACKENDS);
+        all_stay(&mut regulars);
+        let control = [Network::Control];
+        front.lab.cut(Host::Director, &control).expect("it is cut");
+        front.wait(|director| director.deaf);
+        all_stay(&mut regulars);
+        assert_eq!(front.curls(24), names(&BACKENDS), "as before");
+        front.cluster.stop_agent(Host::Director).expect("it ends");
+        let start = front.cluster.start_agent(Host::Director);
+        start.expect("another one starts");
+        front.wait(|_| true);
+        front.drain(&["c"]);
+        all_stay(&mut regulars);
+        front.lab.heal(Host::Director, &control).expect("it heals");
+        front.wait_takers(&[Host::A, Host::B]);
+        all_stay(&mut regulars);
+        assert_eq!(front.counted("no_backend"), 0);
+    });
+}
+
 /// One sentence, and nothing is changed.
 #[test]
 fn a_director_that_is_configured_wrongly_says_so_in_one_sentence() {
-    let Some(lab) = stage(LabOptions {
-        third: true,
-        director: true,
-        ..LabOptions::default()
-    }) else {
+    let Some(lab) = lab() else {
         return;
     };
     let cluster = Cluster::prepare(&lab, options()).expect("files are written");

@@ -75,6 +75,7 @@ impl Backends {
         director::Config {
             size: own.table_size,
             grace: own.grace,
+            heartbeat: config.detect.heartbeat,
             backends: self.0.iter().map(|known| known.name).collect(),
             services: (0..config.directed().count()).map(service).collect(),
         }

@@ -1,12 +1,13 @@
 //! The running director: inputs in, tables out.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use godwit_bpf::director::{Backend, Director};
 use godwit_core::detector::State;
-use godwit_core::director::{BackendId, Change, Health, Roster};
+use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId};
 use godwit_sock::{FrameSender, Interface};
 use godwit_wire::{GoodbyeReason, Heartbeat, MacAddr, Role};
@@ -45,6 +46,8 @@ pub(super) struct Front {
     backends: Backends,
     /// What the core was told last of each back-end.
     told: Vec<Option<Health>>,
+    /// Who was missing at the last look.
+    silent: BTreeSet<BackendId>,
     programs: Director,
     frames: FrameSender,
     interface: Interface,
@@ -82,6 +85,7 @@ impl Front {
             node: Node::new(&node_config(&installed.config, life), now),
             roster,
             told: installed.backends.iter().map(|_| None).collect(),
+            silent: BTreeSet::new(),
             config: installed.config,
             backends: installed.backends,
             programs: installed.programs,
@@ -142,7 +146,7 @@ impl Front {
             self.node.handle_timeout(now);
         }
         self.roster.handle_timeout(now);
-        self.look();
+        self.look(now);
         if self.announcement().is_some_and(|due| due <= now) {
             self.announced += 1;
             self.announce();
@@ -166,7 +170,7 @@ impl Front {
         match input {
             Input::Heartbeat { peer, beat, at } => {
                 self.node.handle_heartbeat(peer, &beat, at);
-                self.hear(peer, &beat);
+                self.hear(peer, &beat, at);
             }
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
             Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
@@ -210,7 +214,7 @@ impl Front {
     }
 
     /// A back-end's word counts while its heartbeats do, and once it is found on the link.
-    fn hear(&mut self, peer: PeerId, beat: &Beat) {
+    fn hear(&mut self, peer: PeerId, beat: &Beat, at: MonoTime) {
         let Some(id) = self.backends.of_peer(peer) else {
             return;
         };
@@ -231,11 +235,11 @@ impl Front {
         }
         self.tell(id, Health::Taking);
         // Also if it is as before: who is heard shows that others are not.
-        self.roster.handle_health(id, Health::Taking);
+        self.roster.handle_health(id, Health::Taking, at);
     }
 
     /// Who has fallen silent, or has said goodbye.
-    fn look(&mut self) {
+    fn look(&mut self, now: MonoTime) {
         let silent: Vec<_> = self
             .backends
             .iter()
@@ -248,7 +252,7 @@ impl Front {
             .collect();
         for (id, health) in silent {
             if self.tell(id, health) {
-                self.roster.handle_health(id, health);
+                self.roster.handle_health(id, health, now);
             }
         }
     }
@@ -301,6 +305,21 @@ impl Front {
                 Change::Slots { service, slots } => self.write_slots(service, &slots),
             }
         }
+        self.tell_silent();
+    }
+
+    /// Says who is missing since the last look.
+    fn tell_silent(&mut self) {
+        let is_silent = |id: &BackendId| self.roster.state(*id) == BackendState::Silent;
+        let all = self.backends.iter().map(|(id, _)| id);
+        let silent: BTreeSet<_> = all.filter(is_silent).collect();
+        for id in silent.difference(&self.silent) {
+            let name = self.backends.get(*id).map(|known| known.name.to_string());
+            let fields = [("backend", name.as_deref().unwrap_or_default())];
+            let events = &self.out.events;
+            events.publish_own("backend_silent", true, fields);
+        }
+        self.silent = silent;
     }
 
     fn write_backend(&self, id: BackendId) {

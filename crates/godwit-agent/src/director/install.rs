@@ -1,12 +1,13 @@
 //! What can fail before a director looks at its first input.
 
+use std::io;
 use std::sync::Arc;
 
 use godwit_bpf::PinDir;
 use godwit_bpf::director::{Backend, BackendTable, Director, Settings, Via};
 use godwit_core::MonoTime;
-use godwit_core::director::{BackendId, Roster};
-use godwit_sock::{FrameSender, Interface};
+use godwit_core::director::Roster;
+use godwit_sock::{FrameSender, Interface, added_addresses};
 use godwit_wire::Endpoint;
 
 use super::backends::Backends;
@@ -96,11 +97,21 @@ impl Installed {
                 self.programs.backends.set(*number, &gone)?;
             }
         }
+        self.drop_strangers().map_err(InstallError::Addresses)?;
         for service in self.config.directed() {
             addresses::add(self.interface.index, &service.ips())
                 .map_err(|(address, source)| InstallError::Address { address, source })?;
         }
         Ok(())
+    }
+
+    /// Addresses of services that have no director any more: this machine must not go on
+    /// answering for them.
+    fn drop_strangers(&self) -> io::Result<()> {
+        let wanted: Vec<_> = self.config.directed().flat_map(|it| it.ips()).collect();
+        let mut added: Vec<_> = added_addresses()?.into_iter().map(|(_, ip)| ip).collect();
+        added.retain(|ip| !wanted.contains(ip));
+        addresses::remove(&added)
     }
 
     /// The core's part, which goes on where an earlier director has left it.
@@ -114,12 +125,16 @@ impl Installed {
             let slots = slots.into_iter().map(|slot| self.backends.core_slot(slot));
             roster.resume(service, slots.collect());
         }
-        let drained = self.left.iter().filter(|(_, backend)| backend.drained);
-        let drained: Vec<BackendId> = drained
-            .filter_map(|(_, backend)| self.backends.named(backend.name.as_str()))
-            .collect();
-        for id in drained {
-            roster.handle_drain(id, true);
+        for (_, backend) in &self.left {
+            let Some(id) = self.backends.named(backend.name.as_str()) else {
+                continue;
+            };
+            if backend.there {
+                roster.resume_backend(id, now);
+            }
+            if backend.drained {
+                roster.handle_drain(id, true);
+            }
         }
         Ok(roster)
     }

@@ -35,7 +35,7 @@ pub struct DirectorReport {
 pub struct BackendReport {
     /// Its name.
     pub name: String,
-    /// `unknown`, `taking`, `draining`, `doubtful` or `gone`.
+    /// `unknown`, `taking`, `draining`, `doubtful`, `silent` or `gone`.
     pub state: String,
     /// Whether frames go to it.
     pub there: bool,

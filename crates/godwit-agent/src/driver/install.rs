@@ -82,6 +82,9 @@ pub enum InstallError {
         #[source]
         source: io::Error,
     },
+    /// Service addresses of earlier days can't be removed.
+    #[error("can't remove service addresses that are no longer wanted")]
+    Addresses(#[source] io::Error),
     /// The interface does not take frames to the group of a multicast tap.
     #[error("the service interface can't receive group {group}")]
     Group {

@@ -30,7 +30,7 @@ mod tests;
 
 pub use hash::FlowHash;
 pub use maglev::{Member, TableSize, lookup_table};
-pub use roster::{BackendState, Change, Config, Health, Roster};
+pub use roster::{BackendState, Change, Config, HOLD, Health, Roster};
 pub use slots::{Entry, Placed, Route, Slot, Slots, Word};
 
 /// A back-end: its number at this director. Other directors may number otherwise.

@@ -1,10 +1,19 @@
 //! Which back-ends a director gives connections to: from what is heard of each to what
 //! the data path is told.
 //!
-//! A back-end that falls silent is given up only when another one has been heard since: a
-//! director that hears nobody has gone deaf, and leaves everything as it is. At its start
-//! it waits until it has heard all of them, or for as long as [`Config::grace`]: a table
-//! of the first one that speaks would have to be changed at once.
+//! ```text
+//!             other ones are heard                 HOLD, and others are heard
+//!   heard ──► doubtful ─────────────► silent ──────────────────────────────► gone
+//!     ▲  as before       no new ones, the rest as before        all is given away
+//!     └──────────┴──────────────────────┘ it is heard
+//! ```
+//!
+//! A back-end that falls silent loses new connections only when another one has been heard
+//! for longer than that: a director that hears nobody has gone deaf, and leaves everything
+//! as it is. Those that it has are given away only after [`HOLD`]: an agent may have been
+//! killed, and its server goes on. At its start a director waits until it has heard all of
+//! them, or for as long as [`Config::grace`]: a table of the first one that speaks would
+//! have to be changed at once.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -13,6 +22,11 @@ use godwit_wire::NodeName;
 
 use super::{BackendId, Member, Slot, Slots, TableSize, lookup_table};
 use crate::MonoTime;
+use crate::detector::RESTART_ALLOWANCE;
+
+/// How long a silent back-end keeps its connections: as long as one that has announced a
+/// restart may take for it.
+pub const HOLD: Duration = RESTART_ALLOWANCE;
 
 /// What a director is told at start.
 #[derive(Debug, Clone)]
@@ -21,6 +35,9 @@ pub struct Config {
     pub size: TableSize,
     /// How long back-ends are waited for at the start.
     pub grace: Duration,
+    /// How long others must have been heard while one is silent: one heartbeat, so that
+    /// each that can be heard has been.
+    pub heartbeat: Duration,
     /// All back-ends; a [`BackendId`] is an index into this.
     pub backends: Vec<NodeName>,
     /// Of each service the back-ends that serve it, with their weights.
@@ -68,8 +85,10 @@ pub enum BackendState {
     Taking,
     /// It keeps those that it has.
     Draining,
-    /// It is silent, and so is everybody else since.
+    /// It is silent, and nobody else has been heard for longer.
     Doubtful,
+    /// It is silent, others are not: it keeps what it has for a while.
+    Silent,
     /// It gets nothing.
     Gone,
 }
@@ -82,6 +101,7 @@ impl BackendState {
             Self::Taking => "taking",
             Self::Draining => "draining",
             Self::Doubtful => "doubtful",
+            Self::Silent => "silent",
             Self::Gone => "gone",
         }
     }
@@ -94,14 +114,23 @@ type Picture = (Vec<(bool, bool, bool)>, BTreeSet<(usize, BackendId)>);
 #[derive(Debug, Clone)]
 struct Known {
     name: NodeName,
+    /// Frames may go to it.
     lives: bool,
     takes: bool,
-    /// Silent, and nobody has been heard since.
-    doubtful: bool,
+    /// Since when it is silent, or this director hears again.
+    silent: Option<MonoTime>,
+    /// It is silent and others are not.
+    missing: bool,
     /// The operator wants no new connections there.
     drained: bool,
     heard: bool,
     told: Option<bool>,
+}
+
+impl Known {
+    const fn is_audible(&self) -> bool {
+        self.lives && self.silent.is_none()
+    }
 }
 
 /// The back-ends and the slots of all services.
@@ -126,7 +155,8 @@ impl Roster {
             name: *name,
             lives: false,
             takes: false,
-            doubtful: false,
+            silent: None,
+            missing: false,
             drained: false,
             heard: false,
             told: None,
@@ -151,30 +181,54 @@ impl Roster {
         }
     }
 
+    /// Frames may go to a back-end, as an earlier director has told the data path: until it
+    /// is heard it keeps what it has, as one that falls silent at `now`.
+    pub fn resume_backend(&mut self, id: BackendId, now: MonoTime) {
+        if let Some(known) = self.known.get_mut(usize::from(id.0)) {
+            known.lives = true;
+            known.silent = Some(now);
+            known.told = Some(true);
+        }
+    }
+
     /// Something has been heard of a back-end, or should have been.
-    pub fn handle_health(&mut self, id: BackendId, health: Health) {
+    pub fn handle_health(&mut self, id: BackendId, health: Health, now: MonoTime) {
+        let was_deaf = !self.known.iter().any(Known::is_audible);
         let Some(known) = self.known.get_mut(usize::from(id.0)) else {
             return;
         };
-        (known.lives, known.takes, known.doubtful) = match health {
-            Health::Taking => (true, true, false),
-            Health::Draining => (true, false, false),
-            Health::Silent => (known.lives, known.takes, known.lives),
-            Health::Gone => (false, false, false),
-        };
         match health {
             Health::Taking | Health::Draining => {
+                known.lives = true;
+                known.takes = health == Health::Taking;
+                (known.silent, known.missing) = (None, false);
                 known.heard = true;
-                // So this director is not deaf.
-                self.give_up_doubtful();
+                self.confirm(was_deaf, now);
             }
+            Health::Silent if known.is_audible() => known.silent = Some(now),
             Health::Silent => {}
-            Health::Gone => known.heard = true,
+            Health::Gone => {
+                (known.lives, known.takes, known.heard) = (false, false, true);
+                (known.silent, known.missing) = (None, false);
+            }
         }
         if self.starts.is_some() && self.known.iter().all(|known| known.heard) {
             self.starts = None;
         }
         self.tell();
+    }
+
+    /// Somebody is heard: who is not, is missing, but not before it could have been heard.
+    fn confirm(&mut self, was_deaf: bool, now: MonoTime) {
+        let patience = self.config.heartbeat;
+        for known in &mut self.known {
+            let Some(since) = known.silent else { continue };
+            if was_deaf {
+                known.silent = Some(now);
+            } else if since.saturating_add(patience) < now {
+                known.missing = true;
+            }
+        }
     }
 
     /// Whether a back-end serves a service just now: if its process has ended there, it
@@ -200,16 +254,38 @@ impl Roster {
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
-    pub const fn poll_timeout(&self) -> Option<MonoTime> {
-        self.starts
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        self.starts.or_else(|| {
+            let is_held = |known: &&Known| known.lives && known.missing;
+            let held = self.known.iter().filter(is_held);
+            let ends = held.filter_map(|known| Some(known.silent?.saturating_add(HOLD)));
+            ends.min().filter(|_| self.hears_somebody())
+        })
     }
 
     /// Whoever has not been heard by then is not waited for.
     pub fn handle_timeout(&mut self, now: MonoTime) {
+        let mut changed = false;
         if self.starts.is_some_and(|starts| starts <= now) {
             self.starts = None;
+            changed = true;
+        }
+        if self.hears_somebody() {
+            for known in self.known.iter_mut().filter(|known| known.missing) {
+                let ends = known.silent.map(|since| since.saturating_add(HOLD));
+                if known.lives && ends.is_some_and(|ends| ends <= now) {
+                    (known.lives, known.takes) = (false, false);
+                    changed = true;
+                }
+            }
+        }
+        if changed {
             self.tell();
         }
+    }
+
+    fn hears_somebody(&self) -> bool {
+        self.known.iter().any(Known::is_audible)
     }
 
     /// What is to be done, in order, until there is nothing left.
@@ -239,12 +315,13 @@ impl Roster {
         let Some(known) = self.known.get(usize::from(id.0)) else {
             return BackendState::Unknown;
         };
-        match (known.heard, known.lives, known.doubtful) {
+        match (known.heard, known.lives, known.silent) {
             (false, ..) => BackendState::Unknown,
             (true, false, _) => BackendState::Gone,
-            (true, true, true) => BackendState::Doubtful,
-            (true, true, false) if known.takes && !known.drained => BackendState::Taking,
-            (true, true, false) => BackendState::Draining,
+            (true, true, Some(_)) if known.missing => BackendState::Silent,
+            (true, true, Some(_)) => BackendState::Doubtful,
+            (true, true, None) if known.takes && !known.drained => BackendState::Taking,
+            (true, true, None) => BackendState::Draining,
         }
     }
 
@@ -255,20 +332,15 @@ impl Roster {
 
     /// Whether every back-end that lived has fallen silent.
     pub fn is_deaf(&self) -> bool {
-        let mut living = self.known.iter().filter(|known| known.lives).peekable();
-        living.peek().is_some() && living.all(|known| known.doubtful)
-    }
-
-    fn give_up_doubtful(&mut self) {
-        for known in self.known.iter_mut().filter(|known| known.doubtful) {
-            (known.lives, known.takes, known.doubtful) = (false, false, false);
-        }
+        let lives = self.known.iter().any(|known| known.lives);
+        lives && self.starts.is_none() && !self.hears_somebody()
     }
 
     /// Back-ends before slots: no slot leads to one that the data path does not know.
     fn tell(&mut self) {
-        // Nobody at all: there is nothing better than what was.
-        if self.starts.is_some() || !self.known.iter().any(|known| known.lives) {
+        // Nobody at all, or it is this director that is deaf: there is nothing better than
+        // what was.
+        if self.starts.is_some() || !self.hears_somebody() {
             return;
         }
         let picture = self.picture();
@@ -291,7 +363,7 @@ impl Roster {
 
     fn picture(&self) -> Picture {
         let known = self.known.iter();
-        let known = known.map(|known| (known.lives, known.takes, known.drained));
+        let known = known.map(|known| (known.lives, known.takes && !known.missing, known.drained));
         (known.collect(), self.idle.clone())
     }
 
@@ -318,7 +390,8 @@ impl Roster {
             .filter_map(|(id, weight)| {
                 let known = self.known.get(usize::from(id.0))?;
                 let serves = !self.idle.contains(&(service, *id));
-                let takes = known.lives && known.takes && !known.drained && serves;
+                let takes = known.lives && known.takes && !known.missing;
+                let takes = takes && !known.drained && serves;
                 takes.then_some(Member {
                     name: known.name,
                     id: *id,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use godwit_agent::config::Config;
+use godwit_agent::config::{Config, PeerRole};
 use godwit_agent::control::{Client, FindError, StopReason, find, sweep};
 use godwit_agent::logging;
 
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.detach {
-        return detach(&args.config);
+        return detach(&args.config, PeerRole::Server);
     }
     logging::init();
     logging::die_on_panic();
@@ -32,8 +32,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Ends what runs with that configuration, and removes what it has attached.
-pub(crate) fn detach(config: &Path) -> anyhow::Result<ExitCode> {
+pub(crate) fn detach(config: &Path, wanted: PeerRole) -> anyhow::Result<ExitCode> {
     let config = &Arc::new(Config::load(config)?);
+    let role = config.own_peer().role;
+    anyhow::ensure!(
+        role == wanted,
+        "{}: node \"{}\" is a {role}, not a {wanted}",
+        config.path.display(),
+        config.node.name
+    );
     let node = config.node.name;
     let ended = match find(
         &config.node.run_dir,

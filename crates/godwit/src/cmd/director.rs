@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use godwit_agent::config::PeerRole;
 use godwit_agent::logging;
 
 #[derive(Debug, clap::Args)]
@@ -18,7 +19,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.detach {
-        return super::agent::detach(&args.config);
+        return super::agent::detach(&args.config, PeerRole::Director);
     }
     logging::init();
     logging::die_on_panic();

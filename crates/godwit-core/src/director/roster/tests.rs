@@ -6,11 +6,18 @@ const A: BackendId = BackendId(0);
 const B: BackendId = BackendId(1);
 const C: BackendId = BackendId(2);
 const GRACE: Duration = Duration::from_millis(300);
+const BEAT: Duration = Duration::from_millis(10);
+
+/// Milliseconds.
+const fn at(ms: u64) -> MonoTime {
+    MonoTime(ms * 1_000_000)
+}
 
 fn roster() -> Roster {
     let config = Config {
         size: TableSize::new(251).expect("a prime"),
         grace: GRACE,
+        heartbeat: BEAT,
         backends: ["a", "b", "c"]
             .map(|name| NodeName::new(name).expect("a name"))
             .to_vec(),
@@ -25,7 +32,7 @@ fn running() -> (Roster, World) {
     let (mut roster, mut world) = (roster(), World::new());
     for id in [A, B, C] {
         assert_eq!(roster.poll_change(), None, "not all are heard");
-        roster.handle_health(id, Health::Taking);
+        roster.handle_health(id, Health::Taking, at(0));
     }
     world.obey(&mut roster);
     (roster, world)
@@ -100,7 +107,7 @@ fn the_first_table_has_all_in_it() {
 #[test]
 fn who_is_not_heard_at_the_start_is_not_waited_for_for_ever() {
     let (mut roster, mut world) = (roster(), World::new());
-    roster.handle_health(A, Health::Taking);
+    roster.handle_health(A, Health::Taking, at(0));
     let due = roster.poll_timeout().expect("it waits");
     assert_eq!(due, MonoTime::ZERO.saturating_add(GRACE));
     roster.handle_timeout(MonoTime(due.as_nanos() - 1));
@@ -119,7 +126,7 @@ fn one_that_drains_keeps_what_it_has() {
     for own in [false, true] {
         let (mut roster, mut world) = running();
         if own {
-            roster.handle_health(C, Health::Draining);
+            roster.handle_health(C, Health::Draining, at(0));
         } else {
             roster.handle_drain(C, true);
         }
@@ -127,7 +134,7 @@ fn one_that_drains_keeps_what_it_has() {
         assert_eq!(world.takers(0), BTreeSet::from([A, B]));
         assert_eq!(world.bases(0), BTreeSet::from([A, B, C]));
         assert!(world.there.contains(&C));
-        roster.handle_health(C, Health::Gone);
+        roster.handle_health(C, Health::Gone, at(0));
         world.obey(&mut roster);
         assert_eq!(world.bases(0), BTreeSet::from([A, B]));
     }
@@ -149,14 +156,12 @@ fn one_whose_process_has_ended_gets_nothing_new_of_that_service() {
 #[test]
 fn who_says_what_is_known_changes_nothing() {
     let (mut roster, mut world) = running();
-    roster.handle_health(A, Health::Silent);
-    for id in [B, C] {
-        roster.handle_health(id, Health::Taking);
-        roster.handle_serving(id, 0, true);
+    for ms in [10, 20, 30] {
+        for id in [A, B, C] {
+            roster.handle_serving(id, 0, true);
+            roster.handle_health(id, Health::Taking, at(ms));
+        }
     }
-    assert!(world.obey(&mut roster) > 0, "A is given up");
-    assert_eq!(roster.state(A), BackendState::Gone);
-    roster.handle_health(B, Health::Taking);
     assert_eq!(world.obey(&mut roster), 0);
     assert_eq!(roster.state(B), BackendState::Taking);
     roster.handle_drain(B, true);
@@ -164,42 +169,62 @@ fn who_says_what_is_known_changes_nothing() {
     assert_eq!(roster.state(B), BackendState::Draining);
 }
 
+/// It loses new connections at once, the others when it could have been heard again.
 #[test]
-fn silence_counts_when_somebody_else_is_heard() {
+fn silence_counts_when_somebody_else_is_heard_for_longer() {
     let (mut roster, mut world) = running();
-    roster.handle_health(A, Health::Silent);
-    assert_eq!(
-        world.obey(&mut roster),
-        0,
-        "it may be this director that is deaf"
-    );
-    assert!(!roster.is_deaf());
-    roster.handle_health(B, Health::Taking);
+    roster.handle_health(A, Health::Silent, at(40));
+    roster.handle_health(B, Health::Taking, at(42));
+    assert_eq!(world.obey(&mut roster), 0, "A may be heard in a moment");
+    assert_eq!(roster.state(A), BackendState::Doubtful);
+    roster.handle_health(B, Health::Taking, at(52));
     world.obey(&mut roster);
     assert_eq!(world.takers(0), BTreeSet::from([B, C]));
-    roster.handle_health(A, Health::Taking);
+    assert_eq!(
+        world.bases(0),
+        BTreeSet::from([A, B, C]),
+        "it keeps its own"
+    );
+    assert_eq!(roster.state(A), BackendState::Silent);
+    // Its agent was killed, and there is another one.
+    roster.handle_health(A, Health::Taking, at(9000));
     world.obey(&mut roster);
     assert_eq!(world.takers(0), BTreeSet::from([A, B, C]));
+    assert_eq!(roster.poll_timeout(), None);
+
+    roster.handle_health(A, Health::Silent, at(10_000));
+    roster.handle_health(B, Health::Taking, at(10_020));
+    let due = roster.poll_timeout().expect("it is held for a while");
+    assert_eq!(due, at(10_000).saturating_add(HOLD));
+    roster.handle_timeout(MonoTime(due.0 - 1));
+    world.obey(&mut roster);
+    assert!(world.there.contains(&A));
+    roster.handle_timeout(due);
+    world.obey(&mut roster);
+    assert!(!world.there.contains(&A));
+    assert_eq!(world.bases(0), BTreeSet::from([B, C]));
+    assert_eq!(roster.state(A), BackendState::Gone);
 }
 
+/// However long: the ones that it hears again one by one are all as they were.
 #[test]
 fn a_deaf_director_changes_nothing() {
     let (mut roster, mut world) = running();
     for id in [A, B, C] {
-        roster.handle_health(id, Health::Silent);
+        roster.handle_health(id, Health::Silent, at(40));
     }
     assert!(roster.is_deaf());
-    assert_eq!(world.obey(&mut roster), 0);
-    // It hears again, all of them as before.
-    roster.handle_health(B, Health::Taking);
-    assert!(!roster.is_deaf());
-    for id in [A, C] {
-        roster.handle_health(id, Health::Taking);
+    roster.handle_timeout(at(100_000));
+    assert_eq!((world.obey(&mut roster), roster.poll_timeout()), (0, None));
+    for (id, ms) in [(B, 100_001), (A, 100_004), (B, 100_011), (C, 100_011)] {
+        roster.handle_health(id, Health::Taking, at(ms));
+        assert!(!roster.is_deaf());
+        assert_eq!(world.obey(&mut roster), 0, "at {ms}");
     }
-    world.obey(&mut roster);
     assert_eq!(world.takers(0), BTreeSet::from([A, B, C]));
+    assert_eq!(world.bases(0), BTreeSet::from([A, B, C]));
     for id in [A, B, C] {
-        roster.handle_health(id, Health::Gone);
+        roster.handle_health(id, Health::Gone, at(100_020));
     }
     world.obey(&mut roster);
     assert_eq!(
@@ -207,6 +232,35 @@ fn a_deaf_director_changes_nothing() {
         1,
         "the last one is as good as nobody"
     );
+}
+
+/// The next director hears one of them late, or nobody before its patience is over: all
+/// keep their connections.
+#[test]
+fn a_director_that_starts_deaf_takes_nobodys_connections() {
+    let (mut before, mut world) = running();
+    before.handle_drain(C, true);
+    world.obey(&mut before);
+    let mut next = roster();
+    for (service, slots) in world.slots.iter().enumerate() {
+        next.resume(service, slots.clone());
+    }
+    for id in [A, B, C] {
+        next.resume_backend(id, MonoTime::ZERO);
+        assert!(next.is_there(id), "whatever is written of it meanwhile");
+    }
+    next.handle_drain(C, true);
+    assert_eq!(world.obey(&mut next), 0);
+    let due = next.poll_timeout().expect("it waits");
+    next.handle_timeout(due);
+    assert_eq!(world.obey(&mut next), 0, "nobody has been heard");
+    for (id, ms) in [(B, 60_000), (B, 60_020), (A, 63_000), (C, 65_000)] {
+        next.handle_serving(id, 0, true);
+        next.handle_health(id, Health::Taking, at(ms));
+        world.obey(&mut next);
+        assert_eq!(world.bases(0), BTreeSet::from([A, B, C]), "at {ms}");
+    }
+    assert_eq!(world.takers(0), BTreeSet::from([A, B]));
 }
 
 #[test]
@@ -220,7 +274,7 @@ fn another_director_goes_on_with_its_slots() {
     }
     next.handle_drain(A, true);
     for id in [A, B, C] {
-        next.handle_health(id, Health::Taking);
+        next.handle_health(id, Health::Taking, at(0));
     }
     let told = |roster: &mut Roster| {
         let changes = std::iter::from_fn(|| roster.poll_change());
