@@ -188,7 +188,7 @@ fn dark(lab: &Lab, cluster: &Cluster<'_>, budget: Budget, report: &Report) -> Re
 /// When the director gave back-ends up.
 fn given_up(cluster: &Cluster<'_>) -> Result<Vec<EventReport>> {
     let mut events = cluster.event_reports(Host::Director)?;
-    events.retain(|event| event.event == "backend_gone");
+    events.retain(|event| event.event == "backend_silent");
     Ok(events)
 }
 
