@@ -1,5 +1,5 @@
 #!/bin/sh
-# Has systemd read what is for it: the unit, and the drop-in together with the unit
+# Has systemd read what is for it: the units, and the drop-in together with the unit
 # of Debian's nginx. Says why if it can't.
 set -eu
 cd "$(dirname "$0")"
@@ -20,8 +20,10 @@ verify() {
 }
 
 # A program that is not installed yet would be all that is wrong.
-sed 's|/usr/bin/godwit|/bin/true|' godwit.service >"$work/godwit.service"
-verify godwit.service
+for unit in godwit.service godwit-witness.service godwit-director.service; do
+	sed 's|/usr/bin/godwit|/bin/true|' "$unit" >"$work/$unit"
+	verify "$unit"
+done
 
 nginx=/lib/systemd/system/nginx.service
 if [ ! -f "$nginx" ]; then

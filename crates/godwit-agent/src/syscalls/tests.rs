@@ -139,14 +139,11 @@ fn set_of_systemd(name: &str, into: &mut BTreeSet<String>) {
     }
 }
 
-/// What `SystemCallFilter=` of the unit lets pass.
-fn permitted_by_the_unit() -> BTreeSet<String> {
-    let unit = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../packaging/godwit.service"
-    );
+/// What `SystemCallFilter=` of a unit lets pass.
+fn permitted_by(unit: &str) -> BTreeSet<String> {
+    let packaging = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
     let mut permitted = BTreeSet::new();
-    let text = fs::read_to_string(unit).unwrap();
+    let text = fs::read_to_string(format!("{packaging}/{unit}")).unwrap();
     for list in text
         .lines()
         .filter_map(|line| line.strip_prefix("SystemCallFilter="))
@@ -172,10 +169,10 @@ fn permitted_by_the_unit() -> BTreeSet<String> {
     permitted
 }
 
-/// The unit's filter is there from the first instruction on: it must let the start
+/// A unit's filter is there from the first instruction on: it must let the start
 /// pass, and nothing that the agent's own one lets pass may be missing.
 #[test]
-fn the_unit_permits_what_the_agent_needs() {
+fn units_permit_what_agents_need() {
     if Command::new("systemd-analyze")
         .arg("--version")
         .output()
@@ -184,21 +181,29 @@ fn the_unit_permits_what_the_agent_needs() {
         eprintln!("skipped: no systemd-analyze here");
         return;
     }
-    let permitted = permitted_by_the_unit();
-    let own = ALWAYS
-        .iter()
-        .chain(OLDER)
-        .map(|(name, _)| name.trim_start_matches("SYS_"));
-    for call in own.chain(AT_START.iter().copied()) {
-        assert!(permitted.contains(call), "{call}");
-    }
-    for never in [
-        "init_module",
-        "kexec_load",
-        "ptrace",
-        "reboot",
-        "perf_event_open",
-    ] {
-        assert!(!permitted.contains(never), "{never}");
+    let units = [
+        ("godwit.service", AT_START),
+        ("godwit-director.service", AT_START),
+        // It loads no program.
+        ("godwit-witness.service", &[]),
+    ];
+    for (unit, at_start) in units {
+        let permitted = permitted_by(unit);
+        let own = ALWAYS
+            .iter()
+            .chain(OLDER)
+            .map(|(name, _)| name.trim_start_matches("SYS_"));
+        for call in own.chain(at_start.iter().copied()) {
+            assert!(permitted.contains(call), "{unit}: {call}");
+        }
+        for never in [
+            "init_module",
+            "kexec_load",
+            "ptrace",
+            "reboot",
+            "perf_event_open",
+        ] {
+            assert!(!permitted.contains(never), "{unit}: {never}");
+        }
     }
 }
