@@ -14,7 +14,7 @@ use godwit_lab::cluster::{Cluster, ClusterOptions, DirectorReport, Service};
 use godwit_lab::host::{Host, Network, SERVICE};
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
-use godwit_tests::stage::{PORT, stage};
+use godwit_tests::stage::{PORT, stage, until};
 
 const BACKENDS: [Host; 3] = [Host::A, Host::B, Host::C];
 
@@ -151,6 +151,26 @@ impl Front<'_> {
                 assert!(known.contains(&director), "{known}");
             }
         }
+    }
+
+    /// What a shell on its machine says.
+    fn at_the_director(&self, commands: &str) -> String {
+        let mut shell = Command::new("sh");
+        shell.args(["-ec", commands]);
+        let node = self.lab.node(Host::Director);
+        let output = node.run(shell, DEADLINE).expect("it runs");
+        assert!(output.status.success(), "{commands}: {}", output.stderr);
+        output.stdout
+    }
+
+    /// Until it has followed its interface. It is told of a change within milliseconds: what
+    /// was before is not looked at.
+    fn wait_attached(&self, attached: bool) {
+        thread::sleep(Duration::from_millis(100));
+        until("the director has followed its interface", || {
+            let status = self.cluster.status(Host::Director).ok()?;
+            (status.data_path.attached == attached).then_some(())
+        });
     }
 
     fn counted(&self, reason: &str) -> u64 {
@@ -351,6 +371,93 @@ fn who_is_not_heard_for_a_while_keeps_its_connections() {
         all_stay(&mut regulars);
         assert_eq!(front.counted("no_backend"), 0);
     });
+}
+
+/// Servers go on while their agents are restarted, and the table stays as it was: a slot
+/// that has changed once costs more for as long as its first server lives.
+#[test]
+fn agents_that_are_restarted_change_no_slot() {
+    on_site(|front| {
+        let mut regulars = front.connect(12);
+        let before = front.wait_takers(&BACKENDS).services[0].mixed;
+        for host in BACKENDS {
+            front.cluster.stop_agent(host).expect("it ends");
+            let start = front.cluster.start_agent(host);
+            start.expect("another one starts");
+            until("it is linked again", || {
+                let status = front.cluster.status(Host::Director).ok()?;
+                let mut peers = status.peers.iter();
+                let linked = peers.any(|peer| peer.name == host.name() && peer.linked);
+                linked.then_some(())
+            });
+            // Longer than it is not believed that nobody listens there.
+            thread::sleep(Duration::from_millis(1300));
+        }
+        let after = front.wait_takers(&BACKENDS).services[0].mixed;
+        assert_eq!(after, before);
+        all_stay(&mut regulars);
+    });
+}
+
+/// Its card gets another address, goes away, comes back, and is a port of a bridge one day:
+/// each time connections wait for the link to hear of it, no longer.
+#[test]
+fn connections_outlive_the_directors_interface() {
+    on_site(|front| {
+        let mut regulars = front.connect(24);
+        let renew = [
+            // Its IPv6 addresses go with the link.
+            "ip link set eth0 address 02:00:00:00:0d:0d",
+            "ip link set eth0 down && ip link set eth0 up",
+        ];
+        for commands in renew {
+            front.at_the_director(commands);
+            front.wait_attached(true);
+            all_stay(&mut regulars);
+            front.curls(8);
+        }
+        front.at_the_director("ip link set eth0 down && ip link set eth0 name port0");
+        front.wait_attached(false);
+        let own = front.at_the_director("ip -o address");
+        let has = |address: &IpAddr| own.contains(&address.to_string());
+        assert!(!SERVICE.iter().any(has), "its kernel would reset: {own}");
+        front.at_the_director("ip link set port0 name eth0 && ip link set eth0 up");
+        front.wait_attached(true);
+        all_stay(&mut regulars);
+        front.at_the_director(&format!(
+            "ip link set eth0 down && ip link set eth0 name port0 &&
+            ip link add eth0 type bridge forward_delay 0 &&
+            ip link set port0 master eth0 && ip link set port0 up && ip link set eth0 up &&
+            ip address add {}/24 dev eth0 && ip address add {}/64 dev eth0 nodad",
+            Host::Director.v4(),
+            Host::Director.v6(),
+        ));
+        front.wait_attached(true);
+        all_stay(&mut regulars);
+        assert_eq!(front.curls(32), names(&BACKENDS));
+    });
+}
+
+/// A machine that does not answer for what is on its loopback would take all services off
+/// the link.
+#[test]
+fn a_director_that_would_be_mute_does_not_start() {
+    let Some(lab) = lab() else {
+        return;
+    };
+    let cluster = Cluster::prepare(&lab, options()).expect("files are written");
+    let mut shell = Command::new("sh");
+    shell.args(["-ec", "echo 1 > /proc/sys/net/ipv4/conf/eth0/arp_ignore"]);
+    let node = lab.node(Host::Director);
+    assert!(node.run(shell, DEADLINE).expect("it runs").status.success());
+    let file = cluster.config_file(Host::Director).expect("it is there");
+    let args = ["director", "--config", file.to_str().expect("a plain path")];
+    let output = cluster.godwit(Host::Director, &args).expect("it runs");
+    let sentence = "net.ipv4.conf.eth0.arp_ignore is 1";
+    assert!(output.stderr.contains(sentence), "{}", output.stderr);
+    assert!(!output.status.success());
+    let pins = cluster.pins(Host::Director).expect("the machine is there");
+    assert!(!pins.exists(), "nothing was attached");
 }
 
 /// One sentence, and nothing is changed.

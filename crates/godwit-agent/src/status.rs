@@ -192,6 +192,12 @@ impl Status {
         let mut warnings = Vec::new();
         if let Some(director) = &self.director {
             warnings.extend(director.warnings());
+            if !self.data_path.attached {
+                warnings.push(format!(
+                    "interface {} is not there, or takes no program: nothing is directed",
+                    self.data_path.interface
+                ));
+            }
         }
         for peer in &self.peers {
             if peer.config_differs {

@@ -170,13 +170,17 @@ const BPF: &[u32] = &[
 /// What a director's uses besides: neighbours and addresses.
 const DIRECTOR_FAMILIES: &[libc::c_int] = &[libc::AF_NETLINK];
 
-/// What a director asks of BPF: its maps, and its links when it ends for good.
+/// What a director asks of BPF: its maps, and its links when the interface changes and
+/// when it ends for good.
 const DIRECTOR_BPF: &[u32] = &[
     1,  // BPF_MAP_LOOKUP_ELEM
     2,  // BPF_MAP_UPDATE_ELEM
+    6,  // BPF_OBJ_PIN
     7,  // BPF_OBJ_GET
     15, // BPF_OBJ_GET_INFO_BY_FD
     26, // BPF_MAP_UPDATE_BATCH
+    28, // BPF_LINK_CREATE
+    29, // BPF_LINK_UPDATE
     34, // BPF_LINK_DETACH
 ];
 

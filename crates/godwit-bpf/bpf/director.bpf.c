@@ -40,11 +40,11 @@ static __always_inline struct gw_slot gw_slot_at(__u32 index)
 	return read.slot;
 }
 
-/* Byte by byte: a copy of what is const would be made before it has been set. */
 static __always_inline void gw_own_mac(__u8 *mac)
 {
-	for (int i = 0; i < 6; i++)
-		mac[i] = gw_self_mac[i];
+	__u64 self = gw_self;
+
+	__builtin_memcpy(mac, &self, 6);
 }
 
 static __always_inline enum gw_act gw_direct(void *data, void *end)

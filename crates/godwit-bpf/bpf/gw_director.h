@@ -15,9 +15,14 @@
 #define GW_NO_SERVICE (~0u) /* of an address: some port of it has one */
 #define GW_NAME_LEN 32
 
-const volatile __u8 gw_self_mac[6];
 const volatile __u32 gw_table_size = 65537; /* slots of a service */
 const volatile __u64 gw_seed; /* of the hash of flows */
+
+/*
+ * The interface's MAC address in the first six bytes, written and read in one piece:
+ * user space changes it while frames come.
+ */
+volatile __u64 gw_self;
 
 /* A server behind the director. */
 struct gw_backend {

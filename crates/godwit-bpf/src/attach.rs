@@ -117,6 +117,15 @@ fn attach_with(
     })
 }
 
+/// Whether there is a link at `pin`, and its program is on interface `ifindex`.
+pub(crate) fn is_attached(pin: &Path, ifindex: u32) -> bool {
+    let Ok(mut link) = Link::open(pin) else {
+        return false;
+    };
+    link.disconnect();
+    is_on(&link, ifindex)
+}
+
 /// Whether a link is one of that interface; what is gone is on interface 0.
 fn is_on(link: &Link, ifindex: u32) -> bool {
     match link.info().map(|info| info.info) {

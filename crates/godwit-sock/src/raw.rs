@@ -84,6 +84,15 @@ impl FrameSender {
         Ok(Self(fd))
     }
 
+    /// Sends out of another interface from here on.
+    ///
+    /// # Errors
+    /// Fails without the interface.
+    pub fn follow(&self, ifindex: u32) -> io::Result<()> {
+        bind(self.0.as_raw_fd(), &link_address(ifindex)?)?;
+        Ok(())
+    }
+
     /// Sends one frame, which begins with its Ethernet header.
     ///
     /// # Errors

@@ -1,9 +1,11 @@
 //! Who the back-ends are: their numbers in the data path and in the core, and where
 //! they are on the link. Pure.
 
+use std::time::Duration;
+
 use godwit_bpf::director::{Backend, BackendTable, Slot};
-use godwit_core::PeerId;
 use godwit_core::director::{self, BackendId};
+use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{MacAddr, NodeName, ShareId};
 
 use crate::config::{Config, DirectorConfig};
@@ -25,6 +27,30 @@ pub(super) struct Known {
     pub(super) mac: Option<MacAddr>,
     /// What it serves, by the services' numbers, with its shares of them.
     pub(super) shares: Vec<(usize, ShareId)>,
+    /// Of its agent.
+    pub(super) life: Life,
+}
+
+/// The start of an agent that is heard.
+#[derive(Debug, Default)]
+pub(super) struct Life {
+    incarnation: Option<u64>,
+    settles_until: Option<MonoTime>,
+}
+
+/// How long a new agent may take to look whether somebody listens.
+const SETTLING: Duration = Duration::from_secs(1);
+
+impl Life {
+    /// Whether an agent was started anew a moment ago, where one ran before and its server
+    /// took connections: that nobody listens is not true yet.
+    pub(super) fn settles(&mut self, incarnation: u64, was_taking: bool, now: MonoTime) -> bool {
+        let before = self.incarnation.replace(incarnation);
+        if before.is_some_and(|before| before != incarnation) {
+            self.settles_until = was_taking.then(|| now.saturating_add(SETTLING));
+        }
+        self.settles_until.is_some_and(|until| now < until)
+    }
 }
 
 impl Backends {
@@ -59,6 +85,7 @@ impl Backends {
                         .map(|(_, backend)| backend.mac)
                         .filter(|mac| *mac != MacAddr::ZERO),
                     shares: share.into_iter().collect(),
+                    life: Life::default(),
                 });
             }
         }
@@ -87,6 +114,10 @@ impl Backends {
 
     pub(super) fn get(&self, id: BackendId) -> Option<&Known> {
         self.0.get(usize::from(id.0))
+    }
+
+    pub(super) fn get_mut(&mut self, id: BackendId) -> Option<&mut Known> {
+        self.0.get_mut(usize::from(id.0))
     }
 
     pub(super) fn of_peer(&self, peer: PeerId) -> Option<BackendId> {
@@ -150,6 +181,19 @@ fn unused(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A machine that has started anew has no server yet; an agent that has, has one.
+    #[test]
+    fn a_new_agent_where_a_server_took_connections_has_a_moment() {
+        let at = |ms: u64| MonoTime::from_nanos(ms * 1_000_000);
+        let mut life = Life::default();
+        assert!(!life.settles(1, true, at(0)), "the first that is heard");
+        assert!(!life.settles(1, true, at(10)));
+        assert!(life.settles(2, true, at(20)));
+        assert!(life.settles(2, true, at(1019)));
+        assert!(!life.settles(2, true, at(1020)), "it has had its time");
+        assert!(!life.settles(3, false, at(2000)), "it was silent before");
+    }
 
     fn name(text: &str) -> NodeName {
         NodeName::new(text).expect("a name")

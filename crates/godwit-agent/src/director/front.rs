@@ -5,39 +5,31 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use godwit_bpf::director::{Backend, Director};
+use godwit_bpf::director::Director;
 use godwit_core::detector::State;
 use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId};
-use godwit_sock::{FrameSender, Interface};
 use godwit_wire::{GoodbyeReason, Heartbeat, MacAddr, Role};
 use tokio::sync::oneshot;
 
 use super::backends::Backends;
 use super::install::Installed;
+use super::place::{Followed, Place};
 use super::report::{BackendDrain, DirectorReport, DrainWish};
+use super::tables::Tables;
 use crate::bystander::Bystander;
 use crate::clock;
 use crate::config::Config;
-use crate::driver::addresses::announcements;
 use crate::driver::neighbours::Resolver;
 use crate::edge::Edge;
 use crate::flows::Flows;
-use crate::input::{Input, Query};
+use crate::input::{Inbox, Input, Query};
 use crate::membership::{Life, node_config};
 use crate::moves::MoveRefused;
 use crate::status::{DataPathReport, PeerReport, Status};
 
 /// Longest wait; nothing depends on it.
 const IDLE: Duration = Duration::from_secs(1);
-
-/// When the link is told where the services' addresses are, after the start: switches and
-/// routers may miss the first time, or be about to hear an earlier director's last.
-const ANNOUNCEMENTS: [Duration; 3] = [
-    Duration::ZERO,
-    Duration::from_millis(200),
-    Duration::from_secs(1),
-];
 
 pub(super) struct Front {
     config: Arc<Config>,
@@ -48,14 +40,13 @@ pub(super) struct Front {
     told: Vec<Option<Health>>,
     /// Who was missing at the last look.
     silent: BTreeSet<BackendId>,
-    programs: Director,
-    frames: FrameSender,
-    interface: Interface,
+    tables: Tables,
+    place: Place,
     resolver: Resolver,
+    inbox: Inbox,
     out: Bystander,
     incarnation: u64,
     started: MonoTime,
-    announced: usize,
 }
 
 /// How it came to its end.
@@ -78,7 +69,7 @@ impl Front {
         roster: Roster,
         life: &Life,
         edge: &Edge,
-        resolver: Resolver,
+        (resolver, inbox): (Resolver, Inbox),
     ) -> Self {
         let now = clock::now();
         Self {
@@ -88,10 +79,10 @@ impl Front {
             silent: BTreeSet::new(),
             config: installed.config,
             backends: installed.backends,
-            programs: installed.programs,
-            frames: installed.frames,
-            interface: installed.interface,
+            tables: Tables::new(installed.programs),
+            place: Place::new(installed.interface, installed.frames, now),
             resolver,
+            inbox,
             out: Bystander {
                 peers: edge.peers.clone(),
                 leases: edge.leases.clone(),
@@ -99,12 +90,11 @@ impl Front {
             },
             incarnation: life.incarnation,
             started: now,
-            announced: 0,
         }
     }
 
     pub(super) fn into_programs(self) -> Director {
-        self.programs
+        self.tables.programs
     }
 
     pub(super) fn run(&mut self, inputs: &Receiver<Input>) -> End {
@@ -147,10 +137,12 @@ impl Front {
         }
         self.roster.handle_timeout(now);
         self.look(now);
-        if self.announcement().is_some_and(|due| due <= now) {
-            self.announced += 1;
-            self.announce();
+        self.tables
+            .handle_timeout(&self.backends, &self.roster, now);
+        if self.place.is_missed(now) {
+            self.follow(now);
         }
+        self.place.handle_timeout(&self.config, now);
         Next::Continue
     }
 
@@ -159,7 +151,8 @@ impl Front {
         let dues = [
             self.node.poll_timeout(),
             self.roster.poll_timeout(),
-            self.announcement(),
+            self.place.poll_timeout(),
+            self.tables.poll_timeout(),
         ];
         let dues = dues.into_iter().flatten().map(|due| due.since(now));
         dues.min().map_or(IDLE, |due| due.min(IDLE))
@@ -193,6 +186,7 @@ impl Front {
                 let _ = answer.send(Flows::new(self.config.node.name.as_str(), Vec::new()));
             }
             Input::Drain(wish) => self.drain_backend(wish),
+            Input::Devices => self.follow(now),
             Input::Move(wish) => {
                 let _ = wish.reply.send(Err(nothing_moves()));
             }
@@ -205,7 +199,6 @@ impl Front {
             | Input::Census(_)
             | Input::Gone(_)
             | Input::Handoff { .. }
-            | Input::Devices
             | Input::Stonith { .. }
             | Input::Commit(_)
             | Input::CommitHeld { .. }
@@ -218,18 +211,20 @@ impl Front {
         let Some(id) = self.backends.of_peer(peer) else {
             return;
         };
-        let Some(known) = self.backends.get(id).filter(|known| known.mac.is_some()) else {
-            return;
-        };
         if self.liveness(peer) != State::Alive {
             return;
         }
+        let Some(known) = self.backends.get_mut(id).filter(|it| it.mac.is_some()) else {
+            return;
+        };
+        let was_taking = self.told.get(usize::from(id.0)) == Some(&Some(Health::Taking));
+        let settles = known.life.settles(beat.incarnation, was_taking, at);
         // One that has more shares than fit tells of them in turn.
         let is_whole = beat.shares.len() < Heartbeat::MAX_SHARES;
         for (service, share) in &known.shares {
             let mut claims = beat.shares.iter().filter(|claim| claim.share == *share);
             let serves = claims.any(|claim| claim.role == Role::Owner);
-            if serves || is_whole {
+            if serves || is_whole && !settles {
                 self.roster.handle_serving(id, *service, serves);
             }
         }
@@ -273,7 +268,7 @@ impl Front {
         let Some(id) = self.backends.of_peer(peer) else {
             return;
         };
-        if mac == self.interface.mac {
+        if mac == self.place.mac() {
             // Frames would come back here for ever.
             let name = self.backends.get(id).map(|known| known.name.to_string());
             let fields = [
@@ -284,6 +279,37 @@ impl Front {
         }
         if self.backends.find(id, mac) && self.roster.is_there(id) {
             self.write_backend(id);
+        }
+    }
+
+    /// The interface may be another one now.
+    fn follow(&mut self, now: MonoTime) {
+        let before = self.place.ifindex();
+        let programs = &mut self.tables.programs;
+        match self.place.follow(&self.config, programs, now) {
+            Followed::Same => {}
+            Followed::Lost => {
+                let fields = [("interface", self.config.node.interface.as_str())];
+                self.out.events.publish_own("interface_lost", true, fields);
+            }
+            Followed::Changed => {
+                let fields = [("interface", self.config.node.interface.as_str())];
+                let events = &self.out.events;
+                events.publish_own("interface_changed", false, fields);
+                self.search_again(before);
+            }
+        }
+    }
+
+    /// Back-ends are looked for where the interface is now.
+    fn search_again(&mut self, before: u32) {
+        let index = self.place.ifindex();
+        if index == before {
+            return self.resolver.hurry();
+        }
+        match Resolver::of_backends(&self.config, index, self.inbox.clone()) {
+            Ok(resolver) => self.resolver = resolver,
+            Err(error) => tracing::error!(%error, "back-ends are not looked for any more"),
         }
     }
 
@@ -302,7 +328,10 @@ impl Front {
                     let fields = [("backend", name.as_deref().unwrap_or_default())];
                     self.out.events.publish_own(event, !there, fields);
                 }
-                Change::Slots { service, slots } => self.write_slots(service, &slots),
+                Change::Slots { service, slots } => {
+                    let slots = slots.into_iter();
+                    self.tables.write_slots(&self.backends, service, slots);
+                }
             }
         }
         self.tell_silent();
@@ -322,35 +351,9 @@ impl Front {
         self.silent = silent;
     }
 
-    fn write_backend(&self, id: BackendId) {
-        let Some(known) = self.backends.get(id) else {
-            return;
-        };
-        let backend = Backend {
-            name: known.name,
-            mac: known.mac.unwrap_or(MacAddr::ZERO),
-            there: self.roster.is_there(id),
-            drained: self.roster.is_drained(id),
-        };
-        if let Err(error) = self.programs.backends.set(known.number, &backend) {
-            tracing::error!(error = &error as &dyn std::error::Error, backend = %known.name, "not told to the data path");
-        }
-    }
-
-    fn write_slots(&self, service: usize, slots: &[(u32, godwit_core::director::Slot)]) {
-        let Ok(number) = u32::try_from(service) else {
-            return;
-        };
-        let slots = slots
-            .iter()
-            .map(|(at, slot)| (*at, self.backends.slot(*slot)));
-        if let Err(error) = self.programs.slots.set(number, slots) {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                service,
-                "slots not written"
-            );
-        }
+    fn write_backend(&mut self, id: BackendId) {
+        let known = (&self.backends, &self.roster);
+        self.tables.write_backend(known, id);
     }
 
     fn drain_backend(&mut self, wish: DrainWish) {
@@ -365,6 +368,12 @@ impl Front {
         // For the director after this one, too.
         self.write_backend(id);
         self.drain();
+        if self.tables.is_behind() {
+            let sentence = "the kernel did not take it: the director tries again".into();
+            let reason = "not_written";
+            let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
+            return;
+        }
         let event = if wish.drained {
             "backend_drained"
         } else {
@@ -380,20 +389,6 @@ impl Front {
         }));
     }
 
-    fn announcement(&self) -> Option<MonoTime> {
-        let after = ANNOUNCEMENTS.get(self.announced)?;
-        Some(self.started.saturating_add(*after))
-    }
-
-    fn announce(&self) {
-        let ips = self.config.directed().flat_map(|service| service.ips());
-        for frame in ips.flat_map(|ip| announcements(ip, self.interface.mac)) {
-            if let Err(error) = self.frames.send(&frame) {
-                tracing::warn!(%error, "address not announced");
-            }
-        }
-    }
-
     fn status(&self, now: MonoTime) -> Status {
         let uptime = now.since(self.started);
         let mut status = Status::new(&self.config, self.incarnation, uptime);
@@ -401,22 +396,18 @@ impl Front {
         status.peers = peers
             .map(|(config, peer)| PeerReport::new(config, &peer, now))
             .collect();
-        let counters = self.programs.counters.read().into_iter();
+        let counters = self.tables.programs.counters.read().into_iter();
         let reasons = counters.filter(|(_, count)| *count > 0);
         status.data_path = DataPathReport {
             interface: self.config.node.interface.to_string(),
-            attached: true,
+            attached: self.place.is_attached(),
             version: env!("CARGO_PKG_VERSION").into(),
             reasons: reasons
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
         };
         let known = (&self.backends, &self.roster);
-        status.director = Some(DirectorReport::new(
-            &self.config,
-            known,
-            self.programs.via(),
-        ));
+        status.director = Some(DirectorReport::new(&self.config, known, &self.tables));
         status.conclude();
         status
     }

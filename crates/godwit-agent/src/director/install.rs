@@ -1,7 +1,7 @@
 //! What can fail before a director looks at its first input.
 
-use std::io;
 use std::sync::Arc;
+use std::{fs, io};
 
 use godwit_bpf::PinDir;
 use godwit_bpf::director::{Backend, BackendTable, Director, Settings, Via};
@@ -43,6 +43,13 @@ impl Installed {
             return Err(InstallError::NothingToDirect);
         }
         let interface = Interface::by_name(config.node.interface.as_str())?;
+        if config
+            .directed()
+            .flat_map(|it| it.ips())
+            .any(|ip| ip.is_ipv4())
+        {
+            may_answer(&interface.name)?;
+        }
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
@@ -56,6 +63,7 @@ impl Installed {
             seed: own.seed.0,
             trial_flows: None,
         };
+        let frames = FrameSender::open(interface.index, 0).map_err(InstallError::Socket)?;
         let programs = Director::open(&settings, PinDir::open(&pins(&config)?)?)?;
         let mut left = Vec::new();
         for number in 0..BackendTable::MAX {
@@ -64,7 +72,7 @@ impl Installed {
         }
         let installed = Self {
             backends: Backends::new(&config, &left),
-            frames: FrameSender::open(interface.index, 0).map_err(InstallError::Socket)?,
+            frames,
             config,
             own,
             interface,
@@ -146,6 +154,21 @@ impl Installed {
             let _ = take_away(&self.config, self.programs);
         }
     }
+}
+
+/// Whether the kernel answers ARP requests that come in on an interface for an address of
+/// another one. The greater of two settings holds.
+fn may_answer(interface: &str) -> Result<(), InstallError> {
+    for of in ["all", interface] {
+        let path = format!("/proc/sys/net/ipv4/conf/{of}/arp_ignore");
+        let value = fs::read_to_string(path).unwrap_or_default();
+        let value = value.trim().parse().unwrap_or(0);
+        if value != 0 {
+            let setting = format!("net.ipv4.conf.{of}.arp_ignore");
+            return Err(InstallError::Mute { setting, value });
+        }
+    }
+    Ok(())
 }
 
 /// The addresses first: without the program this machine's kernel would reset what is

@@ -9,12 +9,15 @@
 //! |---|---|---|
 //! | `gw-director` | this, the node, the tables | after [`Input::Stop`](crate::input::Input::Stop) |
 //! | `gw-neighbours` | where back-ends are on the link | when this has ended |
+//! | `gw-devices` | nothing: it tells of changes of the interface | when this has ended |
 
 mod backends;
 mod front;
 mod install;
 mod load;
+mod place;
 mod report;
+mod tables;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,6 +27,7 @@ use godwit_wire::GoodbyeReason;
 use crate::clock;
 use crate::config::{Config, PeerRole};
 use crate::driver::InstallError;
+use crate::driver::devices::spawn_watch;
 use crate::driver::neighbours::Resolver;
 use crate::edge::{Edge, Prepared};
 use crate::input::Inbox;
@@ -65,7 +69,7 @@ pub fn direct(config: &Path) -> Result<(), AgentError> {
             return Err(error.into());
         }
     };
-    let resolver = match Resolver::of_backends(&config, installed.interface.index, inbox) {
+    let resolver = match Resolver::of_backends(&config, installed.interface.index, inbox.clone()) {
         Ok(resolver) => resolver,
         Err(error) => {
             edge.shutdown();
@@ -73,8 +77,13 @@ pub fn direct(config: &Path) -> Result<(), AgentError> {
             return Err(InstallError::Thread(error).into());
         }
     };
+    if let Err(error) = spawn_watch(inbox.clone()) {
+        edge.shutdown();
+        installed.remove();
+        return Err(InstallError::Devices(error).into());
+    }
     prefer("gw-director", Urgency::Decisions);
-    let mut front = Front::new(installed, roster, &life, &edge, resolver);
+    let mut front = Front::new(installed, roster, &life, &edge, (resolver, inbox));
     let end = front.run(&inputs);
     votes.close(end.bound_until);
     let programs = front.into_programs();

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use godwit_bpf::director::Via;
 use godwit_core::director::Roster;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::backends::Backends;
+use super::tables::Tables;
 use crate::config::{Config, Hook};
 use crate::moves::MoveRefused;
 
@@ -22,6 +22,9 @@ pub struct DirectorReport {
     pub starting: bool,
     /// Whether it hears no back-end, so that nothing is changed.
     pub deaf: bool,
+    /// Whether the kernel has not taken all of what it should know; it is tried again.
+    #[serde(default)]
+    pub behind: bool,
     /// Slots of each service.
     pub table_size: u32,
     /// The back-ends.
@@ -64,13 +67,18 @@ pub struct DirectedReport {
 }
 
 impl DirectorReport {
-    pub(super) fn new(config: &Config, (backends, roster): (&Backends, &Roster), via: Via) -> Self {
+    pub(super) fn new(
+        config: &Config,
+        (backends, roster): (&Backends, &Roster),
+        tables: &Tables,
+    ) -> Self {
         let own = config.director.as_ref();
         Self {
-            via: via.as_str().into(),
+            via: tables.programs.via().as_str().into(),
             hook: own.map_or(Hook::Xdp, |own| own.hook).to_string(),
             starting: roster.is_starting(),
             deaf: roster.is_deaf(),
+            behind: tables.is_behind(),
             table_size: own.map_or(0, |own| own.table_size.get()),
             backends: backends
                 .iter()
@@ -124,6 +132,9 @@ impl DirectorReport {
                  there or not"
                     .into(),
             );
+        }
+        if self.behind {
+            warnings.push("the kernel did not take a change of the tables".into());
         }
         for service in self.services.iter().filter(|it| it.nobody > 0) {
             warnings.push(format!("service {} has no back-end", service.name));

@@ -29,7 +29,7 @@ impl Driver {
 ///
 /// An interface is guarded when two threads have run once: much sooner than it
 /// has an address and a route, unless these come with the same breath.
-pub(super) fn spawn_watch(inbox: Inbox) -> io::Result<()> {
+pub(crate) fn spawn_watch(inbox: Inbox) -> io::Result<()> {
     let watch = DeviceWatch::open()?;
     thread::Builder::new()
         .name("gw-devices".into())

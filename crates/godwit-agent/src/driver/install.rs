@@ -106,6 +106,15 @@ pub enum InstallError {
     /// The node is a director, and the file has nothing for it.
     #[error("section [director] is missing, or no service has front = \"director\"")]
     NothingToDirect,
+    /// The machine would not answer for the IPv4 addresses of services, which are on
+    /// loopback (ip-sysctl.rst).
+    #[error("{setting} is {value}: with anything but 0 nobody on the link finds the services")]
+    Mute {
+        /// The sysctl.
+        setting: String,
+        /// What it is.
+        value: u32,
+    },
     /// A thread can't be started.
     #[error("can't start a thread")]
     Thread(#[source] io::Error),
@@ -392,6 +401,7 @@ impl Installed {
             events: surroundings.events,
             metrics: surroundings.metrics,
             housekeeping: now,
+            restarts: false,
         };
         for (share, latest) in inherited {
             driver.node.handle_inherited_flows(share, latest, now);

@@ -38,6 +38,7 @@ impl Driver {
             tracing::warn!("no standby is in sync: connections stay here, without Godwit");
         }
         self.finish_dismissals();
+        self.restarts = reason == GoodbyeReason::Restart;
         self.node
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();

@@ -31,7 +31,7 @@ mod carry;
 mod commits;
 mod compare;
 mod detach;
-mod devices;
+pub(crate) mod devices;
 mod digest;
 mod dismissal;
 mod earlier;
@@ -174,4 +174,6 @@ pub struct Driver {
     events: EventLog,
     metrics: Metrics,
     housekeeping: MonoTime,
+    /// Whether this is the end before a restart.
+    restarts: bool,
 }

@@ -164,7 +164,12 @@ impl Driver {
 
     /// What heartbeats say of the shares: nothing of one that a director gives
     /// connections to while nobody listens for them here.
+    ///
+    /// Before a restart they stay what they were, as the data path does.
     pub(super) fn post_claims(&self) {
+        if self.restarts {
+            return;
+        }
         let missing = &self.servers.missing;
         let idle = |share| {
             let mut directed = self.config.own_shares().filter(|(_, it)| it.is_directed());

@@ -12,6 +12,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::Sources;
+use crate::director::DirectorReport;
 use crate::status::{PeerReport, ServiceReport, Status};
 
 /// `{service="web"}`
@@ -53,6 +54,18 @@ struct EventLabel {
     event: String,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BackendLabel {
+    backend: String,
+    state: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SlotLabel {
+    service: String,
+    backend: String,
+}
+
 type Float = Gauge<f64, AtomicU64>;
 
 /// Writes everything that is known.
@@ -74,6 +87,9 @@ pub(super) fn render(status: &Status, sources: &Sources) -> Result<String, fmt::
     let help = "From the old owner's last heartbeat to our first word, estimated";
     registry.register_with_unit("stall", help, Unit::Seconds, stalls);
     peers(&mut registry, &status.peers);
+    if let Some(report) = &status.director {
+        director(&mut registry, report, status.data_path.attached);
+    }
     heartbeats(&mut registry, sources);
     reasons(&mut registry, status, sources);
     let mut text = String::new();
@@ -150,6 +166,48 @@ fn peers(registry: &mut Registry, peers: &[PeerReport]) {
     );
     let help = "Longest time between two heartbeats of a peer that was alive";
     registry.register("heartbeat_interarrival_seconds_max", help, interarrival);
+}
+
+fn director(registry: &mut Registry, report: &DirectorReport, attached: bool) {
+    let states = Family::<BackendLabel, Gauge>::default();
+    for backend in &report.backends {
+        let label = BackendLabel {
+            backend: backend.name.clone(),
+            state: backend.state.clone(),
+        };
+        states.get_or_create(&label).set(1);
+    }
+    let slots = Family::<SlotLabel, Gauge>::default();
+    let mixed = Family::<ServiceLabel, Gauge>::default();
+    for service in &report.services {
+        // Who gets nothing has a zero, so that the line does not end.
+        for backend in &report.backends {
+            let count = service.slots.get(&backend.name).copied().unwrap_or(0);
+            let label = SlotLabel {
+                service: service.name.clone(),
+                backend: backend.name.clone(),
+            };
+            slots.get_or_create(&label).set(count.into());
+        }
+        let label = ServiceLabel {
+            service: service.name.clone(),
+        };
+        mixed.get_or_create(&label).set(service.mixed.into());
+    }
+    registry.register("backend", "1 for the state that a back-end is in", states);
+    let help = "Slots that send new connections to a back-end";
+    registry.register("backend_slots", help, slots);
+    let help = "Slots whose connections are not all where new ones go";
+    registry.register("mixed_slots", help, mixed);
+    let flags = [
+        ("directing", "1 while the program is in the path", attached),
+        ("deaf", "1 while no back-end is heard", report.deaf),
+    ];
+    for (name, help, flag) in flags {
+        let gauge = Gauge::<i64>::default();
+        gauge.set(flag.into());
+        registry.register(name, help, gauge);
+    }
 }
 
 fn heartbeats(registry: &mut Registry, sources: &Sources) {

@@ -4,6 +4,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
+use crate::director::{BackendReport, DirectedReport, DirectorReport};
 use crate::flows::{FlowCounts, FlowStateName};
 use crate::input::{Input, Query};
 use crate::status::{PeerReport, ServiceReport, Status};
@@ -52,7 +53,43 @@ fn status(pair: &Pair) -> Status {
     status
 }
 
+/// The same node as a director of two back-ends, one of which drains.
+fn director(pair: &Pair) -> Status {
+    let backend = |name: &str, state: &str| BackendReport {
+        name: name.into(),
+        state: state.into(),
+        there: true,
+        drained: false,
+        weight: 1,
+        mac: None,
+    };
+    let service = DirectedReport {
+        name: "web".into(),
+        addresses: Vec::new(),
+        slots: [("b".to_owned(), 251)].into(),
+        nobody: 0,
+        mixed: 4,
+    };
+    let mut status = status(pair);
+    status.data_path.attached = true;
+    status.director = Some(DirectorReport {
+        via: "xdp".into(),
+        hook: "xdp".into(),
+        starting: false,
+        deaf: false,
+        behind: false,
+        table_size: 251,
+        backends: vec![backend("b", "taking"), backend("c", "draining")],
+        services: vec![service],
+    });
+    status
+}
+
 async fn get(path: &str) -> String {
+    get_of(path, status).await
+}
+
+async fn get_of(path: &str, status: impl Fn(&Pair) -> Status) -> String {
     let pair = Pair::new();
     let (inbox, inputs) = Inbox::new();
     let metrics = Metrics::default();
@@ -114,6 +151,26 @@ async fn a_scrape_shows_flows_peers_reasons_and_stalls() {
         );
     }
     assert!(reply.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn a_scrape_of_a_director_shows_its_back_ends() {
+    let reply = get_of("GET /metrics", director).await;
+    for line in [
+        "godwit_backend{backend=\"b\",state=\"taking\"} 1",
+        "godwit_backend{backend=\"c\",state=\"draining\"} 1",
+        "godwit_backend_slots{service=\"web\",backend=\"b\"} 251",
+        "godwit_backend_slots{service=\"web\",backend=\"c\"} 0",
+        "godwit_mixed_slots{service=\"web\"} 4",
+        "godwit_directing 1",
+        "godwit_deaf 0",
+    ] {
+        assert!(
+            reply.contains(&format!("\n{line}\n")),
+            "{line} is not in\n{reply}"
+        );
+    }
+    assert!(!get("GET /metrics").await.contains("godwit_directing"));
 }
 
 #[tokio::test]

@@ -18,11 +18,11 @@ use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{AsRawLibbpf as _, MapHandle, MapMut, OpenObject};
 
 use crate::OpenError;
-use crate::attach::{AttachError, attach_or_replace, attach_or_replace_xdp, release};
+use crate::attach::{AttachError, attach_or_replace, attach_or_replace_xdp, is_attached, release};
 use crate::earlier;
 use crate::maps::counters::Counters;
 use crate::pin::PinDir;
-use maps::{claim_basis, new_tables};
+use maps::{Tables, claim_basis, new_tables};
 use skel::{DirectorSkel, DirectorSkelBuilder, OpenDirectorSkel};
 
 pub use maps::{Backend, BackendTable, Entry, EntryTable, FrontTable, Slot, SlotTable};
@@ -73,6 +73,8 @@ pub struct Director {
     /// Verdict counters.
     pub counters: Counters,
     via: Via,
+    /// Where the program was to be.
+    wanted: Via,
     skel: MaybeSkel,
     pins: PinDir,
 }
@@ -105,13 +107,41 @@ impl Director {
     /// another seed or table size, has left what this one can't take over. With
     /// [`Via::Xdp`] also if the driver knows XDP and refuses this program.
     pub fn open(settings: &Settings, pins: PinDir) -> Result<Self, OpenError> {
+        // Maps are pinned as they are loaded.
+        let is_first = !pins.map("gw_basis").exists();
+        match Self::load(settings, &pins) {
+            Ok((skel, tables, counters, via)) => Ok(Self {
+                fronts: tables.fronts,
+                slots: tables.slots,
+                backends: tables.backends,
+                entries: tables.entries,
+                counters,
+                via,
+                wanted: settings.via,
+                skel: MaybeSkel(skel),
+                pins,
+            }),
+            Err(error) => {
+                if is_first {
+                    // The reason for the retreat is what people should read, not this.
+                    let _ = Self::release(pins);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn load(
+        settings: &Settings,
+        pins: &PinDir,
+    ) -> Result<(DirectorSkel<'static>, Tables, Counters, Via), OpenError> {
         // The object outlives every handle made from it.
         let storage: &'static mut MaybeUninit<OpenObject> =
             Box::leak(Box::new(MaybeUninit::uninit()));
         let mut open = DirectorSkelBuilder::default()
             .open(storage)
             .map_err(OpenError::Load)?;
-        configure(&mut open, settings, &pins)?;
+        configure(&mut open, settings, pins)?;
         let mut skel = open.load().map_err(OpenError::Load)?;
         // SAFETY: the loaded object lives as long as the process.
         let object = unsafe { skel.object().as_libbpf_object().as_ref() };
@@ -119,17 +149,27 @@ impl Director {
         let counters = handle(&skel.maps.gw_counters, "gw_counters")?;
         let tables = new_tables(&skel, settings.table_size)?;
         claim_basis(&skel, settings.seed, settings.table_size)?;
-        let via = attach(&mut skel, settings, &pins)?;
-        Ok(Self {
-            fronts: tables.fronts,
-            slots: tables.slots,
-            backends: tables.backends,
-            entries: tables.entries,
-            counters: Counters::new(counters, btf.as_ref()),
-            via,
-            skel: MaybeSkel(skel),
-            pins,
-        })
+        set_mac(&mut skel, settings.mac);
+        let via = attach(&mut skel, (settings.via, settings.ifindex), pins)?;
+        let counters = Counters::new(counters, btf.as_ref());
+        Ok((skel, tables, counters, via))
+    }
+
+    /// The interface is another one now, or has another MAC address. The program is in
+    /// its path afterwards; if it was before, no frame passes without it.
+    ///
+    /// # Errors
+    /// If the kernel refuses the link, as with [`Director::open`].
+    pub fn follow(&mut self, ifindex: u32, mac: MacAddr) -> Result<(), AttachError> {
+        set_mac(&mut self.skel.0, mac);
+        let pin = match self.via {
+            Via::Xdp => self.pins.link("direct"),
+            Via::Tcx => self.pins.link("direct_tc"),
+        };
+        if !is_attached(&pin, ifindex) {
+            self.via = attach(&mut self.skel.0, (self.wanted, ifindex), &self.pins)?;
+        }
+        Ok(())
     }
 
     /// Which program is in the path.
@@ -157,17 +197,17 @@ impl Director {
     }
 }
 
-/// The one that is wanted, or the one that every interface has if the driver has no XDP. A program of an
-/// earlier director that was in the other place goes last: meanwhile both are there, and
-/// what the first one has sent the second one does not see.
+/// The one that is wanted, or the one that every interface has if the driver has no XDP.
+/// A program of an earlier director that was in the other place goes last: meanwhile both
+/// are there, and what the first one has sent the second one does not see.
 fn attach(
     skel: &mut DirectorSkel<'static>,
-    settings: &Settings,
+    (wanted, ifindex): (Via, u32),
     pins: &PinDir,
 ) -> Result<Via, AttachError> {
     let (xdp, tcx) = (pins.link("direct"), pins.link("direct_tc"));
-    if settings.via == Via::Xdp {
-        match attach_or_replace_xdp(&mut skel.progs.direct, settings.ifindex, &xdp) {
+    if wanted == Via::Xdp {
+        match attach_or_replace_xdp(&mut skel.progs.direct, ifindex, &xdp) {
             Ok(()) => {
                 give_up(&tcx);
                 return Ok(Via::Xdp);
@@ -178,9 +218,16 @@ fn attach(
             Err(error) => return Err(error),
         }
     }
-    attach_or_replace(&mut skel.progs.direct_tc, settings.ifindex, &tcx)?;
+    attach_or_replace(&mut skel.progs.direct_tc, ifindex, &tcx)?;
     give_up(&xdp);
     Ok(Via::Tcx)
+}
+
+fn set_mac(skel: &mut DirectorSkel<'static>, mac: MacAddr) {
+    let [a, b, c, d, e, f] = mac.0;
+    if let Some(bss) = skel.maps.bss_data.as_deref_mut() {
+        bss.gw_self = u64::from_ne_bytes([a, b, c, d, e, f, 0, 0]);
+    }
 }
 
 fn give_up(pin: &Path) {
@@ -195,7 +242,6 @@ fn configure(
     pins: &PinDir,
 ) -> Result<(), OpenError> {
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.gw_self_mac = settings.mac.0;
         rodata.gw_table_size = settings.table_size;
         rodata.gw_seed = settings.seed;
         rodata.gw_load_flows = settings.trial_flows.unwrap_or(1);

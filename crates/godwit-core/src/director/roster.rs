@@ -330,6 +330,11 @@ impl Roster {
         self.slots.get(service).map_or(&[], Slots::all)
     }
 
+    /// How many services there are.
+    pub const fn services(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Whether every back-end that lived has fallen silent.
     pub fn is_deaf(&self) -> bool {
         let lives = self.known.iter().any(|known| known.lives);

@@ -93,6 +93,8 @@ pub struct DirectedReport {
 /// The data path in a [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct DataPath {
+    /// Whether the programs are in the path.
+    pub attached: bool,
     /// How often each verdict was given, by its name; those at 0 are left out.
     #[serde(default)]
     pub reasons: BTreeMap<String, u64>,

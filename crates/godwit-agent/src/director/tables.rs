@@ -1,0 +1,98 @@
+//! The data path's tables, as the core wants them. What could not be written is written
+//! again, all of it.
+
+use std::error::Error;
+use std::time::Duration;
+
+use godwit_bpf::MapError;
+use godwit_bpf::director::{Backend, Director};
+use godwit_core::MonoTime;
+use godwit_core::director::{BackendId, Roster, Slot};
+use godwit_wire::MacAddr;
+
+use super::backends::Backends;
+use crate::clock;
+
+/// How soon what could not be written is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+
+pub(super) struct Tables {
+    pub(super) programs: Director,
+    /// When to write everything again, if something is missing.
+    behind: Option<MonoTime>,
+}
+
+impl Tables {
+    pub(super) const fn new(programs: Director) -> Self {
+        Self {
+            programs,
+            behind: None,
+        }
+    }
+
+    /// Whether the data path does not know all yet.
+    pub(super) const fn is_behind(&self) -> bool {
+        self.behind.is_some()
+    }
+
+    pub(super) const fn poll_timeout(&self) -> Option<MonoTime> {
+        self.behind
+    }
+
+    pub(super) fn handle_timeout(&mut self, backends: &Backends, roster: &Roster, now: MonoTime) {
+        if self.behind.is_none_or(|again| again > now) {
+            return;
+        }
+        self.behind = None;
+        for (id, _) in backends.iter() {
+            self.write_backend((backends, roster), id);
+        }
+        for service in 0..roster.services() {
+            let slots = (0..).zip(roster.slots(service).iter().copied());
+            self.write_slots(backends, service, slots);
+        }
+    }
+
+    pub(super) fn write_backend(
+        &mut self,
+        (backends, roster): (&Backends, &Roster),
+        id: BackendId,
+    ) {
+        let Some(known) = backends.get(id) else {
+            return;
+        };
+        let backend = Backend {
+            name: known.name,
+            mac: known.mac.unwrap_or(MacAddr::ZERO),
+            there: roster.is_there(id),
+            drained: roster.is_drained(id),
+        };
+        let written = self.programs.backends.set(known.number, &backend);
+        self.note(known.name.as_str(), written);
+    }
+
+    pub(super) fn write_slots(
+        &mut self,
+        backends: &Backends,
+        service: usize,
+        slots: impl Iterator<Item = (u32, Slot)>,
+    ) {
+        let Ok(number) = u32::try_from(service) else {
+            return;
+        };
+        let slots = slots.map(|(at, slot)| (at, backends.slot(slot)));
+        let written = self.programs.slots.set(number, slots);
+        self.note("slots", written);
+    }
+
+    fn note(&mut self, what: &str, written: Result<(), MapError>) {
+        if let Err(error) = written {
+            tracing::error!(
+                error = &error as &dyn Error,
+                what,
+                "not told to the data path; once more in a second"
+            );
+            self.behind = Some(clock::now().saturating_add(AGAIN));
+        }
+    }
+}
