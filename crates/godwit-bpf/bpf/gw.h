@@ -155,6 +155,8 @@ struct gw_handoff {
 	__u16 settled; /* agent: 1: that node knows that it came */
 	__u32 spent; /* agent: the greatest number that was used */
 	__u64 life; /* agent: epoch of `to` when it was given away, until it has it */
+	__u8 origin[6]; /* HELD, AWAY: of the node that it is, or was, to come from; or 0 */
+	__u16 pad;
 };
 
 /* What the agent has decided of it, equal to godwit-core's handoff::Place. */
@@ -470,7 +472,7 @@ _Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_share) == 72, "shared with Rust");
-_Static_assert(sizeof(struct gw_handoff) == 56, "shared with Rust");
+_Static_assert(sizeof(struct gw_handoff) == 64, "shared with Rust");
 _Static_assert(sizeof(struct gw_newborn) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_fence_order) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_exit) == 48, "shared with Rust");

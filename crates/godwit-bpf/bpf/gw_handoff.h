@@ -7,7 +7,8 @@
  *
  *   HELD  it is about to come: what its client sends waits in the agent, and the
  *         socket that is made of it meanwhile says nothing. One that had left from
- *         here goes on where it is until it is stopped there: only a copy waits
+ *         here goes on where it is until it is stopped there: only a copy waits,
+ *         until its segments come back from there
  *   AWAY  it has left: what its client sends goes on to where it is now, and our
  *         socket, which may still be there, says nothing
  *   HERE  it has come: our kernel and the client speak with each other. Nothing
@@ -40,27 +41,36 @@ static __always_inline int gw_hold(const struct gw_handoff *h)
 }
 
 /* No node has the address that is all zeroes. */
-static __always_inline bool gw_is_elsewhere(const struct gw_handoff *h)
+static __always_inline bool gw_is_node(const __u8 *mac)
 {
 	static const __u8 none[6];
 
-	return !gw_mac_equal(h->mac, none);
+	return !gw_mac_equal(mac, none);
+}
+
+/*
+ * Has it come from where we send it? At a server that it has left a connection may
+ * arrive again by way of others, and then these forward here, last of them its origin,
+ * what we have forwarded to the first of them. To send that on would be a circle that
+ * no segment leaves before the connection speaks somewhere.
+ */
+static __always_inline bool gw_is_sent_back(const struct gw_pkt *p,
+					    const struct gw_handoff *h)
+{
+	return gw_mac_equal(p->smac, h->mac) ||
+	       (gw_is_node(h->origin) && gw_mac_equal(p->smac, h->origin));
 }
 
 /*
  * To where the connection is. In our own name on the link: with the client's MAC
  * as its source a switch would learn that the client is behind us.
  */
-static __always_inline int gw_send_on(struct __sk_buff *skb,
-				      const struct gw_pkt *p,
-				      const struct gw_handoff *h)
+static __noinline int gw_send_on(struct __sk_buff *skb,
+				 const struct gw_handoff *h)
 {
 	__u8 self[6], to[6];
 
 	__builtin_memcpy(to, h->mac, 6);
-	/* it takes what it has for ours: that would be a circle */
-	if (gw_mac_equal(p->smac, to))
-		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
 	gw_self(self);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
@@ -69,18 +79,21 @@ static __always_inline int gw_send_on(struct __sk_buff *skb,
 }
 
 /*
- * Its server there has to come to a place from which it can be moved, and may need its
- * client's acknowledgements for that. Once it is stopped there, what goes there is
- * dropped as a circle.
+ * It is about to come. If it had left from here, its server elsewhere has to come to a
+ * place from which it can be moved, and may need its client's acknowledgements for that:
+ * a copy waits. What comes back, once it is stopped there, only waits: it may have been
+ * forwarded there by others than us.
  */
-static __always_inline int gw_hold_copy(struct __sk_buff *skb,
-					const struct gw_pkt *p,
-					const struct gw_handoff *h)
+static __always_inline int gw_await(struct __sk_buff *skb,
+				    const struct gw_pkt *p,
+				    const struct gw_handoff *h)
 {
+	if (!gw_is_node(h->mac) || gw_is_sent_back(p, h))
+		return gw_hold(h);
 	gw_count(GW_REASON_HELD_BACK);
 	/* that the copy was lost, as on a wire: its client repeats it */
 	bpf_clone_redirect(skb, h->device, 0);
-	return gw_send_on(skb, p, h);
+	return gw_send_on(skb, h);
 }
 
 /* What becomes of a client's segment; GW_UNDECIDED: nothing is known of it. */
@@ -96,12 +109,13 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 	h->heard_ns = gw_now();
 	switch (h->mode) {
 	case GW_HANDOFF_HELD:
-		return gw_is_elsewhere(h) ? gw_hold_copy(skb, p, h) :
-					    gw_hold(h);
+		return gw_await(skb, p, h);
 	case GW_HANDOFF_BORN:
 		return gw_hold(h);
 	case GW_HANDOFF_AWAY:
-		return gw_send_on(skb, p, h);
+		if (gw_is_sent_back(p, h))
+			return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
+		return gw_send_on(skb, h);
 	default:
 		return gw_verdict(GW_REASON_HERE, GW_PASS);
 	}

@@ -13,8 +13,6 @@ use crate::netlink::{NLM_F_ACK, NLM_F_CREATE, Netlink, push_attribute};
 
 /// Longest packet of IP without jumbograms.
 const MOST_PACKET: usize = 65_536;
-/// Packets that the device holds for its reader; each is at most a segment.
-const QUEUE: u32 = 10_000;
 
 // include/uapi/linux/if_tun.h
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca;
@@ -54,6 +52,9 @@ pub struct HoldTun {
 }
 
 impl HoldTun {
+    /// Packets that the device holds for its reader; each is at most a segment.
+    pub const QUEUE: u32 = 10_000;
+
     /// Makes the device and brings it up, in the network namespace of the calling
     /// thread. Needs CAP_NET_ADMIN.
     ///
@@ -162,7 +163,7 @@ fn configuration(index: u32) -> Vec<u8> {
     let mut body = link(index, 0);
     // 65535: the kernel's limit for a tun.
     push_attribute(&mut body, IFLA_MTU, &65_535u32.to_ne_bytes());
-    push_attribute(&mut body, IFLA_TXQLEN, &QUEUE.to_ne_bytes());
+    push_attribute(&mut body, IFLA_TXQLEN, &HoldTun::QUEUE.to_ne_bytes());
     let nest = |kind, value: &[u8]| {
         let mut nested = Vec::new();
         push_attribute(&mut nested, kind, value);

@@ -8,7 +8,7 @@ use crate::skel::types;
 use crate::skel::types::gw_handoff_mode as Mode;
 use crate::skel::types::gw_handoff_place as Place;
 
-const _: () = assert!(size_of::<types::gw_handoff>() == 56);
+const _: () = assert!(size_of::<types::gw_handoff>() == 64);
 
 /// Where a connection is, as the data path of this node has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,12 +21,18 @@ pub enum Whereabouts {
         /// It had left from here, to that node, and runs there until it is stopped:
         /// what its client sends goes on to it as well.
         runs_at: Option<MacAddr>,
+        /// The node that gives it away, if its address on the link is known: what that
+        /// forwards is not sent on once more.
+        origin: Option<MacAddr>,
     },
     /// It has left: what its client sends goes on to that node, and nothing of
     /// ours goes out.
     Away {
         /// Its address on the service interface's link.
         to: MacAddr,
+        /// It was about to come back, from that node, and has not: what that forwards
+        /// here has been here.
+        origin: Option<MacAddr>,
     },
     /// It has come.
     Here,
@@ -159,13 +165,19 @@ fn raw(entry: &HandoffEntry) -> types::gw_handoff {
         ..types::gw_handoff::default()
     };
     raw.mode = match entry.whereabouts {
-        Whereabouts::Held { device, runs_at } => {
+        Whereabouts::Held {
+            device,
+            runs_at,
+            origin,
+        } => {
             raw.device = device;
-            raw.mac = runs_at.unwrap_or(MacAddr::ZERO).0;
+            raw.mac = bytes(runs_at);
+            raw.origin = bytes(origin);
             Mode::GW_HANDOFF_HELD.0
         }
-        Whereabouts::Away { to } => {
+        Whereabouts::Away { to, origin } => {
             raw.mac = to.0;
+            raw.origin = bytes(origin);
             Mode::GW_HANDOFF_AWAY.0
         }
         Whereabouts::Here => Mode::GW_HANDOFF_HERE.0,
@@ -194,15 +206,25 @@ fn raw(entry: &HandoffEntry) -> types::gw_handoff {
     raw
 }
 
+fn bytes(node: Option<MacAddr>) -> [u8; 6] {
+    node.unwrap_or(MacAddr::ZERO).0
+}
+
+fn node(bytes: [u8; 6]) -> Option<MacAddr> {
+    Some(MacAddr(bytes)).filter(|mac| *mac != MacAddr::ZERO)
+}
+
 /// `None` for what a later data path has written.
 fn entry(key: FlowKey, raw: &types::gw_handoff) -> Option<HandoffEntry> {
     let whereabouts = match Mode(raw.mode) {
         Mode::GW_HANDOFF_HELD => Whereabouts::Held {
             device: raw.device,
-            runs_at: Some(MacAddr(raw.mac)).filter(|mac| *mac != MacAddr::ZERO),
+            runs_at: node(raw.mac),
+            origin: node(raw.origin),
         },
         Mode::GW_HANDOFF_AWAY => Whereabouts::Away {
             to: MacAddr(raw.mac),
+            origin: node(raw.origin),
         },
         Mode::GW_HANDOFF_HERE => Whereabouts::Here,
         Mode::GW_HANDOFF_BORN => Whereabouts::Born { device: raw.device },
@@ -257,11 +279,19 @@ mod tests {
             settled: true,
         };
         let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let held = |runs_at| Whereabouts::Held { device: 9, runs_at };
+        let other = Some(MacAddr([2, 0, 0, 0, 0, 2]));
+        let held = |runs_at, origin| Whereabouts::Held {
+            device: 9,
+            runs_at,
+            origin,
+        };
+        let away = |origin| Whereabouts::Away { to: mac, origin };
         let whereabouts = [
-            held(None),
-            held(Some(mac)),
-            Whereabouts::Away { to: mac },
+            held(None, None),
+            held(None, other),
+            held(Some(mac), other),
+            away(None),
+            away(other),
             Whereabouts::Here,
             Whereabouts::Born { device: 9 },
         ];

@@ -37,7 +37,17 @@ fn set(bench: &Bench, v6: bool, whereabouts: Whereabouts) {
 }
 
 const fn held(runs_at: Option<MacAddr>) -> Whereabouts {
-    Whereabouts::Held { device: 1, runs_at }
+    Whereabouts::Held {
+        device: 1,
+        runs_at,
+        origin: None,
+    }
+}
+
+/// The same frame, as another server forwards it.
+fn forwarded_by(node: Host, mut frame: Vec<u8>) -> Vec<u8> {
+    frame[6..12].copy_from_slice(&node.mac(Network::Data).0);
+    frame
 }
 
 fn remove(bench: &Bench, v6: bool) {
@@ -105,7 +115,7 @@ fn one_that_has_left_is_forwarded() {
         for v6 in [false, true] {
             bench.own(Moves::Home);
             let to = Host::B.mac(Network::Data);
-            set(bench, v6, Whereabouts::Away { to });
+            set(bench, v6, Whereabouts::Away { to, origin: None });
             for (heard, said) in words(v6) {
                 bench.expect(Hook::Tap, "client", &heard, REDIRECT, "sent_on");
                 let sent = bench.put(Hook::Tap, 0, &heard).frame;
@@ -122,6 +132,52 @@ fn one_that_has_left_is_forwarded() {
                 for hook in [Hook::Gate, Hook::Guard] {
                     bench.expect(hook, "our kernel", &said, DROP, "away");
                 }
+            }
+            remove(bench, v6);
+        }
+    });
+}
+
+/// It has gone to b, and from there to c, from which it is to come back: c forwards here
+/// what b has forwarded there. To send that on would be a circle without an end, also
+/// when it has not come and the agent of c is away. Somebody else may still not know.
+#[test]
+fn what_comes_back_by_way_of_others_does_not_go_round_again() {
+    on_bench(|bench| {
+        let [to, c, a] = [Host::B, Host::C, Host::A].map(|host| host.mac(Network::Data));
+        for v6 in [false, true] {
+            bench.own(Moves::Home);
+            let origin = Some(c);
+            let coming = Whereabouts::Held {
+                device: 1,
+                runs_at: Some(to),
+                origin,
+            };
+            set(bench, v6, coming);
+            for (heard, _) in words(v6) {
+                for host in [Host::B, Host::C] {
+                    let back = forwarded_by(host, heard.clone());
+                    let (verdict, reasons) = bench.pass(Hook::Tap, &back);
+                    assert_eq!(verdict, REDIRECT, "{reasons:?}");
+                    assert_eq!(reasons, ["held_back"], "once, and no further");
+                }
+                bench.expect(Hook::Tap, "client", &heard, REDIRECT, "sent_on");
+            }
+            set(bench, v6, Whereabouts::Away { to, origin });
+            for (heard, _) in words(v6) {
+                for host in [Host::B, Host::C] {
+                    let back = forwarded_by(host, heard.clone());
+                    bench.expect(Hook::Tap, "a circle", &back, DROP, "sent_back");
+                }
+                bench.expect(Hook::Tap, "client", &heard, REDIRECT, "sent_on");
+                let sent = bench.put(Hook::Tap, 0, &heard).frame;
+                assert_eq!((&sent[..6], &sent[6..12]), (&to.0[..], &a.0[..]));
+            }
+            // It came from c, and has left again.
+            set(bench, v6, Whereabouts::Away { to, origin: None });
+            for (heard, _) in words(v6) {
+                let on_its_way = forwarded_by(Host::C, heard);
+                bench.expect(Hook::Tap, "a chain", &on_its_way, REDIRECT, "sent_on");
             }
             remove(bench, v6);
         }

@@ -10,7 +10,7 @@ use godwit_sock::repair::{Release, RestoreError, RestoredSocket};
 use godwit_sock::without_tcp_socket;
 use godwit_wire::app::Carried;
 use godwit_wire::snapshot::{Application, Moved};
-use godwit_wire::{FlowId, HandoffId, HandoffRefusal, ShareId, TcpSnapshot};
+use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, ShareId, TcpSnapshot};
 
 use super::newborn::BIRTH_PATIENCE;
 use super::worker::{Coming, SWEEP, Worker};
@@ -27,8 +27,13 @@ const MAX_OFFERED: usize = 32;
 const TO_REGISTER: Duration = Duration::from_secs(1);
 
 impl Worker {
-    /// Looks whether the connection may come, and keeps what its client sends.
-    pub(super) fn hold(&mut self, id: HandoffId) -> Result<(), HandoffRefusal> {
+    /// Looks whether the connection may come, and keeps what its client sends. `origin` is
+    /// where it comes from.
+    pub(super) fn hold(
+        &mut self,
+        id: HandoffId,
+        origin: Option<MacAddr>,
+    ) -> Result<(), HandoffRefusal> {
         let flow = id.flow;
         let service = flow.key.service;
         if !self.apps.accepts(service) && self.queues_for(service).is_empty() {
@@ -48,7 +53,7 @@ impl Worker {
         }
         self.stop_sending_back(flow);
         self.waiting.begin(flow.key);
-        if let Err(error) = self.places.held(flow, self.waiting.device()) {
+        if let Err(error) = self.places.held(flow, self.waiting.device(), origin) {
             tracing::error!(flow = %flow.key, error = %error, "its packets can't be held");
             self.waiting.end(flow.key);
             return Err(HandoffRefusal::NoCapacity);

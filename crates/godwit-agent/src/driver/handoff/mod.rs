@@ -260,9 +260,9 @@ impl Driver {
             driver.node.handle_handoff_report(share, report, now);
         };
         match order {
-            Order::Hold { id, .. } => match self.hold_refusal(share, id) {
+            Order::Hold { id, from } => match self.hold_refusal(share, id) {
                 Some(reason) => refused(self, HandoffReport::Held(id, Err(reason))),
-                None => self.give_job(share, Job::Hold(id)),
+                None => self.give_job(share, Job::Hold(id, self.shares.mac(from))),
             },
             Order::Freeze { id, to } => match self.shares.mac(to) {
                 Some(at) => {
@@ -422,11 +422,10 @@ impl Driver {
                 Place::Committed { to, .. } | Place::Moved { to, .. } => to,
                 Place::Elsewhere | Place::Here => continue,
             };
-            let elsewhere = entry.whereabouts != Whereabouts::Away { to: mac };
             if to == peer
-                && elsewhere
-                && matches!(entry.whereabouts, Whereabouts::Away { .. })
-                && let Err(error) = handoffs.places.away(entry.flow, mac)
+                && let Whereabouts::Away { to: known, .. } = entry.whereabouts
+                && known != mac
+                && let Err(error) = handoffs.places.away_again(entry.flow, mac)
             {
                 tracing::error!(flow = %entry.flow.key, error = %error, "not forwarded");
             }

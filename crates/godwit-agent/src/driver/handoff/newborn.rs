@@ -227,7 +227,7 @@ impl Worker {
         // An agent that dies behind the next line leaves one that has said nothing here.
         nobody_has_it()?;
         // From here on nothing leaves that a server says, which nobody knew of.
-        let held = self.places.held(flow, self.waiting.device());
+        let held = self.places.held(flow, self.waiting.device(), None);
         held.inspect_err(|error| tracing::error!(flow = %flow.key, error = %error, "not held"))
             .ok()?;
         nobody_has_it()?;

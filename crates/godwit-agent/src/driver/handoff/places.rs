@@ -60,18 +60,39 @@ impl Places {
     }
 
     /// What its client sends waits in that device; where the connection had gone from
-    /// here, it still goes there, too.
-    pub(super) fn held(&self, flow: FlowId, device: u32) -> Result<(), MapError> {
+    /// here, it still goes there, too, until it comes back from `origin`.
+    pub(super) fn held(
+        &self,
+        flow: FlowId,
+        device: u32,
+        origin: Option<MacAddr>,
+    ) -> Result<(), MapError> {
         let runs_at = match self.get(flow).map(|entry| entry.whereabouts) {
-            Some(Whereabouts::Away { to }) => Some(to),
+            Some(Whereabouts::Away { to, .. }) => Some(to),
             Some(Whereabouts::Held { runs_at, .. }) => runs_at,
             Some(Whereabouts::Here | Whereabouts::Born { .. }) | None => None,
         };
-        self.set(flow, Whereabouts::Held { device, runs_at })
+        let held = Whereabouts::Held {
+            device,
+            runs_at,
+            origin,
+        };
+        self.set(flow, held)
     }
 
+    /// It leaves from here.
     pub(super) fn away(&self, flow: FlowId, to: MacAddr) -> Result<(), MapError> {
-        self.set(flow, Whereabouts::Away { to })
+        self.set(flow, Whereabouts::Away { to, origin: None })
+    }
+
+    /// It had left from here and was about to come back, or has gone to another place on
+    /// the link: it is forwarded there.
+    pub(super) fn away_again(&self, flow: FlowId, to: MacAddr) -> Result<(), MapError> {
+        let origin = match self.get(flow).map(|entry| entry.whereabouts) {
+            Some(Whereabouts::Held { origin, .. } | Whereabouts::Away { origin, .. }) => origin,
+            Some(Whereabouts::Here | Whereabouts::Born { .. }) | None => None,
+        };
+        self.set(flow, Whereabouts::Away { to, origin })
     }
 
     /// Whether one with these addresses has come.

@@ -320,7 +320,7 @@ impl Worker {
             return self.unpause(key, socket, Stay::Stranger);
         }
         self.waiting.begin(key);
-        let unborn = match self.places.held(flow, self.waiting.device()) {
+        let unborn = match self.places.held(flow, self.waiting.device(), None) {
             Ok(()) => self.unborn(flow, &socket, &queues),
             Err(error) => Err(Stay::Failed(error.to_string())),
         };

@@ -41,10 +41,11 @@ impl Waiting {
         self.packets.insert(flow, Vec::new());
     }
 
-    /// Empties the device: what is kept stays, what belongs to nobody any more goes
-    /// to our kernel.
+    /// Takes what is in the device by now: what is kept stays, what belongs to nobody any
+    /// more goes to our kernel. Not what comes meanwhile, which might have no end, and
+    /// this thread has more to do.
     pub(super) fn sort(&mut self) {
-        loop {
+        for _ in 0..HoldTun::QUEUE {
             let packet = match self.tun.take() {
                 Ok(Some(packet)) => packet,
                 Ok(None) => return,

@@ -47,8 +47,8 @@ pub(super) const SWEEP: Duration = Duration::from_secs(2);
 /// Something for the thread to do, for a connection of a share.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// See [`godwit_core::handoff::Order`].
-    Hold(HandoffId),
+    /// See [`godwit_core::handoff::Order`]; with the origin's address on the link.
+    Hold(HandoffId, Option<MacAddr>),
     /// For this peer, with its address on the link, and with the service's initial
     /// sequence number if the handshake was here.
     Freeze(HandoffId, (PeerId, MacAddr), Option<SeqNumber>),
@@ -93,7 +93,7 @@ impl Job {
     /// Of which connection.
     const fn flow(&self) -> FlowId {
         match self {
-            Self::Hold(id)
+            Self::Hold(id, _)
             | Self::Freeze(id, ..)
             | Self::Part(id, _)
             | Self::Restore(id)
@@ -114,7 +114,7 @@ impl Job {
     /// Whether it waits for nobody: then the next one may come before what it has said.
     const fn is_quick(&self) -> bool {
         match self {
-            Self::Hold(_)
+            Self::Hold(..)
             | Self::Freeze(..)
             | Self::Part(..)
             | Self::Restore(_)
@@ -174,7 +174,7 @@ impl Jobs {
             Job::Part(..) | Job::Restore(_) | Job::Place(_) => &mut self.urgent,
             // It is silent, but for what was to be done with it before.
             Job::Thaw(flow) | Job::Lose(flow) if !self.waits(flow) => &mut self.urgent,
-            Job::Hold(_)
+            Job::Hold(..)
             | Job::Freeze(..)
             | Job::Thaw(_)
             | Job::Lose(_)
@@ -319,8 +319,8 @@ impl Worker {
 
     fn carry_out(&mut self, share: ShareId, job: Job) {
         match job {
-            Job::Hold(id) => {
-                let result = self.hold(id);
+            Job::Hold(id, origin) => {
+                let result = self.hold(id, origin);
                 self.report(share, HandoffReport::Held(id, result));
             }
             Job::Freeze(id, to, iss) => self.departures.add(Departure { share, id, to, iss }),
@@ -384,7 +384,7 @@ impl Worker {
     }
 
     pub(super) fn send_on(&self, flow: FlowId, to: MacAddr) {
-        if let Err(error) = self.places.away(flow, to) {
+        if let Err(error) = self.places.away_again(flow, to) {
             tracing::error!(flow = %flow.key, error = %error, "not forwarded");
         }
     }
@@ -416,11 +416,11 @@ mod tests {
         let (sender, jobs) = channel();
         let mut queue = Jobs::default();
         for job in [
-            Job::Hold(id(1)),
+            Job::Hold(id(1), None),
             Job::Release(id(2).flow),
             Job::Part(id(3), Vec::new()),
             Job::Restore(id(3)),
-            Job::Hold(id(4)),
+            Job::Hold(id(4), None),
             Job::Place(id(5)),
             Job::Thaw(id(6).flow),
             // Nothing overtakes what was to be done with its own connection.
@@ -433,7 +433,7 @@ mod tests {
         let mut done = Vec::new();
         while let Ok((_, job)) = queue.next(&jobs, Duration::ZERO) {
             done.push(match job {
-                Job::Part(id, _) | Job::Restore(id) | Job::Place(id) | Job::Hold(id) => id.flow,
+                Job::Part(id, _) | Job::Restore(id) | Job::Place(id) | Job::Hold(id, _) => id.flow,
                 Job::Release(flow) | Job::Thaw(flow) => flow,
                 Job::Freeze(..)
                 | Job::Lose(_)
