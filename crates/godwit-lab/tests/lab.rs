@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -19,6 +19,7 @@ use godwit_lab::links::{Loss, PER_MYRIAD, Shape};
 use godwit_lab::meter::Meter;
 use godwit_lab::{Lab, LabOptions};
 use godwit_wire::TcpFlags;
+use nix::sys::socket::{setsockopt, sockopt};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -98,6 +99,40 @@ fn a_shaped_link_has_its_rate_in_both_directions() {
             (180.0..=210.0).contains(&mbit),
             "{direction}: {mbit:.0} Mbit/s"
         );
+    }
+}
+
+/// As behind a real link: TCP's small queues would take it for unsent.
+#[test]
+fn what_waits_in_the_switch_belongs_to_no_socket() {
+    let Some(lab) = common::lab(LabOptions::default()) else {
+        return;
+    };
+    let slow = Shape {
+        rate_bits: 8_000_000,
+        queue: Duration::from_millis(200),
+    };
+    lab.shape(Host::Client, Some(slow))
+        .expect("the link is shaped");
+    let bind = |host: Host| {
+        let node = lab.node(host);
+        let socket = node.enter(|| UdpSocket::bind((host.v4(), 7000)));
+        socket.expect("it is there").expect("the port is free")
+    };
+    let (from, to) = (bind(Host::A), bind(Host::Client));
+    to.set_read_timeout(Some(DEADLINE)).expect("it is its own");
+    setsockopt(&from, sockopt::SndBuf, &4096).expect("a small one");
+    from.set_nonblocking(true).expect("it is its own");
+    let mut buffer = [0; 1400];
+    // The first one waits for a neighbour's address.
+    for burst in [1, 40] {
+        for _ in 0..burst {
+            let sent = from.send_to(&buffer, (Host::Client.v4(), 7000));
+            sent.expect("there is room: nothing waits on this machine");
+        }
+        for _ in 0..burst {
+            to.recv(&mut buffer).expect("none is lost");
+        }
     }
 }
 

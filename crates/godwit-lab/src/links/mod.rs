@@ -183,7 +183,7 @@ impl Lab {
     /// Limits the rate of `host`'s data link in both directions; `None` lifts it.
     ///
     /// # Errors
-    /// Fails if the kernel lacks TBF.
+    /// Fails if the kernel lacks TBF, or nftables' egress hook and `dup`.
     pub fn shape(&self, host: Host, shape: Option<Shape>) -> Result<()> {
         let port = Network::Data.port(host);
         let sides = [
@@ -197,7 +197,7 @@ impl Lab {
             );
             netns.batch("tc", &[line])?;
         }
-        Ok(())
+        self.switch.nft(&shape::disown(&port, shape.is_some()))
     }
 
     fn unplug_all(&self, host: Host, networks: &[Network]) -> Result<Crash> {

@@ -1,4 +1,10 @@
 //! Rate limits, by the kernel's token bucket (tc-tbf).
+//!
+//! A frame that waits in a switch is no longer its sender's. A veth pair does not know
+//! that: what waits behind it counts as unsent in the socket that it came from. TCP
+//! small queues then hold back the retransmission of a short segment, while longer ones
+//! with new data pass, until the retransmission timer decides (`tcp_small_queue_check`
+//! compares with twice the size of what is to be sent). So the switch queues copies.
 
 use std::time::Duration;
 
@@ -10,6 +16,25 @@ pub struct Shape {
     /// Longest time that a frame waits before the queue drops; longer where the kernel
     /// comes to look at the bucket more than 1 ms late.
     pub queue: Duration,
+}
+
+/// Mark of a frame that is a copy already; a mark does not leave its namespace.
+const COPY: u32 = 0x77;
+
+/// For `nft`: what leaves the switch by `port` waits there as a copy, which belongs to
+/// no socket. Replaces what was there for that port; nothing without `shaped`.
+pub(crate) fn disown(port: &str, shaped: bool) -> String {
+    let table = format!("table netdev godwit_wire_{}", port.replace('-', "_"));
+    let clear = format!("{table}\ndelete {table}\n");
+    if !shaped {
+        return clear;
+    }
+    format!(
+        "{clear}{table} {{\nchain out {{\n\
+         type filter hook egress device \"{port}\" priority 0; policy accept;\n\
+         meta mark {COPY} accept\n\
+         meta mark set {COPY} dup to \"{port}\" drop\n}}\n}}\n"
+    )
 }
 
 impl Shape {
