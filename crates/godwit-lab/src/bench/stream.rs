@@ -23,7 +23,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An upload is seen to go on when the sender's buffer has room again: a small
 /// one says it soon. The kernel doubles it.
-const SEND_BUFFER: usize = 128 << 10;
+const SEND_BUFFER: usize = 64 << 10;
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
