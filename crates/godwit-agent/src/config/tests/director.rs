@@ -1,0 +1,132 @@
+//! `[director]`, and services before which one stands.
+
+use super::*;
+
+/// As [`GOOD`], with a director in front.
+pub(super) fn directed() -> String {
+    let text = GOOD
+        .replace(
+            "standby = \"shadow\"",
+            "standby = \"none\"\nfront = \"director\"",
+        )
+        .replace("data = \"10.9.0.12\"", "data = \"10.9.0.12\"\nweight = 3");
+    format!(
+        "{text}
+[[peer]]
+name = \"d\"
+role = \"director\"
+control = \"10.9.0.16:7400\"
+
+[director]
+seed = \"0123456789abcdef\"
+table_size = 251
+max_entries = 2048
+hook = \"tcx\"
+grace = \"2s\"
+"
+    )
+}
+
+/// Nodes that wait for different times disagree; a version that does not know of it waits
+/// for no time, and differs in nothing else.
+#[test]
+fn a_director_stands_before_servers_that_share_a_service() {
+    let config = parse(&directed()).expect("valid");
+    let director = config.director.as_ref().expect("it is there");
+    assert_eq!(director.seed, Seed(0x0123_4567_89ab_cdef));
+    assert_eq!(
+        (
+            director.table_size.get(),
+            director.max_entries,
+            director.hook
+        ),
+        (251, 2048, Hook::Tcx)
+    );
+    assert_eq!(director.grace, Duration::from_secs(2));
+    let weights: Vec<_> = config.peers.iter().map(|peer| peer.weight).collect();
+    assert_eq!(weights, [1, 3, 1]);
+    assert_eq!(config.directed().count(), 1);
+    assert!(
+        !format!("{config:?}").contains("81985529216486895"),
+        "the seed is no one's business"
+    );
+
+    let plain = directed()
+        .replace("table_size = 251\n", "")
+        .replace("max_entries = 2048\n", "")
+        .replace("hook = \"tcx\"\n", "")
+        .replace("grace = \"2s\"\n", "");
+    let plain = parse(&plain).expect("valid").director.expect("it is there");
+    assert_eq!(plain.table_size, TableSize::DEFAULT);
+    assert_eq!((plain.max_entries, plain.hook), (1 << 20, Hook::Xdp));
+    assert_eq!(plain.grace, Duration::from_secs(1));
+}
+
+/// One sentence each.
+#[test]
+fn what_is_wrong_about_a_director_is_said() {
+    let cases = [
+        (
+            "\"none\"\nfront",
+            "\"shadow\"\nfront",
+            "front = \"director\" needs standby = \"none\"",
+        ),
+        (
+            "role = \"director\"",
+            "role = \"witness\"",
+            "needs a section [director] and a [[peer]]",
+        ),
+        (
+            "seed = \"0123456789abcdef\"\n",
+            "",
+            "[director]: `seed` is missing",
+        ),
+        (
+            "0123456789abcdef",
+            "0123",
+            "seed must be 16 hexadecimal digits",
+        ),
+        (
+            "table_size = 251",
+            "table_size = 252",
+            "table_size must be a prime from 251 to",
+        ),
+        (
+            "max_entries = 2048",
+            "max_entries = 20",
+            "max_entries (20) must be 1024 to",
+        ),
+        ("\"tcx\"", "\"tc\"", "hook must be one of \"xdp\", \"tcx\""),
+        (
+            "grace = \"2s\"",
+            "grace = \"2h\"",
+            "grace (2h) must be 0ns to",
+        ),
+        (
+            "weight = 3",
+            "weight = 2000",
+            "weight (2000) must be 0 to 1000",
+        ),
+    ];
+    for (from, to, wanted) in cases {
+        let text = directed();
+        assert!(text.contains(from), "{from}");
+        let error = parse(&text.replace(from, to))
+            .expect_err(wanted)
+            .to_string();
+        assert!(error.contains(wanted), "{error}");
+        assert_eq!(error.lines().count(), 1);
+    }
+    // Who stands where matters to all, what one machine has room for does not.
+    let digest = |text: &str| parse(text).expect("valid").digest;
+    let own = digest(&directed());
+    for (from, to, same) in [
+        ("0123456789abcdef", "0123456789abcdee", false),
+        ("251", "257", false),
+        ("weight = 3", "weight = 4", false),
+        ("max_entries = 2048", "max_entries = 4096", true),
+        ("\"tcx\"", "\"xdp\"", true),
+    ] {
+        assert_eq!(digest(&directed().replace(from, to)) == own, same, "{from}");
+    }
+}
