@@ -4,6 +4,8 @@
 #[path = "fenced/mod.rs"]
 mod fenced;
 
+use std::time::Duration;
+
 use fenced::{A, B, SHARE, W, World};
 use godwit_core::node::ShareNews;
 use godwit_core::share::{Reason, State};
@@ -25,6 +27,26 @@ fn the_primary_is_granted_the_share_and_the_backup_gets_in_sync() {
     assert_eq!(world.speakers(), [A]);
     let lapses = world.share_news(A, |news| matches!(news, ShareNews::LeaseLapsed));
     assert!(lapses.is_empty());
+}
+
+/// All want the share before the voters may vote, and the primary is not the first to hear
+/// that they may.
+#[test]
+fn the_primary_is_granted_the_share_after_a_silence_of_the_voters() {
+    // Half milliseconds one way; four ways are less than half a lease.
+    for delay in 1..=13 {
+        for (fencing, nodes) in [(Fencing::Lease, 3), (Fencing::Stonith, 2)] {
+            let mut world = World::dark(fencing, nodes);
+            world.delay = delay;
+            for side in 0..nodes {
+                let until = world.now(side).saturating_add(Duration::from_secs(4));
+                world.keep_quiet(side, until);
+                world.boot(side);
+            }
+            world.run(8_000);
+            assert_eq!(world.speakers(), [A], "{fencing:?}, {delay}");
+        }
+    }
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub struct Candidacy {
     pub void: Option<Epoch>,
     /// How long it leaves others the precedence.
     pub stagger: Duration,
+    /// The same from the moment on in which a majority may vote that was silent before.
+    pub yields: Duration,
     /// When it may begin anew although another standby may hold the connections.
     pub fresh_after: MonoTime,
     /// How long it leaves the last owner, if that was alone, to have its lease back.

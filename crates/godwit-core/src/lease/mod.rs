@@ -43,6 +43,7 @@ mod event;
 mod proposer;
 mod quorum;
 mod round;
+mod silence;
 mod tenure;
 mod terms;
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::backoff::Backoff;
 use super::event::{Candidacy, LeaseEvent, ProposerConfig};
 use super::quorum::Quorum;
 use super::round::{Objection, Round};
+use super::silence::Silence;
 use super::tenure::{Tenure, Wish};
 use crate::MonoTime;
 use crate::time::earliest;
@@ -78,6 +79,7 @@ pub struct Proposer {
     /// The revision that was last told to be agreed upon.
     told: u64,
     attempts: Attempts,
+    silence: Silence,
     backoff: Backoff,
     messages: VecDeque<LeaseMessage>,
     events: VecDeque<LeaseEvent>,
@@ -101,6 +103,7 @@ impl Proposer {
             wished_at: MonoTime::ZERO,
             told: 0,
             attempts: Attempts::default(),
+            silence: Silence::default(),
             backoff: Backoff::new(config.seed),
             messages: VecDeque::new(),
             events: VecDeque::new(),
@@ -138,8 +141,9 @@ impl Proposer {
             Phase::Idle => {
                 self.candidacy = Some(candidacy);
                 self.free_since = None;
+                let until = now.saturating_add(candidacy.stagger);
                 self.phase = Phase::Waiting {
-                    until: now.saturating_add(candidacy.stagger),
+                    until: self.yielded(until, candidacy),
                 };
             }
             Phase::Waiting { .. } | Phase::Preparing(_) | Phase::Proposing { .. } => {
@@ -317,6 +321,7 @@ impl Proposer {
                     self.quorum.note_lease(*holder, *by);
                 }
                 let objection = Objection::new((*refusal, *by, *holder), *remaining_ns, now);
+                self.silence.note(from, objection);
                 self.handle_refused(from, *epoch, *number, objection, now);
             }
             LeaseMessage::Prepare { .. }

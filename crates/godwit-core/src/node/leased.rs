@@ -17,6 +17,10 @@ use crate::lease::{Candidacy, LeaseEvent, Proposer, ProposerConfig, Terms, View}
 use crate::share::{Ballot, COLD_START, Ownership, Reason, State};
 use crate::{MonoTime, PeerId, detector};
 
+/// The precedence that a server leaves the one before it when all begin anew. No
+/// connection waits for that, and the first may be slow: a virtual machine that has just been started.
+const COLD_STEP: Duration = Duration::from_millis(500);
+
 /// The lease of a share, and changes of the in-sync set that wait for voters.
 #[derive(Debug, Clone)]
 pub(super) struct ShareLease {
@@ -143,6 +147,16 @@ impl ShareLease {
         (self.terms.term / 6).saturating_mul(place)
     }
 
+    /// How much longer this node leaves them that when voters that were silent may vote
+    /// again, and all want the share since before that.
+    fn yields(&self, name: NodeName, reason: Reason) -> Duration {
+        if reason != Reason::ColdStart {
+            return Duration::ZERO;
+        }
+        let place = self.servers.iter().position(|node| *node == name);
+        COLD_STEP.saturating_mul(u32::try_from(place.unwrap_or(0)).unwrap_or(u32::MAX))
+    }
+
     /// A lapsed owner that is heard may yet go on: it is left half a term.
     fn grace(&self, failed: bool) -> Duration {
         if failed {
@@ -246,6 +260,7 @@ impl ShareSide {
             kept,
             void: stay.and(held).map(|(epoch, _)| epoch),
             stagger: lease.stagger(context.name, holder, view),
+            yields: lease.yields(context.name, reason),
             fresh_after: patient,
             owner_has: patience_with_owner(reason),
             fence_after: if reason.is_takeover() { since } else { patient },

@@ -94,6 +94,8 @@ pub(crate) struct World {
     starts: u64,
     /// Nothing gets through from the first to the second.
     pub(crate) cuts: BTreeSet<(usize, usize)>,
+    /// Steps that a datagram takes, at least one.
+    pub(crate) delay: u64,
     /// Lease datagrams that are lost, out of 100.
     pub(crate) loss: u64,
     links: BTreeSet<(usize, usize)>,
@@ -154,6 +156,7 @@ impl World {
             sides: (0..nodes).map(side).collect(),
             starts: 0,
             cuts: BTreeSet::new(),
+            delay: 1,
             loss: 0,
             links: BTreeSet::new(),
             link_due: Vec::new(),
@@ -283,6 +286,11 @@ impl World {
         }
         self.stonith.retain(|(_, by, _)| *by != side);
         self.drop_links(side);
+    }
+
+    /// An agent that is started here does not vote before that.
+    pub(crate) fn keep_quiet(&mut self, side: usize, until: MonoTime) {
+        self.sides[side].quiet_until = until;
     }
 
     pub(crate) fn goodbye(&mut self, side: usize, reason: GoodbyeReason) {
@@ -489,7 +497,7 @@ impl World {
         // The keys come with the hello.
         let known = self.sides[from].node.is_some();
         if known && !self.cuts.contains(&(from, to)) {
-            self.wire.push_back((self.step + 1, to, parcel));
+            self.wire.push_back((self.step + self.delay, to, parcel));
         }
     }
 

@@ -275,6 +275,7 @@ impl Cluster {
                 held: member.held,
                 kept: None,
                 void: None,
+                yields: Duration::ZERO,
                 stagger: if member.impatient {
                     Duration::ZERO
                 } else {

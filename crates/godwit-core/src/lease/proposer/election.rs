@@ -138,9 +138,21 @@ impl Proposer {
             Some(at) => at.min(longest),
             None => now.saturating_add(self.backoff.next(terms.renewal() * 2)),
         };
+        let until = at.saturating_add(candidacy.stagger);
         self.phase = Phase::Waiting {
-            until: at.saturating_add(candidacy.stagger),
+            until: self.yielded(until, candidacy),
         };
+    }
+
+    /// A round that ends before a majority may vote does no harm; but one that is under way
+    /// in that instant leaves others no precedence.
+    pub(super) fn yielded(&self, until: MonoTime, candidacy: Candidacy) -> MonoTime {
+        let over = self.silence.over(&self.quorum);
+        if until.saturating_add(self.config.terms.round()) < over {
+            until
+        } else {
+            until.max(over.saturating_add(candidacy.yields))
+        }
     }
 
     /// Nobody can be sure of a server that does not answer, unless it is off.

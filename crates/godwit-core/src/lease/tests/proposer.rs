@@ -25,6 +25,7 @@ fn candidacy(held: Option<(u64, u32)>) -> Candidacy {
         kept: None,
         void: None,
         stagger: Duration::ZERO,
+        yields: Duration::ZERO,
         fresh_after: ms(500),
         owner_has: Duration::from_millis(300),
         fence_after: MonoTime::ZERO,
