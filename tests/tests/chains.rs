@@ -47,6 +47,23 @@ fn start_three(lab: &Lab, options: ClusterOptions) -> (Cluster<'_>, Vec<Process>
     (cluster, servers)
 }
 
+/// The three behind a director.
+fn start_directed(lab: &Lab) -> (Cluster<'_>, Vec<Process>) {
+    let mut options = of_three();
+    for service in &mut options.services {
+        service.extra += "front = \"director\"\n";
+    }
+    start_three(
+        lab,
+        ClusterOptions {
+            // A switch's end of a veth does not poll, as XDP would need.
+            sections: "[director]\nseed = \"0123456789abcdef\"\nhook = \"tcx\"\n".into(),
+            more: &[Host::C, Host::Director],
+            ..options
+        },
+    )
+}
+
 /// It goes there, perhaps after a moment: it has just come, or the agents have just
 /// started.
 fn go(cluster: &Cluster<'_>, roamer: &Roamer, from: Host, to: Host) {
@@ -165,19 +182,7 @@ fn a_connection_behind_a_director_goes_round_and_comes_back() {
     }) else {
         return;
     };
-    let mut options = of_three();
-    for service in &mut options.services {
-        service.extra += "front = \"director\"\n";
-    }
-    let (cluster, _servers) = start_three(
-        &lab,
-        ClusterOptions {
-            // A switch's end of a veth does not poll, as XDP would need.
-            sections: "[director]\nseed = \"0123456789abcdef\"\nhook = \"tcx\"\n".into(),
-            more: &[Host::C, Host::Director],
-            ..options
-        },
-    );
+    let (cluster, _servers) = start_directed(&lab);
     let capture = witness(&lab);
     let roamers: Vec<_> = [service_v4(), service_v6()]
         .into_iter()
@@ -194,5 +199,56 @@ fn a_connection_behind_a_director_goes_round_and_comes_back() {
         walk(&cluster, roamer, &[a, c, b, c, b, a]);
     }
     end(&cluster, roamers);
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// The director hears where connections have gone: from then on the servers that they have
+/// left are not needed any more, and may die.
+#[test]
+fn a_director_learns_where_connections_are_and_their_origins_may_die() {
+    let Some(lab) = stage(LabOptions {
+        third: true,
+        director: true,
+        ..LabOptions::default()
+    }) else {
+        return;
+    };
+    let (cluster, _servers) = start_directed(&lab);
+    let capture = witness(&lab);
+    let counted = |host: Host, reason: &str| {
+        let status = cluster.status(host).expect("it answers");
+        status.counted(reason)
+    };
+    let mut roamers: Vec<Roamer> = Vec::new();
+    for service in [service_v4(), service_v6()] {
+        // Until there is one at a: each is another four-tuple.
+        let roamer = (0..40).map(|_| Roamer::start(&lab, service));
+        let roamer = roamer.into_iter().find(|roamer| {
+            let home = state(&cluster, Host::A, roamer).is_some();
+            home
+        });
+        roamers.push(roamer.expect("one of three is at a"));
+    }
+    for roamer in &roamers {
+        go(&cluster, roamer, Host::A, Host::C);
+        go(&cluster, roamer, Host::C, Host::B);
+    }
+    until("a forwards nothing any more", || {
+        let before = [Host::A, Host::C].map(|host| counted(host, "sent_on"));
+        for roamer in &roamers {
+            roamer.goes_on();
+        }
+        let after = [Host::A, Host::C].map(|host| counted(host, "sent_on"));
+        (before == after).then_some(())
+    });
+    assert!(counted(Host::A, "told") > 0);
+    assert!(counted(Host::Director, "learnt") > 0);
+    lab.crash(Host::A).expect("a dies");
+    for roamer in &roamers {
+        roamer.goes_on();
+    }
+    for roamer in roamers {
+        roamer.end();
+    }
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }

@@ -4,7 +4,7 @@
  * other MAC addresses and nothing else changed. `direct` is for XDP, `direct_tc` for
  * interfaces that have none. Read docs/director.md first.
  */
-#include "gw_place.h"
+#include "gw_learn.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -64,6 +64,8 @@ static __always_inline enum gw_act gw_direct(void *data, void *end)
 	/* broadcasts, and what a switch floods: it is another's */
 	if (!gw_mac_equal(eth->h_dest, self))
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_ACT_LEAVE);
+	if (eth->h_proto == bpf_htons(GW_ETH_P_NOTE))
+		return gw_verdict(gw_learn(eth, end), GW_ACT_STOP);
 	if (eth->h_proto == bpf_htons(ETH_P_IP))
 		err = gw_told_v4((void *)(eth + 1), end, &t);
 	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))

@@ -47,6 +47,12 @@ struct gw_basis {
 	__u32 written; /* 1: an earlier director has */
 };
 
+/* Who may say where connections are: a back-end, by its address on the link. */
+struct gw_station {
+	__u8 mac[6];
+	__u16 pad;
+};
+
 /* Where one connection is whose slot does not say so. */
 struct gw_entry {
 	__u32 irs; /* of the client */
@@ -88,11 +94,19 @@ struct {
 	__type(value, struct gw_entry);
 } gw_entries SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GW_MAX_BACKENDS * 2);
+	__type(key, struct gw_station);
+	__type(value, __u32); /* its number, if gw_backends says the same */
+} gw_stations SEC(".maps");
+
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 _Static_assert(sizeof(struct gw_backend) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_basis) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_slot) == 8, "shared with Rust, one word");
+_Static_assert(sizeof(struct gw_station) == 8, "shared with Rust");
 _Static_assert(sizeof(struct gw_entry) == 8, "shared with Rust");
 
 #endif /* GW_DIRECTOR_H */

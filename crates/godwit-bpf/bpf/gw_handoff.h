@@ -21,6 +21,7 @@
 
 #include "gw_edit.h"
 #include "gw_fence.h"
+#include "gw_note.h"
 
 /* The entry of a connection, if it has one. */
 static __always_inline struct gw_handoff *
@@ -78,6 +79,66 @@ static __noinline int gw_send_on(struct __sk_buff *skb,
 	return bpf_redirect(skb->ifindex, 0);
 }
 
+/* The segment becomes a note to whom it came from; 0 or -1. */
+static __always_inline int gw_write_note(struct __sk_buff *skb,
+					 const struct gw_pkt *p,
+					 const struct gw_flow_key *key,
+					 const struct gw_handoff *h)
+{
+	struct gw_note note = {
+		.kind = GW_NOTE_LEARN,
+		.version = GW_NOTE_VERSION,
+		.irs = bpf_htonl(h->irs),
+		.client_port = key->client.port,
+		.service_port = key->service.port,
+	};
+	__be16 proto = bpf_htons(GW_ETH_P_NOTE);
+	__u8 self[6], to[6];
+
+	__builtin_memcpy(note.at, h->mac, 6);
+	__builtin_memcpy(note.client, key->client.addr, 16);
+	__builtin_memcpy(note.service, key->service.addr, 16);
+	__builtin_memcpy(to, p->smac, 6);
+	gw_self(self);
+	if (bpf_skb_change_tail(skb, ETH_HLEN + sizeof(note), 0))
+		return -1;
+	gw_set_macs(skb, to, self);
+	if (bpf_skb_store_bytes(skb, ETH_HLEN - 2, &proto, 2, 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, ETH_HLEN, &note, sizeof(note), 0);
+}
+
+/*
+ * A director that does not know yet where the connection is has sent us a segment of it:
+ * that goes on, and the director hears where to. If that is lost there will be another
+ * segment.
+ */
+static __noinline int gw_send_on_and_tell(struct __sk_buff *skb, const struct gw_pkt *p,
+			      const struct gw_flow_key *key,
+			      const struct gw_handoff *h)
+{
+	__u8 self[6], to[6];
+
+	__builtin_memcpy(to, h->mac, 6);
+	gw_self(self);
+	gw_set_macs(skb, to, self);
+	skb->mark = GW_MARK_SPOKEN;
+	gw_count(GW_REASON_SENT_ON);
+	/* a copy that could not be made is a segment that a wire has lost */
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	if (gw_write_note(skb, p, key, h))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_count(GW_REASON_TOLD);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* About once in a millisecond is often enough. */
+static __always_inline bool gw_is_to_be_told(const struct gw_share *s,
+					     __u64 heard, __u64 now)
+{
+	return s->front && heard >> 20 != now >> 20;
+}
+
 /*
  * It is about to come. If it had left from here, its server elsewhere has to come to a
  * place from which it can be moved, and may need its client's acknowledgements for that:
@@ -103,10 +164,12 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 					const struct gw_share *s)
 {
 	struct gw_handoff *h = gw_handoff_of(s, key);
+	__u64 now = gw_now(), heard;
 
 	if (!h)
 		return GW_UNDECIDED;
-	h->heard_ns = gw_now();
+	heard = h->heard_ns;
+	h->heard_ns = now;
 	switch (h->mode) {
 	case GW_HANDOFF_HELD:
 		return gw_await(skb, p, h);
@@ -115,6 +178,8 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 	case GW_HANDOFF_AWAY:
 		if (gw_is_sent_back(p, h))
 			return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
+		if (gw_is_to_be_told(s, heard, now))
+			return gw_send_on_and_tell(skb, p, key, h);
 		return gw_send_on(skb, h);
 	default:
 		return gw_verdict(GW_REASON_HERE, GW_PASS);

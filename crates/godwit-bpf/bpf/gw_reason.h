@@ -165,6 +165,11 @@ enum gw_reason {
 	GW_REASON_NO_BACKEND = 155, /* nobody is there to have it */
 	GW_REASON_ENTRY_FAILED =
 		156, /* beside a verdict: it goes to the base */
+	GW_REASON_LEARNT = 157, /* a back-end says where one is now */
+	GW_REASON_LEARN_REFUSED = 158, /* it is no back-end, or means none */
+
+	/* beside a verdict: its director was told where the connection is */
+	GW_REASON_TOLD = 159,
 
 	GW_REASON_COUNT = 160,
 };

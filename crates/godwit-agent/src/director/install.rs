@@ -99,11 +99,10 @@ impl Installed {
         self.programs.fronts.replace(&fronts)?;
         // Who is no back-end any more is not there, whatever entries say.
         for (number, backend) in &self.left {
-            if self.backends.named(backend.name.as_str()).is_none() {
-                let there = false;
-                let gone = Backend { there, ..*backend };
-                self.programs.backends.set(*number, &gone)?;
-            }
+            let known = self.backends.named(backend.name.as_str()).is_some();
+            let there = backend.there && known;
+            let left = Backend { there, ..*backend };
+            self.programs.backends.set(*number, &left)?;
         }
         self.drop_strangers().map_err(InstallError::Addresses)?;
         for service in self.config.directed() {

@@ -114,6 +114,7 @@ impl Shares {
                 log_mode: service.log_mode(),
                 log_cap: service.reprotect_cap,
                 moves,
+                front: service.is_directed(),
                 continued: left.map_or(Generation::NONE, |left| left.continued),
                 keepers: keepers.filter(|_| service.is_kept()).unwrap_or_default(),
             };

@@ -12,6 +12,7 @@ const _: () = assert!(size_of::<types::gw_backend>() == 40);
 const _: () = assert!(size_of::<types::gw_basis>() == 16);
 const _: () = assert!(size_of::<types::gw_slot>() == 8);
 const _: () = assert!(size_of::<types::gw_entry>() == 8);
+const _: () = assert!(size_of::<types::gw_station>() == 8);
 
 // SAFETY: integers and arrays of integers only, with explicit padding.
 unsafe impl Plain for types::gw_backend {}
@@ -21,6 +22,8 @@ unsafe impl Plain for types::gw_basis {}
 unsafe impl Plain for types::gw_slot {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_entry {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_station {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_endpoint {}
 // SAFETY: as above.
@@ -75,7 +78,11 @@ pub struct SlotTable {
 
 /// Typed access to the back-ends.
 #[derive(Debug)]
-pub struct BackendTable(TypedMap<u32, types::gw_backend>);
+pub struct BackendTable {
+    backends: TypedMap<u32, types::gw_backend>,
+    /// Their numbers by MAC address: who may say where connections are.
+    stations: TypedMap<types::gw_station, u32>,
+}
 
 /// Typed access to the entries of connections.
 #[derive(Debug)]
@@ -93,6 +100,7 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
     let fronts = handle(&maps.gw_fronts, "gw_fronts")?;
     let slots = handle(&maps.gw_slots, "gw_slots")?;
     let backends = handle(&maps.gw_backends, "gw_backends")?;
+    let stations = handle(&maps.gw_stations, "gw_stations")?;
     let entries = handle(&maps.gw_entries, "gw_entries")?;
     Ok(Tables {
         fronts: FrontTable(TypedMap::new(fronts, "gw_fronts")),
@@ -100,7 +108,10 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
             slots: TypedMap::new(slots, "gw_slots"),
             size,
         },
-        backends: BackendTable(TypedMap::new(backends, "gw_backends")),
+        backends: BackendTable {
+            backends: TypedMap::new(backends, "gw_backends"),
+            stations: TypedMap::new(stations, "gw_stations"),
+        },
         entries: EntryTable(TypedMap::new(entries, "gw_entries")),
     })
 }
@@ -163,7 +174,8 @@ impl FrontTable {
 }
 
 impl SlotTable {
-    /// Writes slots of a service, each in one piece.
+    /// Writes slots of a service, each in one piece. One that is mixed stays so: the program
+    /// may have learnt of a connection there.
     ///
     /// # Errors
     /// If the kernel refuses a change.
@@ -175,9 +187,17 @@ impl SlotTable {
         let first = service * self.size;
         let entries: Vec<_> = slots
             .into_iter()
-            .map(|(slot, value)| (first + slot, types::gw_slot::from(value)))
-            .collect();
+            .map(|(slot, value)| self.kept_mixed(first + slot, value))
+            .collect::<Result<_, _>>()?;
         self.slots.update_all(&entries)
+    }
+
+    fn kept_mixed(&self, index: u32, mut slot: Slot) -> Result<(u32, types::gw_slot), MapError> {
+        if !slot.mixed {
+            let there = self.slots.lookup(&index)?;
+            slot.mixed = there.is_some_and(|there| there.mixed != 0);
+        }
+        Ok((index, slot.into()))
     }
 
     /// The slots of a service, in order.
@@ -202,11 +222,16 @@ impl BackendTable {
     /// Most back-ends of a director.
     pub const MAX: u16 = 1024;
 
-    /// Writes one.
+    /// Writes one. What it says of connections counts from then on, if it is there.
     ///
     /// # Errors
     /// If there is no such number.
     pub fn set(&self, number: u16, backend: &Backend) -> Result<(), MapError> {
+        let before = self.get(number)?.map(|before| before.mac);
+        if let Some(before) = before.filter(|before| *before != backend.mac) {
+            // Nobody has it any more, or another one that is written later.
+            let _ = self.stations.delete(&station(before));
+        }
         let mut name = [0; NodeName::MAX_LEN];
         for (place, byte) in name.iter_mut().zip(backend.name.as_str().bytes()) {
             *place = byte;
@@ -217,7 +242,8 @@ impl BackendTable {
             drained: backend.drained.into(),
             name,
         };
-        self.0.update(&number.into(), &value)
+        self.backends.update(&number.into(), &value)?;
+        self.stations.update(&station(backend.mac), &number.into())
     }
 
     /// Reads one; `None` if that number was never used.
@@ -225,7 +251,7 @@ impl BackendTable {
     /// # Errors
     /// If the map can't be read.
     pub fn get(&self, number: u16) -> Result<Option<Backend>, MapError> {
-        let Some(value) = self.0.lookup(&number.into())? else {
+        let Some(value) = self.backends.lookup(&number.into())? else {
             return Ok(None);
         };
         let name = value.name.split(|byte| *byte == 0).next();
@@ -262,6 +288,10 @@ impl EntryTable {
         self.0.for_each(|_, _| count += 1)?;
         Ok(count)
     }
+}
+
+fn station(mac: MacAddr) -> types::gw_station {
+    types::gw_station { mac: mac.0, pad: 0 }
 }
 
 /// A back-end as slots have it: 0, which is in a slot that nobody has written, is

@@ -262,6 +262,7 @@ fn configure(
         &mut maps.gw_fronts,
         &mut maps.gw_slots,
         &mut maps.gw_backends,
+        &mut maps.gw_stations,
         &mut maps.gw_entries,
         &mut maps.gw_counters,
     ] {

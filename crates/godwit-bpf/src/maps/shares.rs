@@ -44,6 +44,9 @@ pub struct ShareEntry {
     pub log_cap: u32,
     /// Whether its connections go to other servers one by one.
     pub moves: Moves,
+    /// Whether clients' segments come by way of a director, which is told where a
+    /// connection has gone.
+    pub front: bool,
     /// Owner: the stay whose twins it goes on with since it took the share over, or
     /// was handed it.
     pub continued: Generation,
@@ -168,7 +171,7 @@ impl ShareTable {
             continued: entry.continued.0,
             keep_v4: entry.keepers.v4,
             keep_v6: entry.keepers.v6,
-            pad: 0,
+            front: entry.front.into(),
         };
         if entry.role == Role::Owner {
             self.fences.expire(share, entry.expiry)?;
@@ -202,6 +205,7 @@ impl ShareTable {
                 log_mode: LogMode::from_number(raw.log_mode),
                 log_cap: raw.log_cap,
                 moves: Moves::from_number(raw.moves),
+                front: raw.front != 0,
                 continued: Generation(raw.continued),
                 // Those were the earlier agent's.
                 keepers: Keepers::default(),

@@ -15,6 +15,8 @@ use godwit_wire::{EthernetHeader, FlowKey, MacAddr, NodeName, SeqNumber, TcpFlag
 
 use crate::bench::{ends, to_service};
 
+mod learn;
+
 pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
 const SYN: TcpFlags = TcpFlags::SYN;
 /// Slots of the only service.

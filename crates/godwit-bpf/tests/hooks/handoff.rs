@@ -8,7 +8,8 @@ use godwit_wire::{
 };
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, flow_id, from_service, on_bench, tapped, to_service,
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, flow_id, from_service, note, on_bench, tapped,
+    to_service,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -104,6 +105,44 @@ fn one_that_is_about_to_come_back_is_still_forwarded() {
                 bench.expect(Hook::Gate, "our kernel", &said, DROP, "not_yet");
             }
             remove(bench, v6);
+        }
+    });
+}
+
+/// Behind a director, whoever has sent the segment on to here hears where it is now.
+#[test]
+fn a_director_is_told_where_one_has_gone() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            bench.own_behind(Moves::Guest);
+            let to = Host::B.mac(Network::Data);
+            for (heard, _) in words(v6) {
+                set(bench, v6, Whereabouts::Away { to, origin: None });
+                bench.expect(Hook::Tap, "client", &heard, REDIRECT, "told");
+                set(bench, v6, Whereabouts::Away { to, origin: None });
+                let heard = forwarded_by(Host::Director, heard);
+                let sent = bench.datapath.try_frame(Hook::Tap, bench.ifindex, &heard);
+                let sent = sent.expect("the kernel runs it").frame;
+                let director = Host::Director.mac(Network::Data);
+                assert_eq!(sent[..6], director.0, "to whom");
+                assert_eq!(sent[6..12], Host::A.mac(Network::Data).0);
+                assert_eq!(sent[12..], note(PORT, v6, to)[12..], "{v6}");
+                remove(bench, v6);
+            }
+        }
+    });
+}
+
+/// Nobody else is.
+#[test]
+fn clients_are_told_nothing() {
+    on_bench(|bench| {
+        bench.own(Moves::Home);
+        let to = Host::B.mac(Network::Data);
+        set(bench, false, Whereabouts::Away { to, origin: None });
+        for (heard, _) in words(false) {
+            let (_, reasons) = bench.pass(Hook::Tap, &heard);
+            assert!(!reasons.iter().any(|it| it == "told"), "{reasons:?}");
         }
     });
 }
