@@ -113,9 +113,10 @@ static __always_inline int gw_write_note(struct __sk_buff *skb,
  * that goes on, and the director hears where to. If that is lost there will be another
  * segment.
  */
-static __noinline int gw_send_on_and_tell(struct __sk_buff *skb, const struct gw_pkt *p,
-			      const struct gw_flow_key *key,
-			      const struct gw_handoff *h)
+static __noinline int gw_send_on_and_tell(struct __sk_buff *skb,
+					  const struct gw_pkt *p,
+					  const struct gw_flow_key *key,
+					  const struct gw_handoff *h)
 {
 	__u8 self[6], to[6];
 
