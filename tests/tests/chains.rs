@@ -222,12 +222,9 @@ fn a_director_learns_where_connections_are_and_their_origins_may_die() {
     let mut roamers: Vec<Roamer> = Vec::new();
     for service in [service_v4(), service_v6()] {
         // Until there is one at a: each is another four-tuple.
-        let roamer = (0..40).map(|_| Roamer::start(&lab, service));
-        let roamer = roamer.into_iter().find(|roamer| {
-            let home = state(&cluster, Host::A, roamer).is_some();
-            home
-        });
-        roamers.push(roamer.expect("one of three is at a"));
+        let mut tries = (0..40).map(|_| Roamer::start(&lab, service));
+        let roamer = tries.find(|roamer| state(&cluster, Host::A, roamer).is_some());
+        roamers.push(roamer.expect("each third is at a"));
     }
     for roamer in &roamers {
         go(&cluster, roamer, Host::A, Host::C);
