@@ -106,6 +106,9 @@ pub struct ServiceReport {
     /// How far a twin's application may be behind now, in bytes.
     #[serde(default)]
     pub leash_bytes: u32,
+    /// If its requests have rules: the other servers that are asked for them now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asks: Option<Vec<String>>,
     /// Flows by state.
     pub flows: FlowCounts,
     /// Flows that would survive the owner's failure now.
@@ -277,6 +280,7 @@ impl ServiceReport {
             gate: config.gate_in_force().as_str().into(),
             watched: false,
             leash_bytes: config.leash,
+            asks: None,
             protected: flows.protected,
             flows,
             takeovers: 0,
@@ -324,6 +328,7 @@ mod tests {
             gate: "ack".into(),
             watched: false,
             leash_bytes: 0,
+            asks: None,
             protected: 0,
             flows: FlowCounts::default(),
             takeovers: 0,

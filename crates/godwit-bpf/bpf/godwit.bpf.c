@@ -8,6 +8,7 @@
  */
 #include "gw_address.h"
 #include "gw_birth.h"
+#include "gw_come.h"
 #include "gw_exit.h"
 #include "gw_handoff.h"
 #include "gw_install.h"
@@ -124,6 +125,8 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 
 	gw_key(&key, &p->src, &p->dst);
 	verdict = gw_handoff_client(skb, p, &key, s);
+	if (verdict == GW_UNDECIDED)
+		verdict = gw_transfer_client(skb, p, &key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (s->role == GW_ROLE_OWNER)
@@ -247,6 +250,8 @@ int gate(struct __sk_buff *skb)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
 	verdict = gw_handoff_own(&key, share, s);
+	if (verdict == GW_UNDECIDED)
+		verdict = gw_transfer_own(&key, share);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (s->role == GW_ROLE_OWNER) {
@@ -285,6 +290,8 @@ int guard(struct __sk_buff *skb)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
 	verdict = gw_handoff_own(&key, share, s);
+	if (verdict == GW_UNDECIDED)
+		verdict = gw_transfer_own(&key, share);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (s->role == GW_ROLE_OWNER) {

@@ -89,6 +89,8 @@ enum gw_flow_flags {
 	GW_FLOW_FLOOR = 1 << 23, /* gw_flow.floor counts */
 	/* shadow: the new twin of a running flow, which the owner waits for */
 	GW_FLOW_AWAITED = 1 << 24,
+	GW_FLOW_CAME =
+		1 << 25, /* another server has handed it over; gw_come.h */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */

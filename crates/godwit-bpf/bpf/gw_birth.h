@@ -105,7 +105,7 @@ static __always_inline bool gw_is_misborn(struct bpf_sock_ops *ctx)
 	if (bpf_map_lookup_elem(&gw_newborns, &key))
 		return true;
 	f = bpf_map_lookup_elem(&gw_flows, &key);
-	return f && (f->flags & GW_FLOW_TWIN);
+	return f && (f->flags & (GW_FLOW_TWIN | GW_FLOW_CAME));
 }
 
 /* The congestion control that it was born with is begun anew. */

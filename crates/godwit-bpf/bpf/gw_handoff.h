@@ -66,12 +66,11 @@ static __always_inline bool gw_is_sent_back(const struct gw_pkt *p,
  * To where the connection is. In our own name on the link: with the client's MAC
  * as its source a switch would learn that the client is behind us.
  */
-static __noinline int gw_send_on(struct __sk_buff *skb,
-				 const struct gw_handoff *h)
+static __noinline int gw_send_on(struct __sk_buff *skb, const __u8 *mac)
 {
 	__u8 self[6], to[6];
 
-	__builtin_memcpy(to, h->mac, 6);
+	__builtin_memcpy(to, mac, 6);
 	gw_self(self);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
@@ -83,19 +82,19 @@ static __noinline int gw_send_on(struct __sk_buff *skb,
 static __always_inline int gw_write_note(struct __sk_buff *skb,
 					 const struct gw_pkt *p,
 					 const struct gw_flow_key *key,
-					 const struct gw_handoff *h)
+					 const __u8 *mac, __u32 irs)
 {
 	struct gw_note note = {
 		.kind = GW_NOTE_LEARN,
 		.version = GW_NOTE_VERSION,
-		.irs = bpf_htonl(h->irs),
+		.irs = bpf_htonl(irs),
 		.client_port = key->client.port,
 		.service_port = key->service.port,
 	};
 	__be16 proto = bpf_htons(GW_ETH_P_NOTE);
 	__u8 self[6], to[6];
 
-	__builtin_memcpy(note.at, h->mac, 6);
+	__builtin_memcpy(note.at, mac, 6);
 	__builtin_memcpy(note.client, key->client.addr, 16);
 	__builtin_memcpy(note.service, key->service.addr, 16);
 	__builtin_memcpy(to, p->smac, 6);
@@ -116,18 +115,18 @@ static __always_inline int gw_write_note(struct __sk_buff *skb,
 static __noinline int gw_send_on_and_tell(struct __sk_buff *skb,
 					  const struct gw_pkt *p,
 					  const struct gw_flow_key *key,
-					  const struct gw_handoff *h)
+					  const __u8 *mac, __u32 irs)
 {
 	__u8 self[6], to[6];
 
-	__builtin_memcpy(to, h->mac, 6);
+	__builtin_memcpy(to, mac, 6);
 	gw_self(self);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
 	gw_count(GW_REASON_SENT_ON);
 	/* a copy that could not be made is a segment that a wire has lost */
 	bpf_clone_redirect(skb, skb->ifindex, 0);
-	if (gw_write_note(skb, p, key, h))
+	if (gw_write_note(skb, p, key, to, irs))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_count(GW_REASON_TOLD);
 	return bpf_redirect(skb->ifindex, 0);
@@ -155,7 +154,7 @@ static __always_inline int gw_await(struct __sk_buff *skb,
 	gw_count(GW_REASON_HELD_BACK);
 	/* that the copy was lost, as on a wire: its client repeats it */
 	bpf_clone_redirect(skb, h->device, 0);
-	return gw_send_on(skb, h);
+	return gw_send_on(skb, h->mac);
 }
 
 /* What becomes of a client's segment; GW_UNDECIDED: nothing is known of it. */
@@ -180,8 +179,8 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 		if (gw_is_sent_back(p, h))
 			return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
 		if (gw_is_to_be_told(s, heard, now))
-			return gw_send_on_and_tell(skb, p, key, h);
-		return gw_send_on(skb, h);
+			return gw_send_on_and_tell(skb, p, key, h->mac, h->irs);
+		return gw_send_on(skb, h->mac);
 	default:
 		return gw_verdict(GW_REASON_HERE, GW_PASS);
 	}

@@ -75,6 +75,8 @@ struct sock_reuseport {
 struct sock {
 	struct sock_common __sk_common;
 	struct sock_reuseport *sk_reuseport_cb;
+	__u32 sk_ack_backlog;
+	__u32 sk_max_ack_backlog;
 	__u16 sk_protocol;
 } __attribute__((preserve_access_index));
 

@@ -17,6 +17,7 @@
 #define GW_MARK_DISCARD \
 	0x67770004u /* ingress: the kernel is to think it left */
 #define GW_MARK_REPLAY 0x67770005u /* a client's input, for a new twin */
+#define GW_MARK_AGAIN 0x67770006u /* ingress: a question, for the second time */
 
 /* Longest time without a twin before a new flow is given up as unprotected. */
 #define GW_START_LIMIT_NS 30000000ull

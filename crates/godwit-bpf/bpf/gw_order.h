@@ -85,6 +85,7 @@ static __noinline int gw_obey(struct gw_order *o)
 		return 0;
 	case GW_ORDER_FORGET:
 		bpf_map_delete_elem(&gw_outputs, &key);
+		gw_transfer_forget(&key, f->irs);
 		gw_flag(f, GW_FLOW_OVER); /* see gw_log_keep() */
 		gw_log_free(&key, f, GW_LOG_NONE);
 		return bpf_map_delete_elem(&gw_flows, &key) ? 1 : 0;

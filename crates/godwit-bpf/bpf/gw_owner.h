@@ -11,6 +11,7 @@
 #include "gw_mirror.h"
 #include "gw_rejoin.h"
 #include "gw_takeover.h"
+#include "gw_transfer.h"
 #include "gw_verify.h"
 
 /* The client's SYN: blank what a twin can't have, then mirror it. */
@@ -91,6 +92,7 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_flow *f;
 	__u64 now = gw_now();
 	bool news, through, heard = false;
+	int placed;
 
 	if ((p->flags & GW_TCP_SYN) && !(p->flags & GW_TCP_ACK))
 		return gw_owner_syn(skb, p, key, share, s);
@@ -119,6 +121,9 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 			return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
 	} else if (gw_after(p->ack, f->own.snd_nxt))
 		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
+	placed = gw_place_request(skb, p, key, f, share);
+	if (placed != GW_UNDECIDED)
+		return placed;
 	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p))
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
 	/* judged by the books as they were, sent after they are kept: the
@@ -259,6 +264,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if ((p->flags & GW_TCP_FIN) && gw_is_tapped(s, f))
 		gw_mirror(skb, p, s);
+	if (gw_placing_of(f->share))
+		gw_talk_reply(skb, p, key, f);
 	return gw_owner_say(skb, p, key, f, s);
 }
 

@@ -171,7 +171,43 @@ enum gw_reason {
 	/* beside a verdict: its director was told where the connection is */
 	GW_REASON_TOLD = 159,
 
-	GW_REASON_COUNT = 160,
+	/* a connection goes to another server with its next request */
+	GW_REASON_ASKED =
+		160, /* the request, with the question whether it may */
+	GW_REASON_ACCEPTED = 161, /* it is there: ours is reset */
+	GW_REASON_REFUSED = 162, /* beside a verdict: the request stays here */
+	GW_REASON_UNANSWERED = 163, /* to the client, while that is open */
+	GW_REASON_CAME = 164, /* it is here, from this request on */
+	GW_REASON_CAME_BEFORE = 165, /* beside a verdict: asked once more */
+	GW_REASON_SENT_AWAY = 166, /* beside a verdict: we will not have it */
+	GW_REASON_OVERLOADED = 167, /* why: the accept queue is full */
+	GW_REASON_TAKES_NOBODY = 168, /* why: this node is to have no more */
+	GW_REASON_OTHER_SLIP = 169, /* why: of a version that is not ours */
+	GW_REASON_STALE_SLIP = 170, /* an answer, or a question, of before */
+	GW_REASON_NO_SLIP = 171, /* from another server, and not known here */
+	GW_REASON_RECLAIMED = 172, /* beside a verdict: who was asked is dead */
+	GW_REASON_MATE_GONE =
+		173, /* who has it is dead: our kernel resets it */
+
+	/* beside a verdict: one request stays where it is */
+	GW_REASON_KEPT_BODY = 174, /* it has a body that is still to come */
+	GW_REASON_KEPT_BUSY = 175, /* not all of the last reply is there */
+	GW_REASON_KEPT_LONG = 176, /* no room for a slip in its frame */
+	GW_REASON_KEPT_HERE = 177, /* by a rule, or because none says more */
+	GW_REASON_KEPT_ALONE =
+		178, /* nobody else that its rule names is there */
+
+	/* beside a verdict: a connection stays for good (gw_talk.h) */
+	GW_REASON_STAYS_GAP = 200, /* its requests could not be followed */
+	GW_REASON_STAYS_PIPELINED = 201, /* it asks before it has its reply */
+	GW_REASON_STAYS_NOT_HTTP = 202, /* that is no request of HTTP/1.x */
+	GW_REASON_STAYS_SPANS = 203, /* its head is in more than a segment */
+	GW_REASON_STAYS_BODY = 204, /* its length is for the server to find */
+	GW_REASON_STAYS_BOUND = 205, /* it is bound to what it has proved */
+	GW_REASON_STAYS_REPLY = 206, /* where its reply ends is not known */
+	GW_REASON_STAYS_UNSEEN = 207, /* it began before anybody looked */
+
+	GW_REASON_COUNT = 220,
 };
 
 struct {

@@ -7,6 +7,7 @@
 #ifndef GW_WATCHDOG_H
 #define GW_WATCHDOG_H
 
+#include "gw_transfer.h"
 #include "gw_turn.h"
 
 /* Arms the watchdog unless it is. */
@@ -92,6 +93,7 @@ static int gw_watchdog(void *map, struct gw_flow_key *key, struct gw_flow *f)
 		/* a later connection may have the four-tuple by now */
 		if (here && here->irs == f->irs) {
 			bpf_map_delete_elem(&gw_outputs, key);
+			gw_transfer_forget(key, f->irs);
 			bpf_map_delete_elem(&gw_flows, key);
 		}
 		return 0;

@@ -49,6 +49,20 @@ unsafe impl Plain for types::gw_log_key {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_log_chunk {}
 // SAFETY: as above.
+unsafe impl Plain for types::gw_placing {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_mate_key {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_mate {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_mate_mac {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_prefix_key {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_suffix_key {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_rule {}
+// SAFETY: as above.
 unsafe impl Plain for crate::socket_skel::types::gw_hidden {}
 // SAFETY: as above.
 unsafe impl Plain for crate::socket_skel::types::gw_congestion {}

@@ -28,6 +28,7 @@ use crate::maps::handoffs::HandoffTable;
 use crate::maps::log::LogTable;
 use crate::maps::newborns::NewbornTable;
 use crate::maps::outputs::OutputTable;
+use crate::maps::placing::{PlacingMaps, PlacingTable};
 use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
 use crate::orders::Orders;
@@ -109,6 +110,8 @@ pub struct Datapath {
     pub handoffs: Arc<HandoffTable>,
     /// Those of them that get a socket here.
     pub newborns: Arc<NewbornTable>,
+    /// Where requests are served best.
+    pub placing: PlacingTable,
     /// Sums of what flows have said.
     pub outputs: OutputTable,
     /// Verdict counters.
@@ -191,6 +194,7 @@ impl Datapath {
             half_open: HalfOpenTable::new(handle(&maps.gw_half_open, "gw_half_open")?),
             handoffs: Arc::new(HandoffTable::new(handle(&maps.gw_handoffs, "gw_handoffs")?)),
             newborns: Arc::new(NewbornTable::new(handle(&maps.gw_newborns, "gw_newborns")?)),
+            placing: placing_table(&skel)?,
             outputs: OutputTable::new(
                 handle(&maps.gw_verifies, "gw_verifies")?,
                 handle(&maps.gw_outputs, "gw_outputs")?,
@@ -317,6 +321,8 @@ fn configure(
         &mut maps.gw_flows,
         &mut maps.gw_outputs,
         &mut maps.gw_handoffs,
+        &mut maps.gw_talks,
+        &mut maps.gw_transfers,
     ];
     for map in tables {
         map.set_max_entries(settings.max_flows)
@@ -333,6 +339,13 @@ fn configure(
         &mut maps.gw_verifies,
         &mut maps.gw_outputs,
         &mut maps.gw_handoffs,
+        &mut maps.gw_talks,
+        &mut maps.gw_transfers,
+        &mut maps.gw_placings,
+        &mut maps.gw_mates,
+        &mut maps.gw_mate_macs,
+        &mut maps.gw_prefixes,
+        &mut maps.gw_suffixes,
         &mut maps.gw_events,
         &mut maps.gw_exits,
         &mut maps.gw_counters,
@@ -355,6 +368,17 @@ fn share_table(skel: &GodwitSkel<'static>) -> Result<ShareTable, OpenError> {
     let fences = Fences::new(fences, &skel.progs.fence).map_err(no_descriptor)?;
     let entries = handle(&skel.maps.gw_shares, "gw_shares")?;
     Ok(ShareTable::new(entries, fences))
+}
+
+fn placing_table(skel: &GodwitSkel<'static>) -> Result<PlacingTable, OpenError> {
+    let maps = &skel.maps;
+    Ok(PlacingTable::new(PlacingMaps {
+        placings: handle(&maps.gw_placings, "gw_placings")?,
+        mates: handle(&maps.gw_mates, "gw_mates")?,
+        macs: handle(&maps.gw_mate_macs, "gw_mate_macs")?,
+        prefixes: handle(&maps.gw_prefixes, "gw_prefixes")?,
+        suffixes: handle(&maps.gw_suffixes, "gw_suffixes")?,
+    }))
 }
 
 fn no_descriptor(error: io::Error) -> OpenError {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use godwit_bpf::MAX_PLACED_NODES;
 use godwit_wire::NodeName;
 
 use super::digest;
@@ -11,7 +12,7 @@ use super::reader::{Place, Source};
 use super::sections::Places;
 use super::service::{ServiceConfig, ServicePlaces};
 use super::units::show_duration;
-use super::{Config, PeerConfig};
+use super::{Config, PeerConfig, RuleConfig};
 
 /// `GW_MAX_SHARES` of the data path.
 const MAX_SHARES: usize = 256;
@@ -31,6 +32,7 @@ pub(super) fn check(
         let service = &rest[0];
         check_support(source, service, place)?;
         check_front(source, &config, service, place)?;
+        check_rules(source, &config, service, place)?;
         check_members(source, &config, service, place)?;
         check_addresses(source, &config, (earlier, &places.services), service, place)?;
         check_failback(source, earlier, service, place)?;
@@ -179,6 +181,58 @@ fn check_front(
     let is_director = |peer: &PeerConfig| peer.role == PeerRole::Director;
     if config.director.is_none() || !config.peers.iter().any(is_director) {
         return Err(source.error(place.front, Problem::FrontWithoutDirector { section }));
+    }
+    Ok(())
+}
+
+/// Rules name servers of their service, each kind of request once.
+fn check_rules(
+    source: &Source<'_>,
+    config: &Config,
+    service: &ServiceConfig,
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    let section = || format!("{}: rule", place.title);
+    for (index, (rule, at)) in service.rules.iter().zip(&place.rules).enumerate() {
+        if !service.moves() {
+            let (section, standby) = (place.title.clone(), service.standby.as_str());
+            return Err(source.error(at.at, Problem::RulesWithTwins { section, standby }));
+        }
+        if rule.to.is_empty() {
+            return Err(source.error(at.to, Problem::RuleForNobody { section: section() }));
+        }
+        if let Some(name) = rule.to.iter().find(|name| !service.has_member(**name)) {
+            let name = name.to_string();
+            let section = section();
+            return Err(source.error(at.to, Problem::RuleForStranger { section, name }));
+        }
+        let number = |name: &NodeName| config.node_number(*name);
+        let is_beyond = |name: &&NodeName| number(name).is_none_or(|it| it >= MAX_PLACED_NODES);
+        if let Some(name) = rule.to.iter().find(is_beyond) {
+            let (name, most) = (name.to_string(), MAX_PLACED_NODES);
+            let section = section();
+            return Err(source.error(
+                at.to,
+                Problem::RuleForTooMany {
+                    section,
+                    name,
+                    most,
+                },
+            ));
+        }
+        let mut earlier = service.rules.iter().zip(&place.rules).take(index);
+        let host = |rule: &RuleConfig| rule.host.as_ref().map(|host| host.to_ascii_lowercase());
+        let is_same = |other: &RuleConfig| host(other) == host(rule) && other.path == rule.path;
+        if let Some((_, first)) = earlier.find(|(other, _)| is_same(other)) {
+            let (section, first_line) = (section(), source.line(first.at));
+            return Err(source.error(
+                at.at,
+                Problem::RuleTwice {
+                    section,
+                    first_line,
+                },
+            ));
+        }
     }
     Ok(())
 }

@@ -85,6 +85,10 @@ fn text(config: &Config) -> String {
         if service.is_directed() {
             line(format_args!("front {}", service.front));
         }
+        for rule in &service.rules {
+            let host = rule.host.as_ref().map(|host| host.to_ascii_lowercase());
+            line(format_args!("rule {host:?} {:?} {:?}", rule.path, rule.to));
+        }
         if service.moves() && service.forward_idle != FORWARD_IDLE {
             line(format_args!("forward_idle {:?}", service.forward_idle));
         }

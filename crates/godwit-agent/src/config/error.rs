@@ -210,6 +210,55 @@ pub enum Problem {
         /// Where.
         section: String,
     },
+    /// A rule about nothing that is there.
+    #[error("{section}: a rule has a prefix or a suffix, not both")]
+    RuleOfTwoPaths {
+        /// Where.
+        section: String,
+    },
+    /// Requests of a service whose connections stay together.
+    #[error(
+        "{section}: [[service.rule]] needs standby = \"none\", or \"snapshot\" that is lazy; \
+         with standby = \"{standby}\" leave it out"
+    )]
+    RulesWithTwins {
+        /// Where.
+        section: String,
+        /// What there is instead.
+        standby: &'static str,
+    },
+    /// A rule that names a server of other services, or nobody.
+    #[error("{section}: to names \"{name}\", which is neither primary nor backup of the service")]
+    RuleForStranger {
+        /// Where.
+        section: String,
+        /// The name.
+        name: String,
+    },
+    /// A rule that names nobody.
+    #[error("{section}: to must name a server")]
+    RuleForNobody {
+        /// Where.
+        section: String,
+    },
+    /// Two rules about the same requests.
+    #[error("{section}: there is a rule about these requests already at line {first_line}")]
+    RuleTwice {
+        /// Where.
+        section: String,
+        /// Where it occurred first.
+        first_line: usize,
+    },
+    /// A node whose number the data path has no bit for.
+    #[error("{section}: rules can name the first {most} [[peer]]s only, and \"{name}\" is none")]
+    RuleForTooMany {
+        /// Where.
+        section: String,
+        /// The name.
+        name: String,
+        /// The most that are allowed.
+        most: u16,
+    },
     /// Services that move together, and may be refused one by one.
     #[error(
         "{section}: failback = \"auto\" needs an address of its own, \

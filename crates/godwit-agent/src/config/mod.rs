@@ -12,6 +12,7 @@ mod error;
 mod keyword;
 mod mask;
 mod reader;
+mod rule;
 mod sections;
 mod service;
 mod spelling;
@@ -34,6 +35,7 @@ pub use keyword::{
     Failback, Fencing, Front, Gate, Hook, OnDivergence, OnLag, OnProcessExit, PeerRole, Reprotect,
     Snapshots, Standby, Tap, Unread,
 };
+pub use rule::RuleConfig;
 pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;
 pub use units::Fraction;
@@ -200,6 +202,13 @@ impl Config {
     /// Every node but this one; its place here is its [`PeerId`].
     pub fn others(&self) -> impl Iterator<Item = &PeerConfig> {
         self.peers.iter().filter(|peer| peer.name != self.node.name)
+    }
+
+    /// The number by which rules name a node: its place in the file.
+    pub fn node_number(&self, name: NodeName) -> Option<u16> {
+        (0..)
+            .zip(&self.peers)
+            .find_map(|(number, peer)| (peer.name == name).then_some(number))
     }
 
     /// The number by which the core knows another node.

@@ -123,6 +123,11 @@ impl<'a> Section<'a> {
         self.at
     }
 
+    /// An error of this file.
+    pub(super) fn error(&self, place: Place, problem: Problem) -> ConfigError {
+        self.source.error(place, problem)
+    }
+
     /// Gives it a better name, once its own `name` is known.
     pub(super) fn rename(&mut self, title: String) {
         self.title = title;

@@ -13,6 +13,7 @@ use super::keyword::{
 };
 use super::mask::Masks;
 use super::reader::{Item, Place, Section};
+use super::rule::{self, RuleConfig, RulePlaces};
 use super::units::{Bytes, Fraction, show_bytes, show_duration};
 use super::value::FromValue;
 
@@ -93,6 +94,8 @@ pub struct ServiceConfig {
     pub reprotect: Reprotect,
     /// How much of it is kept of one connection, in bytes.
     pub reprotect_cap: u32,
+    /// By which server requests are served best.
+    pub rules: Vec<RuleConfig>,
 }
 
 impl ServiceConfig {
@@ -219,6 +222,7 @@ pub(super) struct ServicePlaces {
     pub(super) primary: Place,
     pub(super) backups: Place,
     pub(super) failback: Place,
+    pub(super) rules: Vec<RulePlaces>,
 }
 
 fn leash(section: &mut Section<'_>) -> Result<u32, ConfigError> {
@@ -256,6 +260,7 @@ pub(super) fn read(
         show_duration,
     )?;
     let (failback, failback_after) = read_failback(&mut section)?;
+    let (rules, rule_places) = read_rules(&mut section)?;
     let verify = section.optional::<Fraction>("verify")?;
     let service = ServiceConfig {
         name: name.value,
@@ -281,6 +286,7 @@ pub(super) fn read(
         failback_after,
         reprotect: keyword(&mut section, "reprotect", Reprotect::Connection)?.value,
         reprotect_cap: reprotect_cap(&mut section)?,
+        rules,
     };
     let places = ServicePlaces {
         title: section.title().to_owned(),
@@ -296,6 +302,7 @@ pub(super) fn read(
         primary: primary.at,
         backups: backups.at,
         failback: failback.at,
+        rules: rule_places,
     };
     section.finish()?;
     Ok((service, places))
@@ -310,6 +317,15 @@ fn read_failback(section: &mut Section<'_>) -> Result<(Item<Failback>, Duration)
         show_duration,
     )?;
     Ok((failback, after.value))
+}
+
+fn read_rules(
+    section: &mut Section<'_>,
+) -> Result<(Vec<RuleConfig>, Vec<RulePlaces>), ConfigError> {
+    let title = section.title().to_owned();
+    let rules = section.tables("rule")?.into_iter();
+    let read: Result<Vec<_>, _> = rules.map(|rule| rule::read(&title, rule)).collect();
+    Ok(read?.into_iter().unzip())
 }
 
 fn forward_idle(section: &mut Section<'_>) -> Result<Duration, ConfigError> {

@@ -34,6 +34,7 @@ use super::keeper::{self, Keeper, Perches};
 use super::leash;
 use super::moves::Moves;
 use super::neighbours::Resolver;
+use super::placing::{self, Placing};
 use super::rejoin::Rejoins;
 use super::replay::Replays;
 use super::servers::Servers;
@@ -256,6 +257,7 @@ impl Installed {
                 .outputs
                 .verify(share, &service.verification())?;
         }
+        placing::forget_others(&self.config, &self.datapath.placing)?;
         for group in self
             .config
             .own_shares()
@@ -370,6 +372,7 @@ impl Installed {
             started: now,
             node: Node::new(&node, now),
             shares,
+            placing: Placing::new(&self.config),
             keeper,
             exports: Exports::new(&self.config, now),
             awaited_twins: AwaitedTwins::default(),

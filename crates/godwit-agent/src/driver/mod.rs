@@ -48,6 +48,7 @@ pub(crate) mod neighbours;
 mod offer;
 mod output;
 mod parcels;
+mod placing;
 mod rejoin;
 mod remembered;
 mod replay;
@@ -96,6 +97,7 @@ use keeper::Keeper;
 use moves::Moves;
 pub use moves::Wish;
 use neighbours::Resolver;
+use placing::Placing;
 use rejoin::Rejoins;
 use replay::Replays;
 use servers::Servers;
@@ -134,6 +136,7 @@ pub struct Driver {
     started: MonoTime,
     datapath: Datapath,
     shares: Shares,
+    placing: Placing,
     resolver: Resolver,
     /// Of the service interface.
     ifindex: u32,

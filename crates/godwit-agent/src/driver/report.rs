@@ -162,6 +162,7 @@ impl Driver {
         share: ShareId,
         now: MonoTime,
     ) -> ServiceReport {
+        report.asks = self.placing.asked(share, &self.config);
         if let Some(share) = self.shares.get(share) {
             report.leash_bytes = share.entry.leash;
             report.takeovers = u64::from(share.entry.takeovers);

@@ -108,7 +108,10 @@ impl Driver {
     fn feed(&mut self, input: Input) -> Next {
         let now = clock::now();
         match input {
-            Input::Heartbeat { peer, beat, at } => self.node.handle_heartbeat(peer, &beat, at),
+            Input::Heartbeat { peer, beat, at } => {
+                self.placing.note_beat(peer, &beat);
+                self.node.handle_heartbeat(peer, &beat, at);
+            }
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
             Input::Stonith { peer, outcome } => self.node.handle_stonith(peer, outcome, now),
             Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
@@ -182,6 +185,7 @@ impl Driver {
                 self.node.handle_flow_event(event, now);
             }
         }
+        self.place();
         self.go_on_reviving(now);
         self.go_on_dismissing();
         self.compare(now);

@@ -31,6 +31,7 @@ fn status(pair: &Pair) -> Status {
         gate: "ack".into(),
         watched: true,
         leash_bytes: 4 << 20,
+        asks: None,
         protected: flows.protected,
         flows,
         takeovers: 2,

@@ -8,6 +8,7 @@ pub(crate) mod handoffs;
 pub(crate) mod log;
 pub(crate) mod newborns;
 pub(crate) mod outputs;
+pub(crate) mod placing;
 mod scan;
 pub(crate) mod services;
 pub(crate) mod shares;

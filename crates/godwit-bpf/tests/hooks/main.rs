@@ -20,4 +20,6 @@ mod rejoin;
 mod scan;
 mod spoofed;
 mod stamps;
+mod talk;
+mod transfer;
 mod verify;

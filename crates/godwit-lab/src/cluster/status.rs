@@ -123,6 +123,9 @@ pub struct ServiceReport {
     /// How far a twin's application may be behind now.
     #[serde(default)]
     pub leash_bytes: u32,
+    /// If its requests have rules: the other servers that are asked for them.
+    #[serde(default)]
+    pub asks: Option<Vec<String>>,
     /// Takeovers by this node.
     #[serde(default)]
     pub takeovers: u64,

@@ -1,0 +1,164 @@
+//! Where requests are served best: what the data path is told of a service's rules and
+//! of the other servers, so that it can hand connections to them (`gw_transfer.h`).
+//!
+//! A server is asked while its heartbeats arrive and it says in them that it serves its
+//! own share, which it does not while nobody listens there or while it drains. What it is
+//! asked it may refuse all the same; this only saves the question.
+
+use std::collections::BTreeMap;
+
+use godwit_bpf::{MapError, Mate, Placing as Entry, PlacingRule, PlacingTable};
+use godwit_core::{Beat, PeerId, PeerStatus};
+use godwit_wire::{MacAddr, Role, ShareId};
+
+use super::Driver;
+use crate::config::Config;
+
+/// The services whose requests have rules, of which this node has a share.
+#[derive(Debug, Default)]
+pub(super) struct Placing(Vec<Placed>);
+
+/// One of them.
+#[derive(Debug)]
+struct Placed {
+    share: ShareId,
+    entry: Entry,
+    rules: Vec<PlacingRule>,
+    mates: Vec<Side>,
+    written: bool,
+}
+
+/// Another server of it.
+#[derive(Debug)]
+struct Side {
+    peer: PeerId,
+    node: u16,
+    /// Its own share.
+    home: ShareId,
+    /// It has said that it serves that.
+    serves: bool,
+    told: Option<Mate>,
+}
+
+impl Placing {
+    pub(super) fn new(config: &Config) -> Self {
+        let Some(node) = config.node_number(config.node.name) else {
+            return Self::default();
+        };
+        let ruled = config.own_shares().filter(|(_, it)| !it.rules.is_empty());
+        let placed = ruled.map(|(share, service)| {
+            let homes = config.homes().filter(|(_, it, _)| it.name == service.name);
+            let mates = homes.filter_map(|(home, _, name)| {
+                Some(Side {
+                    peer: config.peer_id(name)?,
+                    node: config.node_number(name)?,
+                    home,
+                    serves: false,
+                    told: None,
+                })
+            });
+            let rules = service.rules.iter().map(|rule| rule.placing(config));
+            Placed {
+                share,
+                entry: Entry {
+                    node,
+                    is_closed: false,
+                },
+                rules: rules.collect(),
+                mates: mates.collect(),
+                written: false,
+            }
+        });
+        Self(placed.collect())
+    }
+
+    /// What another server does for its shares.
+    pub(super) fn note_beat(&mut self, peer: PeerId, beat: &Beat) {
+        let sides = self.0.iter_mut().flat_map(|it| &mut it.mates);
+        for side in sides.filter(|side| side.peer == peer) {
+            if let Some(claim) = beat.shares.iter().find(|claim| claim.share == side.home) {
+                side.serves = claim.role == Role::Owner;
+            }
+        }
+    }
+
+    /// The servers that are asked for a share's requests; `None` if those have no rules.
+    pub(super) fn asked(&self, share: ShareId, config: &Config) -> Option<Vec<String>> {
+        let placed = self.0.iter().find(|placed| placed.share == share)?;
+        let is_open = |side: &&Side| matches!(side.told, Some(Mate::Open(_)));
+        let name = |side: &Side| Some(config.peers.get(usize::from(side.node))?.name.to_string());
+        Some(
+            placed
+                .mates
+                .iter()
+                .filter(is_open)
+                .filter_map(name)
+                .collect(),
+        )
+    }
+
+    /// Writes what has changed.
+    fn refresh(
+        &mut self,
+        peers: &BTreeMap<PeerId, PeerStatus>,
+        mac: impl Fn(PeerId) -> Option<MacAddr>,
+        table: &PlacingTable,
+    ) -> Result<(), MapError> {
+        let mut moved = false;
+        for placed in &mut self.0 {
+            if !placed.written {
+                table.set(placed.share, Some(placed.entry), &placed.rules)?;
+                placed.written = true;
+            }
+            for side in &mut placed.mates {
+                let (Some(mac), Some(peer)) = (mac(side.peer), peers.get(&side.peer)) else {
+                    continue;
+                };
+                let is_open = side.serves && peer.liveness.is_alive();
+                let now = if is_open {
+                    Mate::Open(mac)
+                } else {
+                    Mate::Closed(mac)
+                };
+                if side.told == Some(now) {
+                    continue;
+                }
+                moved |= side.told.is_some_and(|told| told.mac() != mac);
+                table.set_mate(placed.share, side.node, now)?;
+                side.told = Some(now);
+            }
+        }
+        if moved {
+            let sides = self.0.iter().flat_map(|placed| &placed.mates);
+            let macs: Vec<_> = sides.filter_map(|side| Some(side.told?.mac())).collect();
+            table.forget(&macs)?;
+        }
+        Ok(())
+    }
+}
+
+impl Driver {
+    /// Keeps the data path's picture of the other servers up to date.
+    pub(super) fn place(&mut self) {
+        if self.placing.0.is_empty() {
+            return;
+        }
+        let peers = (0..).map(PeerId).zip(self.node.peer_status()).collect();
+        let shares = &self.shares;
+        let written = self
+            .placing
+            .refresh(&peers, |peer| shares.mac(peer), &self.datapath.placing);
+        if let Err(error) = written {
+            tracing::error!(error = %error, "where requests are served best can't be written");
+        }
+    }
+}
+
+/// No requests of a service are placed by an earlier agent's rules.
+pub(super) fn forget_others(config: &Config, table: &PlacingTable) -> Result<(), MapError> {
+    let plain = config.own_shares().filter(|(_, it)| it.rules.is_empty());
+    for (share, _) in plain {
+        table.set(share, None, &[])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Slips as they come from other servers (gw_transfer.h): a connection that is offered,
+ * and the answers to what we have offered. Who may send them is in gw_mate_macs: whoever
+ * can send frames in a server's name on the link could answer for the service as well.
+ */
+#ifndef GW_COME_H
+#define GW_COME_H
+
+#include "gw_craft.h"
+#include "gw_materialise.h"
+#include "gw_options.h"
+#include "gw_transfer.h"
+#include "gw_watchdog.h"
+
+/* A frame with a slip, and the share that it is about. */
+struct gw_offer {
+	struct gw_slip slip;
+	__u32 share;
+	__u32 pad;
+};
+
+/* Too big for what stack there is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct gw_offer);
+} gw_offers SEC(".maps");
+
+/* The frame, with its slip, back to whom it came from. */
+static __always_inline void gw_turn_back(struct __sk_buff *skb,
+					 const struct gw_pkt *p)
+{
+	__u8 self[6], to[6];
+
+	__builtin_memcpy(to, p->smac, 6);
+	gw_self(self);
+	gw_set_macs(skb, to, self);
+	skb->mark = GW_MARK_SPOKEN;
+}
+
+static __noinline int gw_refuse(struct __sk_buff *skb, const struct gw_pkt *p,
+				struct gw_slip *slip, __u16 why)
+{
+	gw_count(why);
+	if (gw_turn_slip(skb, p, slip, GW_SLIP_REFUSED, why))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_turn_back(skb, p);
+	gw_count(GW_REASON_SENT_AWAY);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+/* The question is never to be answered otherwise. */
+static __always_inline int gw_refuse_for_good(struct __sk_buff *skb,
+					      const struct gw_pkt *p,
+					      const struct gw_flow_key *key,
+					      struct gw_slip *slip, __u16 why)
+{
+	struct gw_transfer *t = gw_transfer_begin(key, bpf_ntohl(slip->irs),
+						  GW_TRANSFER_REFUSED);
+
+	if (t) {
+		t->number = bpf_ntohl(slip->number);
+		t->seq = p->seq;
+		t->why = why;
+		gw_transfer_expire(t, GW_REFUSAL_NS);
+	}
+	return gw_refuse(skb, p, slip, why);
+}
+
+/* Says yes with a copy of the frame: the frame itself is for our kernel. */
+static __always_inline int
+gw_accept(struct __sk_buff *skb, const struct gw_pkt *p, struct gw_slip *slip)
+{
+	if (gw_turn_slip(skb, p, slip, GW_SLIP_ACCEPTED, 0))
+		return -1;
+	gw_turn_back(skb, p);
+	/* if it is lost we are asked again */
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	skb->mark = 0;
+	return 0;
+}
+
+static __always_inline void gw_came_fill(struct gw_flow *f,
+					 const struct gw_pkt *p,
+					 const struct gw_slip *slip)
+{
+	f->irs = bpf_ntohl(slip->irs);
+	f->iss = bpf_ntohl(slip->iss);
+	f->mss = bpf_ntohs(slip->mss);
+	f->syn_ack_mss = bpf_ntohs(slip->syn_ack_mss);
+	f->snd_wscale = slip->snd_wscale & 15;
+	f->rcv_wscale = slip->rcv_wscale & 15;
+	/* the watchdog's claim is taken, see gw_watch_new() */
+	f->flags = (bpf_ntohl(slip->flags) & GW_NEGOTIATED) | GW_FLOW_CAME |
+		   GW_FLOW_WATCHED;
+	f->phase = GW_PHASE_UNPROTECTED;
+	f->why = GW_WHY_NO_STANDBY;
+	f->rtt_ns = (__u64)bpf_ntohl(slip->rtt_us) * 1000;
+	f->client.ack = p->ack;
+	f->client.edge = p->ack;
+	f->client.end = p->seq;
+	f->client.ts_val = p->ts_val;
+	f->client.ts_ecr = p->ts_ecr;
+	f->client.ts_base = bpf_ntohl(slip->ts_val);
+	__builtin_memcpy(f->client.mac, p->smac, 6);
+	f->own.snd_nxt = p->ack;
+	f->own.tried = p->ack;
+	f->own.ack = p->seq;
+	f->own.edge = bpf_ntohl(slip->edge);
+	f->own.ts_val = bpf_ntohl(slip->ts_val);
+	f->birth = p->seq;
+	f->birth_ack = p->ack;
+	f->tapped.ack = p->ack;
+	f->tapped.snd_nxt = p->ack;
+	/* our kernel's first window may be smaller than what the client knows */
+	gw_raise_floor(f, f->own.edge);
+}
+
+/* Its entry, as if it had begun here; NULL: the table is full, or it is here. */
+static __always_inline struct gw_flow *
+gw_came_begin(const struct gw_pkt *p, const struct gw_flow_key *key,
+	      const struct gw_offer *o)
+{
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	const struct gw_share *s = gw_share_at(o->share);
+	struct gw_flow_words *words;
+	__u32 zero = 0;
+
+	if (f && (gw_is_over(f) || f->irs != bpf_ntohl(o->slip.irs)))
+		bpf_map_delete_elem(&gw_flows, key);
+	words = bpf_map_lookup_elem(&gw_scratch, &zero);
+	if (!words || !s)
+		return NULL;
+	__builtin_memset(words, 0, sizeof(*words));
+	f = (struct gw_flow *)words;
+	gw_came_fill(f, p, &o->slip);
+	f->share = o->share;
+	f->part = gw_part(s);
+	f->born_ns = gw_now();
+	f->client.heard_ns = f->born_ns;
+	f->client.ts_base_ns = f->born_ns;
+	if (bpf_map_update_elem(&gw_flows, key, f, BPF_NOEXIST))
+		return NULL;
+	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (f)
+		gw_watch_new(f);
+	return f;
+}
+
+/*
+ * An earlier connection of the client's with the same addresses ended here, and is
+ * remembered for a minute; another server has the new one, which a SYN would have been
+ * let in for (RFC 6191). The frame becomes the RST that ends the memory, and a copy of
+ * it asks again behind that. GW_UNDECIDED: it is not so, or of no use.
+ */
+static __noinline int gw_end_old_time_wait(struct __sk_buff *skb,
+					   struct gw_pkt *p,
+					   const struct gw_flow_key *key)
+{
+	struct gw_bare rst = { .flags = GW_TCP_RST };
+	struct tcp_timewait_sock *tw;
+	struct bpf_sock *sk;
+
+	if (skb->mark == GW_MARK_AGAIN)
+		return GW_UNDECIDED;
+	sk = gw_lookup(skb, p->v6, &key->client, &key->service);
+	if (!sk)
+		return GW_UNDECIDED;
+	tw = bpf_skc_to_tcp_timewait_sock(sk);
+	if (tw)
+		rst.seq = BPF_CORE_READ(tw, tw_sk.__tw_common.skc_tw_rcv_nxt);
+	bpf_sk_release(sk);
+	if (!tw)
+		return GW_UNDECIDED;
+	skb->mark = GW_MARK_AGAIN;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = 0;
+	if (gw_craft(skb, p, &key->client, &key->service, &rst))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_verdict(GW_REASON_TIME_WAIT_ENDED, GW_PASS);
+}
+
+/* The socket itself: 0 or why there is none. */
+static __noinline int gw_come_alive(struct __sk_buff *skb,
+				    const struct gw_pkt *p,
+				    const struct gw_slip *slip)
+{
+	__u32 flags = bpf_ntohl(slip->flags);
+	struct bpf_tcp_req_attrs attrs = {
+		.mss = bpf_ntohs(slip->mss),
+		.snd_wscale = slip->snd_wscale & 15,
+		.rcv_wscale = slip->rcv_wscale & 15,
+		.ecn_ok = !!(flags & GW_FLOW_ECN),
+		.wscale_ok = !!(flags & GW_FLOW_WSCALE),
+		.sack_ok = !!(flags & GW_FLOW_SACK),
+		.tstamp_ok = !!(flags & GW_FLOW_TS),
+		.rcv_tsval = p->ts_val,
+		/* the service's clock goes on from where it was elsewhere */
+		.rcv_tsecr = bpf_ntohl(slip->ts_val),
+	};
+	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
+	const struct sock *listener;
+	int err = 0;
+
+	if (!sk)
+		return GW_REASON_NO_LISTENER;
+	if (sk->state != GW_TCP_LISTEN) {
+		bpf_sk_release(sk);
+		return GW_REASON_BORN_BEFORE;
+	}
+	listener = (const struct sock *)bpf_skc_to_tcp_sock(sk);
+	/* as sk_acceptq_is_full(): the kernel would drop what it has promised */
+	if (listener &&
+	    listener->sk_ack_backlog >= listener->sk_max_ack_backlog)
+		err = GW_REASON_OVERLOADED;
+	else if (gw_assign_as(skb, sk, &attrs))
+		err = GW_REASON_MATERIALISE_REFUSED;
+	bpf_sk_release(sk);
+	return err;
+}
+
+/* Why we will not have it, whatever it is; 0: we may. */
+static __always_inline int gw_unwilling(__u32 share)
+{
+	const struct gw_placing *pl = gw_placing_of(share);
+	const struct gw_share *s = gw_share_at(share);
+
+	if (!s || s->role != GW_ROLE_OWNER)
+		return GW_REASON_NOT_OWNER;
+	if (!pl || (pl->flags & GW_PLACING_CLOSED))
+		return GW_REASON_TAKES_NOBODY;
+	return gw_silenced(share);
+}
+
+/* A connection that we have not heard of under this number. */
+static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
+			      const struct gw_flow_key *key, struct gw_offer *o)
+{
+	struct gw_slip *slip = &o->slip;
+	struct gw_talk talk = {
+		.irs = bpf_ntohl(slip->irs),
+		.next = p->seq + p->len,
+		.reply = p->ack,
+		.state = GW_TALK_AWAITED,
+		.head = slip->head,
+	};
+	int why = gw_unwilling(o->share), verdict;
+	struct gw_transfer *t;
+	struct gw_flow *f;
+
+	if (!why) {
+		verdict = gw_end_old_time_wait(skb, p, key);
+		if (verdict != GW_UNDECIDED)
+			return verdict;
+		why = gw_come_alive(skb, p, slip);
+	}
+	if (why)
+		return gw_refuse_for_good(skb, p, key, slip, why);
+	f = gw_came_begin(p, key, o);
+	t = f ? gw_transfer_begin(key, talk.irs, GW_TRANSFER_HERE) : NULL;
+	if (!t) {
+		if (f)
+			bpf_map_delete_elem(&gw_flows, key);
+		return gw_refuse_for_good(skb, p, key, slip,
+					  GW_REASON_TABLE_FULL);
+	}
+	t->number = bpf_ntohl(slip->number);
+	bpf_map_update_elem(&gw_talks, key, &talk, BPF_ANY);
+	gw_hear_client(f, p, gw_now());
+	if (gw_accept(skb, p, slip))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_verdict(GW_REASON_CAME, GW_PASS);
+}
+
+/* We are asked: for the first time, or again. */
+static __always_inline int gw_hear_question(struct __sk_buff *skb,
+					    struct gw_pkt *p,
+					    const struct gw_flow_key *key,
+					    struct gw_offer *o)
+{
+	struct gw_slip *slip = &o->slip;
+	const struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(slip->irs));
+	__u32 number = bpf_ntohl(slip->number);
+
+	if (slip->version != GW_SLIP_VERSION)
+		return gw_refuse(skb, p, slip, GW_REASON_OTHER_SLIP);
+	if (!t || gw_after(number, t->number))
+		return gw_come(skb, p, key, o);
+	if (number != t->number)
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+	if (t->state == GW_TRANSFER_REFUSED)
+		return gw_refuse(skb, p, slip, t->why);
+	gw_count(GW_REASON_CAME_BEFORE);
+	if (gw_accept(skb, p, slip))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	/* it has been here; if it still is, its client repeats itself */
+	return t->state == GW_TRANSFER_HERE ?
+		       GW_UNDECIDED :
+		       gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+}
+
+/* It is elsewhere. What is left of the request tells our server so. */
+static __always_inline int gw_leave(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow_key *key, __u32 share,
+				    struct gw_transfer *t)
+{
+	const struct gw_share *s = gw_share_at(share);
+
+	*(volatile __u8 *)&t->state = GW_TRANSFER_GONE;
+	t->heard_ns = gw_now();
+	gw_transfer_expire(t, s && s->front ? GW_LEARNT_NS : GW_FORWARD_NS);
+	return gw_reset_own(skb, p, key, t->seq, GW_REASON_ACCEPTED);
+}
+
+/* A frame with a slip. GW_UNDECIDED: its segment is a client's like any other. */
+static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
+					const struct gw_flow_key *key,
+					struct gw_offer *o)
+{
+	const struct gw_slip *slip = &o->slip;
+	struct gw_transfer *t;
+
+	if (slip->kind == GW_SLIP_ASK)
+		return gw_hear_question(skb, p, key, o);
+	t = gw_transfer_of(key, bpf_ntohl(slip->irs));
+	if (!t || t->state != GW_TRANSFER_ASKED ||
+	    t->number != bpf_ntohl(slip->number) || t->seq != p->seq ||
+	    !gw_mac_equal(p->smac, t->to.mac))
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+	if (slip->kind == GW_SLIP_ACCEPTED)
+		return gw_leave(skb, p, key, o->share, t);
+	if (slip->kind != GW_SLIP_REFUSED)
+		return gw_verdict(GW_REASON_OTHER_SLIP, GW_DROP);
+	t->state = GW_TRANSFER_HERE;
+	gw_count(GW_REASON_REFUSED);
+	return GW_UNDECIDED;
+}
+
+/* Is anything known here of what another server has sent on? */
+static __always_inline bool gw_is_known(const struct gw_flow_key *key)
+{
+	return bpf_map_lookup_elem(&gw_flows, key) ||
+	       bpf_map_lookup_elem(&gw_half_open, key);
+}
+
+/*
+ * What becomes of a client's segment where requests are placed; GW_UNDECIDED: it is
+ * our server's, as far as can be told without reading it.
+ */
+static __noinline int gw_transfer_client(struct __sk_buff *skb,
+					 struct gw_pkt *p,
+					 const struct gw_flow_key *key,
+					 __u32 share, const struct gw_share *s)
+{
+	bool syn = (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN;
+	struct gw_transfer *t;
+	struct gw_offer *o;
+	__u32 zero = 0;
+	bool mate;
+
+	if (!gw_placing_of(share))
+		return GW_UNDECIDED;
+	mate = gw_is_mate(p->smac);
+	if (mate) {
+		o = bpf_map_lookup_elem(&gw_offers, &zero);
+		if (o && !gw_read_slip(skb, p, &o->slip)) {
+			o->share = share;
+			gw_find_ts(skb, p);
+			return gw_hear_slip(skb, p, key, o);
+		}
+	}
+	t = bpf_map_lookup_elem(&gw_transfers, key);
+	if (t && syn && p->seq != t->irs) {
+		/* the four-tuple is used again */
+		bpf_map_delete_elem(&gw_transfers, key);
+		return GW_UNDECIDED;
+	}
+	if (t && t->state == GW_TRANSFER_ASKED)
+		return gw_ask_again(skb, p, key, share, t);
+	if (t && t->state == GW_TRANSFER_GONE)
+		return gw_forward_gone(skb, p, key, share, s, t);
+	/* our kernel would reset what it does not know */
+	if (mate && !syn && !gw_is_known(key))
+		return gw_verdict(GW_REASON_NO_SLIP, GW_DROP);
+	return GW_UNDECIDED;
+}
+
+#endif /* GW_COME_H */

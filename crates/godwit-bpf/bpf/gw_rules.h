@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Which server a request is best served by, as the file says ([[service.rule]]). A rule
+ * names servers for the paths that begin, or end, in some way, perhaps of one host only.
+ * Of those that are there the hash of the path draws one (rendezvous hashing): when one
+ * comes or goes, only its own paths move.
+ */
+#ifndef GW_RULES_H
+#define GW_RULES_H
+
+#include "gw_http.h"
+
+/* Servers of a cluster that rules can name: bits of a word. */
+#define GW_MAX_NODES 64
+#define GW_RULE_PATH 48
+#define GW_RULE_SUFFIX 12
+
+enum gw_placing_flags {
+	GW_PLACING_ON = 1 << 0, /* requests of the share have rules */
+	GW_PLACING_HOSTS = 1 << 1, /* some of them are of one host */
+	GW_PLACING_SUFFIXES = 1 << 2,
+	GW_PLACING_CLOSED = 1 << 3, /* this node takes nobody */
+};
+
+/* By share. */
+struct gw_placing {
+	__u32 flags; /* enum gw_placing_flags */
+	__u16 node; /* number of this node */
+	__u16 nodes; /* one more than the greatest number that a rule names */
+};
+
+enum gw_mate_state {
+	GW_MATE_CLOSED = 0, /* it may live, and is not to be asked */
+	GW_MATE_OPEN = 1,
+	GW_MATE_DEAD = 2, /* and may say nothing any more: its lease is over */
+};
+
+struct gw_mate_key {
+	__u32 share;
+	__u32 node;
+};
+
+/* Another server of the share. */
+struct gw_mate {
+	__u8 mac[6];
+	__u16 state; /* enum gw_mate_state */
+};
+
+struct gw_mate_mac {
+	__u8 mac[6];
+	__u16 pad;
+};
+
+struct gw_rule {
+	__u64 nodes; /* a bit per server */
+};
+
+struct gw_prefix_key {
+	__u32 prefixlen; /* in bits, of what follows */
+	__u32 share;
+	__u64 host; /* 0: any */
+	__u8 path[GW_RULE_PATH];
+} __attribute__((packed));
+
+struct gw_suffix_key {
+	__u64 host;
+	__u32 share;
+	__u8 suffix[GW_RULE_SUFFIX]; /* behind the dot */
+};
+
+_Static_assert(sizeof(struct gw_placing) == 8, "shared with Rust");
+_Static_assert(sizeof(struct gw_mate) == 8, "shared with Rust");
+_Static_assert(sizeof(struct gw_prefix_key) == 64, "shared with Rust");
+_Static_assert(sizeof(struct gw_suffix_key) == 24, "shared with Rust");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_MAX_SHARES);
+	__type(key, __u32);
+	__type(value, struct gw_placing);
+} gw_placings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GW_MAX_SHARES *GW_MAX_NODES);
+	__type(key, struct gw_mate_key);
+	__type(value, struct gw_mate);
+} gw_mates SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GW_MAX_NODES * 4);
+	__type(key, struct gw_mate_mac);
+	__type(value, __u32); /* its number */
+} gw_mate_macs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct gw_prefix_key);
+	__type(value, struct gw_rule);
+} gw_prefixes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct gw_suffix_key);
+	__type(value, struct gw_rule);
+} gw_suffixes SEC(".maps");
+
+/* How the requests of a share are placed; NULL: they are not. */
+static __always_inline const struct gw_placing *gw_placing_of(__u32 share)
+{
+	const struct gw_placing *pl = bpf_map_lookup_elem(&gw_placings, &share);
+
+	return pl && (pl->flags & GW_PLACING_ON) ? pl : NULL;
+}
+
+static __always_inline bool gw_is_mate(const __u8 *mac)
+{
+	struct gw_mate_mac key = {};
+
+	__builtin_memcpy(key.mac, mac, 6);
+	return bpf_map_lookup_elem(&gw_mate_macs, &key);
+}
+
+static __noinline const struct gw_rule *
+gw_rule_of_host(const struct gw_http *h, __u32 share,
+		const struct gw_placing *pl, __u64 host)
+{
+	struct gw_prefix_key prefix = { .share = share, .host = host };
+	const struct gw_rule *rule;
+	__u32 at, len;
+
+	if ((pl->flags & GW_PLACING_SUFFIXES) && h->suffix_at) {
+		struct gw_suffix_key suffix = { .host = host, .share = share };
+
+		at = h->suffix_at;
+		len = h->path_end - at;
+		if (len && len <= GW_RULE_SUFFIX &&
+		    at < GW_HTTP_MAX - GW_RULE_SUFFIX) {
+			bpf_probe_read_kernel(suffix.suffix, len,
+					      &h->bytes[at]);
+			rule = bpf_map_lookup_elem(&gw_suffixes, &suffix);
+			if (rule)
+				return rule;
+		}
+	}
+	at = h->path_at;
+	len = h->path_end - at;
+	if (len > GW_RULE_PATH)
+		len = GW_RULE_PATH;
+	if (!len || at >= GW_HTTP_MAX - GW_RULE_PATH)
+		return NULL;
+	bpf_probe_read_kernel(prefix.path, len, &h->bytes[at]);
+	prefix.prefixlen = (offsetof(struct gw_prefix_key, path) -
+			    sizeof(prefix.prefixlen) + len) *
+			   8;
+	return bpf_map_lookup_elem(&gw_prefixes, &prefix);
+}
+
+/* A rule of its host first; of those a suffix, then the longest prefix. */
+static __always_inline const struct gw_rule *
+gw_rule_of(const struct gw_http *h, __u32 share, const struct gw_placing *pl)
+{
+	const struct gw_rule *rule = NULL;
+
+	if ((pl->flags & GW_PLACING_HOSTS) && h->host)
+		rule = gw_rule_of_host(h, share, pl, h->host);
+	return rule ? rule : gw_rule_of_host(h, share, pl, 0);
+}
+
+/* A server that is to have a connection. */
+struct gw_target {
+	__u8 mac[6];
+	__u16 node;
+};
+
+struct gw_draw {
+	__u64 nodes;
+	__u64 hash;
+	__u64 best;
+	__u32 share;
+	__u32 self;
+	struct gw_target to; /* node GW_MAX_NODES: nobody */
+};
+
+/* What a node makes of a path: who makes most of it has it. */
+static __always_inline __u64 gw_lot(__u64 path, __u32 node)
+{
+	__u64 lot = (path ^ (node + 1) * GW_FNV_PRIME) * GW_FNV_BASIS;
+
+	return lot ^ lot >> 29;
+}
+
+static long gw_draw_step(__u32 node, struct gw_draw *d)
+{
+	struct gw_mate_key key = { .share = d->share, .node = node };
+	const struct gw_mate *mate = NULL;
+	__u64 lot;
+
+	if (!(d->nodes >> (node & 63) & 1))
+		return 0;
+	if (node != d->self) {
+		mate = bpf_map_lookup_elem(&gw_mates, &key);
+		if (!mate || mate->state != GW_MATE_OPEN)
+			return 0;
+	}
+	lot = gw_lot(d->hash, node);
+	if (d->to.node != GW_MAX_NODES && lot <= d->best)
+		return 0;
+	d->best = lot;
+	d->to.node = node;
+	if (mate)
+		__builtin_memcpy(d->to.mac, mate->mac, 6);
+	return 0;
+}
+
+/* The server of a request: 0 and who it is, or why the request stays here. */
+static __noinline int gw_choose(const struct gw_http *h, __u32 share,
+				const struct gw_placing *pl,
+				struct gw_target *to)
+{
+	const struct gw_rule *rule = gw_rule_of(h, share, pl);
+	struct gw_draw d = {
+		.hash = h->path,
+		.share = share,
+		.self = pl->node,
+		.to.node = GW_MAX_NODES,
+	};
+
+	if (!rule)
+		return GW_REASON_KEPT_HERE;
+	d.nodes = rule->nodes;
+	bpf_loop(pl->nodes & 127, gw_draw_step, &d, 0);
+	if (d.to.node == GW_MAX_NODES)
+		return GW_REASON_KEPT_ALONE;
+	if (d.to.node == pl->node)
+		return GW_REASON_KEPT_HERE;
+	*to = d.to;
+	return 0;
+}
+
+const enum gw_placing_flags *gw_export_placing_flags __attribute__((unused));
+const enum gw_mate_state *gw_export_mate_state __attribute__((unused));
+
+#endif /* GW_RULES_H */

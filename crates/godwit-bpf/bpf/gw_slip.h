@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A slip goes with a client's segment from one server to another on the link, behind
+ * the IP packet: the record of a connection and a question, or the answer to it. What is
+ * there every IP stack takes for padding and cuts off (RFC 894), so the segment itself
+ * is as the client has sent it, and record and segment are lost together or not at all.
+ */
+#ifndef GW_SLIP_H
+#define GW_SLIP_H
+
+#include "gw_edit.h"
+#include "gw_talk.h"
+
+#define GW_SLIP_MAGIC 0x67777370 /* "gwsp" */
+#define GW_SLIP_VERSION 1
+
+enum gw_slip_kind {
+	GW_SLIP_ASK =
+		1, /* will you have this connection, from this segment on? */
+	GW_SLIP_ACCEPTED = 2, /* it is here */
+	GW_SLIP_REFUSED = 3, /* it is not, and never will be by that question */
+};
+
+/* All in network byte order. Appended to, never changed: see GW_SLIP_VERSION. */
+struct gw_slip {
+	__be32 magic;
+	__u8 version;
+	__u8 kind; /* enum gw_slip_kind */
+	__be16 why; /* REFUSED: enum gw_reason */
+	__be32 number; /* of the handoff, in the life of its connection */
+	__be32 irs; /* of the client */
+	__be32 iss; /* of the service */
+	__be32 ts_val; /* what the service's clock says now */
+	__be32 edge; /* right edge that the client knows */
+	__be32 flags; /* enum gw_flow_flags, the negotiated ones */
+	__be16 mss; /* that the client announced */
+	__be16 syn_ack_mss; /* that the service announced */
+	__u8 snd_wscale;
+	__u8 rcv_wscale;
+	__u8 head; /* 1: the request is a HEAD */
+	__u8 pad;
+	__be32 rtt_us; /* as the handshake had it */
+};
+
+_Static_assert(sizeof(struct gw_slip) == 44, "the same at all nodes");
+
+/* What was agreed in a handshake, of all flags. */
+#define GW_NEGOTIATED (GW_FLOW_TS | GW_FLOW_SACK | GW_FLOW_WSCALE | GW_FLOW_ECN)
+
+/* Where the IP packet ends in its frame. */
+static __always_inline __u32 gw_packet_end(const struct gw_pkt *p)
+{
+	return p->l4 + p->hdr_len + p->len;
+}
+
+/* The slip of a frame; -1: it has none. */
+static __always_inline int gw_read_slip(struct __sk_buff *skb,
+					const struct gw_pkt *p,
+					struct gw_slip *slip)
+{
+	__u32 end = gw_packet_end(p);
+
+	if (skb->len != end + sizeof(*slip) ||
+	    bpf_skb_load_bytes(skb, end, slip, sizeof(*slip)))
+		return -1;
+	return slip->magic == bpf_htonl(GW_SLIP_MAGIC) ? 0 : -1;
+}
+
+/* Puts a slip behind the packet. 0 or -1; then the frame is not to be used. */
+static __always_inline int gw_add_slip(struct __sk_buff *skb,
+				       const struct gw_pkt *p,
+				       const struct gw_slip *slip)
+{
+	__u32 end = gw_packet_end(p);
+
+	if (bpf_skb_change_tail(skb, end + sizeof(*slip), 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, end, slip, sizeof(*slip), 0);
+}
+
+/* The slip that is there says something else from here on. */
+static __always_inline int gw_turn_slip(struct __sk_buff *skb,
+					const struct gw_pkt *p,
+					struct gw_slip *slip,
+					enum gw_slip_kind kind, __u16 why)
+{
+	slip->kind = kind;
+	slip->why = bpf_htons(why);
+	return bpf_skb_store_bytes(skb, gw_packet_end(p), slip, sizeof(*slip),
+				   0);
+}
+
+#endif /* GW_SLIP_H */

@@ -1,0 +1,246 @@
+//! `gw_placings`, `gw_mates` and what rules are made of: by which server each request of
+//! a share is best served (`gw_rules.h`).
+
+use godwit_wire::{MacAddr, ShareId};
+use libbpf_rs::MapHandle;
+
+use super::{MapError, TypedMap};
+use crate::skel::types;
+use crate::skel::types::gw_mate_state as State;
+use crate::skel::types::gw_placing_flags as Flags;
+
+const _: () = assert!(size_of::<types::gw_placing>() == 8);
+const _: () = assert!(size_of::<types::gw_mate>() == 8);
+const _: () = assert!(size_of::<types::gw_prefix_key>() == 64);
+const _: () = assert!(size_of::<types::gw_suffix_key>() == 24);
+
+/// Servers that rules can name: their numbers are below this.
+pub const MAX_PLACED_NODES: u16 = 64;
+/// Bytes of a path that a prefix can have.
+pub const MAX_RULE_PREFIX: usize = 48;
+/// Bytes of a suffix, without its dot.
+pub const MAX_RULE_SUFFIX: usize = 12;
+
+/// Which paths a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RulePath {
+    /// Those that begin so; the longest one counts. Empty: all.
+    Prefix(String),
+    /// Those whose last part ends in a dot and this.
+    Suffix(String),
+}
+
+/// Where requests of one kind are served best.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacingRule {
+    /// Of one host only, without port; its case is of no account.
+    pub host: Option<String>,
+    /// Of these paths.
+    pub path: RulePath,
+    /// Servers by number, below [`MAX_PLACED_NODES`]; several share the paths.
+    pub nodes: Vec<u16>,
+}
+
+/// Whether another server is to be asked for a share's connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mate {
+    /// It is.
+    Open(MacAddr),
+    /// Not now; what it has stays there.
+    Closed(MacAddr),
+    /// It says nothing any more, and will not: what it has is lost.
+    Dead(MacAddr),
+}
+
+impl Mate {
+    /// Where it is on the link.
+    pub const fn mac(self) -> MacAddr {
+        match self {
+            Self::Open(mac) | Self::Closed(mac) | Self::Dead(mac) => mac,
+        }
+    }
+}
+
+/// How a share's requests are placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placing {
+    /// This node's own number.
+    pub node: u16,
+    /// This node takes no connection that another one offers.
+    pub is_closed: bool,
+}
+
+/// Typed access to what the data path knows of placing requests.
+#[derive(Debug)]
+pub struct PlacingTable {
+    placings: TypedMap<u32, types::gw_placing>,
+    mates: TypedMap<types::gw_mate_key, types::gw_mate>,
+    macs: TypedMap<types::gw_mate_mac, u32>,
+    prefixes: TypedMap<types::gw_prefix_key, types::gw_rule>,
+    suffixes: TypedMap<types::gw_suffix_key, types::gw_rule>,
+}
+
+/// The maps of a [`PlacingTable`].
+pub(crate) struct PlacingMaps {
+    pub(crate) placings: MapHandle,
+    pub(crate) mates: MapHandle,
+    pub(crate) macs: MapHandle,
+    pub(crate) prefixes: MapHandle,
+    pub(crate) suffixes: MapHandle,
+}
+
+impl PlacingTable {
+    pub(crate) fn new(maps: PlacingMaps) -> Self {
+        Self {
+            placings: TypedMap::new(maps.placings, "gw_placings"),
+            mates: TypedMap::new(maps.mates, "gw_mates"),
+            macs: TypedMap::new(maps.macs, "gw_mate_macs"),
+            prefixes: TypedMap::new(maps.prefixes, "gw_prefixes"),
+            suffixes: TypedMap::new(maps.suffixes, "gw_suffixes"),
+        }
+    }
+
+    /// From here on a share's requests are placed by these rules, or stay (`None`). Of
+    /// two rules about the same paths the later one counts.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a change.
+    pub fn set(
+        &self,
+        share: ShareId,
+        placing: Option<Placing>,
+        rules: &[PlacingRule],
+    ) -> Result<(), MapError> {
+        let mut prefixes = Vec::new();
+        let mut suffixes = Vec::new();
+        for rule in rules {
+            let value = types::gw_rule {
+                nodes: rule.nodes.iter().fold(0, |bits, node| bits | 1 << node),
+            };
+            match &rule.path {
+                RulePath::Prefix(path) => {
+                    prefixes.push((prefix(share, rule.host.as_deref(), path), value));
+                }
+                RulePath::Suffix(suffix) => {
+                    suffixes.push((suffix_key(share, rule.host.as_deref(), suffix), value));
+                }
+            }
+        }
+        for (key, value) in &prefixes {
+            self.prefixes.update(key, value)?;
+        }
+        for (key, value) in &suffixes {
+            self.suffixes.update(key, value)?;
+        }
+        let flags = placing.map_or(0, |placing| flags(placing, rules));
+        let nodes = rules.iter().flat_map(|rule| &rule.nodes).max();
+        let raw = types::gw_placing {
+            flags,
+            node: placing.map_or(0, |placing| placing.node),
+            nodes: nodes.map_or(0, |most| most + 1),
+        };
+        self.placings.update(&share.0, &raw)?;
+        for key in self.prefixes.keys() {
+            let is_kept = prefixes.iter().any(|(kept, _)| is_same(kept, &key));
+            if key.share == share.0 && !is_kept {
+                self.prefixes.delete(&key)?;
+            }
+        }
+        for key in self.suffixes.keys() {
+            let of = |key: &types::gw_suffix_key| (key.host, key.suffix);
+            let is_kept = suffixes.iter().any(|(kept, _)| of(kept) == of(&key));
+            if key.share == share.0 && !is_kept {
+                self.suffixes.delete(&key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of another server of a share. Its address on the link is one from
+    /// which connections may be offered, until [`PlacingTable::forget`].
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a change.
+    pub fn set_mate(&self, share: ShareId, node: u16, mate: Mate) -> Result<(), MapError> {
+        let (mac, state) = match mate {
+            Mate::Closed(mac) => (mac, State::GW_MATE_CLOSED),
+            Mate::Open(mac) => (mac, State::GW_MATE_OPEN),
+            Mate::Dead(mac) => (mac, State::GW_MATE_DEAD),
+        };
+        let by_mac = types::gw_mate_mac { mac: mac.0, pad: 0 };
+        self.macs.update(&by_mac, &u32::from(node))?;
+        let key = types::gw_mate_key {
+            share: share.0,
+            node: node.into(),
+        };
+        let state = u16::try_from(state.0).unwrap_or(0);
+        self.mates
+            .update(&key, &types::gw_mate { mac: mac.0, state })
+    }
+
+    /// Forgets addresses on the link that are none of these.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a change.
+    pub fn forget(&self, but: &[MacAddr]) -> Result<(), MapError> {
+        for key in self.macs.keys() {
+            if !but.contains(&MacAddr(key.mac)) {
+                self.macs.delete(&key)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn flags(placing: Placing, rules: &[PlacingRule]) -> u32 {
+    let is_suffix = |rule: &PlacingRule| matches!(rule.path, RulePath::Suffix(_));
+    let mut flags = Flags::GW_PLACING_ON.0;
+    if rules.iter().any(|rule| rule.host.is_some()) {
+        flags |= Flags::GW_PLACING_HOSTS.0;
+    }
+    if rules.iter().any(is_suffix) {
+        flags |= Flags::GW_PLACING_SUFFIXES.0;
+    }
+    if placing.is_closed {
+        flags |= Flags::GW_PLACING_CLOSED.0;
+    }
+    flags
+}
+
+/// FNV-1a, as `gw_fnv`, of a host in lower case; 0: any.
+fn host_hash(host: Option<&str>) -> u64 {
+    host.map_or(0, |host| {
+        host.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
+        })
+    })
+}
+
+fn prefix(share: ShareId, host: Option<&str>, path: &str) -> types::gw_prefix_key {
+    let mut raw = [0; MAX_RULE_PREFIX];
+    let len = path.len().min(MAX_RULE_PREFIX);
+    raw[..len].copy_from_slice(&path.as_bytes()[..len]);
+    let bytes = size_of::<u32>() + size_of::<u64>() + len;
+    types::gw_prefix_key {
+        prefixlen: u32::try_from(bytes * 8).unwrap_or(u32::MAX),
+        share: share.0,
+        host: host_hash(host),
+        path: raw,
+    }
+}
+
+fn suffix_key(share: ShareId, host: Option<&str>, suffix: &str) -> types::gw_suffix_key {
+    let mut raw = [0; MAX_RULE_SUFFIX];
+    let len = suffix.len().min(MAX_RULE_SUFFIX);
+    raw[..len].copy_from_slice(&suffix.as_bytes()[..len]);
+    types::gw_suffix_key {
+        host: host_hash(host),
+        share: share.0,
+        suffix: raw,
+    }
+}
+
+fn is_same(a: &types::gw_prefix_key, b: &types::gw_prefix_key) -> bool {
+    let of = |key: &types::gw_prefix_key| (key.prefixlen, key.share, key.host, key.path);
+    of(a) == of(b)
+}

@@ -1,0 +1,297 @@
+//! A connection goes to another server with its next request: what becomes of segments,
+//! questions and answers on either side (`gw_transfer.h`).
+
+use std::net::TcpListener;
+
+use godwit_bpf::{Hook, Mate, Moves, Placing, PlacingRule, RulePath};
+use godwit_lab::host::{Host, Network};
+use godwit_wire::{MacAddr, Role, Segment, TcpFlags};
+
+use crate::bench::{
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, from_service, on_bench, tapped, to_service,
+};
+
+const ACK: TcpFlags = TcpFlags::ACK;
+const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
+const PORT: u16 = 7;
+
+/// First bytes of the client and of the service.
+const CLIENT: u32 = IRS.wrapping_add(1);
+const SERVICE: u32 = ISS + 1;
+
+const GET: &[u8] = b"GET /b/x HTTP/1.1\r\nHost: s\r\n\r\n";
+
+/// Bytes of a slip, and what it may be.
+const SLIP: usize = 44;
+const ACCEPTED: u8 = 2;
+const REFUSED: u8 = 3;
+
+fn mac(host: Host) -> MacAddr {
+    host.mac(Network::Data)
+}
+
+/// This node is number 0, and b, number 1, has what begins with its name.
+pub(crate) fn place(bench: &Bench, mate: Mate) {
+    let table = &bench.datapath.placing;
+    let rule = PlacingRule {
+        host: None,
+        path: RulePath::Prefix("/b/".into()),
+        nodes: vec![1],
+    };
+    let placing = Placing {
+        node: 0,
+        is_closed: false,
+    };
+    table
+        .set(SHARE, Some(placing), &[rule])
+        .expect("there is room");
+    table.set_mate(SHARE, 1, mate).expect("there is room");
+    bench.own(Moves::Home);
+}
+
+fn request(v6: bool) -> Vec<u8> {
+    to_service(PORT, v6, CLIENT, SERVICE, DATA, GET)
+}
+
+/// Puts the request, and gives what goes to b.
+fn ask(bench: &Bench, v6: bool) -> Vec<u8> {
+    let trial = bench
+        .datapath
+        .try_frame(Hook::Tap, bench.ifindex, &request(v6))
+        .expect("the kernel runs it");
+    assert_eq!(trial.verdict, REDIRECT);
+    trial.frame
+}
+
+/// b's answer to a question.
+fn answer(question: &[u8], kind: u8) -> Vec<u8> {
+    let mut frame = question.to_vec();
+    frame[..6].copy_from_slice(&mac(Host::A).0);
+    frame[6..12].copy_from_slice(&mac(Host::B).0);
+    let slip = frame.len() - SLIP;
+    frame[slip + 5] = kind;
+    frame
+}
+
+/// The same question, put to us by b under a number.
+fn put_by_b(question: &[u8], number: u8) -> Vec<u8> {
+    let mut frame = answer(question, 1);
+    let slip = frame.len() - SLIP;
+    frame[slip + 8..slip + 12].copy_from_slice(&[0, 0, 0, number]);
+    frame
+}
+
+/// The request is not changed by a byte, and what is put to b is put again if the client
+/// says it again. Our server is not heard meanwhile.
+#[test]
+fn a_request_goes_with_a_question() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        for v6 in [false, true] {
+            bench.connect(PORT, v6);
+            bench.expect(Hook::Tap, "request", &request(v6), REDIRECT, "asked");
+            let question = ask(bench, v6);
+            assert_eq!(question[..6], mac(Host::B).0);
+            assert_eq!(question[6..12], mac(Host::A).0);
+            let plain = request(v6);
+            assert_eq!(question[12..plain.len()], plain[12..]);
+            let slip = &question[plain.len()..];
+            assert_eq!((slip.len(), &slip[..4]), (SLIP, &b"gwsp"[..]));
+            assert_eq!(slip[8..12], [0, 0, 0, 1], "the first number, again");
+            assert_eq!(slip[12..16], IRS.to_be_bytes());
+            assert_eq!(slip[16..20], ISS.to_be_bytes());
+            let fin = from_service(PORT, v6, SERVICE, CLIENT, ACK.with(TcpFlags::FIN), b"");
+            for hook in [Hook::Gate, Hook::Guard] {
+                bench.expect(hook, "FIN", &fin, DROP, "unanswered");
+            }
+            let more = to_service(PORT, v6, CLIENT, SERVICE, ACK, b"");
+            bench.expect(Hook::Tap, "more", &more, REDIRECT, "sent_on");
+        }
+    });
+}
+
+/// Its own socket is reset in the client's name, and from then on it only forwards.
+#[test]
+fn who_is_answered_yes_resets_its_own_and_forwards() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        for v6 in [false, true] {
+            bench.connect(PORT, v6);
+            let yes = answer(&ask(bench, v6), ACCEPTED);
+            let trial = bench.datapath.try_frame(Hook::Tap, bench.ifindex, &yes);
+            let trial = trial.expect("the kernel runs it");
+            assert_eq!(trial.verdict, NEXT);
+            let end = trial.frame.len() - SLIP;
+            let reset = Segment::parse(&trial.frame[14..end]).expect("a segment");
+            assert_eq!(
+                (reset.seq.0, reset.flags),
+                (CLIENT, TcpFlags::RST.with(ACK))
+            );
+            bench.expect(Hook::Tap, "twice", &yes, DROP, "stale_slip");
+            let next = to_service(PORT, v6, CLIENT + 30, SERVICE + 9, ACK, b"");
+            bench.expect(Hook::Tap, "ACK", &next, REDIRECT, "sent_on");
+            bench.expect(Hook::Tap, "a circle", &tapped(next), DROP, "sent_back");
+            let own = from_service(PORT, v6, SERVICE, CLIENT, TcpFlags::RST, b"");
+            for hook in [Hook::Gate, Hook::Guard] {
+                bench.expect(hook, "our kernel", &own, DROP, "away");
+            }
+            assert!(
+                bench
+                    .datapath
+                    .flows
+                    .get(crate::bench::flow_id(PORT, v6).key)
+                    .is_ok_and(|it| it.is_none())
+            );
+            // The same addresses, another connection.
+            let syn = to_service(PORT, v6, IRS + 99, 0, TcpFlags::SYN, b"");
+            bench.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
+        }
+    });
+}
+
+/// It has the request as if it had never asked, and does not ask twice for it.
+#[test]
+fn who_is_refused_serves_itself() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        for v6 in [false, true] {
+            bench.connect(PORT, v6);
+            let question = ask(bench, v6);
+            let no = answer(&question, REFUSED);
+            let (verdict, reasons) = bench.pass(Hook::Tap, &no);
+            assert_eq!(verdict, NEXT, "{reasons:?}");
+            for reason in ["refused", "client_segment"] {
+                assert!(reasons.iter().any(|it| it == reason), "{reasons:?}");
+            }
+            bench.expect(Hook::Tap, "again", &request(v6), NEXT, "client_segment");
+            bench.expect(
+                Hook::Tap,
+                "late",
+                &answer(&question, ACCEPTED),
+                DROP,
+                "stale_slip",
+            );
+            let own = from_service(PORT, v6, SERVICE, CLIENT + 30, ACK, b"");
+            bench.expect(Hook::Gate, "our kernel", &own, NEXT, "spoken");
+        }
+    });
+}
+
+/// An answer is b's or none: the client's word does not count, nor one about another request.
+#[test]
+fn nobody_else_answers() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        bench.connect(PORT, false);
+        let mut forged = answer(&ask(bench, false), ACCEPTED);
+        forged[6..12].copy_from_slice(&mac(Host::Client).0);
+        bench.expect(Hook::Tap, "the client", &forged, REDIRECT, "asked");
+        bench
+            .datapath
+            .placing
+            .set_mate(SHARE, 2, Mate::Open(mac(Host::C)))
+            .expect("there is room");
+        forged[6..12].copy_from_slice(&mac(Host::C).0);
+        bench.expect(Hook::Tap, "c", &forged, DROP, "stale_slip");
+        let mut other = answer(&ask(bench, false), ACCEPTED);
+        let number = other.len() - SLIP + 11;
+        other[number] = 9;
+        bench.expect(Hook::Tap, "another number", &other, DROP, "stale_slip");
+    });
+}
+
+/// Whoever is asked and can't refuses for good: the question is never answered otherwise.
+#[test]
+fn a_refusal_is_for_good() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        for v6 in [false, true] {
+            bench.connect(PORT, v6);
+            let question = put_by_b(&ask(bench, v6), 5);
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            bench.expect(
+                Hook::Tap,
+                "nobody listens",
+                &question,
+                REDIRECT,
+                "no_listener",
+            );
+            let listener = TcpListener::bind(if v6 { "[::]:80" } else { "0.0.0.0:80" });
+            let _listener = listener.expect("the port is free");
+            bench.expect(Hook::Tap, "again", &question, REDIRECT, "no_listener");
+            let old = put_by_b(&question, 4);
+            bench.expect(Hook::Tap, "an older one", &old, DROP, "stale_slip");
+            let sent = bench
+                .datapath
+                .try_frame(Hook::Tap, bench.ifindex, &question);
+            let sent = sent.expect("the kernel runs it").frame;
+            assert_eq!(sent[..6], mac(Host::B).0);
+            assert_eq!(sent[sent.len() - SLIP + 5], REFUSED);
+            // The kernel makes no socket of a frame that is only tried on a hook.
+            let next = put_by_b(&question, 6);
+            let reason = "materialise_refused";
+            bench.expect(Hook::Tap, "another question", &next, REDIRECT, reason);
+        }
+    });
+}
+
+/// Reasons for which nobody is taken, whatever is asked.
+#[test]
+fn who_may_not_takes_nobody() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        bench.connect(PORT, false);
+        let question = put_by_b(&ask(bench, false), 5);
+        bench.order(godwit_bpf::Order::Forget).expect("it is there");
+        let mut other = question.clone();
+        let slip = other.len() - SLIP;
+        other[slip + 4] = 9;
+        bench.expect(Hook::Tap, "version", &other, REDIRECT, "other_slip");
+        let placing = Placing {
+            node: 0,
+            is_closed: true,
+        };
+        let table = &bench.datapath.placing;
+        table.set(SHARE, Some(placing), &[]).expect("there is room");
+        bench.expect(Hook::Tap, "closed", &question, REDIRECT, "takes_nobody");
+        place(bench, Mate::Open(mac(Host::B)));
+        bench.play(Role::None);
+        bench.expect(
+            Hook::Tap,
+            "no owner",
+            &put_by_b(&question, 6),
+            REDIRECT,
+            "not_owner",
+        );
+        bench.own(Moves::Home);
+        let plain = tapped(request(false));
+        bench.expect(Hook::Tap, "no slip", &plain, DROP, "no_slip");
+    });
+}
+
+/// The connection goes on here, unless its client has heard what we have not said.
+#[test]
+fn who_is_dead_gives_back_what_it_was_asked_for() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            bench.connect(PORT, v6);
+            ask(bench, v6);
+            place(bench, Mate::Dead(mac(Host::B)));
+            let (verdict, reasons) = bench.pass(Hook::Tap, &request(v6));
+            assert_eq!(verdict, NEXT);
+            for reason in ["reclaimed", "client_segment"] {
+                assert!(reasons.iter().any(|it| it == reason), "{reasons:?}");
+            }
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            place(bench, Mate::Open(mac(Host::B)));
+            bench.connect(PORT, v6);
+            ask(bench, v6);
+            place(bench, Mate::Dead(mac(Host::B)));
+            let heard = to_service(PORT, v6, CLIENT + 30, SERVICE + 5, ACK, b"");
+            for _ in 0..2 {
+                bench.expect(Hook::Tap, "heard it", &heard, NEXT, "mate_gone");
+            }
+        }
+    });
+}
