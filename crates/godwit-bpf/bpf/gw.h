@@ -65,7 +65,8 @@ enum gw_flow_flags {
 	GW_FLOW_WSCALE = 1 << 2,
 	GW_FLOW_ECN = 1 << 3,
 	GW_FLOW_TWIN = 1 << 4, /* its socket was materialised here */
-	GW_FLOW_TWIN_SEEN = 1 << 5, /* that socket has spoken: it exists */
+	/* that socket, or one that came, has spoken: it exists */
+	GW_FLOW_TWIN_SEEN = 1 << 5,
 	GW_FLOW_WATCHED = 1 << 6, /* the watchdog timer is armed */
 	GW_FLOW_TS_MOVED = 1 << 7, /* ts_off has been settled at takeover */
 	GW_FLOW_RAMPING = 1 << 8, /* window opens slowly after a takeover */

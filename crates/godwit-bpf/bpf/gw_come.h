@@ -51,20 +51,28 @@ static __noinline int gw_refuse(struct __sk_buff *skb, const struct gw_pkt *p,
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* The question is never to be answered otherwise. */
+/*
+ * The question is never to be answered otherwise. A connection that has gone from here,
+ * or may have, is still where it went to.
+ */
 static __always_inline int gw_refuse_for_good(struct __sk_buff *skb,
 					      const struct gw_pkt *p,
 					      const struct gw_flow_key *key,
 					      struct gw_slip *slip, __u16 why)
 {
-	struct gw_transfer *t = gw_transfer_begin(key, bpf_ntohl(slip->irs),
-						  GW_TRANSFER_REFUSED);
+	__u32 irs = bpf_ntohl(slip->irs), number = bpf_ntohl(slip->number);
+	struct gw_transfer *t = gw_transfer_of(key, irs);
 
+	if (!t) {
+		t = gw_transfer_begin(key, irs, GW_TRANSFER_REFUSED);
+		if (t) {
+			t->number = number;
+			gw_transfer_expire(t, GW_REFUSAL_NS);
+		}
+	}
 	if (t) {
-		t->number = bpf_ntohl(slip->number);
-		t->seq = p->seq;
+		t->refused = number;
 		t->why = why;
-		gw_transfer_expire(t, GW_REFUSAL_NS);
 	}
 	return gw_refuse(skb, p, slip, why);
 }
@@ -150,36 +158,57 @@ gw_came_begin(const struct gw_pkt *p, const struct gw_flow_key *key,
 }
 
 /*
- * An earlier connection of the client's with the same addresses ended here, and is
- * remembered for a minute; another server has the new one, which a SYN would have been
- * let in for (RFC 6191). The frame becomes the RST that ends the memory, and a copy of
- * it asks again behind that. GW_UNDECIDED: it is not so, or of no use.
+ * The byte that a socket waits for which is in the way of a connection that comes; 0 or
+ * -1: there is none, or none that may go. An earlier connection of the client's with the
+ * same addresses may have ended here, and is remembered for a minute: another server has
+ * let its SYN in (RFC 6191). Or the connection has left from here, and nobody has told
+ * us yet: it could not be offered to us otherwise.
  */
-static __noinline int gw_end_old_time_wait(struct __sk_buff *skb,
-					   struct gw_pkt *p,
-					   const struct gw_flow_key *key)
+static __always_inline int gw_find_old(struct __sk_buff *skb,
+				       const struct gw_pkt *p,
+				       const struct gw_transfer *t, __u32 *seq)
+{
+	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
+	struct tcp_timewait_sock *tw;
+	int err = -1;
+
+	if (!sk)
+		return -1;
+	tw = bpf_skc_to_tcp_timewait_sock(sk);
+	if (tw) {
+		*seq = BPF_CORE_READ(tw, tw_sk.__tw_common.skc_tw_rcv_nxt);
+		err = 0;
+	} else if (sk->state != GW_TCP_LISTEN && t &&
+		   t->state == GW_TRANSFER_ASKED) {
+		*seq = t->seq;
+		err = 0;
+	}
+	bpf_sk_release(sk);
+	return err;
+}
+
+/*
+ * The frame becomes the RST that clears the way for its connection, and a copy of it
+ * asks again behind that. GW_UNDECIDED: nothing is in the way, or stays there.
+ */
+static __noinline int gw_clear_way(struct __sk_buff *skb, struct gw_pkt *p,
+				   const struct gw_flow_key *key,
+				   const struct gw_transfer *t)
 {
 	struct gw_bare rst = { .flags = GW_TCP_RST };
-	struct tcp_timewait_sock *tw;
-	struct bpf_sock *sk;
 
-	if (skb->mark == GW_MARK_AGAIN)
+	if (skb->mark == GW_MARK_AGAIN || gw_find_old(skb, p, t, &rst.seq))
 		return GW_UNDECIDED;
-	sk = gw_lookup(skb, p->v6, &key->client, &key->service);
-	if (!sk)
-		return GW_UNDECIDED;
-	tw = bpf_skc_to_tcp_timewait_sock(sk);
-	if (tw)
-		rst.seq = BPF_CORE_READ(tw, tw_sk.__tw_common.skc_tw_rcv_nxt);
-	bpf_sk_release(sk);
-	if (!tw)
-		return GW_UNDECIDED;
+	if (t && t->state == GW_TRANSFER_ASKED) {
+		bpf_map_delete_elem(&gw_talks, key);
+		bpf_map_delete_elem(&gw_flows, key);
+	}
 	skb->mark = GW_MARK_AGAIN;
 	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
 	skb->mark = 0;
 	if (gw_craft(skb, p, &key->client, &key->service, &rst))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	return gw_verdict(GW_REASON_TIME_WAIT_ENDED, GW_PASS);
+	return gw_verdict(GW_REASON_WAY_CLEARED, GW_PASS);
 }
 
 /* The socket itself: 0 or why there is none. */
@@ -251,7 +280,8 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_flow *f;
 
 	if (!why) {
-		verdict = gw_end_old_time_wait(skb, p, key);
+		verdict = gw_clear_way(skb, p, key,
+				       gw_transfer_of(key, talk.irs));
 		if (verdict != GW_UNDECIDED)
 			return verdict;
 		why = gw_come_alive(skb, p, slip);
@@ -286,12 +316,15 @@ static __always_inline int gw_hear_question(struct __sk_buff *skb,
 
 	if (slip->version != GW_SLIP_VERSION)
 		return gw_refuse(skb, p, slip, GW_REASON_OTHER_SLIP);
-	if (!t || gw_after(number, t->number))
+	if (!t)
 		return gw_come(skb, p, key, o);
-	if (number != t->number)
-		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
-	if (t->state == GW_TRANSFER_REFUSED)
+	if (t->why && number == t->refused)
 		return gw_refuse(skb, p, slip, t->why);
+	if (gw_before(number, t->number) ||
+	    (t->why && gw_before(number, t->refused)))
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+	if (number != t->number)
+		return gw_come(skb, p, key, o);
 	gw_count(GW_REASON_CAME_BEFORE);
 	if (gw_accept(skb, p, slip))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);

@@ -84,6 +84,31 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_HANDSHAKE_DONE, GW_PASS);
 }
 
+/* The kernel has its socket a few microseconds after we have said that it came. */
+#define GW_BIRTH_NS 1000000000ull
+
+/*
+ * Another CPU has the segment of which the socket of a connection is being made that
+ * has come (gw_come.h), and our kernel would answer this one with a RST.
+ */
+static __always_inline bool gw_is_unborn(struct __sk_buff *skb,
+					 const struct gw_pkt *p,
+					 const struct gw_flow *f)
+{
+	struct bpf_sock *sk;
+	bool unborn;
+
+	if (!(f->flags & GW_FLOW_CAME) || (f->flags & GW_FLOW_TWIN_SEEN) ||
+	    gw_now() - f->born_ns > GW_BIRTH_NS)
+		return false;
+	sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
+	if (!sk)
+		return true;
+	unborn = sk->state == GW_TCP_LISTEN;
+	bpf_sk_release(sk);
+	return unborn;
+}
+
 /* A segment of the client for a share that we own. */
 static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
@@ -109,6 +134,8 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if (!gw_follow(f, s, GW_ROLE_OWNER))
 		return gw_verdict(GW_REASON_TURNING, GW_DROP);
+	if (gw_is_unborn(skb, p, f))
+		return gw_verdict(GW_REASON_NOT_YET, GW_DROP);
 	if (f->flags & GW_FLOW_TWIN) {
 		/* it was reset, and does not know it: our kernel says so again */
 		if (gw_is_given_up(f))
@@ -264,8 +291,12 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 	}
 	if ((p->flags & GW_TCP_FIN) && gw_is_tapped(s, f))
 		gw_mirror(skb, p, s);
-	if (gw_placing_of(f->share))
+	if (gw_placing_of(f->share)) {
+		if ((f->flags & (GW_FLOW_CAME | GW_FLOW_TWIN_SEEN)) ==
+		    GW_FLOW_CAME)
+			gw_flag(f, GW_FLOW_TWIN_SEEN);
 		gw_talk_reply(skb, p, key, f);
+	}
 	return gw_owner_say(skb, p, key, f, s);
 }
 

@@ -189,6 +189,9 @@ enum gw_reason {
 	GW_REASON_MATE_GONE =
 		173, /* who has it is dead: our kernel resets it */
 
+	GW_REASON_WAY_CLEARED =
+		179, /* an old socket gives way to one that comes */
+
 	/* beside a verdict: one request stays where it is */
 	GW_REASON_KEPT_BODY = 174, /* it has a body that is still to come */
 	GW_REASON_KEPT_BUSY = 175, /* not all of the last reply is there */

@@ -39,12 +39,13 @@ struct gw_transfer {
 	__u64 idle_ns; /* GONE, REFUSED: it may go when nobody was for so long */
 	__u32 irs; /* of the client */
 	__u32 number; /* of the handoff at hand, or of the last one */
-	__u32 seq; /* ASKED, REFUSED: where the request begins */
-	__u16 why; /* REFUSED: enum gw_reason */
+	__u32 seq; /* ASKED: where the request begins */
+	__u32 refused; /* the last number that we have refused, if ... */
+	struct gw_target to; /* ASKED, GONE: who has it */
+	__u16 why; /* ... this is not 0: enum gw_reason */
 	__u8 state; /* enum gw_transfer_state */
 	__u8 timed; /* 1: the timer was made */
-	struct gw_target to; /* ASKED, GONE: who has it */
-	__u64 pad;
+	__u32 pad;
 };
 
 _Static_assert(sizeof(struct gw_transfer) == 64, "shared with Rust");

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use godwit_bpf::{MapError, Mate, Placing as Entry, PlacingRule, PlacingTable};
 use godwit_core::{Beat, PeerId, PeerStatus};
-use godwit_wire::{MacAddr, Role, ShareId};
+use godwit_wire::{Heartbeat, MacAddr, Role, ShareId};
 
 use super::Driver;
 use crate::config::Config;
@@ -74,10 +74,14 @@ impl Placing {
 
     /// What another server does for its shares.
     pub(super) fn note_beat(&mut self, peer: PeerId, beat: &Beat) {
+        // One that tells of as many as it can may do more.
+        let is_whole = beat.shares.len() < Heartbeat::MAX_SHARES;
         let sides = self.0.iter_mut().flat_map(|it| &mut it.mates);
         for side in sides.filter(|side| side.peer == peer) {
-            if let Some(claim) = beat.shares.iter().find(|claim| claim.share == side.home) {
-                side.serves = claim.role == Role::Owner;
+            let mut claims = beat.shares.iter().filter(|claim| claim.share == side.home);
+            let serves = claims.any(|claim| claim.role == Role::Owner);
+            if serves || is_whole {
+                side.serves = serves;
             }
         }
     }
