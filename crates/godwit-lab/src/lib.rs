@@ -3,7 +3,7 @@
 //! A [`Lab`] is a client, two servers and a switch, each in a network
 //! namespace of its own, with real ARP and neighbour discovery. On top of it:
 //! [`links`] shapes, delays, thins and cuts; [`apps`] runs unmodified nginx,
-//! redis and curl and a deterministic server of our own; [`capture`] counts
+//! Apache, redis and curl and a deterministic server of our own; [`capture`] counts
 //! what a client could have noticed; [`cluster`] runs Godwit on both servers;
 //! [`control`] is the same crash without Godwit; [`demo`] shows both.
 //!
@@ -25,12 +25,14 @@
 pub mod apps;
 pub mod bench;
 pub mod capture;
+mod cgroup;
 pub mod chaos;
 pub mod cluster;
 pub mod control;
 pub mod demo;
 pub mod host;
 pub mod lab;
+pub mod limits;
 pub mod links;
 pub mod machine;
 pub mod meter;
@@ -39,6 +41,7 @@ mod packet;
 pub mod ping;
 pub mod process;
 mod tool;
+pub mod volume;
 
 pub use host::{Host, Network};
 pub use lab::{Lab, LabOptions, Node};

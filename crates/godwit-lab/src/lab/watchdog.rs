@@ -21,7 +21,7 @@ shift
 for ns in "$@"; do kill -9 $(ip netns pids "$ns") ; done
 for ns in "$@"; do ip netns del "$ns"; done
 grep -o " $folder/[^ ]*" /proc/self/mounts | while read -r at; do umount -l "$at"; done
-[ -f "$folder/remove-at-end" ] && while read -r path; do rm -rf -- "$path"; done < "$folder/remove-at-end"
+[ -f "$folder/remove-at-end" ] && while read -r path; do rmdir "$path" || rm -rf -- "$path"; done < "$folder/remove-at-end"
 rm -rf -- "$folder"
 "#;
 
@@ -77,6 +77,9 @@ pub(super) fn remove_remembered(folder: &Path) {
     let list = fs::read_to_string(folder.join(LIST)).unwrap_or_default();
     for path in list.lines().map(PathBuf::from) {
         // Best effort by design: it runs in `Drop` and in the sweep.
-        let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+        // A control group has files that can't be removed, and goes all the same.
+        let _ = fs::remove_dir(&path)
+            .or_else(|_| fs::remove_dir_all(&path))
+            .or_else(|_| fs::remove_file(&path));
     }
 }
