@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::client::{Client, Rounds};
 use super::content::Content;
-use super::{chats, exports, hiccup, odd, roam, server, stream};
+use super::{chats, exports, hiccup, odd, roam, server, stream, webstone};
 use crate::cluster;
 use crate::meter::Meter;
 
@@ -36,6 +36,7 @@ const USAGE: &str = "usage:
   godwit-lab-app stream [--manner BALLAST,EXPORTS,MICROSECONDS,AFTER,MICROSECONDS] ADDRESS:PORT...
   godwit-lab-app exports ADDRESS:PORT...
   godwit-lab-app odd MANNER PORT
+  godwit-lab-app webstone OPTIONS
   godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
   godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
   godwit-lab-app get ADDRESS:PORT BYTES
@@ -91,6 +92,9 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if verb == odd::VERB {
         return odd::run(&args[1..]);
+    }
+    if verb == webstone::VERB {
+        return webstone::load::run(first);
     }
     if verb == hiccup::VERB {
         return hiccup::run(Duration::from_millis(first.parse().context(USAGE)?));

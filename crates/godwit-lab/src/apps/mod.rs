@@ -1,12 +1,13 @@
 //! Programs that run in a lab: unmodified ones, and a deterministic one of ours.
 //!
-//! [`nginx`], [`redis`] and [`curl`] start what Debian ships. [`server`] is a
+//! [`nginx`], [`apache`], [`redis`] and [`curl`] start what Debian ships. [`server`] is a
 //! small server whose every reply is a function of one connection's bytes, and
 //! [`client`] talks to it and checks each byte, and [`raw`] does so in frames of
-//! its own making; server and client are also commands of the
+//! its own making; [`webstone`] is a load of many; server and client are also commands of the
 //! `godwit-lab-app` program ([`command`]), so that a server is a process that
 //! can die with its machine.
 
+pub mod apache;
 pub mod chats;
 pub mod client;
 pub mod command;
@@ -21,6 +22,7 @@ pub mod redis;
 pub mod roam;
 pub mod server;
 pub mod stream;
+pub mod webstone;
 
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
