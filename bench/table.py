@@ -8,8 +8,8 @@ import json
 import sys
 
 SCHEMA = "godwit.bench/1"
-# For bench/plot.py.
-TRACE = "godwit.bench.trace/1"
+# What was seen over time, for bench/plot.py; and in single runs.
+OTHERS = ("godwit.bench.trace/1", "godwit.bench.load/1")
 
 
 def number(value):
@@ -29,7 +29,7 @@ def main():
     print("|---|--:|---|--:|--:|--:|---|")
     for text in sys.stdin:
         line = json.loads(text)
-        if line["schema"] == TRACE:
+        if line["schema"] in OTHERS:
             continue
         if line["schema"] != SCHEMA:
             sys.exit(f"unknown schema {line['schema']!r}")

@@ -80,7 +80,8 @@ fn serve(lab: &Lab, host: Host) -> Result<Nginx> {
     Nginx::start(node, &root, PORT)
 }
 
-fn wait_takers(cluster: &Cluster<'_>, count: usize) -> Result<()> {
+/// Until new connections go to so many servers.
+pub(super) fn wait_takers(cluster: &Cluster<'_>, count: usize) -> Result<()> {
     let end = Instant::now() + START;
     loop {
         let status = cluster.status(Host::Director);

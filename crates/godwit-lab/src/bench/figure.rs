@@ -2,6 +2,8 @@
 //!
 //! `bench/README.md` describes each for people.
 
+mod handoff;
+
 /// What is measured together, in the order in which it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Theme {
@@ -30,6 +32,7 @@ pub(super) enum Theme {
     Slowing,
     Many,
     Director,
+    Handoff,
 }
 
 /// What a figure should be.
@@ -61,11 +64,14 @@ impl Theme {
             "failover" => Some(&Self::FAILOVER),
             "migrate" => Some(&Self::MIGRATE),
             "director" => Some(&Self::DIRECTOR),
+            "handoff" => Some(&Self::HANDOFF),
             _ => None,
         }
     }
 
     const DIRECTOR: [Self; 1] = [Self::Director];
+
+    const HANDOFF: [Self; 1] = [Self::Handoff];
 
     const MIGRATE: [Self; 6] = [
         Self::Migrate,
@@ -129,18 +135,23 @@ impl Theme {
             Self::Slowing => "servers that slow down, and a client that leaves them",
             Self::Many => "ten thousand moves of busy streams",
             Self::Director => "three servers behind a director",
+            Self::Handoff => "requests that are handed to the server that has their file",
         }
     }
 
     /// The figures of this theme, in the order in which they are printed.
     pub(super) fn specs(self) -> impl Iterator<Item = &'static Spec> {
-        SPECS.iter().filter(move |spec| spec.theme == self)
+        all().filter(move |spec| spec.theme == self)
     }
 }
 
 /// The figure called `name`.
 pub(super) fn spec(name: &str) -> Option<&'static Spec> {
-    SPECS.iter().find(|spec| spec.name == name)
+    all().find(|spec| spec.name == name)
+}
+
+fn all() -> impl Iterator<Item = &'static Spec> {
+    SPECS.iter().chain(handoff::SPECS)
 }
 
 use Target::{AtLeast, AtMost, Control};
@@ -586,16 +597,17 @@ mod tests {
 
     #[test]
     fn every_figure_has_one_name_and_a_theme_that_is_run() {
-        let names: BTreeSet<_> = SPECS.iter().map(|spec| spec.name).collect();
-        assert_eq!(names.len(), SPECS.len());
+        let names: BTreeSet<_> = all().map(|spec| spec.name).collect();
+        assert_eq!(names.len(), all().count());
         let themes = [
             Theme::STANDBY.as_slice(),
             &Theme::FAILOVER,
             &Theme::MIGRATE,
             &Theme::DIRECTOR,
+            &Theme::HANDOFF,
         ]
         .concat();
-        assert!(SPECS.iter().all(|spec| themes.contains(&spec.theme)));
+        assert!(all().all(|spec| themes.contains(&spec.theme)));
         assert!(themes.iter().all(|theme| theme.specs().count() > 0));
     }
 }

@@ -26,6 +26,7 @@
 //! | [`slowing`] | `migrate.slowing.*`: a client that leaves servers which slow down |
 //! | [`many`] | `migrate.many.*`: ten thousand moves of busy streams |
 //! | [`direct`] | `director.*`: servers behind a director |
+//! | [`handoff`] | `handoff.*`: requests that go to the server which has their file |
 //! | [`reprotect`] | `reprotect.*`: running connections and a standby that returns |
 //!
 //! [`pair`] is the pair of servers under test, which fails over back and
@@ -42,6 +43,7 @@ mod export;
 mod ferry;
 mod figure;
 mod frozen;
+mod handoff;
 mod many;
 mod migrate;
 mod moved;
@@ -73,7 +75,7 @@ use figure::Theme;
 use report::Report;
 
 /// Names that [`run`] knows, with what each measures.
-pub const NAMES: [(&str, &str); 4] = [
+pub const NAMES: [(&str, &str); 5] = [
     (
         "standby",
         "a hot standby: cost without a failure, stalls with one",
@@ -89,6 +91,10 @@ pub const NAMES: [(&str, &str); 4] = [
     (
         "director",
         "a machine that gives connections to servers: frames, requests, a server that dies",
+    ),
+    (
+        "handoff",
+        "requests that are handed to the server that has their file in memory",
     ),
 ];
 
@@ -186,5 +192,6 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Slowing => slowing::run(budget, report),
         Theme::Many => many::run(budget, report),
         Theme::Director => direct::run(budget, report),
+        Theme::Handoff => handoff::run(budget, report),
     }
 }

@@ -109,6 +109,26 @@ impl Report {
         )
     }
 
+    /// As [`put_p50`](Self::put_p50), if there is a figure of that name.
+    pub(super) fn put_known(&self, name: &str, samples: &Samples) -> Result<()> {
+        if figure::spec(name).is_some() {
+            self.put_p50(name, samples)?;
+        }
+        Ok(())
+    }
+
+    /// Prints the one value of the figure `name`.
+    pub(super) fn put_value(&self, name: &str, value: f64) -> Result<()> {
+        self.put(
+            name,
+            Measured {
+                value: Some(value),
+                control: None,
+                runs: 1,
+            },
+        )
+    }
+
     /// Prints `<prefix>.p50` and `<prefix>.p99`.
     pub(super) fn put_percentiles(&self, prefix: &str, samples: &Samples) -> Result<()> {
         self.put_p50(&format!("{prefix}.p50"), samples)?;
@@ -153,6 +173,15 @@ impl Report {
         };
         let text = serde_json::to_string(&line).context("writing JSON")?;
         writeln!(io::stdout(), "{text}").context("writing a trace")
+    }
+
+    /// Prints what was seen in one run, which has a schema of its own; only as JSON.
+    pub(super) fn detail(&self, line: &impl Serialize) -> Result<()> {
+        if !self.json {
+            return Ok(());
+        }
+        let text = serde_json::to_string(line).context("writing JSON")?;
+        writeln!(io::stdout(), "{text}").context("writing a run")
     }
 
     /// Prints the figures of `theme` that nobody could measure.

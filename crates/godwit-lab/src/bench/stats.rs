@@ -39,6 +39,11 @@ impl Samples {
         known.then(|| sorted.get(rank - 1).copied()).flatten()
     }
 
+    /// All of them together.
+    pub(super) fn sum(&self) -> f64 {
+        self.0.iter().sum()
+    }
+
     /// The largest value.
     pub(super) fn max(&self) -> Option<f64> {
         self.sorted().last().copied()

@@ -74,7 +74,10 @@ impl<'a> Cluster<'a> {
         };
         let authority = lab.folder().join("pki");
         let authority = authority.to_str().context("the lab's folder is no UTF-8")?;
-        cluster.must(Host::A, &["pki", "init", "--dir", authority])?;
+        // An earlier cluster of this lab may have left them; they are as good as new ones.
+        if !Path::new(authority).exists() {
+            cluster.must(Host::A, &["pki", "init", "--dir", authority])?;
+        }
         for host in cluster.options.nodes() {
             let folder = lab.node(host).folder()?;
             let text = cluster
@@ -84,6 +87,9 @@ impl<'a> Cluster<'a> {
             fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
             let out = folder.to_str().context("the lab's folder is no UTF-8")?;
             let name = host.name();
+            if folder.join("node.pem").exists() {
+                continue;
+            }
             cluster.must(
                 host,
                 &[
