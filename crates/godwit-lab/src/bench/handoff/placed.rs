@@ -41,6 +41,7 @@ struct Seen {
 struct Arm {
     mean: Samples,
     rate: Samples,
+    p99: Samples,
 }
 
 const OF: [&str; 5] = ["all", "class0", "class1", "class2", "class3"];
@@ -137,6 +138,7 @@ impl Seen {
         for (name, arm) in [("spread", &self.spread), ("placed", &self.placed)] {
             report.put_known(&format!("{prefix}.{name}.mean"), &arm.mean)?;
             report.put_known(&format!("{prefix}.{name}.requests"), &arm.rate)?;
+            report.put_known(&format!("{prefix}.{name}.p99"), &arm.p99)?;
         }
         Ok(())
     }
@@ -146,6 +148,7 @@ impl Arm {
     fn push(&mut self, tally: &Tally) {
         self.mean.push(tally.all.mean_ms);
         self.rate.push(tally.rate);
+        self.p99.push(tally.all.p99_ms);
     }
 }
 
