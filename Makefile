@@ -50,7 +50,7 @@ install: build ## with DESTDIR=D PREFIX=/usr: godwit.h, libgodwit and godwit.pc;
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/godwit-capi/godwit.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
 
-demo: setup build ## a download crosses the death of its server; or NAME=move, kill, migrate (root)
+demo: setup build ## a download crosses the death of its server; or NAME=move, kill, migrate, handoff (root)
 	$(TARGET)/release/godwit demo $(or $(NAME),shadow)
 
 test: setup build unit install-test sim root-test ## everything that CI runs (root for the lab)

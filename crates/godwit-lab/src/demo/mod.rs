@@ -2,6 +2,7 @@
 //! happens while it happens, and leave nothing behind.
 
 mod arm;
+mod handoff;
 mod kill;
 mod line;
 mod migrate;
@@ -25,7 +26,7 @@ const SEED: u64 = 0x60d_1717;
 const SIZE_MIN: u64 = 1 << 20;
 
 /// Names that [`run`] knows, with what each shows.
-pub const NAMES: [(&str, &str); 4] = [
+pub const NAMES: [(&str, &str); 5] = [
     (
         "shadow",
         "an unmodified curl finishes a download whose server went dark half-way",
@@ -41,6 +42,10 @@ pub const NAMES: [(&str, &str); 4] = [
     (
         "migrate",
         "a stream whose server exports its state goes on when the server's machine crashes, and moves twenty times",
+    ),
+    (
+        "handoff",
+        "one connection of curl, each of whose requests is served by the one of three Apaches that has its file",
     ),
 ];
 
@@ -112,6 +117,11 @@ pub fn run(name: &str, options: DemoOptions) -> Result<bool> {
         }
         "migrate" => {
             let summary = migrate::run(options, &mut view)?;
+            print(options, &summary.line())?;
+            Ok(summary.ok())
+        }
+        "handoff" => {
+            let summary = handoff::run(&mut view)?;
             print(options, &summary.line())?;
             Ok(summary.ok())
         }

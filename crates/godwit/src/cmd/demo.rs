@@ -8,7 +8,7 @@ use crate::exit;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which: shadow, move, kill, migrate.
+    /// Which: shadow, move, kill, migrate, handoff.
     name: String,
     /// End with one line of JSON, schema godwit.demo/1.
     #[arg(long)]

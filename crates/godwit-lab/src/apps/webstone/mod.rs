@@ -101,22 +101,26 @@ impl FileSet {
     /// # Errors
     /// Fails if one can't be written.
     pub fn write(self, root: &Path) -> Result<()> {
-        for class in 0..CLASSES {
-            let folder = root.join(format!("class{class}"));
-            fs::create_dir_all(&folder)
-                .with_context(|| format!("creating {}", folder.display()))?;
-        }
+        (0..CLASSES).try_for_each(|class| self.write_class(class, root))
+    }
+
+    /// Writes those of one class below `root`, which is made.
+    pub(crate) fn write_class(self, class: usize, root: &Path) -> Result<()> {
+        let folder = root.join(format!("class{class}"));
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let mut path = String::new();
-        for kind in 0..KINDS.len() {
-            for number in 0..self.count(kind) {
-                let name = Name { kind, number };
-                path.clear();
-                name.put_path(&mut path);
-                name.content()
-                    .write_to(&root.join(path.trim_start_matches('/')))?;
-            }
+        let kinds = (0..KINDS.len()).filter(|kind| KINDS[*kind].class == class);
+        for name in kinds.flat_map(|kind| self.names(kind)) {
+            path.clear();
+            name.put_path(&mut path);
+            let file = root.join(path.trim_start_matches('/'));
+            name.content().write_to(&file)?;
         }
         Ok(())
+    }
+
+    fn names(self, kind: usize) -> impl Iterator<Item = Name> {
+        (0..self.count(kind)).map(move |number| Name { kind, number })
     }
 }
 
