@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * A connection has gone from one back-end to another by itself. The first one forwards
- * its segments, and says so with each (gw_handoff.h): from then on they go straight to
- * where it is. What is lost of that is said again, as long as segments are forwarded.
+ * its segments, and says so, about once a millisecond (gw_handoff.h): from then on they go
+ * straight to where it is. What is lost of that is said again, as long as segments are
+ * forwarded.
  */
 #ifndef GW_LEARN_H
 #define GW_LEARN_H

@@ -49,25 +49,13 @@ static __always_inline const struct gw_backend *gw_backend_in(__u16 place)
 	return place == GW_NOBODY ? NULL : gw_backend_of(place - 1);
 }
 
-/* The entry of a flow, if its back-end is there. */
-static __always_inline const struct gw_backend *
-gw_entry_of(const struct gw_told *t, __u32 *irs)
-{
-	const struct gw_entry *entry =
-		bpf_map_lookup_elem(&gw_entries, &t->key);
-
-	if (!entry)
-		return NULL;
-	*irs = entry->irs;
-	return gw_backend_of(entry->backend);
-}
-
 /*
  * A new connection goes where the table says. What its slot would not say of it
  * later on is written down; if it can't be, it goes where the slot says.
  */
 static __always_inline __u16 gw_begin(const struct gw_slot *slot,
-				      const struct gw_told *t)
+				      const struct gw_told *t,
+				      const struct gw_entry *earlier)
 {
 	struct gw_entry entry = { .irs = t->irs, .backend = slot->now - 1 };
 
@@ -75,7 +63,8 @@ static __always_inline __u16 gw_begin(const struct gw_slot *slot,
 		return slot->now;
 	if (slot->now == slot->base) {
 		/* of an earlier connection, or it would not have got here */
-		bpf_map_delete_elem(&gw_entries, &t->key);
+		if (earlier)
+			bpf_map_delete_elem(&gw_entries, &t->key);
 		return slot->now;
 	}
 	if (!bpf_map_update_elem(&gw_entries, &t->key, &entry, BPF_ANY))
@@ -89,19 +78,22 @@ static __always_inline const struct gw_backend *
 gw_place(const struct gw_slot *slot, const struct gw_told *t,
 	 enum gw_reason *reason)
 {
+	const struct gw_entry *entry = NULL;
 	const struct gw_backend *b = NULL;
-	__u32 irs = 0;
 
 	if (slot->mixed)
-		b = gw_entry_of(t, &irs);
-	if (b && (!t->syn || irs == t->irs)) {
+		entry = bpf_map_lookup_elem(&gw_entries, &t->key);
+	/* of a back-end that is gone it is none */
+	if (entry && (!t->syn || entry->irs == t->irs))
+		b = gw_backend_of(entry->backend);
+	if (b) {
 		*reason = t->error ? GW_REASON_DIRECTED_ERROR :
 				     GW_REASON_DIRECTED_ENTRY;
 		return b;
 	}
 	if (t->syn) {
 		*reason = GW_REASON_DIRECTED_NEW;
-		return gw_backend_in(gw_begin(slot, t));
+		return gw_backend_in(gw_begin(slot, t, entry));
 	}
 	*reason = slot->mixed ? GW_REASON_DIRECTED_BASE : GW_REASON_DIRECTED;
 	if (t->error)

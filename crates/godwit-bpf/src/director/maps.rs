@@ -174,6 +174,9 @@ impl FrontTable {
 }
 
 impl SlotTable {
+    /// Written in some ten microseconds.
+    const AT_A_TIME: usize = 32;
+
     /// Writes slots of a service, each in one piece. One that is mixed stays so: the program
     /// may have learnt of a connection there.
     ///
@@ -185,11 +188,17 @@ impl SlotTable {
         slots: impl IntoIterator<Item = (u32, Slot)>,
     ) -> Result<(), MapError> {
         let first = service * self.size;
-        let entries: Vec<_> = slots
-            .into_iter()
-            .map(|(slot, value)| self.kept_mixed(first + slot, value))
-            .collect::<Result<_, _>>()?;
-        self.slots.update_all(&entries)
+        let slots: Vec<_> = slots.into_iter().collect();
+        // What the program learns between the look and the write is lost, and said again
+        // with the connection's next segment: so few at a time.
+        for few in slots.chunks(Self::AT_A_TIME) {
+            let entries: Vec<_> = few
+                .iter()
+                .map(|(slot, value)| self.kept_mixed(first + slot, *value))
+                .collect::<Result<_, _>>()?;
+            self.slots.update_all(&entries)?;
+        }
+        Ok(())
     }
 
     fn kept_mixed(&self, index: u32, mut slot: Slot) -> Result<(u32, types::gw_slot), MapError> {
@@ -228,9 +237,13 @@ impl BackendTable {
     /// If there is no such number.
     pub fn set(&self, number: u16, backend: &Backend) -> Result<(), MapError> {
         let before = self.get(number)?.map(|before| before.mac);
+        let number = u32::from(number);
         if let Some(before) = before.filter(|before| *before != backend.mac) {
-            // Nobody has it any more, or another one that is written later.
-            let _ = self.stations.delete(&station(before));
+            // Another one may have it by now.
+            let before = station(before);
+            if self.stations.lookup(&before)? == Some(number) {
+                let _ = self.stations.delete(&before);
+            }
         }
         let mut name = [0; NodeName::MAX_LEN];
         for (place, byte) in name.iter_mut().zip(backend.name.as_str().bytes()) {
@@ -242,8 +255,11 @@ impl BackendTable {
             drained: backend.drained.into(),
             name,
         };
-        self.backends.update(&number.into(), &value)?;
-        self.stations.update(&station(backend.mac), &number.into())
+        self.backends.update(&number, &value)?;
+        if backend.mac == MacAddr::ZERO {
+            return Ok(());
+        }
+        self.stations.update(&station(backend.mac), &number)
     }
 
     /// Reads one; `None` if that number was never used.

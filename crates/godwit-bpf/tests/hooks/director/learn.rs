@@ -1,6 +1,6 @@
 //! What back-ends say of connections that have gone from one of them to another.
 
-use godwit_bpf::director::{Slot, Via};
+use godwit_bpf::director::{Backend, Slot, Via};
 use godwit_core::director::BackendId;
 use godwit_lab::host::{Host, Network};
 use godwit_wire::MacAddr;
@@ -48,6 +48,29 @@ fn a_back_end_says_where_a_connection_is_now() {
             let syn = to_service(port, v6, 77, 0, SYN, b"");
             let (_, reasons) = bench.sent(Via::Tcx, &syn);
             assert_eq!(reasons, ["directed_new"]);
+        }
+    });
+}
+
+/// Two back-ends have changed cards: whoever is written first, both may speak, each as
+/// what it is now.
+#[test]
+fn back_ends_that_swap_their_addresses_may_still_say_where_connections_are() {
+    on_bench(None, |bench, _| {
+        let [one, two, home] = BACKENDS;
+        let backends = &bench.director.backends;
+        for (number, mac) in [(two, mac_of(one)), (one, mac_of(two))] {
+            let known = backends.get(number).expect("readable").expect("it is one");
+            let swapped = Backend { mac, ..known };
+            backends.set(number, &swapped).expect("there is room");
+        }
+        for (port, at) in [(1, one), (2, two)] {
+            let frame = noted(port, false, mac_of(home), mac_of(at));
+            bench.expect("a note", &frame, Act::Stop, "learnt");
+            let other = if at == one { two } else { one };
+            let entry = bench.director.entries.get(key(port, false));
+            let entry = entry.expect("readable").expect("it is there");
+            assert_eq!(entry.backend, u32::from(other));
         }
     });
 }
