@@ -178,6 +178,24 @@ fn moves_and_kills_are_demonstrated_on_one_connection() -> Result<()> {
     until("pins to be gone", || Ok(pins().is_subset(&before)))
 }
 
+/// One connection, thirty requests, each served by the one that has its file.
+#[test]
+fn handoffs_are_demonstrated_on_one_connection() -> Result<()> {
+    if !has_labs() {
+        return Ok(());
+    }
+    let before = pins();
+    let (lines, _) = Running::start(&["demo", "handoff", "--json"])?.finish()?;
+    let more = ["handshakes", "handoffs", "served"];
+    let line = good_line(&lines, "handoff", &more)?;
+    ensure!(line["handshakes"] == 1 && line["handoffs"] == 29, "{line}");
+    ensure!(
+        line["served"].as_array().is_some_and(|it| it.len() == 30),
+        "{line}"
+    );
+    until("pins to be gone", || Ok(pins().is_subset(&before)))
+}
+
 /// What was found is in the last line, and in the exit code.
 #[test]
 fn chaos_says_what_it_was_and_how_it_ended() -> Result<()> {
