@@ -123,6 +123,8 @@ struct Client {
     head: [u8; HEAD],
     /// Who has answered last on this connection.
     server: Server,
+    /// How often somebody has.
+    replies: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -141,6 +143,7 @@ enum Fault {
     Wrong,
     Reset,
     Closed,
+    Ended,
     Refused,
 }
 
@@ -219,6 +222,7 @@ impl<'a> Clients<'a> {
         (client.began, client.heard) = (now, now);
         client.phase = Phase::Connecting;
         client.server = Server::default();
+        client.replies = 0;
         let stream = begin_to_connect(self.load.target)?;
         let interest = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
         let event = EpollEvent::new(interest, u64::from(index));
@@ -260,6 +264,7 @@ impl<'a> Clients<'a> {
                     Fault::Wrong => &mut tally.wrong,
                     Fault::Reset => &mut tally.resets,
                     Fault::Closed => &mut tally.closed,
+                    Fault::Ended => &mut tally.ended,
                     Fault::Refused => &mut tally.refused,
                 } += 1;
             }
@@ -291,6 +296,9 @@ impl<'a> Clients<'a> {
             client.heard = now;
             if length == 0 {
                 let is_whole = client.phase == Phase::End;
+                if client.phase == Phase::Head(0) && client.replies > 0 {
+                    return Err(Fault::Ended);
+                }
                 return if is_whole {
                     Ok(false)
                 } else {
@@ -376,6 +384,7 @@ impl<'a> Clients<'a> {
         let now = Instant::now();
         let (kind, before) = (client.name.kind, client.server);
         client.server = server;
+        client.replies += 1;
         self.counts.reply(server, before);
         if (self.begin..self.end).contains(&now) {
             self.counts.answered(kind);
@@ -409,6 +418,7 @@ impl Client {
             phase: Phase::Connecting,
             head: [0; HEAD],
             server: Server::default(),
+            replies: 0,
         }
     }
 }

@@ -50,8 +50,11 @@ pub struct Tally {
     pub wrong: u64,
     /// Connections that were reset.
     pub resets: u64,
-    /// Connections that ended before the reply did.
+    /// Connections that ended in a reply, or before the first one.
     pub closed: u64,
+    /// Connections that the server ended behind a reply, when the next request was under
+    /// way: HTTP lets it do so (RFC 9112, section 9.5), and this is no failure.
+    pub ended: u64,
     /// Connections that did not come about.
     pub refused: u64,
     /// Connections on which something was waited for too long.

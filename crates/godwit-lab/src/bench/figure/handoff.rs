@@ -79,6 +79,7 @@ pub(super) const SPECS: &[Spec] = &[
     handoff("handoff.exact.moves", "requests", Target::None),
     handoff("handoff.exact.wrong", "requests", AtMost(0.0)),
     handoff("handoff.exact.broken", "connections", AtMost(0.0)),
+    handoff("handoff.exact.ended", "connections", Target::None),
     handoff("handoff.exact.rst", "segments", AtMost(0.0)),
     handoff("handoff.exact.stuck", "connections", AtMost(0.0)),
     handoff("handoff.large.ratio", "ratio", AtLeast(1.0)),

@@ -113,6 +113,7 @@ fn exact(site: &Site, running: &Running<'_>, budget: Budget, report: &Report) ->
         ("moves", tally.moves),
         ("wrong", tally.wrong),
         ("broken", tally.resets + tally.closed + tally.refused),
+        ("ended", tally.ended),
         ("rst", resets.received + resets.sent),
         ("stuck", tally.stuck),
     ] {

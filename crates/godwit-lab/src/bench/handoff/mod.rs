@@ -102,7 +102,7 @@ fn measure(running: &Running<'_>, setup: Setup, load: &Load, report: &Report) ->
     })?;
     let classes = tally.classes.map(|class| format!("{:.1}", class.mean_ms));
     report.progress(&format!(
-        "{} x {}, cache {:?} %, {} connections for {}: {:.0} requests/s, {:.1} ms ({}), p99 {:.1}, {} moves, {} faults",
+        "{} x {}, cache {:?} %, {} connections for {}: {:.0} requests/s, {:.1} ms ({}), p99 {:.1}, {} moves, {} ended, {} faults",
         setup.servers,
         setup.front,
         setup.cache.unwrap_or_default(),
@@ -113,6 +113,7 @@ fn measure(running: &Running<'_>, setup: Setup, load: &Load, report: &Report) ->
         classes.join(" "),
         tally.all.p99_ms,
         tally.moves,
+        tally.ended,
         tally.failed(),
     ));
     Ok(tally)

@@ -5,9 +5,10 @@ use std::fmt;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::apps::apache::{Apache, ApacheOptions, Mpm};
 use crate::apps::wait_until_listening;
@@ -30,6 +31,9 @@ const DISK: Disk = Disk {
     bytes: 100 << 20,
     reads: 200,
 };
+
+/// Servers must have found each other by then.
+const START: Duration = Duration::from_secs(20);
 
 /// Until caches are as they remain: each file has been asked for so often.
 const PASSES: u64 = 3;
@@ -134,7 +138,12 @@ impl Site {
             running.serve(*host, disk, connections)?;
         }
         match &running.cluster {
-            Some(cluster) => wait_takers(cluster, hosts.len())?,
+            Some(cluster) => {
+                wait_takers(cluster, hosts.len())?;
+                if setup.front == Front::Placed {
+                    wait_asked(cluster, hosts)?;
+                }
+            }
             None => running.haproxy = Some(self.haproxy(setup)?),
         }
         if setup.cache.is_some() {
@@ -201,8 +210,9 @@ impl Running<'_> {
             root: volume.folder(),
             port: PORT,
             keep_alive: true,
-            // All clients may want something from the disk of one server.
-            workers: connections.next_multiple_of(64),
+            // All clients may want something from the disk of one server, and Apache ends
+            // connections that are idle when all its workers are busy.
+            workers: (2 * connections).next_multiple_of(64),
             limits: limits.as_ref(),
         };
         self.servers.push(Apache::start(node, &options)?);
@@ -277,6 +287,23 @@ impl Front {
             Self::HaproxyInTurn | Self::HaproxyByPath => false,
         }
     }
+}
+
+/// Until each of these servers hands requests to all others.
+fn wait_asked(cluster: &Cluster<'_>, hosts: &[Host]) -> Result<()> {
+    let end = Instant::now() + START;
+    let asks = |host: &Host| {
+        let status = cluster.status(*host)?;
+        let asked = status.services.first().and_then(|it| it.asks.as_ref());
+        anyhow::Ok(asked.is_some_and(|asked| asked.len() + 1 == hosts.len()))
+    };
+    for host in hosts {
+        while !asks(host)? {
+            ensure!(Instant::now() < end, "{host} does not ask the others");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Front {
