@@ -91,9 +91,9 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
  * Another CPU has the segment of which the socket of a connection is being made that
  * has come (gw_come.h), and our kernel would answer this one with a RST.
  */
-static __always_inline bool gw_is_unborn(struct __sk_buff *skb,
-					 const struct gw_pkt *p,
-					 const struct gw_flow *f)
+static __noinline bool gw_is_unborn(struct __sk_buff *skb,
+				    const struct gw_pkt *p,
+				    const struct gw_flow *f)
 {
 	struct bpf_sock *sk;
 	bool unborn;

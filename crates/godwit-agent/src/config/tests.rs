@@ -1,4 +1,5 @@
 mod director;
+mod rules;
 
 use std::path::Path;
 

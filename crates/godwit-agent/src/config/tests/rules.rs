@@ -1,0 +1,73 @@
+//! `[[service.rule]]`.
+
+use godwit_bpf::RulePath;
+
+use super::*;
+
+const RULES: &str = "
+[[service.rule]]
+host = \"Shop.example\"
+prefix = \"/images/\"
+to = [\"a\", \"b\"]
+
+[[service.rule]]
+suffix = \".png\"
+to = [\"b\"]
+
+[[service.rule]]
+to = [\"a\"]
+";
+
+/// As [`GOOD`], without twins, with `rules` at the end of its service.
+fn ruled(rules: &str) -> String {
+    GOOD.replace("standby = \"shadow\"", "standby = \"none\"") + rules
+}
+
+#[test]
+fn rules_name_servers_by_their_places_in_the_file() {
+    let config = parse(&ruled(RULES)).expect("valid");
+    let [images, pictures, all] = config.services[0].rules.as_slice() else {
+        panic!("three");
+    };
+    assert_eq!(images.host.as_deref(), Some("Shop.example"));
+    assert_eq!(images.path, RulePath::Prefix("/images/".into()));
+    assert_eq!(images.placing(&config).nodes, [0, 1]);
+    assert_eq!(pictures.path, RulePath::Suffix("png".into()));
+    assert_eq!(pictures.placing(&config).nodes, [1]);
+    assert_eq!(all.path, RulePath::Prefix(String::new()));
+    assert_ne!(config.digest, parse(&ruled("")).expect("valid").digest);
+}
+
+#[test]
+fn a_rule_that_means_nothing_is_one_sentence() {
+    let cases = [
+        ("to = []", "to must name a server"),
+        ("to = [\"w\"]", "which is neither primary nor backup"),
+        (
+            "prefix = \"images\"\nto = [\"a\"]",
+            "the beginning of a path",
+        ),
+        ("prefix = \"/a?b\"\nto = [\"a\"]", "the beginning of a path"),
+        ("suffix = \"png\"\nto = [\"a\"]", "what a path ends in"),
+        ("suffix = \".tar.gz\"\nto = [\"a\"]", "what a path ends in"),
+        ("host = \"a:80\"\nto = [\"a\"]", "without a port"),
+        ("prefix = \"/a\"\nsuffix = \".b\"\nto = [\"a\"]", "not both"),
+        ("prefix = \"/a\"", "`to` is missing"),
+        ("prefx = \"/a\"\nto = [\"a\"]", "did you mean `prefix`?"),
+    ];
+    for (rule, problem) in cases {
+        let error = parse(&ruled(&format!("\n[[service.rule]]\n{rule}\n")));
+        let error = error.expect_err(rule).to_string();
+        assert!(error.contains(problem), "{error}");
+        assert!(error.contains("service \"web\": rule"), "{error}");
+    }
+    let twice = "\n[[service.rule]]\nhost = \"A\"\nto = [\"a\"]\n[[service.rule]]\nhost = \"a\"\nto = [\"b\"]\n";
+    let error = parse(&ruled(twice)).expect_err("twice").to_string();
+    assert!(
+        error.contains("about these requests already at line"),
+        "{error}"
+    );
+    let twins = GOOD.to_owned() + "\n[[service.rule]]\nto = [\"a\"]\n";
+    let error = parse(&twins).expect_err("twins").to_string();
+    assert!(error.contains("[[service.rule]] needs standby"), "{error}");
+}
