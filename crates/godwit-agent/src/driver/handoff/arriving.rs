@@ -13,7 +13,7 @@ use godwit_wire::snapshot::{Application, Moved};
 use godwit_wire::{FlowId, HandoffId, HandoffRefusal, MacAddr, ShareId, TcpSnapshot};
 
 use super::newborn::BIRTH_PATIENCE;
-use super::worker::{Coming, SWEEP, Worker};
+use super::worker::{Coming, Placed, SWEEP, Worker};
 use crate::clock;
 
 /// Connections that may be on their way here at a time, of all nodes.
@@ -126,8 +126,8 @@ impl Worker {
         })
     }
 
-    /// It speaks: first with its client, which is what the origin waits for, then
-    /// with its server.
+    /// It speaks with its client, which is what the origin waits for; a server is offered it
+    /// when that has been said.
     pub(super) fn place(&mut self, share: ShareId, id: HandoffId) {
         let flow = id.flow;
         let (socket, snapshot, carried) = match self.coming.remove(&flow) {
@@ -156,18 +156,33 @@ impl Worker {
         // What was redirected a moment ago, and is in the device by now.
         self.waiting.release(flow.key, &snapshot);
         self.waiting.end(flow.key);
-        let offered = match released {
-            Ok(socket) => self.apps.offer(flow.key, socket, carried),
+        match released {
+            Ok(socket) => self.placed.push(Placed {
+                flow,
+                socket,
+                carried,
+            }),
             Err(error) => {
                 tracing::error!(flow = %flow.key, error = %error, "a connection is lost");
-                Err(HandoffRefusal::NotRestored)
+                self.tell_closed(flow.key, HandoffRefusal::NotRestored.as_str());
             }
-        };
-        match offered {
-            Ok(offer) => self.offered.push((flow, offer)),
-            Err(reason) => self.tell_closed(flow.key, reason.as_str()),
         }
-        if self.offered.len() > MAX_OFFERED {
+    }
+
+    /// Asks servers to accept what has come.
+    pub(super) fn offer_placed(&mut self) {
+        for placed in std::mem::take(&mut self.placed) {
+            let Placed {
+                flow,
+                socket,
+                carried,
+            } = placed;
+            match self.apps.offer(flow.key, socket, carried) {
+                Ok(offer) => self.offered.push((flow, offer)),
+                Err(reason) => self.tell_closed(flow.key, reason.as_str()),
+            }
+        }
+        while self.offered.len() > MAX_OFFERED {
             let (flow, oldest) = self.offered.remove(0);
             self.speak();
             match self.apps.wait_for(oldest) {

@@ -147,6 +147,7 @@ impl Kit {
             departures: Departures::default(),
             frozen: BTreeMap::new(),
             coming: BTreeMap::new(),
+            placed: Vec::new(),
             offered: Vec::new(),
             taken_up: BTreeMap::new(),
             returned: Vec::new(),

@@ -4,6 +4,7 @@
 //! is silent; what becomes of them goes back to the driver as an input.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -221,6 +222,8 @@ pub(super) struct Worker {
     pub(super) departures: Departures,
     pub(super) frozen: BTreeMap<FlowId, Frozen>,
     pub(super) coming: BTreeMap<FlowId, Coming>,
+    /// Connections that have come and speak, and that no server has been offered yet.
+    pub(super) placed: Vec<Placed>,
     /// Connections that have come, and that a server is asked to accept.
     pub(super) offered: Vec<(FlowId, Offer)>,
     /// Those that one has taken up, and since when.
@@ -261,6 +264,13 @@ pub(super) enum Coming {
     Unread(Unborn),
 }
 
+/// A connection that speaks here, as far as its client is concerned.
+pub(super) struct Placed {
+    pub(super) flow: FlowId,
+    pub(super) socket: OwnedFd,
+    pub(super) carried: Option<Carried>,
+}
+
 impl Worker {
     /// Until the driver is gone.
     pub(super) fn run(mut self, errands: &Receiver<Errand>) {
@@ -290,6 +300,9 @@ impl Worker {
                 Err(RecvTimeoutError::Disconnected) => return self.finish(),
             }
             self.look_after_departures();
+            // The peer waits for these words, and the clients with it.
+            self.speak_soon(queue.has_more(errands));
+            self.offer_placed();
             self.waiting.sort();
             self.look_after_offers();
             let now = clock::now();
