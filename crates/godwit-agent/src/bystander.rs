@@ -22,6 +22,7 @@ impl Bystander {
                 tracing::debug!(error, "not sent");
             }
         }
+        self.peers.flush();
         while let Some(event) = node.poll_event() {
             self.events.publish(&event);
         }

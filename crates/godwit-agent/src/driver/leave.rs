@@ -42,6 +42,7 @@ impl Driver {
         self.node
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
+        self.peers.flush();
         self.finish_dismissals();
         self.end_handoffs();
         if let Some(keeper) = self.keeper.take() {

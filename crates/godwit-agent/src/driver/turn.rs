@@ -18,6 +18,9 @@ const HOUSEKEEPING: Duration = Duration::from_secs(10);
 /// Inputs that are fed before the clock is looked at: about a millisecond.
 const BATCH: usize = 256;
 
+/// Inputs after which peers are told what follows, though there are more.
+const GATHERED: usize = 16;
+
 /// How the driver came to its end.
 #[derive(Debug)]
 pub(super) enum Next {
@@ -48,8 +51,9 @@ impl Driver {
     /// What is queued first, then time: a heartbeat that has arrived must not
     /// be judged as missing. A steady stream of input can't stop the clock.
     pub(super) fn step(&mut self, inputs: &Receiver<Input>) -> Next {
+        self.peers.flush();
         let mut waited = inputs.recv_timeout(self.patience());
-        let mut fed = 0;
+        let (mut fed, mut told) = (0, 0);
         while fed < BATCH {
             match waited {
                 Ok(input) => {
@@ -64,8 +68,13 @@ impl Driver {
                 }
             }
             self.drain();
+            if fed - told >= GATHERED {
+                self.peers.flush();
+                told = fed;
+            }
             waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
         }
+        self.peers.flush();
         let now = clock::now();
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
@@ -214,9 +223,15 @@ impl Driver {
         while let Some(action) = self.node.poll_action() {
             self.carry_out(action);
         }
-        while let Some(event) = self.node.poll_event() {
-            self.note_takeover(&event);
-            self.events.publish(&event);
+        let mut event = self.node.poll_event();
+        if event.is_some() {
+            // People are told afterwards: it takes longer, and clients do not wait for them.
+            self.peers.flush();
+        }
+        while let Some(told) = event {
+            self.note_takeover(&told);
+            self.events.publish(&told);
+            event = self.node.poll_event();
         }
         self.post_claims();
     }

@@ -68,5 +68,6 @@ async fn dial(shared: &Shared, peer: PeerId) -> Result<(), LinkError> {
     let stream = timeout(STEP_LIMIT, connect)
         .await
         .map_err(|_| LinkError::Timeout)??;
-    link::run(shared, peer, stream).await
+    let (stream, tls) = stream.into_inner();
+    link::run(shared, peer, (stream, tls.into())).await
 }

@@ -1,16 +1,17 @@
 //! One link, from its first message to its end.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_core::PeerId;
 use godwit_wire::{Decoder, EmitError, Message, NodeName, ParseError};
 use nix::sys::socket::{setsockopt, sockopt};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use rustls::Connection;
 use tokio::net::TcpStream;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::outbox::Outbox;
 use super::{Shared, Ticket};
 use crate::input::DriverGone;
 
@@ -19,9 +20,6 @@ pub(super) const STEP_LIMIT: Duration = Duration::from_secs(2);
 
 /// Data or probes that stay unacknowledged for this long end a link.
 const USER_TIMEOUT_MS: u32 = 3000;
-
-/// Bytes read, or gathered to be written, at a time.
-const CHUNK: usize = 64 << 10;
 
 /// Messages that the driver is given at a time.
 const GATHERED: usize = 32;
@@ -52,15 +50,16 @@ pub(super) enum LinkError {
 }
 
 /// Runs a link over an authenticated stream until it ends.
-pub(super) async fn run<S>(shared: &Shared, peer: PeerId, stream: S) -> Result<(), LinkError>
-where
-    S: AsyncRead + AsyncWrite,
-{
-    let (reader, writer) = tokio::io::split(stream);
-    let (ticket, outgoing) = shared.register(peer)?;
+pub(super) async fn run(
+    shared: &Shared,
+    peer: PeerId,
+    (stream, tls): (TcpStream, Connection),
+) -> Result<(), LinkError> {
+    let outbox = Arc::new(Outbox::new(stream, tls));
+    let ticket = shared.register(peer, &outbox)?;
     let result = tokio::select! {
-        result = read(shared, ticket, reader) => result,
-        result = write(shared, peer, outgoing, writer) => result,
+        result = read(shared, ticket, &outbox) => result,
+        result = write(&outbox) => result,
     };
     shared.retire(ticket)?;
     result
@@ -77,23 +76,16 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn read(
-    shared: &Shared,
-    ticket: Ticket,
-    mut reader: impl AsyncRead + Unpin,
-) -> Result<(), LinkError> {
+async fn read(shared: &Shared, ticket: Ticket, outbox: &Outbox) -> Result<(), LinkError> {
     let mut decoder = Decoder::new();
-    let mut chunk = vec![0; CHUNK];
-    let hello = timeout(
-        STEP_LIMIT,
-        next_message(&mut reader, &mut decoder, &mut chunk),
-    )
-    .await
-    .map_err(|_| LinkError::Timeout)??;
+    let mut chunk = Vec::new();
+    let hello = timeout(STEP_LIMIT, next_message(outbox, &mut decoder, &mut chunk))
+        .await
+        .map_err(|_| LinkError::Timeout)??;
     introduce(shared, ticket.peer, &hello)?;
     shared.deliver(ticket, vec![hello])?;
     loop {
-        let first = next_message(&mut reader, &mut decoder, &mut chunk).await?;
+        let first = next_message(outbox, &mut decoder, &mut chunk).await?;
         shared.deliver(ticket, with_others(first, &mut decoder))?;
     }
 }
@@ -110,18 +102,15 @@ fn with_others(first: Message, decoder: &mut Decoder) -> Vec<Message> {
 }
 
 async fn next_message(
-    reader: &mut (impl AsyncRead + Unpin),
+    outbox: &Outbox,
     decoder: &mut Decoder,
-    chunk: &mut [u8],
+    chunk: &mut Vec<u8>,
 ) -> Result<Message, LinkError> {
     loop {
         if let Some(message) = decoder.next_message()? {
             return Ok(message);
         }
-        match reader.read(chunk).await? {
-            0 => return Err(LinkError::Closed),
-            len => decoder.push(chunk.get(..len).unwrap_or_default()),
-        }
+        outbox.receive(decoder, chunk).await?;
     }
 }
 
@@ -143,33 +132,10 @@ fn introduce(shared: &Shared, peer: PeerId, message: &Message) -> Result<(), Lin
     Ok(())
 }
 
-async fn write(
-    shared: &Shared,
-    peer: PeerId,
-    mut outgoing: mpsc::Receiver<Message>,
-    mut writer: impl AsyncWrite + Unpin,
-) -> Result<(), LinkError> {
-    let mut bytes = Vec::with_capacity(CHUNK);
-    while let Some(first) = outgoing.recv().await {
-        bytes.clear();
-        let mut next = Some(first);
-        // What has gathered meanwhile goes out as one record.
-        while let Some(mut message) = next {
-            if let (Message::Hello(hello), Some(key)) = (&mut message, shared.keys.ours(peer)) {
-                hello.heartbeat_key = key;
-            }
-            message.emit(&mut bytes)?;
-            next = if bytes.len() < CHUNK {
-                outgoing.try_recv().ok()
-            } else {
-                None
-            };
-        }
-        writer.write_all(&bytes).await?;
-        writer.flush().await?;
-    }
-    // What was queued has been said: end in order, so that nothing is lost.
-    timeout(STEP_LIMIT, writer.shutdown())
+/// Until the link is to end, and in order, so that nothing is lost.
+async fn write(outbox: &Outbox) -> Result<(), LinkError> {
+    outbox.write().await?;
+    timeout(STEP_LIMIT, outbox.end())
         .await
         .map_err(|_| LinkError::Timeout)??;
     Err(LinkError::Dropped)

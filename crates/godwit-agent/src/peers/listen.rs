@@ -24,7 +24,10 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
                     let accepted = timeout(STEP_LIMIT, accept(&shared, stream)).await;
                     drop(permit);
                     let error = match accepted.unwrap_or(Err(LinkError::Timeout)) {
-                        Ok((peer, stream)) => link::run(&shared, peer, stream).await.err(),
+                        Ok((peer, stream)) => {
+                            let (stream, tls) = stream.into_inner();
+                            link::run(&shared, peer, (stream, tls.into())).await.err()
+                        }
                         Err(error) => Some(error),
                     };
                     if let Some(error) = error {

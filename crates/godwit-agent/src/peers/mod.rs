@@ -10,21 +10,25 @@
 //! Outgoing hellos get the heartbeat key for that peer on their way: the core
 //! need not know that each peer has its own.
 //!
+//! Whoever queues messages sends them ([`PeerSender::flush`]) before it waits for anything,
+//! without waiting itself (`outbox`).
+//!
 //! | task | lives | cancelled by | when its queue is full |
 //! |---|---|---|---|
 //! | `dial` per later-named peer | as long as the agent | the runtime's end | has none |
 //! | `listen` | as long as the agent | the runtime's end | at most `MAX_HANDSHAKES` handshakes at once; more wait in the backlog |
 //! | reader of a link | as long as the link | its writer's end, a newer link | the driver's queue: it waits, TCP slows the peer down |
-//! | writer of a link | as long as the link | its reader's end, a newer link | `QUEUE` messages: the link is closed, see below |
+//! | writer of a link: what those who speak could not send | as long as the link | its reader's end, a newer link | `QUEUE` messages: the link is closed, see below |
 //!
 //! The driver never waits for a peer. A peer that does not read is worse than
-//! one without a link, because a lost message is not noticed: so when a
-//! writer's queue is full its link is closed, and the fresh one starts with
+//! one without a link, because a lost message is not noticed: so when the
+//! queue is full its link is closed, and the fresh one starts with
 //! `Hello`, `ShareState` and `StandbyReady`, as any other.
 
 mod dial;
 mod link;
 mod listen;
+mod outbox;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -36,16 +40,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use godwit_core::{Link, PeerId};
 use godwit_wire::{Message, NodeName};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::{self, error::TrySendError};
 
 use crate::config::{Config, PeerConfig};
 use crate::heartbeat::HeartbeatKeys;
 use crate::input::{DriverGone, Inbox, Input};
 
-pub use tls::{Identity, TlsError};
+use outbox::{NotQueued, Outbox, QUEUE};
 
-/// Messages that may wait for a peer; a second of digests is 100.
-const QUEUE: usize = 1024;
+pub use tls::{Identity, TlsError};
 
 /// Strangers can't make us do more TLS than this at a time.
 const MAX_HANDSHAKES: usize = 16;
@@ -89,7 +91,7 @@ struct Shared {
 struct Slot {
     peer: PeerConfig,
     /// Locked by the driver too, so never while anything waits for the driver.
-    queue: Mutex<Option<mpsc::Sender<Message>>>,
+    outbox: Mutex<Option<Arc<Outbox>>>,
     /// Locked by this module's tasks only.
     turn: Mutex<Turn>,
 }
@@ -111,25 +113,38 @@ struct Ticket {
 }
 
 impl PeerSender {
-    /// Queues a message for a peer.
+    /// Queues a message for a peer; [`flush`](Self::flush) sends it.
     ///
     /// # Errors
     /// If it can't be sent. The driver goes on: a link that comes up later
     /// starts with everything that the peer needs to know.
-    pub fn send(&self, peer: PeerId, message: Message) -> Result<(), SendError> {
+    pub fn send(&self, peer: PeerId, mut message: Message) -> Result<(), SendError> {
         let slot = self.shared.slot(peer).ok_or(SendError::NoPeer)?;
-        let mut queue = lock(&slot.queue);
-        let Some(sender) = queue.as_ref() else {
-            return Err(SendError::NoLink);
-        };
-        match sender.try_send(message) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Closed(_)) => Err(SendError::NoLink),
-            Err(TrySendError::Full(_)) => {
+        if let (Message::Hello(hello), Some(key)) = (&mut message, self.shared.keys.ours(peer)) {
+            hello.heartbeat_key = key;
+        }
+        let mut outbox = lock(&slot.outbox);
+        let pushed = outbox.as_ref().map(|outbox| outbox.push(message));
+        match pushed {
+            Some(Ok(())) => Ok(()),
+            None | Some(Err(NotQueued::Closed)) => Err(SendError::NoLink),
+            Some(Err(NotQueued::Full)) => {
                 tracing::warn!(peer = %slot.peer.name, "peer does not read; closing its link");
                 // The writer ends when its queue does, and the reader with it.
-                *queue = None;
+                if let Some(outbox) = outbox.take() {
+                    outbox.close();
+                }
                 Err(SendError::Full)
+            }
+        }
+    }
+
+    /// Sends what is queued, as far as peers take it; the rest follows by itself.
+    pub fn flush(&self) {
+        for slot in &self.shared.slots {
+            let outbox = lock(&slot.outbox).clone();
+            if let Some(outbox) = outbox {
+                outbox.flush();
             }
         }
     }
@@ -138,23 +153,21 @@ impl PeerSender {
     pub fn is_linked(&self, peer: PeerId) -> bool {
         self.shared
             .slot(peer)
-            .is_some_and(|slot| lock(&slot.queue).is_some())
+            .is_some_and(|slot| lock(&slot.outbox).is_some())
     }
 
     /// Whether there is a link to every peer.
     pub fn is_linked_to_all(&self) -> bool {
         let mut slots = self.shared.slots.iter();
-        slots.all(|slot| lock(&slot.queue).is_some())
+        slots.all(|slot| lock(&slot.outbox).is_some())
     }
 
     /// How many messages may be queued for a peer that could as well be left out: half
     /// of the queue is for others.
     pub fn room(&self, peer: PeerId) -> usize {
-        let room = |slot: &Slot| {
-            let queue = lock(&slot.queue);
-            queue.as_ref().map_or(0, mpsc::Sender::capacity)
-        };
-        let room = self.shared.slot(peer).map_or(0, room);
+        let slot = self.shared.slot(peer);
+        let outbox = slot.and_then(|slot| lock(&slot.outbox).clone());
+        let room = outbox.map_or(0, |outbox| outbox.room());
         room.saturating_sub(QUEUE / 2)
     }
 
@@ -162,7 +175,9 @@ impl PeerSender {
     pub(crate) fn close(&self) {
         self.shared.closing.store(true, Ordering::Relaxed);
         for slot in &self.shared.slots {
-            *lock(&slot.queue) = None;
+            if let Some(outbox) = lock(&slot.outbox).take() {
+                outbox.close();
+            }
         }
     }
 
@@ -185,7 +200,7 @@ pub async fn start(
     let listener = TcpListener::bind(config.own_peer().control).await?;
     let slots = config.others().map(|peer| Slot {
         peer: peer.clone(),
-        queue: Mutex::default(),
+        outbox: Mutex::default(),
         turn: Mutex::default(),
     });
     let shared = Arc::new(Shared {
@@ -218,12 +233,11 @@ impl Shared {
 
     /// Makes a link the current one and tells the driver, in this order: the
     /// old one is down, the new one is up.
-    fn register(&self, peer: PeerId) -> Result<(Ticket, mpsc::Receiver<Message>), DriverGone> {
+    fn register(&self, peer: PeerId, outbox: &Arc<Outbox>) -> Result<Ticket, DriverGone> {
         let slot = self.slot(peer).ok_or(DriverGone)?;
         if self.closing.load(Ordering::Relaxed) {
             return Err(DriverGone);
         }
-        let (queue, outgoing) = mpsc::channel(QUEUE);
         let mut turn = lock(&slot.turn);
         turn.serial += 1;
         if turn.is_up {
@@ -233,20 +247,20 @@ impl Shared {
             })?;
         }
         // Before the driver hears of the link: it answers at once.
-        *lock(&slot.queue) = Some(queue);
+        let former = lock(&slot.outbox).replace(Arc::clone(outbox));
+        if let Some(former) = former {
+            former.close();
+        }
         turn.is_up = true;
         self.links.fetch_add(1, Ordering::Relaxed);
         self.inbox.send(Input::Link {
             peer,
             link: Link::Up,
         })?;
-        Ok((
-            Ticket {
-                peer,
-                serial: turn.serial,
-            },
-            outgoing,
-        ))
+        Ok(Ticket {
+            peer,
+            serial: turn.serial,
+        })
     }
 
     /// Hands messages to the driver unless the link has been replaced.
@@ -270,7 +284,7 @@ impl Shared {
         if turn.serial != ticket.serial {
             return Ok(());
         }
-        *lock(&slot.queue) = None;
+        *lock(&slot.outbox) = None;
         turn.is_up = false;
         self.inbox.send(Input::Link {
             peer,

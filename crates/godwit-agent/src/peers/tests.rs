@@ -3,7 +3,10 @@ use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
 use godwit_core::Link;
-use godwit_wire::{GoodbyeReason, Message};
+use godwit_wire::{
+    Epoch, FlowEpoch, FlowId, FlowKey, GoodbyeReason, HandoffId, HandoffStep, MAX_INPUT_LEN,
+    Message, SeqNumber, ShareId,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -46,7 +49,12 @@ impl Side {
     async fn greet(&self) {
         assert_eq!(self.next_link().await, Some(Link::Up));
         let message = hello(self.name.as_str(), 1);
+        self.say(message);
+    }
+
+    fn say(&self, message: Message) {
         self.sender.send(OTHER, message).expect("linked");
+        self.sender.flush();
     }
 
     async fn next_link(&self) -> Option<Link> {
@@ -105,9 +113,9 @@ async fn a_link_carries_messages_both_ways() {
     let goodbye = Message::Goodbye {
         reason: GoodbyeReason::Restart,
     };
-    a.sender.send(OTHER, goodbye.clone()).expect("linked");
+    a.say(goodbye.clone());
     assert_eq!(b.next_message().await, Some(goodbye.clone()));
-    b.sender.send(OTHER, goodbye.clone()).expect("linked");
+    b.say(goodbye.clone());
     assert_eq!(a.next_message().await, Some(goodbye));
     assert!(a.sender.is_linked(OTHER));
 }
@@ -202,7 +210,7 @@ async fn a_hello_with_another_name_ends_the_link() {
     let pair = Pair::new();
     let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
     assert_eq!(a.next_link().await, Some(Link::Up));
-    a.sender.send(OTHER, hello("c", 1)).expect("linked");
+    a.say(hello("c", 1));
     assert_eq!(b.next_link().await, Some(Link::Up));
     assert_eq!(b.next_link().await, Some(Link::Down));
 }
@@ -215,7 +223,7 @@ async fn a_link_that_begins_with_something_else_is_ended() {
     let goodbye = Message::Goodbye {
         reason: GoodbyeReason::Detach,
     };
-    a.sender.send(OTHER, goodbye).expect("linked");
+    a.say(goodbye);
     assert_eq!(b.next_link().await, Some(Link::Up));
     assert_eq!(b.next_link().await, Some(Link::Down));
 }
@@ -273,6 +281,104 @@ async fn a_peer_that_does_not_read_loses_its_link() {
     assert_eq!(a.sender.send(OTHER, goodbye), Err(SendError::NoLink));
     assert_eq!(a.next_link().await, Some(Link::Down));
     assert_eq!(a.next_link().await, Some(Link::Up));
+}
+
+/// A message that nobody could mistake for another one, as long as one may be.
+fn numbered(number: u32) -> Message {
+    let key = FlowKey {
+        client: "10.9.0.10:1".parse().expect("an address"),
+        service: "10.9.0.100:80".parse().expect("an address"),
+    };
+    let flow = FlowId {
+        key,
+        irs: SeqNumber(number),
+    };
+    Message::Handoff {
+        share: ShareId(1),
+        epoch: Epoch::NONE,
+        id: HandoffId {
+            flow,
+            epoch: FlowEpoch(1),
+        },
+        step: HandoffStep::State {
+            last: true,
+            part: vec![7; MAX_INPUT_LEN],
+        },
+    }
+}
+
+fn number_of(message: Option<Message>) -> u32 {
+    let Some(Message::Handoff { id, .. }) = message else {
+        panic!("{message:?}");
+    };
+    id.flow.irs.0
+}
+
+/// What was said waits for no other thread: nothing here yields.
+#[tokio::test]
+async fn who_speaks_sends_by_its_own_hand() {
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    let room = a.sender.room(OTHER);
+    a.sender.send(OTHER, numbered(1)).expect("linked");
+    assert_eq!(a.sender.room(OTHER), room - 1, "it is queued");
+    a.sender.flush();
+    assert_eq!(a.sender.room(OTHER), room, "it is sent");
+    assert_eq!(number_of(b.next_message().await), 1);
+}
+
+/// More than sockets hold: the writer goes on, in order and to the last byte.
+#[tokio::test]
+async fn a_peer_that_reads_slowly_hears_everything() {
+    const MANY: u32 = 500;
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    for number in 0..MANY {
+        a.say(numbered(number));
+    }
+    assert!(a.sender.room(OTHER) < QUEUE / 2, "not all of it had room");
+    for number in 0..MANY {
+        let message = b.next_message().await;
+        assert_eq!(message, Some(numbered(number)));
+    }
+}
+
+/// Whatever gets in whose way, nothing is left over or overtakes anything.
+#[tokio::test]
+async fn those_who_speak_at_once_are_all_heard() {
+    const EACH: u32 = 100;
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    let speakers = (0..4).map(|speaker| {
+        let sender = a.sender.clone();
+        std::thread::spawn(move || {
+            for number in 0..EACH {
+                let message = numbered(speaker << 16 | number);
+                sender.send(OTHER, message).expect("linked");
+                sender.flush();
+            }
+        })
+    });
+    let speakers: Vec<_> = speakers.collect();
+    let mut next = [0; 4];
+    for _ in 0..4 * EACH {
+        let number = number_of(b.next_message().await);
+        let heard = &mut next[(number >> 16) as usize];
+        assert_eq!(number & 0xffff, *heard);
+        *heard += 1;
+    }
+    for speaker in speakers {
+        speaker.join().expect("no panic");
+    }
 }
 
 #[tokio::test]

@@ -67,6 +67,7 @@ impl Worker {
                 tracing::debug!(error = %error, "handoff not said");
             }
         }
+        self.peers.flush();
     }
 }
 
