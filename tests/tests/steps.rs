@@ -404,16 +404,21 @@ fn agent_dies_at_each_step(host: Host) {
     assert_met(&cluster, &roamers);
     kill(&mut cluster, host);
     cluster.start_agent(host).expect("it starts again");
+    all_go_on(&cluster, roamers, asked);
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// On one side or the other, and then on the other one, to the end.
+fn all_go_on(cluster: &Cluster<'_>, roamers: Vec<Roamer>, asked: Vec<UnixStream>) {
     for ((roamer, asked), words) in roamers.into_iter().zip(asked).zip((1..=WORDS).rev()) {
         roamer.goes_on();
         let said = answer(asked);
-        let at = whereabouts(&cluster, &roamer);
+        let at = whereabouts(cluster, &roamer);
         eprintln!("{words} words said: at {at} {}", said.trim());
-        hand_over(&cluster, &roamer, at);
+        hand_over(cluster, &roamer, at);
         roamer.goes_on();
         roamer.end();
     }
-    assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
 
 #[test]
@@ -424,6 +429,30 @@ fn a_targets_agent_may_die_at_each_step() {
 #[test]
 fn an_origins_agent_may_die_at_each_step() {
     agent_dies_at_each_step(Host::A);
+}
+
+/// The link is lost while each word of a move is under way, and each word with it: each
+/// connection goes on, on one side or the other, and can go to the other one.
+#[test]
+fn each_word_may_be_lost() {
+    let Some(lab) = far() else {
+        return;
+    };
+    let (cluster, _servers) = start_with(&lab, light());
+    let capture = witness(&lab);
+    let roamers = far_roamers(&lab, &cluster);
+    let asked = meet_each_step(&cluster, &roamers);
+    assert_met(&cluster, &roamers);
+    lab.cut(Host::B, &[Network::Data]).expect("it is cut");
+    for host in Host::SERVERS {
+        until("the link is lost", || {
+            let peers = cluster.status(host).ok()?.peers;
+            peers.iter().all(|peer| !peer.linked).then_some(())
+        });
+    }
+    lab.heal(Host::B, &[Network::Data]).expect("it is healed");
+    all_go_on(&cluster, roamers, asked);
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
 
 /// The target's machine goes dark while each word of a move is under way. What had not

@@ -16,6 +16,7 @@ use godwit_tests::unread::{
 };
 use godwit_wire::TcpFlags;
 use nix::sys::signal::Signal;
+use socket2::SockRef;
 
 /// Several times as long as an agent waits before it asks; it looks every two seconds.
 const SILENCE: Duration = Duration::from_secs(7);
@@ -135,6 +136,43 @@ fn what_was_read_from_stays() {
         client.say(FIRST_HALF);
         client.say(SECOND_HALF);
         client.hear_from(Host::A);
+    }
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// A byte with the urgent flag waits, which another kernel would not be told of: it stays as
+/// it is, and people hear why.
+#[test]
+fn one_with_urgent_data_stays() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let mut servers = Host::SERVERS.map(|host| serve(&lab, host));
+    let cluster = start(&lab, "move");
+    let capture = witness(&lab);
+    for service in [service_v4(), service_v6()] {
+        let client = Client::connect(&lab, service);
+        client.wait_accepted(&lab, Host::A);
+        servers[0].process.stop().expect("it runs");
+        client.say(FIRST_HALF);
+        let urgent = SockRef::from(&client.stream).send_out_of_band(b"!");
+        assert_eq!(urgent.expect("open"), 1);
+        client.wait_received(&lab, Host::A, FIRST_HALF.len() + 1);
+        let before = client.view(&lab, Host::A).expect("it is there");
+        client.stays(&cluster, "not_movable");
+        let events = cluster.event_reports(Host::A).expect("it answers");
+        let flow = client.flow.to_string();
+        let why = events.iter().find_map(|event| {
+            let is_ours = event.event == "flow_not_movable" && event.flow.as_ref() == Some(&flow);
+            event.why.clone().filter(|_| is_ours)
+        });
+        assert_eq!(why.as_deref(), Some("urgent data wait"));
+        let left = client.view(&lab, Host::A).expect("it is there");
+        assert_eq!(
+            (left.cookie, left.received),
+            (before.cookie, before.received)
+        );
+        servers[0].process.cont().expect("it runs");
     }
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }

@@ -239,6 +239,8 @@ pub struct EventReport {
     pub flow: Option<String>,
     /// Why, where the event has a reason.
     pub reason: Option<String>,
+    /// The same as a sentence, of what can't be moved.
+    pub why: Option<String>,
     /// Of a change of role: the state that the node is in since.
     pub state: Option<String>,
     /// Of a move: the new owner.
@@ -257,6 +259,7 @@ impl EventReport {
             service: service.map(str::to_owned),
             flow: None,
             reason: None,
+            why: None,
             state: None,
             to: None,
         }
