@@ -93,6 +93,51 @@ fn signed_segments_are_refused() {
     });
 }
 
+/// A layer above TCP that is the kernel's (kTLS), where this one has it.
+#[test]
+fn sockets_with_a_layer_above_are_refused() {
+    alone(|| {
+        let (server, _client) = connection(KINDS[0]);
+        match sys::TCP_ULP.set_bytes(server.as_fd(), b"tls") {
+            Ok(()) => {
+                let (_, error) = PausedSocket::pause(server.into()).expect_err("its keys stay");
+                assert!(matches!(error, PauseError::UpperLayer(name) if name == "tls"));
+            }
+            Err(error) => eprintln!("no kTLS here: {error:?}"),
+        }
+    });
+}
+
+/// Whatever the view says of a socket that no other kernel would have has a reason of its
+/// own: such of these as this kernel has not are said by nobody else.
+#[test]
+fn what_only_this_kernel_has_is_refused() {
+    use godwit_wire::snapshot::Traits;
+    alone(|| {
+        let (server, _client) = connection(KINDS[0]);
+        let paused = PausedSocket::pause(OwnedFd::from(server)).expect("it can be moved");
+        let refused = |say: fn(&mut Traits)| {
+            let said = paused.snapshot(|fd| {
+                let mut hidden = view().hidden(fd)?;
+                say(&mut hidden.traits);
+                Ok(hidden)
+            });
+            said.expect_err("it can't be moved")
+        };
+        let error = refused(|it| it.is_urgent = true);
+        assert!(matches!(error, SnapshotError::Urgent), "{error:?}");
+        let error = refused(|it| it.is_signed = true);
+        assert!(matches!(error, SnapshotError::Signed), "{error:?}");
+        let error = refused(|it| it.is_layered = true);
+        assert!(matches!(error, SnapshotError::UpperLayer), "{error:?}");
+        let error = refused(|it| it.is_taken = true);
+        assert!(matches!(error, SnapshotError::Taken), "{error:?}");
+        paused
+            .snapshot(|fd| view().hidden(fd))
+            .expect("it is none of these");
+    });
+}
+
 /// Multipath TCP (RFC 8684) has no repair mode.
 #[test]
 fn multipath_sockets_are_refused() {
