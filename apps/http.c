@@ -76,10 +76,9 @@ static int answer(int fd, struct state *state)
 				     (off_t)state->sent - head);
 		}
 		/* A file that has become shorter is an answer that is cut. */
-		if (part <= 0 || write_all(fd, from, (size_t)part)) {
-			result = -1;
+		result = part > 0 ? write_all(fd, from, (size_t)part) : -1;
+		if (result)
 			break;
-		}
 		state->sent += (uint64_t)part;
 		result = keep(fd, state);
 	}

@@ -176,6 +176,16 @@ fn the_header_stands_alone() {
     }
 }
 
+/// Users copy them: what serves is to be read in a minute or two.
+#[test]
+fn the_servers_are_short() {
+    for program in ["stream.c", "http.c", "game.py"] {
+        let text = std::fs::read_to_string(format!("{CRATE}/../../apps/{program}"));
+        let lines = text.expect("it is there").lines().count();
+        assert!(lines < 150, "{program} has {lines} lines");
+    }
+}
+
 #[test]
 fn misuse_is_survived() {
     let folder = tempfile::tempdir().expect("a folder");
