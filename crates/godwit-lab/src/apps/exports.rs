@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use godwit_app::{Listener, Progress, close, commit_state, export_state, export_state_at};
+use godwit_app::{Error, Listener, Progress, close, commit_state, export_state, export_state_at};
 
 use super::command;
 use super::roam::{listen, start_program};
@@ -41,6 +41,12 @@ const SIZE: usize = 1 << 10;
 
 /// What is before the percentiles in the log.
 const SAID: &str = "exports: ";
+
+/// What the log says of a commit that no standby has.
+const UNPROTECTED: &str = "unprotected commit ";
+
+/// Before such a one is tried again.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// What one export took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +88,12 @@ pub(crate) fn costs(log: &str) -> Vec<Cost> {
     said.filter_map(cost).collect()
 }
 
+/// How many commits no standby had.
+pub(crate) fn unprotected(log: &str) -> usize {
+    let said = log.lines().filter(|line| line.starts_with(UNPROTECTED));
+    said.count()
+}
+
 /// Serves at all of the addresses until the process ends.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (call, addresses) = match args {
@@ -121,14 +133,24 @@ fn serve(mut stream: TcpStream, call: Call) -> Result<()> {
     for written in (1..).take(calls) {
         // Where the server stands must be another place each time.
         stream.write_all(b"!").context("writing")?;
-        let since = Instant::now();
+        let mut since = Instant::now();
         match call {
             Call::Export => export_state(&stream, &state)?,
             Call::ExportAt => {
                 let progress = Progress { read: 0, written };
                 export_state_at(&stream, &state, progress)?;
             }
-            Call::Commit => commit_state(&stream, &state)?,
+            Call::Commit => {
+                while let Err(error) = commit_state(&stream, &state) {
+                    if !matches!(error, Error::Unprotected) {
+                        return Err(error.into());
+                    }
+                    let took = since.elapsed();
+                    writeln!(std::io::stderr(), "{UNPROTECTED}{written}, after {took:?}")?;
+                    thread::sleep(AGAIN);
+                    since = Instant::now();
+                }
+            }
         }
         times.push(since.elapsed());
     }
@@ -150,5 +172,7 @@ mod tests {
             p99: Duration::from_nanos(p99),
         };
         assert_eq!(costs(log), [cost(2300, 3100), cost(100, 150)]);
+        assert_eq!(unprotected(log), 0);
+        assert_eq!(unprotected("unprotected commit 417, after 1ms\n"), 1);
     }
 }

@@ -105,7 +105,25 @@ fn eager(budget: Budget, report: &Report) -> Result<()> {
     calls(at(COMMITTING), (&committing, COMMITS), budget)?;
     let pings = lab.ping(Host::A, Host::B, Host::B.v4().into(), 200)?;
     let there_and_back = pings.median().map(|median| median.as_secs_f64() * 1e6);
-    put_calls(report, "commit", (&committing, COMMITS), there_and_back)
+    put_calls(report, "commit", (&committing, COMMITS), there_and_back)?;
+    put_unprotected((&cluster, &committing.log()), report)
+}
+
+/// Commits that no standby had, and what the owner has told of the time.
+fn put_unprotected((cluster, log): (&Cluster<'_>, &str), report: &Report) -> Result<()> {
+    let count = exports::unprotected(log);
+    if count > 0 {
+        report.progress(log.trim_end());
+        for event in cluster.event_reports(Host::A)? {
+            report.progress(&format!("{event:?}"));
+        }
+    }
+    let measured = Measured {
+        value: u32::try_from(count).ok().map(f64::from),
+        control: None,
+        runs: u32::try_from(exports::costs(log).len() * COMMITS).unwrap_or(u32::MAX),
+    };
+    report.put("migrate.commit.unprotected", measured)
 }
 
 /// One client after the other, each of which has so many bytes.

@@ -547,6 +547,12 @@ const SPECS: &[Spec] = &[
     export("migrate.commit.p99", Target::None),
     figure(
         Theme::Export,
+        "migrate.commit.unprotected",
+        "commits",
+        AtMost(0.0),
+    ),
+    figure(
+        Theme::Export,
         "migrate.export.throughput.ratio",
         "ratio",
         AtLeast(0.9),
