@@ -227,6 +227,15 @@ impl Outbox {
     }
 }
 
+#[cfg(test)]
+impl Outbox {
+    /// Somebody else is at it meanwhile.
+    pub(super) fn while_busy(&self, then: impl FnOnce()) {
+        let _line = lock(&self.line);
+        then();
+    }
+}
+
 /// The socket, which has room, or something to read, or neither.
 struct Raw<'a>(&'a TcpStream);
 

@@ -330,6 +330,20 @@ async fn who_speaks_sends_by_its_own_hand() {
     assert_eq!(number_of(b.next_message().await), 1);
 }
 
+/// Whoever is at it may not look again: the writer does.
+#[tokio::test]
+async fn what_is_said_while_another_one_sends_goes_out() {
+    let pair = Pair::new();
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    let outbox = lock(&a.sender.shared.slots[0].outbox).clone();
+    let outbox = outbox.expect("linked");
+    outbox.while_busy(|| a.say(numbered(1)));
+    assert_eq!(number_of(b.next_message().await), 1);
+}
+
 /// More than sockets hold: the writer goes on, in order and to the last byte.
 #[tokio::test]
 async fn a_peer_that_reads_slowly_hears_everything() {
