@@ -172,8 +172,9 @@ impl Driver {
         }
         let missing = &self.servers.missing;
         let idle = |share| {
-            let mut directed = self.config.own_shares().filter(|(_, it)| it.is_directed());
-            missing.contains(&share) && directed.any(|(own, _)| own == share)
+            let is_asked = |it: &ServiceConfig| it.is_directed() || !it.rules.is_empty();
+            let mut asked = self.config.own_shares().filter(|(_, it)| is_asked(it));
+            missing.contains(&share) && asked.any(|(own, _)| own == share)
         };
         let claims = self.node.share_claims();
         self.board
