@@ -16,6 +16,9 @@ use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{PORT, stage, until};
 
+#[path = "director/pair.rs"]
+mod pair;
+
 const BACKENDS: [Host; 3] = [Host::A, Host::B, Host::C];
 
 const SECTIONS: &str = "
@@ -108,10 +111,14 @@ impl Front<'_> {
 
     /// `godwit drain` at the director.
     fn drain(&self, args: &[&str]) {
-        let socket = self.cluster.socket(Host::Director).expect("it is there");
+        self.drain_at(Host::Director, args);
+    }
+
+    fn drain_at(&self, host: Host, args: &[&str]) {
+        let socket = self.cluster.socket(host).expect("it is there");
         let socket = socket.to_str().expect("a plain path");
         let args = [&["drain"], args, &["--socket", socket]].concat();
-        let output = self.cluster.godwit(Host::Director, &args).expect("it runs");
+        let output = self.cluster.godwit(host, &args).expect("it runs");
         assert!(output.status.success(), "{}", output.stderr);
     }
 
@@ -151,6 +158,15 @@ impl Front<'_> {
                 assert!(known.contains(&director), "{known}");
             }
         }
+    }
+
+    /// The client asks the link anew where everybody is.
+    fn forget_neighbours(&self) {
+        let mut ip = Command::new("ip");
+        ip.args(["neigh", "flush", "dev", "eth0"]);
+        let client = self.lab.client();
+        let output = client.run(ip, DEADLINE).expect("ip runs");
+        assert!(output.status.success(), "{}", output.stderr);
     }
 
     /// What a shell on its machine says.

@@ -7,6 +7,7 @@
 //! | stonith | [`Input::Stonith`] | that thread waits |
 //! | links | [`Input::Link`], [`Input::Message`], several at a time | the link's task waits, and TCP slows the peer down |
 //! | ring buffer reader | [`Input::Flow`], [`Input::Exit`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
+//! | entries of a director | [`Input::Exceptions`], many at a time | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use godwit_bpf::ProcessExit;
+use godwit_bpf::director::Exception;
 use godwit_core::node::HandoffReport;
 use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId, StonithFault};
 use godwit_wire::{FlowId, Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
@@ -113,6 +115,8 @@ pub enum Input {
     Move(Wish),
     /// Somebody wants connections to move one by one.
     MoveFlows(FlowWish),
+    /// A director's program has written down where connections are.
+    Exceptions(Vec<Exception>),
     /// Somebody wants a back-end to get no new connections, or some again.
     Drain(DrainWish),
     /// Of a connection that goes to another server by itself.

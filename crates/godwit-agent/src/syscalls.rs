@@ -175,9 +175,11 @@ const DIRECTOR_FAMILIES: &[libc::c_int] = &[libc::AF_NETLINK];
 const DIRECTOR_BPF: &[u32] = &[
     1,  // BPF_MAP_LOOKUP_ELEM
     2,  // BPF_MAP_UPDATE_ELEM
+    3,  // BPF_MAP_DELETE_ELEM
     6,  // BPF_OBJ_PIN
     7,  // BPF_OBJ_GET
     15, // BPF_OBJ_GET_INFO_BY_FD
+    24, // BPF_MAP_LOOKUP_BATCH
     26, // BPF_MAP_UPDATE_BATCH
     28, // BPF_LINK_CREATE
     29, // BPF_LINK_UPDATE

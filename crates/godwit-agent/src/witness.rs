@@ -122,6 +122,7 @@ impl Witness {
             | Input::Gone(_)
             | Input::Handoff { .. }
             | Input::Devices
+            | Input::Exceptions(_)
             | Input::Stonith { .. }
             | Input::Commit(_)
             | Input::CommitHeld { .. }

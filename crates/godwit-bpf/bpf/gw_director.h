@@ -13,10 +13,13 @@
 #define GW_MAX_BACKENDS 1024
 #define GW_NOBODY 0 /* in a slot: no back-end, as long as nothing is written */
 #define GW_NO_SERVICE (~0u) /* of an address: some port of it has one */
+#define GW_NO_ENTRY (~0u) /* of a connection: it is where its slot says */
 #define GW_NAME_LEN 32
 
 const volatile __u32 gw_table_size = 65537; /* slots of a service */
 const volatile __u64 gw_seed; /* of the hash of flows */
+
+const volatile __u32 gw_is_shared; /* 1: other directors hear of entries */
 
 /*
  * The interface's MAC address in the first six bytes, written and read in one piece:
@@ -57,6 +60,13 @@ struct gw_station {
 struct gw_entry {
 	__u32 irs; /* of the client */
 	__u32 backend;
+};
+
+/* To user space: what has become of the entry of a connection. */
+struct gw_exception {
+	struct gw_flow_key key;
+	__u32 irs; /* of the client */
+	__u32 backend; /* or GW_NO_ENTRY */
 };
 
 struct {
@@ -101,6 +111,13 @@ struct {
 	__type(value, __u32); /* its number, if gw_backends says the same */
 } gw_stations SEC(".maps");
 
+/* Not pinned: whoever is started anew tells of all entries. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} gw_exceptions SEC(".maps");
+
+const struct gw_exception *gw_export_exception __attribute__((unused));
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 _Static_assert(sizeof(struct gw_backend) == 40, "shared with Rust");
@@ -108,5 +125,6 @@ _Static_assert(sizeof(struct gw_basis) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_slot) == 8, "shared with Rust, one word");
 _Static_assert(sizeof(struct gw_station) == 8, "shared with Rust");
 _Static_assert(sizeof(struct gw_entry) == 8, "shared with Rust");
+_Static_assert(sizeof(struct gw_exception) == 48, "shared with Rust");
 
 #endif /* GW_DIRECTOR_H */

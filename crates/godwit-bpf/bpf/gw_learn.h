@@ -56,6 +56,7 @@ static __always_inline int gw_learn(const struct ethhdr *eth, const void *end)
 	if (!slot || bpf_map_update_elem(&gw_entries, &key, &entry, BPF_ANY))
 		return GW_REASON_LEARN_REFUSED;
 	*(volatile __u16 *)&slot->mixed = 1;
+	gw_share(&key, &entry);
 	return GW_REASON_LEARNT;
 }
 

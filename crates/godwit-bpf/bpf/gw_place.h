@@ -50,6 +50,24 @@ static __always_inline const struct gw_backend *gw_backend_in(__u16 place)
 }
 
 /*
+ * Other directors are to know of the entry of a connection, or that it has none any more:
+ * user space tells them. If it has no room for that it tells of all entries later on.
+ */
+static __always_inline void gw_share(const struct gw_flow_key *key,
+				     const struct gw_entry *entry)
+{
+	struct gw_exception told = {
+		.key = *key,
+		.irs = entry->irs,
+		.backend = entry->backend,
+	};
+
+	if (gw_is_shared &&
+	    bpf_ringbuf_output(&gw_exceptions, &told, sizeof(told), 0))
+		gw_count(GW_REASON_NOT_SHARED);
+}
+
+/*
  * A new connection goes where the table says. What its slot would not say of it
  * later on is written down; if it can't be, it goes where the slot says.
  */
@@ -63,12 +81,16 @@ static __always_inline __u16 gw_begin(const struct gw_slot *slot,
 		return slot->now;
 	if (slot->now == slot->base) {
 		/* of an earlier connection, or it would not have got here */
-		if (earlier)
-			bpf_map_delete_elem(&gw_entries, &t->key);
+		if (earlier && !bpf_map_delete_elem(&gw_entries, &t->key)) {
+			entry.backend = GW_NO_ENTRY;
+			gw_share(&t->key, &entry);
+		}
 		return slot->now;
 	}
-	if (!bpf_map_update_elem(&gw_entries, &t->key, &entry, BPF_ANY))
+	if (!bpf_map_update_elem(&gw_entries, &t->key, &entry, BPF_ANY)) {
+		gw_share(&t->key, &entry);
 		return slot->now;
+	}
 	gw_count(GW_REASON_ENTRY_FAILED);
 	return slot->base;
 }

@@ -210,6 +210,9 @@ enum gw_reason {
 	GW_REASON_STAYS_REPLY = 206, /* where its reply ends is not known */
 	GW_REASON_STAYS_UNSEEN = 207, /* it began before anybody looked */
 
+	/* director, beside a verdict: others did not hear of an entry at once */
+	GW_REASON_NOT_SHARED = 180,
+
 	GW_REASON_COUNT = 220,
 };
 

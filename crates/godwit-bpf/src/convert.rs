@@ -94,7 +94,7 @@ pub(crate) fn addr_words(addr: Ipv6Addr) -> [u32; 4] {
     })
 }
 
-fn addr_from_words(words: [u32; 4]) -> Ipv6Addr {
+pub(crate) fn addr_from_words(words: [u32; 4]) -> Ipv6Addr {
     let mut octets = [0; 16];
     for (chunk, word) in octets.chunks_exact_mut(4).zip(words) {
         chunk.copy_from_slice(&word.to_ne_bytes());

@@ -44,6 +44,7 @@ impl Front {
             services: 1,
             max_entries: 4096,
             seed: 1,
+            shares: false,
             trial_flows: None,
         };
         let pins = PinDir::open(pins).expect("bpffs is there");

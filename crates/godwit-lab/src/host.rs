@@ -25,6 +25,8 @@ pub enum Host {
     C,
     /// Stands in front of the servers.
     Director,
+    /// So does this one, should that one fail.
+    Reserve,
 }
 
 /// One of the two switched networks of a lab.
@@ -59,10 +61,11 @@ impl Host {
             Self::Witness => "w",
             Self::C => "c",
             Self::Director => "d",
+            Self::Reserve => "e",
         }
     }
 
-    /// Last octet of the IPv4 addresses; 10 to 16.
+    /// Last octet of the IPv4 addresses; 10 to 17.
     const fn number(self) -> u8 {
         match self {
             Self::Client => 10,
@@ -72,6 +75,7 @@ impl Host {
             Self::Witness => 14,
             Self::C => 15,
             Self::Director => 16,
+            Self::Reserve => 17,
         }
     }
 
@@ -103,7 +107,7 @@ impl Host {
     /// True for the machines that stand on the control network.
     pub const fn has_control(self) -> bool {
         match self {
-            Self::A | Self::B | Self::C | Self::Witness | Self::Director => true,
+            Self::A | Self::B | Self::C | Self::Witness | Self::Director | Self::Reserve => true,
             Self::Client | Self::Attacker => false,
         }
     }

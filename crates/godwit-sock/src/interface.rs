@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use godwit_wire::MacAddr;
 use nix::ifaddrs::getifaddrs;
-use nix::net::if_::if_nametoindex;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::os::fd::AsRawFd as _;
 use thiserror::Error;
@@ -36,6 +36,8 @@ pub struct Interface {
     pub mac: MacAddr,
     /// Addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
+    /// Whether it is up and has a carrier.
+    pub running: bool,
 }
 
 /// include/uapi/linux/sockios.h
@@ -83,13 +85,14 @@ impl Interface {
     /// Fails if there is none, or if it is not Ethernet.
     pub fn by_name(name: &str) -> Result<Self, InterfaceError> {
         let index = if_nametoindex(name).map_err(|_| InterfaceError::Missing(name.to_owned()))?;
-        let mut mac = None;
+        let (mut mac, mut running) = (None, false);
         let mut addresses = Vec::new();
         for entry in getifaddrs().map_err(InterfaceError::List)? {
             let Some(address) = entry.address.filter(|_| entry.interface_name == name) else {
                 continue;
             };
             if let Some(link) = address.as_link_addr() {
+                running = entry.flags.contains(InterfaceFlags::IFF_RUNNING);
                 mac = link.addr().map(MacAddr);
             } else if let Some(v4) = address.as_sockaddr_in() {
                 addresses.push(IpAddr::V4(v4.ip()));
@@ -105,6 +108,7 @@ impl Interface {
             index,
             mac,
             addresses,
+            running,
         })
     }
 

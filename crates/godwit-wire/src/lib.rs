@@ -59,6 +59,6 @@ pub use share::{
 };
 pub use snapshot::{TcpSnapshot, TcpState};
 pub use v1::{
-    Commit, DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, OutputEntry,
-    Party, Said, SnapshotPart,
+    Commit, DigestEntry, DirectorWord, EntryWord, HandoffStep, Hello, MAX_DIGEST_ENTRIES,
+    MAX_DIRECTED, Message, MoveStep, OutputEntry, Party, Said, SlotWord, SnapshotPart,
 };

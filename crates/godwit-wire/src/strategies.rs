@@ -11,11 +11,11 @@ use proptest::sample::select;
 
 use crate::app::{AppMessage, AppRefusal, CommitRefusal, SnapshotKind, SnapshotPlace, Subject};
 use crate::{
-    Commit, DigestEntry, Endpoint, Epoch, FlowEpoch, FlowId, FlowKey, FlowRecord, Generation,
-    GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat, Hello, Lease, LeaseDatagram,
-    LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal, MoveStep, Negotiated, NodeName,
-    OutputEntry, Party, Refusal, Report, Restore, Role, Said, SeqNumber, ShareClaim, ShareId,
-    SnapshotPart, Standing, Stay, UnprotectedReason,
+    Commit, DigestEntry, DirectorWord, Endpoint, EntryWord, Epoch, FlowEpoch, FlowId, FlowKey,
+    FlowRecord, Generation, GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat,
+    Hello, Lease, LeaseDatagram, LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal,
+    MoveStep, Negotiated, NodeName, OutputEntry, Party, Refusal, Report, Restore, Role, Said,
+    SeqNumber, ShareClaim, ShareId, SlotWord, SnapshotPart, Standing, Stay, UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -74,7 +74,12 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
         planned_move(),
         about_restoring(),
         about_standby(),
-        prop_oneof![about_flow(), handoff(), about_snapshots()],
+        prop_oneof![
+            about_flow(),
+            handoff(),
+            about_snapshots(),
+            between_directors()
+        ],
         digest(),
         output(),
     ]
@@ -255,6 +260,34 @@ fn handoff() -> impl Strategy<Value = Message> {
             step,
         }
     })
+}
+
+fn between_directors() -> impl Strategy<Value = Message> {
+    let number = || proptest::option::of(0..1024_u16);
+    let name = select(
+        ["a", "b-1"]
+            .map(|text| NodeName::new(text).expect("a name"))
+            .to_vec(),
+    );
+    let names = || vec(name.clone(), 0..4);
+    let slot = (number(), any::<bool>()).prop_map(|(base, mixed)| SlotWord { base, mixed });
+    let entry = (flow_id(), number()).prop_map(|(flow, at)| EntryWord { flow, at });
+    let word = prop_oneof![
+        Just(DirectorWord::Begin),
+        names().prop_map(DirectorWord::Drained),
+        (any::<u16>(), any::<u32>(), names(), vec(slot, 0..9)).prop_map(
+            |(service, first, backends, slots)| DirectorWord::Slots {
+                service,
+                first,
+                backends,
+                slots,
+            }
+        ),
+        (names(), vec(entry, 0..9))
+            .prop_map(|(backends, entries)| DirectorWord::Entries { backends, entries }),
+        Just(DirectorWord::End),
+    ];
+    word.prop_map(Message::Director)
 }
 
 fn about_snapshots() -> impl Strategy<Value = Message> {

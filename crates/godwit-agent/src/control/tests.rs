@@ -119,6 +119,7 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Flow(_)
             | Input::Exit(_)
             | Input::Devices
+            | Input::Exceptions(_)
             | Input::Lease { .. }
             | Input::Stonith { .. }
             | Input::Census(_)

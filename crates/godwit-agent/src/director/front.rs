@@ -9,20 +9,22 @@ use godwit_bpf::director::Director;
 use godwit_core::detector::State;
 use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId};
-use godwit_wire::{GoodbyeReason, Heartbeat, MacAddr, Role};
+use godwit_wire::{GoodbyeReason, Heartbeat, MacAddr, Message, Role, ShareClaim};
 use tokio::sync::oneshot;
 
 use super::backends::Backends;
+use super::fellows::Fellows;
 use super::install::Installed;
 use super::place::{Followed, Place};
 use super::report::{BackendDrain, DirectorReport, DrainWish};
 use super::tables::Tables;
 use crate::bystander::Bystander;
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, DirectorConfig};
 use crate::driver::neighbours::Resolver;
 use crate::edge::Edge;
 use crate::flows::Flows;
+use crate::heartbeat::ShareBoard;
 use crate::input::{Inbox, Input, Query};
 use crate::membership::{Life, node_config};
 use crate::moves::MoveRefused;
@@ -32,19 +34,26 @@ use crate::status::{DataPathReport, PeerReport, Status};
 const IDLE: Duration = Duration::from_secs(1);
 
 pub(super) struct Front {
-    config: Arc<Config>,
+    pub(super) config: Arc<Config>,
+    pub(super) own: DirectorConfig,
     node: Node,
-    roster: Roster,
-    backends: Backends,
+    pub(super) roster: Roster,
+    pub(super) backends: Backends,
+    pub(super) fellows: Fellows,
+    /// What heartbeats say of this one.
+    pub(super) claimed: Vec<ShareClaim>,
+    pub(super) board: ShareBoard,
+    /// Entries of which the program could not tell, when they were last told of.
+    pub(super) lost: u64,
     /// What the core was told last of each back-end.
     told: Vec<Option<Health>>,
     /// Who was missing at the last look.
     silent: BTreeSet<BackendId>,
-    tables: Tables,
-    place: Place,
+    pub(super) tables: Tables,
+    pub(super) place: Place,
     resolver: Resolver,
     inbox: Inbox,
-    out: Bystander,
+    pub(super) out: Bystander,
     incarnation: u64,
     started: MonoTime,
 }
@@ -72,7 +81,13 @@ impl Front {
         (resolver, inbox): (Resolver, Inbox),
     ) -> Self {
         let now = clock::now();
+        let holds = installed.holds;
         Self {
+            fellows: Fellows::new(&installed.config, holds, (now, installed.own.grace)),
+            own: installed.own,
+            claimed: Vec::new(),
+            board: edge.board.clone(),
+            lost: installed.programs.counters.by_name("not_shared"),
             node: Node::new(&node_config(&installed.config, life), now),
             roster,
             told: installed.backends.iter().map(|_| None).collect(),
@@ -80,7 +95,7 @@ impl Front {
             config: installed.config,
             backends: installed.backends,
             tables: Tables::new(installed.programs),
-            place: Place::new(installed.interface, installed.frames, now),
+            place: Place::new(installed.interface, installed.frames, holds, now),
             resolver,
             inbox,
             out: Bystander {
@@ -137,6 +152,7 @@ impl Front {
         }
         self.roster.handle_timeout(now);
         self.look(now);
+        self.look_at_fellows(now);
         self.tables
             .handle_timeout(&self.backends, &self.roster, now);
         if self.place.is_missed(now) {
@@ -152,6 +168,7 @@ impl Front {
             self.node.poll_timeout(),
             self.roster.poll_timeout(),
             self.place.poll_timeout(),
+            self.fellows.poll_timeout(),
             self.tables.poll_timeout(),
         ];
         let dues = dues.into_iter().flatten().map(|due| due.since(now));
@@ -164,9 +181,20 @@ impl Front {
             Input::Heartbeat { peer, beat, at } => {
                 self.node.handle_heartbeat(peer, &beat, at);
                 self.hear(peer, &beat, at);
+                self.hear_fellow(peer, &beat);
             }
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
-            Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
+            Input::Message { peer, message } => {
+                if let Message::Director(word) = &message {
+                    return self.hear_word(peer, word);
+                }
+                self.node.handle_message(peer, &message, now);
+                let is_fellow = self.fellows.place_of(peer).is_some();
+                if is_fellow && matches!(message, Message::Hello(_)) {
+                    self.tell_all(peer);
+                }
+            }
+            Input::Exceptions(exceptions) => self.share(&exceptions),
             Input::Several(inputs) => {
                 for input in inputs {
                     self.feed(input);
@@ -258,7 +286,7 @@ impl Front {
         told.is_some_and(|told| told.replace(health) != Some(health))
     }
 
-    fn liveness(&self, peer: PeerId) -> State {
+    pub(super) fn liveness(&self, peer: PeerId) -> State {
         let mut peers = self.node.peer_status();
         let status = peers.nth(usize::from(peer.0));
         status.map_or(State::Unknown, |status| status.liveness)
@@ -329,6 +357,7 @@ impl Front {
                     self.out.events.publish_own(event, !there, fields);
                 }
                 Change::Slots { service, slots } => {
+                    self.fellows.hurry(clock::now());
                     let slots = slots.into_iter();
                     self.tables.write_slots(&self.backends, service, slots);
                 }
@@ -351,7 +380,7 @@ impl Front {
         self.silent = silent;
     }
 
-    fn write_backend(&mut self, id: BackendId) {
+    pub(super) fn write_backend(&mut self, id: BackendId) {
         let known = (&self.backends, &self.roster);
         self.tables.write_backend(known, id);
     }
@@ -364,7 +393,14 @@ impl Front {
             let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
             return;
         };
+        if self.fellows.holder.is_held_elsewhere() && !self.fellows.holder.holds() {
+            let sentence = "another director has the addresses: tell that one".into();
+            let reason = "standby";
+            let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
+            return;
+        }
         self.roster.handle_drain(id, wish.drained);
+        self.fellows.hurry(clock::now());
         // For the director after this one, too.
         self.write_backend(id);
         self.drain();
@@ -407,7 +443,12 @@ impl Front {
                 .collect(),
         };
         let known = (&self.backends, &self.roster);
-        status.director = Some(DirectorReport::new(&self.config, known, &self.tables));
+        status.director = Some(DirectorReport::new(
+            &self.config,
+            known,
+            &self.tables,
+            self.place.holds(),
+        ));
         status.conclude();
         status
     }

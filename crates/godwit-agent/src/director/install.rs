@@ -11,8 +11,11 @@ use godwit_sock::{FrameSender, Interface, added_addresses};
 use godwit_wire::Endpoint;
 
 use super::backends::Backends;
+use super::fellows::others;
+use super::shared::spawn_reader;
 use crate::config::{Config, DirectorConfig, Hook};
 use crate::driver::{DetachError, InstallError, addresses, pin_name};
+use crate::input::Inbox;
 
 /// Services there is room for without a new map; more double it. A service's room can't be
 /// changed as long as there are connections.
@@ -26,6 +29,8 @@ pub(super) struct Installed {
     pub(super) programs: Director,
     pub(super) frames: FrameSender,
     pub(super) backends: Backends,
+    /// Whether the services' addresses are on this machine.
+    pub(super) holds: bool,
     /// What an earlier director has left, by the numbers of back-ends.
     left: Vec<(u16, Backend)>,
 }
@@ -61,6 +66,7 @@ impl Installed {
             services: u32::try_from(services.max(SERVICES).next_power_of_two()).unwrap_or(u32::MAX),
             max_entries: own.max_entries,
             seed: own.seed.0,
+            shares: others(&config).next().is_some(),
             trial_flows: None,
         };
         let frames = FrameSender::open(interface.index, 0).map_err(InstallError::Socket)?;
@@ -70,7 +76,8 @@ impl Installed {
             let backend = programs.backends.get(number)?;
             left.extend(backend.map(|backend| (number, backend)));
         }
-        let installed = Self {
+        let mut installed = Self {
+            holds: false,
             backends: Backends::new(&config, &left),
             frames,
             config,
@@ -88,7 +95,7 @@ impl Installed {
         }
     }
 
-    fn introduce(&self) -> Result<(), InstallError> {
+    fn introduce(&mut self) -> Result<(), InstallError> {
         let numbered = (0..).zip(self.config.directed());
         let fronts: Vec<_> = numbered
             .flat_map(|(number, service)| {
@@ -105,11 +112,23 @@ impl Installed {
             self.programs.backends.set(*number, &left)?;
         }
         self.drop_strangers().map_err(InstallError::Addresses)?;
-        for service in self.config.directed() {
-            addresses::add(self.interface.index, &service.ips())
-                .map_err(|(address, source)| InstallError::Address { address, source })?;
+        // Where there are other directors one of them may have the addresses.
+        let is_alone = others(&self.config).next().is_none();
+        self.holds = is_alone || self.has_addresses().map_err(InstallError::Addresses)?;
+        if self.holds {
+            for service in self.config.directed() {
+                addresses::add(self.interface.index, &service.ips())
+                    .map_err(|(address, source)| InstallError::Address { address, source })?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether an earlier life has left the addresses here.
+    fn has_addresses(&self) -> io::Result<bool> {
+        let added = added_addresses()?;
+        let is_here = |ip| added.iter().any(|(_, added)| *added == ip);
+        Ok(self.config.directed().flat_map(|it| it.ips()).any(is_here))
     }
 
     /// Addresses of services that have no director any more: this machine must not go on
@@ -144,6 +163,16 @@ impl Installed {
             }
         }
         Ok(roster)
+    }
+
+    /// From now on what the program writes down of connections comes to the director, if
+    /// there are others that are to hear of it.
+    pub(super) fn read_exceptions(&self, inbox: &Inbox) -> Result<(), InstallError> {
+        if others(&self.config).next().is_none() {
+            return Ok(());
+        }
+        let exceptions = self.programs.exceptions()?;
+        spawn_reader(exceptions, inbox.clone()).map_err(InstallError::Thread)
     }
 
     /// Undoes [`Installed::new`], unless an earlier director's connections are in there.

@@ -51,6 +51,7 @@ pub fn frame_costs(interface: &str, rounds: u32) -> Result<FrameCosts, AgentErro
         services: 1,
         max_entries: 1 << 20,
         seed: 1,
+        shares: false,
         trial_flows: Some(FLOWS),
     };
     let pins = PinDir::open(&format!("n{cookie}-director-load"))?;

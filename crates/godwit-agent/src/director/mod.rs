@@ -10,13 +10,16 @@
 //! | `gw-director` | this, the node, the tables | after [`Input::Stop`](crate::input::Input::Stop) |
 //! | `gw-neighbours` | where back-ends are on the link | when this has ended |
 //! | `gw-devices` | nothing: it tells of changes of the interface | when this has ended |
+//! | `gw-exceptions` | nothing: it tells what the program writes down of connections | when this has ended |
 
 mod backends;
+mod fellows;
 mod front;
 mod install;
 mod load;
 mod place;
 mod report;
+mod shared;
 mod tables;
 
 use std::path::Path;
@@ -81,6 +84,11 @@ pub fn direct(config: &Path) -> Result<(), AgentError> {
         edge.shutdown();
         installed.remove();
         return Err(InstallError::Devices(error).into());
+    }
+    if let Err(error) = installed.read_exceptions(&inbox) {
+        edge.shutdown();
+        installed.remove();
+        return Err(error.into());
     }
     prefer("gw-director", Urgency::Decisions);
     let mut front = Front::new(installed, roster, &life, &edge, (resolver, inbox));

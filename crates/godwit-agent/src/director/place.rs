@@ -1,6 +1,7 @@
 //! Where a director is on the link. Its interface may be made anew, or get another MAC
 //! address, while it runs: the driver is loaded again, a bond has another port.
 
+use std::io;
 use std::time::Duration;
 
 use godwit_bpf::director::Director;
@@ -25,9 +26,11 @@ const AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct Place {
     interface: Interface,
     frames: FrameSender,
-    /// `None`: the program is in the interface's path, and the services' addresses are on
+    /// `None`: the program is in the interface's path, and the services' addresses may be on
     /// this machine. Otherwise they are not, and this is when to look again.
     lost: Option<MonoTime>,
+    /// Whether it is to have the addresses; another director has them otherwise.
+    holds: bool,
     /// When the link was told first where the addresses are.
     since: MonoTime,
     announced: usize,
@@ -45,11 +48,17 @@ pub(super) enum Followed {
 }
 
 impl Place {
-    pub(super) const fn new(interface: Interface, frames: FrameSender, now: MonoTime) -> Self {
+    pub(super) const fn new(
+        interface: Interface,
+        frames: FrameSender,
+        holds: bool,
+        now: MonoTime,
+    ) -> Self {
         Self {
             interface,
             frames,
             lost: None,
+            holds,
             since: now,
             announced: 0,
         }
@@ -68,6 +77,31 @@ impl Place {
         self.lost.is_none()
     }
 
+    /// Whether frames are directed, and come and go: the link is there.
+    pub(super) const fn is_able(&self) -> bool {
+        self.is_attached() && self.interface.running
+    }
+
+    /// Whether the services' addresses are on this machine, while frames are directed.
+    pub(super) const fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// Takes the services' addresses, and has the link hear of it; or leaves them to another
+    /// director.
+    pub(super) fn hold(&mut self, config: &Config, holds: bool, now: MonoTime) -> io::Result<()> {
+        let ips: Vec<_> = config.directed().flat_map(|it| it.ips()).collect();
+        if holds {
+            addresses::add(self.interface.index, &ips).map_err(|(_, error)| error)?;
+            (self.since, self.announced) = (now, 0);
+        } else {
+            addresses::remove(&ips)?;
+        }
+        self.holds = holds;
+        self.handle_timeout(config, now);
+        Ok(())
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) or a look is due.
     pub(super) fn poll_timeout(&self) -> Option<MonoTime> {
         self.lost.or_else(|| self.announcement())
@@ -79,7 +113,7 @@ impl Place {
     }
 
     fn announcement(&self) -> Option<MonoTime> {
-        let after = ANNOUNCEMENTS.get(self.announced)?;
+        let after = ANNOUNCEMENTS.get(self.announced).filter(|_| self.holds)?;
         Some(self.since.saturating_add(*after))
     }
 
@@ -143,7 +177,7 @@ impl Place {
         programs.follow(found.index, found.mac)?;
         self.frames.follow(found.index)?;
         // An interface that was down has lost its IPv6 addresses.
-        for service in config.directed() {
+        for service in config.directed().filter(|_| self.holds) {
             addresses::add(found.index, &service.ips()).map_err(|(_, error)| error)?;
         }
         self.interface = found;

@@ -18,6 +18,9 @@ pub struct DirectorReport {
     pub via: String,
     /// Where it was to be.
     pub hook: String,
+    /// Whether it answers for the services' addresses: another director may.
+    #[serde(default = "yes")]
+    pub holds: bool,
     /// Whether back-ends are still waited for, so that nothing has been changed yet.
     pub starting: bool,
     /// Whether it hears no back-end, so that nothing is changed.
@@ -31,6 +34,11 @@ pub struct DirectorReport {
     pub backends: Vec<BackendReport>,
     /// Where the connections of each service go.
     pub services: Vec<DirectedReport>,
+}
+
+/// As directors of before had it.
+const fn yes() -> bool {
+    true
 }
 
 /// A back-end.
@@ -71,11 +79,13 @@ impl DirectorReport {
         config: &Config,
         (backends, roster): (&Backends, &Roster),
         tables: &Tables,
+        holds: bool,
     ) -> Self {
         let own = config.director.as_ref();
         Self {
             via: tables.programs.via().as_str().into(),
             hook: own.map_or(Hook::Xdp, |own| own.hook).to_string(),
+            holds,
             starting: roster.is_starting(),
             deaf: roster.is_deaf(),
             behind: tables.is_behind(),

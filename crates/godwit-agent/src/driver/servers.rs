@@ -12,6 +12,7 @@ use godwit_wire::{Role, ShareId};
 use super::Driver;
 use super::resets::ResetReason;
 use crate::clock;
+use crate::config::ServiceConfig;
 
 /// How often listeners are looked for while all are there.
 const CALM: Duration = Duration::from_millis(500);

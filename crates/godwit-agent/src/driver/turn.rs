@@ -139,6 +139,8 @@ impl Driver {
             Input::Census(census) => self.apply_census(&census),
             Input::Gone(gone) => self.forget_gone(gone, now),
             Input::Devices => self.guard_others(),
+            // Of a director.
+            Input::Exceptions(_) => {}
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
             Input::Move(wish) => self.start_move(wish, now),

@@ -76,6 +76,7 @@ fn director(pair: &Pair) -> Status {
     status.director = Some(DirectorReport {
         via: "xdp".into(),
         hook: "xdp".into(),
+        holds: true,
         starting: false,
         deaf: false,
         behind: false,

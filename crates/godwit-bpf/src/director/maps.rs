@@ -5,7 +5,7 @@ use godwit_wire::{Endpoint, FlowKey, MacAddr, NodeName, SeqNumber};
 use super::handle;
 use super::skel::{DirectorSkel, types};
 use crate::OpenError;
-use crate::convert::{Plain, addr_words};
+use crate::convert::{Plain, addr_from_words, addr_words};
 use crate::maps::{MapError, TypedMap};
 
 const _: () = assert!(size_of::<types::gw_backend>() == 40);
@@ -201,6 +201,22 @@ impl SlotTable {
         Ok(())
     }
 
+    /// Connections of a slot may have entries from now on.
+    ///
+    /// # Errors
+    /// If the kernel refuses the change.
+    pub fn mix(&self, service: u32, slot: u32) -> Result<(), MapError> {
+        let index = service * self.size + slot;
+        match self.slots.lookup(&index)? {
+            // Nobody else writes what is beside it.
+            Some(there) if there.mixed == 0 => {
+                let mixed = types::gw_slot { mixed: 1, ..there };
+                self.slots.update(&index, &mixed)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn kept_mixed(&self, index: u32, mut slot: Slot) -> Result<(u32, types::gw_slot), MapError> {
         if !slot.mixed {
             let there = self.slots.lookup(&index)?;
@@ -295,6 +311,41 @@ impl EntryTable {
         }))
     }
 
+    /// Writes the entry of a flow. Its slot must be mixed, or nobody looks for it.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub fn set(&self, key: FlowKey, entry: Entry) -> Result<(), MapError> {
+        let value = types::gw_entry {
+            irs: entry.irs.0,
+            backend: entry.backend,
+        };
+        self.0.update(&key.into(), &value)
+    }
+
+    /// Removes the entry of a flow; it is no error if there is none.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn remove(&self, key: FlowKey) -> Result<(), MapError> {
+        match self.get(key)? {
+            Some(_) => self.0.delete(&key.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Every entry. Those that come or go meanwhile may be missed or seen.
+    ///
+    /// # Errors
+    /// If the map can't be read.
+    pub fn for_each(&self, mut each: impl FnMut(FlowKey, Entry)) -> Result<(), MapError> {
+        self.0.for_each(|key, entry| {
+            let irs = SeqNumber(entry.irs);
+            let backend = entry.backend;
+            each(flow_key(&key), Entry { backend, irs });
+        })
+    }
+
     /// How many there are.
     ///
     /// # Errors
@@ -304,6 +355,17 @@ impl EntryTable {
         self.0.for_each(|_, _| count += 1)?;
         Ok(count)
     }
+}
+
+pub(super) fn flow_key(raw: &types::gw_flow_key) -> FlowKey {
+    FlowKey {
+        client: endpoint(&raw.client),
+        service: endpoint(&raw.service),
+    }
+}
+
+fn endpoint(raw: &types::gw_endpoint) -> Endpoint {
+    Endpoint::new(addr_from_words(raw.addr), u16::from_be(raw.port))
 }
 
 fn station(mac: MacAddr) -> types::gw_station {

@@ -5,6 +5,7 @@
 //! own. What it does is decided elsewhere: user space writes services, slots and
 //! back-ends, the program makes and reads entries.
 
+mod exceptions;
 mod maps;
 mod skel;
 mod trial;
@@ -25,6 +26,7 @@ use crate::pin::PinDir;
 use maps::{Tables, claim_basis, new_tables};
 use skel::{DirectorSkel, DirectorSkelBuilder, OpenDirectorSkel};
 
+pub use exceptions::{Exception, Exceptions};
 pub use maps::{Backend, BackendTable, Entry, EntryTable, FrontTable, Slot, SlotTable};
 pub use trial::Load;
 
@@ -45,6 +47,8 @@ pub struct Settings {
     pub max_entries: u32,
     /// Seed of the hash of flows, the same at all directors.
     pub seed: u64,
+    /// Whether other directors are to hear of entries, see [`Director::exceptions`].
+    pub shares: bool,
     /// Loads the program for figures too, see [`Director::load_trial`]: so many flows.
     pub trial_flows: Option<u32>,
 }
@@ -172,6 +176,19 @@ impl Director {
         Ok(())
     }
 
+    /// What the program writes down of connections from now on. To be read, if
+    /// [`Settings::shares`], or it is lost.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn exceptions(&self) -> Result<Exceptions, OpenError> {
+        let map = handle(&self.skel.0.maps.gw_exceptions, "gw_exceptions")?;
+        Exceptions::new(map).map_err(|source| OpenError::Map {
+            map: "gw_exceptions",
+            source,
+        })
+    }
+
     /// Which program is in the path.
     pub const fn via(&self) -> Via {
         self.via
@@ -244,6 +261,7 @@ fn configure(
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.gw_table_size = settings.table_size;
         rodata.gw_seed = settings.seed;
+        rodata.gw_is_shared = settings.shares.into();
         rodata.gw_load_flows = settings.trial_flows.unwrap_or(1);
     }
     open.progs

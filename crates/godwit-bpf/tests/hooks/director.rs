@@ -16,6 +16,7 @@ use godwit_wire::{EthernetHeader, FlowKey, MacAddr, NodeName, SeqNumber, TcpFlag
 use crate::bench::{ends, to_service};
 
 mod learn;
+mod share;
 
 pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
 const SYN: TcpFlags = TcpFlags::SYN;
@@ -57,6 +58,7 @@ pub(crate) fn settings(trial_flows: Option<u32>) -> Settings {
         services: 2,
         max_entries: trial_flows.map_or(4096, |_| 1 << 20),
         seed: SEED,
+        shares: trial_flows.is_none(),
         trial_flows,
     }
 }

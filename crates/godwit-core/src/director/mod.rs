@@ -19,9 +19,12 @@
 //! ([`Slots`]). So an entry is needed only for a connection that began in a slot whose
 //! older ones are elsewhere.
 //!
-//! Which back-ends are in the table is decided by what is heard of them ([`Roster`]).
+//! Which back-ends are in the table is decided by what is heard of them ([`Roster`]), and
+//! which of several directors answers for the addresses by what they hear of each other
+//! ([`Holder`]).
 
 mod hash;
+mod holder;
 mod maglev;
 mod roster;
 mod slots;
@@ -29,6 +32,7 @@ mod slots;
 mod tests;
 
 pub use hash::FlowHash;
+pub use holder::{Fellow, Holder};
 pub use maglev::{Member, TableSize, lookup_table};
 pub use roster::{BackendState, Change, Config, HOLD, Health, Roster};
 pub use slots::{Entry, Placed, Route, Slot, Slots, Word};

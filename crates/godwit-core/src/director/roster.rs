@@ -253,6 +253,28 @@ impl Roster {
         }
     }
 
+    /// Another director, which has the addresses, remembers this of slots of a service, from
+    /// the `first` one on: where connections are that have no entry, and whether some have.
+    pub fn handle_slots(
+        &mut self,
+        service: usize,
+        first: u32,
+        told: impl IntoIterator<Item = (Option<BackendId>, bool)>,
+    ) {
+        let (known, starts) = (&self.known, self.starts.is_some());
+        // At the start nobody has been heard yet: the table is filled when some have.
+        let lives =
+            |id: &BackendId| starts || known.get(usize::from(id.0)).is_some_and(|it| it.lives);
+        let told = told
+            .into_iter()
+            .map(|(base, mixed)| (base.filter(lives), mixed));
+        let Some(slots) = self.slots.get_mut(service) else {
+            return;
+        };
+        let changed = slots.adopt(first, told);
+        self.push_slots(service, changed);
+    }
+
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
         self.starts.or_else(|| {
@@ -381,9 +403,13 @@ impl Roster {
             return;
         };
         let changed = slots.change(&table, is_there);
-        if changed.is_empty() {
+        self.push_slots(service, changed);
+    }
+
+    fn push_slots(&mut self, service: usize, changed: Vec<u32>) {
+        let Some(slots) = self.slots.get(service).filter(|_| !changed.is_empty()) else {
             return;
-        }
+        };
         let slots = changed.into_iter().map(|at| (at, slots.get(at))).collect();
         self.changes.push_back(Change::Slots { service, slots });
     }

@@ -96,6 +96,26 @@ impl Slots {
         }
         changed
     }
+
+    /// Takes over what another director remembers of slots, from the `first` one on: of each
+    /// its base, `None` if that is not there, and whether it is mixed. Returns the numbers of
+    /// those that are no longer what they were.
+    pub fn adopt(
+        &mut self,
+        first: u32,
+        told: impl IntoIterator<Item = (Option<BackendId>, bool)>,
+    ) -> Vec<u32> {
+        let mut changed = Vec::new();
+        let own = self.0.iter_mut().skip(first as usize);
+        for ((slot, (base, mixed)), number) in own.zip(told).zip(first..) {
+            let next = slot.adopting(base, mixed);
+            if next != *slot {
+                *slot = next;
+                changed.push(number);
+            }
+        }
+        changed
+    }
 }
 
 impl From<Vec<Slot>> for Slots {
@@ -112,6 +132,15 @@ impl Slot {
             now,
             base,
             mixed: self.mixed || (now.is_some() && now != base),
+        }
+    }
+
+    fn adopting(self, base: Option<BackendId>, mixed: bool) -> Self {
+        let base = base.or(self.base);
+        Self {
+            base,
+            mixed: self.mixed || mixed || (self.now.is_some() && self.now != base),
+            ..self
         }
     }
 

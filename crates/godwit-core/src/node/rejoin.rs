@@ -267,6 +267,7 @@ impl ShareSide {
             | Message::FlowAdmit { .. }
             | Message::FlowAdmitted { .. }
             | Message::Hello(_)
+            | Message::Director(_)
             | Message::ShareState(_)
             | Message::StandbyReady { .. }
             | Message::StandbyLeft { .. }

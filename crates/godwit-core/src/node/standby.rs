@@ -156,6 +156,7 @@ impl ShareSide {
             | Message::Digest { .. }
             | Message::Output { .. }
             | Message::Hello(_)
+            | Message::Director(_)
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
@@ -232,6 +233,7 @@ impl ShareSide {
             | Message::FlowAdmitted { .. }
             | Message::TwinClosed { .. }
             | Message::Hello(_)
+            | Message::Director(_)
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}

@@ -222,9 +222,13 @@ pub(super) fn cluster_of(lab: &Lab, services: Vec<Service>) -> Result<Cluster<'_
 pub(super) const fn other(host: Host) -> Host {
     match host {
         Host::A => Host::B,
-        Host::B | Host::C | Host::Client | Host::Attacker | Host::Witness | Host::Director => {
-            Host::A
-        }
+        Host::B
+        | Host::C
+        | Host::Client
+        | Host::Attacker
+        | Host::Witness
+        | Host::Director
+        | Host::Reserve => Host::A,
     }
 }
 

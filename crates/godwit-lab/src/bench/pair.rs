@@ -116,9 +116,13 @@ impl<'a> Pair<'a> {
     pub(super) const fn standby(&self) -> Host {
         match self.owner {
             Host::A => Host::B,
-            Host::B | Host::C | Host::Client | Host::Attacker | Host::Witness | Host::Director => {
-                Host::A
-            }
+            Host::B
+            | Host::C
+            | Host::Client
+            | Host::Attacker
+            | Host::Witness
+            | Host::Director
+            | Host::Reserve => Host::A,
         }
     }
 

@@ -242,8 +242,12 @@ fn each(processes: Vec<&mut Process>, what: fn(&mut Process) -> Result<()>) -> R
 const fn other(host: Host) -> Host {
     match host {
         Host::A => Host::B,
-        Host::B | Host::C | Host::Client | Host::Attacker | Host::Witness | Host::Director => {
-            Host::A
-        }
+        Host::B
+        | Host::C
+        | Host::Client
+        | Host::Attacker
+        | Host::Witness
+        | Host::Director
+        | Host::Reserve => Host::A,
     }
 }

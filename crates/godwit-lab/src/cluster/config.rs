@@ -81,9 +81,13 @@ impl Service {
         let [v4, v6] = self.addresses;
         let backup = match self.primary {
             Host::A => Host::B,
-            Host::B | Host::C | Host::Client | Host::Attacker | Host::Witness | Host::Director => {
-                Host::A
-            }
+            Host::B
+            | Host::C
+            | Host::Client
+            | Host::Attacker
+            | Host::Witness
+            | Host::Director
+            | Host::Reserve => Host::A,
         };
         let backups = [backup].into_iter().chain(self.others.iter().copied());
         let backups: Vec<_> = backups.map(Host::name).collect();
@@ -206,7 +210,7 @@ flap_limit = {flap_limit}
         for peer in self.nodes() {
             let role = match peer {
                 Host::Witness => "witness",
-                Host::Director => "director",
+                Host::Director | Host::Reserve => "director",
                 Host::Client | Host::A | Host::B | Host::C | Host::Attacker => "server",
             };
             let control = if control_network {

@@ -111,7 +111,7 @@ impl<'a> Cluster<'a> {
         let mut command = Command::new(&self.binary);
         command.arg(match host {
             Host::Witness => "witness",
-            Host::Director => "director",
+            Host::Director | Host::Reserve => "director",
             Host::Client | Host::A | Host::B | Host::C | Host::Attacker => "agent",
         });
         command.arg("--config");
@@ -147,7 +147,7 @@ impl<'a> Cluster<'a> {
     pub fn pins(&self, host: Host) -> Result<PathBuf> {
         let instance = self.instance(host)?;
         Ok(Path::new(PIN_ROOT).join(match host {
-            Host::Director => format!("{instance}-director"),
+            Host::Director | Host::Reserve => format!("{instance}-director"),
             Host::Client | Host::A | Host::B | Host::C | Host::Attacker | Host::Witness => instance,
         }))
     }

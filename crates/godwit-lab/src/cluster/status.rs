@@ -56,6 +56,8 @@ pub struct PeerReport {
 pub struct DirectorReport {
     /// `xdp` or `tcx`.
     pub via: String,
+    /// Whether it answers for the services' addresses.
+    pub holds: bool,
     /// Whether back-ends are still waited for.
     pub starting: bool,
     /// Whether it hears nobody.

@@ -41,6 +41,8 @@ pub struct LabOptions {
     pub third: bool,
     /// Adds [`Host::Director`]. Default: false.
     pub director: bool,
+    /// Adds [`Host::Reserve`]. Default: false.
+    pub reserve: bool,
 }
 
 impl Default for LabOptions {
@@ -51,6 +53,7 @@ impl Default for LabOptions {
             witness: false,
             third: false,
             director: false,
+            reserve: false,
         }
     }
 }
@@ -133,6 +136,7 @@ impl Lab {
         hosts.extend(options.witness.then_some(Host::Witness));
         hosts.extend(options.third.then_some(Host::C));
         hosts.extend(options.director.then_some(Host::Director));
+        hosts.extend(options.reserve.then_some(Host::Reserve));
         let switch = Netns::named(format!("{id}-switch"));
         let nodes = hosts
             .into_iter()

@@ -172,7 +172,7 @@ impl Machine {
         }
         let role = match host {
             Host::Witness => "witness",
-            Host::Director => "director",
+            Host::Director | Host::Reserve => "director",
             Host::A | Host::B | Host::C => "agent",
             Host::Client | Host::Attacker => "client",
         };
@@ -387,9 +387,13 @@ fn take_place(lab: &Lab, host: Host) -> Result<()> {
 const fn asker(host: Host) -> Host {
     match host {
         Host::Client => Host::Attacker,
-        Host::A | Host::B | Host::C | Host::Witness | Host::Director | Host::Attacker => {
-            Host::Client
-        }
+        Host::A
+        | Host::B
+        | Host::C
+        | Host::Witness
+        | Host::Director
+        | Host::Reserve
+        | Host::Attacker => Host::Client,
     }
 }
 

@@ -37,6 +37,7 @@ impl Message {
     fn emit_body(&self, out: &mut Vec<u8>) -> Result<(), EmitError> {
         match self {
             Self::Hello(hello) => hello.emit(out),
+            Self::Director(word) => word.emit(out)?,
             Self::ShareState(claim) => {
                 emit_share(out, claim.share);
                 out.push(claim.role.number());
@@ -148,6 +149,7 @@ impl Message {
                 out.extend(commit.iter().flat_map(|number| number.to_be_bytes()));
             }
             Self::Hello(_)
+            | Self::Director(_)
             | Self::ShareState(_)
             | Self::StandbyReady { .. }
             | Self::StandbyLeft { .. }
@@ -222,6 +224,7 @@ impl Message {
             }
             // `emit_body` has those.
             Self::Hello(_)
+            | Self::Director(_)
             | Self::ShareState(_)
             | Self::StandbyReady { .. }
             | Self::StandbyLeft { .. }

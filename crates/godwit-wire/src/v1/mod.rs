@@ -14,6 +14,7 @@ use crate::{
     Restore, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
 };
 
+mod director;
 mod emit;
 mod handoff;
 mod kept;
@@ -22,6 +23,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+pub use director::{DirectorWord, EntryWord, MAX_DIRECTED, SlotWord};
 pub use handoff::{HandoffStep, Party};
 pub use kept::{Commit, SnapshotPart};
 pub use output::{OutputEntry, Said};
@@ -54,8 +56,9 @@ pub(crate) mod kind {
     pub(crate) const HANDOFF: u8 = 17;
     pub(crate) const FLOW_SNAPSHOT: u8 = 18;
     pub(crate) const FLOW_SNAPSHOT_KEPT: u8 = 19;
+    pub(crate) const DIRECTOR: u8 = 20;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=FLOW_SNAPSHOT_KEPT;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=DIRECTOR;
 }
 
 /// First message of each side on a new link.
@@ -315,6 +318,8 @@ pub enum Message {
         /// The number of the commit, if it is one.
         commit: Option<u64>,
     },
+    /// From one director to another, to no other node.
+    Director(DirectorWord),
 }
 
 /// A step of a planned move.
@@ -363,6 +368,7 @@ impl Message {
             Self::Handoff { .. } => kind::HANDOFF,
             Self::FlowSnapshot { .. } => kind::FLOW_SNAPSHOT,
             Self::FlowSnapshotKept { .. } => kind::FLOW_SNAPSHOT_KEPT,
+            Self::Director(_) => kind::DIRECTOR,
         }
     }
 
@@ -388,13 +394,14 @@ impl Message {
             Self::Handoff { .. } => "handoff",
             Self::FlowSnapshot { .. } => "flow_snapshot",
             Self::FlowSnapshotKept { .. } => "flow_snapshot_kept",
+            Self::Director(_) => "director",
         }
     }
 
     /// The share spoken of.
     pub const fn share(&self) -> Option<ShareId> {
         match self {
-            Self::Hello(_) | Self::Goodbye { .. } => None,
+            Self::Hello(_) | Self::Goodbye { .. } | Self::Director(_) => None,
             Self::ShareState(claim) => Some(claim.share),
             Self::StandbyReady { share, .. }
             | Self::StandbyLeft { share, .. }
@@ -418,7 +425,7 @@ impl Message {
     /// The epoch in the header: of the share spoken of, zero if of none.
     pub const fn epoch(&self) -> Epoch {
         match self {
-            Self::Hello(_) | Self::Goodbye { .. } => Epoch::NONE,
+            Self::Hello(_) | Self::Goodbye { .. } | Self::Director(_) => Epoch::NONE,
             Self::ShareState(claim) => claim.epoch,
             Self::StandbyReady { epoch, .. }
             | Self::StandbyLeft { epoch, .. }

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{
-    DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, SnapshotPart, kind,
-    output,
+    DigestEntry, DirectorWord, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep,
+    SnapshotPart, kind, output,
 };
 use crate::cursor::{Reader, verify};
 use crate::message::Header;
@@ -41,6 +41,7 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
             id: HandoffId::parse(&mut reader)?,
             step: HandoffStep::parse(&mut reader)?,
         },
+        kind::DIRECTOR => Message::Director(DirectorWord::parse(&mut reader)?),
         kind::GOODBYE => Message::Goodbye {
             reason: GoodbyeReason::parse(&mut reader)?,
         },

@@ -44,7 +44,70 @@ fn one_of_each() -> Vec<Message> {
     all.extend(about_restoring());
     all.push(handoff());
     all.extend(about_snapshots());
+    all.extend(between_directors());
     all
+}
+
+fn between_directors() -> [Message; 5] {
+    let name = |text| NodeName::new(text).unwrap();
+    [
+        DirectorWord::Begin,
+        DirectorWord::Drained(vec![name("c")]),
+        DirectorWord::Slots {
+            service: 1,
+            first: 0x0102,
+            backends: vec![name("a"), name("b")],
+            slots: vec![
+                SlotWord {
+                    base: Some(1),
+                    mixed: true,
+                },
+                SlotWord {
+                    base: None,
+                    mixed: false,
+                },
+            ],
+        },
+        DirectorWord::Entries {
+            backends: vec![name("a")],
+            entries: [Some(0), None]
+                .map(|at| EntryWord { flow: flow(), at })
+                .to_vec(),
+        },
+        DirectorWord::End,
+    ]
+    .map(Message::Director)
+}
+
+/// Not one more than fits, nor a count that its message does not hold.
+#[test]
+fn words_between_directors_are_bounded() {
+    let slot = SlotWord {
+        base: None,
+        mixed: true,
+    };
+    let slots = |count| {
+        Message::Director(DirectorWord::Slots {
+            service: 0,
+            first: 0,
+            backends: Vec::new(),
+            slots: vec![slot; count],
+        })
+    };
+    let mut out = Vec::new();
+    assert!(slots(MAX_DIRECTED + 1).emit(&mut out).is_err());
+    assert!(out.is_empty(), "nothing is left behind");
+    slots(MAX_DIRECTED).emit(&mut out).unwrap();
+    let mut decoder = Decoder::new();
+    decoder.push(&out);
+    assert_eq!(decoder.next_message(), Ok(Some(slots(MAX_DIRECTED))));
+    // Behind header, word, service, first slot and the count of names.
+    let count = 16 + 1 + 2 + 4 + 2;
+    out[count + 1] ^= 1;
+    let mut decoder = Decoder::new();
+    decoder.push(&out);
+    let what = decoder.next_message().unwrap_err().what;
+    assert_eq!(what, "director: slots");
 }
 
 fn about_snapshots() -> [Message; 4] {
@@ -309,10 +372,10 @@ fn parse() {
 #[test]
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
-    // Each of the last two in two forms.
-    let expected = (1..=19).chain(18..=19);
+    // Two in two forms, and the last one in five.
+    let expected = (1..=19).chain(18..=19).chain([20; 5]);
     assert_eq!(kinds, expected.collect::<Vec<_>>());
-    assert_eq!(kind::KNOWN, 1..=19);
+    assert_eq!(kind::KNOWN, 1..=20);
 }
 
 #[test]

@@ -291,3 +291,48 @@ fn another_director_goes_on_with_its_slots() {
         "another size is not taken"
     );
 }
+
+/// What another director remembers of slots: told to one that starts, and to one that runs.
+#[test]
+fn what_another_director_remembers_of_slots_is_taken_on() {
+    let (mut first, mut world) = running();
+    first.handle_drain(B, true);
+    first.handle_health(C, Health::Gone, at(10));
+    world.obey(&mut first);
+    let told: Vec<_> = first.slots(0).to_vec();
+    let told = || told.iter().map(|slot| (slot.base, slot.mixed));
+    assert!(told().any(|(base, mixed)| base == Some(B) && mixed));
+    // One that has heard nobody yet.
+    let mut starting = roster();
+    starting.handle_slots(0, 0, told());
+    for (id, health) in [(A, Health::Taking), (B, Health::Taking), (C, Health::Gone)] {
+        starting.handle_health(id, health, at(20));
+    }
+    starting.handle_drain(B, true);
+    // A slot that is mixed for nothing costs a look, no more.
+    let agrees = |roster: &Roster| {
+        let all = roster.slots(0).iter().zip(told());
+        all.for_each(|(slot, (base, mixed))| {
+            assert_eq!((slot.base, slot.mixed || !mixed), (base, true));
+        });
+    };
+    agrees(&starting);
+    // One that took B's drain for a loss, and knows better now.
+    let (mut other, mut world) = running();
+    other.handle_health(C, Health::Gone, at(10));
+    other.handle_health(B, Health::Gone, at(10));
+    other.handle_health(B, Health::Taking, at(20));
+    other.handle_drain(B, true);
+    world.obey(&mut other);
+    other.handle_slots(0, 0, told());
+    assert_eq!(world.obey(&mut other), 1, "those that are others now");
+    agrees(&other);
+    assert_eq!(world.slots[0], other.slots(0));
+    // Nobody is sent to one that is not there.
+    other.handle_slots(0, 0, [(Some(C), true)]);
+    assert_ne!(other.slots(0)[0].base, Some(C));
+    // Slots that there are not.
+    other.handle_slots(7, 0, told());
+    other.handle_slots(0, 250, told());
+    world.obey(&mut other);
+}
