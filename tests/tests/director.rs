@@ -18,6 +18,8 @@ use godwit_tests::stage::{PORT, stage, until};
 
 #[path = "director/pair.rs"]
 mod pair;
+#[path = "director/xdp.rs"]
+mod xdp;
 
 const BACKENDS: [Host; 3] = [Host::A, Host::B, Host::C];
 
@@ -234,6 +236,27 @@ impl Regular {
                 && !body.is_empty()
             {
                 return body.to_owned();
+            }
+        }
+    }
+}
+
+impl Regular {
+    /// So many requests at once that they fill many segments.
+    fn ask_much(&mut self) {
+        const MANY: usize = 500;
+        let request = "GET /name HTTP/1.1\r\nHost: service\r\n\r\n";
+        let all = request.repeat(MANY);
+        self.stream.write_all(all.as_bytes()).expect("it is open");
+        let (mut reply, mut part) = (Vec::new(), [0; 65536]);
+        let reply_end = format!("\r\n\r\n{}", self.server);
+        loop {
+            let read = self.stream.read(&mut part).expect("it answers");
+            assert!(read > 0, "it was closed");
+            reply.extend_from_slice(&part[..read]);
+            let text = String::from_utf8_lossy(&reply);
+            if text.matches(&reply_end).count() == MANY {
+                return;
             }
         }
     }

@@ -208,7 +208,6 @@ enum gw_reason {
 	GW_REASON_STAYS_BODY = 204, /* its length is for the server to find */
 	GW_REASON_STAYS_BOUND = 205, /* it is bound to what it has proved */
 	GW_REASON_STAYS_REPLY = 206, /* where its reply ends is not known */
-	GW_REASON_STAYS_UNSEEN = 207, /* it began before anybody looked */
 
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,

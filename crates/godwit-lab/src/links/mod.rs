@@ -85,6 +85,33 @@ impl Lab {
         self.switch.ip(&[format!("link set {port} up")])
     }
 
+    /// What comes over `host`'s link has whole checksums, as if it came over a wire.
+    ///
+    /// A segment that has not seen a wire yet has none, only a note for a card to make one
+    /// (`CHECKSUM_PARTIAL`), which is lost if XDP sends it on. So the switch's end makes it.
+    ///
+    /// # Errors
+    /// Fails without `ethtool`, or if there is no such port.
+    pub fn make_checksums(&self, host: Host, network: Network) -> Result<()> {
+        let port = network.port(host);
+        let run = || tool::run("ethtool", &["-K", &port, "tx", "off"]);
+        self.switch.enter(run)?.map(drop)
+    }
+
+    /// Runs `work` where the switch is, with the name of `host`'s port.
+    ///
+    /// # Errors
+    /// Fails if the switch is gone.
+    pub fn at_port<T: Send>(
+        &self,
+        host: Host,
+        network: Network,
+        work: impl FnOnce(&str) -> T + Send,
+    ) -> Result<T> {
+        let port = network.port(host);
+        self.switch.enter(|| work(&port))
+    }
+
     /// The machine's power fails; see [`die`](Self::die).
     ///
     /// # Errors
