@@ -240,9 +240,11 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 		return GW_REASON_BORN_BEFORE;
 	}
 	listener = (const struct sock *)bpf_skc_to_tcp_sock(sk);
-	/* as sk_acceptq_is_full(): the kernel would drop what it has promised */
+	/* the kernel drops what finds the queue full, and we have promised: some
+	 * room is left for what other CPUs have promised meanwhile */
 	if (listener &&
-	    listener->sk_ack_backlog >= listener->sk_max_ack_backlog)
+	    listener->sk_ack_backlog + (listener->sk_max_ack_backlog >> 3) >=
+		    listener->sk_max_ack_backlog)
 		err = GW_REASON_OVERLOADED;
 	else if (gw_assign_as(skb, sk, &attrs))
 		err = GW_REASON_MATERIALISE_REFUSED;

@@ -295,6 +295,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 		if ((f->flags & (GW_FLOW_CAME | GW_FLOW_TWIN_SEEN)) ==
 		    GW_FLOW_CAME)
 			gw_flag(f, GW_FLOW_TWIN_SEEN);
+		if (gw_has_spoken_late(key))
+			return gw_verdict(GW_REASON_UNANSWERED, GW_DROP);
 		gw_talk_reply(skb, p, key, f);
 	}
 	return gw_owner_say(skb, p, key, f, s);

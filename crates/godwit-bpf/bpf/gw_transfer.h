@@ -183,6 +183,37 @@ static __always_inline bool gw_has_room(struct __sk_buff *skb,
 }
 
 /*
+ * Puts the question on record, unless our server has just spoken: another CPU may have
+ * a segment of it at the gate. That notes what it lets out and then looks for a question
+ * (gw_has_spoken_late), we note the question and then look for what was let out: one of
+ * us sees the other. False: the request is ours.
+ */
+static __always_inline bool gw_commit_question(struct gw_transfer *t,
+					       const struct gw_flow *f,
+					       const struct gw_pkt *p,
+					       const struct gw_target *to)
+{
+	t->seq = p->seq;
+	t->to = *to;
+	t->heard_ns = gw_now();
+	*(volatile __u8 *)&t->state = GW_TRANSFER_ASKED;
+	/* its value is used, so it is a full barrier */
+	if (__sync_fetch_and_add(&t->number, 1) != ~0u &&
+	    *(volatile const __u32 *)&f->own.snd_nxt == p->ack)
+		return true;
+	*(volatile __u8 *)&t->state = GW_TRANSFER_HERE;
+	return false;
+}
+
+/* Has a question been put while this CPU has let our server speak? */
+static __always_inline bool gw_has_spoken_late(const struct gw_flow_key *key)
+{
+	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
+
+	return t && *(volatile const __u8 *)&t->state == GW_TRANSFER_ASKED;
+}
+
+/*
  * A segment of the client on a connection of ours, before it is noted. What becomes of
  * it; GW_UNDECIDED: it is for our server.
  */
@@ -224,11 +255,10 @@ static __noinline int gw_place_request(struct __sk_buff *skb,
 		gw_count(GW_REASON_TABLE_FULL);
 		return GW_UNDECIDED;
 	}
-	t->number++;
-	t->seq = p->seq;
-	t->to = to;
-	t->heard_ns = gw_now();
-	*(volatile __u8 *)&t->state = GW_TRANSFER_ASKED;
+	if (!gw_commit_question(t, f, p, &to)) {
+		gw_count(GW_REASON_KEPT_BUSY);
+		return GW_UNDECIDED;
+	}
 	return gw_put_question(skb, p, f, t, talk->head);
 }
 

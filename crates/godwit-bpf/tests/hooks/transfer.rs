@@ -264,7 +264,8 @@ fn who_may_not_takes_nobody() {
             "not_owner",
         );
         bench.own(Moves::Home);
-        let plain = tapped(request(false));
+        // Of that one a question is open.
+        let plain = tapped(to_service(8, false, CLIENT, SERVICE, DATA, GET));
         bench.expect(Hook::Tap, "no slip", &plain, DROP, "no_slip");
     });
 }
