@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use ring::digest;
 
-use super::Config;
 use super::service::FORWARD_IDLE;
+use super::{Config, ServiceConfig};
 
 /// SHA-256 over a plain text of the cluster: all but `[node]`, `[tls]` and comments.
 ///
@@ -78,20 +78,24 @@ fn text(config: &Config) -> String {
             service.reprotect,
             service.reprotect_cap,
         ));
-        // Versions that do not know it have it as it is by default.
-        if service.moves_unread() {
-            line(format_args!("unread {}", service.unread));
-        }
-        if service.is_directed() {
-            line(format_args!("front {}", service.front));
-        }
-        for rule in &service.rules {
-            let host = rule.host.as_ref().map(|host| host.to_ascii_lowercase());
-            line(format_args!("rule {host:?} {:?} {:?}", rule.path, rule.to));
-        }
-        if service.moves() && service.forward_idle != FORWARD_IDLE {
-            line(format_args!("forward_idle {:?}", service.forward_idle));
-        }
+        later_keys(service, &mut line);
     }
     text
+}
+
+/// Versions that do not know these have them as they are by default.
+fn later_keys(service: &ServiceConfig, line: &mut impl FnMut(std::fmt::Arguments<'_>)) {
+    if service.moves_unread() {
+        line(format_args!("unread {}", service.unread));
+    }
+    if service.is_directed() {
+        line(format_args!("front {}", service.front));
+    }
+    for rule in &service.rules {
+        let host = rule.host.as_ref().map(|host| host.to_ascii_lowercase());
+        line(format_args!("rule {host:?} {:?} {:?}", rule.path, rule.to));
+    }
+    if service.moves() && service.forward_idle != FORWARD_IDLE {
+        line(format_args!("forward_idle {:?}", service.forward_idle));
+    }
 }

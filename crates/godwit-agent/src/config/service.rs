@@ -253,12 +253,6 @@ pub(super) fn read(
         Duration::from_millis(1)..Duration::from_secs(60),
         show_duration,
     )?;
-    let divergence_limit = section.ranged(
-        "divergence_limit",
-        DIVERGENCE_LIMIT,
-        Duration::from_millis(100)..Duration::from_secs(60),
-        show_duration,
-    )?;
     let (failback, failback_after) = read_failback(&mut section)?;
     let (rules, rule_places) = read_rules(&mut section)?;
     let verify = section.optional::<Fraction>("verify")?;
@@ -279,7 +273,7 @@ pub(super) fn read(
         leash,
         lag_limit: lag_limit.value,
         on_divergence: keyword(&mut section, "on_divergence", OnDivergence::Demote)?.value,
-        divergence_limit: divergence_limit.value,
+        divergence_limit: divergence_limit(&mut section)?,
         verify: verify.map_or(VERIFY, |item| item.value),
         mask: read_mask(&mut section)?,
         failback: failback.value,
@@ -306,6 +300,16 @@ pub(super) fn read(
     };
     section.finish()?;
     Ok((service, places))
+}
+
+fn divergence_limit(section: &mut Section<'_>) -> Result<Duration, ConfigError> {
+    let limit = section.ranged(
+        "divergence_limit",
+        DIVERGENCE_LIMIT,
+        Duration::from_millis(100)..Duration::from_secs(60),
+        show_duration,
+    )?;
+    Ok(limit.value)
 }
 
 fn read_failback(section: &mut Section<'_>) -> Result<(Item<Failback>, Duration), ConfigError> {

@@ -95,81 +95,8 @@ fn get(path: &str, fields: &str) -> Vec<u8> {
 #[test]
 fn whole_and_plain_requests_go() {
     let long = "x".repeat(1300);
-    let cases: &[(&[u8], &str)] = &[
-        (b"GET /b/x HTTP/1.1\r\nHost: s\r\n\r\n", "asked"),
-        (b"GET /b/x?y=/z HTTP/1.0\r\n\r\n", "asked"),
-        (b"HEAD /b/ HTTP/1.1\r\nHost: s\r\nX: a:b\r\n\r\n", "asked"),
-        (
-            b"POST /b/x HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
-            "asked",
-        ),
-        (b"PUT /b/x HTTP/1.1\r\ncontent-length:  0\r\n\r\n", "asked"),
-        (
-            b"GET /b/x HTTP/1.1\r\nAuthorization: Basic x\r\n\r\n",
-            "asked",
-        ),
-        (b"GET /a/x HTTP/1.1\r\nHost: s\r\n\r\n", "kept_here"),
-        (b"GET /b HTTP/1.1\r\nHost: s\r\n\r\n", "kept_here"),
-        (b"GET http://s/b/x HTTP/1.1\r\n\r\n", "kept_here"),
-        (
-            b"POST /b/x HTTP/1.1\r\nContent-Length: 4\r\n\r\nabc",
-            "kept_body",
-        ),
-        (
-            b"POST /b/x HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n",
-            "kept_body",
-        ),
-        (
-            b"POST /b/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            "stays_body",
-        ),
-        (
-            b"GET /b/x HTTP/1.1\r\n\r\nGET /b/y HTTP/1.1\r\n\r\n",
-            "stays_pipelined",
-        ),
-        (
-            b"GET /b/x HTTP/1.1\r\nAuthorization: NTLM TlRM\r\n\r\n",
-            "stays_bound",
-        ),
-        (
-            b"GET /b/x HTTP/1.1\r\nauthorization:negotiate YII\r\n\r\n",
-            "stays_bound",
-        ),
-        (
-            b"CONNECT /b/:1 HTTP/1.1\r\nHost: s\r\n\r\n",
-            "stays_not_http",
-        ),
-        (b"GET /b/x HTTP/1.1\r\nHost: s\r\n", "stays_spans"),
-        (b"G", "stays_spans"),
-        (
-            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-            "stays_not_http",
-        ),
-        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "stays_not_http"),
-        (b"GET /b/x\r\n\r\n", "stays_not_http"),
-        (b"GET /b/x HTTP/1.1\nHost: s\n\n", "stays_not_http"),
-        (b"GET /b/x HTTP/1.1\r\nA: b\n\r\n", "stays_not_http"),
-        (b"GET /b/x HTTP/1.1\r\nA: b\r\n c\r\n\r\n", "stays_not_http"),
-        (b"GET /b/x HTTP/1.1\r\nA : b\r\n\r\n", "stays_not_http"),
-        (
-            b"POST /b/x HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
-            "stays_not_http",
-        ),
-        (
-            b"POST /b/x HTTP/1.1\r\nContent-Length: +1\r\n\r\na",
-            "stays_not_http",
-        ),
-        (
-            b"POST /b/x HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\na",
-            "stays_not_http",
-        ),
-        (
-            b"GET /b/x HTTP/1.1\r\nHost: s\r\nHost: t\r\n\r\n",
-            "stays_not_http",
-        ),
-    ];
     with_placing(|bench| {
-        for (port, (text, fate)) in (100..).zip(cases) {
+        for (port, (text, fate)) in (100..).zip(REQUESTS) {
             let shown = String::from_utf8_lossy(text).into_owned();
             assert_eq!(Talk::begin(bench, port).ask(text), [*fate], "{shown:?}");
         }
@@ -185,83 +112,12 @@ fn whole_and_plain_requests_go() {
 /// A request goes when all of the last reply is there; where that ends must be known.
 #[test]
 fn a_request_goes_when_the_last_reply_is_whole() {
-    const OK: &str = "HTTP/1.1 200 OK\r\n";
-    let chunked = |body: &str| format!("{OK}Transfer-Encoding: chunked\r\n\r\n{body}");
-    // Words of our server, then what becomes of the next request.
-    let cases: Vec<(Vec<String>, &str)> = vec![
-        (vec![format!("{OK}Content-Length: 3\r\n\r\nabc")], "asked"),
-        (
-            vec![format!("{OK}Content-Length: 3\r\n\r\n"), "abc".into()],
-            "asked",
-        ),
-        (
-            vec![format!("{OK}Content-Length: 4\r\n\r\nabc")],
-            "stays_pipelined_or_busy",
-        ),
-        (
-            vec![format!("{OK}Content-Length: 2\r\n\r\nabc")],
-            "kept_busy",
-        ),
-        (vec!["HTTP/1.1 204 No Content\r\n\r\n".into()], "asked"),
-        (
-            vec!["HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n".into()],
-            "asked",
-        ),
-        (
-            vec![format!(
-                "HTTP/1.1 100 Continue\r\n\r\n{OK}Content-Length: 0\r\n\r\n"
-            )],
-            "asked",
-        ),
-        (
-            vec![
-                "HTTP/1.1 103 Early Hints\r\n\r\n".into(),
-                format!("{OK}Content-Length: 0\r\n\r\n"),
-            ],
-            "asked",
-        ),
-        (vec![chunked("3\r\nabc\r\n0\r\n\r\n")], "asked"),
-        (
-            vec![
-                chunked("3\r\nabc\r\n"),
-                "A\r\n0\r\n\r\n01234\r\n".into(),
-                "0\r\n\r\n".into(),
-            ],
-            "asked",
-        ),
-        (vec![chunked("3\r\nabc\r\n0\r\n")], "stays_reply"),
-        (
-            vec![chunked("3\r\nabc\r\n0\r\nX: y\r\n\r\n")],
-            "stays_reply",
-        ),
-        (vec![chunked("3;x\r\nabc\r\n0\r\n\r\n")], "stays_reply"),
-        (vec![chunked("z\r\n")], "stays_reply"),
-        // A chunk that looks like the end of all chunks.
-        (
-            vec![chunked("8\r\nab\r\n0\r\n\r\n")],
-            "stays_pipelined_or_busy",
-        ),
-        (
-            vec![OK.into(), "Content-Length: 0\r\n\r\n".into()],
-            "stays_reply",
-        ),
-        (vec![format!("{OK}\r\nabc")], "stays_reply"),
-        (
-            vec!["HTTP/1.1 101 Switching Protocols\r\n\r\n".into()],
-            "stays_reply",
-        ),
-        (
-            vec![format!("{OK}Transfer-Encoding: gzip\r\n\r\n")],
-            "stays_reply",
-        ),
-        (vec!["SSH-2.0-x\r\n".into()], "stays_reply"),
-    ];
     with_placing(|bench| {
-        for (port, (words, fate)) in (200..).zip(&cases) {
+        for (port, (words, fate)) in (200..).zip(REPLIES) {
             let mut talk = Talk::begin(bench, port);
             assert_eq!(talk.ask(&get("/a/x", "")), ["kept_here"]);
             let mut said = Vec::new();
-            for word in words {
+            for word in *words {
                 said.extend(talk.reply(word.as_bytes()));
             }
             let next = talk.ask(&get("/b/x", ""));
@@ -343,3 +199,146 @@ fn a_reply_that_is_not_acknowledged_keeps_the_request() {
         assert_eq!(talk.ask(&get("/b/x", "")), ["asked"]);
     });
 }
+
+/// What a client begins with, and what becomes of it.
+const REQUESTS: &[(&[u8], &str)] = &[
+    (b"GET /b/x HTTP/1.1\r\nHost: s\r\n\r\n", "asked"),
+    (b"GET /b/x?y=/z HTTP/1.0\r\n\r\n", "asked"),
+    (b"HEAD /b/ HTTP/1.1\r\nHost: s\r\nX: a:b\r\n\r\n", "asked"),
+    (
+        b"POST /b/x HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+        "asked",
+    ),
+    (b"PUT /b/x HTTP/1.1\r\ncontent-length:  0\r\n\r\n", "asked"),
+    (
+        b"GET /b/x HTTP/1.1\r\nAuthorization: Basic x\r\n\r\n",
+        "asked",
+    ),
+    (b"GET /a/x HTTP/1.1\r\nHost: s\r\n\r\n", "kept_here"),
+    (b"GET /b HTTP/1.1\r\nHost: s\r\n\r\n", "kept_here"),
+    (b"GET http://s/b/x HTTP/1.1\r\n\r\n", "kept_here"),
+    (
+        b"POST /b/x HTTP/1.1\r\nContent-Length: 4\r\n\r\nabc",
+        "kept_body",
+    ),
+    (
+        b"POST /b/x HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 0\r\n\r\n",
+        "kept_body",
+    ),
+    (
+        b"POST /b/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "stays_body",
+    ),
+    (
+        b"GET /b/x HTTP/1.1\r\n\r\nGET /b/y HTTP/1.1\r\n\r\n",
+        "stays_pipelined",
+    ),
+    (
+        b"GET /b/x HTTP/1.1\r\nAuthorization: NTLM TlRM\r\n\r\n",
+        "stays_bound",
+    ),
+    (
+        b"GET /b/x HTTP/1.1\r\nauthorization:negotiate YII\r\n\r\n",
+        "stays_bound",
+    ),
+    (
+        b"CONNECT /b/:1 HTTP/1.1\r\nHost: s\r\n\r\n",
+        "stays_not_http",
+    ),
+    (b"GET /b/x HTTP/1.1\r\nHost: s\r\n", "stays_spans"),
+    (b"G", "stays_spans"),
+    (
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        "stays_not_http",
+    ),
+    (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "stays_not_http"),
+    (b"GET /b/x\r\n\r\n", "stays_not_http"),
+    (b"GET /b/x HTTP/1.1\nHost: s\n\n", "stays_not_http"),
+    (b"GET /b/x HTTP/1.1\r\nA: b\n\r\n", "stays_not_http"),
+    (b"GET /b/x HTTP/1.1\r\nA: b\r\n c\r\n\r\n", "stays_not_http"),
+    (b"GET /b/x HTTP/1.1\r\nA : b\r\n\r\n", "stays_not_http"),
+    (
+        b"POST /b/x HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+        "stays_not_http",
+    ),
+    (
+        b"POST /b/x HTTP/1.1\r\nContent-Length: +1\r\n\r\na",
+        "stays_not_http",
+    ),
+    (
+        b"POST /b/x HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\na",
+        "stays_not_http",
+    ),
+    (
+        b"GET /b/x HTTP/1.1\r\nHost: s\r\nHost: t\r\n\r\n",
+        "stays_not_http",
+    ),
+];
+
+macro_rules! ok {
+    ($rest:literal) => {
+        concat!("HTTP/1.1 200 OK\r\n", $rest)
+    };
+}
+
+macro_rules! chunked {
+    ($body:literal) => {
+        concat!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+            $body
+        )
+    };
+}
+
+/// Words of our server, and what becomes of the next request.
+const REPLIES: &[(&[&str], &str)] = &[
+    (&[ok!("Content-Length: 3\r\n\r\nabc")], "asked"),
+    (&[ok!("Content-Length: 3\r\n\r\n"), "abc"], "asked"),
+    (
+        &[ok!("Content-Length: 4\r\n\r\nabc")],
+        "stays_pipelined_or_busy",
+    ),
+    (&[ok!("Content-Length: 2\r\n\r\nabc")], "kept_busy"),
+    (&["HTTP/1.1 204 No Content\r\n\r\n"], "asked"),
+    (
+        &["HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n"],
+        "asked",
+    ),
+    (
+        &[concat!(
+            "HTTP/1.1 100 Continue\r\n\r\n",
+            ok!("Content-Length: 0\r\n\r\n")
+        )],
+        "asked",
+    ),
+    (
+        &[
+            "HTTP/1.1 103 Early Hints\r\n\r\n",
+            ok!("Content-Length: 0\r\n\r\n"),
+        ],
+        "asked",
+    ),
+    (&[chunked!("3\r\nabc\r\n0\r\n\r\n")], "asked"),
+    (
+        &[
+            chunked!("3\r\nabc\r\n"),
+            "A\r\n0\r\n\r\n01234\r\n",
+            "0\r\n\r\n",
+        ],
+        "asked",
+    ),
+    (&[chunked!("3\r\nabc\r\n0\r\n")], "stays_reply"),
+    (&[chunked!("3\r\nabc\r\n0\r\nX: y\r\n\r\n")], "stays_reply"),
+    (&[chunked!("3;x\r\nabc\r\n0\r\n\r\n")], "stays_reply"),
+    (&[chunked!("z\r\n")], "stays_reply"),
+    // A chunk that looks like the end of all chunks.
+    (
+        &[chunked!("8\r\nab\r\n0\r\n\r\n")],
+        "stays_pipelined_or_busy",
+    ),
+    (&[ok!(""), "Content-Length: 0\r\n\r\n"], "stays_reply"),
+    (&[ok!("\r\nabc")], "stays_reply"),
+    (&["HTTP/1.1 101 Switching Protocols\r\n\r\n"], "stays_reply"),
+    (&[ok!("Transfer-Encoding: gzip\r\n\r\n")], "stays_reply"),
+    (&["SSH-2.0-x\r\n"], "stays_reply"),
+];
