@@ -42,6 +42,33 @@ pub struct Verification {
     pub masks: Vec<String>,
 }
 
+/// Servers that rules can name, and bytes of what they say of a path.
+pub const MAX_PLACED_NODES: u16 = 64;
+/// As that.
+pub const MAX_RULE_PREFIX: usize = 48;
+/// As that.
+pub const MAX_RULE_SUFFIX: usize = 12;
+
+/// Which paths a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RulePath {
+    /// Those that begin so.
+    Prefix(String),
+    /// Those that end so.
+    Suffix(String),
+}
+
+/// A rule as the data path has it.
+#[derive(Debug)]
+pub struct PlacingRule {
+    /// Of one host.
+    pub host: Option<String>,
+    /// Of these paths.
+    pub path: RulePath,
+    /// Servers by number.
+    pub nodes: Vec<u16>,
+}
+
 const FILE: &str = "/etc/godwit/godwit.toml";
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! Clients of a [`FileSet`](super::FileSet): each asks for a file, reads and compares it
+//! Clients of a [`FileSet`]: each asks for a file, reads and compares it
 //! to the last byte, and asks for the next one at once.
 //!
 //! One thread and one epoll for all of them, for it shares its processors with the
