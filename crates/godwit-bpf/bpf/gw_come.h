@@ -338,14 +338,13 @@ static __always_inline int gw_hear_question(struct __sk_buff *skb,
 
 /* It is elsewhere. What is left of the request tells our server so. */
 static __always_inline int gw_leave(struct __sk_buff *skb, struct gw_pkt *p,
-				    const struct gw_flow_key *key, __u32 share,
+				    const struct gw_flow_key *key,
 				    struct gw_transfer *t)
 {
-	const struct gw_share *s = gw_share_at(share);
-
 	*(volatile __u8 *)&t->state = GW_TRANSFER_GONE;
-	t->heard_ns = gw_now();
-	gw_transfer_expire(t, s && s->front ? GW_LEARNT_NS : GW_FORWARD_NS);
+	/* so that a director is told with the very next segment */
+	t->heard_ns = gw_now() - (1 << 20);
+	gw_transfer_expire(t, GW_FORWARD_NS);
 	return gw_reset_own(skb, p, key, t->seq, GW_REASON_ACCEPTED);
 }
 
@@ -365,7 +364,7 @@ static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
 	    !gw_mac_equal(p->smac, t->to.mac))
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	if (slip->kind == GW_SLIP_ACCEPTED)
-		return gw_leave(skb, p, key, o->share, t);
+		return gw_leave(skb, p, key, t);
 	if (slip->kind != GW_SLIP_REFUSED)
 		return gw_verdict(GW_REASON_OTHER_SLIP, GW_DROP);
 	t->state = GW_TRANSFER_HERE;

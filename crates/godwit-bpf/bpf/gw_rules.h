@@ -141,7 +141,9 @@ gw_rule_of_host(const struct gw_http *h, __u32 share,
 
 		at = h->suffix_at;
 		len = h->path_end - at;
-		if (len && len <= GW_RULE_SUFFIX &&
+		/* not `len &&`: Linux 6.12 loses the bound in what clang-14
+		 * makes of that */
+		if (len <= GW_RULE_SUFFIX &&
 		    at < GW_HTTP_MAX - GW_RULE_SUFFIX) {
 			bpf_probe_read_kernel(suffix.suffix, len,
 					      &h->bytes[at]);
@@ -154,7 +156,7 @@ gw_rule_of_host(const struct gw_http *h, __u32 share,
 	len = h->path_end - at;
 	if (len > GW_RULE_PATH)
 		len = GW_RULE_PATH;
-	if (!len || at >= GW_HTTP_MAX - GW_RULE_PATH)
+	if (at >= GW_HTTP_MAX - GW_RULE_PATH)
 		return NULL;
 	bpf_probe_read_kernel(prefix.path, len, &h->bytes[at]);
 	prefix.prefixlen = (offsetof(struct gw_prefix_key, path) -

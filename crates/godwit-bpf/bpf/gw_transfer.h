@@ -327,9 +327,12 @@ gw_forward_gone(struct __sk_buff *skb, const struct gw_pkt *p,
 	t->heard_ns = now;
 	if (p->flags & (GW_TCP_FIN | GW_TCP_RST))
 		gw_transfer_expire(t, GW_CLOSING_NS);
-	if (gw_is_to_be_told(s, heard, now))
-		return gw_send_on_and_tell(skb, p, key, t->to.mac, t->irs);
-	return gw_send_on(skb, t->to.mac);
+	if (!gw_is_to_be_told(s, heard, now))
+		return gw_send_on(skb, t->to.mac);
+	/* it knows from now on, and if it did not it would send more of them */
+	if (t->idle_ns > GW_LEARNT_NS)
+		gw_transfer_expire(t, GW_LEARNT_NS);
+	return gw_send_on_and_tell(skb, p, key, t->to.mac, t->irs);
 }
 
 /* The same for what our own kernel says of it; GW_UNDECIDED: it may. */

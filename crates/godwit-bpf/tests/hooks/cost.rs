@@ -8,8 +8,8 @@ use crate::bench::on_bench_of;
 
 /// Instructions that the verifier may look at in one program. It did so with 190 000
 /// of `tap`, which took a second, when the walk through the options was verified with
-/// each of its callers.
-const MOST: u32 = 120_000;
+/// each of its callers. With requests that are placed it is 122 500.
+const MOST: u32 = 140_000;
 
 #[test]
 fn the_verifier_is_soon_done() {
