@@ -255,13 +255,10 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 /* Why we will not have it, whatever it is; 0: we may. */
 static __always_inline int gw_unwilling(__u32 share)
 {
-	const struct gw_placing *pl = gw_placing_of(share);
 	const struct gw_share *s = gw_share_at(share);
 
 	if (!s || s->role != GW_ROLE_OWNER)
 		return GW_REASON_NOT_OWNER;
-	if (!pl || (pl->flags & GW_PLACING_CLOSED))
-		return GW_REASON_TAKES_NOBODY;
 	return gw_silenced(share);
 }
 
@@ -313,7 +310,7 @@ static __always_inline int gw_hear_question(struct __sk_buff *skb,
 					    struct gw_offer *o)
 {
 	struct gw_slip *slip = &o->slip;
-	const struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(slip->irs));
+	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(slip->irs));
 	__u32 number = bpf_ntohl(slip->number);
 
 	if (slip->version != GW_SLIP_VERSION)
@@ -325,8 +322,10 @@ static __always_inline int gw_hear_question(struct __sk_buff *skb,
 	if (gw_before(number, t->number) ||
 	    (t->why && gw_before(number, t->refused)))
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
-	if (number != t->number)
+	if (number != t->number && t->state != GW_TRANSFER_HERE)
 		return gw_come(skb, p, key, o);
+	/* it is here, whatever was asked: to refuse would give it two servers */
+	t->number = number;
 	gw_count(GW_REASON_CAME_BEFORE);
 	if (gw_accept(skb, p, slip))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
@@ -341,7 +340,7 @@ static __always_inline int gw_leave(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key,
 				    struct gw_transfer *t)
 {
-	*(volatile __u8 *)&t->state = GW_TRANSFER_GONE;
+	*(volatile __u32 *)&t->state = GW_TRANSFER_GONE;
 	/* so that a director is told with the very next segment */
 	t->heard_ns = gw_now() - (1 << 20);
 	gw_transfer_expire(t, GW_FORWARD_NS);

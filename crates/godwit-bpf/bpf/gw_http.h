@@ -72,8 +72,7 @@ struct gw_http {
 	__u8 bytes[GW_HTTP_MAX];
 };
 
-/* Too big for the stack. One for each direction: neither hook interrupts the other,
- * but what a hook of a policy does is not ours to say. */
+/* Too big for the stack. One for each direction. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2);

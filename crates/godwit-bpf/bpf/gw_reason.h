@@ -181,7 +181,8 @@ enum gw_reason {
 	GW_REASON_CAME_BEFORE = 165, /* beside a verdict: asked once more */
 	GW_REASON_SENT_AWAY = 166, /* beside a verdict: we will not have it */
 	GW_REASON_OVERLOADED = 167, /* why: the accept queue is full */
-	GW_REASON_TAKES_NOBODY = 168, /* why: this node is to have no more */
+	/* of a request: another CPU is asking about a copy of it */
+	GW_REASON_ASKED_TWICE = 168,
 	GW_REASON_OTHER_SLIP = 169, /* why: of a version that is not ours */
 	GW_REASON_STALE_SLIP = 170, /* an answer, or a question, of before */
 	GW_REASON_NO_SLIP = 171, /* from another server, and not known here */

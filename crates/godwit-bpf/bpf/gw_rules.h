@@ -19,7 +19,6 @@ enum gw_placing_flags {
 	GW_PLACING_ON = 1 << 0, /* requests of the share have rules */
 	GW_PLACING_HOSTS = 1 << 1, /* some of them are of one host */
 	GW_PLACING_SUFFIXES = 1 << 2,
-	GW_PLACING_CLOSED = 1 << 3, /* this node takes nobody */
 };
 
 /* By share. */
@@ -32,7 +31,7 @@ struct gw_placing {
 enum gw_mate_state {
 	GW_MATE_CLOSED = 0, /* it may live, and is not to be asked */
 	GW_MATE_OPEN = 1,
-	GW_MATE_DEAD = 2, /* and may say nothing any more: its lease is over */
+	GW_MATE_DEAD = 2, /* it is without power */
 };
 
 struct gw_mate_key {

@@ -12,8 +12,8 @@
  *              HERE  ◄───────────── segment, REFUSED ──── REFUSED
  *              our server has the segment
  *
- * The question commits: from then on only the target's answer, or its death and the end
- * of its lease, gives the connection back. While it is open our server's words stay in
+ * The question commits (docs/adr/0020): from then on only the target's answer, or that it
+ * is known to be without power, gives the connection back. While it is open our server's words stay in
  * its socket. A frame that is lost is a segment that is lost: the client says it again,
  * and the same question goes out under the same number, which the target answers as
  * before. So one server answers, once.
@@ -42,13 +42,13 @@ struct gw_transfer {
 	__u32 seq; /* ASKED: where the request begins */
 	__u32 refused; /* the last number that we have refused, if ... */
 	struct gw_target to; /* ASKED, GONE: who has it */
+	__u32 state; /* enum gw_transfer_state */
 	__u16 why; /* ... this is not 0: enum gw_reason */
-	__u8 state; /* enum gw_transfer_state */
 	__u8 timed; /* 1: the timer was made */
-	__u32 pad;
+	__u8 pad;
 };
 
-_Static_assert(sizeof(struct gw_transfer) == 64, "shared with Rust");
+_Static_assert(sizeof(struct gw_transfer) == 64, "pinned");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -95,7 +95,7 @@ static __always_inline void gw_transfer_expire(struct gw_transfer *t, __u64 ns)
 
 /* The entry of a connection of which there was none, or of an earlier one. */
 static __noinline struct gw_transfer *
-gw_transfer_begin(const struct gw_flow_key *key, __u32 irs, __u8 state)
+gw_transfer_begin(const struct gw_flow_key *key, __u32 irs, __u32 state)
 {
 	struct gw_transfer fresh = {
 		.irs = irs,
@@ -116,7 +116,7 @@ gw_transfer_of(const struct gw_flow_key *key, __u32 irs)
 	return t && t->irs == irs ? t : NULL;
 }
 
-/* Is whom we have asked, or given it to, dead and silent for good? */
+/* Is whom we have asked, or given it to, known to be without power? */
 static __always_inline bool gw_is_dead(__u32 share, const struct gw_target *to)
 {
 	struct gw_mate_key key = { .share = share, .node = to->node };
@@ -183,26 +183,35 @@ static __always_inline bool gw_has_room(struct __sk_buff *skb,
 }
 
 /*
- * Puts the question on record, unless our server has just spoken: another CPU may have
- * a segment of it at the gate. That notes what it lets out and then looks for a question
- * (gw_has_spoken_late), we note the question and then look for what was let out: one of
- * us sees the other. False: the request is ours.
+ * Puts the question on record; 0, or why it is not put.
+ *
+ * Another CPU may have a copy of the request: one of them takes the number. Or it may have
+ * a segment of our server at the gate. That notes what it lets out and then looks for a
+ * question (gw_has_spoken_late), we note the question and then look for what was let out:
+ * one of us sees the other, for both are atomic operations that return a value.
  */
-static __always_inline bool gw_commit_question(struct gw_transfer *t,
-					       const struct gw_flow *f,
-					       const struct gw_pkt *p,
-					       const struct gw_target *to)
+static __always_inline int gw_commit_question(struct gw_transfer *t,
+					      const struct gw_flow *f,
+					      const struct gw_pkt *p,
+					      const struct gw_target *to)
 {
+	__u32 number = *(volatile __u32 *)&t->number, before;
+
+	if (__sync_val_compare_and_swap(&t->number, number, number + 1) !=
+	    number)
+		return GW_REASON_ASKED_TWICE;
 	t->seq = p->seq;
 	t->to = *to;
 	t->heard_ns = gw_now();
-	*(volatile __u8 *)&t->state = GW_TRANSFER_ASKED;
-	/* its value is used, so it is a full barrier */
-	if (__sync_fetch_and_add(&t->number, 1) != ~0u &&
-	    *(volatile const __u32 *)&f->own.snd_nxt == p->ack)
-		return true;
-	*(volatile __u8 *)&t->state = GW_TRANSFER_HERE;
-	return false;
+	before = __sync_val_compare_and_swap(&t->state, GW_TRANSFER_HERE,
+					     GW_TRANSFER_ASKED);
+	if (before != GW_TRANSFER_HERE)
+		return before == GW_TRANSFER_ASKED ? GW_REASON_ASKED_TWICE :
+						     GW_REASON_KEPT_BUSY;
+	if (*(volatile const __u32 *)&f->own.snd_nxt == p->ack)
+		return 0;
+	*(volatile __u32 *)&t->state = GW_TRANSFER_HERE;
+	return GW_REASON_KEPT_BUSY;
 }
 
 /* Has a question been put while this CPU has let our server speak? */
@@ -210,7 +219,7 @@ static __always_inline bool gw_has_spoken_late(const struct gw_flow_key *key)
 {
 	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
 
-	return t && *(volatile const __u8 *)&t->state == GW_TRANSFER_ASKED;
+	return t && *(volatile const __u32 *)&t->state == GW_TRANSFER_ASKED;
 }
 
 /*
@@ -255,8 +264,11 @@ static __noinline int gw_place_request(struct __sk_buff *skb,
 		gw_count(GW_REASON_TABLE_FULL);
 		return GW_UNDECIDED;
 	}
-	if (!gw_commit_question(t, f, p, &to)) {
-		gw_count(GW_REASON_KEPT_BUSY);
+	why = gw_commit_question(t, f, p, &to);
+	if (why == GW_REASON_ASKED_TWICE)
+		return gw_verdict(why, GW_DROP);
+	if (why) {
+		gw_count(why);
 		return GW_UNDECIDED;
 	}
 	return gw_put_question(skb, p, f, t, talk->head);

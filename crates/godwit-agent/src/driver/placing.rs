@@ -2,13 +2,15 @@
 //! of the other servers, so that it can hand connections to them (`gw_transfer.h`).
 //!
 //! A server is asked while its heartbeats arrive and it says in them that it serves its
-//! own share, which it does not while nobody listens there or while it drains. What it is
-//! asked it may refuse all the same; this only saves the question.
+//! own share, which it does not while nobody listens there. What it is asked it may refuse
+//! all the same; this only saves the question.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use godwit_bpf::{MapError, Mate, Placing as Entry, PlacingRule, PlacingTable};
-use godwit_core::{Beat, PeerId, PeerStatus};
+use godwit_bpf::{MapError, Mate, PlacingRule, PlacingTable};
+use godwit_core::detector::State;
+use godwit_core::{Beat, MonoTime, PeerId, PeerStatus, Power};
 use godwit_wire::{Heartbeat, MacAddr, Role, ShareId};
 
 use super::Driver;
@@ -16,13 +18,21 @@ use crate::config::Config;
 
 /// The services whose requests have rules, of which this node has a share.
 #[derive(Debug, Default)]
-pub(super) struct Placing(Vec<Placed>);
+pub(super) struct Placing {
+    placed: Vec<Placed>,
+    /// What the kernel has refused is tried again then.
+    again: MonoTime,
+}
+
+/// How long a refusal of the kernel's is left alone.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// One of them.
 #[derive(Debug)]
 struct Placed {
     share: ShareId,
-    entry: Entry,
+    /// This node's number.
+    node: u16,
     rules: Vec<PlacingRule>,
     mates: Vec<Side>,
     written: bool,
@@ -60,23 +70,23 @@ impl Placing {
             let rules = service.rules.iter().map(|rule| rule.placing(config));
             Placed {
                 share,
-                entry: Entry {
-                    node,
-                    is_closed: false,
-                },
+                node,
                 rules: rules.collect(),
                 mates: mates.collect(),
                 written: false,
             }
         });
-        Self(placed.collect())
+        Self {
+            placed: placed.collect(),
+            again: MonoTime::ZERO,
+        }
     }
 
     /// What another server does for its shares.
     pub(super) fn note_beat(&mut self, peer: PeerId, beat: &Beat) {
         // One that tells of as many as it can may do more.
         let is_whole = beat.shares.len() < Heartbeat::MAX_SHARES;
-        let sides = self.0.iter_mut().flat_map(|it| &mut it.mates);
+        let sides = self.placed.iter_mut().flat_map(|it| &mut it.mates);
         for side in sides.filter(|side| side.peer == peer) {
             let mut claims = beat.shares.iter().filter(|claim| claim.share == side.home);
             let serves = claims.any(|claim| claim.role == Role::Owner);
@@ -88,7 +98,7 @@ impl Placing {
 
     /// The servers that are asked for a share's requests; `None` if those have no rules.
     pub(super) fn asked(&self, share: ShareId, config: &Config) -> Option<Vec<String>> {
-        let placed = self.0.iter().find(|placed| placed.share == share)?;
+        let placed = self.placed.iter().find(|placed| placed.share == share)?;
         let is_open = |side: &&Side| matches!(side.told, Some(Mate::Open(_)));
         let name = |side: &Side| Some(config.peers.get(usize::from(side.node))?.name.to_string());
         Some(
@@ -109,21 +119,16 @@ impl Placing {
         table: &PlacingTable,
     ) -> Result<(), MapError> {
         let mut moved = false;
-        for placed in &mut self.0 {
+        for placed in &mut self.placed {
             if !placed.written {
-                table.set(placed.share, Some(placed.entry), &placed.rules)?;
+                table.set(placed.share, Some(placed.node), &placed.rules)?;
                 placed.written = true;
             }
             for side in &mut placed.mates {
                 let (Some(mac), Some(peer)) = (mac(side.peer), peers.get(&side.peer)) else {
                     continue;
                 };
-                let is_open = side.serves && peer.liveness.is_alive();
-                let now = if is_open {
-                    Mate::Open(mac)
-                } else {
-                    Mate::Closed(mac)
-                };
+                let now = mate(side.serves, (peer.liveness, peer.power), mac);
                 if side.told == Some(now) {
                     continue;
                 }
@@ -133,7 +138,7 @@ impl Placing {
             }
         }
         if moved {
-            let sides = self.0.iter().flat_map(|placed| &placed.mates);
+            let sides = self.placed.iter().flat_map(|placed| &placed.mates);
             let macs: Vec<_> = sides.filter_map(|side| Some(side.told?.mac())).collect();
             table.forget(&macs)?;
         }
@@ -141,10 +146,24 @@ impl Placing {
     }
 }
 
+/// Whether a server is to be asked.
+fn mate(serves: bool, (liveness, power): (State, Power), mac: MacAddr) -> Mate {
+    match power {
+        Power::Off => Mate::Dead(mac),
+        Power::Unknown | Power::Cutting | Power::Stuck { .. } => {
+            if serves && liveness.is_alive() {
+                Mate::Open(mac)
+            } else {
+                Mate::Closed(mac)
+            }
+        }
+    }
+}
+
 impl Driver {
     /// Keeps the data path's picture of the other servers up to date.
-    pub(super) fn place(&mut self) {
-        if self.placing.0.is_empty() {
+    pub(super) fn place(&mut self, now: MonoTime) {
+        if self.placing.placed.is_empty() || now < self.placing.again {
             return;
         }
         let peers = (0..).map(PeerId).zip(self.node.peer_status()).collect();
@@ -153,6 +172,7 @@ impl Driver {
             .placing
             .refresh(&peers, |peer| shares.mac(peer), &self.datapath.placing);
         if let Err(error) = written {
+            self.placing.again = now.saturating_add(PAUSE);
             tracing::error!(error = %error, "where requests are served best can't be written");
         }
     }
@@ -165,4 +185,37 @@ pub(super) fn forget_others(config: &Config, table: &PlacingTable) -> Result<(),
         table.set(share, None, &[])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    /// Silence is no proof: what a silent server was asked for may have been answered.
+    #[test]
+    fn only_who_lives_and_serves_is_asked_and_only_who_is_off_is_dead() {
+        for liveness in State::ALL {
+            for serves in [false, true] {
+                let is_open = serves && liveness == State::Alive;
+                let on = if is_open {
+                    Mate::Open(MAC)
+                } else {
+                    Mate::Closed(MAC)
+                };
+                for power in [
+                    Power::Unknown,
+                    Power::Cutting,
+                    Power::Stuck {
+                        until: MonoTime::ZERO,
+                    },
+                ] {
+                    assert_eq!(mate(serves, (liveness, power), MAC), on);
+                }
+                let off = mate(serves, (liveness, Power::Off), MAC);
+                assert_eq!(off, Mate::Dead(MAC));
+            }
+        }
+    }
 }

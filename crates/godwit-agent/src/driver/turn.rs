@@ -196,7 +196,7 @@ impl Driver {
                 self.node.handle_flow_event(event, now);
             }
         }
-        self.place();
+        self.place(now);
         self.go_on_reviving(now);
         self.go_on_dismissing();
         self.compare(now);

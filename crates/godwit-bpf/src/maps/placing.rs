@@ -48,7 +48,7 @@ pub enum Mate {
     Open(MacAddr),
     /// Not now; what it has stays there.
     Closed(MacAddr),
-    /// It says nothing any more, and will not: what it has is lost.
+    /// It is without power: what it has is lost, what it was asked for is not.
     Dead(MacAddr),
 }
 
@@ -59,15 +59,6 @@ impl Mate {
             Self::Open(mac) | Self::Closed(mac) | Self::Dead(mac) => mac,
         }
     }
-}
-
-/// How a share's requests are placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Placing {
-    /// This node's own number.
-    pub node: u16,
-    /// This node takes no connection that another one offers.
-    pub is_closed: bool,
 }
 
 /// Typed access to what the data path knows of placing requests.
@@ -100,15 +91,16 @@ impl PlacingTable {
         }
     }
 
-    /// From here on a share's requests are placed by these rules, or stay (`None`). Of
-    /// two rules about the same paths the later one counts.
+    /// From here on a share's requests are placed by these rules, for `node` is this node's
+    /// own number; or they stay (`None`). Of two rules about the same paths the later one
+    /// counts.
     ///
     /// # Errors
     /// Fails if the kernel refuses a change.
     pub fn set(
         &self,
         share: ShareId,
-        placing: Option<Placing>,
+        node: Option<u16>,
         rules: &[PlacingRule],
     ) -> Result<(), MapError> {
         let mut prefixes = Vec::new();
@@ -132,11 +124,11 @@ impl PlacingTable {
         for (key, value) in &suffixes {
             self.suffixes.update(key, value)?;
         }
-        let flags = placing.map_or(0, |placing| flags(placing, rules));
+        let flags = node.map_or(0, |_| flags(rules));
         let nodes = rules.iter().flat_map(|rule| &rule.nodes).max();
         let raw = types::gw_placing {
             flags,
-            node: placing.map_or(0, |placing| placing.node),
+            node: node.unwrap_or_default(),
             nodes: nodes.map_or(0, |most| most + 1),
         };
         self.placings.update(&share.0, &raw)?;
@@ -192,7 +184,7 @@ impl PlacingTable {
     }
 }
 
-fn flags(placing: Placing, rules: &[PlacingRule]) -> u32 {
+fn flags(rules: &[PlacingRule]) -> u32 {
     let is_suffix = |rule: &PlacingRule| matches!(rule.path, RulePath::Suffix(_));
     let mut flags = Flags::GW_PLACING_ON.0;
     if rules.iter().any(|rule| rule.host.is_some()) {
@@ -200,9 +192,6 @@ fn flags(placing: Placing, rules: &[PlacingRule]) -> u32 {
     }
     if rules.iter().any(is_suffix) {
         flags |= Flags::GW_PLACING_SUFFIXES.0;
-    }
-    if placing.is_closed {
-        flags |= Flags::GW_PLACING_CLOSED.0;
     }
     flags
 }

@@ -3,7 +3,7 @@
 
 use std::net::TcpListener;
 
-use godwit_bpf::{Hook, Mate, Moves, Placing, PlacingRule, RulePath};
+use godwit_bpf::{Hook, Mate, Moves, PlacingRule, RulePath};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::{MacAddr, Role, Segment, TcpFlags};
 
@@ -38,13 +38,7 @@ pub(crate) fn place(bench: &Bench, mate: Mate) {
         path: RulePath::Prefix("/b/".into()),
         nodes: vec![1],
     };
-    let placing = Placing {
-        node: 0,
-        is_closed: false,
-    };
-    table
-        .set(SHARE, Some(placing), &[rule])
-        .expect("there is room");
+    table.set(SHARE, Some(0), &[rule]).expect("there is room");
     table.set_mate(SHARE, 1, mate).expect("there is room");
     bench.own(Moves::Home);
 }
@@ -173,6 +167,9 @@ fn who_is_refused_serves_itself() {
             );
             let own = from_service(PORT, v6, SERVICE, CLIENT + 30, ACK, b"");
             bench.expect(Hook::Gate, "our kernel", &own, NEXT, "spoken");
+            // It is here, whoever is mistaken: a refusal would give it two servers.
+            let late = put_by_b(&question, 7);
+            bench.expect(Hook::Tap, "put to us", &late, NEXT, "came_before");
         }
     });
 }
@@ -247,13 +244,6 @@ fn who_may_not_takes_nobody() {
         let slip = other.len() - SLIP;
         other[slip + 4] = 9;
         bench.expect(Hook::Tap, "version", &other, REDIRECT, "other_slip");
-        let placing = Placing {
-            node: 0,
-            is_closed: true,
-        };
-        let table = &bench.datapath.placing;
-        table.set(SHARE, Some(placing), &[]).expect("there is room");
-        bench.expect(Hook::Tap, "closed", &question, REDIRECT, "takes_nobody");
         place(bench, Mate::Open(mac(Host::B)));
         bench.play(Role::None);
         bench.expect(
