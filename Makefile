@@ -9,7 +9,7 @@ export CARGO_HOME ?= $(CALLER_HOME)/.cargo
 
 CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
-C_FILES := $(wildcard crates/godwit-bpf/bpf/*.[ch] crates/godwit-capi/include/*.h crates/godwit-capi/tests/c/*.c apps/*.[ch])
+C_FILES := $(wildcard crates/godwit-bpf/bpf/*.[ch] crates/godwit-bpf/include/*.h examples/policies/*.[ch] crates/godwit-capi/include/*.h crates/godwit-capi/tests/c/*.c apps/*.[ch])
 
 PREFIX ?= /usr/local
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -40,9 +40,10 @@ $(TARGET)/release/apps/%: apps/%.c apps/listen.h crates/godwit-capi/include/godw
 	mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Icrates/godwit-capi/include -o $@ $< $(TARGET)/release/libgodwit.a -lpthread -ldl -lm
 
-install: build ## with DESTDIR=D PREFIX=/usr: godwit.h, libgodwit and godwit.pc; the command
+install: build ## with DESTDIR=D PREFIX=/usr: headers, libgodwit and godwit.pc; the command
 	install -D -m 755 $(TARGET)/release/godwit $(DESTDIR)$(PREFIX)/bin/godwit
 	install -D -m 644 crates/godwit-capi/include/godwit.h $(DESTDIR)$(PREFIX)/include/godwit.h
+	install -D -m 644 crates/godwit-bpf/include/godwit_policy.h $(DESTDIR)$(PREFIX)/include/godwit_policy.h
 	install -D -m 755 $(TARGET)/release/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
 	ln -sf libgodwit.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(MAJOR)
 	ln -sf libgodwit.so.$(MAJOR) $(DESTDIR)$(PREFIX)/lib/libgodwit.so

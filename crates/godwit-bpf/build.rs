@@ -16,12 +16,17 @@ const SOURCES: [(&str, &str); 3] = [
     ("bpf/socket.bpf.c", "socket.skel.rs"),
 ];
 
+/// Policies that come with Godwit, as programs of their own (docs/policies.md).
+const POLICIES: [&str; 3] = ["by_class", "by_cookie", "least_loaded"];
+
 /// What may be left out, in the order of `enum gw_mutant` (gw_mutant.h) after
 /// its first.
 const MUTANTS: [&str; 3] = ["no-fence", "no-gate", "no-timestamp-offset"];
 
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
+    println!("cargo:rerun-if-changed=include");
+    println!("cargo:rerun-if-changed=../../examples/policies");
     println!("cargo:rerun-if-env-changed=GODWIT_CLANG");
     println!("cargo:rerun-if-env-changed=MUTANT");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
@@ -32,6 +37,16 @@ fn main() {
             .clang_args(clang_args().into_iter().chain(mutation()))
             .reference_obj(true)
             .build_and_generate(out.join(skeleton))
+            .unwrap_or_else(|err| panic!("can't compile {source}: {err:#}"));
+    }
+    for name in POLICIES {
+        let source = format!("../../examples/policies/{name}.bpf.c");
+        SkeletonBuilder::new()
+            .source(&source)
+            .clang(clang())
+            .clang_args(clang_args())
+            .obj(out.join(format!("{name}.bpf.o")))
+            .build()
             .unwrap_or_else(|err| panic!("can't compile {source}: {err:#}"));
     }
 }
@@ -69,6 +84,7 @@ fn clang_args() -> Vec<OsString> {
         "-Wno-unused-parameter",
         "-Wno-sign-compare",
         "-mcpu=v3",
+        "-Iinclude",
         // Debian keeps <asm/types.h> in the multiarch folder.
         &format!("-I/usr/include/{arch}-linux-gnu"),
     ]

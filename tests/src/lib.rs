@@ -17,6 +17,7 @@
 //! Nothing here sleeps for a result: it waits for a condition with a deadline.
 #![forbid(unsafe_code)]
 
+pub mod cells;
 mod conduct;
 #[cfg(target_arch = "x86_64")]
 pub mod eager;

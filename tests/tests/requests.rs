@@ -1,24 +1,14 @@
 //! Three nginx under their agents, and rules that say by whom each request is served: one
 //! connection goes from server to server with its requests.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
-
+use std::net::{Ipv6Addr, SocketAddr};
 use std::thread;
-use std::time::{Duration, Instant};
 
-use godwit_lab::apps::nginx::Nginx;
-use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::{Host, SERVICE};
 use godwit_lab::links::Loss;
-use godwit_lab::{Lab, LabOptions};
-use godwit_tests::DEADLINE;
-use godwit_tests::stage::{PORT, assert_moved, assert_no_live_reset, stage, until, witness};
+use godwit_tests::cells::{BACKENDS, Cells, Client, on_cells};
+use godwit_tests::stage::{PORT, assert_moved, assert_no_live_reset, witness};
 use socket2::{Domain, Socket, Type};
-
-const BACKENDS: [Host; 3] = [Host::A, Host::B, Host::C];
 
 /// Each server has what begins with its name; pictures are b's, and a host of its own c's.
 const RULES: &str = "
@@ -43,150 +33,14 @@ host = \"c.example\"
 to = [\"c\"]
 ";
 
-/// A site whose requests are placed.
-struct Cells<'a> {
-    lab: &'a Lab,
-    cluster: Cluster<'a>,
-    nginx: BTreeMap<Host, Nginx>,
-}
-
-fn on_site(work: impl FnOnce(&mut Cells<'_>)) {
-    let Some(lab) = stage(LabOptions {
-        third: true,
-        ..LabOptions::default()
-    }) else {
-        return;
-    };
-    let service = Service {
-        standby: "none",
-        others: &[Host::C],
-        extra: RULES.into(),
-        ..Service::new("web", PORT)
-    };
-    let options = ClusterOptions {
-        services: vec![service],
-        more: &[Host::C],
-        // A machine that is busy must not seem to be dead.
-        heartbeat: Duration::from_millis(100),
-        ..ClusterOptions::default()
-    };
-    let nginx = BACKENDS.map(|host| (host, serve(&lab, host)));
-    let mut cells = Cells {
-        lab: &lab,
-        cluster: Cluster::start(&lab, options).expect("the agents start"),
-        nginx: nginx.into_iter().collect(),
-    };
-    // By then each has heard that the others serve.
-    for host in BACKENDS {
-        cells.wait_asks(host, 2);
-    }
-    work(&mut cells);
-}
-
-/// Every server has all files, and says in them who it is.
-fn serve(lab: &Lab, host: Host) -> Nginx {
-    let node = lab.node(host);
-    let root = node.folder().expect("a folder").join("root");
-    for folder in ["a", "b", "c", "d"] {
-        fs::create_dir_all(root.join(folder)).expect("it is made");
-        for file in ["name", "face.png"] {
-            let name = format!("{host}\n");
-            fs::write(root.join(folder).join(file), name).expect("it is written");
-        }
-        let large = host.name().repeat(300_000);
-        fs::write(root.join(folder).join("large"), large).expect("it is written");
-    }
-    Nginx::start(node, &root, PORT).expect("nginx listens")
-}
-
-/// A connection that stays open.
-struct Client(TcpStream);
-
-impl Client {
-    fn connect(lab: &Lab, address: IpAddr) -> Self {
-        let to = SocketAddr::from((address, PORT));
-        let connect = || TcpStream::connect_timeout(&to, DEADLINE);
-        let stream = lab.client().enter(connect).expect("the machine is there");
-        let stream = stream.expect("somebody answers");
-        stream.set_read_timeout(Some(DEADLINE)).expect("a limit");
-        stream.set_nodelay(true).expect("an option");
-        Self(stream)
-    }
-
-    fn say(&mut self, text: &str) {
-        self.0.write_all(text.as_bytes()).expect("it is open");
-    }
-
-    /// The body of one reply.
-    fn hear(&mut self) -> String {
-        let (mut reply, mut part) = (Vec::new(), [0; 65536]);
-        loop {
-            let text = String::from_utf8_lossy(&reply);
-            if let Some((head, body)) = text.split_once("\r\n\r\n") {
-                let field = head
-                    .lines()
-                    .find_map(|line| line.strip_prefix("Content-Length: "));
-                let length: usize = field.expect("a length").parse().expect("a number");
-                if body.len() >= length {
-                    assert_eq!(body.len(), length, "nothing behind it");
-                    return body.to_owned();
-                }
-            }
-            let read = self.0.read(&mut part).expect("it answers");
-            assert!(read > 0, "it was closed");
-            reply.extend_from_slice(&part[..read]);
-        }
-    }
-
-    /// Who serves a path.
-    fn ask(&mut self, path: &str) -> String {
-        self.ask_with(path, "Host: service\r\n")
-    }
-
-    fn ask_with(&mut self, path: &str, fields: &str) -> String {
-        self.say(&format!("GET {path} HTTP/1.1\r\n{fields}\r\n"));
-        self.hear().trim().to_owned()
-    }
-}
-
-impl Cells<'_> {
-    /// Until a server would ask so many others.
-    fn wait_asks(&self, host: Host, count: usize) {
-        let end = Instant::now() + DEADLINE;
-        loop {
-            let status = self.cluster.status(host);
-            let asks = status.as_ref().map(|it| it.services[0].asks.clone());
-            if asks.is_ok_and(|asks| asks.is_some_and(|asks| asks.len() == count)) {
-                return;
-            }
-            assert!(Instant::now() < end, "{host} does not ask: {status:?}");
-            thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn counted(&self, host: Host, reason: &str) -> u64 {
-        let status = self.cluster.status(host).expect("it answers");
-        status.counted(reason)
-    }
-
-    fn wait_counted(&self, host: Host, reason: &str, count: u64) {
-        until(reason, || {
-            (self.counted(host, reason) == count).then_some(())
-        });
-    }
-
-    fn sum(&self, reason: &str) -> u64 {
-        BACKENDS
-            .iter()
-            .map(|host| self.counted(*host, reason))
-            .sum()
-    }
+fn on_rules(work: impl FnOnce(&mut Cells<'_>)) {
+    on_cells(RULES, |_, _| (), work);
 }
 
 /// To and fro, over both address families, also by way of all three and back.
 #[test]
 fn each_request_is_served_where_its_rule_says() {
-    on_site(|cells| {
+    on_rules(|cells| {
         let capture = witness(cells.lab);
         for address in SERVICE {
             let mut client = Client::connect(cells.lab, address);
@@ -215,7 +69,7 @@ fn each_request_is_served_where_its_rule_says() {
 /// with its own bytes.
 #[test]
 fn what_is_lost_between_the_servers_is_said_again() {
-    on_site(|cells| {
+    on_rules(|cells| {
         let capture = witness(cells.lab);
         let pairs = BACKENDS
             .iter()
@@ -264,7 +118,7 @@ fn what_is_lost_between_the_servers_is_said_again() {
 /// Whose server has just ended, or is full, refuses; the request is served where it is.
 #[test]
 fn who_is_refused_is_served_where_it_is() {
-    on_site(|cells| {
+    on_rules(|cells| {
         let capture = witness(cells.lab);
         let mut clients: Vec<_> = SERVICE
             .map(|address| Client::connect(cells.lab, address))
@@ -315,7 +169,7 @@ fn who_is_refused_is_served_where_it_is() {
 /// Once rules and neighbours are written down no agent is needed; a new one goes on.
 #[test]
 fn no_agent_is_in_the_path() {
-    on_site(|cells| {
+    on_rules(|cells| {
         let capture = witness(cells.lab);
         let mut clients: Vec<_> = SERVICE
             .map(|address| Client::connect(cells.lab, address))

@@ -109,6 +109,9 @@ pub struct ServiceReport {
     /// If its requests have rules: the other servers that are asked for them now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<Vec<String>>,
+    /// If its new connections may begin elsewhere: how loaded this node is, in percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load: Option<u8>,
     /// Flows by state.
     pub flows: FlowCounts,
     /// Flows that would survive the owner's failure now.
@@ -281,6 +284,7 @@ impl ServiceReport {
             watched: false,
             leash_bytes: config.leash,
             asks: None,
+            load: None,
             protected: flows.protected,
             flows,
             takeovers: 0,
@@ -329,6 +333,7 @@ mod tests {
             watched: false,
             leash_bytes: 0,
             asks: None,
+            load: None,
             protected: 0,
             flows: FlowCounts::default(),
             takeovers: 0,

@@ -160,6 +160,28 @@ static __noinline int gw_tap_replay(struct __sk_buff *skb)
 	return gw_replay(skb, &p, s);
 }
 
+/*
+ * A program is asked, and hands the packet back to `tap`. Who does not get there goes
+ * on without: the segment is lost if not even that can be done.
+ */
+static __always_inline int gw_consult(struct __sk_buff *skb, int verdict)
+{
+	__u32 zero = 0;
+	struct gw_policy_call *call;
+
+	if (verdict != GW_CONSULT)
+		return verdict;
+	call = bpf_map_lookup_elem(&gw_policy_calls, &zero);
+	if (!call)
+		return gw_verdict(GW_REASON_POLICY_LOST, GW_DROP);
+	bpf_tail_call(skb, &gw_policy_programs, call->program);
+	call->answer = GW_POLICY_RULES;
+	call->state = GW_POLICY_ANSWERED;
+	gw_count(GW_REASON_POLICY_LOST);
+	bpf_tail_call(skb, &gw_policy_programs, 0);
+	return GW_DROP;
+}
+
 SEC("tcx/ingress")
 int tap(struct __sk_buff *skb)
 {
@@ -180,6 +202,9 @@ int tap(struct __sk_buff *skb)
 	    skb->pkt_type != GW_PACKET_MULTICAST &&
 	    skb->pkt_type != GW_PACKET_OTHERHOST)
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
+	if (skb->protocol == bpf_htons(GW_ETH_P_NOTE) &&
+	    skb->pkt_type == GW_PACKET_HOST)
+		return gw_hear_load(skb);
 	err = gw_parse(skb, &p);
 	/* not understood: the owner's kernel may have it, nobody else's */
 	if ((err == GW_REASON_FRAGMENT || err == GW_REASON_IP_OPTIONS) &&
@@ -191,7 +216,7 @@ int tap(struct __sk_buff *skb)
 	if (s && !gw_is_for_us(skb, &p, s))
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
 	if (s)
-		return gw_tap_client(skb, &p, share, s);
+		return gw_consult(skb, gw_tap_client(skb, &p, share, s));
 	s = gw_share_of(&p.src, &share);
 	if (s && skb->pkt_type == GW_PACKET_HOST)
 		return gw_tap_peer(skb, &p, s);

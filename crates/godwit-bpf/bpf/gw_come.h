@@ -10,7 +10,7 @@
 #include "gw_craft.h"
 #include "gw_materialise.h"
 #include "gw_options.h"
-#include "gw_transfer.h"
+#include "gw_steer.h"
 #include "gw_watchdog.h"
 
 /* A frame with a slip, and the share that it is about. */
@@ -371,11 +371,19 @@ static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
 	return GW_UNDECIDED;
 }
 
-/* Is anything known here of what another server has sent on? */
-static __always_inline bool gw_is_known(const struct gw_flow_key *key)
+/*
+ * A SYN of a connection of which nothing is known here: its four-tuple is used again, or
+ * who was to have it serves no more.
+ */
+static __noinline int gw_begin_client(struct __sk_buff *skb,
+				      const struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      __u32 share, bool mate)
 {
-	return bpf_map_lookup_elem(&gw_flows, key) ||
-	       bpf_map_lookup_elem(&gw_half_open, key);
+	bpf_map_delete_elem(&gw_transfers, key);
+	if (mate || gw_unwilling(share))
+		return GW_UNDECIDED;
+	return gw_steer(skb, p, key, share);
 }
 
 /*
@@ -405,11 +413,8 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 		}
 	}
 	t = bpf_map_lookup_elem(&gw_transfers, key);
-	if (t && syn && p->seq != t->irs) {
-		/* the four-tuple is used again */
-		bpf_map_delete_elem(&gw_transfers, key);
-		return GW_UNDECIDED;
-	}
+	if (syn && (!t || p->seq != t->irs || gw_is_forsaken(share, t)))
+		return gw_begin_client(skb, p, key, share, mate);
 	if (t && t->state == GW_TRANSFER_ASKED)
 		return gw_ask_again(skb, p, key, share, t);
 	if (t && t->state == GW_TRANSFER_GONE)

@@ -93,11 +93,6 @@ static __always_inline int gw_told_v4(const struct iphdr *ip, const void *end,
 	return gw_told_tcp((const void *)(ip + 1), end, t);
 }
 
-static __always_inline bool gw_addr_equal(const __be32 *a, const __be32 *b)
-{
-	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
-}
-
 static __always_inline int gw_told_icmp6(const __u8 *icmp, const void *end,
 					 struct gw_told *t)
 {

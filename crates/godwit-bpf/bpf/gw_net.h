@@ -20,6 +20,11 @@ static __always_inline bool gw_mac_equal(const __u8 *a, const __u8 *b)
 	       a[4] == b[4] && a[5] == b[5];
 }
 
+static __always_inline bool gw_addr_equal(const __be32 *a, const __be32 *b)
+{
+	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
+}
+
 static __always_inline void gw_map_v4(__be32 *addr, __be32 v4)
 {
 	addr[0] = 0;

@@ -18,6 +18,7 @@
 
 enum gw_note_kind {
 	GW_NOTE_LEARN = 1, /* to a director: the connection is at `at` now */
+	GW_NOTE_LOAD = 2, /* to another server: how loaded the sender is */
 };
 
 /* Behind the Ethernet header; addresses and ports in network byte order. */
@@ -35,6 +36,16 @@ struct gw_note {
 	__u64 checksum_v6; /* and one over IPv6 */
 };
 
+/* LOAD, from an agent. */
+struct gw_load_note {
+	__u8 kind;
+	__u8 version;
+	__u8 load; /* percent */
+	__u8 pad[5];
+	struct gw_endpoint service; /* that it is about */
+};
+
+_Static_assert(sizeof(struct gw_load_note) == 28, "the same at all nodes");
 _Static_assert(sizeof(struct gw_note) == 64, "the same at all nodes");
 _Static_assert(__builtin_offsetof(struct gw_note, checksum_v4) == 20 + 16, "");
 _Static_assert(__builtin_offsetof(struct gw_note, checksum_v6) == 40 + 16, "");

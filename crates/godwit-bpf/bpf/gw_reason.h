@@ -210,6 +210,16 @@ enum gw_reason {
 	GW_REASON_STAYS_BOUND = 205, /* it is bound to what it has proved */
 	GW_REASON_STAYS_REPLY = 206, /* where its reply ends is not known */
 
+	/* a connection begins at a lighter server */
+	GW_REASON_PASSED_ON = 207, /* beside a verdict: the SYN goes there */
+	GW_REASON_NONE_LIGHTER =
+		208, /* beside a verdict: we are loaded, and so are all others */
+	GW_REASON_LOAD_HEARD = 209, /* another server says how loaded it is */
+	GW_REASON_NOTE_REFUSED = 210, /* of no server, or about nothing here */
+	/* beside a verdict: a program has named nobody who is open */
+	GW_REASON_POLICY_REFUSED = 211,
+	GW_REASON_POLICY_LOST = 212, /* no program has answered */
+
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,
 

@@ -25,7 +25,7 @@ enum gw_placing_flags {
 struct gw_placing {
 	__u32 flags; /* enum gw_placing_flags */
 	__u16 node; /* number of this node */
-	__u16 nodes; /* one more than the greatest number that a rule names */
+	__u16 nodes; /* one more than the greatest number of its servers */
 };
 
 enum gw_mate_state {
@@ -127,26 +127,41 @@ static __always_inline bool gw_is_mate(const __u8 *mac)
 	return bpf_map_lookup_elem(&gw_mate_macs, &key);
 }
 
+/* What is looked for; too big for what stack there is. */
+struct gw_sought {
+	struct gw_prefix_key prefix;
+	struct gw_suffix_key suffix;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct gw_sought);
+} gw_soughts SEC(".maps");
+
 static __noinline const struct gw_rule *
 gw_rule_of_host(const struct gw_http *h, __u32 share,
 		const struct gw_placing *pl, __u64 host)
 {
-	struct gw_prefix_key prefix = { .share = share, .host = host };
+	__u32 zero = 0, at, len;
+	struct gw_sought *s = bpf_map_lookup_elem(&gw_soughts, &zero);
 	const struct gw_rule *rule;
-	__u32 at, len;
 
+	if (!s)
+		return NULL;
 	if ((pl->flags & GW_PLACING_SUFFIXES) && h->suffix_at) {
-		struct gw_suffix_key suffix = { .host = host, .share = share };
-
 		at = h->suffix_at;
 		len = h->path_end - at;
 		/* not `len &&`: Linux 6.12 loses the bound in what clang-14
 		 * makes of that */
 		if (len <= GW_RULE_SUFFIX &&
 		    at < GW_HTTP_MAX - GW_RULE_SUFFIX) {
-			bpf_probe_read_kernel(suffix.suffix, len,
+			s->suffix = (struct gw_suffix_key){ .host = host,
+							    .share = share };
+			bpf_probe_read_kernel(s->suffix.suffix, len,
 					      &h->bytes[at]);
-			rule = bpf_map_lookup_elem(&gw_suffixes, &suffix);
+			rule = bpf_map_lookup_elem(&gw_suffixes, &s->suffix);
 			if (rule)
 				return rule;
 		}
@@ -157,11 +172,14 @@ gw_rule_of_host(const struct gw_http *h, __u32 share,
 		len = GW_RULE_PATH;
 	if (at >= GW_HTTP_MAX - GW_RULE_PATH)
 		return NULL;
-	bpf_probe_read_kernel(prefix.path, len, &h->bytes[at]);
-	prefix.prefixlen = (offsetof(struct gw_prefix_key, path) -
-			    sizeof(prefix.prefixlen) + len) *
-			   8;
-	return bpf_map_lookup_elem(&gw_prefixes, &prefix);
+	s->prefix.share = share;
+	s->prefix.host = host;
+	s->prefix.prefixlen = (offsetof(struct gw_prefix_key, path) -
+			       sizeof(s->prefix.prefixlen) + len) *
+			      8;
+	/* what is behind it is not looked at */
+	bpf_probe_read_kernel(s->prefix.path, len, &h->bytes[at]);
+	return bpf_map_lookup_elem(&gw_prefixes, &s->prefix);
 }
 
 /* A rule of its host first; of those a suffix, then the longest prefix. */

@@ -92,6 +92,13 @@ gw_talk_asked(struct gw_talk *t, const struct gw_flow *f, __u32 next, bool head)
 	t->state = GW_TALK_AWAITED;
 }
 
+/* As if the request at a boundary had not been seen: it will be once more. */
+static __always_inline void gw_talk_unasked(struct gw_talk *t, __u32 seq)
+{
+	t->next = seq;
+	t->state = GW_TALK_QUIET;
+}
+
 static __always_inline bool gw_is_request(const struct gw_http *h)
 {
 	return !(h->flags & GW_HTTP_BAD) && h->part == 2 && h->head &&

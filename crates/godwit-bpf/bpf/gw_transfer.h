@@ -23,7 +23,7 @@
 
 #include "gw_edge.h"
 #include "gw_handoff.h"
-#include "gw_rules.h"
+#include "gw_policy.h"
 #include "gw_slip.h"
 
 enum gw_transfer_state {
@@ -62,6 +62,8 @@ struct {
 #define GW_REFUSAL_NS 2000000000ull
 /* An entry by which nobody is forwarded: its director knows better by now. */
 #define GW_LEARNT_NS 20000000000ull
+/* A connection that was passed on with its SYN, and has not begun. */
+#define GW_BEGINNING_NS 60000000000ull
 /* And without one: as long as any server keeps an idle connection. */
 #define GW_FORWARD_NS 3600000000000ull
 /* After a FIN or a RST of its client, as GW_LINGER_NS. */
@@ -224,7 +226,7 @@ static __always_inline bool gw_has_spoken_late(const struct gw_flow_key *key)
 
 /*
  * A segment of the client on a connection of ours, before it is noted. What becomes of
- * it; GW_UNDECIDED: it is for our server.
+ * it; GW_UNDECIDED: it is for our server; GW_CONSULT: a program has yet to be asked.
  */
 static __noinline int gw_place_request(struct __sk_buff *skb,
 				       const struct gw_pkt *p,
@@ -250,7 +252,11 @@ static __noinline int gw_place_request(struct __sk_buff *skb,
 		return GW_UNDECIDED;
 	why = gw_silenced(share);
 	if (!why)
-		why = gw_choose(h, share, pl, &to);
+		why = gw_choose_by_policy(key, h, share, p->seq, &to);
+	if (why == GW_CONSULT) {
+		gw_talk_unasked(talk, p->seq);
+		return GW_CONSULT;
+	}
 	if (!why && !gw_has_room(skb, p))
 		why = GW_REASON_KEPT_LONG;
 	if (why) {
@@ -337,6 +343,8 @@ gw_forward_gone(struct __sk_buff *skb, const struct gw_pkt *p,
 	if (gw_is_dead(share, &t->to))
 		return gw_verdict(GW_REASON_MATE_GONE, GW_PASS);
 	t->heard_ns = now;
+	if (t->idle_ns == GW_BEGINNING_NS && !(p->flags & GW_TCP_SYN))
+		gw_transfer_expire(t, GW_FORWARD_NS);
 	if (p->flags & (GW_TCP_FIN | GW_TCP_RST))
 		gw_transfer_expire(t, GW_CLOSING_NS);
 	if (!gw_is_to_be_told(s, heard, now))
@@ -366,6 +374,13 @@ static __always_inline int gw_transfer_own(const struct gw_flow_key *key,
 	default:
 		return GW_UNDECIDED;
 	}
+}
+
+/* Is anything known here of its connection? */
+static __always_inline bool gw_is_known(const struct gw_flow_key *key)
+{
+	return bpf_map_lookup_elem(&gw_flows, key) ||
+	       bpf_map_lookup_elem(&gw_half_open, key);
 }
 
 /* A connection is over, or elsewhere: what was known of its requests goes. */

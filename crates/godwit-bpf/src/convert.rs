@@ -57,6 +57,8 @@ unsafe impl Plain for types::gw_mate {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_mate_mac {}
 // SAFETY: as above.
+unsafe impl Plain for types::gw_steering {}
+// SAFETY: as above.
 unsafe impl Plain for types::gw_prefix_key {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_suffix_key {}

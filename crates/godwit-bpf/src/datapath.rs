@@ -31,8 +31,10 @@ use crate::maps::outputs::OutputTable;
 use crate::maps::placing::{PlacingMaps, PlacingTable};
 use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
+use crate::maps::steering::SteeringTable;
 use crate::orders::Orders;
 use crate::pin::PinDir;
+use crate::policy::{Places, Policy, PolicyError};
 use crate::skel::{GodwitSkel, GodwitSkelBuilder, OpenGodwitSkel};
 use crate::trial::Hook;
 
@@ -53,6 +55,9 @@ pub struct Settings {
     pub netns_cookie: u64,
     /// Most flows at a time, 1 to 16 777 216.
     pub max_flows: u32,
+    /// Programs of the user's own, at most [`MAX_POLICIES`](crate::MAX_POLICIES); the first
+    /// one is number 1.
+    pub policies: Vec<Policy>,
 }
 
 /// Why the data path is not in place.
@@ -89,6 +94,9 @@ pub enum OpenError {
     /// A program is not in the path.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// A program of the user's own is not in place.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// A map can't be read or written.
     #[error(transparent)]
     Table(#[from] MapError),
@@ -112,6 +120,8 @@ pub struct Datapath {
     pub newborns: Arc<NewbornTable>,
     /// Where requests are served best.
     pub placing: PlacingTable,
+    /// Where connections begin.
+    pub steering: SteeringTable,
     /// Sums of what flows have said.
     pub outputs: OutputTable,
     /// Verdict counters.
@@ -195,6 +205,7 @@ impl Datapath {
             handoffs: Arc::new(HandoffTable::new(handle(&maps.gw_handoffs, "gw_handoffs")?)),
             newborns: Arc::new(NewbornTable::new(handle(&maps.gw_newborns, "gw_newborns")?)),
             placing: placing_table(&skel)?,
+            steering: SteeringTable::new(handle(&maps.gw_steerings, "gw_steerings")?),
             outputs: OutputTable::new(
                 handle(&maps.gw_verifies, "gw_verifies")?,
                 handle(&maps.gw_outputs, "gw_outputs")?,
@@ -214,11 +225,9 @@ impl Datapath {
         Ok((datapath, events))
     }
 
-    fn attach(&mut self, settings: &Settings) -> Result<(), AttachError> {
+    fn attach(&mut self, settings: &Settings) -> Result<(), OpenError> {
         let before = self.pins.link_names();
-        let attached = self
-            .attach_service(settings.ifindex)
-            .and_then(|()| self.guard(&settings.others));
+        let attached = self.attach_all(settings);
         if attached.is_err() {
             for name in self.pins.link_names() {
                 if !before.contains(&name) {
@@ -227,6 +236,15 @@ impl Datapath {
             }
         }
         attached
+    }
+
+    /// What `tap` calls is in its place before it sees a frame.
+    fn attach_all(&mut self, settings: &Settings) -> Result<(), OpenError> {
+        let skel = &self.guard.skel.0;
+        policy_places(skel)?.fill(&settings.policies, &skel.progs.tap)?;
+        self.attach_service(settings.ifindex)?;
+        self.guard(&settings.others)?;
+        Ok(())
     }
 
     /// The gate first: a twin that a segment makes must find it closed.
@@ -346,6 +364,8 @@ fn configure(
         &mut maps.gw_mate_macs,
         &mut maps.gw_prefixes,
         &mut maps.gw_suffixes,
+        &mut maps.gw_policy_calls,
+        &mut maps.gw_policy_programs,
         &mut maps.gw_events,
         &mut maps.gw_exits,
         &mut maps.gw_counters,
@@ -379,6 +399,12 @@ fn placing_table(skel: &GodwitSkel<'static>) -> Result<PlacingTable, OpenError> 
         prefixes: handle(&maps.gw_prefixes, "gw_prefixes")?,
         suffixes: handle(&maps.gw_suffixes, "gw_suffixes")?,
     }))
+}
+
+fn policy_places(skel: &GodwitSkel<'static>) -> Result<Places, OpenError> {
+    let programs = || handle(&skel.maps.gw_policy_programs, "gw_policy_programs");
+    let calls = handle(&skel.maps.gw_policy_calls, "gw_policy_calls")?;
+    Ok(Places::new(calls, [programs()?, programs()?]))
 }
 
 fn no_descriptor(error: io::Error) -> OpenError {

@@ -31,6 +31,7 @@ mod install;
 mod maps;
 mod orders;
 mod pin;
+mod policy;
 mod skel;
 mod socket;
 mod socket_skel;
@@ -59,8 +60,10 @@ pub use maps::placing::{
 };
 pub use maps::services::ServiceTable;
 pub use maps::shares::{Keepers, Moves, ShareEntry, ShareTable};
+pub use maps::steering::{Steering, SteeringTable};
 pub use orders::{Order, OrderError, Orders};
 pub use pin::{PinDir, PinError};
+pub use policy::{MAX_POLICIES, Policy, PolicyError};
 pub use socket::{KernelView, KernelViewError};
 pub use trial::{Hook, Trial};
 

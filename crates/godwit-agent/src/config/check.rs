@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use godwit_bpf::MAX_PLACED_NODES;
+use godwit_bpf::{MAX_PLACED_NODES, MAX_POLICIES};
 use godwit_wire::NodeName;
 
 use super::digest;
@@ -33,6 +33,7 @@ pub(super) fn check(
         check_support(source, service, place)?;
         check_front(source, &config, service, place)?;
         check_rules(source, &config, service, place)?;
+        check_policy(source, &config, service, place)?;
         check_members(source, &config, service, place)?;
         check_addresses(source, &config, (earlier, &places.services), service, place)?;
         check_failback(source, earlier, service, place)?;
@@ -169,14 +170,21 @@ fn check_front(
     service: &ServiceConfig,
     place: &ServicePlaces,
 ) -> Result<(), ConfigError> {
-    if !service.is_directed() {
+    if !service.is_fronted() {
         return Ok(());
     }
     let section = place.title.clone();
     if !service.moves() {
-        let standby = service.standby.as_str();
-        let problem = Problem::FrontWithTwins { section, standby };
+        let (front, standby) = (service.front.as_str(), service.standby.as_str());
+        let problem = Problem::FrontWithTwins {
+            section,
+            front,
+            standby,
+        };
         return Err(source.error(place.front, problem));
+    }
+    if !service.is_directed() {
+        return Ok(());
     }
     let is_director = |peer: &PeerConfig| peer.role == PeerRole::Director;
     if config.director.is_none() || !config.peers.iter().any(is_director) {
@@ -233,6 +241,41 @@ fn check_rules(
                 },
             ));
         }
+    }
+    Ok(())
+}
+
+/// Connections can begin elsewhere where they are without twins, at servers that have numbers.
+fn check_policy(
+    source: &Source<'_>,
+    config: &Config,
+    service: &ServiceConfig,
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    if service.policy.is_none() {
+        return Ok(());
+    }
+    let section = place.title.clone();
+    if !service.moves() {
+        let standby = service.standby.as_str();
+        return Err(source.error(place.policy, Problem::PolicyWithTwins { section, standby }));
+    }
+    let is_beyond = |name: &NodeName| {
+        let number = config.node_number(*name);
+        number.is_none_or(|number| number >= MAX_PLACED_NODES)
+    };
+    if let Some(name) = service.members().find(is_beyond) {
+        let (name, most) = (name.to_string(), MAX_PLACED_NODES);
+        let problem = Problem::RuleForTooMany {
+            section,
+            name,
+            most,
+        };
+        return Err(source.error(place.policy, problem));
+    }
+    if config.programs().len() > MAX_POLICIES {
+        let most = MAX_POLICIES;
+        return Err(source.error(place.policy, Problem::TooManyPrograms { section, most }));
     }
     Ok(())
 }

@@ -88,12 +88,17 @@ fn later_keys(service: &ServiceConfig, line: &mut impl FnMut(std::fmt::Arguments
     if service.moves_unread() {
         line(format_args!("unread {}", service.unread));
     }
-    if service.is_directed() {
+    if service.is_fronted() {
         line(format_args!("front {}", service.front));
     }
     for rule in &service.rules {
         let host = rule.host.as_ref().map(|host| host.to_ascii_lowercase());
         line(format_args!("rule {host:?} {:?} {:?}", rule.path, rule.to));
+    }
+    if let Some(policy) = &service.policy {
+        // Where pressure is read is a machine's own affair.
+        let loads = (policy.redirect, policy.margin, policy.connections);
+        line(format_args!("policy {loads:?} {:?}", policy.program));
     }
     if service.moves() && service.forward_idle != FORWARD_IDLE {
         line(format_args!("forward_idle {:?}", service.forward_idle));

@@ -192,12 +192,14 @@ pub enum Problem {
     },
     /// A connection with a twin has two servers, and a director knows one.
     #[error(
-        "{section}: front = \"director\" needs standby = \"none\", or \"snapshot\" that is lazy; \
+        "{section}: front = \"{front}\" needs standby = \"none\", or \"snapshot\" that is lazy; \
          with standby = \"{standby}\" leave it out"
     )]
     FrontWithTwins {
         /// Where.
         section: String,
+        /// What stands before its servers.
+        front: &'static str,
         /// What there is instead.
         standby: &'static str,
     },
@@ -226,6 +228,25 @@ pub enum Problem {
         section: String,
         /// What there is instead.
         standby: &'static str,
+    },
+    /// Connections of a service that stay together are to begin elsewhere.
+    #[error(
+        "{section}: [service.policy] needs standby = \"none\", or \"snapshot\" that is lazy; \
+         with standby = \"{standby}\" leave it out"
+    )]
+    PolicyWithTwins {
+        /// Where.
+        section: String,
+        /// What there is instead.
+        standby: &'static str,
+    },
+    /// More programs than the data path has places for.
+    #[error("{section}: all services together can have {most} different programs")]
+    TooManyPrograms {
+        /// Where.
+        section: String,
+        /// The most that are allowed.
+        most: usize,
     },
     /// A rule that names a server of other services, or nobody.
     #[error("{section}: to names \"{name}\", which is neither primary nor backup of the service")]

@@ -185,6 +185,8 @@ keyword! {
         None = "none",
         /// A director.
         Director = "director",
+        /// Routers that spread connections over the servers by themselves (RFC 2992).
+        Router = "router",
     }
 }
 

@@ -11,6 +11,7 @@ mod digest;
 mod error;
 mod keyword;
 mod mask;
+mod policy;
 mod reader;
 mod rule;
 mod sections;
@@ -35,6 +36,7 @@ pub use keyword::{
     Failback, Fencing, Front, Gate, Hook, OnDivergence, OnLag, OnProcessExit, PeerRole, Reprotect,
     Snapshots, Standby, Tap, Unread,
 };
+pub use policy::{PolicyConfig, ProgramConfig};
 pub use rule::RuleConfig;
 pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;
@@ -202,6 +204,15 @@ impl Config {
     /// Every node but this one; its place here is its [`PeerId`].
     pub fn others(&self) -> impl Iterator<Item = &PeerConfig> {
         self.peers.iter().filter(|peer| peer.name != self.node.name)
+    }
+
+    /// The programs of the user's own that this node's services are steered by, each once.
+    pub fn programs(&self) -> Vec<&ProgramConfig> {
+        let policies = self.own_shares().filter_map(|(_, it)| it.policy.as_ref());
+        let mut programs: Vec<_> = policies.filter_map(|it| it.program.as_ref()).collect();
+        programs.sort_unstable();
+        programs.dedup();
+        programs
     }
 
     /// The number by which rules name a node: its place in the file.

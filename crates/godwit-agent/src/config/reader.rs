@@ -128,6 +128,11 @@ impl<'a> Section<'a> {
         self.source.error(place, problem)
     }
 
+    /// What a path means that may be relative to the file.
+    pub(super) fn resolve(&self, path: &str) -> PathBuf {
+        self.source.resolve(path)
+    }
+
     /// Gives it a better name, once its own `name` is known.
     pub(super) fn rename(&mut self, title: String) {
         self.title = title;

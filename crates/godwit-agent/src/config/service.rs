@@ -13,6 +13,7 @@ use super::keyword::{
 };
 use super::mask::Masks;
 use super::reader::{Item, Place, Section};
+use super::policy::{self, PolicyConfig};
 use super::rule::{self, RuleConfig, RulePlaces};
 use super::units::{Bytes, Fraction, show_bytes, show_duration};
 use super::value::FromValue;
@@ -96,6 +97,8 @@ pub struct ServiceConfig {
     pub reprotect_cap: u32,
     /// By which server requests are served best.
     pub rules: Vec<RuleConfig>,
+    /// Where connections begin, if that is to be looked at.
+    pub policy: Option<PolicyConfig>,
 }
 
 impl ServiceConfig {
@@ -112,10 +115,15 @@ impl ServiceConfig {
         }
     }
 
-    /// Whether a director gives its connections to its servers, none of which answers for
-    /// its addresses then.
+    /// Whether that is a director, which wants to know where connections are.
     pub fn is_directed(&self) -> bool {
         self.front == Front::Director
+    }
+
+    /// Whether somebody before its servers gives each of them connections, so that none of
+    /// them answers for its addresses on the link.
+    pub fn is_fronted(&self) -> bool {
+        self.front != Front::None
     }
 
     /// All servers that its connections can be on, the primary first.
@@ -123,6 +131,11 @@ impl ServiceConfig {
         [self.primary]
             .into_iter()
             .chain(self.backups.iter().copied())
+    }
+
+    /// Whether its servers hand connections to each other in the data path.
+    pub const fn is_placed(&self) -> bool {
+        !self.rules.is_empty() || self.policy.is_some()
     }
 
     /// Whether connections of servers that know nothing of Godwit go, too.
@@ -223,6 +236,7 @@ pub(super) struct ServicePlaces {
     pub(super) backups: Place,
     pub(super) failback: Place,
     pub(super) rules: Vec<RulePlaces>,
+    pub(super) policy: Place,
 }
 
 fn leash(section: &mut Section<'_>) -> Result<u32, ConfigError> {
@@ -255,6 +269,7 @@ pub(super) fn read(
     )?;
     let (failback, failback_after) = read_failback(&mut section)?;
     let (rules, rule_places) = read_rules(&mut section)?;
+    let (policy, policy_at) = read_policy(&mut section)?.unzip();
     let verify = section.optional::<Fraction>("verify")?;
     let service = ServiceConfig {
         name: name.value,
@@ -281,6 +296,7 @@ pub(super) fn read(
         reprotect: keyword(&mut section, "reprotect", Reprotect::Connection)?.value,
         reprotect_cap: reprotect_cap(&mut section)?,
         rules,
+        policy,
     };
     let places = ServicePlaces {
         title: section.title().to_owned(),
@@ -297,6 +313,7 @@ pub(super) fn read(
         backups: backups.at,
         failback: failback.at,
         rules: rule_places,
+        policy: policy_at.unwrap_or_else(|| section.at()),
     };
     section.finish()?;
     Ok((service, places))
@@ -330,6 +347,12 @@ fn read_rules(
     let rules = section.tables("rule")?.into_iter();
     let read: Result<Vec<_>, _> = rules.map(|rule| rule::read(&title, rule)).collect();
     Ok(read?.into_iter().unzip())
+}
+
+fn read_policy(section: &mut Section<'_>) -> Result<Option<(PolicyConfig, Place)>, ConfigError> {
+    let title = section.title().to_owned();
+    let table = section.table("policy")?;
+    table.map(|table| policy::read(&title, table)).transpose()
 }
 
 fn forward_idle(section: &mut Section<'_>) -> Result<Duration, ConfigError> {

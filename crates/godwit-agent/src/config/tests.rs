@@ -1,4 +1,5 @@
 mod director;
+mod policy;
 mod rules;
 
 use std::path::Path;

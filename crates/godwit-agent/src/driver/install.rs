@@ -1,14 +1,15 @@
 //! Everything that can fail at start, before anybody hears of this node.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::{fs, io};
 
 use godwit_bpf::{
     Births, Datapath, Events, MARK_INJECT, MARK_REPLAY, MARK_SPOKEN, MapError, OpenError, PinDir,
-    PinError, Settings, ShareEntry,
+    PinError, Policy, Settings, ShareEntry,
 };
 use godwit_core::node::Resume;
 use godwit_core::{Node, NodeConfig};
@@ -32,6 +33,7 @@ use super::fence::from_expiry;
 use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
+use super::load::Loads;
 use super::moves::Moves;
 use super::neighbours::Resolver;
 use super::placing::{self, Placing};
@@ -42,7 +44,7 @@ use super::shares::Shares;
 use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, sweep};
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, ProgramConfig};
 use crate::input::Input;
 use crate::membership::{Life, node_config};
 
@@ -74,6 +76,15 @@ pub enum InstallError {
     /// A socket that the agent needs can't be opened.
     #[error("can't open a raw socket (CAP_NET_RAW and CAP_NET_ADMIN are needed)")]
     Socket(#[source] io::Error),
+    /// A program of the user's own can't be read.
+    #[error("can't read policy {path}")]
+    Policy {
+        /// Its file.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
     /// A service address can't be added.
     #[error("can't add service address {address}")]
     Address {
@@ -169,6 +180,7 @@ impl Installed {
             node_v6: interface.own_v6(&services),
             netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
             max_flows: MAX_FLOWS,
+            policies: policies(&config)?,
         };
         let kit = Kit::new(&config)?;
         let perches = Perches::open(&config).map_err(InstallError::Perch)?;
@@ -373,6 +385,7 @@ impl Installed {
             node: Node::new(&node, now),
             shares,
             placing: Placing::new(&self.config),
+            loads: Loads::new(&self.config, now),
             keeper,
             exports: Exports::new(&self.config, now),
             awaited_twins: AwaitedTwins::default(),
@@ -413,6 +426,24 @@ impl Installed {
         driver.look_for_listeners(now);
         Ok((driver, surroundings.inputs))
     }
+}
+
+/// The programs of the user's own, in the order of their numbers.
+fn policies(config: &Config) -> Result<Vec<Policy>, InstallError> {
+    let programs = config.programs().into_iter();
+    let policies = programs.map(|program| match program {
+        ProgramConfig::BuiltIn(name) => {
+            Ok(Policy::built_in(name).expect("the file was checked for that"))
+        }
+        ProgramConfig::File(path) => match fs::read(path) {
+            Ok(object) => Ok(Policy::new(&path.to_string_lossy(), object)),
+            Err(source) => Err(InstallError::Policy {
+                path: path.clone(),
+                source,
+            }),
+        },
+    });
+    policies.collect()
 }
 
 /// The folder of this agent's pins: unique to namespace and node.

@@ -42,6 +42,7 @@ mod install;
 mod keeper;
 mod leash;
 mod leave;
+mod load;
 mod logs;
 mod moves;
 pub(crate) mod neighbours;
@@ -94,6 +95,7 @@ use exports::Exports;
 pub use handoff::{FlowWish, HandoffStartError};
 use handoff::{Handoffs, Wishes};
 use keeper::Keeper;
+use load::Loads;
 use moves::Moves;
 pub use moves::Wish;
 use neighbours::Resolver;
@@ -137,6 +139,7 @@ pub struct Driver {
     datapath: Datapath,
     shares: Shares,
     placing: Placing,
+    loads: Loads,
     resolver: Resolver,
     /// Of the service interface.
     ifindex: u32,

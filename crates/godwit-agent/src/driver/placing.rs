@@ -33,6 +33,8 @@ struct Placed {
     share: ShareId,
     /// This node's number.
     node: u16,
+    /// One more than the greatest number of a server of the service.
+    nodes: u16,
     rules: Vec<PlacingRule>,
     mates: Vec<Side>,
     written: bool,
@@ -55,7 +57,7 @@ impl Placing {
         let Some(node) = config.node_number(config.node.name) else {
             return Self::default();
         };
-        let ruled = config.own_shares().filter(|(_, it)| !it.rules.is_empty());
+        let ruled = config.own_shares().filter(|(_, it)| it.is_placed());
         let placed = ruled.map(|(share, service)| {
             let homes = config.homes().filter(|(_, it, _)| it.name == service.name);
             let mates = homes.filter_map(|(home, _, name)| {
@@ -67,10 +69,13 @@ impl Placing {
                     told: None,
                 })
             });
+            let members = service.members().filter_map(|it| config.node_number(it));
+            let nodes = members.max().map_or(0, |most| most + 1);
             let rules = service.rules.iter().map(|rule| rule.placing(config));
             Placed {
                 share,
                 node,
+                nodes,
                 rules: rules.collect(),
                 mates: mates.collect(),
                 written: false,
@@ -111,6 +116,14 @@ impl Placing {
         )
     }
 
+    /// Where the other servers of a share are on the link, as far as is known.
+    pub(super) fn macs(&self, share: ShareId) -> impl Iterator<Item = MacAddr> {
+        let placed = self.placed.iter().filter(move |it| it.share == share);
+        placed
+            .flat_map(|it| &it.mates)
+            .filter_map(|side| Some(side.told?.mac()))
+    }
+
     /// Writes what has changed.
     fn refresh(
         &mut self,
@@ -121,7 +134,7 @@ impl Placing {
         let mut moved = false;
         for placed in &mut self.placed {
             if !placed.written {
-                table.set(placed.share, Some(placed.node), &placed.rules)?;
+                table.set(placed.share, Some(placed.node), placed.nodes, &placed.rules)?;
                 placed.written = true;
             }
             for side in &mut placed.mates {
@@ -180,9 +193,9 @@ impl Driver {
 
 /// No requests of a service are placed by an earlier agent's rules.
 pub(super) fn forget_others(config: &Config, table: &PlacingTable) -> Result<(), MapError> {
-    let plain = config.own_shares().filter(|(_, it)| it.rules.is_empty());
+    let plain = config.own_shares().filter(|(_, it)| !it.is_placed());
     for (share, _) in plain {
-        table.set(share, None, &[])?;
+        table.set(share, None, 0, &[])?;
     }
     Ok(())
 }

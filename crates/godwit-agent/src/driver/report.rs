@@ -163,6 +163,7 @@ impl Driver {
         now: MonoTime,
     ) -> ServiceReport {
         report.asks = self.placing.asked(share, &self.config);
+        report.load = self.loads.of(share);
         if let Some(share) = self.shares.get(share) {
             report.leash_bytes = share.entry.leash;
             report.takeovers = u64::from(share.entry.takeovers);

@@ -173,7 +173,7 @@ impl Driver {
         }
         let missing = &self.servers.missing;
         let idle = |share| {
-            let is_asked = |it: &ServiceConfig| it.is_directed() || !it.rules.is_empty();
+            let is_asked = |it: &ServiceConfig| it.is_fronted() || it.is_placed();
             let mut asked = self.config.own_shares().filter(|(_, it)| is_asked(it));
             missing.contains(&share) && asked.any(|(own, _)| own == share)
         };

@@ -84,7 +84,7 @@ impl Shares {
             let (left, leash) = (left(id), service.leash_in_force());
             let moves = match service.moves() {
                 false => Moves::Not,
-                true if service.primary == config.node.name && !service.is_directed() => {
+                true if service.primary == config.node.name && !service.is_fronted() => {
                     Moves::Home
                 }
                 true => Moves::Guest,

@@ -111,6 +111,7 @@ impl Driver {
                     .due()
                     .map_or(HOUSEKEEPING, |due| due.since(now)),
             )
+            .min(self.loads.due().map_or(HOUSEKEEPING, |due| due.since(now)))
             .min(self.housekeeping.since(now))
     }
 
@@ -197,6 +198,9 @@ impl Driver {
             }
         }
         self.place(now);
+        if self.loads.due().is_some_and(|due| due <= now) {
+            self.weigh(now);
+        }
         self.go_on_reviving(now);
         self.go_on_dismissing();
         self.compare(now);

@@ -32,6 +32,7 @@ fn status(pair: &Pair) -> Status {
         watched: true,
         leash_bytes: 4 << 20,
         asks: None,
+        load: None,
         protected: flows.protected,
         flows,
         takeovers: 2,

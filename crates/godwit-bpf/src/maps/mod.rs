@@ -12,6 +12,7 @@ pub(crate) mod placing;
 mod scan;
 pub(crate) mod services;
 pub(crate) mod shares;
+pub(crate) mod steering;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use thiserror::Error;

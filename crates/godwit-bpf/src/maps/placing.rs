@@ -92,8 +92,8 @@ impl PlacingTable {
     }
 
     /// From here on a share's requests are placed by these rules, for `node` is this node's
-    /// own number; or they stay (`None`). Of two rules about the same paths the later one
-    /// counts.
+    /// own number, and those of all its servers are below `nodes`; or they stay (`None`). Of
+    /// two rules about the same paths the later one counts.
     ///
     /// # Errors
     /// Fails if the kernel refuses a change.
@@ -101,6 +101,7 @@ impl PlacingTable {
         &self,
         share: ShareId,
         node: Option<u16>,
+        nodes: u16,
         rules: &[PlacingRule],
     ) -> Result<(), MapError> {
         let mut prefixes = Vec::new();
@@ -125,11 +126,10 @@ impl PlacingTable {
             self.suffixes.update(key, value)?;
         }
         let flags = node.map_or(0, |_| flags(rules));
-        let nodes = rules.iter().flat_map(|rule| &rule.nodes).max();
         let raw = types::gw_placing {
             flags,
             node: node.unwrap_or_default(),
-            nodes: nodes.map_or(0, |most| most + 1),
+            nodes,
         };
         self.placings.update(&share.0, &raw)?;
         for key in self.prefixes.keys() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use godwit_bpf::{
     Datapath, Events, Expiry, FlowState, FlowTable, Hook, Keepers, LogMode, Moves, Order,
-    OrderError, PinDir, Settings, ShareEntry, Trial,
+    OrderError, PinDir, Policy, Settings, ShareEntry, Trial,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
@@ -99,6 +99,7 @@ impl Bench {
             node_v6: Some(Host::A.v6()),
             netns_cookie: netns_cookie().expect("the kernel has cookies"),
             max_flows: 8192,
+            policies: Policy::built_in_names().filter_map(Policy::built_in).collect(),
         };
         let pins = PinDir::open(pins).expect("bpffs is there");
         let (datapath, events) = Datapath::open(&settings, pins).expect("the programs load");

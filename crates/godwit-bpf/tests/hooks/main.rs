@@ -20,6 +20,7 @@ mod rejoin;
 mod scan;
 mod spoofed;
 mod stamps;
+mod steer;
 mod talk;
 mod transfer;
 mod verify;

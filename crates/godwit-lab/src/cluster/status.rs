@@ -128,6 +128,9 @@ pub struct ServiceReport {
     /// If its requests have rules: the other servers that are asked for them.
     #[serde(default)]
     pub asks: Option<Vec<String>>,
+    /// If its new connections may begin elsewhere: how loaded it is, in percent.
+    #[serde(default)]
+    pub load: Option<u8>,
     /// Takeovers by this node.
     #[serde(default)]
     pub takeovers: u64,

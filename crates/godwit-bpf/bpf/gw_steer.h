@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * A connection begins where it is best served: a server that is loaded passes a client's
+ * SYN on to a lighter one (phase 2 of Olaru and Tichy), or to whom a program names. From
+ * then on the connection is one that has gone (gw_transfer.h), as if by a handoff that was
+ * the zeroth.
+ *
+ * What keeps SYNs from going to and fro: who gets one from another server has it; nobody
+ * passes one on but to who has less by a margin; each one that was passed on counts at once
+ * as a percent of its server's load; and what was not said lately is not believed.
+ */
+#ifndef GW_STEER_H
+#define GW_STEER_H
+
+#include "gw_materialise.h"
+#include "gw_note.h"
+#include "gw_policy.h"
+#include "gw_transfer.h"
+
+/* The lightest of the mates. */
+struct gw_lightest {
+	__u32 share;
+	__u32 turn; /* where to begin: of equals not always the same one has it */
+	__u32 nodes;
+	__u32 load;
+	__u32 node;
+};
+
+static long gw_lightest_step(__u32 i, struct gw_lightest *l)
+{
+	__u32 at = i + l->turn;
+	struct gw_mate_key key = {
+		.share = l->share,
+		.node = at >= l->nodes ? at - l->nodes : at,
+	};
+	const struct gw_mate *mate = bpf_map_lookup_elem(&gw_mates, &key);
+	__u32 load;
+
+	if (!mate || mate->state != GW_MATE_OPEN)
+		return 0;
+	load = gw_load_of(&key);
+	if (load < l->load) {
+		l->load = load;
+		l->node = key.node;
+	}
+	return 0;
+}
+
+/* How full the accept queue is in percent; of a listener that is not there it is. */
+static __noinline __u32 gw_queue_load(struct __sk_buff *skb,
+				      const struct gw_pkt *p)
+{
+	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
+	const struct sock *listener;
+	__u32 load = 100;
+
+	if (!sk)
+		return load;
+	listener = (const struct sock *)bpf_skc_to_tcp_sock(sk);
+	if (sk->state != GW_TCP_LISTEN || !listener)
+		load = 0;
+	else if (listener->sk_ack_backlog < listener->sk_max_ack_backlog)
+		load = (__u64)listener->sk_ack_backlog * 100 /
+		       listener->sk_max_ack_backlog;
+	bpf_sk_release(sk);
+	return load;
+}
+
+/* Who is to have a new connection by the loads: its number; -1: we are. */
+static __noinline int gw_lighter(struct __sk_buff *skb, const struct gw_pkt *p,
+				 __u32 share, const struct gw_placing *pl,
+				 const struct gw_steering *st)
+{
+	struct gw_lightest l = {
+		.share = share,
+		.nodes = pl->nodes & 127,
+		.load = GW_POLICY_NO_LOAD,
+	};
+	__u32 load, queue;
+
+	if (!st->redirect || !l.nodes)
+		return -1;
+	queue = gw_queue_load(skb, p);
+	load = gw_now() - st->at_ns > GW_LOAD_NS ? 0 : st->load;
+	if (load < queue)
+		load = queue;
+	if (load < st->redirect)
+		return -1;
+	l.turn = bpf_get_prandom_u32() % l.nodes;
+	bpf_loop(l.nodes, gw_lightest_step, &l, 0);
+	if (l.load + st->margin > load) {
+		gw_count(GW_REASON_NONE_LIGHTER);
+		return -1;
+	}
+	return l.node;
+}
+
+/* The SYN goes to `to`, and what follows it, too. GW_UNDECIDED: there is no room. */
+static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
+				 const struct gw_flow_key *key, __u32 share,
+				 const struct gw_target *to)
+{
+	struct gw_mate_key mate = { .share = share, .node = to->node };
+	struct gw_mate_load *l = bpf_map_lookup_elem(&gw_mate_loads, &mate);
+	struct gw_transfer *t;
+
+	t = gw_transfer_begin(key, p->seq, GW_TRANSFER_GONE);
+	if (!t) {
+		gw_count(GW_REASON_TABLE_FULL);
+		return GW_UNDECIDED;
+	}
+	t->to = *to;
+	/* so that a director is told with the very next segment */
+	t->heard_ns = gw_now() - (1 << 20);
+	gw_transfer_expire(t, GW_BEGINNING_NS);
+	if (l)
+		__sync_fetch_and_add(&l->passed, 1);
+	gw_count(GW_REASON_PASSED_ON);
+	return gw_send_on(skb, t->to.mac);
+}
+
+/*
+ * A SYN of which nothing is known here. GW_UNDECIDED: its connection begins here;
+ * GW_CONSULT: a program has yet to be asked.
+ */
+static __noinline int gw_steer(struct __sk_buff *skb, const struct gw_pkt *p,
+			       const struct gw_flow_key *key, __u32 share)
+{
+	const struct gw_steering *st = gw_steering_of(share);
+	const struct gw_placing *pl = gw_placing_of(share);
+	struct gw_target to = {};
+	int node = GW_POLICY_RULES;
+
+	if (!st || !pl || (!st->redirect && !st->program) || gw_is_known(key))
+		return GW_UNDECIDED;
+	if (st->program)
+		node = gw_ask_policy(key, share, NULL, p->seq);
+	if (node == GW_CONSULT)
+		return GW_CONSULT;
+	if (node == GW_POLICY_RULES)
+		node = gw_lighter(skb, p, share, pl, st);
+	if (node < 0 || node == pl->node || gw_name_mate(share, node, &to))
+		return GW_UNDECIDED;
+	return gw_pass_on(skb, p, key, share, &to);
+}
+
+/*
+ * Has the server to which a SYN was passed on ceased to serve? Its client, that says the
+ * SYN again, has heard nothing from there: it may begin anew elsewhere.
+ */
+static __noinline bool gw_is_forsaken(__u32 share, const struct gw_transfer *t)
+{
+	struct gw_mate_key key = { .share = share, .node = t->to.node };
+	const struct gw_mate *mate;
+
+	if (t->state != GW_TRANSFER_GONE || t->number)
+		return false;
+	mate = bpf_map_lookup_elem(&gw_mates, &key);
+	return !mate || mate->state != GW_MATE_OPEN;
+}
+
+/* Another server says how loaded it is. */
+static __noinline int gw_hear_load(struct __sk_buff *skb)
+{
+	struct gw_load_note note;
+	struct gw_mate_mac from = {};
+	struct gw_mate_load load = { .at_ns = gw_now() };
+	struct gw_mate_key key = {};
+	__u32 *node, *share;
+
+	if (bpf_skb_load_bytes(skb, ETH_ALEN, from.mac, ETH_ALEN) ||
+	    bpf_skb_load_bytes(skb, ETH_HLEN, &note, sizeof(note)) ||
+	    note.kind != GW_NOTE_LOAD || note.version != GW_NOTE_VERSION ||
+	    note.load > 100)
+		return gw_verdict(GW_REASON_NOTE_REFUSED, GW_PASS);
+	node = bpf_map_lookup_elem(&gw_mate_macs, &from);
+	share = bpf_map_lookup_elem(&gw_services, &note.service);
+	if (!node || !share)
+		return gw_verdict(GW_REASON_NOTE_REFUSED, GW_PASS);
+	key.share = *share;
+	key.node = *node;
+	load.load = note.load;
+	bpf_map_update_elem(&gw_mate_loads, &key, &load, BPF_ANY);
+	return gw_verdict(GW_REASON_LOAD_HEARD, GW_DROP);
+}
+
+#endif /* GW_STEER_H */
