@@ -1,4 +1,4 @@
-//! Three nginx under their agents, that hand connections to each other in the data path: for
+//! Three web servers under their agents, that hand connections to each other in the data path: for
 //! tests of rules and of where connections begin.
 
 use std::collections::BTreeMap;
@@ -8,9 +8,11 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::Duration;
 
+use godwit_lab::apps::apache::{Apache, ApacheOptions, Mpm};
 use godwit_lab::apps::nginx::Nginx;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
+use godwit_lab::process::Process;
 use godwit_lab::{Lab, LabOptions};
 
 use crate::stage::{PORT, stage, until};
@@ -27,16 +29,38 @@ pub struct Cells<'a> {
     /// Its agents.
     pub cluster: Cluster<'a>,
     /// Its servers; one that is taken out ends.
-    pub nginx: BTreeMap<Host, Nginx>,
+    pub servers: BTreeMap<Host, Process>,
 }
 
-/// Runs `work` where every server hears that the others serve. `extra` is the rest of the
+/// What serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Web {
+    /// nginx, one worker.
+    Nginx,
+    /// Apache.
+    Apache(Mpm),
+}
+
+/// Runs `work` where every nginx hears that the others serve. `extra` is the rest of the
 /// service's section in the file; `prepare` is told of each machine's folder before its agent
 /// starts, which reads its own file there.
 ///
 /// # Panics
 /// If any of that can't be had.
 pub fn on_cells(extra: &str, prepare: impl Fn(Host, &Path), work: impl FnOnce(&mut Cells<'_>)) {
+    on_cells_of(Web::Nginx, extra, prepare, work);
+}
+
+/// The same with other servers.
+///
+/// # Panics
+/// As above.
+pub fn on_cells_of(
+    web: Web,
+    extra: &str,
+    prepare: impl Fn(Host, &Path),
+    work: impl FnOnce(&mut Cells<'_>),
+) {
     let Some(lab) = stage(LabOptions {
         third: true,
         ..LabOptions::default()
@@ -56,14 +80,14 @@ pub fn on_cells(extra: &str, prepare: impl Fn(Host, &Path), work: impl FnOnce(&m
         heartbeat: Duration::from_millis(100),
         ..ClusterOptions::default()
     };
-    let nginx = BACKENDS.map(|host| (host, serve(&lab, host)));
+    let servers = BACKENDS.map(|host| (host, serve(&lab, host, web)));
     for host in BACKENDS {
         prepare(host, lab.node(host).folder().expect("a folder"));
     }
     let mut cells = Cells {
         lab: &lab,
         cluster: Cluster::start(&lab, options).expect("the agents start"),
-        nginx: nginx.into_iter().collect(),
+        servers: servers.into_iter().collect(),
     };
     // By then each has heard that the others serve.
     for host in BACKENDS {
@@ -73,7 +97,7 @@ pub fn on_cells(extra: &str, prepare: impl Fn(Host, &Path), work: impl FnOnce(&m
 }
 
 /// Every server has all files, and says in them who it is.
-fn serve(lab: &Lab, host: Host) -> Nginx {
+fn serve(lab: &Lab, host: Host, web: Web) -> Process {
     let node = lab.node(host);
     let root = node.folder().expect("a folder").join("root");
     for folder in ["a", "b", "c", "d"] {
@@ -85,7 +109,26 @@ fn serve(lab: &Lab, host: Host) -> Nginx {
         let large = host.name().repeat(300_000);
         fs::write(root.join(folder).join("large"), large).expect("it is written");
     }
-    Nginx::start(node, &root, PORT).expect("nginx listens")
+    match web {
+        Web::Nginx => {
+            Nginx::start(node, &root, PORT)
+                .expect("nginx listens")
+                .process
+        }
+        Web::Apache(mpm) => {
+            let options = ApacheOptions {
+                mpm,
+                root: &root,
+                port: PORT,
+                keep_alive: true,
+                workers: 64,
+                limits: None,
+            };
+            Apache::start(node, &options)
+                .expect("Apache listens")
+                .process
+        }
+    }
 }
 
 /// A connection that stays open.

@@ -18,6 +18,8 @@ use godwit_tests::stage::{PORT, stage, until};
 
 #[path = "director/pair.rs"]
 mod pair;
+#[path = "director/tunnel.rs"]
+mod tunnel;
 #[path = "director/xdp.rs"]
 mod xdp;
 

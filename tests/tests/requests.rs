@@ -124,10 +124,9 @@ fn who_is_refused_is_served_where_it_is() {
             .map(|address| Client::connect(cells.lab, address))
             .into();
         cells
-            .nginx
+            .servers
             .remove(&Host::B)
             .expect("it runs")
-            .process
             .kill()
             .expect("it dies");
         for client in &mut clients {

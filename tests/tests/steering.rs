@@ -53,7 +53,10 @@ fn connections_begin_at_a_lighter_server() {
         assert!(begun[..8].iter().all(|it| it == "a"), "{begun:?}");
         assert!(count("b") >= 8 && count("c") >= 8, "{begun:?}");
         assert!(begun.windows(2).any(|pair| pair[0] != pair[1]));
-        assert_eq!(cells.counted(Host::A, "passed_on"), (count("b") + count("c")) as u64);
+        assert_eq!(
+            cells.counted(Host::A, "passed_on"),
+            (count("b") + count("c")) as u64
+        );
         assert_eq!(cells.counted(Host::B, "passed_on"), 0, "it has come there");
         for (client, server) in clients.iter_mut().zip(&begun) {
             assert_eq!(&whose(client), server, "it is still there");
@@ -70,8 +73,8 @@ fn a_server_that_accepts_nobody_passes_connections_on() {
         let capture = witness(cells.lab);
         let mut early = Client::connect(cells.lab, SERVICE[0]);
         assert_eq!(whose(&mut early), "a");
-        let nginx = cells.nginx.get_mut(&Host::A).expect("it runs");
-        nginx.process.stop().expect("it is stopped");
+        let nginx = cells.servers.get_mut(&Host::A).expect("it runs");
+        nginx.stop().expect("it is stopped");
         let mut waiting = Vec::new();
         until("one is passed on", || {
             waiting.push(Client::connect(cells.lab, SERVICE[waiting.len() % 2]));
@@ -80,8 +83,8 @@ fn a_server_that_accepts_nobody_passes_connections_on() {
         assert!(waiting.len() > 1, "the first ones find room");
         let server = whose(waiting.last_mut().expect("one"));
         assert!(["b", "c"].contains(&&*server), "{server}");
-        let nginx = cells.nginx.get_mut(&Host::A).expect("it runs");
-        nginx.process.cont().expect("it goes on");
+        let nginx = cells.servers.get_mut(&Host::A).expect("it runs");
+        nginx.cont().expect("it goes on");
         for client in &mut waiting {
             whose(client);
         }
@@ -150,9 +153,12 @@ fn pressure_on_the_processors_is_a_load() {
         return;
     };
     let file = pressed.pressure();
-    let prepare = |host, folder: &Path| match host {
-        Host::A => symlink(&file, folder.join("psi")).expect("there is room"),
-        _ => calm(host, folder),
+    let prepare = |host, folder: &Path| {
+        if host == Host::A {
+            symlink(&file, folder.join("psi")).expect("there is room");
+        } else {
+            calm(host, folder);
+        }
     };
     let extra = policy("redirect = 60\nmargin = 20");
     on_cells(&extra, prepare, |cells| {
@@ -194,16 +200,27 @@ fn a_program_places_sessions() {
         let field = "Host: s\r\nCookie: session=s1\r\n";
         let server = client.ask_with("/d/name", field);
         for host in BACKENDS {
-            cells.cluster.agent(host).expect("it runs").kill().expect("it dies");
+            cells
+                .cluster
+                .agent(host)
+                .expect("it runs")
+                .kill()
+                .expect("it dies");
         }
-        assert_eq!(Client::connect(cells.lab, SERVICE[1]).ask_with("/a/name", field), server);
+        assert_eq!(
+            Client::connect(cells.lab, SERVICE[1]).ask_with("/a/name", field),
+            server
+        );
         for host in BACKENDS {
             cells.cluster.start_agent(host).expect("it starts");
         }
         for host in BACKENDS {
             cells.wait_asks(host, 2);
         }
-        assert_eq!(Client::connect(cells.lab, SERVICE[1]).ask_with("/a/name", field), server);
+        assert_eq!(
+            Client::connect(cells.lab, SERVICE[1]).ask_with("/a/name", field),
+            server
+        );
         assert_moved(&capture.finish().expect("it is complete"), 4);
     });
 }

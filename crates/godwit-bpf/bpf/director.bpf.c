@@ -4,6 +4,7 @@
  * other MAC addresses and nothing else changed. `direct` is for XDP, `direct_tc` for
  * interfaces that have none. Read docs/director.md first.
  */
+#include "gw_encap.h"
 #include "gw_learn.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -14,7 +15,8 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 enum gw_act {
 	GW_ACT_LEAVE, /* the stack of this machine may have it */
 	GW_ACT_STOP,
-	GW_ACT_SEND,
+	GW_ACT_SEND, /* over the link */
+	GW_ACT_TUNNEL, /* to a back-end that is not on it */
 };
 
 /* Is any port of this address a service? Our own kernel has nothing to say there. */
@@ -47,14 +49,15 @@ static __always_inline void gw_own_mac(__u8 *mac)
 	__builtin_memcpy(mac, &self, 6);
 }
 
-static __always_inline enum gw_act gw_direct(void *data, void *end)
+static __always_inline enum gw_act gw_direct(void *data, void *end,
+					     struct gw_way *way)
 {
 	const struct gw_backend *b;
 	struct gw_told t = {};
 	struct ethhdr *eth = data;
 	enum gw_reason reason;
 	struct gw_slot slot;
-	__u32 *service;
+	__u32 *service, place = 0;
 	__u8 self[6];
 	int err;
 
@@ -81,21 +84,43 @@ static __always_inline enum gw_act gw_direct(void *data, void *end)
 	service = bpf_map_lookup_elem(&gw_fronts, &t.key.service);
 	if (!service || *service == GW_NO_SERVICE)
 		return gw_verdict(GW_REASON_NOT_OURS, GW_ACT_LEAVE);
-	slot = gw_slot_at(*service * gw_table_size + gw_slot_of(&t.key));
-	b = gw_place(&slot, &t, &reason);
+	way->slot = gw_slot_of(&t.key);
+	slot = gw_slot_at(*service * gw_table_size + way->slot);
+	b = gw_place(&slot, &t, &place, &reason);
 	if (!b)
 		return gw_verdict(GW_REASON_NO_BACKEND, GW_ACT_STOP);
+	/* not on the link */
+	if (b->there == GW_THERE_FAR) {
+		way->backend = place - 1;
+		__builtin_memcpy(way->mac, b->mac, 6);
+		return gw_verdict(reason, GW_ACT_TUNNEL);
+	}
 	__builtin_memcpy(eth->h_dest, b->mac, 6);
 	__builtin_memcpy(eth->h_source, self, 6);
 	return gw_verdict(reason, GW_ACT_SEND);
 }
 
+static __noinline int gw_send_far_xdp(struct xdp_md *ctx,
+				      const struct gw_way *way)
+{
+	const struct gw_tunnel *t = gw_tunnel_of(way->backend);
+	int err = t ? gw_encap_xdp(ctx, way, t) : GW_REASON_NO_BACKEND;
+
+	if (err)
+		return gw_verdict(err, XDP_DROP);
+	return gw_verdict(GW_REASON_TUNNELLED, XDP_TX);
+}
+
 static __always_inline int gw_direct_xdp(struct xdp_md *ctx)
 {
-	switch (gw_direct((void *)(long)ctx->data,
-			  (void *)(long)ctx->data_end)) {
+	struct gw_way way = {};
+
+	switch (gw_direct((void *)(long)ctx->data, (void *)(long)ctx->data_end,
+			  &way)) {
 	case GW_ACT_SEND:
 		return XDP_TX;
+	case GW_ACT_TUNNEL:
+		return gw_send_far_xdp(ctx, &way);
 	case GW_ACT_STOP:
 		return XDP_DROP;
 	case GW_ACT_LEAVE:
@@ -110,9 +135,23 @@ int direct(struct xdp_md *ctx)
 	return gw_direct_xdp(ctx);
 }
 
+static __noinline int gw_send_far_tc(struct __sk_buff *skb,
+				     const struct gw_way *way)
+{
+	const struct gw_tunnel *t = gw_tunnel_of(way->backend);
+	int err = t ? gw_encap_tc(skb, way, t) : GW_REASON_NO_BACKEND;
+
+	if (err)
+		return gw_verdict(err, GW_DROP);
+	gw_count(GW_REASON_TUNNELLED);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 SEC("tcx/ingress")
 int direct_tc(struct __sk_buff *skb)
 {
+	struct gw_way way = {};
+
 	/* a VLAN's, whose tag the kernel has taken off: not this interface's */
 	if (skb->vlan_present) {
 		gw_count(GW_REASON_NOT_IP);
@@ -120,10 +159,12 @@ int direct_tc(struct __sk_buff *skb)
 	}
 	/* headers may be in pages; if they can't be had, they are not read */
 	bpf_skb_pull_data(skb, skb->len < GW_HEADERS ? skb->len : GW_HEADERS);
-	switch (gw_direct((void *)(long)skb->data,
-			  (void *)(long)skb->data_end)) {
+	switch (gw_direct((void *)(long)skb->data, (void *)(long)skb->data_end,
+			  &way)) {
 	case GW_ACT_SEND:
 		return bpf_redirect(skb->ifindex, 0);
+	case GW_ACT_TUNNEL:
+		return gw_send_far_tc(skb, &way);
 	case GW_ACT_STOP:
 		return GW_DROP;
 	case GW_ACT_LEAVE:

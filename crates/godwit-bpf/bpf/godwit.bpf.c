@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * The data path. Two switchboards on the service interface, `tap` (ingress)
- * and `gate` (egress); `guard` on every other interface; `order` and `fence`,
+ * The data path. Two switchboards on the service interface, `tap` (ingress, and
+ * `untunnel` before it) and `gate` (egress); `guard` on every other interface; `order` and `fence`,
  * by which the agent changes one flow and one share. Read ARCHITECTURE.md, then
  * this, then the header of the role that you are after: gw_owner.h,
  * gw_shadow.h, gw_takeover.h.
@@ -17,6 +17,7 @@
 #include "gw_owner.h"
 #include "gw_shadow.h"
 #include "gw_suppress.h"
+#include "gw_untunnel.h"
 
 #include <bpf/bpf_tracing.h>
 
@@ -248,6 +249,13 @@ static __noinline int gw_spoken_out(struct __sk_buff *skb)
 	if (s && s->role == GW_ROLE_OWNER && gw_catch_up_late(skb, &p, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_verdict(GW_REASON_MARKED, GW_PASS);
+}
+
+/* Before `tap`, where a director reaches this node by a tunnel. */
+SEC("tcx/ingress")
+int untunnel(struct __sk_buff *skb)
+{
+	return gw_untunnel(skb);
 }
 
 SEC("tcx/egress")

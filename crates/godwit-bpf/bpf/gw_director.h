@@ -27,12 +27,27 @@ const volatile __u32 gw_is_shared; /* 1: other directors hear of entries */
  */
 volatile __u64 gw_self;
 
+/* Whether a back-end lives, if it drains too, and where. */
+enum gw_there {
+	GW_THERE_NOT = 0,
+	GW_THERE_ON_LINK = 1,
+	GW_THERE_FAR = 2, /* behind a tunnel */
+};
+
 /* A server behind the director. */
 struct gw_backend {
 	__u8 mac[6];
-	__u8 there; /* 1: it lives, if it drains too */
+	__u8 there; /* enum gw_there */
 	__u8 drained; /* 1: the operator wants no new connections there */
 	__u8 name[GW_NAME_LEN]; /* for the next director that runs here */
+};
+
+/* How frames come to a back-end that is not on the link. */
+struct gw_tunnel {
+	__be32 from[4]; /* the director */
+	__be32 to[4]; /* the back-end */
+	__u32 vni;
+	__u32 there; /* 1: there is one */
 };
 
 /* One slot. Written in one piece, and read in one. */
@@ -98,6 +113,13 @@ struct {
 } gw_backends SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_MAX_BACKENDS);
+	__type(key, __u32); /* as in gw_backends */
+	__type(value, struct gw_tunnel);
+} gw_tunnels SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1048576);
 	__type(key, struct gw_flow_key);
@@ -118,9 +140,11 @@ struct {
 } gw_exceptions SEC(".maps");
 
 const struct gw_exception *gw_export_exception __attribute__((unused));
+const enum gw_there *gw_export_there __attribute__((unused));
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 _Static_assert(sizeof(struct gw_backend) == 40, "shared with Rust");
+_Static_assert(sizeof(struct gw_tunnel) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_basis) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_slot) == 8, "shared with Rust, one word");
 _Static_assert(sizeof(struct gw_station) == 8, "shared with Rust");

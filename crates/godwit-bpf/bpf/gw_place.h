@@ -95,9 +95,12 @@ static __always_inline __u16 gw_begin(const struct gw_slot *slot,
 	return slot->base;
 }
 
-/* The back-end of a frame and the reason, or NULL: there is none. */
+/*
+ * The back-end of a frame, its number + 1 and the reason; NULL: there is none. A number
+ * that is not below GW_MAX_BACKENDS has no back-end.
+ */
 static __always_inline const struct gw_backend *
-gw_place(const struct gw_slot *slot, const struct gw_told *t,
+gw_place(const struct gw_slot *slot, const struct gw_told *t, __u32 *place,
 	 enum gw_reason *reason)
 {
 	const struct gw_entry *entry = NULL;
@@ -106,8 +109,10 @@ gw_place(const struct gw_slot *slot, const struct gw_told *t,
 	if (slot->mixed)
 		entry = bpf_map_lookup_elem(&gw_entries, &t->key);
 	/* of a back-end that is gone it is none */
-	if (entry && (!t->syn || entry->irs == t->irs))
+	if (entry && (!t->syn || entry->irs == t->irs)) {
+		*place = entry->backend + 1;
 		b = gw_backend_of(entry->backend);
+	}
 	if (b) {
 		*reason = t->error ? GW_REASON_DIRECTED_ERROR :
 				     GW_REASON_DIRECTED_ENTRY;
@@ -115,11 +120,13 @@ gw_place(const struct gw_slot *slot, const struct gw_told *t,
 	}
 	if (t->syn) {
 		*reason = GW_REASON_DIRECTED_NEW;
-		return gw_backend_in(gw_begin(slot, t, entry));
+		*place = gw_begin(slot, t, entry);
+		return gw_backend_in(*place);
 	}
 	*reason = slot->mixed ? GW_REASON_DIRECTED_BASE : GW_REASON_DIRECTED;
 	if (t->error)
 		*reason = GW_REASON_DIRECTED_ERROR;
+	*place = slot->base;
 	return gw_backend_in(slot->base);
 }
 

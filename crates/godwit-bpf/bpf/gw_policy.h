@@ -22,8 +22,8 @@
 #define GW_LOAD_NS 500000000ull
 
 /*
- * What else the file says of a share's connections, and how loaded this node is. Written by
- * the agent, and not pinned: without it nothing is passed on.
+ * What else the file says of a share's connections, and how loaded this node is. Without an
+ * agent programs are asked on, and the load grows old.
  */
 struct gw_steering {
 	__u64 at_ns; /* when `load` was measured */

@@ -220,6 +220,13 @@ enum gw_reason {
 	GW_REASON_POLICY_REFUSED = 211,
 	GW_REASON_POLICY_LOST = 212, /* no program has answered */
 
+	/* between a director and back-ends that are not on its link */
+	GW_REASON_TUNNEL_FULL =
+		213, /* director: it would be too long for the link */
+	GW_REASON_TUNNEL_FAILED = 214,
+	GW_REASON_UNTUNNELLED = 215, /* back-end, beside a verdict */
+	GW_REASON_TUNNELLED = 216, /* director, beside a verdict */
+
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,
 

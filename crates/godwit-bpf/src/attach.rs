@@ -4,7 +4,9 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use libbpf_rs::libbpf_sys::{XDP_ATTACHED_DRV, bpf_program__attach_tcx, bpf_tcx_opts};
+use libbpf_rs::libbpf_sys::{
+    BPF_F_BEFORE, XDP_ATTACHED_DRV, bpf_program__attach_tcx, bpf_tcx_opts,
+};
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{AsRawLibbpf as _, ErrorKind, Link, ProgramMut, Xdp, XdpFlags};
 use thiserror::Error;
@@ -77,6 +79,17 @@ pub(crate) fn attach_or_replace(
     pin: &Path,
 ) -> Result<(), AttachError> {
     attach_with(program, ifindex, pin, attach)
+}
+
+/// The same, before all others that are there.
+pub(crate) fn attach_or_replace_first(
+    program: &mut ProgramMut<'_>,
+    ifindex: u32,
+    pin: &Path,
+) -> Result<(), AttachError> {
+    attach_with(program, ifindex, pin, |program, ifindex| {
+        attach_tcx(program, ifindex, BPF_F_BEFORE)
+    })
 }
 
 /// The same for XDP, in the driver.
@@ -201,8 +214,14 @@ fn as_io(error: libbpf_rs::Error) -> io::Error {
 }
 
 fn attach(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {
+    attach_tcx(program, ifindex, 0)
+}
+
+/// `flags` say where among those that are there (bpf(2), `BPF_F_BEFORE`).
+fn attach_tcx(program: &ProgramMut<'_>, ifindex: u32, flags: u32) -> io::Result<Link> {
     let opts = bpf_tcx_opts {
         sz: size_of::<bpf_tcx_opts>() as u64,
+        flags,
         ..bpf_tcx_opts::default()
     };
     let ifindex = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;

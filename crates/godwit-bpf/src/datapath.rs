@@ -3,23 +3,24 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use godwit_wire::MacAddr;
+use godwit_wire::{Endpoint, MacAddr};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
 use libbpf_rs::{AsRawLibbpf as _, Link, MapHandle, MapMut, OpenObject, ProgramMut};
 use thiserror::Error;
 
-use crate::attach::{AttachError, attach_beside, attach_or_replace, release};
+use crate::attach::{
+    AttachError, attach_beside, attach_or_replace, attach_or_replace_first, release,
+};
 use crate::birth::{self, Births};
 use crate::convert::addr_words;
 use crate::earlier;
 use crate::events::Events;
 use crate::install::Installer;
-use crate::maps::MapError;
 use crate::maps::counters::Counters;
 use crate::maps::fences::Fences;
 use crate::maps::flows::FlowTable;
@@ -32,9 +33,11 @@ use crate::maps::placing::{PlacingMaps, PlacingTable};
 use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
 use crate::maps::steering::SteeringTable;
+use crate::maps::{MapError, TypedMap};
 use crate::orders::Orders;
 use crate::pin::PinDir;
 use crate::policy::{Places, Policy, PolicyError};
+use crate::skel::types;
 use crate::skel::{GodwitSkel, GodwitSkelBuilder, OpenGodwitSkel};
 use crate::trial::Hook;
 
@@ -58,6 +61,17 @@ pub struct Settings {
     /// Programs of the user's own, at most [`MAX_POLICIES`](crate::MAX_POLICIES); the first
     /// one is number 1.
     pub policies: Vec<Policy>,
+    /// Directors that reach this node by a tunnel.
+    pub tunnel: Option<TunnelEnd>,
+}
+
+/// Where a director's tunnel (VXLAN, RFC 7348) ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TunnelEnd {
+    /// VXLAN network identifier, below 2^24.
+    pub vni: u32,
+    /// The directors, by their addresses on the way.
+    pub directors: Vec<IpAddr>,
 }
 
 /// Why the data path is not in place.
@@ -138,6 +152,9 @@ pub struct Datapath {
     guard: GuardProgram,
     pins: PinDir,
 }
+
+/// The pin of the program at the end of a tunnel.
+const UNTUNNEL: &str = "untunnel";
 
 /// Pins of `guard` are called this and the interface's index.
 const GUARD: &str = "guard-";
@@ -242,8 +259,29 @@ impl Datapath {
     fn attach_all(&mut self, settings: &Settings) -> Result<(), OpenError> {
         let skel = &self.guard.skel.0;
         policy_places(skel)?.fill(&settings.policies, &skel.progs.tap)?;
+        self.attach_tunnel(settings)?;
         self.attach_service(settings.ifindex)?;
         self.guard(&settings.others)?;
+        Ok(())
+    }
+
+    /// Its program stands before `tap`, which looks at what it makes of a frame.
+    fn attach_tunnel(&mut self, settings: &Settings) -> Result<(), OpenError> {
+        let pin = self.pins.link(UNTUNNEL);
+        let Some(end) = &settings.tunnel else {
+            if pin.exists() {
+                release(&pin);
+            }
+            return Ok(());
+        };
+        let ends = handle(&self.guard.skel.0.maps.gw_tunnel_ends, "gw_tunnel_ends")?;
+        let ends = TypedMap::<types::gw_endpoint, u32>::new(ends, "gw_tunnel_ends");
+        for director in &end.directors {
+            let address = Endpoint::from(SocketAddr::new(*director, 0));
+            ends.update(&address.into(), &1)?;
+        }
+        let program = &mut self.guard.skel.0.progs.untunnel;
+        attach_or_replace_first(program, settings.ifindex, &pin)?;
         Ok(())
     }
 
@@ -309,6 +347,7 @@ impl Datapath {
             Hook::Tap => &progs.tap,
             Hook::Gate => &progs.gate,
             Hook::Guard => &progs.guard,
+            Hook::Untunnel => &progs.untunnel,
         }
     }
 
@@ -327,6 +366,7 @@ fn configure(
     pins: &PinDir,
 ) -> Result<(), OpenError> {
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.gw_tunnel_vni = settings.tunnel.as_ref().map_or(0, |it| it.vni);
         rodata.gw_netns_cookie = settings.netns_cookie;
         rodata.gw_self_mac = settings.mac.0;
         rodata.gw_node_v4 = settings
@@ -364,6 +404,7 @@ fn configure(
         &mut maps.gw_mate_macs,
         &mut maps.gw_prefixes,
         &mut maps.gw_suffixes,
+        &mut maps.gw_steerings,
         &mut maps.gw_policy_calls,
         &mut maps.gw_policy_programs,
         &mut maps.gw_events,

@@ -40,7 +40,7 @@ mod trial;
 
 pub use attach::AttachError;
 pub use birth::{BirthError, Births};
-pub use datapath::{Datapath, OpenError, Settings};
+pub use datapath::{Datapath, OpenError, Settings, TunnelEnd};
 pub use earlier::Earlier;
 pub use events::{Events, ProcessExit, RawEvent, Record};
 pub use install::Installer;

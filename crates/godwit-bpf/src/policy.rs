@@ -178,7 +178,11 @@ impl Places {
     ///
     /// # Errors
     /// If one is no policy, or the kernel refuses it; those before it are in place then.
-    pub(crate) fn fill(&self, policies: &[Policy], tap: &ProgramMut<'_>) -> Result<(), PolicyError> {
+    pub(crate) fn fill(
+        &self,
+        policies: &[Policy],
+        tap: &ProgramMut<'_>,
+    ) -> Result<(), PolicyError> {
         for (number, policy) in (1..).zip(policies) {
             policy.install(number, self)?;
         }

@@ -13,6 +13,8 @@ pub enum Hook {
     Gate,
     /// Egress of every other interface.
     Guard,
+    /// The end of a director's tunnel, before [`Hook::Tap`].
+    Untunnel,
 }
 
 /// What a hook did to a frame.
@@ -30,8 +32,8 @@ pub(crate) const CONTEXT_LEN: usize = 192;
 const MARK: usize = 8;
 /// Offset of `ifindex` in `struct __sk_buff`.
 pub(crate) const IFINDEX: usize = 40;
-/// A hook may lengthen a frame by the options that it adds.
-const ROOM: usize = 256;
+/// A hook may lengthen a frame, by options, a slip, or what a tunnel needs.
+pub(crate) const ROOM: usize = 256;
 
 impl Datapath {
     /// Runs `frame` through `hook` as if it were on interface `ifindex`

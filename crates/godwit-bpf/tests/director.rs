@@ -77,6 +77,7 @@ impl Front {
             let backend = Backend {
                 name,
                 mac,
+                tunnel: None,
                 there,
                 drained,
             };

@@ -12,7 +12,7 @@ use super::reader::{Place, Source};
 use super::sections::Places;
 use super::service::{ServiceConfig, ServicePlaces};
 use super::units::show_duration;
-use super::{Config, PeerConfig, RuleConfig};
+use super::{Config, PeerConfig, Reach, RuleConfig};
 
 /// `GW_MAX_SHARES` of the data path.
 const MAX_SHARES: usize = 256;
@@ -26,6 +26,7 @@ pub(super) fn check(
     check_peers(source, &config, places)?;
     check_detect(source, &config, places)?;
     check_fencing(source, &config, places)?;
+    check_reach(source, &config, places)?;
     check_number(source, &config, places)?;
     for (index, place) in places.services.iter().enumerate() {
         let (earlier, rest) = config.services.split_at(index);
@@ -41,6 +42,24 @@ pub(super) fn check(
     config.warnings = warnings(source, &config, places);
     config.digest = digest::digest(&config);
     Ok(config)
+}
+
+/// A tunnel has two ends of one family.
+fn check_reach(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
+    let is_director = |peer: &&PeerConfig| peer.role == PeerRole::Director;
+    for (peer, place) in config.peers.iter().zip(&places.peers) {
+        if peer.reach == Reach::Link {
+            continue;
+        }
+        let is_other = |it: &&PeerConfig| it.data.is_ipv4() != peer.data.is_ipv4();
+        let other = config.peers.iter().filter(is_director).find(is_other);
+        if let Some(other) = other {
+            let (section, name) = (place.title.clone(), other.name.to_string());
+            let problem = Problem::TunnelOfTwoFamilies { section, name };
+            return Err(source.error(place.reach, problem));
+        }
+    }
+    Ok(())
 }
 
 /// A service is a share, or one per server if its connections move one by one.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ring::digest;
 
 use super::service::FORWARD_IDLE;
-use super::{Config, ServiceConfig};
+use super::{Config, PeerConfig, Reach, ServiceConfig};
 
 /// SHA-256 over a plain text of the cluster: all but `[node]`, `[tls]` and comments.
 ///
@@ -52,6 +52,10 @@ fn text(config: &Config) -> String {
         line(format_args!("director {size} {seed:016x}"));
         for peer in config.peers.iter().filter(|peer| peer.weight != 1) {
             line(format_args!("weight {} {}", peer.name, peer.weight));
+        }
+        let far = |peer: &&PeerConfig| peer.reach == Reach::Vxlan;
+        for peer in config.peers.iter().filter(far) {
+            line(format_args!("reach {} vxlan {}", peer.name, director.vni));
         }
     }
     for service in &config.services {

@@ -203,6 +203,17 @@ pub enum Problem {
         /// What there is instead.
         standby: &'static str,
     },
+    /// A server and a director whose addresses can't be the ends of one tunnel.
+    #[error(
+        "{section}: reach = \"vxlan\" needs data addresses of one family, IPv4 or IPv6, here and \
+         at director \"{name}\""
+    )]
+    TunnelOfTwoFamilies {
+        /// Where.
+        section: String,
+        /// The director.
+        name: String,
+    },
     /// A service before which nobody stands.
     #[error(
         "{section}: front = \"director\" needs a section [director] and a [[peer]] with role \

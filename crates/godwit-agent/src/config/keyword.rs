@@ -191,6 +191,16 @@ keyword! {
 }
 
 keyword! {
+    /// How a director's frames come to a server.
+    Reach {
+        /// It is on the director's link.
+        Link = "link",
+        /// It is elsewhere: in a tunnel (RFC 7348).
+        Vxlan = "vxlan",
+    }
+}
+
+keyword! {
     /// Where a director's program is.
     Hook {
         /// In the driver.

@@ -33,8 +33,8 @@ use godwit_wire::{NodeName, ShareId};
 
 pub use error::{ConfigError, Problem};
 pub use keyword::{
-    Failback, Fencing, Front, Gate, Hook, OnDivergence, OnLag, OnProcessExit, PeerRole, Reprotect,
-    Snapshots, Standby, Tap, Unread,
+    Failback, Fencing, Front, Gate, Hook, OnDivergence, OnLag, OnProcessExit, PeerRole, Reach,
+    Reprotect, Snapshots, Standby, Tap, Unread,
 };
 pub use policy::{PolicyConfig, ProgramConfig};
 pub use rule::RuleConfig;
@@ -99,6 +99,8 @@ pub struct PeerConfig {
     /// How many new connections a director gives it, against the others: 0 to 1000, 1
     /// unless given.
     pub weight: u16,
+    /// How a director's frames come to it.
+    pub reach: Reach,
 }
 
 /// The `[director]` section.
@@ -112,6 +114,8 @@ pub struct DirectorConfig {
     pub max_entries: u32,
     /// Where the program is.
     pub hook: Hook,
+    /// Of tunnels to servers that are not on the link, 1 to 2^24 - 1.
+    pub vni: u32,
     /// How long back-ends are waited for at the start, 0 to 60 s.
     pub grace: Duration,
 }

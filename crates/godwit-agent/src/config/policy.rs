@@ -52,7 +52,10 @@ impl FromValue for Program {
             let names: Vec<_> = Policy::built_in_names()
                 .map(|name| format!("\"{name}\""))
                 .collect();
-            format!("one of {}, or the path of a compiled program", names.join(", "))
+            format!(
+                "one of {}, or the path of a compiled program",
+                names.join(", ")
+            )
         })
     }
 }

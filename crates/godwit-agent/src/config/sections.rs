@@ -7,7 +7,7 @@ use godwit_core::director::TableSize;
 use godwit_wire::NodeName;
 
 use super::error::{ConfigError, Problem};
-use super::keyword::{Fencing, Hook, PeerRole};
+use super::keyword::{Fencing, Hook, PeerRole, Reach};
 use super::reader::{Item, Place, Section, Source};
 use super::service::{self, ServicePlaces};
 use super::units::show_duration;
@@ -17,6 +17,9 @@ use super::{
 
 /// Where sockets and state of running agents live unless the file says otherwise.
 pub const DEFAULT_RUN_DIR: &str = "/run/godwit";
+
+/// Of the tunnels of a director, unless the file says otherwise: "gw".
+const VNI: u32 = 0x6777;
 
 /// Where things stood that are checked against each other.
 pub(super) struct Places {
@@ -32,6 +35,7 @@ pub(super) struct PeerPlaces {
     pub(super) title: String,
     pub(super) name: Place,
     pub(super) control: Place,
+    pub(super) reach: Place,
 }
 
 /// Reads the whole file; nothing is checked across keys yet.
@@ -126,10 +130,12 @@ fn read_peer(mut section: Section<'_>) -> Result<(PeerConfig, PeerPlaces), Confi
     let control = section.required::<SocketAddr>("control")?;
     let data = section.optional::<IpAddr>("data")?;
     let weight = section.ranged("weight", 1, 0..1000, |weight: u32| weight.to_string())?;
+    let reach = section.optional::<Reach>("reach")?;
     let places = PeerPlaces {
         title: section.title().to_owned(),
         name: name.at,
         control: control.at,
+        reach: reach.as_ref().map_or(name.at, |item| item.at),
     };
     section.finish()?;
     let peer = PeerConfig {
@@ -138,6 +144,7 @@ fn read_peer(mut section: Section<'_>) -> Result<(PeerConfig, PeerPlaces), Confi
         control: control.value,
         data: data.map_or_else(|| control.value.ip(), |item| item.value),
         weight: u16::try_from(weight.value).expect("ranged() allows at most 1000"),
+        reach: reach.map_or(Reach::Link, |item| item.value),
     };
     Ok((peer, places))
 }
@@ -165,6 +172,7 @@ fn read_director(mut section: Section<'_>) -> Result<DirectorConfig, ConfigError
         Duration::ZERO..Duration::from_secs(60),
         show_duration,
     )?;
+    let vni = section.ranged("vni", VNI, 1..(1 << 24) - 1, |vni: u32| vni.to_string())?;
     section.finish()?;
     Ok(DirectorConfig {
         seed: seed.value,
@@ -172,6 +180,7 @@ fn read_director(mut section: Section<'_>) -> Result<DirectorConfig, ConfigError
         max_entries: max_entries.value,
         hook: hook.map_or(Hook::Xdp, |item| item.value),
         grace: grace.value,
+        vni: vni.value,
     })
 }
 

@@ -12,8 +12,8 @@ use super::keyword::{
     Unread,
 };
 use super::mask::Masks;
-use super::reader::{Item, Place, Section};
 use super::policy::{self, PolicyConfig};
+use super::reader::{Item, Place, Section};
 use super::rule::{self, RuleConfig, RulePlaces};
 use super::units::{Bytes, Fraction, show_bytes, show_duration};
 use super::value::FromValue;

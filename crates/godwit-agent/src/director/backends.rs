@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use godwit_bpf::director::{Backend, BackendTable, Slot};
+use godwit_bpf::director::{Backend, BackendTable, Slot, Tunnel};
 use godwit_core::director::{self, BackendId};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{MacAddr, NodeName, ShareId};
 
-use crate::config::{Config, DirectorConfig};
+use crate::config::{Config, DirectorConfig, PeerConfig, Reach};
 
 /// The back-ends of all services; the core's [`BackendId`] is an index into this.
 #[derive(Debug)]
@@ -23,8 +23,10 @@ pub(super) struct Known {
     /// Its place in the data path's table: slots and entries of earlier directors name
     /// it by that.
     pub(super) number: u16,
-    /// Where it is on the link, if it has been found.
+    /// Where it is on the link, or the router before it, if that has been found.
     pub(super) mac: Option<MacAddr>,
+    /// How frames come to it that is not on the link.
+    pub(super) tunnel: Option<Tunnel>,
     /// What it serves, by the services' numbers, with its shares of them.
     pub(super) shares: Vec<(usize, ShareId)>,
     /// Of its agent.
@@ -51,6 +53,16 @@ impl Life {
         }
         self.settles_until.is_some_and(|until| now < until)
     }
+}
+
+/// The tunnel from this director to a back-end.
+fn tunnel(config: &Config, peer: &PeerConfig) -> Option<Tunnel> {
+    let vni = config.director.as_ref()?.vni;
+    (peer.reach == Reach::Vxlan).then(|| Tunnel {
+        from: config.own_peer().data,
+        to: peer.data,
+        vni,
+    })
 }
 
 impl Backends {
@@ -84,6 +96,7 @@ impl Backends {
                     mac: earlier
                         .map(|(_, backend)| backend.mac)
                         .filter(|mac| *mac != MacAddr::ZERO),
+                    tunnel: tunnel(config, file),
                     shares: share.into_iter().collect(),
                     life: Life::default(),
                 });
@@ -230,6 +243,7 @@ mod tests {
         let backend = Backend {
             name: name(text),
             mac: MacAddr([2, 0, 0, 0, 0, 9]),
+            tunnel: None,
             there: true,
             drained: false,
         };

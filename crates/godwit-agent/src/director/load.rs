@@ -108,6 +108,7 @@ impl Bench {
             let backend = Backend {
                 name,
                 mac: MacAddr([2, 0, 0, 0, 0, 1]),
+                tunnel: None,
                 there: true,
                 drained: false,
             };

@@ -64,6 +64,7 @@ impl Tables {
         let backend = Backend {
             name: known.name,
             mac: known.mac.unwrap_or(MacAddr::ZERO),
+            tunnel: known.tunnel,
             there: roster.is_there(id),
             drained: roster.is_drained(id),
         };

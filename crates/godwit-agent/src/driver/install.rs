@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use godwit_bpf::{
     Births, Datapath, Events, MARK_INJECT, MARK_REPLAY, MARK_SPOKEN, MapError, OpenError, PinDir,
-    PinError, Policy, Settings, ShareEntry,
+    PinError, Policy, Settings, ShareEntry, TunnelEnd,
 };
 use godwit_core::node::Resume;
 use godwit_core::{Node, NodeConfig};
@@ -33,7 +33,7 @@ use super::fence::from_expiry;
 use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
-use super::load::Loads;
+use super::load::{self, Loads};
 use super::moves::Moves;
 use super::neighbours::Resolver;
 use super::placing::{self, Placing};
@@ -44,7 +44,7 @@ use super::shares::Shares;
 use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, sweep};
 use crate::clock;
-use crate::config::{Config, ProgramConfig};
+use crate::config::{Config, PeerRole, ProgramConfig, Reach};
 use crate::input::Input;
 use crate::membership::{Life, node_config};
 
@@ -181,6 +181,7 @@ impl Installed {
             netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
             max_flows: MAX_FLOWS,
             policies: policies(&config)?,
+            tunnel: tunnel(&config),
         };
         let kit = Kit::new(&config)?;
         let perches = Perches::open(&config).map_err(InstallError::Perch)?;
@@ -270,6 +271,7 @@ impl Installed {
                 .verify(share, &service.verification())?;
         }
         placing::forget_others(&self.config, &self.datapath.placing)?;
+        load::forget_others(&self.config, &self.datapath.steering)?;
         for group in self
             .config
             .own_shares()
@@ -426,6 +428,17 @@ impl Installed {
         driver.look_for_listeners(now);
         Ok((driver, surroundings.inputs))
     }
+}
+
+/// The directors whose frames come in a tunnel.
+fn tunnel(config: &Config) -> Option<TunnelEnd> {
+    let vni = config.director.as_ref()?.vni;
+    let directors = config.peers.iter();
+    let directors = directors.filter(|peer| peer.role == PeerRole::Director);
+    (config.own_peer().reach == Reach::Vxlan).then(|| TunnelEnd {
+        vni,
+        directors: directors.map(|peer| peer.data).collect(),
+    })
 }
 
 /// The programs of the user's own, in the order of their numbers.

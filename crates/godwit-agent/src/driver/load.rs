@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use godwit_bpf::Steering;
+use godwit_bpf::{MapError, Steering, SteeringTable};
 use godwit_core::MonoTime;
 use godwit_sock::Listeners;
 use godwit_wire::{Endpoint, MacAddr, ShareId};
@@ -162,6 +162,15 @@ impl Driver {
             }
         }
     }
+}
+
+/// No connections of a service begin by an earlier agent's word.
+pub(super) fn forget_others(config: &Config, table: &SteeringTable) -> Result<(), MapError> {
+    let plain = config.own_shares().filter(|(_, it)| it.policy.is_none());
+    for (share, _) in plain {
+        table.set(share, Steering::default())?;
+    }
+    Ok(())
 }
 
 /// What another server is told.

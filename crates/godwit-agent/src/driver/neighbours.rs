@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use godwit_core::PeerId;
-use godwit_sock::{Devices, ask_neighbour, leave_out, neighbour, take_in};
+use godwit_sock::{Devices, ask_neighbour, leave_out, neighbour, next_hop, take_in};
 use godwit_wire::{MacAddr, NodeName};
 
-use crate::config::Config;
+use crate::config::{Config, PeerConfig, Reach};
 use crate::input::{Inbox, Input};
 
 /// How soon a question is repeated that had no answer; doubled up to [`ROUND`].
@@ -37,7 +37,13 @@ impl Resolver {
     /// The same of a director: it looks for its back-ends, and hears for none of them.
     pub(crate) fn of_backends(config: &Config, ifindex: u32, inbox: Inbox) -> io::Result<Self> {
         let serves = |name| config.directed().any(|service| service.has_member(name));
-        Self::start(found(config, serves), ifindex, inbox, false)
+        let mut backends = found(config, serves);
+        for backend in &mut backends {
+            let is_it = |peer: &&PeerConfig| config.peer_id(peer.name) == Some(backend.id);
+            let peer = config.peers.iter().find(is_it);
+            backend.is_far = peer.is_some_and(|peer| peer.reach == Reach::Vxlan);
+        }
+        Self::start(backends, ifindex, inbox, false)
     }
 
     fn start(
@@ -87,6 +93,7 @@ fn found(config: &Config, is_wanted: impl Fn(NodeName) -> bool) -> Vec<Candidate
         .map(|(id, peer)| Candidate {
             id,
             address: peer.data,
+            is_far: false,
             known: None,
         })
         .collect()
@@ -95,7 +102,25 @@ fn found(config: &Config, is_wanted: impl Fn(NodeName) -> bool) -> Vec<Candidate
 struct Candidate {
     id: PeerId,
     address: IpAddr,
+    /// It is not on the link: who is looked for is the router before it.
+    is_far: bool,
     known: Option<MacAddr>,
+}
+
+impl Candidate {
+    /// Whose address on the link is wanted.
+    fn on_link(&self, ifindex: u32) -> IpAddr {
+        if !self.is_far {
+            return self.address;
+        }
+        match next_hop(ifindex, self.address) {
+            Ok(hop) => hop.unwrap_or(self.address),
+            Err(error) => {
+                tracing::warn!(%error, to = %self.address, "can't look for the way");
+                self.address
+            }
+        }
+    }
 }
 
 struct Search {
@@ -132,13 +157,14 @@ impl Search {
     fn look(&mut self, ask_all: bool) -> Option<bool> {
         let mut complete = true;
         for peer in &mut self.peers {
-            let found = neighbour(self.ifindex, peer.address).unwrap_or_else(|error| {
+            let address = peer.on_link(self.ifindex);
+            let found = neighbour(self.ifindex, address).unwrap_or_else(|error| {
                 tracing::warn!(%error, "can't read the neighbour table");
                 None
             });
             if found.is_none() || ask_all {
                 // No way to it, as long as the interface is down: asked again.
-                let _ = ask_neighbour(self.ifindex, peer.address);
+                let _ = ask_neighbour(self.ifindex, address);
             }
             complete &= found.is_some();
             // One that has fallen silent is where it was.

@@ -84,9 +84,7 @@ impl Shares {
             let (left, leash) = (left(id), service.leash_in_force());
             let moves = match service.moves() {
                 false => Moves::Not,
-                true if service.primary == config.node.name && !service.is_fronted() => {
-                    Moves::Home
-                }
+                true if service.primary == config.node.name && !service.is_fronted() => Moves::Home,
                 true => Moves::Guest,
             };
             let mates: Vec<_> = (0..)

@@ -1,5 +1,7 @@
 //! The maps of a director, a type each.
 
+use std::net::IpAddr;
+
 use godwit_wire::{Endpoint, FlowKey, MacAddr, NodeName, SeqNumber};
 
 use super::handle;
@@ -10,6 +12,7 @@ use crate::maps::{MapError, TypedMap};
 
 const _: () = assert!(size_of::<types::gw_backend>() == 40);
 const _: () = assert!(size_of::<types::gw_basis>() == 16);
+const _: () = assert!(size_of::<types::gw_tunnel>() == 40);
 const _: () = assert!(size_of::<types::gw_slot>() == 8);
 const _: () = assert!(size_of::<types::gw_entry>() == 8);
 const _: () = assert!(size_of::<types::gw_station>() == 8);
@@ -18,6 +21,8 @@ const _: () = assert!(size_of::<types::gw_station>() == 8);
 unsafe impl Plain for types::gw_backend {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_basis {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_tunnel {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_slot {}
 // SAFETY: as above.
@@ -37,12 +42,26 @@ const NO_SERVICE: u32 = u32::MAX;
 pub struct Backend {
     /// Its name.
     pub name: NodeName,
-    /// Where its frames go.
+    /// Where its frames go: to itself, or to the router before it.
     pub mac: MacAddr,
+    /// How, if it is not on the link.
+    pub tunnel: Option<Tunnel>,
     /// Whether it lives, if it drains too: without it, nothing goes there.
     pub there: bool,
     /// Whether the operator wants no new connections there; only remembered here.
     pub drained: bool,
+}
+
+/// A tunnel (VXLAN, RFC 7348) to a back-end that is not on the link. Both ends are of one
+/// family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tunnel {
+    /// The director's address.
+    pub from: IpAddr,
+    /// The back-end's.
+    pub to: IpAddr,
+    /// VXLAN network identifier, below 2^24.
+    pub vni: u32,
 }
 
 /// What a slot leads to; numbers are places in [`BackendTable`], below 1024.
@@ -80,6 +99,7 @@ pub struct SlotTable {
 #[derive(Debug)]
 pub struct BackendTable {
     backends: TypedMap<u32, types::gw_backend>,
+    tunnels: TypedMap<u32, types::gw_tunnel>,
     /// Their numbers by MAC address: who may say where connections are.
     stations: TypedMap<types::gw_station, u32>,
 }
@@ -100,6 +120,7 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
     let fronts = handle(&maps.gw_fronts, "gw_fronts")?;
     let slots = handle(&maps.gw_slots, "gw_slots")?;
     let backends = handle(&maps.gw_backends, "gw_backends")?;
+    let tunnels = handle(&maps.gw_tunnels, "gw_tunnels")?;
     let stations = handle(&maps.gw_stations, "gw_stations")?;
     let entries = handle(&maps.gw_entries, "gw_entries")?;
     Ok(Tables {
@@ -110,6 +131,7 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
         },
         backends: BackendTable {
             backends: TypedMap::new(backends, "gw_backends"),
+            tunnels: TypedMap::new(tunnels, "gw_tunnels"),
             stations: TypedMap::new(stations, "gw_stations"),
         },
         entries: EntryTable(TypedMap::new(entries, "gw_entries")),
@@ -267,15 +289,26 @@ impl BackendTable {
         }
         let value = types::gw_backend {
             mac: backend.mac.0,
-            there: backend.there.into(),
+            there: there(backend),
             drained: backend.drained.into(),
             name,
         };
+        self.tunnels.update(&number, &tunnel(backend.tunnel))?;
         self.backends.update(&number, &value)?;
-        if backend.mac == MacAddr::ZERO {
+        // A router says nothing of connections.
+        if backend.mac == MacAddr::ZERO || backend.tunnel.is_some() {
             return Ok(());
         }
         self.stations.update(&station(backend.mac), &number)
+    }
+
+    fn tunnel(&self, number: u16) -> Result<Option<Tunnel>, MapError> {
+        let raw = self.tunnels.lookup(&number.into())?;
+        Ok(raw.filter(|raw| raw.there != 0).map(|raw| Tunnel {
+            from: addr_from_words(raw.from).to_canonical(),
+            to: addr_from_words(raw.to).to_canonical(),
+            vni: raw.vni,
+        }))
     }
 
     /// Reads one; `None` if that number was never used.
@@ -289,9 +322,11 @@ impl BackendTable {
         let name = value.name.split(|byte| *byte == 0).next();
         let name = name.and_then(|name| std::str::from_utf8(name).ok());
         let name = name.and_then(|name| NodeName::new(name).ok());
+        let tunnel = self.tunnel(number)?;
         Ok(name.map(|name| Backend {
             name,
             mac: MacAddr(value.mac),
+            tunnel,
             there: value.there != 0,
             drained: value.drained != 0,
         }))
@@ -415,5 +450,32 @@ impl From<FlowKey> for types::gw_flow_key {
             client: key.client.into(),
             service: key.service.into(),
         }
+    }
+}
+
+fn there(backend: &Backend) -> u8 {
+    let there = match (backend.there, backend.tunnel) {
+        (false, _) => types::gw_there::GW_THERE_NOT,
+        (true, None) => types::gw_there::GW_THERE_ON_LINK,
+        (true, Some(_)) => types::gw_there::GW_THERE_FAR,
+    };
+    u8::try_from(there.0).unwrap_or(0)
+}
+
+fn tunnel(tunnel: Option<Tunnel>) -> types::gw_tunnel {
+    let words = |addr| addr_words(mapped(addr));
+    tunnel.map_or_else(types::gw_tunnel::default, |it| types::gw_tunnel {
+        from: words(it.from),
+        to: words(it.to),
+        vni: it.vni,
+        there: 1,
+    })
+}
+
+/// IPv4 as the data path has it.
+fn mapped(addr: IpAddr) -> std::net::Ipv6Addr {
+    match addr {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
     }
 }

@@ -27,7 +27,7 @@ use maps::{Tables, claim_basis, new_tables};
 use skel::{DirectorSkel, DirectorSkelBuilder, OpenDirectorSkel};
 
 pub use exceptions::{Exception, Exceptions};
-pub use maps::{Backend, BackendTable, Entry, EntryTable, FrontTable, Slot, SlotTable};
+pub use maps::{Backend, BackendTable, Entry, EntryTable, FrontTable, Slot, SlotTable, Tunnel};
 pub use trial::Load;
 
 /// What the programs must know before they are loaded.
@@ -280,6 +280,7 @@ fn configure(
         &mut maps.gw_fronts,
         &mut maps.gw_slots,
         &mut maps.gw_backends,
+        &mut maps.gw_tunnels,
         &mut maps.gw_stations,
         &mut maps.gw_entries,
         &mut maps.gw_counters,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use libbpf_rs::ProgramInput;
 
 use super::{Director, Via};
-use crate::trial::{CONTEXT_LEN, IFINDEX, Trial};
+use crate::trial::{CONTEXT_LEN, IFINDEX, ROOM, Trial};
 
 /// What many frames cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ impl Director {
     pub fn try_frame(&self, via: Via, ifindex: u32, frame: &[u8]) -> libbpf_rs::Result<Trial> {
         let mut context = [0; CONTEXT_LEN];
         context[IFINDEX..IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
-        let mut out = vec![0; frame.len()];
+        let mut out = vec![0; frame.len() + ROOM];
         let progs = &self.skel.0.progs;
         let (program, context) = match via {
             Via::Xdp => (&progs.direct, None),

@@ -6,8 +6,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use godwit_bpf::{
-    Datapath, Events, Expiry, FlowState, FlowTable, Hook, Keepers, LogMode, Moves, Order,
-    OrderError, PinDir, Policy, Settings, ShareEntry, Trial,
+    Datapath, Events, Expiry, FlowState, FlowTable, Hook, Keepers, LogMode, Moves, OpenError,
+    Order, OrderError, PinDir, Policy, Settings, ShareEntry, Trial,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
@@ -40,6 +40,7 @@ pub(crate) const SHARE: ShareId = ShareId(0);
 pub(crate) const GENERATION: Generation = Generation(1);
 
 /// The hooks of one machine, of which frames are tried on one at a time.
+#[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) datapath: Datapath,
     pub(crate) events: Events,
@@ -51,9 +52,20 @@ pub(crate) fn on_bench(work: impl FnOnce(&Bench) + Send) {
     on_bench_of(|bench, _, _| work(bench));
 }
 
+/// As [`on_bench`], with these programs of the user's own in place of those that come with
+/// Godwit.
+pub(crate) fn on_bench_with(policies: &[Policy], work: impl FnOnce(&Bench) + Send) {
+    run_bench(policies, |bench, _, _| work(bench));
+}
+
 /// As [`on_bench`], for work that changes the lab; also gives the name of the
 /// folder of pins.
 pub(crate) fn on_bench_of(work: impl FnOnce(&mut Bench, &Lab, &str) + Send) {
+    let built_in = Policy::built_in_names().filter_map(Policy::built_in);
+    run_bench(&built_in.collect::<Vec<_>>(), work);
+}
+
+fn run_bench(policies: &[Policy], work: impl FnOnce(&mut Bench, &Lab, &str) + Send) {
     if let Err(reason) = Lab::available() {
         let _ = writeln!(std::io::stderr(), "skipped: {reason}");
         return;
@@ -64,7 +76,7 @@ pub(crate) fn on_bench_of(work: impl FnOnce(&mut Bench, &Lab, &str) + Send) {
     lab.remove_at_end(folder.as_ref())
         .expect("it is remembered");
     let run = || {
-        let mut bench = Bench::open(&pins);
+        let mut bench = Bench::try_open(&pins, policies).expect("the programs load");
         work(&mut bench, &lab, &pins);
         bench.datapath.detach().expect("the programs are removed");
     };
@@ -89,7 +101,8 @@ pub(crate) fn note(port: u16, v6: bool, at: MacAddr) -> Vec<u8> {
 }
 
 impl Bench {
-    fn open(pins: &str) -> Self {
+    /// Loads the programs, or takes over for those that are there.
+    pub(crate) fn try_open(pins: &str, policies: &[Policy]) -> Result<Self, OpenError> {
         let interface = Interface::by_name(Network::Data.interface()).expect("it has eth0");
         let settings = Settings {
             ifindex: interface.index,
@@ -99,10 +112,11 @@ impl Bench {
             node_v6: Some(Host::A.v6()),
             netns_cookie: netns_cookie().expect("the kernel has cookies"),
             max_flows: 8192,
-            policies: Policy::built_in_names().filter_map(Policy::built_in).collect(),
+            policies: policies.to_vec(),
+            tunnel: None,
         };
         let pins = PinDir::open(pins).expect("bpffs is there");
-        let (datapath, events) = Datapath::open(&settings, pins).expect("the programs load");
+        let (datapath, events) = Datapath::open(&settings, pins)?;
         let services = [
             (Endpoint::from(SocketAddr::from((SERVICE_V4, 80))), SHARE),
             (Endpoint::from(SocketAddr::from((SERVICE_V6, 80))), SHARE),
@@ -117,7 +131,7 @@ impl Bench {
             ifindex: interface.index,
         };
         bench.play(Role::Owner);
-        bench
+        Ok(bench)
     }
 
     /// Makes this machine owner, shadow or nothing of the only share; the other

@@ -17,6 +17,7 @@ use crate::bench::{ends, to_service};
 
 mod learn;
 mod share;
+mod tunnel;
 
 pub(crate) const ACK: TcpFlags = TcpFlags::ACK;
 const SYN: TcpFlags = TcpFlags::SYN;
@@ -139,6 +140,7 @@ impl Bench {
             let backend = Backend {
                 name: member.name,
                 mac: mac_of(member.id.0),
+                tunnel: None,
                 there: !gone.contains(&member.id),
                 drained: member.weight == 0,
             };
@@ -555,6 +557,7 @@ fn a_slot_that_nobody_has_written_leads_nowhere() {
         let first = Backend {
             name: NodeName::new("node-0").expect("a name"),
             mac: mac_of(0),
+            tunnel: None,
             there: true,
             drained: false,
         };

@@ -14,6 +14,7 @@ mod late;
 mod life;
 mod malformed;
 mod moves;
+mod policy;
 mod process;
 mod random;
 mod rejoin;

@@ -10,9 +10,7 @@ use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, on_bench, tapped, to_service,
-};
+use crate::bench::{Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, on_bench, tapped, to_service};
 use crate::transfer::place;
 
 const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
@@ -119,7 +117,13 @@ fn a_connection_is_passed_on_once() {
         };
         steer(bench, loaded);
         bench.expect(Hook::Tap, "from b", &tapped(syn(7, false)), NEXT, "syn");
-        bench.expect(Hook::Tap, "from a client", &syn(8, false), REDIRECT, "passed_on");
+        bench.expect(
+            Hook::Tap,
+            "from a client",
+            &syn(8, false),
+            REDIRECT,
+            "passed_on",
+        );
     });
 }
 
@@ -159,7 +163,13 @@ fn who_is_not_loaded_keeps_what_comes() {
             ..Steering::default()
         };
         steer(bench, loaded);
-        bench.expect(Hook::Tap, "b is silent", &syn(7, false), NEXT, "none_lighter");
+        bench.expect(
+            Hook::Tap,
+            "b is silent",
+            &syn(7, false),
+            NEXT,
+            "none_lighter",
+        );
         b_says(bench, 0);
         steer(bench, Steering { load: 69, ..loaded });
         bench.expect(Hook::Tap, "light", &syn(8, false), NEXT, "syn");
@@ -178,7 +188,13 @@ fn who_is_not_loaded_keeps_what_comes() {
         steer(bench, loaded);
         std::thread::sleep(Duration::from_millis(510));
         steer(bench, loaded);
-        bench.expect(Hook::Tap, "b's is stale", &syn(11, false), NEXT, "none_lighter");
+        bench.expect(
+            Hook::Tap,
+            "b's is stale",
+            &syn(11, false),
+            NEXT,
+            "none_lighter",
+        );
     });
 }
 
@@ -239,7 +255,13 @@ fn a_program_has_connections_begin_at_the_least_loaded() {
         };
         b_says(bench, 29);
         steer(bench, by_program);
-        bench.expect(Hook::Tap, "b is lighter", &syn(7, false), REDIRECT, "passed_on");
+        bench.expect(
+            Hook::Tap,
+            "b is lighter",
+            &syn(7, false),
+            REDIRECT,
+            "passed_on",
+        );
         b_says(bench, 31);
         bench.expect(Hook::Tap, "by too little", &syn(8, false), NEXT, "syn");
     });
@@ -277,8 +299,12 @@ fn a_program_keeps_sessions_together() {
         for session in 0..16 {
             let heads = [
                 format!("GET / HTTP/1.1\r\nHost: s\r\nCookie: session={session}\r\n\r\n"),
-                format!("GET /x/y HTTP/1.1\r\nhost: s\r\ncookie:a=1; session={session}; b=2\r\n\r\n"),
-                format!("HEAD /q?session=9 HTTP/1.1\r\nX-Cookie: session=7\r\nCOOKIE: xsession=8;session={session}\r\nHost: s\r\n\r\n"),
+                format!(
+                    "GET /x/y HTTP/1.1\r\nhost: s\r\ncookie:a=1; session={session}; b=2\r\n\r\n"
+                ),
+                format!(
+                    "HEAD /q?session=9 HTTP/1.1\r\nX-Cookie: session=7\r\nCOOKIE: xsession=8;session={session}\r\nHost: s\r\n\r\n"
+                ),
             ];
             let went: BTreeSet<_> = heads.iter().map(|head| ask(head)).collect();
             assert_eq!(went.len(), 1, "session {session} is in two places");

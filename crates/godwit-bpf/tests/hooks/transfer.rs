@@ -38,7 +38,9 @@ pub(crate) fn place(bench: &Bench, mate: Mate) {
         path: RulePath::Prefix("/b/".into()),
         nodes: vec![1],
     };
-    table.set(SHARE, Some(0), 2, &[rule]).expect("there is room");
+    table
+        .set(SHARE, Some(0), 2, &[rule])
+        .expect("there is room");
     table.set_mate(SHARE, 1, mate).expect("there is room");
     bench.own(Moves::Home);
 }

@@ -61,6 +61,8 @@ pub struct ClusterOptions {
     /// Nodes besides those that [`fencing`](Self::fencing) needs, such as
     /// [`Host::C`]: the lab must have them. They have no vote.
     pub more: &'static [Host],
+    /// More lines of nodes' `[[peer]]` sections, such as `weight = 3`.
+    pub peer_lines: &'static [(Host, &'static str)],
 }
 
 impl Service {
@@ -125,6 +127,7 @@ impl Default for ClusterOptions {
             flap_limit: 0,
             services: vec![Service::new("web", 80)],
             sections: String::new(),
+            peer_lines: &[],
             more: &[],
         }
     }
@@ -229,6 +232,10 @@ data = \"{data}\"
 ",
                 data = peer.v4(),
             );
+            for (_, line) in self.peer_lines.iter().filter(|(of, _)| *of == peer) {
+                text.push_str(line);
+                text.push('\n');
+            }
         }
         text.push('\n');
         text.push_str(&self.sections);

@@ -23,7 +23,10 @@ fn a_policy_says_where_connections_begin() {
     assert_eq!((policy.redirect, policy.margin), (Some(80), 10));
     assert_eq!(policy.connections, Some(5000));
     assert!(policy.pressure.is_absolute() && policy.pressure.ends_with("psi"));
-    assert_eq!(other.programs(), [&ProgramConfig::BuiltIn("by_cookie".into())]);
+    assert_eq!(
+        other.programs(),
+        [&ProgramConfig::BuiltIn("by_cookie".into())]
+    );
     assert_ne!(config.digest, other.digest);
     let elsewhere = parse(&steered("pressure = \"/sys/x\"")).expect("valid");
     assert_eq!(config.digest, elsewhere.digest, "a machine's own affair");
@@ -38,7 +41,10 @@ fn a_policy_that_means_nothing_is_one_sentence() {
         ("redirect = 101", "redirect"),
         ("margin = 0", "margin"),
         ("connections = 0", "connections"),
-        ("program = \"by_colour\"", "\"by_class\", \"by_cookie\", \"least_loaded\""),
+        (
+            "program = \"by_colour\"",
+            "\"by_class\", \"by_cookie\", \"least_loaded\"",
+        ),
         ("progam = \"by_class\"", "did you mean `program`?"),
     ];
     for (policy, problem) in cases {
@@ -60,5 +66,8 @@ fn routers_may_stand_before_the_servers() {
     assert!(service.is_fronted() && !service.is_directed());
     let twins = GOOD.replace("tap = \"mirror\"", "front = \"router\"");
     let error = parse(&twins).expect_err("twins").to_string();
-    assert!(error.contains("front = \"router\" needs standby"), "{error}");
+    assert!(
+        error.contains("front = \"router\" needs standby"),
+        "{error}"
+    );
 }

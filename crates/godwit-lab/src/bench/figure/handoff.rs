@@ -74,6 +74,7 @@ pub(super) const SPECS: &[Spec] = &[
     handoff("handoff.cost.stayed.p50", "us", Target::None),
     handoff("handoff.cost.moved.p50", "us", Target::None),
     handoff("handoff.cost.added.p50", "us", AtMost(50.0)),
+    handoff("handoff.cost.asked.p50", "us", Target::None),
     handoff("handoff.rate", "handoffs/s", AtLeast(10_000.0)),
     handoff("handoff.exact.requests", "requests", AtLeast(1e6)),
     handoff("handoff.exact.moves", "requests", Target::None),

@@ -40,6 +40,9 @@ pub(super) fn run(site: &Site, budget: Budget, report: &Report) -> Result<()> {
     if !names.iter().any(|name| report.wants_figure(name)) || !budget.has(COST) {
         return Ok(());
     }
+    if report.wants_figure("handoff.cost") {
+        asked(site, budget, report)?;
+    }
     let running = site.start(SETUP, CLIENTS)?;
     cost(&running, budget, report)?;
     rate(&running, budget, report)?;
@@ -76,6 +79,29 @@ fn cost(running: &Running<'_>, budget: Budget, report: &Report) -> Result<()> {
     report.put_p50("handoff.cost.stayed.p50", &stayed)?;
     report.put_p50("handoff.cost.moved.p50", &moved)?;
     report.put_p50("handoff.cost.added.p50", &added)
+}
+
+/// The same where a program of the user's own is asked about each request, and leaves it to the
+/// rules.
+fn asked(site: &Site, budget: Budget, report: &Report) -> Result<()> {
+    let setup = Setup {
+        front: Front::Asked,
+        ..SETUP
+    };
+    let running = site.start(setup, CLIENTS)?;
+    let mut stayed = Samples::default();
+    for round in budget.runs(10, 1, Duration::from_secs(3)) {
+        let load = Load {
+            span: budget.either(Duration::from_secs(5), Duration::from_secs(2)),
+            seed: u64::from(round),
+            ..small(&running, 1)
+        };
+        let tally = measure(&running, setup, &load, report)?;
+        if tally.stayed.requests > 0 {
+            stayed.push(tally.stayed.p50_ms * 1e3);
+        }
+    }
+    report.put_p50("handoff.cost.asked.p50", &stayed)
 }
 
 fn rate(running: &Running<'_>, budget: Budget, report: &Report) -> Result<()> {

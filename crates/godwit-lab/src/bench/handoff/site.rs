@@ -51,10 +51,19 @@ pub(super) enum Front {
     Spread,
     /// The same, and each request is handed to the server that a hash of its path names.
     Placed,
+    /// The same, and a program is asked first, which leaves it to the rules.
+    Asked,
     /// haproxy in HTTP mode, requests in turn.
     HaproxyInTurn,
     /// haproxy in HTTP mode, requests by a hash of their path.
     HaproxyByPath,
+}
+
+impl Front {
+    /// Whether each request has a server of its own.
+    const fn places(self) -> bool {
+        matches!(self, Self::Placed | Self::Asked)
+    }
 }
 
 /// A way to serve.
@@ -140,7 +149,7 @@ impl Site {
         match &running.cluster {
             Some(cluster) => {
                 wait_takers(cluster, hosts.len())?;
-                if setup.front == Front::Placed {
+                if setup.front.places() {
                     wait_asked(cluster, hosts)?;
                 }
             }
@@ -254,12 +263,15 @@ impl Setup {
     fn cluster(self) -> ClusterOptions {
         let three = self.servers == BACKENDS.len();
         let mut extra = "front = \"director\"\n".to_owned();
-        if self.front == Front::Placed {
+        if self.front.places() {
             let names: Vec<_> = BACKENDS[..self.servers]
                 .iter()
                 .map(|host| host.name())
                 .collect();
             extra.push_str(&format!("\n[[service.rule]]\nto = {names:?}\n"));
+        }
+        if self.front == Front::Asked {
+            extra.push_str("\n[service.policy]\nprogram = \"least_loaded\"\n");
         }
         ClusterOptions {
             services: vec![Service {
@@ -283,7 +295,7 @@ impl Setup {
 impl Front {
     const fn is_godwit(self) -> bool {
         match self {
-            Self::Spread | Self::Placed => true,
+            Self::Spread | Self::Placed | Self::Asked => true,
             Self::HaproxyInTurn | Self::HaproxyByPath => false,
         }
     }
@@ -311,6 +323,7 @@ impl fmt::Display for Front {
         f.write_str(match self {
             Self::Spread => "spread",
             Self::Placed => "placed",
+            Self::Asked => "asked",
             Self::HaproxyInTurn => "haproxy.in_turn",
             Self::HaproxyByPath => "haproxy.by_path",
         })
