@@ -6,8 +6,9 @@ use std::thread;
 
 use godwit_lab::host::{Host, SERVICE};
 use godwit_lab::links::Loss;
+use godwit_sock::Listeners;
 use godwit_tests::cells::{BACKENDS, Cells, Client, on_cells};
-use godwit_tests::stage::{PORT, assert_moved, assert_no_live_reset, witness};
+use godwit_tests::stage::{PORT, assert_moved, assert_no_live_reset, until, witness};
 use socket2::{Domain, Socket, Type};
 
 /// Each server has what begins with its name; pictures are b's, and a host of its own c's.
@@ -129,6 +130,15 @@ fn who_is_refused_is_served_where_it_is() {
             .expect("it runs")
             .kill()
             .expect("it dies");
+        // Its worker may outlive it by a moment, and who is offered a connection then has it.
+        until("nobody listens", || {
+            let look = || Listeners::read().expect("sock_diag");
+            let listeners = cells.lab.b().enter(look).expect("the machine is there");
+            let served = SERVICE
+                .iter()
+                .any(|it| listeners.serve(SocketAddr::new(*it, PORT)));
+            (!served).then_some(())
+        });
         for client in &mut clients {
             assert_eq!(client.ask("/b/name"), "a");
             assert_eq!(client.ask("/c/name"), "c");

@@ -133,6 +133,20 @@ static __noinline int gw_encap_xdp(struct xdp_md *ctx, const struct gw_way *way,
 	return 0;
 }
 
+/* The length of a piece of a segment that is to be cut, without the link's header. */
+static __always_inline __u32 gw_piece_len(struct __sk_buff *skb,
+					  const struct ethhdr *eth)
+{
+	__u32 len = eth->h_proto == bpf_htons(ETH_P_IP) ?
+			    sizeof(struct iphdr) :
+			    sizeof(struct ipv6hdr);
+	struct tcphdr tcp = {};
+
+	/* what can't be read is not there: then it is short enough */
+	bpf_skb_load_bytes(skb, ETH_HLEN + len, &tcp, sizeof(tcp));
+	return len + tcp.doff * 4 + skb->gso_size;
+}
+
 /* For tcx. 0, or a reason. */
 static __noinline int gw_encap_tc(struct __sk_buff *skb,
 				  const struct gw_way *way,
@@ -154,9 +168,9 @@ static __noinline int gw_encap_tc(struct __sk_buff *skb,
 
 	if (bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)))
 		return GW_REASON_TUNNEL_FAILED;
-	/* of one that is to be cut the pieces count */
-	if (bpf_check_mtu(skb, 0, &mtu, grow,
-			  skb->gso_size ? BPF_MTU_CHK_SEGS : 0))
+	/* of one that is to be cut the helper says nothing: its pieces count */
+	if (bpf_check_mtu(skb, 0, &mtu, grow, 0) ||
+	    (skb->gso_size && gw_piece_len(skb, &eth) + grow > mtu))
 		return GW_REASON_TUNNEL_FULL;
 	flags |= v6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 :
 		      BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
