@@ -6,9 +6,9 @@
  */
 #include "draw.h"
 
-/* The name, in all its letters, and the sign behind it. */
-const volatile char cookie[] = "session=";
-const volatile char field[] = "cookie:";
+/* The name, in all its letters, and the sign behind it: 31 at most. */
+const volatile char cookie[32] = "session=";
+const volatile char field[8] = "cookie:";
 
 enum where {
 	NAME = 0, /* of a field, as long as it may be ours */
@@ -40,15 +40,15 @@ static inline void match(struct scan *scan, __u8 c)
 			c |= 0x20;
 		if (c != field[scan->at & 7])
 			scan->where = OTHER;
-		else if (++scan->at == sizeof(field) - 1)
+		else if (!field[++scan->at & 7])
 			begin(scan, PAIR);
 		return;
 	}
 	if (scan->at == 0 && (c == ' ' || c == '\t'))
 		return;
-	if (c != cookie[scan->at & 7])
+	if (c != cookie[scan->at & 31])
 		scan->where = SKIP;
-	else if (++scan->at == sizeof(cookie) - 1)
+	else if (!cookie[++scan->at & 31])
 		begin(scan, VALUE);
 }
 

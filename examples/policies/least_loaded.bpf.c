@@ -31,11 +31,12 @@ static long look(__u32 node, struct best *best)
 GW_POLICY(ctx, head)
 {
 	struct best best = { .ctx = ctx, .load = GW_POLICY_NO_LOAD };
+	__u32 own = ctx->load[ctx->self & (GW_POLICY_NODES - 1)];
 
-	if (ctx->event != GW_POLICY_SYN)
+	if (ctx->event != GW_POLICY_SYN || own == GW_POLICY_NO_LOAD)
 		return GW_POLICY_RULES;
 	bpf_loop(GW_POLICY_NODES, look, &best, 0);
-	if (best.load + MARGIN >= ctx->load[ctx->self & (GW_POLICY_NODES - 1)])
+	if (best.load + MARGIN >= own)
 		return GW_POLICY_HERE;
 	return best.node;
 }

@@ -61,6 +61,8 @@ fn each_request_is_served_where_its_rule_says() {
         assert_eq!(cells.sum("asked"), cells.sum("accepted"));
         assert_eq!(cells.sum("came"), cells.sum("accepted"));
         assert!(cells.sum("came") >= 18, "{}", cells.sum("came"));
+        // A way that has taken 300 KB takes more than ten segments at once.
+        assert!(cells.sum("window_kept") > 0);
         assert_eq!(cells.sum("no_slip"), 0);
         assert_moved(&capture.finish().expect("it is complete"), 16);
     });

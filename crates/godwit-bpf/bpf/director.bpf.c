@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
- * A director's data path: a client's frame goes to a back-end on the same link, with
- * other MAC addresses and nothing else changed. `direct` is for XDP, `direct_tc` for
+ * A director's data path: a client's frame goes to a back-end, with other MAC addresses and
+ * nothing else changed; in a tunnel to one that is not on the link. `direct` is for XDP, `direct_tc` for
  * interfaces that have none. Read docs/director.md first.
  */
 #include "gw_encap.h"

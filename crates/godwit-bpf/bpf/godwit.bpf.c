@@ -161,28 +161,6 @@ static __noinline int gw_tap_replay(struct __sk_buff *skb)
 	return gw_replay(skb, &p, s);
 }
 
-/*
- * A program is asked, and hands the packet back to `tap`. Who does not get there goes
- * on without: the segment is lost if not even that can be done.
- */
-static __always_inline int gw_consult(struct __sk_buff *skb, int verdict)
-{
-	__u32 zero = 0;
-	struct gw_policy_call *call;
-
-	if (verdict != GW_CONSULT)
-		return verdict;
-	call = bpf_map_lookup_elem(&gw_policy_calls, &zero);
-	if (!call)
-		return gw_verdict(GW_REASON_POLICY_LOST, GW_DROP);
-	bpf_tail_call(skb, &gw_policy_programs, call->program);
-	call->answer = GW_POLICY_RULES;
-	call->state = GW_POLICY_ANSWERED;
-	gw_count(GW_REASON_POLICY_LOST);
-	bpf_tail_call(skb, &gw_policy_programs, 0);
-	return GW_DROP;
-}
-
 SEC("tcx/ingress")
 int tap(struct __sk_buff *skb)
 {
@@ -367,9 +345,11 @@ int process_exit(__u64 *args)
 SEC("sockops")
 int born(struct bpf_sock_ops *ctx)
 {
-	if (ctx->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB &&
-	    gw_is_misborn(ctx))
+	if (ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		return 1;
+	if (gw_is_misborn(ctx))
 		gw_mend_birth(ctx);
+	gw_keep_window(ctx);
 	return 1;
 }
 

@@ -24,6 +24,7 @@
 
 #include "gw_flow.h"
 #include "gw_process.h"
+#include "gw_transfer.h"
 
 /* include/net/tcp.h: all flags of RFC 3168, of which the first says that it is
  * done at all; and no threshold yet. */
@@ -33,17 +34,11 @@
 
 #define GW_SOL_TCP 6
 #define GW_TCP_CONGESTION 13
+#define GW_TCP_BPF_IW 1001
 #define GW_CA_NAME_MAX 16
 
 /* Named anew by each loader: the names are the whole machine's. */
 const volatile char gw_mend_name[GW_CA_NAME_MAX];
-
-/* include/linux/tcp.h */
-struct tcp_sock {
-	__u32 snd_cwnd;
-	__u32 snd_ssthresh;
-	__u8 ecn_flags;
-} __attribute__((preserve_access_index));
 
 /* include/net/tcp.h */
 struct tcp_congestion_ops {
@@ -122,6 +117,26 @@ static __always_inline void gw_mend_birth(struct bpf_sock_ops *ctx)
 		gw_count(GW_REASON_TWIN_MISBORN);
 	else
 		gw_count(GW_REASON_TWIN_MENDED);
+}
+
+/* A connection that came with a request goes on with the window that it had. */
+static __always_inline void gw_keep_window(struct bpf_sock_ops *ctx)
+{
+	struct gw_flow_key key;
+	struct gw_transfer *t;
+	__u32 window;
+
+	if (bpf_get_netns_cookie(ctx) != gw_netns_cookie)
+		return;
+	gw_key_of_socket(ctx, &key);
+	t = bpf_map_lookup_elem(&gw_transfers, &key);
+	if (!t || t->state != GW_TRANSFER_HERE || !t->window)
+		return;
+	window = t->window;
+	t->window = 0;
+	if (!bpf_setsockopt(ctx, GW_SOL_TCP, GW_TCP_BPF_IW, &window,
+			    sizeof(window)))
+		gw_count(GW_REASON_WINDOW_KEPT);
 }
 
 #endif /* GW_BIRTH_H */

@@ -12,6 +12,7 @@
 #include "gw_options.h"
 #include "gw_steer.h"
 #include "gw_watchdog.h"
+#include "gw_way.h"
 
 /* A frame with a slip, and the share that it is about. */
 struct gw_offer {
@@ -157,60 +158,6 @@ gw_came_begin(const struct gw_pkt *p, const struct gw_flow_key *key,
 	return f;
 }
 
-/*
- * The byte that a socket waits for which is in the way of a connection that comes; 0 or
- * -1: there is none, or none that may go. An earlier connection of the client's with the
- * same addresses may have ended here, and is remembered for a minute: another server has
- * let its SYN in (RFC 6191). Or the connection has left from here, and nobody has told
- * us yet: it could not be offered to us otherwise.
- */
-static __always_inline int gw_find_old(struct __sk_buff *skb,
-				       const struct gw_pkt *p,
-				       const struct gw_transfer *t, __u32 *seq)
-{
-	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
-	struct tcp_timewait_sock *tw;
-	int err = -1;
-
-	if (!sk)
-		return -1;
-	tw = bpf_skc_to_tcp_timewait_sock(sk);
-	if (tw) {
-		*seq = BPF_CORE_READ(tw, tw_sk.__tw_common.skc_tw_rcv_nxt);
-		err = 0;
-	} else if (sk->state != GW_TCP_LISTEN && t &&
-		   t->state == GW_TRANSFER_ASKED) {
-		*seq = t->seq;
-		err = 0;
-	}
-	bpf_sk_release(sk);
-	return err;
-}
-
-/*
- * The frame becomes the RST that clears the way for its connection, and a copy of it
- * asks again behind that. GW_UNDECIDED: nothing is in the way, or stays there.
- */
-static __noinline int gw_clear_way(struct __sk_buff *skb, struct gw_pkt *p,
-				   const struct gw_flow_key *key,
-				   const struct gw_transfer *t)
-{
-	struct gw_bare rst = { .flags = GW_TCP_RST };
-
-	if (skb->mark == GW_MARK_AGAIN || gw_find_old(skb, p, t, &rst.seq))
-		return GW_UNDECIDED;
-	if (t && t->state == GW_TRANSFER_ASKED) {
-		bpf_map_delete_elem(&gw_talks, key);
-		bpf_map_delete_elem(&gw_flows, key);
-	}
-	skb->mark = GW_MARK_AGAIN;
-	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
-	skb->mark = 0;
-	if (gw_craft(skb, p, &key->client, &key->service, &rst))
-		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	return gw_verdict(GW_REASON_WAY_CLEARED, GW_PASS);
-}
-
 /* The socket itself: 0 or why there is none. */
 static __noinline int gw_come_alive(struct __sk_buff *skb,
 				    const struct gw_pkt *p,
@@ -252,16 +199,6 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 	return err;
 }
 
-/* Why we will not have it, whatever it is; 0: we may. */
-static __always_inline int gw_unwilling(__u32 share)
-{
-	const struct gw_share *s = gw_share_at(share);
-
-	if (!s || s->role != GW_ROLE_OWNER)
-		return GW_REASON_NOT_OWNER;
-	return gw_silenced(share);
-}
-
 /* A connection that we have not heard of under this number. */
 static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 			      const struct gw_flow_key *key, struct gw_offer *o)
@@ -296,6 +233,7 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 					  GW_REASON_TABLE_FULL);
 	}
 	t->number = bpf_ntohl(slip->number);
+	t->window = slip->window;
 	bpf_map_update_elem(&gw_talks, key, &talk, BPF_ANY);
 	gw_hear_client(f, p, gw_now());
 	if (gw_accept(skb, p, slip))
@@ -369,21 +307,6 @@ static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
 	t->state = GW_TRANSFER_HERE;
 	gw_count(GW_REASON_REFUSED);
 	return GW_UNDECIDED;
-}
-
-/*
- * A SYN of a connection of which nothing is known here: its four-tuple is used again, or
- * who was to have it serves no more.
- */
-static __noinline int gw_begin_client(struct __sk_buff *skb,
-				      const struct gw_pkt *p,
-				      const struct gw_flow_key *key,
-				      __u32 share, bool mate)
-{
-	bpf_map_delete_elem(&gw_transfers, key);
-	if (mate || gw_unwilling(share))
-		return GW_UNDECIDED;
-	return gw_steer(skb, p, key, share);
 }
 
 /*

@@ -102,7 +102,9 @@ static __always_inline void gw_fill_link(struct ethhdr *eth, const __u8 *to,
 static __noinline int gw_encap_xdp(struct xdp_md *ctx, const struct gw_way *way,
 				   const struct gw_tunnel *t)
 {
-	__u32 len = bpf_xdp_get_buff_len(ctx), mtu = 0;
+	__u32 len = bpf_xdp_get_buff_len(ctx);
+	/* all of it: the helper would count what is in the first buffer */
+	__u32 mtu = len - ETH_HLEN;
 	bool v6 = gw_is_v6(t);
 	int grow = ETH_HLEN + (v6 ? sizeof(struct gw_outer_v6) :
 				    sizeof(struct gw_outer_v4));

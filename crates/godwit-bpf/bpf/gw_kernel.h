@@ -97,6 +97,7 @@ extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 
 /* include/net/tcp_states.h */
 #define GW_TCP_LISTEN 10
+#define GW_TCP_TIME_WAIT 6
 
 /* include/uapi/linux/if_packet.h */
 #define GW_PACKET_HOST 0

@@ -122,20 +122,35 @@ static __always_inline void gw_describe(struct gw_policy_ctx *ctx,
 	ctx->path_end = h->path_end;
 }
 
-/* Is there an answer about this segment, and what is it? It is taken. */
+/*
+ * Was this segment asked about, and what is the answer? It is taken. A program that has
+ * handed the packet back without one is not asked again.
+ */
 static __always_inline bool gw_is_answered(struct gw_policy_call *call,
 					   const struct gw_flow_key *key,
 					   __u32 seq, int *answer)
 {
-	bool answered = call->state == GW_POLICY_ANSWERED && call->seq == seq &&
-			call->ctx.client_port == key->client.port &&
-			call->ctx.service_port == key->service.port &&
-			gw_addr_equal(call->ctx.client, key->client.addr) &&
-			gw_addr_equal(call->ctx.service, key->service.addr);
+	bool asked = call->state && call->seq == seq &&
+		     call->ctx.client_port == key->client.port &&
+		     call->ctx.service_port == key->service.port &&
+		     gw_addr_equal(call->ctx.client, key->client.addr) &&
+		     gw_addr_equal(call->ctx.service, key->service.addr);
 
-	call->state = 0;
 	*answer = call->answer;
-	return answered;
+	if (asked && call->state != GW_POLICY_ANSWERED) {
+		gw_count(GW_REASON_POLICY_LOST);
+		*answer = GW_POLICY_RULES;
+	}
+	call->state = 0;
+	return asked;
+}
+
+/* Bytes of a head that a program is shown: all but the last of the longest one. */
+static __always_inline __u32 gw_shown(const struct gw_http *h)
+{
+	__u32 len = h->len;
+
+	return len >= GW_HTTP_MAX ? GW_HTTP_MAX - 1 : len & (GW_HTTP_MAX - 1);
 }
 
 /* What there is to be said of a request (`h`) or of a SYN (NULL). */
@@ -155,8 +170,7 @@ static __noinline int gw_question(struct gw_policy_call *call,
 	ctx->event = GW_POLICY_SYN;
 	if (h) {
 		gw_describe(ctx, h, share, pl);
-		bpf_probe_read_kernel(&call->head, h->len & (GW_HTTP_MAX - 1),
-				      h->bytes);
+		bpf_probe_read_kernel(&call->head, gw_shown(h), h->bytes);
 	}
 	ctx->self = pl->node & (GW_POLICY_NODES - 1);
 	if (gw_now() - st->at_ns <= GW_LOAD_NS)
@@ -198,6 +212,25 @@ static __noinline int gw_ask_policy(const struct gw_flow_key *key, __u32 share,
 		return to;
 	gw_count(GW_REASON_POLICY_REFUSED);
 	return GW_POLICY_HERE;
+}
+
+/*
+ * A program is asked, and hands the packet back to `tap`. If it is not there, the packet
+ * goes back at once, and on by the rules; it is lost if not even that can be done. For
+ * `tap` itself: a tail call does not come from a deep place.
+ */
+static __always_inline int gw_consult(struct __sk_buff *skb, int verdict)
+{
+	__u32 zero = 0;
+	struct gw_policy_call *call;
+
+	if (verdict != GW_CONSULT)
+		return verdict;
+	call = bpf_map_lookup_elem(&gw_policy_calls, &zero);
+	if (call)
+		bpf_tail_call(skb, &gw_policy_programs, call->program);
+	bpf_tail_call(skb, &gw_policy_programs, 0);
+	return gw_verdict(GW_REASON_POLICY_LOST, GW_DROP);
 }
 
 /* A mate by its number: 0 and who it is, or -1. */

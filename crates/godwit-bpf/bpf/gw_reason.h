@@ -227,6 +227,9 @@ enum gw_reason {
 	GW_REASON_UNTUNNELLED = 215, /* back-end, beside a verdict */
 	GW_REASON_TUNNELLED = 216, /* director, beside a verdict */
 
+	/* a connection that came goes on with its congestion window */
+	GW_REASON_WINDOW_KEPT = 217,
+
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,
 

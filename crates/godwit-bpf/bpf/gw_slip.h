@@ -38,7 +38,7 @@ struct gw_slip {
 	__u8 snd_wscale;
 	__u8 rcv_wscale;
 	__u8 head; /* 1: the request is a HEAD */
-	__u8 pad;
+	__u8 window; /* congestion window in segments; 0: not known */
 	__be32 rtt_us; /* as the handshake had it */
 };
 

@@ -17,6 +17,13 @@
 #include "gw_policy.h"
 #include "gw_transfer.h"
 
+/* Is anything known here of its connection? */
+static __always_inline bool gw_is_known(const struct gw_flow_key *key)
+{
+	return bpf_map_lookup_elem(&gw_flows, key) ||
+	       bpf_map_lookup_elem(&gw_half_open, key);
+}
+
 /* The lightest of the mates. */
 struct gw_lightest {
 	__u32 share;
@@ -46,20 +53,25 @@ static long gw_lightest_step(__u32 i, struct gw_lightest *l)
 	return 0;
 }
 
+/* Of a SYN whose connection our kernel has already. */
+#define GW_QUEUE_OURS (~0u)
+
 /* How full the accept queue is in percent; of a listener that is not there it is. */
 static __noinline __u32 gw_queue_load(struct __sk_buff *skb,
 				      const struct gw_pkt *p)
 {
 	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
 	const struct sock *listener;
-	__u32 load = 100;
+	__u32 load = 100, state;
 
 	if (!sk)
 		return load;
+	state = sk->state;
 	listener = (const struct sock *)bpf_skc_to_tcp_sock(sk);
-	if (sk->state != GW_TCP_LISTEN || !listener)
-		load = 0;
-	else if (listener->sk_ack_backlog < listener->sk_max_ack_backlog)
+	if (state != GW_TCP_LISTEN)
+		load = state == GW_TCP_TIME_WAIT ? 0 : GW_QUEUE_OURS;
+	else if (listener &&
+		 listener->sk_ack_backlog < listener->sk_max_ack_backlog)
 		load = (__u64)listener->sk_ack_backlog * 100 /
 		       listener->sk_max_ack_backlog;
 	bpf_sk_release(sk);
@@ -67,20 +79,18 @@ static __noinline __u32 gw_queue_load(struct __sk_buff *skb,
 }
 
 /* Who is to have a new connection by the loads: its number; -1: we are. */
-static __noinline int gw_lighter(struct __sk_buff *skb, const struct gw_pkt *p,
-				 __u32 share, const struct gw_placing *pl,
-				 const struct gw_steering *st)
+static __noinline int gw_lighter(__u32 share, const struct gw_placing *pl,
+				 const struct gw_steering *st, __u32 queue)
 {
 	struct gw_lightest l = {
 		.share = share,
 		.nodes = pl->nodes & 127,
 		.load = GW_POLICY_NO_LOAD,
 	};
-	__u32 load, queue;
+	__u32 load;
 
 	if (!st->redirect || !l.nodes)
 		return -1;
-	queue = gw_queue_load(skb, p);
 	load = gw_now() - st->at_ns > GW_LOAD_NS ? 0 : st->load;
 	if (load < queue)
 		load = queue;
@@ -95,27 +105,39 @@ static __noinline int gw_lighter(struct __sk_buff *skb, const struct gw_pkt *p,
 	return l.node;
 }
 
-/* The SYN goes to `to`, and what follows it, too. GW_UNDECIDED: there is no room. */
+/*
+ * The SYN goes to `to`, and what follows it, too. If another CPU has passed on a copy of it,
+ * to where that went. GW_UNDECIDED: there is no room.
+ */
 static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
 				 const struct gw_flow_key *key, __u32 share,
 				 const struct gw_target *to)
 {
+	struct gw_transfer fresh = {
+		.irs = p->seq,
+		.state = GW_TRANSFER_GONE,
+		/* so that a director is told with the very next segment */
+		.heard_ns = gw_now() - (1 << 20),
+		.to = *to,
+	};
 	struct gw_mate_key mate = { .share = share, .node = to->node };
-	struct gw_mate_load *l = bpf_map_lookup_elem(&gw_mate_loads, &mate);
+	struct gw_mate_load *l;
 	struct gw_transfer *t;
+	bool first;
 
-	t = gw_transfer_begin(key, p->seq, GW_TRANSFER_GONE);
-	if (!t) {
+	first = !bpf_map_update_elem(&gw_transfers, key, &fresh, BPF_NOEXIST);
+	t = gw_transfer_of(key, p->seq);
+	if (!t || t->state != GW_TRANSFER_GONE) {
 		gw_count(GW_REASON_TABLE_FULL);
 		return GW_UNDECIDED;
 	}
-	t->to = *to;
-	/* so that a director is told with the very next segment */
-	t->heard_ns = gw_now() - (1 << 20);
-	gw_transfer_expire(t, GW_BEGINNING_NS);
-	if (l)
-		__sync_fetch_and_add(&l->passed, 1);
-	gw_count(GW_REASON_PASSED_ON);
+	if (first) {
+		gw_transfer_expire(t, GW_BEGINNING_NS);
+		l = bpf_map_lookup_elem(&gw_mate_loads, &mate);
+		if (l)
+			__sync_fetch_and_add(&l->passed, 1);
+		gw_count(GW_REASON_PASSED_ON);
+	}
 	return gw_send_on(skb, t->to.mac);
 }
 
@@ -130,33 +152,57 @@ static __noinline int gw_steer(struct __sk_buff *skb, const struct gw_pkt *p,
 	const struct gw_placing *pl = gw_placing_of(share);
 	struct gw_target to = {};
 	int node = GW_POLICY_RULES;
+	__u32 queue;
 
 	if (!st || !pl || (!st->redirect && !st->program) || gw_is_known(key))
+		return GW_UNDECIDED;
+	queue = gw_queue_load(skb, p);
+	if (queue == GW_QUEUE_OURS)
 		return GW_UNDECIDED;
 	if (st->program)
 		node = gw_ask_policy(key, share, NULL, p->seq);
 	if (node == GW_CONSULT)
 		return GW_CONSULT;
 	if (node == GW_POLICY_RULES)
-		node = gw_lighter(skb, p, share, pl, st);
+		node = gw_lighter(share, pl, st, queue);
 	if (node < 0 || node == pl->node || gw_name_mate(share, node, &to))
 		return GW_UNDECIDED;
 	return gw_pass_on(skb, p, key, share, &to);
 }
 
 /*
- * Has the server to which a SYN was passed on ceased to serve? Its client, that says the
- * SYN again, has heard nothing from there: it may begin anew elsewhere.
+ * Is the server without power to which a SYN was passed on, before anything came of it? Its
+ * client, that says the SYN again, may begin anew elsewhere. Silence is no proof of that.
  */
 static __noinline bool gw_is_forsaken(__u32 share, const struct gw_transfer *t)
 {
-	struct gw_mate_key key = { .share = share, .node = t->to.node };
-	const struct gw_mate *mate;
+	return t->state == GW_TRANSFER_GONE && !t->number &&
+	       t->idle_ns == GW_BEGINNING_NS && gw_is_dead(share, &t->to);
+}
 
-	if (t->state != GW_TRANSFER_GONE || t->number)
-		return false;
-	mate = bpf_map_lookup_elem(&gw_mates, &key);
-	return !mate || mate->state != GW_MATE_OPEN;
+/* Why we will not have it, whatever it is; 0: we may. */
+static __always_inline int gw_unwilling(__u32 share)
+{
+	const struct gw_share *s = gw_share_at(share);
+
+	if (!s || s->role != GW_ROLE_OWNER)
+		return GW_REASON_NOT_OWNER;
+	return gw_silenced(share);
+}
+
+/*
+ * A SYN of a connection of which nothing is known here: its four-tuple is used again, or
+ * who was to have it is dead.
+ */
+static __noinline int gw_begin_client(struct __sk_buff *skb,
+				      const struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      __u32 share, bool mate)
+{
+	bpf_map_delete_elem(&gw_transfers, key);
+	if (mate || gw_unwilling(share))
+		return GW_UNDECIDED;
+	return gw_steer(skb, p, key, share);
 }
 
 /* Another server says how loaded it is. */

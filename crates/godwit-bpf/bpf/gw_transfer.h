@@ -25,6 +25,7 @@
 #include "gw_handoff.h"
 #include "gw_policy.h"
 #include "gw_slip.h"
+#include "gw_window.h"
 
 enum gw_transfer_state {
 	GW_TRANSFER_HERE = 1, /* it is ours; what counts is the number */
@@ -45,7 +46,7 @@ struct gw_transfer {
 	__u32 state; /* enum gw_transfer_state */
 	__u16 why; /* ... this is not 0: enum gw_reason */
 	__u8 timed; /* 1: the timer was made */
-	__u8 pad;
+	__u8 window; /* HERE: what its socket begins with; 0: as any other */
 };
 
 _Static_assert(sizeof(struct gw_transfer) == 64, "pinned");
@@ -66,7 +67,9 @@ struct {
 #define GW_BEGINNING_NS 60000000000ull
 /* And without one: as long as any server keeps an idle connection. */
 #define GW_FORWARD_NS 3600000000000ull
-/* After a FIN or a RST of its client, as GW_LINGER_NS. */
+/* After a FIN of its client, which may wait for the rest of a reply. */
+#define GW_ENDING_NS 120000000000ull
+/* After a RST of its client, as GW_LINGER_NS. */
 #define GW_CLOSING_NS 5000000000ull
 
 static int gw_transfer_timer(void *map, struct gw_flow_key *key,
@@ -161,6 +164,7 @@ static __noinline int gw_put_question(struct __sk_buff *skb,
 	__u8 self[6], to[6];
 
 	gw_fill_slip(&slip, f, t, head);
+	slip.window = gw_own_window(skb, p);
 	__builtin_memcpy(to, t->to.mac, 6);
 	if (gw_add_slip(skb, p, &slip))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
@@ -345,8 +349,10 @@ gw_forward_gone(struct __sk_buff *skb, const struct gw_pkt *p,
 	t->heard_ns = now;
 	if (t->idle_ns == GW_BEGINNING_NS && !(p->flags & GW_TCP_SYN))
 		gw_transfer_expire(t, GW_FORWARD_NS);
-	if (p->flags & (GW_TCP_FIN | GW_TCP_RST))
+	if (p->flags & GW_TCP_RST)
 		gw_transfer_expire(t, GW_CLOSING_NS);
+	else if (p->flags & GW_TCP_FIN)
+		gw_transfer_expire(t, GW_ENDING_NS);
 	if (!gw_is_to_be_told(s, heard, now))
 		return gw_send_on(skb, t->to.mac);
 	/* it knows from now on, and if it did not it would send more of them */
@@ -374,13 +380,6 @@ static __always_inline int gw_transfer_own(const struct gw_flow_key *key,
 	default:
 		return GW_UNDECIDED;
 	}
-}
-
-/* Is anything known here of its connection? */
-static __always_inline bool gw_is_known(const struct gw_flow_key *key)
-{
-	return bpf_map_lookup_elem(&gw_flows, key) ||
-	       bpf_map_lookup_elem(&gw_half_open, key);
 }
 
 /* A connection is over, or elsewhere: what was known of its requests goes. */

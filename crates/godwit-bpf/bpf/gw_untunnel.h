@@ -17,6 +17,7 @@
 #define GW_DECAP_L3_IPV6 (1ull << 8)
 
 const volatile __u32 gw_tunnel_vni;
+const volatile __be32 gw_tunnel_at[4]; /* where tunnels to this node end */
 
 /* Directors, by their addresses. Not pinned: they are in the file. */
 struct {
@@ -26,10 +27,11 @@ struct {
 	__type(value, __u32);
 } gw_tunnel_ends SEC(".maps");
 
-/* Is it a tunnel's, from a director? The length of what is before the inner frame, or 0. */
+/* Is it a tunnel's that ends here, from a director? The length of what is before the inner frame, or 0. */
 static __always_inline __u32 gw_outer_len(struct __sk_buff *skb, __be16 proto)
 {
 	struct gw_endpoint from = {};
+	__be32 to[4] = {};
 	struct {
 		struct udphdr udp;
 		struct gw_vxlan vxlan;
@@ -44,6 +46,7 @@ static __always_inline __u32 gw_outer_len(struct __sk_buff *skb, __be16 proto)
 		    (ip.frag_off & bpf_htons(0x3fff)))
 			return 0;
 		gw_map_v4(from.addr, ip.saddr);
+		gw_map_v4(to, ip.daddr);
 		len = sizeof(ip);
 	} else if (proto == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr ip;
@@ -52,6 +55,7 @@ static __always_inline __u32 gw_outer_len(struct __sk_buff *skb, __be16 proto)
 		    ip.nexthdr != IPPROTO_UDP)
 			return 0;
 		__builtin_memcpy(from.addr, &ip.saddr, 16);
+		__builtin_memcpy(to, &ip.daddr, 16);
 		len = sizeof(ip);
 	} else {
 		return 0;
@@ -60,6 +64,8 @@ static __always_inline __u32 gw_outer_len(struct __sk_buff *skb, __be16 proto)
 	    head.udp.dest != bpf_htons(GW_VXLAN_PORT) ||
 	    head.vxlan.flags != bpf_htonl(GW_VXLAN_FLAGS) ||
 	    bpf_ntohl(head.vxlan.vni) >> 8 != gw_tunnel_vni ||
+	    to[0] != gw_tunnel_at[0] || to[1] != gw_tunnel_at[1] ||
+	    to[2] != gw_tunnel_at[2] || to[3] != gw_tunnel_at[3] ||
 	    !bpf_map_lookup_elem(&gw_tunnel_ends, &from))
 		return 0;
 	return len + sizeof(head);

@@ -14,7 +14,8 @@
  *
  *	char LICENSE[] SEC("license") = "GPL";
  *
- *	clang -O2 -g -target bpf -c policy.bpf.c -o policy.bpf.o
+ *	clang -O2 -g -target bpf -I/usr/include/$(uname -m)-linux-gnu \
+ *	      -c policy.bpf.c -o policy.bpf.o
  *
  * It is asked for each first SYN and for each request that may be handed over. What it
  * returns is the number of a server, below GW_POLICY_NODES, or one of enum
@@ -61,19 +62,19 @@ struct gw_policy_ctx {
 	__u8 load[GW_POLICY_NODES]; /* percent by number, or GW_POLICY_NO_LOAD */
 };
 
-/* The head of the request as it came (RFC 9112); zeros or old bytes behind it. */
+/* The head of the request as it came (RFC 9112), 2 047 bytes at most; old bytes behind it. */
 struct gw_policy_head {
 	__u8 bytes[GW_POLICY_HEAD_MAX];
 };
 
 /* One question and its answer, on one processor. */
 struct gw_policy_call {
-	struct gw_policy_ctx ctx;
 	__s32 answer;
 	__u32 state; /* enum gw_policy_state */
 	__u32 seq; /* of the segment */
 	__u32 program; /* number of the program */
 	struct gw_policy_head head;
+	struct gw_policy_ctx ctx; /* the last: it grows */
 };
 
 enum gw_policy_state {
@@ -117,7 +118,7 @@ struct {
 			call->state = GW_POLICY_ANSWERED;                  \
 		}                                                          \
 		bpf_tail_call(skb, &gw_policy_programs, 0);                \
-		return 2; /* TC_ACT_SHOT: the data path has just gone */   \
+		return -1; /* TCX_NEXT: the data path has just gone */     \
 	}                                                                  \
 	static __always_inline int gw_policy_decide(                       \
 		struct gw_policy_ctx *ctx, struct gw_policy_head *head)

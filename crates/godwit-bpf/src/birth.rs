@@ -1,5 +1,6 @@
 //! `born` and `gw_mend` (`gw_birth.h`): twins whose kernel took their client for one
-//! that does Accurate ECN are set right as they are born.
+//! that does Accurate ECN are set right as they are born; and connections that came with a
+//! request keep their congestion window.
 
 use std::os::fd::AsRawFd as _;
 
@@ -50,13 +51,12 @@ fn knows_accurate_ecn() -> bool {
     })
 }
 
-/// Leaves the programs out where no twin needs them; else gives the congestion
+/// Leaves out what mends where no twin needs it; else gives the congestion
 /// control a name of its own. Returns whether they are needed.
 pub(crate) fn configure(open: &mut OpenGodwitSkel<'static>) -> libbpf_rs::Result<bool> {
     let is_needed = knows_accurate_ecn();
     let progs = &mut open.progs;
     for program in [
-        &mut progs.born,
         &mut progs.gw_mend_init,
         &mut progs.gw_mend_ssthresh,
         &mut progs.gw_mend_undo_cwnd,
@@ -80,18 +80,26 @@ pub(crate) fn configure(open: &mut OpenGodwitSkel<'static>) -> libbpf_rs::Result
     Ok(is_needed)
 }
 
-/// First what it mends with, then the program that does.
-pub(crate) fn attach(skel: &mut GodwitSkel<'static>, pins: &PinDir) -> Births {
-    match try_attach(skel, pins) {
-        Ok(()) => Births::Watched,
-        Err(error) => Births::Unwatched(error),
+/// First what it mends with, if that is needed, then the program that does. Without them
+/// twins may be misborn, and connections that come begin with a window as any other.
+pub(crate) fn attach(skel: &mut GodwitSkel<'static>, pins: &PinDir, is_needed: bool) -> Births {
+    match (try_attach(skel, pins, is_needed), is_needed) {
+        (_, false) => Births::Plain,
+        (Ok(()), true) => Births::Watched,
+        (Err(error), true) => Births::Unwatched(error),
     }
 }
 
-fn try_attach(skel: &mut GodwitSkel<'static>, pins: &PinDir) -> Result<(), BirthError> {
+fn try_attach(
+    skel: &mut GodwitSkel<'static>,
+    pins: &PinDir,
+    is_needed: bool,
+) -> Result<(), BirthError> {
     let root = cgroup::root().map_err(BirthError::NoCgroups)?;
-    let mend = &mut skel.maps.gw_mend;
-    attach_beside("gw_mend", pins, "gw_mend", || mend.attach_struct_ops())?;
+    if is_needed {
+        let mend = &mut skel.maps.gw_mend;
+        attach_beside("gw_mend", pins, "gw_mend", || mend.attach_struct_ops())?;
+    }
     let born = &mut skel.progs.born;
     let attach = || -> libbpf_rs::Result<Link> { born.attach_cgroup(root.as_raw_fd()) };
     Ok(attach_beside("born", pins, "born", attach)?)

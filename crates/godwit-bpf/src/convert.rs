@@ -1,6 +1,6 @@
 //! Between the C layouts and Rust values. Byte order is handled here only.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use godwit_wire::{Endpoint, FlowKey};
 
@@ -82,6 +82,14 @@ pub(crate) fn value_of<T: Plain>(bytes: &[u8]) -> Option<T> {
     }
     // SAFETY: long enough, any bit pattern is a value, unaligned read.
     Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) })
+}
+
+/// IPv4 as the data path has it.
+pub(crate) fn mapped(addr: IpAddr) -> Ipv6Addr {
+    match addr {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
 }
 
 pub(crate) fn addr_words(addr: Ipv6Addr) -> [u32; 4] {

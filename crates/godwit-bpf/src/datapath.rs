@@ -17,7 +17,7 @@ use crate::attach::{
     AttachError, attach_beside, attach_or_replace, attach_or_replace_first, release,
 };
 use crate::birth::{self, Births};
-use crate::convert::addr_words;
+use crate::convert::{addr_words, mapped};
 use crate::earlier;
 use crate::events::Events;
 use crate::install::Installer;
@@ -68,6 +68,8 @@ pub struct Settings {
 /// Where a director's tunnel (VXLAN, RFC 7348) ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelEnd {
+    /// This node's address on the way.
+    pub at: IpAddr,
     /// VXLAN network identifier, below 2^24.
     pub vni: u32,
     /// The directors, by their addresses on the way.
@@ -258,7 +260,7 @@ impl Datapath {
     /// What `tap` calls is in its place before it sees a frame.
     fn attach_all(&mut self, settings: &Settings) -> Result<(), OpenError> {
         let skel = &self.guard.skel.0;
-        policy_places(skel)?.fill(&settings.policies, &skel.progs.tap)?;
+        policy_places(skel)?.fill(&settings.policies, &skel.progs.tap, &self.steering)?;
         self.attach_tunnel(settings)?;
         self.attach_service(settings.ifindex)?;
         self.guard(&settings.others)?;
@@ -292,9 +294,8 @@ impl Datapath {
         attach_or_replace(&mut progs.tap, ifindex, &self.pins.link("tap"))?;
         let exit = &mut progs.process_exit;
         attach_beside("process_exit", &self.pins, "process_exit", || exit.attach())?;
-        if !matches!(self.births, Births::Plain) {
-            self.births = birth::attach(&mut self.guard.skel.0, &self.pins);
-        }
+        let is_needed = !matches!(self.births, Births::Plain);
+        self.births = birth::attach(&mut self.guard.skel.0, &self.pins, is_needed);
         Ok(())
     }
 
@@ -367,6 +368,8 @@ fn configure(
 ) -> Result<(), OpenError> {
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
         rodata.gw_tunnel_vni = settings.tunnel.as_ref().map_or(0, |it| it.vni);
+        let end = settings.tunnel.as_ref().map(|it| addr_words(mapped(it.at)));
+        rodata.gw_tunnel_at = end.unwrap_or_default();
         rodata.gw_netns_cookie = settings.netns_cookie;
         rodata.gw_self_mac = settings.mac.0;
         rodata.gw_node_v4 = settings

@@ -26,7 +26,7 @@ const _: () = assert!(size_of::<types::gw_flow_key>() == 40);
 const ROLE: usize = 16;
 
 /// Maps without which nobody loses a connection.
-const COUNTING: [&str; 3] = ["gw_counters", "gw_events", "gw_exits"];
+const COUNTING: [&str; 4] = ["gw_counters", "gw_events", "gw_exits", "gw_policy_calls"];
 
 /// Whether what is pinned under the name of a map has another shape than that. What
 /// only counts is unpinned instead; its programs keep it to their end.

@@ -7,9 +7,10 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use libbpf_rs::{MapHandle, ObjectBuilder, OpenMapMut, ProgramMut, ProgramType};
+use libbpf_rs::{MapHandle, Object, ObjectBuilder, OpenMapMut, ProgramMut, ProgramType};
 use thiserror::Error;
 
+use crate::maps::steering::SteeringTable;
 use crate::maps::{MapError, TypedMap};
 
 /// Programs of a server at a time: `GW_POLICIES`.
@@ -108,8 +109,8 @@ impl Policy {
         &self.name
     }
 
-    /// Loads it, and has it called as number `number`.
-    fn install(&self, number: u32, places: &Places) -> Result<(), PolicyError> {
+    /// Loads it; it is not called yet.
+    fn load(&self, places: &Places) -> Result<Object, PolicyError> {
         let name = || self.name.clone();
         let malformed = |source| PolicyError::Object {
             name: name(),
@@ -121,10 +122,7 @@ impl Policy {
         };
         let mut builder = ObjectBuilder::default();
         let mut open = builder.open_memory(&self.object).map_err(malformed)?;
-        let is_policy = open.progs().count() == 1
-            && open
-                .progs()
-                .all(|program| program.prog_type() == ProgramType::SchedCls);
+        let kinds: Vec<_> = open.progs().map(|program| program.prog_type()).collect();
         let mut found = 0;
         for mut map in open.maps_mut() {
             if let Some(shared) = places.shared(&map) {
@@ -132,14 +130,10 @@ impl Policy {
                 found += 1;
             }
         }
-        if !is_policy || found != SHARED.len() {
+        if kinds != [ProgramType::SchedCls] || found != SHARED.len() {
             return Err(PolicyError::Program { name: name() });
         }
-        let object = open.load().map_err(refused)?;
-        for program in object.progs_mut() {
-            places.put(number, &program)?;
-        }
-        Ok(())
+        open.load().map_err(refused)
     }
 }
 
@@ -174,17 +168,24 @@ impl Places {
     }
 
     /// Has all of them called, in their order, and `tap` again by each. Those of an earlier
-    /// agent that have no successor are forgotten.
+    /// agent that have no successor are forgotten. No share may have a program meanwhile:
+    /// numbers mean others afterwards.
     ///
     /// # Errors
-    /// If one is no policy, or the kernel refuses it; those before it are in place then.
+    /// If one is no policy, or the kernel refuses it. Nothing is changed then.
     pub(crate) fn fill(
         &self,
         policies: &[Policy],
         tap: &ProgramMut<'_>,
+        steering: &SteeringTable,
     ) -> Result<(), PolicyError> {
-        for (number, policy) in (1..).zip(policies) {
-            policy.install(number, self)?;
+        let loaded: Result<Vec<_>, _> = policies.iter().map(|it| it.load(self)).collect();
+        let loaded = loaded?;
+        steering.forget_programs()?;
+        for (number, object) in (1..).zip(&loaded) {
+            for program in object.progs_mut() {
+                self.put(number, &program)?;
+            }
         }
         self.put(0, tap)?;
         let used = u32::try_from(policies.len()).unwrap_or(u32::MAX);

@@ -271,7 +271,7 @@ impl Installed {
                 .verify(share, &service.verification())?;
         }
         placing::forget_others(&self.config, &self.datapath.placing)?;
-        load::forget_others(&self.config, &self.datapath.steering)?;
+        load::introduce(&self.config, &self.datapath.steering)?;
         for group in self
             .config
             .own_shares()
@@ -436,6 +436,7 @@ fn tunnel(config: &Config) -> Option<TunnelEnd> {
     let directors = config.peers.iter();
     let directors = directors.filter(|peer| peer.role == PeerRole::Director);
     (config.own_peer().reach == Reach::Vxlan).then(|| TunnelEnd {
+        at: config.own_peer().data,
         vni,
         directors: directors.map(|peer| peer.data).collect(),
     })

@@ -58,15 +58,12 @@ struct Stalls {
 
 impl Loads {
     pub(super) fn new(config: &Config, now: MonoTime) -> Self {
-        let programs = config.programs();
         let services = config.own_shares().filter_map(|(share, service)| {
             let policy = service.policy.clone()?;
-            let place = |wanted| programs.iter().position(|known| *known == wanted);
-            let number = policy.program.as_ref().and_then(place);
             Some(Weighed {
                 share,
                 addresses: service.addresses.clone(),
-                program: number.and_then(|at| u8::try_from(at + 1).ok()),
+                program: number(config, &policy),
                 policy,
                 stalls: Stalls::default(),
                 load: None,
@@ -99,15 +96,14 @@ impl Weighed {
         load
     }
 
-    /// How full the fullest accept queue is. One that nobody listens at has no load: the
-    /// others hear by heartbeat that it is not there.
+    /// How full the fullest accept queue is; where nobody listens it is.
     fn queued(&self) -> u8 {
         let queues = self.addresses.iter().map(|at| Listeners::queues(*at));
         let queues = queues.filter_map(Result::ok).flatten();
         queues
             .map(|queue| part(queue.waiting, queue.most))
             .max()
-            .unwrap_or(0)
+            .unwrap_or(100)
     }
 }
 
@@ -164,13 +160,26 @@ impl Driver {
     }
 }
 
-/// No connections of a service begin by an earlier agent's word.
-pub(super) fn forget_others(config: &Config, table: &SteeringTable) -> Result<(), MapError> {
-    let plain = config.own_shares().filter(|(_, it)| it.policy.is_none());
-    for (share, _) in plain {
-        table.set(share, Steering::default())?;
+/// From here on connections begin by this agent's word; its programs have their numbers.
+pub(super) fn introduce(config: &Config, table: &SteeringTable) -> Result<(), MapError> {
+    for (share, service) in config.own_shares() {
+        let steering = service.policy.as_ref().map(|policy| Steering {
+            redirect: policy.redirect,
+            margin: policy.margin,
+            program: number(config, policy),
+            ..Steering::default()
+        });
+        table.set(share, steering.unwrap_or_default())?;
     }
     Ok(())
+}
+
+/// The number of a service's program in the data path.
+fn number(config: &Config, policy: &PolicyConfig) -> Option<u8> {
+    let wanted = policy.program.as_ref()?;
+    let programs = config.programs();
+    let at = programs.iter().position(|known| *known == wanted)?;
+    u8::try_from(at + 1).ok()
 }
 
 /// What another server is told.

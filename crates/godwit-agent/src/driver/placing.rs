@@ -134,6 +134,8 @@ impl Placing {
         let mut moved = false;
         for placed in &mut self.placed {
             if !placed.written {
+                let numbers: Vec<_> = placed.mates.iter().map(|side| side.node).collect();
+                table.forget_mates(placed.share, &numbers)?;
                 table.set(placed.share, Some(placed.node), placed.nodes, &placed.rules)?;
                 placed.written = true;
             }
@@ -196,6 +198,7 @@ pub(super) fn forget_others(config: &Config, table: &PlacingTable) -> Result<(),
     let plain = config.own_shares().filter(|(_, it)| !it.is_placed());
     for (share, _) in plain {
         table.set(share, None, 0, &[])?;
+        table.forget_mates(share, &[])?;
     }
     Ok(())
 }

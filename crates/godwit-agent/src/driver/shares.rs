@@ -10,7 +10,7 @@ use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 use super::resets::Resets;
 use super::revive::Revival;
 use super::{leash, logs};
-use crate::config::{Config, Gate};
+use crate::config::{Config, Gate, Reach};
 use crate::input::Census;
 use crate::status::TakeoverReport;
 
@@ -112,7 +112,8 @@ impl Shares {
                 log_mode: service.log_mode(),
                 log_cap: service.reprotect_cap,
                 moves,
-                front: service.is_directed(),
+                // A router learns nothing.
+                front: service.is_directed() && config.own_peer().reach == Reach::Link,
                 continued: left.map_or(Generation::NONE, |left| left.continued),
                 keepers: keepers.filter(|_| service.is_kept()).unwrap_or_default(),
             };

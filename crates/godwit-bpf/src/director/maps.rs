@@ -7,7 +7,7 @@ use godwit_wire::{Endpoint, FlowKey, MacAddr, NodeName, SeqNumber};
 use super::handle;
 use super::skel::{DirectorSkel, types};
 use crate::OpenError;
-use crate::convert::{Plain, addr_from_words, addr_words};
+use crate::convert::{Plain, addr_from_words, addr_words, mapped};
 use crate::maps::{MapError, TypedMap};
 
 const _: () = assert!(size_of::<types::gw_backend>() == 40);
@@ -470,12 +470,4 @@ fn tunnel(tunnel: Option<Tunnel>) -> types::gw_tunnel {
         vni: it.vni,
         there: 1,
     })
-}
-
-/// IPv4 as the data path has it.
-fn mapped(addr: IpAddr) -> std::net::Ipv6Addr {
-    match addr {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    }
 }

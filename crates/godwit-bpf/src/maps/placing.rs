@@ -170,6 +170,20 @@ impl PlacingTable {
             .update(&key, &types::gw_mate { mac: mac.0, state })
     }
 
+    /// Forgets servers of a share that are none of these, by their numbers.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a change.
+    pub fn forget_mates(&self, share: ShareId, but: &[u16]) -> Result<(), MapError> {
+        for key in self.mates.keys() {
+            let is_kept = u16::try_from(key.node).is_ok_and(|node| but.contains(&node));
+            if key.share == share.0 && !is_kept {
+                self.mates.delete(&key)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Forgets addresses on the link that are none of these.
     ///
     /// # Errors

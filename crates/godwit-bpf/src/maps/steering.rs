@@ -36,6 +36,23 @@ impl SteeringTable {
         Self(TypedMap::new(map, "gw_steerings"))
     }
 
+    /// No share's program is asked any more.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a change.
+    pub(crate) fn forget_programs(&self) -> Result<(), MapError> {
+        for share in self.0.keys() {
+            match self.0.lookup(&share)? {
+                Some(raw) if raw.program != 0 => {
+                    let raw = types::gw_steering { program: 0, ..raw };
+                    self.0.update(&share, &raw)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
     /// From here on connections of a share begin by this.
     ///
     /// # Errors

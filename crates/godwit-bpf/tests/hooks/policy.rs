@@ -9,9 +9,7 @@ use godwit_bpf::{Hook, Mate, Moves, OpenError, Policy, PolicyError, Steering};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 
-use crate::bench::{
-    Bench, DROP, IRS, NEXT, REDIRECT, SHARE, on_bench_of, on_bench_with, to_service,
-};
+use crate::bench::{Bench, IRS, NEXT, REDIRECT, SHARE, on_bench_of, on_bench_with, to_service};
 use crate::transfer::place;
 
 /// What every program begins with, so that these need no package of headers.
@@ -152,8 +150,38 @@ fn who_does_not_answer_is_done_without() {
     });
     on_bench_with(&silent, |bench| {
         by_program(bench);
-        let (verdict, _) = bench.pass(Hook::Tap, &syn(7));
-        assert_eq!(verdict, DROP, "it was asked as often as the kernel allows");
+        bench.expect(Hook::Tap, "no answer", &syn(7), NEXT, "policy_lost");
+    });
+}
+
+/// A request as long as a frame can be: not a byte of an earlier one is shown.
+#[test]
+fn a_program_sees_nothing_of_others() {
+    let folder = folder("others");
+    // Past the head, of which the last byte is not shown.
+    let text = policy("return head->bytes[1500] == 'y' ? 1 : GW_POLICY_HERE;");
+    let others = [compile(&folder, "others", &text)];
+    fs::remove_dir_all(&folder).expect("it is there");
+    on_bench_with(&others, |bench| {
+        by_program(bench);
+        let data = TcpFlags::ACK.with(TcpFlags::PSH);
+        for (port, filling) in [(7, "x"), (8, "y")] {
+            bench.connect(port, false);
+            let head = "POST /b/x HTTP/1.1\r\nHost: s\r\nContent-Length: 2200\r\n\r\n";
+            let request = format!("{head}{}", filling.repeat(2200));
+            let first = IRS.wrapping_add(1);
+            let frame = to_service(
+                port,
+                false,
+                first,
+                crate::bench::ISS + 1,
+                data,
+                request.as_bytes(),
+            );
+            let (_, reasons) = bench.pass(Hook::Tap, &frame);
+            let stays = reasons.iter().any(|it| it == "kept_here");
+            assert_eq!(stays, filling == "x", "{filling}: {reasons:?}");
+        }
     });
 }
 
@@ -168,11 +196,12 @@ fn what_is_no_policy_is_refused() {
         (compile(&folder, "wild", &wild), "Refused"),
         (compile(&folder, "other", &other), "Program"),
     ];
+    let good = compile(&folder, "good", &policy("return 1;"));
     fs::remove_dir_all(&folder).expect("it is there");
     on_bench_of(|bench, _, pins| {
         by_program(bench);
         for (policy, kind) in cases {
-            let error = Bench::try_open(pins, &[policy]).expect_err(kind);
+            let error = Bench::try_open(pins, &[good.clone(), policy]).expect_err(kind);
             let OpenError::Policy(error) = error else {
                 panic!("{error}");
             };
@@ -183,8 +212,9 @@ fn what_is_no_policy_is_refused() {
                 PolicyError::Map(_) | _ => "another",
             };
             assert_eq!(found, kind);
-            // The one that the bench has, by class, is still asked.
-            let (_, reasons) = bench.pass(Hook::Tap, &syn(9));
+            // What the bench has is still asked: by class, to which a SYN is nothing.
+            let (verdict, reasons) = bench.pass(Hook::Tap, &syn(9));
+            assert_eq!(verdict, NEXT, "{reasons:?}");
             assert!(!reasons.iter().any(|it| it == "policy_lost"), "{reasons:?}");
         }
     });

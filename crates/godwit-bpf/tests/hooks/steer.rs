@@ -186,15 +186,15 @@ fn who_is_not_loaded_keeps_what_comes() {
         bench.datapath.steering.set(SHARE, stale).expect("room");
         bench.expect(Hook::Tap, "stale", &syn(10, false), NEXT, "syn");
         steer(bench, loaded);
-        std::thread::sleep(Duration::from_millis(510));
-        steer(bench, loaded);
-        bench.expect(
-            Hook::Tap,
-            "b's is stale",
-            &syn(11, false),
-            NEXT,
-            "none_lighter",
-        );
+        // b's word is half a second old some time.
+        let stays = |port: u16| {
+            std::thread::sleep(Duration::from_millis(10));
+            steer(bench, loaded);
+            let (_, reasons) = bench.pass(Hook::Tap, &syn(port, false));
+            reasons.iter().any(|it| it == "none_lighter")
+        };
+        let passed = (11..500).take_while(|port| !stays(*port)).count();
+        assert!((20..480).contains(&passed), "{passed} SYNs in 10 ms each");
     });
 }
 
@@ -214,12 +214,13 @@ fn a_server_that_nobody_listens_at_passes_on_at_once() {
         bench.expect(Hook::Tap, "nobody", &syn(7, false), REDIRECT, "passed_on");
         let _server = listen(false);
         bench.expect(Hook::Tap, "somebody", &syn(8, false), NEXT, "syn");
-        // Whom it was passed on to serves no more, and its client says it again.
-        bench
-            .datapath
-            .placing
-            .set_mate(SHARE, 1, Mate::Closed(Host::B.mac(Network::Data)))
-            .expect("there is room");
+        // That one is silent: it may have answered, and be heard again.
+        let mac = Host::B.mac(Network::Data);
+        let table = &bench.datapath.placing;
+        table.set_mate(SHARE, 1, Mate::Closed(mac)).expect("room");
+        bench.expect(Hook::Tap, "again", &syn(7, false), REDIRECT, "sent_on");
+        // It is known to be off.
+        table.set_mate(SHARE, 1, Mate::Dead(mac)).expect("room");
         bench.expect(Hook::Tap, "forsaken", &syn(7, false), NEXT, "syn");
     });
 }
@@ -337,23 +338,5 @@ fn a_program_keeps_classes_together() {
         }
         assert_eq!(places.len(), 2, "all classes are at one server");
         assert!(ask("/b/anything".into()), "the file's rule has b alone");
-    });
-}
-
-/// Who can't be named is not: the request stays, and it is said.
-#[test]
-fn a_program_can_name_only_who_is_there() {
-    on_bench(|bench| {
-        open_place(bench);
-        by(bench, BY_CLASS);
-        bench
-            .datapath
-            .placing
-            .set_mate(SHARE, 1, Mate::Closed(Host::B.mac(Network::Data)))
-            .expect("there is room");
-        for (port, class) in (200..).zip(0..8) {
-            let head = format!("GET /c{class}/ HTTP/1.1\r\nHost: s\r\n\r\n");
-            assert!(!goes(bench, port, &head), "b is closed");
-        }
     });
 }

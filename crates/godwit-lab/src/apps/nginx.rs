@@ -27,12 +27,26 @@ impl Nginx {
     /// # Errors
     /// Fails if nginx is not installed or does not listen within five seconds.
     pub fn start(node: &Node, root: &Path, port: u16) -> Result<Self> {
+        Self::start_with(node, root, port, "")
+    }
+
+    /// The same; each of its replies says who it is: `Served-By: a`.
+    ///
+    /// # Errors
+    /// As with [`Nginx::start`].
+    pub fn start_named(node: &Node, root: &Path, port: u16) -> Result<Self> {
+        let name = format!("add_header Served-By {};", node.host().name());
+        Self::start_with(node, root, port, &name)
+    }
+
+    fn start_with(node: &Node, root: &Path, port: u16, more: &str) -> Result<Self> {
         let program = which("nginx").context("nginx is not installed (Debian package nginx)")?;
         let folder = node.folder()?.join(format!("nginx-{port}"));
         let uploads = folder.join("www");
         fs::create_dir_all(uploads.join("upload")).context("creating nginx's folders")?;
         let config = folder.join("nginx.conf");
-        fs::write(&config, configuration(&folder, root, port)).context("writing nginx.conf")?;
+        fs::write(&config, configuration(&folder, root, port, more))
+            .context("writing nginx.conf")?;
         let mut command = Command::new(program);
         command.arg("-c").arg(&config).arg("-p").arg(&folder);
         command.args(["-e", "stderr"]);
@@ -48,8 +62,9 @@ impl Nginx {
     }
 }
 
-/// One worker, no logs; nothing else differs from what a server would have.
-fn configuration(folder: &Path, root: &Path, port: u16) -> String {
+/// One worker, no logs, and `more` directives; nothing else differs from what a server would
+/// have.
+fn configuration(folder: &Path, root: &Path, port: u16, more: &str) -> String {
     let (folder, root) = (folder.display(), root.display());
     format!(
         "# written by godwit-lab
@@ -72,6 +87,7 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     default_type application/octet-stream;
+    {more}
     server {{
         listen {port} backlog=4096;
         listen [::]:{port} backlog=4096 ipv6only=on;

@@ -5,11 +5,10 @@ use std::net::IpAddr;
 
 use godwit_bpf::director::{Backend, Tunnel, Via};
 use godwit_bpf::{Datapath, Hook, PinDir, Settings, TunnelEnd};
-use godwit_core::director::BackendId;
 use godwit_lab::host::{Host, Network};
 use godwit_sock::Interface;
 
-use super::{ACK, Act, SYN, key, mac_of, on_bench};
+use super::{ACK, Act, SYN, mac_of, on_bench};
 use crate::bench::{SHARE, ends, to_service};
 
 const VNI: u32 = 0x12_3456;
@@ -123,7 +122,7 @@ fn a_router_is_no_back_end() {
         frame[..6].copy_from_slice(&Host::A.mac(Network::Data).0);
         frame[6..12].copy_from_slice(&mac_of(77).0);
         bench.expect("a note", &frame, Act::Stop, "learn_refused");
-        assert!(bench.slots.get(bench.slot(&key(1, false))).now < Some(BackendId(u16::MAX)));
+        assert_eq!(bench.director.entries.count().expect("readable"), 0);
     });
 }
 
@@ -133,15 +132,17 @@ fn a_router_is_no_back_end() {
 fn a_tunnel_ends_in_the_client_s_packet() {
     on_bench(None, |bench, pins| {
         let name = format!("{pins}-end");
-        let back_end = back_end(&name);
+        let ends_at = |at: &str| back_end(&name, at.parse().expect("a literal"));
         let ifindex = bench.ifindex;
-        let run = |frame: &[u8]| {
+        let run_at = |back_end: &Datapath, frame: &[u8]| {
             let trial = back_end.try_frame(Hook::Untunnel, ifindex, frame);
             let trial = trial.expect("the kernel runs it");
             assert_eq!(trial.verdict, -1);
             trial.frame
         };
         for ends in [V4, V6] {
+            let back_end = ends_at(ends[1]);
+            let run = |frame: &[u8]| run_at(&back_end, frame);
             send_far(bench, tunnel(ends));
             for (port, v6) in [(1, false), (2, true)] {
                 let data = to_service(port, v6, 2, 1, ACK, b"some data");
@@ -164,18 +165,21 @@ fn a_tunnel_ends_in_the_client_s_packet() {
                 let service_port = out.len() - data.len() + if v6 { 57 } else { 37 };
                 other[service_port] ^= 1;
                 assert_eq!(run(&other), other, "for nobody here");
-                for cut in 60..out.len() - 9 {
-                    let short = &out[..cut];
-                    let got = run(short);
-                    assert!(got == short || got.len() < short.len(), "{cut}");
+                let mut other = out.clone();
+                let at = if ends == V4 { 33 } else { 53 };
+                other[at] ^= 1;
+                assert_eq!(run(&other), other, "to another back-end");
+                // Its last two bytes are data: the ports are there until then.
+                for cut in 60..out.len() - data.len() + if v6 { 58 } else { 38 } {
+                    assert_eq!(run(&out[..cut]), out[..cut], "{cut}");
                 }
             }
+            back_end.detach().expect("the programs are removed");
         }
-        back_end.detach().expect("the programs are removed");
     });
 }
 
-fn back_end(pins: &str) -> Datapath {
+fn back_end(pins: &str, at: IpAddr) -> Datapath {
     let interface = Interface::by_name(Network::Data.interface()).expect("it has eth0");
     let settings = Settings {
         ifindex: interface.index,
@@ -187,6 +191,7 @@ fn back_end(pins: &str) -> Datapath {
         max_flows: 1024,
         policies: Vec::new(),
         tunnel: Some(TunnelEnd {
+            at,
             vni: VNI,
             directors: [V4, V6]
                 .map(|ends| ends[0].parse().expect("a literal"))

@@ -76,6 +76,7 @@ pub(super) const SPECS: &[Spec] = &[
     handoff("handoff.cost.added.p50", "us", AtMost(50.0)),
     handoff("handoff.cost.asked.p50", "us", Target::None),
     handoff("handoff.rate", "handoffs/s", AtLeast(10_000.0)),
+    handoff("handoff.rate.nginx", "handoffs/s", AtLeast(10_000.0)),
     handoff("handoff.exact.requests", "requests", AtLeast(1e6)),
     handoff("handoff.exact.moves", "requests", Target::None),
     handoff("handoff.exact.wrong", "requests", AtMost(0.0)),

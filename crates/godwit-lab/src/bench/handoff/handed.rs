@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::measure;
-use super::site::{Front, Running, Setup, Site};
+use super::site::{Front, Running, Setup, Site, Web};
 use crate::apps::webstone::{KINDS, Load};
 use crate::bench::budget::Budget;
 use crate::bench::report::{Measured, Report};
@@ -20,6 +20,7 @@ const CLIENTS: u32 = 64;
 /// a connection is handed over.
 const SETUP: Setup = Setup {
     front: Front::Placed,
+    web: Web::Apache,
     servers: 2,
     cache: None,
 };
@@ -43,9 +44,17 @@ pub(super) fn run(site: &Site, budget: Budget, report: &Report) -> Result<()> {
     if report.wants_figure("handoff.cost") {
         asked(site, budget, report)?;
     }
+    if report.wants_figure("handoff.rate") {
+        let setup = Setup {
+            web: Web::Nginx,
+            ..SETUP
+        };
+        let running = site.start(setup, CLIENTS)?;
+        rate("handoff.rate.nginx", (&running, setup), budget, report)?;
+    }
     let running = site.start(SETUP, CLIENTS)?;
     cost(&running, budget, report)?;
-    rate(&running, budget, report)?;
+    rate("handoff.rate", (&running, SETUP), budget, report)?;
     exact(site, &running, budget, report)
 }
 
@@ -104,7 +113,12 @@ fn asked(site: &Site, budget: Budget, report: &Report) -> Result<()> {
     report.put_p50("handoff.cost.asked.p50", &stayed)
 }
 
-fn rate(running: &Running<'_>, budget: Budget, report: &Report) -> Result<()> {
+fn rate(
+    name: &str,
+    (running, setup): (&Running<'_>, Setup),
+    budget: Budget,
+    report: &Report,
+) -> Result<()> {
     let mut rates = Samples::default();
     for round in budget.runs(5, 1, Duration::from_secs(3)) {
         let load = Load {
@@ -112,10 +126,10 @@ fn rate(running: &Running<'_>, budget: Budget, report: &Report) -> Result<()> {
             seed: u64::from(round),
             ..small(running, CLIENTS)
         };
-        let tally = measure(running, SETUP, &load, report)?;
+        let tally = measure(running, setup, &load, report)?;
         rates.push(f64::from(tally.moved.requests) / tally.seconds);
     }
-    report.put_p50("handoff.rate", &rates)
+    report.put_p50(name, &rates)
 }
 
 /// WebStone's mix, every byte of every reply.

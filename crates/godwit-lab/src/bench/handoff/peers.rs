@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
-use super::site::{Front, Setup, Site};
+use super::site::{Front, Setup, Site, Web};
 use super::{Manner, measure};
 use crate::apps::webstone::{KINDS, Load};
 use crate::bench::budget::Budget;
@@ -53,6 +53,7 @@ fn mixed(
 ) -> Result<()> {
     let setup = Setup {
         front,
+        web: Web::Apache,
         servers: SERVERS,
         cache: Some(CACHE),
     };
@@ -86,6 +87,7 @@ fn large(site: &Site, budget: Budget, report: &Report) -> Result<()> {
         for front in [Front::HaproxyByPath, Front::Placed] {
             let setup = Setup {
                 front,
+                web: Web::Apache,
                 servers: SERVERS,
                 cache: None,
             };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::site::{Front, Setup, Site};
+use super::site::{Front, Setup, Site, Web};
 use super::{Manner, measure};
 use crate::apps::webstone::{Load, Tally, Times};
 use crate::bench::budget::Budget;
@@ -63,6 +63,7 @@ pub(super) fn run(site: &Site, budget: Budget, report: &Report) -> Result<()> {
     };
     let setup = |servers, cache| Setup {
         front: Front::Spread,
+        web: Web::Apache,
         servers,
         cache: Some(cache),
     };

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::apps::apache::{Apache, ApacheOptions, Mpm};
+use crate::apps::nginx::Nginx;
 use crate::apps::wait_until_listening;
 use crate::apps::webstone::{FileSet, Load, Tally};
 use crate::bench::direct::wait_takers;
@@ -66,10 +67,19 @@ impl Front {
     }
 }
 
+/// What serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Web {
+    Apache,
+    /// One worker.
+    Nginx,
+}
+
 /// A way to serve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Setup {
     pub(super) front: Front,
+    pub(super) web: Web,
     /// How many there are.
     pub(super) servers: usize,
     /// Page cache of each: so many hundredths of its share of the files; all of it with
@@ -91,7 +101,7 @@ pub(super) struct Site {
 pub(super) struct Running<'a> {
     site: &'a Site,
     setup: Setup,
-    servers: Vec<Apache>,
+    servers: Vec<Process>,
     haproxy: Option<Process>,
     cluster: Option<Cluster<'a>>,
     limits: Vec<Limits>,
@@ -224,7 +234,11 @@ impl Running<'_> {
             workers: (2 * connections).next_multiple_of(64),
             limits: limits.as_ref(),
         };
-        self.servers.push(Apache::start(node, &options)?);
+        let server = match self.setup.web {
+            Web::Apache => Apache::start(node, &options)?.process,
+            Web::Nginx => Nginx::start_named(node, volume.folder(), PORT)?.process,
+        };
+        self.servers.push(server);
         self.limits.extend(limits);
         self.volumes.push(volume);
         Ok(())
