@@ -42,6 +42,25 @@ pub struct Verification {
     pub masks: Vec<String>,
 }
 
+/// Programs of a server at a time.
+pub const MAX_POLICIES: usize = 4;
+
+/// Programs that come with Godwit.
+#[derive(Debug)]
+pub struct Policy;
+
+impl Policy {
+    /// One of them.
+    pub fn built_in(name: &str) -> Option<Self> {
+        Self::built_in_names().any(|known| known == name).then_some(Self)
+    }
+
+    /// Their names.
+    pub fn built_in_names() -> impl Iterator<Item = &'static str> {
+        ["by_class", "by_cookie", "least_loaded"].into_iter()
+    }
+}
+
 /// Servers that rules can name, and bytes of what they say of a path.
 pub const MAX_PLACED_NODES: u16 = 64;
 /// As that.
