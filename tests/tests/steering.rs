@@ -120,7 +120,8 @@ impl Pressed {
 
     /// More of them than there are processors.
     fn press(&mut self) {
-        for _ in 0..8 {
+        let processors = thread::available_parallelism().map_or(2, usize::from);
+        for _ in 0..4 * processors {
             let mut command = Command::new("sh");
             let spinner = command.args(["-c", "while :; do :; done"]).spawn();
             let spinner = spinner.expect("there is a shell");

@@ -52,17 +52,23 @@ pub(crate) fn on_bench(work: impl FnOnce(&Bench) + Send) {
     on_bench_of(|bench, _, _| work(bench));
 }
 
-/// As [`on_bench`], with these programs of the user's own in place of those that come with
-/// Godwit.
+/// As [`on_bench`], with these programs of the user's own.
 pub(crate) fn on_bench_with(policies: &[Policy], work: impl FnOnce(&Bench) + Send) {
     run_bench(policies, |bench, _, _| work(bench));
+}
+
+/// As [`on_bench_of`], with these programs.
+pub(crate) fn on_bench_of_with(
+    policies: &[Policy],
+    work: impl FnOnce(&mut Bench, &Lab, &str) + Send,
+) {
+    run_bench(policies, work);
 }
 
 /// As [`on_bench`], for work that changes the lab; also gives the name of the
 /// folder of pins.
 pub(crate) fn on_bench_of(work: impl FnOnce(&mut Bench, &Lab, &str) + Send) {
-    let built_in = Policy::built_in_names().filter_map(Policy::built_in);
-    run_bench(&built_in.collect::<Vec<_>>(), work);
+    run_bench(&[], work);
 }
 
 fn run_bench(policies: &[Policy], work: impl FnOnce(&mut Bench, &Lab, &str) + Send) {

@@ -9,7 +9,9 @@ use godwit_bpf::{Hook, Mate, Moves, OpenError, Policy, PolicyError, Steering};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 
-use crate::bench::{Bench, IRS, NEXT, REDIRECT, SHARE, on_bench_of, on_bench_with, to_service};
+use crate::bench::{
+    Bench, IRS, NEXT, REDIRECT, SHARE, on_bench_of_with, on_bench_with, to_service,
+};
 use crate::transfer::place;
 
 /// What every program begins with, so that these need no package of headers.
@@ -198,7 +200,8 @@ fn what_is_no_policy_is_refused() {
     ];
     let good = compile(&folder, "good", &policy("return 1;"));
     fs::remove_dir_all(&folder).expect("it is there");
-    on_bench_of(|bench, _, pins| {
+    let by_class: Vec<_> = Policy::built_in("by_class").into_iter().collect();
+    on_bench_of_with(&by_class, |bench, _, pins| {
         by_program(bench);
         for (policy, kind) in cases {
             let error = Bench::try_open(pins, &[good.clone(), policy]).expect_err(kind);

@@ -5,17 +5,25 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use godwit_bpf::{Hook, Mate, Moves, Steering};
+use godwit_bpf::{Hook, Mate, Moves, Policy, Steering};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 use nix::time::{ClockId, clock_gettime};
 
-use crate::bench::{Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, on_bench, tapped, to_service};
+use crate::bench::{
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, on_bench, on_bench_with, tapped, to_service,
+};
 use crate::transfer::place;
 
 const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
 
-/// Numbers of the programs that a bench has.
+/// As [`on_bench`], with the programs that come with Godwit.
+fn on_bench_with_all(work: impl FnOnce(&Bench) + Send) {
+    let built_in = Policy::built_in_names().filter_map(Policy::built_in);
+    on_bench_with(&built_in.collect::<Vec<_>>(), work);
+}
+
+/// Their numbers.
 const BY_CLASS: u8 = 1;
 const BY_COOKIE: u8 = 2;
 const LEAST_LOADED: u8 = 3;
@@ -66,9 +74,8 @@ fn syn(port: u16, v6: bool) -> Vec<u8> {
 }
 
 /// Somebody listens, or its accept queue would be called full.
-fn listen(v6: bool) -> TcpListener {
-    let any = if v6 { "[::]:80" } else { "0.0.0.0:80" };
-    TcpListener::bind(any).expect("a lab's port is free")
+fn listen() -> TcpListener {
+    TcpListener::bind("[::]:80").expect("a lab's port is free")
 }
 
 /// The SYN goes to b, and so does all that follows it.
@@ -76,8 +83,8 @@ fn listen(v6: bool) -> TcpListener {
 fn a_loaded_server_passes_a_connection_on() {
     on_bench(|bench| {
         open_place(bench);
+        let _server = listen();
         for v6 in [false, true] {
-            let _server = listen(v6);
             b_says(bench, 50);
             let loaded = Steering {
                 load: 80,
@@ -107,7 +114,7 @@ fn a_loaded_server_passes_a_connection_on() {
 fn a_connection_is_passed_on_once() {
     on_bench(|bench| {
         open_place(bench);
-        let _server = listen(false);
+        let _server = listen();
         b_says(bench, 0);
         let loaded = Steering {
             load: 100,
@@ -132,7 +139,7 @@ fn a_connection_is_passed_on_once() {
 fn a_burst_is_not_all_for_the_one_that_was_lightest() {
     on_bench(|bench| {
         open_place(bench);
-        let _server = listen(false);
+        let _server = listen();
         b_says(bench, 57);
         let loaded = Steering {
             load: 80,
@@ -155,7 +162,7 @@ fn a_burst_is_not_all_for_the_one_that_was_lightest() {
 fn who_is_not_loaded_keeps_what_comes() {
     on_bench(|bench| {
         open_place(bench);
-        let _server = listen(false);
+        let _server = listen();
         let loaded = Steering {
             load: 90,
             redirect: Some(70),
@@ -212,7 +219,7 @@ fn a_server_that_nobody_listens_at_passes_on_at_once() {
         };
         steer(bench, idle);
         bench.expect(Hook::Tap, "nobody", &syn(7, false), REDIRECT, "passed_on");
-        let _server = listen(false);
+        let _server = listen();
         bench.expect(Hook::Tap, "somebody", &syn(8, false), NEXT, "syn");
         // That one is silent: it may have answered, and be heard again.
         let mac = Host::B.mac(Network::Data);
@@ -246,9 +253,9 @@ fn strangers_have_no_load() {
 /// A connection begins where there is least to do, by a program.
 #[test]
 fn a_program_has_connections_begin_at_the_least_loaded() {
-    on_bench(|bench| {
+    on_bench_with_all(|bench| {
         open_place(bench);
-        let _server = listen(false);
+        let _server = listen();
         let by_program = Steering {
             load: 40,
             program: Some(LEAST_LOADED),
@@ -291,7 +298,7 @@ fn by(bench: &Bench, program: u8) {
 /// A session is at one server, whatever its requests are and wherever the cookie stands.
 #[test]
 fn a_program_keeps_sessions_together() {
-    on_bench(|bench| {
+    on_bench_with_all(|bench| {
         open_place(bench);
         by(bench, BY_COOKIE);
         let mut ports = 100..;
@@ -321,7 +328,7 @@ fn a_program_keeps_sessions_together() {
 /// A folder is at one server.
 #[test]
 fn a_program_keeps_classes_together() {
-    on_bench(|bench| {
+    on_bench_with_all(|bench| {
         open_place(bench);
         by(bench, BY_CLASS);
         let mut ports = 100..;

@@ -312,9 +312,10 @@ impl<'a> Clients<'a> {
                     return Ok(false);
                 } else {
                     client.left = client.left.saturating_sub(1);
-                    client.began = now;
                     self.asked += 1;
                     client.name = self.choose();
+                    // What else was ready with it has taken its time.
+                    client.began = Instant::now();
                     self.ask(client, stream)?;
                 }
             }
