@@ -28,6 +28,15 @@ const BY_CLASS: u8 = 1;
 const BY_COOKIE: u8 = 2;
 const LEAST_LOADED: u8 = 3;
 
+/// A server that passes on what comes to it, to one with at most 60 percent.
+const LOADED: Steering = Steering {
+    load: 80,
+    at: Duration::ZERO,
+    redirect: Some(70),
+    margin: 20,
+    program: None,
+};
+
 fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME)
         .expect("Linux has it")
@@ -86,13 +95,7 @@ fn a_loaded_server_passes_a_connection_on() {
         let _server = listen();
         for v6 in [false, true] {
             b_says(bench, 50);
-            let loaded = Steering {
-                load: 80,
-                redirect: Some(70),
-                margin: 20,
-                ..Steering::default()
-            };
-            steer(bench, loaded);
+            steer(bench, LOADED);
             let trial = bench.put(Hook::Tap, 0, &syn(7, v6));
             assert_eq!(trial.verdict, REDIRECT);
             assert_eq!(trial.frame[..6], Host::B.mac(Network::Data).0);
@@ -141,13 +144,7 @@ fn a_burst_is_not_all_for_the_one_that_was_lightest() {
         open_place(bench);
         let _server = listen();
         b_says(bench, 57);
-        let loaded = Steering {
-            load: 80,
-            redirect: Some(70),
-            margin: 20,
-            ..Steering::default()
-        };
-        steer(bench, loaded);
+        steer(bench, LOADED);
         let passed = (10..30)
             .take_while(|port| bench.put(Hook::Tap, 0, &syn(*port, false)).verdict == REDIRECT)
             .count();
@@ -163,12 +160,7 @@ fn who_is_not_loaded_keeps_what_comes() {
     on_bench(|bench| {
         open_place(bench);
         let _server = listen();
-        let loaded = Steering {
-            load: 90,
-            redirect: Some(70),
-            margin: 20,
-            ..Steering::default()
-        };
+        let loaded = Steering { load: 90, ..LOADED };
         steer(bench, loaded);
         bench.expect(
             Hook::Tap,
