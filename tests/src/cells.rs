@@ -163,6 +163,14 @@ impl Client {
     /// # Panics
     /// If it is broken, or too short or long.
     pub fn hear(&mut self) -> String {
+        self.hear_all().1
+    }
+
+    /// Head and body of one reply.
+    ///
+    /// # Panics
+    /// If it is broken, or too short or long.
+    pub fn hear_all(&mut self) -> (String, String) {
         let (mut reply, mut part) = (Vec::new(), [0; 65536]);
         loop {
             let text = String::from_utf8_lossy(&reply);
@@ -173,7 +181,7 @@ impl Client {
                 let length: usize = field.expect("a length").parse().expect("a number");
                 if body.len() >= length {
                     assert_eq!(body.len(), length, "nothing behind it");
-                    return body.to_owned();
+                    return (head.to_owned(), body.to_owned());
                 }
             }
             let read = self.0.read(&mut part).expect("it answers");

@@ -25,6 +25,7 @@ pub mod hostage;
 pub mod moving;
 mod resets;
 pub mod resp;
+pub mod ring;
 pub mod roaming;
 pub mod shape;
 mod site;

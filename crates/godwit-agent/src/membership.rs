@@ -45,13 +45,9 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
     };
     config.homes().map(move |(id, service, home)| ShareConfig {
         id,
-        name: service.name.to_string(),
+        name: config.share_name(id, service),
         primary: home,
-        backups: if service.moves() {
-            Vec::new()
-        } else {
-            service.backups.clone()
-        },
+        backups: service.standbys_of(home),
         // Nobody else ever owns it (ADR 17).
         fencing: if service.moves() {
             godwit_core::Fencing::None

@@ -265,15 +265,25 @@ impl PeerReport {
 
 impl ServiceReport {
     /// Puts together what the file, the core and the data path know of a service.
-    pub fn new(config: &ServiceConfig, status: &ShareStatus, flows: FlowCounts) -> Self {
+    pub fn new(
+        file: &Config,
+        config: &ServiceConfig,
+        status: &ShareStatus,
+        flows: FlowCounts,
+    ) -> Self {
         let names =
             |names: &[godwit_wire::NodeName]| names.iter().map(ToString::to_string).collect();
+        let home = file.home_of(status.id).filter(|_| config.is_ring());
+        let (primary, backups) = match home {
+            Some(home) => (home, config.standbys_of(home)),
+            None => (config.primary, config.backups.clone()),
+        };
         Self {
-            name: config.name.to_string(),
+            name: file.share_name(status.id, config),
             share: status.id.0,
             addresses: config.addresses.iter().map(ToString::to_string).collect(),
-            primary: config.primary.to_string(),
-            backups: names(&config.backups),
+            primary: primary.to_string(),
+            backups: names(&backups),
             state: status.state.as_str().into(),
             role: status.role.as_str().into(),
             owner: status.owner.map(|owner| owner.to_string()),

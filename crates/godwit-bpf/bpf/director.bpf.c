@@ -89,6 +89,7 @@ static __always_inline enum gw_act gw_direct(void *data, void *end,
 	b = gw_place(&slot, &t, &place, &reason);
 	if (!b)
 		return gw_verdict(GW_REASON_NO_BACKEND, GW_ACT_STOP);
+	b = gw_follow_owner(b, *service, &place);
 	/* not on the link */
 	if (b->there == GW_THERE_FAR) {
 		way->backend = place - 1;

@@ -8,9 +8,9 @@
  */
 #include "gw_address.h"
 #include "gw_birth.h"
-#include "gw_come.h"
 #include "gw_exit.h"
 #include "gw_handoff.h"
+#include "gw_hear.h"
 #include "gw_install.h"
 #include "gw_newborn.h"
 #include "gw_order.h"
@@ -18,6 +18,7 @@
 #include "gw_shadow.h"
 #include "gw_suppress.h"
 #include "gw_untunnel.h"
+#include "gw_ward.h"
 
 #include <bpf/bpf_tracing.h>
 
@@ -25,17 +26,18 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* A frame in a service's own name: only the peer of the share may send it. */
 static __noinline int gw_tap_peer(struct __sk_buff *skb, struct gw_pkt *p,
-				  const struct gw_share *s)
+				  __u32 share)
 {
+	const struct gw_share *s = gw_share_at(share);
 	struct gw_flow_key key;
 
-	if (!gw_mac_equal(p->smac, s->peer_mac))
+	if (!s || !gw_mac_equal(p->smac, s->peer_mac))
 		return gw_verdict(GW_REASON_SPOOFED, GW_DROP);
 	gw_key(&key, &p->dst, &p->src);
 	if (s->role == GW_ROLE_OWNER)
 		return gw_gate_twin_ack(skb, p, &key, s);
 	if (s->role == GW_ROLE_SHADOW)
-		return gw_shadow_owner(skb, p, &key, s);
+		return gw_shadow_owner(skb, p, &key, share, s);
 	return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
 }
 
@@ -49,7 +51,8 @@ static __always_inline bool gw_is_to_group(const struct gw_pkt *p,
  * Is a client's frame for this node, though it is addressed to another? To the
  * service's group it is. To the peer's MAC it is when the switch floods it:
  * that port's link is down and what was learnt there forgotten, so the peer
- * itself will not have it. What it does have besides, TCP takes twice.
+ * itself will not have it. What it does have besides, TCP takes twice. Behind a director
+ * the peer has connections that are none of ours, too: only what is known here counts.
  */
 static __always_inline bool gw_is_copied(const struct gw_pkt *p,
 					 const struct gw_share *s)
@@ -58,13 +61,19 @@ static __always_inline bool gw_is_copied(const struct gw_pkt *p,
 }
 
 /* The IP layer takes only what is addressed to the host. */
-static __always_inline bool gw_is_for_us(struct __sk_buff *skb,
-					 const struct gw_pkt *p,
-					 const struct gw_share *s)
+static __noinline bool gw_is_for_us(struct __sk_buff *skb,
+				    const struct gw_pkt *p, __u32 share)
 {
+	const struct gw_share *s;
+	struct gw_flow_key key;
+
 	if (skb->pkt_type == GW_PACKET_HOST)
 		return true;
-	if (!gw_is_copied(p, s))
+	s = gw_share_at(share);
+	if (!s || !gw_is_copied(p, s))
+		return false;
+	gw_key(&key, &p->src, &p->dst);
+	if (s->front && !gw_is_known(&key))
 		return false;
 	if (skb->pkt_type == GW_PACKET_OTHERHOST)
 		gw_count(GW_REASON_FLOODED);
@@ -117,13 +126,30 @@ static __noinline bool gw_hand_on(struct __sk_buff *skb, struct gw_pkt *p,
 	return true;
 }
 
+/* A director that has not heard yet who owns the connection, or its share. */
+static __noinline int gw_forward_front(struct __sk_buff *skb,
+				       const struct gw_pkt *p,
+				       const struct gw_flow_key *key,
+				       const struct gw_share *s)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	if (!f || gw_is_over(f) || !gw_is_node(s->peer_mac) ||
+	    !gw_is_to_be_told(s, f->client.heard_ns, gw_now()))
+		return gw_forward(skb, p, s);
+	return gw_send_on_and_tell(skb, p, key, s->peer_mac, f->irs);
+}
+
 /* A segment of a client. */
 static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
-				    __u32 share, const struct gw_share *s)
+				    __u32 share)
 {
+	const struct gw_share *s = gw_share_at(share);
 	struct gw_flow_key key;
 	int verdict;
 
+	if (!s)
+		return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
 	gw_key(&key, &p->src, &p->dst);
 	verdict = gw_handoff_client(skb, p, &key, s);
 	if (verdict == GW_UNDECIDED)
@@ -134,9 +160,12 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_owner_client(skb, p, &key, share, s);
 	if (s->role != GW_ROLE_SHADOW)
 		return gw_forward(skb, p, s);
-	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_copied(p, s) &&
-	    !gw_hand_on(skb, p, s))
-		return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
+	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_copied(p, s)) {
+		if (s->front)
+			return gw_forward_front(skb, p, &key, s);
+		if (!gw_hand_on(skb, p, s))
+			return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
+	}
 	return gw_shadow_client(skb, p, &key, share, s);
 }
 
@@ -152,7 +181,8 @@ static __noinline int gw_tap_replay(struct __sk_buff *skb)
 	err = gw_parse(skb, &p);
 	if (err)
 		return gw_verdict(err, GW_DROP);
-	s = gw_share_of(&p.dst, &share);
+	share = gw_share_in(skb, &p);
+	s = gw_share_at(share);
 	if (!s)
 		return gw_verdict(GW_REASON_REPLAY_NO_FLOW, GW_DROP);
 	verdict = gw_bear(skb, &p, s);
@@ -165,7 +195,6 @@ SEC("tcx/ingress")
 int tap(struct __sk_buff *skb)
 {
 	struct gw_pkt p = {};
-	struct gw_share *s;
 	__u32 share;
 	int err;
 
@@ -191,15 +220,30 @@ int tap(struct __sk_buff *skb)
 		return gw_verdict(err, GW_DROP);
 	if (err)
 		return gw_verdict(err, GW_PASS);
-	s = gw_share_of(&p.dst, &share);
-	if (s && !gw_is_for_us(skb, &p, s))
+	share = gw_share_in(skb, &p);
+	if (share != GW_NO_SHARE && !gw_is_for_us(skb, &p, share))
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
-	if (s)
-		return gw_consult(skb, gw_tap_client(skb, &p, share, s));
-	s = gw_share_of(&p.src, &share);
-	if (s && skb->pkt_type == GW_PACKET_HOST)
-		return gw_tap_peer(skb, &p, s);
+	if (share != GW_NO_SHARE)
+		return gw_consult(skb, gw_tap_client(skb, &p, share));
+	share = gw_share_out(&p);
+	if (share != GW_NO_SHARE && skb->pkt_type == GW_PACKET_HOST)
+		return gw_tap_peer(skb, &p, share);
 	return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
+}
+
+/* May another server have the connection that the agent speaks for? */
+static __noinline bool gw_is_asked_for(const struct gw_pkt *p, __u32 share,
+				       const struct gw_share *s)
+{
+	const struct gw_transfer *t;
+	struct gw_flow_key key;
+
+	if (s->role != GW_ROLE_OWNER || !gw_placing_of(share))
+		return false;
+	gw_key(&key, &p->dst, &p->src);
+	t = gw_transfer_now(&key);
+	return t && (t->state == GW_TRANSFER_ASKED ||
+		     t->state == GW_TRANSFER_GONE);
 }
 
 /*
@@ -215,7 +259,7 @@ static __noinline int gw_spoken_out(struct __sk_buff *skb)
 	__u32 share;
 
 	err = gw_parse(skb, &p);
-	s = err ? NULL : gw_share_of(&p.src, &share);
+	s = err ? NULL : gw_share_named(&p, &share);
 	if (s)
 		why = s->role == GW_ROLE_OWNER ? gw_silenced(share) : 0;
 	else
@@ -224,6 +268,8 @@ static __noinline int gw_spoken_out(struct __sk_buff *skb)
 		return gw_verdict(why, GW_DROP);
 	if (s && s->role != GW_ROLE_OWNER && !gw_mac_equal(p.dmac, s->peer_mac))
 		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
+	if (s && gw_is_asked_for(&p, share, s))
+		return gw_verdict(GW_REASON_UNANSWERED, GW_DROP);
 	if (s && s->role == GW_ROLE_OWNER && gw_catch_up_late(skb, &p, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_verdict(GW_REASON_MARKED, GW_PASS);
@@ -256,13 +302,13 @@ int gate(struct __sk_buff *skb)
 	err = gw_parse(skb, &p);
 	if (err)
 		return gw_other_out(skb, &p, err);
-	s = gw_share_of(&p.src, &share);
+	s = gw_share_named(&p, &share);
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
 	verdict = gw_handoff_own(&key, share, s);
 	if (verdict == GW_UNDECIDED)
-		verdict = gw_transfer_own(&key, share);
+		verdict = gw_transfer_own(&key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (s->role == GW_ROLE_OWNER) {
@@ -296,13 +342,13 @@ int guard(struct __sk_buff *skb)
 	err = gw_parse(skb, &p);
 	if (err)
 		return gw_other_out(skb, &p, err);
-	s = gw_share_of(&p.src, &share);
+	s = gw_share_named(&p, &share);
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
 	verdict = gw_handoff_own(&key, share, s);
 	if (verdict == GW_UNDECIDED)
-		verdict = gw_transfer_own(&key, share);
+		verdict = gw_transfer_own(&key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (s->role == GW_ROLE_OWNER) {

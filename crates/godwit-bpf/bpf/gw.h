@@ -125,7 +125,14 @@ struct gw_share {
 	__u32 continued; /* owner: the generation of the twins it has; 0: none */
 	__u16 keep_v4; /* shadow: port on 127.0.0.1 where twins are kept ... */
 	__u16 keep_v6; /* ... and on ::1; 0: its servers have them. docs/adr/0018 */
-	__u32 front; /* 1: clients' segments come by way of a director */
+	__u32 front; /* of enum gw_front */
+};
+
+/* Who stands before the servers of a share. */
+enum gw_front {
+	GW_FRONT_TOLD = 1 << 0, /* a director, which is told who has gone */
+	/* somebody: none of the servers answers for its addresses */
+	GW_FRONT_THERE = 1 << 1,
 };
 
 /* Whether connections of a share go to other servers one by one (docs/adr/0017). */

@@ -68,7 +68,8 @@ static __always_inline bool gw_is_foreign(const __be32 *addr)
 {
 	struct gw_share *s = gw_share_of_address(addr);
 
-	return s && (s->role != GW_ROLE_OWNER || s->moves == GW_MOVES_GUEST);
+	return s && (s->role != GW_ROLE_OWNER || s->moves == GW_MOVES_GUEST ||
+		     (s->front & GW_FRONT_THERE));
 }
 
 /*

@@ -25,6 +25,7 @@
 #include "gw_flow.h"
 #include "gw_process.h"
 #include "gw_transfer.h"
+#include "gw_window.h"
 
 /* include/net/tcp.h: all flags of RFC 3168, of which the first says that it is
  * done at all; and no threshold yet. */

@@ -1,33 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Slips as they come from other servers (gw_transfer.h): a connection that is offered,
- * and the answers to what we have offered. Who may send them is in gw_mate_macs: whoever
- * can send frames in a server's name on the link could answer for the service as well.
+ * A connection that another server offers (gw_transfer.h).
  */
 #ifndef GW_COME_H
 #define GW_COME_H
 
 #include "gw_craft.h"
 #include "gw_materialise.h"
+#include "gw_mirror.h"
 #include "gw_options.h"
-#include "gw_steer.h"
 #include "gw_watchdog.h"
+#include "gw_steer.h"
 #include "gw_way.h"
-
-/* A frame with a slip, and the share that it is about. */
-struct gw_offer {
-	struct gw_slip slip;
-	__u32 share;
-	__u32 pad;
-};
-
-/* Too big for what stack there is. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct gw_offer);
-} gw_offers SEC(".maps");
 
 /* The frame, with its slip, back to whom it came from. */
 static __always_inline void gw_turn_back(struct __sk_buff *skb,
@@ -102,10 +86,7 @@ static __always_inline void gw_came_fill(struct gw_flow *f,
 	f->snd_wscale = slip->snd_wscale & 15;
 	f->rcv_wscale = slip->rcv_wscale & 15;
 	/* the watchdog's claim is taken, see gw_watch_new() */
-	f->flags = (bpf_ntohl(slip->flags) & GW_NEGOTIATED) | GW_FLOW_CAME |
-		   GW_FLOW_WATCHED;
-	f->phase = GW_PHASE_UNPROTECTED;
-	f->why = GW_WHY_NO_STANDBY;
+	f->flags = (bpf_ntohs(slip->flags) & GW_NEGOTIATED) | GW_FLOW_WATCHED;
 	f->rtt_ns = (__u64)bpf_ntohl(slip->rtt_us) * 1000;
 	f->client.ack = p->ack;
 	f->client.edge = p->ack;
@@ -123,28 +104,58 @@ static __always_inline void gw_came_fill(struct gw_flow *f,
 	f->birth_ack = p->ack;
 	f->tapped.ack = p->ack;
 	f->tapped.snd_nxt = p->ack;
+	f->gated.twin_ack = p->seq;
+	f->gated.twin_edge = f->own.edge;
+	f->gated.twin_snd_nxt = p->ack;
+	f->gated.told_ack = p->seq;
+	f->gated.told_edge = f->own.edge;
 	/* our kernel's first window may be smaller than what the client knows */
 	gw_raise_floor(f, f->own.edge);
 }
 
+/* With a standby in sync it is protected from the first segment on. */
+static __always_inline void gw_came_start(struct gw_flow *f,
+					  const struct gw_share *s)
+{
+	if (s->log_cap)
+		gw_log_begin(f, f->birth, f->birth_ack);
+	f->generation = s->generation;
+	if (s->role == GW_ROLE_SHADOW) {
+		f->phase = GW_PHASE_TWIN;
+		f->flags |= GW_FLOW_TWIN;
+		return;
+	}
+	f->flags |= GW_FLOW_CAME;
+	if (s->generation && s->gate) {
+		f->phase = GW_PHASE_CONFIRMING;
+		f->flags |= GW_FLOW_GATED;
+		return;
+	}
+	f->phase = GW_PHASE_UNPROTECTED;
+	f->why = s->generation ? GW_WHY_GATE_OFF : GW_WHY_NO_STANDBY;
+}
+
 /* Its entry, as if it had begun here; NULL: the table is full, or it is here. */
-static __always_inline struct gw_flow *
-gw_came_begin(const struct gw_pkt *p, const struct gw_flow_key *key,
-	      const struct gw_offer *o)
+static __noinline struct gw_flow *gw_came_begin(const struct gw_pkt *p,
+						const struct gw_flow_key *key,
+						const struct gw_offer *o)
 {
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	const struct gw_share *s = gw_share_at(o->share);
 	struct gw_flow_words *words;
 	__u32 zero = 0;
 
-	if (f && (gw_is_over(f) || f->irs != bpf_ntohl(o->slip.irs)))
-		bpf_map_delete_elem(&gw_flows, key);
+	/* or it was a twin of ours, whose share is another one */
+	if (f && (gw_is_over(f) || f->irs != bpf_ntohl(o->slip.irs) ||
+		  f->share != o->share))
+		gw_forget_flow(key);
 	words = bpf_map_lookup_elem(&gw_scratch, &zero);
 	if (!words || !s)
 		return NULL;
 	__builtin_memset(words, 0, sizeof(*words));
 	f = (struct gw_flow *)words;
 	gw_came_fill(f, p, &o->slip);
+	gw_came_start(f, s);
 	f->share = o->share;
 	f->part = gw_part(s);
 	f->born_ns = gw_now();
@@ -163,7 +174,7 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 				    const struct gw_pkt *p,
 				    const struct gw_slip *slip)
 {
-	__u32 flags = bpf_ntohl(slip->flags);
+	__u32 flags = bpf_ntohs(slip->flags);
 	struct bpf_tcp_req_attrs attrs = {
 		.mss = bpf_ntohs(slip->mss),
 		.snd_wscale = slip->snd_wscale & 15,
@@ -199,6 +210,35 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 	return err;
 }
 
+/* Our standby is to make a twin of it, of the same segment. */
+static __always_inline int gw_ask_twin(struct __sk_buff *skb, struct gw_pkt *p,
+				       const struct gw_flow *f,
+				       const struct gw_share *s,
+				       struct gw_slip *slip)
+{
+	if (!s || !gw_is_gated(s, f))
+		return 0;
+	if (gw_turn_slip(skb, p, slip, GW_SLIP_TWIN, 0))
+		return -1;
+	gw_count(GW_REASON_TWIN_ASKED);
+	gw_mirror(skb, p, s);
+	return 0;
+}
+
+/* We have refused it, and have reset a twin of it to have room for it. */
+static __always_inline void gw_miss_twin(struct __sk_buff *skb,
+					 const struct gw_flow_key *key,
+					 const struct gw_offer *o)
+{
+	struct gw_flow *f;
+
+	if (skb->mark != GW_MARK_AGAIN)
+		return;
+	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (f && f->share != o->share && (f->flags & GW_FLOW_TWIN))
+		gw_close_twin(key, f);
+}
+
 /* A connection that we have not heard of under this number. */
 static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 			      const struct gw_flow_key *key, struct gw_offer *o)
@@ -212,6 +252,7 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 		.head = slip->head,
 	};
 	int why = gw_unwilling(o->share), verdict;
+	struct gw_share *s = gw_share_at(o->share);
 	struct gw_transfer *t;
 	struct gw_flow *f;
 
@@ -222,8 +263,10 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 			return verdict;
 		why = gw_come_alive(skb, p, slip);
 	}
-	if (why)
+	if (why) {
+		gw_miss_twin(skb, key, o);
 		return gw_refuse_for_good(skb, p, key, slip, why);
+	}
 	f = gw_came_begin(p, key, o);
 	t = f ? gw_transfer_begin(key, talk.irs, GW_TRANSFER_HERE) : NULL;
 	if (!t) {
@@ -235,117 +278,49 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 	t->number = bpf_ntohl(slip->number);
 	t->window = slip->window;
 	bpf_map_update_elem(&gw_talks, key, &talk, BPF_ANY);
-	gw_hear_client(f, p, gw_now());
-	if (gw_accept(skb, p, slip))
+	if (gw_hear_client(f, p, gw_now()) && s)
+		gw_log_input(skb, p, key, f, s);
+	f->gated.kernel_edge = f->client.edge;
+	if (gw_accept(skb, p, slip) || gw_ask_twin(skb, p, f, s, slip))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_verdict(GW_REASON_CAME, GW_PASS);
 }
 
+/* Of a question: it is a new one. */
+#define GW_NEWCOMER (-4)
+
 /* We are asked: for the first time, or again. */
-static __always_inline int gw_hear_question(struct __sk_buff *skb,
-					    struct gw_pkt *p,
-					    const struct gw_flow_key *key,
-					    struct gw_offer *o)
+static __noinline int gw_hear_question(struct __sk_buff *skb, struct gw_pkt *p,
+				       const struct gw_flow_key *key,
+				       struct gw_offer *o)
 {
 	struct gw_slip *slip = &o->slip;
-	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(slip->irs));
+	struct gw_transfer *t = gw_transfer_now(key);
 	__u32 number = bpf_ntohl(slip->number);
 
+	if (t && t->irs != bpf_ntohl(slip->irs))
+		t = NULL;
 	if (slip->version != GW_SLIP_VERSION)
 		return gw_refuse(skb, p, slip, GW_REASON_OTHER_SLIP);
 	if (!t)
-		return gw_come(skb, p, key, o);
+		return GW_NEWCOMER;
 	if (t->why && number == t->refused)
 		return gw_refuse(skb, p, slip, t->why);
 	if (gw_before(number, t->number) ||
 	    (t->why && gw_before(number, t->refused)))
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	if (number != t->number && t->state != GW_TRANSFER_HERE)
-		return gw_come(skb, p, key, o);
+		return GW_NEWCOMER;
 	/* it is here, whatever was asked: to refuse would give it two servers */
 	t->number = number;
 	gw_count(GW_REASON_CAME_BEFORE);
 	if (gw_accept(skb, p, slip))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_cut_slip(skb, p);
 	/* it has been here; if it still is, its client repeats itself */
 	return t->state == GW_TRANSFER_HERE ?
 		       GW_UNDECIDED :
 		       gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
-}
-
-/* It is elsewhere. What is left of the request tells our server so. */
-static __always_inline int gw_leave(struct __sk_buff *skb, struct gw_pkt *p,
-				    const struct gw_flow_key *key,
-				    struct gw_transfer *t)
-{
-	*(volatile __u32 *)&t->state = GW_TRANSFER_GONE;
-	/* so that a director is told with the very next segment */
-	t->heard_ns = gw_now() - (1 << 20);
-	gw_transfer_expire(t, GW_FORWARD_NS);
-	return gw_reset_own(skb, p, key, t->seq, GW_REASON_ACCEPTED);
-}
-
-/* A frame with a slip. GW_UNDECIDED: its segment is a client's like any other. */
-static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
-					const struct gw_flow_key *key,
-					struct gw_offer *o)
-{
-	const struct gw_slip *slip = &o->slip;
-	struct gw_transfer *t;
-
-	if (slip->kind == GW_SLIP_ASK)
-		return gw_hear_question(skb, p, key, o);
-	t = gw_transfer_of(key, bpf_ntohl(slip->irs));
-	if (!t || t->state != GW_TRANSFER_ASKED ||
-	    t->number != bpf_ntohl(slip->number) || t->seq != p->seq ||
-	    !gw_mac_equal(p->smac, t->to.mac))
-		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
-	if (slip->kind == GW_SLIP_ACCEPTED)
-		return gw_leave(skb, p, key, t);
-	if (slip->kind != GW_SLIP_REFUSED)
-		return gw_verdict(GW_REASON_OTHER_SLIP, GW_DROP);
-	t->state = GW_TRANSFER_HERE;
-	gw_count(GW_REASON_REFUSED);
-	return GW_UNDECIDED;
-}
-
-/*
- * What becomes of a client's segment where requests are placed; GW_UNDECIDED: it is
- * our server's, as far as can be told without reading it.
- */
-static __noinline int gw_transfer_client(struct __sk_buff *skb,
-					 struct gw_pkt *p,
-					 const struct gw_flow_key *key,
-					 __u32 share, const struct gw_share *s)
-{
-	bool syn = (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN;
-	struct gw_transfer *t;
-	struct gw_offer *o;
-	__u32 zero = 0;
-	bool mate;
-
-	if (!gw_placing_of(share))
-		return GW_UNDECIDED;
-	mate = gw_is_mate(p->smac);
-	if (mate) {
-		o = bpf_map_lookup_elem(&gw_offers, &zero);
-		if (o && !gw_read_slip(skb, p, &o->slip)) {
-			o->share = share;
-			gw_find_ts(skb, p);
-			return gw_hear_slip(skb, p, key, o);
-		}
-	}
-	t = bpf_map_lookup_elem(&gw_transfers, key);
-	if (syn && (!t || p->seq != t->irs || gw_is_forsaken(share, t)))
-		return gw_begin_client(skb, p, key, share, mate);
-	if (t && t->state == GW_TRANSFER_ASKED)
-		return gw_ask_again(skb, p, key, share, t);
-	if (t && t->state == GW_TRANSFER_GONE)
-		return gw_forward_gone(skb, p, key, share, s, t);
-	/* our kernel would reset what it does not know */
-	if (mate && !syn && !gw_is_known(key))
-		return gw_verdict(GW_REASON_NO_SLIP, GW_DROP);
-	return GW_UNDECIDED;
 }
 
 #endif /* GW_COME_H */

@@ -34,12 +34,24 @@ enum gw_there {
 	GW_THERE_FAR = 2, /* behind a tunnel */
 };
 
+enum gw_backend_marks {
+	/* the operator wants no new connections there */
+	GW_BACKEND_DRAINED = 1 << 0,
+	GW_BACKEND_FOLLOWED = 1 << 1, /* others may have what it had */
+};
+
 /* A server behind the director. */
 struct gw_backend {
 	__u8 mac[6];
 	__u8 there; /* enum gw_there */
-	__u8 drained; /* 1: the operator wants no new connections there */
+	__u8 marks; /* enum gw_backend_marks */
 	__u8 name[GW_NAME_LEN]; /* for the next director that runs here */
+};
+
+/* What a back-end has of a service. */
+struct gw_post {
+	__u32 service;
+	__u32 backend;
 };
 
 /* How frames come to a back-end that is not on the link. */
@@ -119,6 +131,14 @@ struct {
 	__type(value, struct gw_tunnel);
 } gw_tunnels SEC(".maps");
 
+/* The number of who has it, if that is another one: it has taken it over. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GW_MAX_BACKENDS * 4);
+	__type(key, struct gw_post);
+	__type(value, __u32);
+} gw_posts SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1048576);
@@ -140,11 +160,13 @@ struct {
 } gw_exceptions SEC(".maps");
 
 const struct gw_exception *gw_export_exception __attribute__((unused));
+const enum gw_backend_marks *gw_export_marks __attribute__((unused));
 const enum gw_there *gw_export_there __attribute__((unused));
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 _Static_assert(sizeof(struct gw_backend) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_tunnel) == 40, "shared with Rust");
+_Static_assert(sizeof(struct gw_post) == 8, "shared with Rust");
 _Static_assert(sizeof(struct gw_basis) == 16, "shared with Rust");
 _Static_assert(sizeof(struct gw_slot) == 8, "shared with Rust, one word");
 _Static_assert(sizeof(struct gw_station) == 8, "shared with Rust");

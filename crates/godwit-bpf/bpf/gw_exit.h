@@ -225,6 +225,7 @@ static __noinline void gw_exit_listener(struct gw_walk *w, struct file *file,
 	if (gw_is_last_listener(w, file, sk))
 		l.flags |= GW_EXIT_LAST_LISTENER;
 	bpf_for_each_map_elem(&gw_services, gw_note_service, &l, 0);
+	bpf_for_each_map_elem(&gw_wards, gw_note_service, &l, 0);
 	w->found = w->found || l.found;
 }
 

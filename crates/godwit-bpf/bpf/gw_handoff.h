@@ -136,7 +136,7 @@ static __noinline int gw_send_on_and_tell(struct __sk_buff *skb,
 static __always_inline bool gw_is_to_be_told(const struct gw_share *s,
 					     __u64 heard, __u64 now)
 {
-	return s->front && heard >> 20 != now >> 20;
+	return (s->front & GW_FRONT_TOLD) && heard >> 20 != now >> 20;
 }
 
 /*

@@ -37,6 +37,17 @@ struct {
 	__type(value, __u32); /* index into gw_shares */
 } gw_services SEC(".maps");
 
+/*
+ * Of servers that each have connections behind a director and stand by for each other's:
+ * the share that an endpoint has here besides its own, see gw_ward.h.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GW_MAX_SHARES * 4);
+	__type(key, struct gw_endpoint);
+	__type(value, __u32); /* index into gw_shares */
+} gw_wards SEC(".maps");
+
 struct gw_address {
 	__be32 addr[4];
 };
@@ -177,6 +188,7 @@ const struct gw_install *gw_export_install __attribute__((unused));
 const enum gw_handoff_mode *gw_export_handoff_mode __attribute__((unused));
 const enum gw_handoff_place *gw_export_handoff_place __attribute__((unused));
 const enum gw_moves *gw_export_moves __attribute__((unused));
+const enum gw_front *gw_export_front __attribute__((unused));
 const enum gw_reason *gw_export_reason __attribute__((unused));
 
 /* Serial arithmetic, RFC 9293 section 3.4. */

@@ -32,11 +32,14 @@ static __noinline void gw_mirror(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_set_macs(skb, p->dmac, p->smac);
 }
 
-/* Did the client's segment reach the standby first, and come from there? */
+/*
+ * Did the client's segment reach the standby first, and come from there? Behind a director
+ * a standby hands on what it has no use for.
+ */
 static __always_inline bool gw_is_handed_on(const struct gw_pkt *p,
 					    const struct gw_share *s)
 {
-	return gw_mac_equal(p->smac, s->peer_mac);
+	return gw_mac_equal(p->smac, s->peer_mac) && !s->front;
 }
 
 /* A client's segment that the standby must have, unless it got its own. */

@@ -7,6 +7,7 @@
 #ifndef GW_ORDER_H
 #define GW_ORDER_H
 
+#include "gw_ask.h"
 #include "gw_rejoin.h"
 #include "gw_turn.h"
 
@@ -20,7 +21,9 @@ static __always_inline int gw_mark_unborn(const struct gw_order *o,
 					  const struct gw_flow_key *key)
 {
 	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
-	__u32 *share = bpf_map_lookup_elem(&gw_services, &key->service);
+	__u32 *ward = bpf_map_lookup_elem(&gw_wards, &key->service);
+	__u32 *share = ward ? ward :
+			      bpf_map_lookup_elem(&gw_services, &key->service);
 	struct gw_half_open unborn = {
 		.born_ns = gw_now(),
 		.irs = o->irs,
@@ -60,6 +63,9 @@ static __noinline int gw_obey(struct gw_order *o)
 		f->why = o->detail;
 		return 0;
 	case GW_ORDER_NOT_IN_SYNC: /* `detail` is enum gw_why */
+		/* it has come here meanwhile, as its owner's */
+		if (!(f->flags & GW_FLOW_TWIN))
+			return 1;
 		gw_give_twin_up(f);
 		f->why = o->detail ? o->detail : GW_WHY_NOT_IN_SYNC;
 		return 0;
@@ -73,6 +79,8 @@ static __noinline int gw_obey(struct gw_order *o)
 		gw_advance(&f->client.ack, o->detail);
 		return 0;
 	case GW_ORDER_REJOIN:
+		if (gw_has_spoken_late(&key))
+			return 1;
 		return gw_rejoin(f, o->detail, o->base_ack);
 	case GW_ORDER_PROTECT:
 		return gw_protect(f);

@@ -11,7 +11,7 @@
 #include "gw_mirror.h"
 #include "gw_rejoin.h"
 #include "gw_takeover.h"
-#include "gw_transfer.h"
+#include "gw_gone.h"
 #include "gw_verify.h"
 
 /* The client's SYN: blank what a twin can't have, then mirror it. */

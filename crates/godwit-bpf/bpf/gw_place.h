@@ -130,4 +130,25 @@ gw_place(const struct gw_slot *slot, const struct gw_told *t, __u32 *place,
 	return gw_backend_in(slot->base);
 }
 
+/* Who has what a back-end had of a service, if others stand by for it. */
+static __always_inline const struct gw_backend *
+gw_follow_owner(const struct gw_backend *b, __u32 service, __u32 *place)
+{
+	struct gw_post post = { .service = service, .backend = *place - 1 };
+	const struct gw_backend *owner;
+	__u32 *number;
+
+	if (!(b->marks & GW_BACKEND_FOLLOWED))
+		return b;
+	number = bpf_map_lookup_elem(&gw_posts, &post);
+	if (!number)
+		return b;
+	owner = gw_backend_of(*number);
+	if (!owner)
+		return b;
+	*place = *number + 1;
+	gw_count(GW_REASON_DIRECTED_OWNER);
+	return owner;
+}
+
 #endif /* GW_PLACE_H */

@@ -230,10 +230,20 @@ enum gw_reason {
 	/* a connection that came goes on with its congestion window */
 	GW_REASON_WINDOW_KEPT = 217,
 
+	/* connections with twins that go with their requests (gw_ring.h) */
+	GW_REASON_KEPT_REJOINING =
+		218, /* beside a verdict: a twin of it is being made */
+	/* beside a verdict: of another owner's, by us as its standby */
+	GW_REASON_RELAYED = 219,
+	GW_REASON_TWIN_ASKED = 220, /* owner, beside a verdict */
+	GW_REASON_TWIN_CAME = 221, /* standby: its twin is made */
+	/* director, beside a verdict: to who has taken over */
+	GW_REASON_DIRECTED_OWNER = 222,
+
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,
 
-	GW_REASON_COUNT = 220,
+	GW_REASON_COUNT = 224,
 };
 
 struct {

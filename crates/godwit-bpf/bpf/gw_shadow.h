@@ -96,7 +96,7 @@ static __noinline int gw_shadow_retry(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	int err;
 
-	if (p->seq != f->irs + 1 || p->ack != f->iss + 1)
+	if (p->seq != f->birth || p->ack != f->birth_ack)
 		return 0;
 	err = gw_materialise(skb, p, key, f);
 	if (!err)
@@ -281,12 +281,13 @@ static __always_inline int gw_owner_word(struct __sk_buff *skb,
 /* A segment of the owner to the client, cloned to us: SYN-ACK, FIN, RST. */
 static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
-				      const struct gw_share *s)
+				      __u32 share, const struct gw_share *s)
 {
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_options o;
 
-	if (f && !gw_follow(f, s, GW_ROLE_SHADOW))
+	/* another connection of the four-tuple may be left of a share of our own */
+	if (f && f->share == share && !gw_follow(f, s, GW_ROLE_SHADOW))
 		return gw_verdict(GW_REASON_TURNING, GW_DROP);
 	if (f && gw_is_pure_ack(p) && (p->flags & GW_TCP_ACK) && !gw_is_over(f))
 		return gw_owner_word(skb, p, f);

@@ -19,6 +19,9 @@ enum gw_slip_kind {
 		1, /* will you have this connection, from this segment on? */
 	GW_SLIP_ACCEPTED = 2, /* it is here */
 	GW_SLIP_REFUSED = 3, /* it is not, and never will be by that question */
+	/* of servers that stand by for each other, gw_ring.h: */
+	GW_SLIP_BEGIN = 4, /* a SYN: the connection begins at you */
+	GW_SLIP_TWIN = 5, /* to a standby: this is the first segment of a twin */
 };
 
 /* All in network byte order. Appended to, never changed: see GW_SLIP_VERSION. */
@@ -32,7 +35,10 @@ struct gw_slip {
 	__be32 iss; /* of the service */
 	__be32 ts_val; /* what the service's clock says now */
 	__be32 edge; /* right edge that the client knows */
-	__be32 flags; /* enum gw_flow_flags, the negotiated ones */
+	/* by way of a standby: the numbers + 1 of who is asked and who asks; or 0 */
+	__u8 to;
+	__u8 from;
+	__be16 flags; /* enum gw_flow_flags, the negotiated ones */
 	__be16 mss; /* that the client announced */
 	__be16 syn_ack_mss; /* that the service announced */
 	__u8 snd_wscale;
@@ -44,8 +50,30 @@ struct gw_slip {
 
 _Static_assert(sizeof(struct gw_slip) == 44, "the same at all nodes");
 
+/* A frame with a slip, and the share that it is about. */
+struct gw_offer {
+	struct gw_slip slip;
+	__u32 share;
+	__u32 pad;
+};
+
+/* Too big for what stack there is. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct gw_offer);
+} gw_offers SEC(".maps");
+
 /* What was agreed in a handshake, of all flags. */
 #define GW_NEGOTIATED (GW_FLOW_TS | GW_FLOW_SACK | GW_FLOW_WSCALE | GW_FLOW_ECN)
+
+static __always_inline struct gw_offer *gw_offer_at_hand(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&gw_offers, &zero);
+}
 
 /* Where the IP packet ends in its frame. */
 static __always_inline __u32 gw_packet_end(const struct gw_pkt *p)
@@ -76,6 +104,13 @@ static __always_inline int gw_add_slip(struct __sk_buff *skb,
 	if (bpf_skb_change_tail(skb, end + sizeof(*slip), 0))
 		return -1;
 	return bpf_skb_store_bytes(skb, end, slip, sizeof(*slip), 0);
+}
+
+/* Takes the slip off: the segment is as its client has sent it. */
+static __always_inline void gw_cut_slip(struct __sk_buff *skb,
+					const struct gw_pkt *p)
+{
+	bpf_skb_change_tail(skb, gw_packet_end(p), 0);
 }
 
 /* The slip that is there says something else from here on. */

@@ -14,8 +14,7 @@
 
 #include "gw_materialise.h"
 #include "gw_note.h"
-#include "gw_policy.h"
-#include "gw_transfer.h"
+#include "gw_gone.h"
 
 /* Is anything known here of its connection? */
 static __always_inline bool gw_is_known(const struct gw_flow_key *key)
@@ -138,7 +137,7 @@ static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
 			__sync_fetch_and_add(&l->passed, 1);
 		gw_count(GW_REASON_PASSED_ON);
 	}
-	return gw_send_on(skb, t->to.mac);
+	return gw_send_syn_on(skb, p, key, t->to.mac);
 }
 
 /*

@@ -27,7 +27,9 @@ static __noinline __u64 gw_check_start(const struct gw_flow_key *key,
 	__u64 age = now - f->born_ns;
 
 	if (age < GW_START_LIMIT_NS) {
-		gw_tell(key, f, GW_EVENT_UNCONFIRMED, 0);
+		/* the handshake of one that came makes no twin of it */
+		if (!(f->flags & GW_FLOW_CAME))
+			gw_tell(key, f, GW_EVENT_UNCONFIRMED, 0);
 		return GW_START_LIMIT_NS - age;
 	}
 	gw_tell(key, f, GW_EVENT_NOT_CONFIRMED, 0);

@@ -5,18 +5,29 @@
 
 #include "gw_craft.h"
 #include "gw_materialise.h"
-#include "gw_transfer.h"
+#include "gw_gone.h"
+
+/* Is there a twin of it that is to become its server, and has all that its client said? */
+static __always_inline bool gw_has_twin(const struct gw_pkt *p,
+					const struct gw_flow_key *key)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	const struct gw_share *s = f ? gw_share_at(f->share) : NULL;
+
+	return s && s->role == GW_ROLE_SHADOW && (f->flags & GW_FLOW_TWIN) &&
+	       f->own.ack == p->seq;
+}
 
 /*
  * The byte that a socket waits for which is in the way of a connection that comes; 0 or
  * -1: there is none, or none that may go. An earlier connection of the client's with the
  * same addresses may have ended here, and is remembered for a minute: another server has
  * let its SYN in (RFC 6191). Or the connection has left from here, and nobody has told
- * us yet: it could not be offered to us otherwise.
+ * us yet: it could not be offered to us otherwise. Or we have had its twin until now.
  */
-static __always_inline int gw_find_old(struct __sk_buff *skb,
-				       const struct gw_pkt *p,
-				       const struct gw_transfer *t, __u32 *seq)
+static __noinline int gw_find_old(struct __sk_buff *skb, const struct gw_pkt *p,
+				  const struct gw_flow_key *key,
+				  const struct gw_transfer *t, __u32 *seq)
 {
 	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
 	struct tcp_timewait_sock *tw;
@@ -31,6 +42,9 @@ static __always_inline int gw_find_old(struct __sk_buff *skb,
 	} else if (sk->state != GW_TCP_LISTEN && t &&
 		   t->state == GW_TRANSFER_ASKED) {
 		*seq = t->seq;
+		err = 0;
+	} else if (sk->state != GW_TCP_LISTEN && gw_has_twin(p, key)) {
+		*seq = p->seq;
 		err = 0;
 	}
 	bpf_sk_release(sk);
@@ -47,11 +61,11 @@ static __noinline int gw_clear_way(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	struct gw_bare rst = { .flags = GW_TCP_RST };
 
-	if (skb->mark == GW_MARK_AGAIN || gw_find_old(skb, p, t, &rst.seq))
+	if (skb->mark == GW_MARK_AGAIN || gw_find_old(skb, p, key, t, &rst.seq))
 		return GW_UNDECIDED;
 	if (t && t->state == GW_TRANSFER_ASKED) {
 		bpf_map_delete_elem(&gw_talks, key);
-		bpf_map_delete_elem(&gw_flows, key);
+		gw_forget_flow(key);
 	}
 	skb->mark = GW_MARK_AGAIN;
 	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);

@@ -217,6 +217,7 @@ impl Datapath {
             shares: share_table(&skel)?,
             services: ServiceTable::new(
                 handle(&maps.gw_services, "gw_services")?,
+                handle(&maps.gw_wards, "gw_wards")?,
                 handle(&maps.gw_addresses, "gw_addresses")?,
             ),
             flows: Arc::new(FlowTable::new(handle(&maps.gw_flows, "gw_flows")?)),
@@ -391,6 +392,7 @@ fn configure(
     }
     for map in [
         &mut maps.gw_services,
+        &mut maps.gw_wards,
         &mut maps.gw_addresses,
         &mut maps.gw_shares,
         &mut maps.gw_fences,

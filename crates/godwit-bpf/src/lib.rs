@@ -59,7 +59,7 @@ pub use maps::placing::{
     MAX_PLACED_NODES, MAX_RULE_PREFIX, MAX_RULE_SUFFIX, Mate, PlacingRule, PlacingTable, RulePath,
 };
 pub use maps::services::ServiceTable;
-pub use maps::shares::{Keepers, Moves, ShareEntry, ShareTable};
+pub use maps::shares::{Front, Keepers, Moves, ShareEntry, ShareTable};
 pub use maps::steering::{Steering, SteeringTable};
 pub use orders::{Order, OrderError, Orders};
 pub use pin::{PinDir, PinError};

@@ -80,6 +80,7 @@ impl Front {
                 tunnel: None,
                 there,
                 drained,
+                followed: false,
             };
             self.director
                 .backends

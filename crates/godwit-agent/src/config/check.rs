@@ -67,7 +67,7 @@ fn check_number(source: &Source<'_>, config: &Config, places: &Places) -> Result
     let mut shares = 0;
     for (service, place) in config.services.iter().zip(&places.services) {
         shares += 1;
-        if service.moves() {
+        if service.is_divided() {
             shares += service.backups.len();
         }
         if shares > MAX_SHARES {
@@ -193,7 +193,7 @@ fn check_front(
         return Ok(());
     }
     let section = place.title.clone();
-    if !service.moves() {
+    if !service.is_divided() {
         let (front, standby) = (service.front.as_str(), service.standby.as_str());
         let problem = Problem::FrontWithTwins {
             section,
@@ -205,11 +205,38 @@ fn check_front(
     if !service.is_directed() {
         return Ok(());
     }
+    check_ring(source, config, service, place)?;
     let is_director = |peer: &PeerConfig| peer.role == PeerRole::Director;
     if config.director.is_none() || !config.peers.iter().any(is_director) {
         return Err(source.error(place.front, Problem::FrontWithoutDirector { section }));
     }
     Ok(())
+}
+
+/// Twins of a ring's connections are told by frames: their servers are on one link, and a
+/// director sends each segment to one of them.
+fn check_ring(
+    source: &Source<'_>,
+    config: &Config,
+    service: &ServiceConfig,
+    place: &ServicePlaces,
+) -> Result<(), ConfigError> {
+    if !service.is_ring() {
+        return Ok(());
+    }
+    let section = || place.title.clone();
+    if service.tap != Tap::Mirror {
+        let (section, tap) = (section(), service.tap.as_str());
+        return Err(source.error(place.tap, Problem::FrontWithTap { section, tap }));
+    }
+    let is_far = |name: &NodeName| config.peer(*name).is_some_and(|it| it.reach != Reach::Link);
+    match service.members().find(is_far) {
+        None => Ok(()),
+        Some(name) => {
+            let (section, name) = (section(), name.to_string());
+            Err(source.error(place.front, Problem::RingBeyondLink { section, name }))
+        }
+    }
 }
 
 /// Rules name servers of their service, each kind of request once.
@@ -221,7 +248,7 @@ fn check_rules(
 ) -> Result<(), ConfigError> {
     let section = || format!("{}: rule", place.title);
     for (index, (rule, at)) in service.rules.iter().zip(&place.rules).enumerate() {
-        if !service.moves() {
+        if !service.is_divided() {
             let (section, standby) = (place.title.clone(), service.standby.as_str());
             return Err(source.error(at.at, Problem::RulesWithTwins { section, standby }));
         }
@@ -275,7 +302,7 @@ fn check_policy(
         return Ok(());
     }
     let section = place.title.clone();
-    if !service.moves() {
+    if !service.is_divided() {
         let standby = service.standby.as_str();
         return Err(source.error(place.policy, Problem::PolicyWithTwins { section, standby }));
     }
@@ -334,7 +361,7 @@ fn check_members(
         return Err(source.error(place.backups, problem));
     }
     let count = service.backups.len();
-    if service.moves() || count == 1 {
+    if service.moves() || count == 1 || (service.is_ring() && count > 0) {
         return Ok(());
     }
     Err(source.error(

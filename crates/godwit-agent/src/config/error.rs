@@ -192,8 +192,8 @@ pub enum Problem {
     },
     /// A connection with a twin has two servers, and a director knows one.
     #[error(
-        "{section}: front = \"{front}\" needs standby = \"none\", or \"snapshot\" that is lazy; \
-         with standby = \"{standby}\" leave it out"
+        "{section}: front = \"{front}\" needs standby = \"none\", \"snapshot\" that is lazy, or \
+         \"shadow\" with a director; with standby = \"{standby}\" leave it out"
     )]
     FrontWithTwins {
         /// Where.
@@ -202,6 +202,25 @@ pub enum Problem {
         front: &'static str,
         /// What there is instead.
         standby: &'static str,
+    },
+    /// A director gives each segment to one server.
+    #[error("{section}: tap = \"{tap}\" does not go with front = \"director\"; write \"mirror\"")]
+    FrontWithTap {
+        /// Where.
+        section: String,
+        /// How its standbys were to see their clients.
+        tap: &'static str,
+    },
+    /// Twins of connections behind a director, at a server that no mirrored frame reaches.
+    #[error(
+        "{section}: front = \"director\" with standby = \"shadow\" needs all its servers on the \
+         link, and \"{name}\" is reached by a tunnel"
+    )]
+    RingBeyondLink {
+        /// Where.
+        section: String,
+        /// That server.
+        name: String,
     },
     /// A server and a director whose addresses can't be the ends of one tunnel.
     #[error(
@@ -231,8 +250,8 @@ pub enum Problem {
     },
     /// Requests of a service whose connections stay together.
     #[error(
-        "{section}: [[service.rule]] needs standby = \"none\", or \"snapshot\" that is lazy; \
-         with standby = \"{standby}\" leave it out"
+        "{section}: [[service.rule]] needs standby = \"none\", \"snapshot\" that is lazy, or \
+         \"shadow\" behind a director; with standby = \"{standby}\" leave it out"
     )]
     RulesWithTwins {
         /// Where.
@@ -242,8 +261,8 @@ pub enum Problem {
     },
     /// Connections of a service that stay together are to begin elsewhere.
     #[error(
-        "{section}: [service.policy] needs standby = \"none\", or \"snapshot\" that is lazy; \
-         with standby = \"{standby}\" leave it out"
+        "{section}: [service.policy] needs standby = \"none\", \"snapshot\" that is lazy, or \
+         \"shadow\" behind a director; with standby = \"{standby}\" leave it out"
     )]
     PolicyWithTwins {
         /// Where.

@@ -235,8 +235,7 @@ impl Config {
     }
 
     /// All shares with their services: first one of each service, in the order of
-    /// the file, then those of the other servers of a service whose connections
-    /// move one by one.
+    /// the file, then those of the other servers of a service of which each has one.
     pub fn shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
         self.homes().map(|(share, service, _)| (share, service))
     }
@@ -244,8 +243,8 @@ impl Config {
     /// The same, with the node that each belongs to as long as nothing fails.
     pub(crate) fn homes(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig, NodeName)> {
         let first = self.services.iter().map(|it| (it, it.primary));
-        let moving = self.services.iter().filter(|service| service.moves());
-        let guests = moving.flat_map(|it| it.backups.iter().map(move |node| (it, *node)));
+        let divided = self.services.iter().filter(|service| service.is_divided());
+        let guests = divided.flat_map(|it| it.backups.iter().map(move |node| (it, *node)));
         let numbered = (0..).map(ShareId).zip(first.chain(guests));
         numbered.map(|(share, (service, home))| (share, service, home))
     }
@@ -320,13 +319,36 @@ impl Config {
         }
     }
 
-    /// Shares for which this node is primary or backup: at most one of a service.
+    /// Shares for which this node is primary or backup: at most one of a service, or of a
+    /// ring two.
     pub fn own_shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
         let own = self.node.name;
         let mine = self.homes().filter(move |(_, service, home)| {
-            *home == own || (!service.moves() && service.has_member(own))
+            *home == own || service.standbys_of(*home).contains(&own)
         });
         mine.map(|(share, service, _)| (share, service))
+    }
+
+    /// The node that a share belongs to as long as nothing fails.
+    pub(crate) fn home_of(&self, share: ShareId) -> Option<NodeName> {
+        self.homes()
+            .find_map(|(id, _, home)| (id == share).then_some(home))
+    }
+
+    /// What people call a share: its service, and whose it is if it is not this node's own
+    /// of a ring.
+    pub(crate) fn share_name(&self, share: ShareId, service: &ServiceConfig) -> String {
+        let home = self.home_of(share).filter(|_| service.is_ring());
+        match home.filter(|home| *home != self.node.name) {
+            Some(home) => format!("{}@{home}", service.name),
+            None => service.name.to_string(),
+        }
+    }
+
+    /// Whether a share of this node is another one's of a ring, for which it stands by.
+    pub(crate) fn is_ward(&self, share: ShareId) -> bool {
+        let mut homes = self.homes();
+        homes.any(|(id, it, home)| id == share && it.is_ring() && home != self.node.name)
     }
 }
 

@@ -115,6 +115,34 @@ impl ServiceConfig {
         }
     }
 
+    /// Whether each of its servers has connections of its own behind a director, with
+    /// twins at the next of them, the last one's at the first.
+    pub const fn is_ring(&self) -> bool {
+        matches!(
+            (self.standby, self.front),
+            (Standby::Shadow, Front::Director)
+        )
+    }
+
+    /// Whether each of its servers has a share of its own.
+    pub const fn is_divided(&self) -> bool {
+        self.moves() || self.is_ring()
+    }
+
+    /// Who may take over the share of the server `home`.
+    pub fn standbys_of(&self, home: NodeName) -> Vec<NodeName> {
+        if self.moves() {
+            return Vec::new();
+        }
+        if !self.is_ring() {
+            return self.backups.clone();
+        }
+        let members: Vec<_> = self.members().collect();
+        let after = members.iter().skip_while(|it| **it != home).skip(1);
+        let next = after.chain(&members).next();
+        next.filter(|next| **next != home).copied().into_iter().collect()
+    }
+
     /// Whether that is a director, which wants to know where connections are.
     pub fn is_directed(&self) -> bool {
         self.front == Front::Director

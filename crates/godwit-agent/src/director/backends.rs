@@ -29,6 +29,8 @@ pub(super) struct Known {
     pub(super) tunnel: Option<Tunnel>,
     /// What it serves, by the services' numbers, with its shares of them.
     pub(super) shares: Vec<(usize, ShareId)>,
+    /// Another one takes over what it has of some service.
+    pub(super) followed: bool,
     /// Of its agent.
     pub(super) life: Life,
 }
@@ -76,6 +78,7 @@ impl Backends {
                 let share = own.next().map(|(share, ..)| (service, share));
                 if let Some(known) = all.iter_mut().find(|known| known.name == member) {
                     known.shares.extend(share);
+                    known.followed |= it.is_ring();
                     continue;
                 }
                 let (Some(peer), Some(file)) = (config.peer_id(member), config.peer(member)) else {
@@ -98,6 +101,7 @@ impl Backends {
                         .filter(|mac| *mac != MacAddr::ZERO),
                     tunnel: tunnel(config, file),
                     shares: share.into_iter().collect(),
+                    followed: it.is_ring(),
                     life: Life::default(),
                 });
             }
@@ -136,6 +140,14 @@ impl Backends {
     pub(super) fn of_peer(&self, peer: PeerId) -> Option<BackendId> {
         self.iter()
             .find_map(|(id, known)| (known.peer == peer).then_some(id))
+    }
+
+    /// Whose share of which service it is, if another one may take that over.
+    pub(super) fn post_of(&self, share: ShareId) -> Option<(usize, BackendId)> {
+        self.iter().find_map(|(id, known)| {
+            let mut own = known.shares.iter().filter(|_| known.followed);
+            own.find_map(|(service, it)| (*it == share).then_some((*service, id)))
+        })
     }
 
     pub(super) fn named(&self, name: &str) -> Option<BackendId> {
@@ -246,6 +258,7 @@ mod tests {
             tunnel: None,
             there: true,
             drained: false,
+            followed: false,
         };
         (number, backend)
     }

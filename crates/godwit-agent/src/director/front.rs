@@ -1,6 +1,6 @@
 //! The running director: inputs in, tables out.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -9,7 +9,9 @@ use godwit_bpf::director::Director;
 use godwit_core::detector::State;
 use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId};
-use godwit_wire::{GoodbyeReason, Heartbeat, MacAddr, Message, Role, ShareClaim};
+use godwit_wire::{
+    Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, Role, ShareClaim, ShareId,
+};
 use tokio::sync::oneshot;
 
 use super::backends::Backends;
@@ -45,6 +47,10 @@ pub(super) struct Front {
     pub(super) board: ShareBoard,
     /// Entries of which the program could not tell, when they were last told of.
     pub(super) lost: u64,
+    /// Under which epoch the shares of back-ends are owned that stand by for each other.
+    epochs: BTreeMap<ShareId, Epoch>,
+    /// What these have had another one has taken over.
+    away: BTreeSet<BackendId>,
     /// What the core was told last of each back-end.
     told: Vec<Option<Health>>,
     /// Who was missing at the last look.
@@ -90,6 +96,8 @@ impl Front {
             lost: installed.programs.counters.by_name("not_shared"),
             node: Node::new(&node_config(&installed.config, life), now),
             roster,
+            epochs: BTreeMap::new(),
+            away: BTreeSet::new(),
             told: installed.backends.iter().map(|_| None).collect(),
             silent: BTreeSet::new(),
             config: installed.config,
@@ -256,9 +264,30 @@ impl Front {
                 self.roster.handle_serving(id, *service, serves);
             }
         }
+        self.hear_owner(id, beat);
         self.tell(id, Health::Taking);
         // Also if it is as before: who is heard shows that others are not.
         self.roster.handle_health(id, Health::Taking, at);
+    }
+
+    /// It may have taken over what another one had, or have its own back.
+    fn hear_owner(&mut self, by: BackendId, beat: &Beat) {
+        for claim in beat.shares.iter().filter(|it| it.role == Role::Owner) {
+            let Some((service, id)) = self.backends.post_of(claim.share) else {
+                continue;
+            };
+            let known = self.epochs.entry(claim.share).or_insert(claim.epoch);
+            if claim.epoch >= *known {
+                *known = claim.epoch;
+                self.roster.handle_owner(service, id, by);
+            }
+        }
+    }
+
+    /// What another one takes over stays where it is until that has happened.
+    fn farewell(&self, id: BackendId) -> Health {
+        let followed = self.backends.get(id).is_some_and(|known| known.followed);
+        if followed { Health::Silent } else { Health::Gone }
     }
 
     /// Who has fallen silent, or has said goodbye.
@@ -268,7 +297,7 @@ impl Front {
             .iter()
             .filter_map(|(id, known)| match self.liveness(known.peer) {
                 State::Failed => Some((id, Health::Silent)),
-                State::Departed => Some((id, Health::Gone)),
+                State::Departed => Some((id, self.farewell(id))),
                 // An agent that restarts has said so, and its server goes on.
                 State::Unknown | State::Alive | State::Excused => None,
             })
@@ -356,6 +385,11 @@ impl Front {
                     let fields = [("backend", name.as_deref().unwrap_or_default())];
                     self.out.events.publish_own(event, !there, fields);
                 }
+                Change::Owner { service, id, owner } => {
+                    self.tables
+                        .write_owner(&self.backends, service, (id, owner));
+                    self.tell_owner(id, owner);
+                }
                 Change::Slots { service, slots } => {
                     self.fellows.hurry(clock::now());
                     let slots = slots.into_iter();
@@ -364,6 +398,25 @@ impl Front {
             }
         }
         self.tell_silent();
+    }
+
+    /// Says whose connections are another one's now.
+    fn tell_owner(&mut self, id: BackendId, owner: BackendId) {
+        let is_news = if id == owner {
+            self.away.remove(&id)
+        } else {
+            self.away.insert(id)
+        };
+        if !is_news {
+            return;
+        }
+        let name = |id| self.backends.get(id).map(|known| known.name.to_string());
+        let (Some(name), Some(owner)) = (name(id), name(owner)) else {
+            return;
+        };
+        let fields = [("backend", name.as_str()), ("owner", owner.as_str())];
+        let events = &self.out.events;
+        events.publish_own("backend_owner", name != owner, fields);
     }
 
     /// Says who is missing since the last look.

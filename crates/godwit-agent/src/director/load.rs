@@ -111,6 +111,7 @@ impl Bench {
                 tunnel: None,
                 there: true,
                 drained: false,
+                followed: false,
             };
             self.director.backends.set(number, &backend)?;
             let id = BackendId(number);

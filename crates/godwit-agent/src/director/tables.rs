@@ -47,6 +47,9 @@ impl Tables {
         for (id, _) in backends.iter() {
             self.write_backend((backends, roster), id);
         }
+        for (service, id, owner) in roster.owners() {
+            self.write_owner(backends, service, (id, owner));
+        }
         for service in 0..roster.services() {
             let slots = (0..).zip(roster.slots(service).iter().copied());
             self.write_slots(backends, service, slots);
@@ -67,9 +70,27 @@ impl Tables {
             tunnel: known.tunnel,
             there: roster.is_there(id),
             drained: roster.is_drained(id),
+            followed: known.followed,
         };
         let written = self.programs.backends.set(known.number, &backend);
         self.note(known.name.as_str(), written);
+    }
+
+    /// Who has what a back-end had of a service.
+    pub(super) fn write_owner(
+        &mut self,
+        backends: &Backends,
+        service: usize,
+        (id, owner): (BackendId, BackendId),
+    ) {
+        let (Some(of), Some(owner)) = (backends.get(id), backends.get(owner)) else {
+            return;
+        };
+        let Ok(service) = u32::try_from(service) else {
+            return;
+        };
+        let written = self.programs.posts.set(service, of.number, owner.number);
+        self.note(of.name.as_str(), written);
     }
 
     pub(super) fn write_slots(

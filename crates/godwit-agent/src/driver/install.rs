@@ -254,15 +254,13 @@ impl Installed {
     /// is never up without a program that keeps it silent.
     fn introduce(&self, services: &[IpAddr]) -> Result<(), InstallError> {
         let shares = self.config.own_shares();
-        let endpoints: Vec<_> = shares
-            .flat_map(|(share, service)| {
-                service
-                    .addresses
-                    .iter()
-                    .map(move |address| (Endpoint::from(*address), share))
-            })
-            .collect();
-        self.datapath.services.replace(&endpoints)?;
+        let endpoints = shares.flat_map(|(share, service)| {
+            let all = service.addresses.iter();
+            all.map(move |address| (Endpoint::from(*address), share))
+        });
+        let (wards, own): (Vec<_>, Vec<_>) =
+            endpoints.partition(|(_, share)| self.config.is_ward(*share));
+        self.datapath.services.replace(&own, &wards)?;
         for (share, service) in self.config.own_shares() {
             let hold = self.config.server_lost_hold(service);
             self.datapath.shares.hold(share, hold)?;

@@ -58,7 +58,9 @@ struct Stalls {
 
 impl Loads {
     pub(super) fn new(config: &Config, now: MonoTime) -> Self {
-        let services = config.own_shares().filter_map(|(share, service)| {
+        // Connections begin in a node's own share.
+        let own = config.own_shares().filter(|(id, _)| !config.is_ward(*id));
+        let services = own.filter_map(|(share, service)| {
             let policy = service.policy.clone()?;
             Some(Weighed {
                 share,

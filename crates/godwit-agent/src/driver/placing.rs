@@ -11,7 +11,7 @@ use std::time::Duration;
 use godwit_bpf::{MapError, Mate, PlacingRule, PlacingTable};
 use godwit_core::detector::State;
 use godwit_core::{Beat, MonoTime, PeerId, PeerStatus, Power};
-use godwit_wire::{Heartbeat, MacAddr, Role, ShareId};
+use godwit_wire::{Epoch, Heartbeat, MacAddr, Role, ShareId};
 
 use super::Driver;
 use crate::config::Config;
@@ -31,6 +31,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 struct Placed {
     share: ShareId,
+    /// Its servers stand by for each other.
+    is_ring: bool,
     /// This node's number.
     node: u16,
     /// One more than the greatest number of a server of the service.
@@ -49,6 +51,8 @@ struct Side {
     home: ShareId,
     /// It has said that it serves that.
     serves: bool,
+    /// Who owns it, where others may take it over, and under which epoch.
+    owner: Option<(Epoch, PeerId)>,
     told: Option<Mate>,
 }
 
@@ -66,6 +70,7 @@ impl Placing {
                     node: config.node_number(name)?,
                     home,
                     serves: false,
+                    owner: None,
                     told: None,
                 })
             });
@@ -74,6 +79,7 @@ impl Placing {
             let rules = service.rules.iter().map(|rule| rule.placing(config));
             Placed {
                 share,
+                is_ring: service.is_ring(),
                 node,
                 nodes,
                 rules: rules.collect(),
@@ -92,9 +98,17 @@ impl Placing {
         // One that tells of as many as it can may do more.
         let is_whole = beat.shares.len() < Heartbeat::MAX_SHARES;
         let sides = self.placed.iter_mut().flat_map(|it| &mut it.mates);
-        for side in sides.filter(|side| side.peer == peer) {
-            let mut claims = beat.shares.iter().filter(|claim| claim.share == side.home);
-            let serves = claims.any(|claim| claim.role == Role::Owner);
+        for side in sides {
+            let claims = beat.shares.iter().filter(|claim| claim.share == side.home);
+            let claim = claims.into_iter().find(|claim| claim.role == Role::Owner);
+            let known = side.owner.map_or(Epoch::NONE, |(epoch, _)| epoch);
+            if let Some(claim) = claim.filter(|claim| claim.epoch >= known) {
+                side.owner = Some((claim.epoch, peer));
+            }
+            if side.peer != peer {
+                continue;
+            }
+            let serves = claim.is_some();
             if serves || is_whole {
                 side.serves = serves;
             }
@@ -128,7 +142,7 @@ impl Placing {
     fn refresh(
         &mut self,
         peers: &BTreeMap<PeerId, PeerStatus>,
-        mac: impl Fn(PeerId) -> Option<MacAddr>,
+        (mac, owns): (impl Fn(PeerId) -> Option<MacAddr>, impl Fn(ShareId) -> bool),
         table: &PlacingTable,
     ) -> Result<(), MapError> {
         let mut moved = false;
@@ -140,14 +154,24 @@ impl Placing {
                 placed.written = true;
             }
             for side in &mut placed.mates {
-                let (Some(mac), Some(peer)) = (mac(side.peer), peers.get(&side.peer)) else {
+                let (Some(at), Some(peer)) = (mac(side.peer), peers.get(&side.peer)) else {
                     continue;
                 };
-                let now = mate(side.serves, (peer.liveness, peer.power), mac);
+                let taker = side.owner.map(|(_, owner)| owner);
+                let taker = taker.filter(|owner| *owner != side.peer);
+                let now = mate(side.serves, (peer.liveness, peer.power), at);
+                let now = match (placed.is_ring, taker.and_then(&mac)) {
+                    (false, _) => now,
+                    (true, _) if owns(side.home) => Mate::Dead(at),
+                    (true, Some(by)) => Mate::TakenOver { own: at, by },
+                    // Somebody will have what it had.
+                    (true, None) if now == Mate::Dead(at) => Mate::Closed(at),
+                    (true, None) => now,
+                };
                 if side.told == Some(now) {
                     continue;
                 }
-                moved |= side.told.is_some_and(|told| told.mac() != mac);
+                moved |= side.told.is_some_and(|told| told.mac() != at);
                 table.set_mate(placed.share, side.node, now)?;
                 side.told = Some(now);
             }
@@ -183,9 +207,14 @@ impl Driver {
         }
         let peers = (0..).map(PeerId).zip(self.node.peer_status()).collect();
         let shares = &self.shares;
+        let owns = |share| {
+            let share = shares.get(share);
+            share.is_some_and(|share| share.entry.role == Role::Owner)
+        };
+        let mac = |peer| shares.mac(peer);
         let written = self
             .placing
-            .refresh(&peers, |peer| shares.mac(peer), &self.datapath.placing);
+            .refresh(&peers, (mac, owns), &self.datapath.placing);
         if let Err(error) = written {
             self.placing.again = now.saturating_add(PAUSE);
             tracing::error!(error = %error, "where requests are served best can't be written");

@@ -87,7 +87,8 @@ impl Driver {
             let Some((_, config)) = self.config.shares().find(|(id, _)| *id == share.id) else {
                 continue;
             };
-            let mut report = ServiceReport::new(config, &share, FlowCounts::default());
+            let mut report =
+                ServiceReport::new(&self.config, config, &share, FlowCounts::default());
             if let Some(peer) = self.unresolved(share.id) {
                 report.in_sync.clear();
                 report.generation = 0;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use godwit_bpf::{Expiry, Keepers, Moves, ShareEntry};
+use godwit_bpf::{Expiry, Front, Keepers, Moves, ShareEntry};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
 use super::resets::Resets;
 use super::revive::Revival;
 use super::{leash, logs};
-use crate::config::{Config, Gate, Reach};
+use crate::config::{self, Config, Gate, Reach};
 use crate::input::Census;
 use crate::status::TakeoverReport;
 
@@ -87,10 +87,13 @@ impl Shares {
                 true if service.primary == config.node.name && !service.is_fronted() => Moves::Home,
                 true => Moves::Guest,
             };
+            let home = config.home_of(id).unwrap_or(service.primary);
+            let standbys = service.standbys_of(home);
+            let has_part = |name| home == name || standbys.contains(&name);
             let mates: Vec<_> = (0..)
                 .map(PeerId)
                 .zip(config.others())
-                .filter(|(_, peer)| service.has_member(peer.name))
+                .filter(|(_, peer)| has_part(peer.name))
                 .collect();
             if let (Some(left), [(peer, _)]) = (&left, &mates[..])
                 && left.peer_mac != MacAddr::ZERO
@@ -112,16 +115,20 @@ impl Shares {
                 log_mode: service.log_mode(),
                 log_cap: service.reprotect_cap,
                 moves,
-                // A router learns nothing.
-                front: service.is_directed() && config.own_peer().reach == Reach::Link,
+                front: match service.front {
+                    config::Front::None => Front::Nobody,
+                    // What is told does not come through a tunnel, and a router learns nothing.
+                    config::Front::Director if config.own_peer().reach == Reach::Link => Front::Told,
+                    config::Front::Director | config::Front::Router => Front::Deaf,
+                },
                 continued: left.map_or(Generation::NONE, |left| left.continued),
                 keepers: keepers.filter(|_| service.is_kept()).unwrap_or_default(),
             };
             let share = Share {
-                name: service.name.to_string(),
+                name: config.share_name(id, service),
                 addresses: match moves {
-                    Moves::Not | Moves::Home => service.ips(),
-                    Moves::Guest => Vec::new(),
+                    Moves::Not | Moves::Home if !service.is_fronted() => service.ips(),
+                    Moves::Not | Moves::Home | Moves::Guest => Vec::new(),
                 },
                 kept: service.is_kept(),
                 entry,

@@ -84,7 +84,7 @@ impl EventLog {
     pub fn new(config: &Config) -> Self {
         let services = config
             .shares()
-            .map(|(id, service)| (id, service.name.to_string()));
+            .map(|(id, service)| (id, config.share_name(id, service)));
         let (followers, _) = broadcast::channel(KEPT);
         let state = State {
             sequence: 0,

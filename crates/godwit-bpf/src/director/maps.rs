@@ -13,6 +13,7 @@ use crate::maps::{MapError, TypedMap};
 const _: () = assert!(size_of::<types::gw_backend>() == 40);
 const _: () = assert!(size_of::<types::gw_basis>() == 16);
 const _: () = assert!(size_of::<types::gw_tunnel>() == 40);
+const _: () = assert!(size_of::<types::gw_post>() == 8);
 const _: () = assert!(size_of::<types::gw_slot>() == 8);
 const _: () = assert!(size_of::<types::gw_entry>() == 8);
 const _: () = assert!(size_of::<types::gw_station>() == 8);
@@ -23,6 +24,8 @@ unsafe impl Plain for types::gw_backend {}
 unsafe impl Plain for types::gw_basis {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_tunnel {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_post {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_slot {}
 // SAFETY: as above.
@@ -50,6 +53,8 @@ pub struct Backend {
     pub there: bool,
     /// Whether the operator wants no new connections there; only remembered here.
     pub drained: bool,
+    /// Whether another one may have what it had, see [`PostTable`].
+    pub followed: bool,
 }
 
 /// A tunnel (VXLAN, RFC 7348) to a back-end that is not on the link. Both ends are of one
@@ -104,6 +109,10 @@ pub struct BackendTable {
     stations: TypedMap<types::gw_station, u32>,
 }
 
+/// Typed access to who has what a back-end had.
+#[derive(Debug)]
+pub struct PostTable(TypedMap<types::gw_post, u32>);
+
 /// Typed access to the entries of connections.
 #[derive(Debug)]
 pub struct EntryTable(TypedMap<types::gw_flow_key, types::gw_entry>);
@@ -112,6 +121,7 @@ pub(super) struct Tables {
     pub(super) fronts: FrontTable,
     pub(super) slots: SlotTable,
     pub(super) backends: BackendTable,
+    pub(super) posts: PostTable,
     pub(super) entries: EntryTable,
 }
 
@@ -134,6 +144,7 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
             tunnels: TypedMap::new(tunnels, "gw_tunnels"),
             stations: TypedMap::new(stations, "gw_stations"),
         },
+        posts: PostTable(TypedMap::new(handle(&maps.gw_posts, "gw_posts")?, "gw_posts")),
         entries: EntryTable(TypedMap::new(entries, "gw_entries")),
     })
 }
@@ -265,6 +276,33 @@ impl SlotTable {
     }
 }
 
+const MARK_DRAINED: u8 = types::gw_backend_marks::GW_BACKEND_DRAINED.0 as u8;
+const MARK_FOLLOWED: u8 = types::gw_backend_marks::GW_BACKEND_FOLLOWED.0 as u8;
+
+const fn marks(backend: &Backend) -> u8 {
+    let drained = if backend.drained { MARK_DRAINED } else { 0 };
+    let followed = if backend.followed { MARK_FOLLOWED } else { 0 };
+    drained | followed
+}
+
+impl PostTable {
+    /// What the back-end `of` had of a service is at `owner`, which may be itself.
+    ///
+    /// # Errors
+    /// If the kernel refuses the change.
+    pub fn set(&self, service: u32, of: u16, owner: u16) -> Result<(), MapError> {
+        let backend = u32::from(of);
+        let post = types::gw_post { service, backend };
+        if of != owner {
+            return self.0.update(&post, &owner.into());
+        }
+        match self.0.lookup(&post)? {
+            Some(_) => self.0.delete(&post),
+            None => Ok(()),
+        }
+    }
+}
+
 impl BackendTable {
     /// Most back-ends of a director.
     pub const MAX: u16 = 1024;
@@ -290,7 +328,7 @@ impl BackendTable {
         let value = types::gw_backend {
             mac: backend.mac.0,
             there: there(backend),
-            drained: backend.drained.into(),
+            marks: marks(backend),
             name,
         };
         self.tunnels.update(&number, &tunnel(backend.tunnel))?;
@@ -328,7 +366,8 @@ impl BackendTable {
             mac: MacAddr(value.mac),
             tunnel,
             there: value.there != 0,
-            drained: value.drained != 0,
+            drained: value.marks & MARK_DRAINED != 0,
+            followed: value.marks & MARK_FOLLOWED != 0,
         }))
     }
 }

@@ -27,7 +27,9 @@ use maps::{Tables, claim_basis, new_tables};
 use skel::{DirectorSkel, DirectorSkelBuilder, OpenDirectorSkel};
 
 pub use exceptions::{Exception, Exceptions};
-pub use maps::{Backend, BackendTable, Entry, EntryTable, FrontTable, Slot, SlotTable, Tunnel};
+pub use maps::{
+    Backend, BackendTable, Entry, EntryTable, FrontTable, PostTable, Slot, SlotTable, Tunnel,
+};
 pub use trial::Load;
 
 /// What the programs must know before they are loaded.
@@ -72,6 +74,8 @@ pub struct Director {
     pub slots: SlotTable,
     /// Where back-ends are.
     pub backends: BackendTable,
+    /// Who has what a back-end had.
+    pub posts: PostTable,
     /// Connections that are not where their slot says.
     pub entries: EntryTable,
     /// Verdict counters.
@@ -118,6 +122,7 @@ impl Director {
                 fronts: tables.fronts,
                 slots: tables.slots,
                 backends: tables.backends,
+                posts: tables.posts,
                 entries: tables.entries,
                 counters,
                 via,
@@ -281,6 +286,7 @@ fn configure(
         &mut maps.gw_slots,
         &mut maps.gw_backends,
         &mut maps.gw_tunnels,
+        &mut maps.gw_posts,
         &mut maps.gw_stations,
         &mut maps.gw_entries,
         &mut maps.gw_counters,

@@ -50,6 +50,13 @@ pub enum Mate {
     Closed(MacAddr),
     /// It is without power: what it has is lost, what it was asked for is not.
     Dead(MacAddr),
+    /// Not now; what it had another one has taken over.
+    TakenOver {
+        /// Where it is on the link.
+        own: MacAddr,
+        /// Where that one is.
+        by: MacAddr,
+    },
 }
 
 impl Mate {
@@ -57,6 +64,7 @@ impl Mate {
     pub const fn mac(self) -> MacAddr {
         match self {
             Self::Open(mac) | Self::Closed(mac) | Self::Dead(mac) => mac,
+            Self::TakenOver { own, .. } => own,
         }
     }
 }
@@ -158,8 +166,11 @@ impl PlacingTable {
             Mate::Closed(mac) => (mac, State::GW_MATE_CLOSED),
             Mate::Open(mac) => (mac, State::GW_MATE_OPEN),
             Mate::Dead(mac) => (mac, State::GW_MATE_DEAD),
+            Mate::TakenOver { by, .. } => (by, State::GW_MATE_CLOSED),
         };
-        let by_mac = types::gw_mate_mac { mac: mac.0, pad: 0 };
+        let pad = 0;
+        let own = mate.mac().0;
+        let by_mac = types::gw_mate_mac { mac: own, pad };
         self.macs.update(&by_mac, &u32::from(node))?;
         let key = types::gw_mate_key {
             share: share.0,

@@ -1,4 +1,4 @@
-//! `gw_services` and `gw_addresses`: which endpoints belong to which share.
+//! `gw_services`, `gw_wards` and `gw_addresses`: which endpoints belong to which share.
 
 use godwit_wire::{Endpoint, ShareId};
 use libbpf_rs::MapHandle;
@@ -11,40 +11,38 @@ use crate::skel::types;
 #[derive(Debug)]
 pub struct ServiceTable {
     services: TypedMap<types::gw_endpoint, u32>,
+    wards: TypedMap<types::gw_endpoint, u32>,
     addresses: TypedMap<types::gw_address, u32>,
 }
 
 impl ServiceTable {
-    pub(crate) fn new(services: MapHandle, addresses: MapHandle) -> Self {
+    pub(crate) fn new(services: MapHandle, wards: MapHandle, addresses: MapHandle) -> Self {
         Self {
             services: TypedMap::new(services, "gw_services"),
+            wards: TypedMap::new(wards, "gw_wards"),
             addresses: TypedMap::new(addresses, "gw_addresses"),
         }
     }
 
-    /// Makes the table hold exactly these endpoints. Those that stay are never
+    /// Makes the table hold exactly these endpoints, each with this node's own share of it.
+    /// `wards` are those of which it has another server's besides. What stays is never
     /// absent meanwhile.
     ///
     /// # Errors
     /// Fails if the kernel refuses a change.
-    pub fn replace(&self, endpoints: &[(Endpoint, ShareId)]) -> Result<(), MapError> {
-        let services: Vec<_> = endpoints
-            .iter()
-            .map(|(endpoint, share)| (types::gw_endpoint::from(*endpoint), share.0))
-            .collect();
-        for (key, share) in &services {
+    pub fn replace(
+        &self,
+        endpoints: &[(Endpoint, ShareId)],
+        wards: &[(Endpoint, ShareId)],
+    ) -> Result<(), MapError> {
+        for (endpoint, share) in endpoints {
+            let addr = addr_words(endpoint.addr);
             self.addresses
-                .update(&types::gw_address { addr: key.addr }, share)?;
-            self.services.update(key, share)?;
+                .update(&types::gw_address { addr }, &share.0)?;
         }
-        for key in self.services.keys() {
-            if !services
-                .iter()
-                .any(|(kept, _)| (kept.addr, kept.port) == (key.addr, key.port))
-            {
-                self.services.delete(&key)?;
-            }
-        }
+        // A share that is a ward is never taken for the node's own.
+        fill(&self.wards, wards)?;
+        fill(&self.services, endpoints)?;
         for key in self.addresses.keys() {
             if !endpoints
                 .iter()
@@ -55,4 +53,24 @@ impl ServiceTable {
         }
         Ok(())
     }
+}
+
+/// Makes a map hold exactly these.
+fn fill(
+    map: &TypedMap<types::gw_endpoint, u32>,
+    endpoints: &[(Endpoint, ShareId)],
+) -> Result<(), MapError> {
+    for (endpoint, share) in endpoints {
+        map.update(&types::gw_endpoint::from(*endpoint), &share.0)?;
+    }
+    for key in map.keys() {
+        let is_it = |(kept, _): &(Endpoint, ShareId)| {
+            let kept = types::gw_endpoint::from(*kept);
+            (kept.addr, kept.port) == (key.addr, key.port)
+        };
+        if !endpoints.iter().any(is_it) {
+            map.delete(&key)?;
+        }
+    }
+    Ok(())
 }

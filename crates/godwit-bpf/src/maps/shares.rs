@@ -44,9 +44,8 @@ pub struct ShareEntry {
     pub log_cap: u32,
     /// Whether its connections go to other servers one by one.
     pub moves: Moves,
-    /// Whether clients' segments come by way of a director, which is told where a
-    /// connection has gone.
-    pub front: bool,
+    /// Who gives it its connections.
+    pub front: Front,
     /// Owner: the stay whose twins it goes on with since it took the share over, or
     /// was handed it.
     pub continued: Generation,
@@ -89,6 +88,37 @@ impl Moves {
             types::gw_moves::GW_MOVES_HOME => Self::Home,
             types::gw_moves::GW_MOVES_GUEST => Self::Guest,
             _ => Self::Not,
+        }
+    }
+}
+
+/// Who stands before the servers of a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Front {
+    /// Nobody: its owner answers for its addresses on the link.
+    Nobody,
+    /// Who learns nothing: none of its servers answers for them.
+    Deaf,
+    /// A director, which is told where a connection has gone.
+    Told,
+}
+
+impl Front {
+    const fn number(self) -> u32 {
+        let (told, there) = (types::gw_front::GW_FRONT_TOLD, types::gw_front::GW_FRONT_THERE);
+        match self {
+            Self::Nobody => 0,
+            Self::Deaf => there.0,
+            Self::Told => told.0 | there.0,
+        }
+    }
+
+    /// An agent of 0.1 has written 1 where there is one that is told.
+    const fn from_number(number: u32) -> Self {
+        match number {
+            0 => Self::Nobody,
+            it if it & types::gw_front::GW_FRONT_TOLD.0 != 0 => Self::Told,
+            _ => Self::Deaf,
         }
     }
 }
@@ -171,7 +201,7 @@ impl ShareTable {
             continued: entry.continued.0,
             keep_v4: entry.keepers.v4,
             keep_v6: entry.keepers.v6,
-            front: entry.front.into(),
+            front: entry.front.number(),
         };
         if entry.role == Role::Owner {
             self.fences.expire(share, entry.expiry)?;
@@ -205,7 +235,7 @@ impl ShareTable {
                 log_mode: LogMode::from_number(raw.log_mode),
                 log_cap: raw.log_cap,
                 moves: Moves::from_number(raw.moves),
-                front: raw.front != 0,
+                front: Front::from_number(raw.front),
                 continued: Generation(raw.continued),
                 // Those were the earlier agent's.
                 keepers: Keepers::default(),

@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use godwit_bpf::{
-    Datapath, Events, Expiry, FlowState, FlowTable, Hook, Keepers, LogMode, Moves, OpenError,
+    Datapath, Events, Expiry, FlowState, FlowTable, Front, Hook, Keepers, LogMode, Moves, OpenError,
     Order, OrderError, PinDir, Policy, Settings, ShareEntry, Trial,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
@@ -129,7 +129,7 @@ impl Bench {
         ];
         datapath
             .services
-            .replace(&services)
+            .replace(&services, &[])
             .expect("services are set");
         let bench = Self {
             datapath,
@@ -216,7 +216,7 @@ impl Bench {
             gate: false,
             log_mode: LogMode::Off,
             moves,
-            front: true,
+            front: Front::Told,
             ..Self::entry(Role::Owner, Generation::NONE, 0)
         });
     }
@@ -236,7 +236,7 @@ impl Bench {
             expiry: Expiry::Never,
             log_mode: LogMode::Connection,
             log_cap: 64 << 10,
-            front: false,
+            front: Front::Nobody,
             moves: Moves::Not,
             continued: match role {
                 Role::Owner => GENERATION,

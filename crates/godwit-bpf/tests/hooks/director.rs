@@ -143,6 +143,7 @@ impl Bench {
                 tunnel: None,
                 there: !gone.contains(&member.id),
                 drained: member.weight == 0,
+                followed: false,
             };
             let table = &self.director.backends;
             table.set(member.id.0, &backend).expect("there is room");
@@ -560,6 +561,7 @@ fn a_slot_that_nobody_has_written_leads_nowhere() {
             tunnel: None,
             there: true,
             drained: false,
+            followed: false,
         };
         let backends = &bench.director.backends;
         backends.set(0, &first).expect("there is room");

@@ -14,8 +14,11 @@
 //! killed, and its server goes on. At its start a director waits until it has heard all of
 //! them, or for as long as [`Config::grace`]: a table of the first one that speaks would
 //! have to be changed at once.
+//!
+//! Where back-ends stand by for each other, what one had is another one's when it has
+//! failed ([`Roster::handle_owner`]): its slots stay its own, and lead there.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use godwit_wire::NodeName;
@@ -67,6 +70,15 @@ pub enum Change {
         /// Whether frames may go to it.
         there: bool,
     },
+    /// What a back-end has of a service is at another one, or at itself again.
+    Owner {
+        /// Which service: an index into [`Config::services`].
+        service: usize,
+        /// Whose connections they are by the slots.
+        id: BackendId,
+        /// Who has them.
+        owner: BackendId,
+    },
     /// Slots of a service that are no longer what they were, by their numbers.
     Slots {
         /// Which service: an index into [`Config::services`].
@@ -108,7 +120,11 @@ impl BackendState {
 }
 
 /// All that the table is made of.
-type Picture = (Vec<(bool, bool, bool)>, BTreeSet<(usize, BackendId)>);
+type Picture = (
+    Vec<(bool, bool, bool)>,
+    BTreeSet<(usize, BackendId)>,
+    BTreeMap<(usize, BackendId), BackendId>,
+);
 
 /// What is known of one back-end.
 #[derive(Debug, Clone)]
@@ -141,6 +157,8 @@ pub struct Roster {
     slots: Vec<Slots>,
     /// Services that a back-end does not serve just now.
     idle: BTreeSet<(usize, BackendId)>,
+    /// Who has what a back-end had of a service, once somebody has said so.
+    owners: BTreeMap<(usize, BackendId), BackendId>,
     /// What was told last: heartbeats come often, and tables are large.
     told: Option<Picture>,
     /// Until when back-ends are waited for; `None` once the start is over.
@@ -166,6 +184,7 @@ impl Roster {
             known: config.backends.iter().map(known).collect(),
             slots: vec![slots; config.services.len()],
             idle: BTreeSet::new(),
+            owners: BTreeMap::new(),
             told: None,
             starts: Some(now.saturating_add(config.grace)),
             changes: VecDeque::new(),
@@ -245,6 +264,30 @@ impl Roster {
         }
     }
 
+    /// Somebody has what a back-end has, or had, of a service: that one itself or another.
+    pub fn handle_owner(&mut self, service: usize, id: BackendId, owner: BackendId) {
+        if self.owners.insert((service, id), owner) == Some(owner) {
+            return;
+        }
+        self.changes.push_back(Change::Owner { service, id, owner });
+        self.tell();
+    }
+
+    /// Who has what back-ends have, or had, of services, as far as somebody has said.
+    pub fn owners(&self) -> impl Iterator<Item = (usize, BackendId, BackendId)> + '_ {
+        let owners = self.owners.iter();
+        owners.map(|((service, id), owner)| (*service, *id, *owner))
+    }
+
+    /// Whether connections of a service that are a back-end's by the slots are anywhere.
+    fn is_served(&self, service: usize, id: BackendId) -> bool {
+        let lives = |id: BackendId| {
+            let known = self.known.get(usize::from(id.0));
+            known.is_some_and(|known| known.lives)
+        };
+        lives(id) || self.owners.get(&(service, id)).is_some_and(|it| lives(*it))
+    }
+
     /// The operator wants a back-end to get no new connections, or to get some again.
     pub fn handle_drain(&mut self, id: BackendId, drained: bool) {
         if let Some(known) = self.known.get_mut(usize::from(id.0)) {
@@ -261,13 +304,13 @@ impl Roster {
         first: u32,
         told: impl IntoIterator<Item = (Option<BackendId>, bool)>,
     ) {
-        let (known, starts) = (&self.known, self.starts.is_some());
+        let starts = self.starts.is_some();
         // At the start nobody has been heard yet: the table is filled when some have.
-        let lives =
-            |id: &BackendId| starts || known.get(usize::from(id.0)).is_some_and(|it| it.lives);
-        let told = told
-            .into_iter()
-            .map(|(base, mixed)| (base.filter(lives), mixed));
+        let lives = |id: &BackendId| starts || self.is_served(service, *id);
+        let told = told.into_iter();
+        let told: Vec<_> = told
+            .map(|(base, mixed)| (base.filter(lives), mixed))
+            .collect();
         let Some(slots) = self.slots.get_mut(service) else {
             return;
         };
@@ -375,8 +418,12 @@ impl Roster {
             return;
         }
         self.told = Some(picture);
-        for (known, id) in self.known.iter_mut().zip(0..) {
-            let there = known.lives;
+        let all = (0..).map(BackendId).take(self.known.len());
+        let there: Vec<_> = all
+            .map(|id| (0..self.slots.len()).any(|it| self.is_served(it, id)))
+            .collect();
+        for ((known, id), there) in self.known.iter_mut().zip(0..).zip(there) {
+            let there = there || known.lives;
             if known.told != Some(there) {
                 known.told = Some(there);
                 let id = BackendId(id);
@@ -391,18 +438,18 @@ impl Roster {
     fn picture(&self) -> Picture {
         let known = self.known.iter();
         let known = known.map(|known| (known.lives, known.takes && !known.missing, known.drained));
-        (known.collect(), self.idle.clone())
+        (known.collect(), self.idle.clone(), self.owners.clone())
     }
 
     fn tell_slots(&mut self, service: usize) {
         let members = self.members(service);
         let table = lookup_table(self.config.size, &members);
-        let known = &self.known;
-        let is_there = |id: BackendId| known.get(usize::from(id.0)).is_some_and(|it| it.lives);
+        let all = (0..).map(BackendId).take(self.known.len());
+        let served: BTreeSet<_> = all.filter(|id| self.is_served(service, *id)).collect();
         let Some(slots) = self.slots.get_mut(service) else {
             return;
         };
-        let changed = slots.change(&table, is_there);
+        let changed = slots.change(&table, |id| served.contains(&id));
         self.push_slots(service, changed);
     }
 

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
@@ -41,6 +41,7 @@ fn running() -> (Roster, World) {
 /// What the data path has been told.
 struct World {
     there: BTreeSet<BackendId>,
+    owners: BTreeMap<(usize, BackendId), BackendId>,
     slots: Vec<Vec<Slot>>,
 }
 
@@ -48,6 +49,7 @@ impl World {
     fn new() -> Self {
         Self {
             there: BTreeSet::new(),
+            owners: BTreeMap::new(),
             slots: vec![vec![Slot::default(); 251]; 2],
         }
     }
@@ -64,6 +66,9 @@ impl World {
                 }
                 Change::Backend { id, there: false } => {
                     self.there.remove(&id);
+                }
+                Change::Owner { service, id, owner } => {
+                    self.owners.insert((service, id), owner);
                 }
                 Change::Slots { service, slots } => {
                     for (at, slot) in slots {
@@ -335,4 +340,60 @@ fn what_another_director_remembers_of_slots_is_taken_on() {
     other.handle_slots(7, 0, told());
     other.handle_slots(0, 250, told());
     world.obey(&mut other);
+}
+
+/// What one had is its standby's: its slots stay, however long it is gone, and follow.
+#[test]
+fn what_another_one_has_taken_over_stays_where_the_slots_say() {
+    let (mut roster, mut world) = running();
+    let before = world.slots[0].clone();
+    for (id, owner) in [(A, A), (B, B), (C, C)] {
+        roster.handle_owner(0, id, owner);
+    }
+    world.obey(&mut roster);
+    assert_eq!(world.slots[0], before, "each has its own");
+    roster.handle_health(C, Health::Silent, at(100));
+    for id in [A, B] {
+        roster.handle_health(id, Health::Taking, at(120));
+    }
+    roster.handle_owner(0, C, A);
+    let is_c = |slot: &Slot| slot.base == Some(C);
+    let gone = at(120).saturating_add(HOLD);
+    for id in [A, B] {
+        roster.handle_health(id, Health::Taking, gone);
+    }
+    roster.handle_timeout(gone);
+    world.obey(&mut roster);
+    assert_eq!(world.owners[&(0, C)], A);
+    assert!(roster.is_there(C), "frames for it go to another");
+    assert_eq!(roster.state(C), BackendState::Gone);
+    assert_eq!(world.takers(0), BTreeSet::from([A, B]), "no new ones");
+    let kept = world.slots[0].iter().filter(|slot| is_c(slot)).count();
+    assert_eq!(kept, before.iter().filter(|slot| is_c(slot)).count());
+    // It has its own again.
+    roster.handle_health(C, Health::Taking, at(9000));
+    roster.handle_owner(0, C, C);
+    world.obey(&mut roster);
+    assert_eq!(world.owners[&(0, C)], C);
+    assert_eq!(world.takers(0), BTreeSet::from([A, B, C]));
+}
+
+/// Nobody has taken over what it had, or who had has gone, too.
+#[test]
+fn what_nobody_has_is_given_away() {
+    for taken in [false, true] {
+        let (mut roster, mut world) = running();
+        if taken {
+            roster.handle_owner(0, C, A);
+        }
+        roster.handle_health(C, Health::Gone, at(100));
+        roster.handle_health(B, Health::Taking, at(100));
+        world.obey(&mut roster);
+        assert_eq!(world.bases(0).contains(&C), taken);
+        roster.handle_health(A, Health::Gone, at(200));
+        roster.handle_health(B, Health::Taking, at(200));
+        world.obey(&mut roster);
+        assert_eq!(world.bases(0), BTreeSet::from([B]));
+        assert!(!roster.is_there(C));
+    }
 }

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Connections that another server is asked about, or has (gw_transfer.h). */
+#ifndef GW_GONE_H
+#define GW_GONE_H
+
+#include "gw_ask.h"
+#include "gw_craft.h"
+
+/* Its entry goes, with all that hangs on it. */
+static __noinline void gw_forget_flow(const struct gw_flow_key *key)
+{
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	if (!f)
+		return;
+	gw_flag(f, GW_FLOW_OVER); /* see gw_log_keep() */
+	if (f->log.state != GW_LOG_NONE)
+		gw_log_free(key, f, GW_LOG_NONE);
+	if (f->generation) {
+		bpf_map_delete_elem(&gw_outputs, key);
+		gw_tell(key, f, GW_EVENT_ENDED, 0);
+	}
+	bpf_map_delete_elem(&gw_flows, key);
+}
+
+/*
+ * Our server's socket is reset in its client's name, at the very byte that it waits
+ * for: the connection is elsewhere, or nowhere.
+ */
+static __noinline int gw_reset_own(struct __sk_buff *skb, struct gw_pkt *p,
+				   const struct gw_flow_key *key, __u32 seq,
+				   enum gw_reason reason)
+{
+	bpf_map_delete_elem(&gw_talks, key);
+	gw_forget_flow(key);
+	if (gw_set_seq(skb, p, seq) ||
+	    gw_set_flags(skb, p, GW_TCP_RST | GW_TCP_ACK))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_verdict(reason, GW_PASS);
+}
+
+/* It is elsewhere. What is left of the request tells our server so. */
+static __always_inline int gw_leave(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow_key *key,
+				    struct gw_transfer *t)
+{
+	*(volatile __u32 *)&t->state = GW_TRANSFER_GONE;
+	/* so that a director is told with the very next segment */
+	t->heard_ns = gw_now() - (1 << 20);
+	gw_transfer_expire(t, GW_FORWARD_NS);
+	return gw_reset_own(skb, p, key, t->seq, GW_REASON_ACCEPTED);
+}
+
+/*
+ * Whom we have asked is dead. Unless the client has heard it: what it has said then our
+ * kernel has not, so nobody can go on, and the client's next segment is reset.
+ */
+static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      const struct gw_flow *f,
+				      struct gw_transfer *t)
+{
+	if (gw_after(p->ack, f->own.snd_nxt)) {
+		t->state = GW_TRANSFER_GONE;
+		gw_transfer_expire(t, GW_CLOSING_NS);
+		return gw_reset_own(skb, p, key, t->seq, GW_REASON_MATE_GONE);
+	}
+	t->state = GW_TRANSFER_HERE;
+	gw_count(GW_REASON_RECLAIMED);
+	return GW_UNDECIDED;
+}
+
+/* A client's segment while the question is open. */
+static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
+				   const struct gw_flow_key *key, __u32 share,
+				   struct gw_transfer *t)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	const struct gw_talk *talk = f ? gw_talk_of(key, f) : NULL;
+
+	if (f && gw_is_dead(share, &t->to))
+		return gw_reclaim(skb, p, key, f, t);
+	gw_find_mate(share, &t->to);
+	if (talk && p->len && p->seq == t->seq && gw_has_room(skb, p))
+		return gw_put_question(skb, p, f, t, talk->head);
+	return gw_send_on(skb, t->to.mac);
+}
+
+/* A SYN to whom it was passed on. A standby is to know that it is not there for a twin. */
+static __noinline int gw_send_syn_on(struct __sk_buff *skb,
+				     const struct gw_pkt *p,
+				     const struct gw_flow_key *key,
+				     const __u8 *mac)
+{
+	struct gw_offer *o = gw_offer_at_hand();
+
+	if (!bpf_map_lookup_elem(&gw_wards, &key->service))
+		return gw_send_on(skb, mac);
+	if (!o)
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	o->slip = (struct gw_slip){
+		.magic = bpf_htonl(GW_SLIP_MAGIC),
+		.version = GW_SLIP_VERSION,
+		.kind = GW_SLIP_BEGIN,
+		.irs = bpf_htonl(p->seq),
+	};
+	if (gw_add_slip(skb, p, &o->slip))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_send_on(skb, mac);
+}
+
+/* A client's segment of a connection that has gone. */
+static __noinline int gw_forward_gone(struct __sk_buff *skb,
+				      const struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      __u32 share, struct gw_transfer *t)
+{
+	const struct gw_share *s = gw_share_at(share);
+	__u64 now = gw_now(), heard = t->heard_ns;
+
+	if (gw_mac_equal(p->smac, t->to.mac))
+		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
+	if (gw_is_dead(share, &t->to))
+		return gw_verdict(GW_REASON_MATE_GONE, GW_PASS);
+	gw_find_mate(share, &t->to);
+	t->heard_ns = now;
+	if (t->idle_ns == GW_BEGINNING_NS && !(p->flags & GW_TCP_SYN))
+		gw_transfer_expire(t, GW_FORWARD_NS);
+	if (p->flags & GW_TCP_RST)
+		gw_transfer_expire(t, GW_CLOSING_NS);
+	else if (p->flags & GW_TCP_FIN)
+		gw_transfer_expire(t, GW_ENDING_NS);
+	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
+		return gw_send_syn_on(skb, p, key, t->to.mac);
+	if (!s || !gw_is_to_be_told(s, heard, now))
+		return gw_send_on(skb, t->to.mac);
+	/* it knows from now on, and if it did not it would send more of them */
+	if (t->idle_ns > GW_LEARNT_NS)
+		gw_transfer_expire(t, GW_LEARNT_NS);
+	return gw_send_on_and_tell(skb, p, key, t->to.mac, t->irs);
+}
+
+/*
+ * What is known of a connection. Of a twin whose share we own by now: if its last owner
+ * has asked for it, the question is ours; if it came to that one, or had gone from here
+ * before, it is here.
+ */
+static __noinline struct gw_transfer *
+gw_transfer_now(const struct gw_flow_key *key)
+{
+	struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
+	const struct gw_share *s;
+	const struct gw_flow *f;
+
+	if (!t ||
+	    (t->state != GW_TRANSFER_TOLD && t->state != GW_TRANSFER_TWIN &&
+	     t->state != GW_TRANSFER_GONE))
+		return t;
+	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (!f || f->irs != t->irs || !(f->flags & GW_FLOW_TWIN) ||
+	    gw_is_over(f))
+		return t;
+	s = gw_share_at(f->share);
+	if (s && s->role == GW_ROLE_OWNER)
+		t->state = t->state == GW_TRANSFER_TOLD ? GW_TRANSFER_ASKED :
+							  GW_TRANSFER_HERE;
+	return t;
+}
+
+/* The same for what our own kernel says of it; GW_UNDECIDED: it may. */
+static __always_inline int gw_transfer_own(const struct gw_flow_key *key,
+					   __u32 share,
+					   const struct gw_share *s)
+{
+	const struct gw_transfer *t;
+
+	/* a twin is silent anyway */
+	if (s->role == GW_ROLE_SHADOW || !gw_placing_of(share))
+		return GW_UNDECIDED;
+	t = gw_transfer_now(key);
+	if (!t)
+		return GW_UNDECIDED;
+	switch (t->state) {
+	case GW_TRANSFER_ASKED:
+		return gw_verdict(GW_REASON_UNANSWERED, GW_DROP);
+	case GW_TRANSFER_GONE:
+		return gw_verdict(GW_REASON_AWAY, GW_DROP);
+	default:
+		return GW_UNDECIDED;
+	}
+}
+
+#endif /* GW_GONE_H */

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Slips as they come from other servers: questions, and the answers to ours. Who may send
+ * them is in gw_mate_macs: whoever can send frames in a server's name on the link could
+ * answer for the service as well.
+ */
+#ifndef GW_HEAR_H
+#define GW_HEAR_H
+
+#include "gw_come.h"
+#include "gw_ring.h"
+#include "gw_steer.h"
+
+/* Is it the answer of whom we have asked, by way of our standby or not? */
+static __always_inline bool gw_is_from(const struct gw_pkt *p,
+				       const struct gw_slip *slip,
+				       const struct gw_transfer *t)
+{
+	return gw_mac_equal(p->smac, t->to.mac) ||
+	       (slip->from && slip->to == t->to.node + 1);
+}
+
+/* A frame with a slip. GW_UNDECIDED: its segment is a client's like any other. */
+static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
+					const struct gw_flow_key *key,
+					struct gw_offer *o)
+{
+	const struct gw_slip *slip = &o->slip;
+	struct gw_transfer *t;
+	int verdict;
+
+	if (slip->kind == GW_SLIP_TWIN)
+		return gw_make_twin(skb, p, key, o);
+	if (slip->kind == GW_SLIP_BEGIN)
+		return GW_UNDECIDED;
+	if (gw_is_by_way(o))
+		return gw_relay(skb, p, key, o);
+	if (slip->kind == GW_SLIP_ASK) {
+		verdict = gw_hear_question(skb, p, key, o);
+		return verdict == GW_NEWCOMER ? gw_come(skb, p, key, o) :
+						verdict;
+	}
+	t = gw_transfer_now(key);
+	if (!t || t->state != GW_TRANSFER_ASKED ||
+	    t->irs != bpf_ntohl(slip->irs) ||
+	    t->number != bpf_ntohl(slip->number) || t->seq != p->seq ||
+	    !gw_is_from(p, slip, t))
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+	if (slip->kind == GW_SLIP_ACCEPTED)
+		return gw_leave(skb, p, key, t);
+	if (slip->kind != GW_SLIP_REFUSED)
+		return gw_verdict(GW_REASON_OTHER_SLIP, GW_DROP);
+	t->state = GW_TRANSFER_HERE;
+	gw_count(GW_REASON_REFUSED);
+	return GW_UNDECIDED;
+}
+
+/*
+ * What becomes of a client's segment where requests are placed; GW_UNDECIDED: it is
+ * our server's, as far as can be told without reading it.
+ */
+static __noinline int gw_transfer_client(struct __sk_buff *skb,
+					 struct gw_pkt *p,
+					 const struct gw_flow_key *key,
+					 __u32 share, const struct gw_share *s)
+{
+	bool syn = (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN;
+	struct gw_transfer *t;
+	struct gw_offer *o;
+	int verdict;
+	bool mate;
+
+	if (!gw_placing_of(share))
+		return GW_UNDECIDED;
+	mate = gw_is_mate(p->smac);
+	if (mate) {
+		o = gw_offer_at_hand();
+		if (o && !gw_read_slip(skb, p, &o->slip)) {
+			o->share = share;
+			gw_find_ts(skb, p);
+			verdict = gw_hear_slip(skb, p, key, o);
+			if (verdict != GW_UNDECIDED)
+				return verdict;
+			gw_cut_slip(skb, p);
+			if (!syn)
+				return GW_UNDECIDED;
+		}
+	}
+	if (s->role == GW_ROLE_SHADOW && gw_mac_equal(p->smac, s->peer_mac)) {
+		gw_forget_question(p, key);
+		return GW_UNDECIDED;
+	}
+	t = gw_transfer_now(key);
+	if (syn && (!t || p->seq != t->irs || gw_is_forsaken(share, t)))
+		return gw_begin_client(skb, p, key, share, mate);
+	if (t && t->state == GW_TRANSFER_ASKED)
+		return gw_ask_again(skb, p, key, share, t);
+	/* of a twin the owner is to have what its client says */
+	if (t && t->state == GW_TRANSFER_GONE && s->role == GW_ROLE_OWNER)
+		return gw_forward_gone(skb, p, key, share, t);
+	/* our kernel would reset what it does not know */
+	if (mate && !syn && !gw_is_known(key))
+		return gw_verdict(GW_REASON_NO_SLIP, GW_DROP);
+	return GW_UNDECIDED;
+}
+
+#endif /* GW_HEAR_H */

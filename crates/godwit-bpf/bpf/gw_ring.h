@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Handoff of a connection with a twin, between servers that stand by for each other
+ * (gw_ward.h). It is protected again when the twin at its new owner's standby has spoken,
+ * and until that has the request nobody acknowledges it.
+ *
+ *   origin              its standby               target           its standby
+ *   ASKED ─── ASK ────► TOLD ─── ASK ───────────► socket: HERE
+ *                                                   │ ─── TWIN ───► twin: TWIN
+ *   GONE ◄─ ACCEPTED ── twin reset: GONE ◄ ACCEPTED ┘                │
+ *                                                 PROTECTED ◄─ ACK ──┘
+ *
+ * The origin's standby is told first, and so knows all that the origin does: should it
+ * become the owner while the question is open, it goes on with that question. Where it is
+ * the target itself, its twin makes way for the connection.
+ */
+#ifndef GW_RING_H
+#define GW_RING_H
+
+#include "gw_come.h"
+#include "gw_shadow.h"
+
+/* Is it for another server, and goes by us as the standby of the share? */
+static __always_inline bool gw_is_by_way(const struct gw_offer *o)
+{
+	const struct gw_placing *pl = gw_placing_of(o->share);
+	const struct gw_slip *slip = &o->slip;
+	const struct gw_share *s = gw_share_at(o->share);
+
+	return pl && s && s->role == GW_ROLE_SHADOW && slip->from &&
+	       slip->from != pl->node + 1 && slip->to != pl->node + 1;
+}
+
+/* The owner of a twin has asked: so would we, if we were to own it. */
+static __noinline int gw_note_question(const struct gw_pkt *p,
+				       const struct gw_flow_key *key,
+				       const struct gw_offer *o,
+				       const struct gw_target *to)
+{
+	__u32 irs = bpf_ntohl(o->slip.irs);
+	struct gw_talk talk = { .irs = irs, .head = o->slip.head };
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	struct gw_transfer *t;
+
+	if (!f || f->irs != irs || gw_is_over(f) || f->share != o->share)
+		return 0;
+	t = gw_transfer_of(key, irs);
+	if (!t)
+		t = gw_transfer_begin(key, irs, GW_TRANSFER_TOLD);
+	if (!t)
+		return -1;
+	t->number = bpf_ntohl(o->slip.number);
+	t->seq = p->seq;
+	t->to = *to;
+	t->heard_ns = gw_now();
+	t->state = GW_TRANSFER_TOLD;
+	gw_transfer_expire(t, GW_FORWARD_NS);
+	return bpf_map_update_elem(&gw_talks, key, &talk, BPF_ANY);
+}
+
+/* What the answer says of a twin; GW_UNDECIDED: it only goes on. */
+static __always_inline int gw_note_answer(struct __sk_buff *skb, struct gw_pkt *p,
+				     const struct gw_flow_key *key,
+				     const struct gw_offer *o, const __u8 *mac)
+{
+	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(o->slip.irs));
+	__u8 self[6], to[6];
+
+	if (!t || t->state != GW_TRANSFER_TOLD ||
+	    t->number != bpf_ntohl(o->slip.number) || t->seq != p->seq)
+		return GW_UNDECIDED;
+	if (o->slip.kind != GW_SLIP_ACCEPTED) {
+		t->state = GW_TRANSFER_TWIN;
+		return GW_UNDECIDED;
+	}
+	__builtin_memcpy(to, mac, 6);
+	gw_self(self);
+	gw_set_macs(skb, to, self);
+	skb->mark = GW_MARK_SPOKEN;
+	/* if it is lost its owner asks again */
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	skb->mark = 0;
+	return gw_leave(skb, p, key, t);
+}
+
+/* A frame between two others about a connection whose twin may be here. */
+static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
+			       const struct gw_flow_key *key,
+			       const struct gw_offer *o)
+{
+	const struct gw_share *s = gw_share_at(o->share);
+	bool asks = o->slip.kind == GW_SLIP_ASK;
+	struct gw_mate_key mate_key = {
+		.share = o->share,
+		.node = (asks ? o->slip.to : o->slip.from) - 1,
+	};
+	const struct gw_mate *mate =
+		bpf_map_lookup_elem(&gw_mates, &mate_key);
+	struct gw_target to = { .node = mate_key.node };
+	int verdict;
+
+	if (!s || !mate || (asks && !gw_mac_equal(p->smac, s->peer_mac)))
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+	__builtin_memcpy(to.mac, mate->mac, 6);
+	gw_count(GW_REASON_RELAYED);
+	if (!asks) {
+		verdict = gw_note_answer(skb, p, key, o, to.mac);
+		if (verdict != GW_UNDECIDED)
+			return verdict;
+	} else if (gw_note_question(p, key, o, &to)) {
+		/* we could not go on with it */
+		return gw_verdict(GW_REASON_TABLE_FULL, GW_DROP);
+	}
+	return gw_send_on(skb, to.mac);
+}
+
+/*
+ * The owner, whose standby we are, has got a connection: this is the segment that came
+ * with it, and of which its twin is made. GW_UNDECIDED: it is there.
+ */
+static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
+				   const struct gw_flow_key *key,
+				   struct gw_offer *o)
+{
+	__u32 irs = bpf_ntohl(o->slip.irs);
+	struct gw_transfer *t = gw_transfer_of(key, irs);
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	struct gw_share *s = gw_share_at(o->share);
+	int err;
+
+	if (!s || s->role != GW_ROLE_SHADOW || !s->generation ||
+	    !gw_mac_equal(p->smac, s->peer_mac) ||
+	    /* not gone from here yet: its client says it again */
+	    (t && (t->state == GW_TRANSFER_ASKED ||
+		   t->state == GW_TRANSFER_HERE)))
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+	if (f && !gw_is_over(f) && f->irs == irs && f->share == o->share)
+		return GW_UNDECIDED;
+	err = gw_clear_way(skb, p, key, t);
+	if (err != GW_UNDECIDED)
+		return err;
+	f = gw_came_begin(p, key, o);
+	if (!t)
+		t = gw_transfer_begin(key, irs, GW_TRANSFER_TWIN);
+	if (!f || !t)
+		return gw_verdict(GW_REASON_TABLE_FULL, GW_DROP);
+	t->number = bpf_ntohl(o->slip.number);
+	t->state = GW_TRANSFER_TWIN;
+	if (gw_hear_client(f, p, gw_now()))
+		gw_log_input(skb, p, key, f, s);
+	err = gw_materialise(skb, p, key, f);
+	if (err && err != GW_REASON_TAPPED_SEGMENT)
+		return gw_verdict(err, GW_DROP);
+	gw_ask_quick_ack(skb, p);
+	gw_gate_twin(skb, p, f);
+	return gw_verdict(GW_REASON_TWIN_CAME, GW_PASS);
+}
+
+/* What its owner says again, without a question, that one serves itself. */
+static __always_inline void gw_forget_question(const struct gw_pkt *p,
+					       const struct gw_flow_key *key)
+{
+	struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
+
+	if (t && t->state == GW_TRANSFER_TOLD && p->len &&
+	    !gw_before(p->seq, t->seq))
+		t->state = GW_TRANSFER_TWIN;
+}
+
+#endif /* GW_RING_H */

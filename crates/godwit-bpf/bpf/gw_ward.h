@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/*
+ * Servers behind a director that stand by for each other in a ring: each owns a share of
+ * a service, and has the twins of the server before it, whose share is its ward. Both have
+ * one address and port. What a segment belongs to is what its connection belongs to; where
+ * none is known here yet, who has sent the frame tells.
+ */
+#ifndef GW_WARD_H
+#define GW_WARD_H
+
+#include "gw_rules.h"
+#include "gw_slip.h"
+
+#define GW_NO_SHARE (~0u)
+
+/* The share of the connection, or of its handshake. */
+static __noinline __u32 gw_known_share(const struct gw_flow_key *key,
+				       const struct gw_pkt *p)
+{
+	const struct gw_half_open *half =
+		bpf_map_lookup_elem(&gw_half_open, key);
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	bool answer = (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) ==
+			      (GW_TCP_SYN | GW_TCP_ACK) &&
+		      half && p->ack == half->irs + 1;
+
+	if (half && (!f || gw_is_over(f) || answer))
+		return half->share;
+	return f ? f->share : GW_NO_SHARE;
+}
+
+/*
+ * Which share a frame with a slip is about; GW_NO_SHARE: it has none. What is said to this
+ * node is said to it as a server of its own; what is only to go by it, to a standby.
+ */
+static __noinline __u32 gw_share_of_slip(struct __sk_buff *skb,
+					 const struct gw_pkt *p, __u32 home,
+					 __u32 ward)
+{
+	const struct gw_placing *pl = gw_placing_of(home);
+	struct gw_slip slip;
+	__u8 self;
+
+	if (!pl || !gw_is_mate(p->smac) || gw_read_slip(skb, p, &slip))
+		return GW_NO_SHARE;
+	self = pl->node + 1;
+	if (slip.kind == GW_SLIP_TWIN)
+		return ward;
+	return slip.from && slip.from != self && slip.to != self ? ward : home;
+}
+
+static __noinline __u32 gw_choose_share(struct __sk_buff *skb,
+					const struct gw_pkt *p, __u32 home,
+					__u32 ward)
+{
+	const struct gw_share *w = gw_share_at(ward);
+	__u32 share = gw_share_of_slip(skb, p, home, ward);
+	struct gw_flow_key key;
+	bool tapped;
+
+	if (share != GW_NO_SHARE)
+		return share;
+	/* whether we have twins of it now or not */
+	tapped = w && gw_mac_equal(p->smac, w->peer_mac);
+	/* what an owner passes on to be begun has a slip */
+	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
+		return tapped && w->role != GW_ROLE_OWNER ? ward : home;
+	gw_key(&key, &p->src, &p->dst);
+	share = gw_known_share(&key, p);
+	if (share == home || share == ward)
+		return share;
+	return tapped ? ward : home;
+}
+
+/* The share of a client's segment, or GW_NO_SHARE. */
+static __noinline __u32 gw_share_in(struct __sk_buff *skb,
+				    const struct gw_pkt *p)
+{
+	__u32 *home = bpf_map_lookup_elem(&gw_services, &p->dst), *ward;
+
+	if (!home)
+		return GW_NO_SHARE;
+	ward = bpf_map_lookup_elem(&gw_wards, &p->dst);
+	return ward ? gw_choose_share(skb, p, *home, *ward) : *home;
+}
+
+/* The share of what is said in a service's own name, here or by a peer. */
+static __noinline __u32 gw_share_out(const struct gw_pkt *p)
+{
+	__u32 *home = bpf_map_lookup_elem(&gw_services, &p->src), *ward, share;
+	const struct gw_share *w;
+	struct gw_flow_key key;
+
+	if (!home)
+		return GW_NO_SHARE;
+	ward = bpf_map_lookup_elem(&gw_wards, &p->src);
+	if (!ward)
+		return *home;
+	gw_key(&key, &p->dst, &p->src);
+	share = gw_known_share(&key, p);
+	if (share == *home || share == *ward)
+		return share;
+	w = gw_share_at(*ward);
+	return w && gw_mac_equal(p->smac, w->peer_mac) ? *ward : *home;
+}
+
+/* The same, with its entry; NULL: there is none. */
+static __always_inline struct gw_share *gw_share_named(const struct gw_pkt *p,
+						       __u32 *index)
+{
+	*index = gw_share_out(p);
+	return *index == GW_NO_SHARE ? NULL : gw_share_at(*index);
+}
+
+#endif /* GW_WARD_H */
