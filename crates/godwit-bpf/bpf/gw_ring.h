@@ -115,6 +115,17 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 }
 
 /*
+ * We have asked for it, and somebody else has it. If it is whom we have asked, this is as
+ * good as the answer, which may be on its way by our own standby.
+ */
+static __always_inline bool gw_is_other(const struct gw_offer *o,
+					const struct gw_transfer *t)
+{
+	return t && t->state == GW_TRANSFER_ASKED &&
+	       t->number != bpf_ntohl(o->slip.number);
+}
+
+/*
  * The owner, whose standby we are, has got a connection: this is the segment that came
  * with it, and of which its twin is made. GW_UNDECIDED: it is there.
  */
@@ -130,9 +141,7 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (!s || s->role != GW_ROLE_SHADOW || !s->generation ||
 	    !gw_mac_equal(p->smac, s->peer_mac) ||
-	    /* not gone from here yet: its client says it again */
-	    (t && (t->state == GW_TRANSFER_ASKED ||
-		   t->state == GW_TRANSFER_HERE)))
+	    (t && t->state == GW_TRANSFER_HERE) || gw_is_other(o, t))
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	if (f && !gw_is_over(f) && f->irs == irs && f->share == o->share)
 		return GW_UNDECIDED;

@@ -1,0 +1,159 @@
+//! Connections with twins that go from server to server with their requests: to a third one,
+//! to the one that has their twin, and back; and what becomes of them when servers die.
+
+use godwit_lab::cluster::Fencing;
+use godwit_lab::host::{Host, SERVICE};
+use godwit_lab::links::Loss;
+use godwit_tests::cells::{BACKENDS, Client};
+use godwit_tests::ring::{OWN_RULES, Ring, next, of, on_ring};
+use godwit_tests::stage::{assert_no_live_reset, flow, until, witness};
+
+fn on_placed(work: impl FnOnce(&mut Ring<'_>)) {
+    on_ring(Fencing::None, OWN_RULES, |ring| {
+        for host in BACKENDS {
+            until("it asks the others", || {
+                let asks = ring.share(host, "web")?.asks?;
+                (asks.len() == 2).then_some(())
+            });
+        }
+        work(ring);
+    });
+}
+
+/// One of each family that is a's, and protected.
+fn of_a(ring: &Ring<'_>) -> Vec<Client> {
+    let clients = ring.clients_of(Host::A);
+    for client in &clients {
+        ring.wait_protected(Host::A, client);
+    }
+    clients
+}
+
+/// Nobody but its owner and that one's standby has anything of it.
+fn wait_placed(ring: &Ring<'_>, owner: Host, client: &Client) {
+    ring.wait_protected(owner, client);
+    for host in BACKENDS {
+        let role = || Some(flow(&ring.cluster, host, client.local())?.role);
+        let wanted = match host {
+            it if it == owner => Some("owner"),
+            it if it == next(owner) => Some("shadow"),
+            _ => None,
+        };
+        until("only two have it", || {
+            (role().as_deref() == wanted).then_some(())
+        });
+    }
+}
+
+/// To a third server, to the one that has the twin, and back; from each it goes on when that
+/// dies.
+#[test]
+fn a_connection_goes_on_when_its_new_owner_dies() {
+    for (letter, to) in [("b", Host::B), ("c", Host::C)] {
+        on_placed(|ring| {
+            let capture = witness(ring.lab);
+            let mut clients = of_a(ring);
+            for client in &mut clients {
+                assert_eq!(client.served(&format!("/{letter}/name")), letter);
+                wait_placed(ring, to, client);
+                assert_eq!(client.served(&format!("/{letter}/large")), letter);
+                assert_eq!(client.served(&format!("/{letter}/name")), letter);
+            }
+            assert_eq!(ring.counted(to, "came"), 2);
+            assert_eq!(ring.counted(next(to), "twin_came"), 2);
+            assert_eq!(ring.sum("not_confirmed"), 0);
+            ring.lab.crash(to).expect("it crashes");
+            for client in &mut clients {
+                assert_eq!(client.served("/d/large"), next(to).name());
+                assert_eq!(client.served("/d/name"), next(to).name());
+            }
+            ring.wait_owner(next(to), &of(to), None);
+            assert_no_live_reset(&capture.finish().expect("it is complete"));
+        });
+    }
+}
+
+/// It goes round, and each time it is protected again, by somebody else.
+#[test]
+fn a_connection_goes_round_with_its_twin() {
+    on_placed(|ring| {
+        let capture = witness(ring.lab);
+        let mut clients = of_a(ring);
+        for letter in ["c", "b", "a", "b", "c", "a"] {
+            for client in &mut clients {
+                assert_eq!(client.served(&format!("/{letter}/name")), letter);
+                let owner = BACKENDS.into_iter().find(|it| it.name() == letter);
+                wait_placed(ring, owner.expect("a server"), client);
+            }
+        }
+        // In a row, without a moment for anybody.
+        for client in &mut clients {
+            for letter in ["b", "c", "a"].repeat(8) {
+                assert_eq!(client.served(&format!("/{letter}/name")), letter);
+            }
+            assert_eq!(client.served("/d/large"), "a");
+            wait_placed(ring, Host::A, client);
+        }
+        let [asked, came, accepted] = ["asked", "came", "accepted"].map(|it| ring.sum(it));
+        // An answer by way of a standby is read there, too.
+        println!("asked {asked}, came {came}, accepted {accepted}");
+        assert_eq!(came, 12 + 48);
+        assert!(ring.sum("relayed") > 0);
+        assert_eq!(ring.sum("twin_came"), came);
+        assert_no_live_reset(&capture.finish().expect("it is complete"));
+    });
+}
+
+/// The answer does not arrive, its owner dies: its standby knows whom it has asked.
+#[test]
+fn an_owner_dies_while_its_question_is_open() {
+    on_placed(|ring| {
+        let capture = witness(ring.lab);
+        let mut clients = of_a(ring);
+        let answers = Loss {
+            from: Host::C,
+            to: Host::B,
+            per_myriad: 10_000,
+        };
+        ring.lab.lose(answers).expect("the rule is set");
+        for client in &mut clients {
+            assert_eq!(client.served("/c/name"), "c");
+        }
+        assert_eq!(ring.counted(Host::A, "accepted"), 0);
+        assert_eq!(ring.counted(Host::C, "came"), 2);
+        ring.lab.crash(Host::A).expect("a crashes");
+        ring.wait_owner(Host::B, &of(Host::A), None);
+        ring.lab
+            .lose(Loss {
+                per_myriad: 0,
+                ..answers
+            })
+            .expect("the rule is set");
+        for client in &mut clients {
+            for path in ["/c/name", "/d/large", "/d/name"] {
+                assert_eq!(client.served(path), "c", "{path}");
+            }
+        }
+        assert_no_live_reset(&capture.finish().expect("it is complete"));
+    });
+}
+
+/// Who is asked dies before it has the question: its standby is asked in its place, or the
+/// request is served where it is. Either way once.
+#[test]
+fn who_is_asked_dies() {
+    on_placed(|ring| {
+        let capture = witness(ring.lab);
+        let mut clients = of_a(ring);
+        ring.lab.crash(Host::C).expect("c crashes");
+        for client in &mut clients {
+            let by = client.served("/c/name");
+            assert!(by == "a" || by == "b", "{by}");
+            assert_eq!(client.served("/d/large"), by);
+        }
+        let mut late = Client::connect(ring.lab, SERVICE[0]);
+        let by = late.served("/c/name");
+        assert!(by == "a" || by == "b", "{by}");
+        assert_no_live_reset(&capture.finish().expect("it is complete"));
+    });
+}
