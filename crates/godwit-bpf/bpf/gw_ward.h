@@ -49,15 +49,18 @@ static __noinline __u32 gw_share_of_slip(struct __sk_buff *skb,
 	return slip.from && slip.from != self && slip.to != self ? ward : home;
 }
 
-static __noinline __u32 gw_choose_share(struct __sk_buff *skb,
-					const struct gw_pkt *p, __u32 home,
-					__u32 ward)
+/* Verified once: as a global function, not with all that may come of it. */
+__noinline __u32 gw_choose_share(struct __sk_buff *skb, const struct gw_pkt *p,
+				 __u32 home, __u32 ward)
 {
 	const struct gw_share *w = gw_share_at(ward);
-	__u32 share = gw_share_of_slip(skb, p, home, ward);
+	__u32 share;
 	struct gw_flow_key key;
 	bool tapped;
 
+	if (!p)
+		return home;
+	share = gw_share_of_slip(skb, p, home, ward);
 	if (share != GW_NO_SHARE)
 		return share;
 	/* whether we have twins of it now or not */

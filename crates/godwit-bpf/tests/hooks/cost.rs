@@ -8,7 +8,7 @@ use crate::bench::on_bench_of;
 
 /// Instructions that the verifier may look at in one program. It did so with 190 000
 /// of `tap`, which took a second, when the walk through the options was verified with
-/// each of its callers. With requests that are placed it is 122 500.
+/// each of its callers. With servers that stand by for each other it is 90 000.
 const MOST: u32 = 140_000;
 
 #[test]
