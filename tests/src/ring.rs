@@ -210,9 +210,7 @@ impl Ring<'_> {
     /// # Panics
     /// As [`client_of`](Self::client_of).
     pub fn clients_of(&self, host: Host) -> Vec<Client> {
-        SERVICE
-            .map(|address| self.client_of(host, address))
-            .into()
+        SERVICE.map(|address| self.client_of(host, address)).into()
     }
 
     /// Until a server owns a client's connection and its twin would go on.

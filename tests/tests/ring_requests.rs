@@ -1,12 +1,15 @@
 //! Connections with twins that go from server to server with their requests: to a third one,
 //! to the one that has their twin, and back; and what becomes of them when servers die.
 
+use std::thread;
+
 use godwit_lab::cluster::Fencing;
 use godwit_lab::host::{Host, SERVICE};
 use godwit_lab::links::Loss;
 use godwit_tests::cells::{BACKENDS, Client};
+use godwit_tests::live_resets;
 use godwit_tests::ring::{OWN_RULES, Ring, next, of, on_ring};
-use godwit_tests::stage::{assert_no_live_reset, flow, until, witness};
+use godwit_tests::stage::{assert_no_live_reset, flow, service_v4, service_v6, until, witness};
 
 fn on_placed(work: impl FnOnce(&mut Ring<'_>)) {
     on_ring(Fencing::None, OWN_RULES, |ring| {
@@ -155,5 +158,99 @@ fn who_is_asked_dies() {
         let by = late.served("/c/name");
         assert!(by == "a" || by == "b", "{by}");
         assert_no_live_reset(&capture.finish().expect("it is complete"));
+    });
+}
+
+/// What eight clients ask for, `rounds` times each, and what becomes of it.
+fn ask_around(ring: &Ring<'_>, rounds: usize, meanwhile: impl FnOnce()) -> Vec<bool> {
+    thread::scope(|scope| {
+        let one = |number: usize| {
+            let mut client = Client::connect(ring.lab, SERVICE[number % 2]);
+            for round in 0..rounds {
+                let letter = ["a", "b", "c"][(number * 7 + round * round) % 3];
+                client.served(&format!("/{letter}/name"));
+                if round % 16 == number {
+                    client.served(&format!("/{letter}/large"));
+                }
+            }
+        };
+        let all: Vec<_> = (0..8)
+            .map(|number| scope.spawn(move || one(number)))
+            .collect();
+        meanwhile();
+        all.into_iter().map(|it| it.join().is_ok()).collect()
+    })
+}
+
+/// Questions, answers, twins and all that is mirrored are lost: each request is answered, with
+/// its own bytes.
+#[test]
+fn what_is_lost_between_the_servers_is_said_again() {
+    on_placed(|ring| {
+        let capture = witness(ring.lab);
+        for from in BACKENDS {
+            for to in BACKENDS.into_iter().filter(|to| *to != from) {
+                let per_myriad = 500;
+                let loss = Loss {
+                    from,
+                    to,
+                    per_myriad,
+                };
+                ring.lab.lose(loss).expect("the rule is set");
+            }
+        }
+        let all = ask_around(ring, 32, || ());
+        let trace = capture.finish().expect("it is complete");
+        assert_no_live_reset(&trace);
+        assert!(all.iter().all(|it| *it), "{all:?}");
+        let [came, twins] = ["came", "twin_came"].map(|it| ring.sum(it));
+        println!("came {came}, twins {twins}");
+        assert!(twins < came, "some were lost");
+    });
+}
+
+/// A machine dies while connections go round. One that came to it a moment ago, and has no
+/// twin at its standby yet, is lost with it.
+#[test]
+fn a_machine_dies_while_connections_go_round() {
+    on_placed(|ring| {
+        let capture = witness(ring.lab);
+        let all = ask_around(ring, 200, || {
+            until("they are under way", || {
+                (ring.sum("came") > 300).then_some(())
+            });
+            ring.lab.crash(Host::B).expect("b crashes");
+        });
+        ring.wait_owner(Host::C, &of(Host::B), None);
+        let lost = all.iter().filter(|it| !**it).count();
+        println!("lost {lost}");
+        assert!(lost <= 1, "{all:?}");
+        let resets = live_resets(
+            &capture.finish().expect("it is complete"),
+            &[service_v4(), service_v6()],
+        );
+        assert!(resets.len() <= lost, "{resets:?}");
+    });
+}
+#[test]
+fn debug_around() {
+    on_placed(|ring| {
+        let capture = witness(ring.lab);
+        let all = ask_around(ring, 40, || ());
+        let trace = capture.finish().expect("it is complete");
+        let resets = live_resets(&trace, &[service_v4(), service_v6()]);
+        for host in BACKENDS {
+            println!("{host}: {:?}", ring.cluster.status(host).expect("it").data_path.reasons);
+            println!("{}", ring.cluster.event_text(host).unwrap_or_default());
+        }
+        for r in &resets {
+            println!("--- {r:?}");
+            let all: Vec<_> = trace.segments().filter(|s| (s.from == r.from && s.to == r.to) || (s.from == r.to && s.to == r.from)).collect();
+            let at = all.iter().position(|s| s.at_ns == r.at_ns).unwrap_or(0);
+            for s in &all[at.saturating_sub(12)..(at + 2).min(all.len())] {
+                println!("{} {} -> {} {:?} seq {} ack {} len {} win {}", s.at_ns % 100_000_000_000, s.from_mac, s.to_mac, s.flags, s.seq.0, s.ack.0, s.length, s.window);
+            }
+        }
+        assert!(all.iter().all(|it| *it) && resets.is_empty(), "{all:?}");
     });
 }

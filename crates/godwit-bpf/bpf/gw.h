@@ -448,6 +448,8 @@ struct gw_order {
 	__u32 kind; /* enum gw_order_kind */
 	__u32 detail;
 	__u32 base_ack; /* GW_ORDER_REJOIN: where the twin begins to speak */
+	__u32 share; /* guards against one that has come to another */
+	__u32 pad;
 };
 
 /*
@@ -478,7 +480,7 @@ struct gw_install {
 _Static_assert(sizeof(struct gw_install) == 104, "shared with Rust");
 _Static_assert(sizeof(struct gw_log) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow) == 336, "shared with Rust, in words");
-_Static_assert(sizeof(struct gw_order) == 56, "shared with Rust");
+_Static_assert(sizeof(struct gw_order) == 64, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");
 _Static_assert(sizeof(struct gw_share) == 72, "shared with Rust");

@@ -21,12 +21,10 @@ static __always_inline int gw_mark_unborn(const struct gw_order *o,
 					  const struct gw_flow_key *key)
 {
 	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
-	__u32 *ward = bpf_map_lookup_elem(&gw_wards, &key->service);
-	__u32 *share = ward ? ward :
-			      bpf_map_lookup_elem(&gw_services, &key->service);
 	struct gw_half_open unborn = {
 		.born_ns = gw_now(),
 		.irs = o->irs,
+		.share = o->share,
 		.flags = GW_FLOW_NOT_IN_SYNC,
 		.tapped = 1,
 	};
@@ -35,14 +33,11 @@ static __always_inline int gw_mark_unborn(const struct gw_order *o,
 		half->flags |= GW_FLOW_NOT_IN_SYNC;
 		return 0;
 	}
-	if (!share)
-		return 1;
-	unborn.share = *share;
 	return bpf_map_update_elem(&gw_half_open, key, &unborn, BPF_ANY) ? 1 :
 									   0;
 }
 
-/* 0: done, 1: no such flow (or a later one on the same four-tuple). */
+/* 0: done, 1: no such flow of the share (or a later one on the same four-tuple). */
 static __noinline int gw_obey(struct gw_order *o)
 {
 	struct gw_flow_key key = o->key;
@@ -52,6 +47,8 @@ static __noinline int gw_obey(struct gw_order *o)
 		return o->kind == GW_ORDER_NOT_IN_SYNC ?
 			       gw_mark_unborn(o, &key) :
 			       1;
+	if (f->share != o->share)
+		return 1;
 	switch (o->kind) {
 	case GW_ORDER_UNGATE:
 		if (gw_is_over(f))
@@ -63,9 +60,6 @@ static __noinline int gw_obey(struct gw_order *o)
 		f->why = o->detail;
 		return 0;
 	case GW_ORDER_NOT_IN_SYNC: /* `detail` is enum gw_why */
-		/* it has come here meanwhile, as its owner's */
-		if (!(f->flags & GW_FLOW_TWIN))
-			return 1;
 		gw_give_twin_up(f);
 		f->why = o->detail ? o->detail : GW_WHY_NOT_IN_SYNC;
 		return 0;

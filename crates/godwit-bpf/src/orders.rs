@@ -3,7 +3,7 @@
 
 use std::io;
 
-use godwit_wire::{FlowId, Generation, SeqNumber, UnprotectedReason};
+use godwit_wire::{FlowId, Generation, SeqNumber, ShareId, UnprotectedReason};
 use libbpf_rs::ProgramMut;
 use thiserror::Error;
 
@@ -39,8 +39,8 @@ pub enum Order {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// The flow is gone, its four-tuple belongs to a later connection, or it is
-    /// not in a phase in which the order makes sense.
+    /// The flow is gone or another share's, its four-tuple belongs to a later connection, or
+    /// it is not in a phase in which the order makes sense.
     #[error("no such flow")]
     NoFlow,
     /// The kernel did not run the program.
@@ -63,8 +63,8 @@ impl Orders {
     /// Carries out one order at once.
     ///
     /// # Errors
-    /// [`OrderError::NoFlow`] if the data path has no such flow.
-    pub fn give(&self, flow: FlowId, order: Order) -> Result<(), OrderError> {
+    /// [`OrderError::NoFlow`] if the data path has no such flow of that share.
+    pub fn give(&self, share: ShareId, flow: FlowId, order: Order) -> Result<(), OrderError> {
         let (kind, detail) = match order {
             Order::Ungate(reason) => (Kind::GW_ORDER_UNGATE, u32::from(reason.number())),
             Order::NotInSync(reason) => (Kind::GW_ORDER_NOT_IN_SYNC, u32::from(reason.number())),
@@ -92,6 +92,8 @@ impl Orders {
                 | Order::Protect
                 | Order::Admit => 0,
             },
+            share: share.0,
+            pad: 0,
         };
         match self.program.call(&context).map_err(OrderError::Run)? {
             0 => Ok(()),

@@ -53,13 +53,29 @@ impl Driver {
             Action::Resume { share } => self.resume(share),
             Action::MoveEnded { share, outcome } => self.end_move(share, outcome),
             Action::ReleaseGate { share, generation } => self.release_gate(share, generation),
-            Action::UngateFlow { flow, reason, .. } => self.ungate(flow, reason),
+            Action::UngateFlow {
+                share,
+                flow,
+                reason,
+            } => self.ungate(share, flow, reason),
             Action::ResendHandshake { share, flow } => self.resend_handshake(share, flow),
-            Action::MarkDemoted { flow, reason, .. } => self.give(flow, Order::NotInSync(reason)),
+            Action::MarkDemoted {
+                share,
+                flow,
+                reason,
+            } => self.give(share, flow, Order::NotInSync(reason)),
             Action::Compare { share, entry } => self.comparisons.expect(share, entry, clock::now()),
-            Action::EndTwin { flow, reason, .. } => self.end_twin(flow, reason),
+            Action::EndTwin {
+                share,
+                flow,
+                reason,
+            } => self.end_twin(share, flow, reason),
             Action::EndFlows { share, reason } => self.dismiss(share, reason),
-            Action::PokeTwin { flow, snd_una, .. } => self.poke_twin(flow, snd_una),
+            Action::PokeTwin {
+                share,
+                flow,
+                snd_una,
+            } => self.poke_twin(share, flow, snd_una),
             Action::BeginRejoin {
                 share,
                 flow,
@@ -156,10 +172,10 @@ impl Driver {
     }
 
     /// The gate opens first, then both sides hear what it kept from them.
-    fn ungate(&mut self, flow: FlowId, reason: UnprotectedReason) {
+    fn ungate(&mut self, share: ShareId, flow: FlowId, reason: UnprotectedReason) {
         self.end_commits(|_, of| of == flow);
-        self.give(flow, Order::Ungate(reason));
-        if let Some(state) = self.flow(flow) {
+        self.give(share, flow, Order::Ungate(reason));
+        if let Some(state) = self.flow(flow).filter(|state| state.share == share) {
             self.let_go(&state, clock::now());
         }
     }

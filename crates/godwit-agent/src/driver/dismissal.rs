@@ -14,7 +14,7 @@ use godwit_sock::Destroyer;
 use godwit_wire::{FlowId, Role, ShareId};
 
 use super::Driver;
-use super::twins::{forget, note};
+use super::twins::{find, forget, note};
 
 /// Sockets that are ended before the driver looks up: about two milliseconds.
 const BATCH: usize = 128;
@@ -67,15 +67,16 @@ impl Dismissals {
 
     /// The next flows to end, of the first share. When they are its last, what has
     /// waited for them is to be done as soon as they have ended.
-    fn next(&mut self) -> Option<(Vec<FlowId>, VecDeque<Action>)> {
+    fn next(&mut self) -> Option<(ShareId, Vec<FlowId>, VecDeque<Action>)> {
         let mut first = self.under_way.first_entry()?;
+        let share = *first.key();
         let flows = &mut first.get_mut().flows;
         let batch = flows.split_off(flows.len().saturating_sub(BATCH));
         let then = match flows.is_empty() {
             true => first.remove().then,
             false => VecDeque::new(),
         };
-        Some((batch, then))
+        Some((share, batch, then))
     }
 }
 
@@ -103,12 +104,13 @@ impl Driver {
 
     /// Ends some more.
     pub(super) fn go_on_dismissing(&mut self) {
-        let Some((flows, then)) = self.dismissals.next() else {
+        let Some((share, flows, then)) = self.dismissals.next() else {
             return;
         };
         match Destroyer::open(self.ifindex) {
             Ok(destroyer) => {
-                for flow in &flows {
+                let is_there = |it: &&FlowId| find(&self.datapath, share, **it).is_some();
+                for flow in flows.iter().filter(is_there) {
                     note(flow.key, destroyer.destroy(flow.key));
                 }
             }
@@ -118,7 +120,7 @@ impl Driver {
             }
         }
         for flow in flows {
-            forget(&self.datapath, flow);
+            forget(&self.datapath, share, flow);
         }
         for action in then {
             self.carry_out(action);
@@ -176,7 +178,7 @@ mod tests {
         let all = flows(300);
         dismissals.begin(SHARE, all.clone());
         let mut ended = Vec::new();
-        while let Some((batch, then)) = dismissals.next() {
+        while let Some((_, batch, then)) = dismissals.next() {
             assert!((1..=BATCH).contains(&batch.len()));
             assert!(then.is_empty());
             ended.extend(batch);
@@ -194,9 +196,9 @@ mod tests {
         let announce = Action::Announce { share: SHARE };
         assert_eq!(dismissals.postpone(announce.clone()), None);
         assert_eq!(dismissals.postpone(ready(SHARE)), None);
-        let (_, then) = dismissals.next().expect("200 are two batches");
+        let (_, _, then) = dismissals.next().expect("200 are two batches");
         assert!(then.is_empty());
-        let (_, then) = dismissals.next().expect("the second");
+        let (_, _, then) = dismissals.next().expect("the second");
         assert_eq!(then, [announce.clone(), ready(SHARE)]);
         assert_eq!(dismissals.postpone(announce.clone()), Some(announce));
     }

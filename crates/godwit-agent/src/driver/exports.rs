@@ -424,7 +424,7 @@ impl Driver {
             && let Some(state) = self.flow(flow).filter(|state| state.twin)
         {
             // What is written in the server's place must go nowhere.
-            self.poke_twin(flow, behind(state.iss + 1, parcel.acknowledged()));
+            self.poke_twin(share, flow, behind(state.iss + 1, parcel.acknowledged()));
             if let Some(keeper) = &self.keeper {
                 keeper.keep(flow, parcel);
             }

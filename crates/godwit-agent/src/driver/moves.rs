@@ -268,7 +268,7 @@ impl Driver {
         }
         twins.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.heard_ns));
         for flow in &twins {
-            self.give(flow.id, Order::Turn);
+            self.give(flow.share, flow.id, Order::Turn);
             if now.0.saturating_sub(flow.heard_ns) < BUSY_NS {
                 self.inject(flow, segments::opened_window(flow));
             }
@@ -344,7 +344,7 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows that have moved");
         }
         for flow in flows {
-            self.give(flow, Order::Turn);
+            self.give(share, flow, Order::Turn);
         }
     }
 

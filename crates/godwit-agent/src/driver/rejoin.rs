@@ -114,7 +114,7 @@ impl Driver {
         let begun = begins.and_then(Result::ok).flatten();
         let begun = begun.and_then(|begins| {
             let order = Order::Rejoin(generation, begins.base_ack);
-            match self.datapath.orders.give(flow, order) {
+            match self.datapath.orders.give(share, flow, order) {
                 Ok(()) => Some((self.restore(share, flow, &begins)?, begins.snapshot)),
                 Err(error) => {
                     tracing::debug!(flow = %flow.key, error = %error, "no twin can be made");
@@ -246,7 +246,7 @@ impl Driver {
         if let Some((state, word)) = word {
             self.say_to_standby(&state, &word);
         }
-        let outcome = self.datapath.orders.give(flow, Order::Protect);
+        let outcome = self.datapath.orders.give(share, flow, Order::Protect);
         if let Err(error) = &outcome {
             tracing::debug!(flow = %flow.key, error = %error, "not protected after all");
         }

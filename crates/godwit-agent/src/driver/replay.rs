@@ -139,11 +139,12 @@ impl Driver {
     ) {
         let flow = restore.flow();
         if let Ok(Some(old)) = self.datapath.flows.get(flow.key) {
-            if !old.gives_way_to(flow) {
+            let is_ours = old.share != share && old.phase != Phase::Ended;
+            if is_ours || !old.gives_way_to(flow) {
                 return tracing::warn!(flow = %flow.key, reason = "twin_alive", "no twin can be made");
             }
             // Forgotten before it is ended: its RST is not the new twin's.
-            self.give(old.id, Order::Forget);
+            self.give(old.share, old.id, Order::Forget);
         }
         if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
@@ -215,7 +216,7 @@ impl Driver {
 
     /// The twin may be served, if it is well.
     pub(super) fn admit_twin(&mut self, share: ShareId, flow: FlowId) {
-        match self.datapath.orders.give(flow, Order::Admit) {
+        match self.datapath.orders.give(share, flow, Order::Admit) {
             Ok(()) => self.node.handle_twin_admitted(share, flow, clock::now()),
             Err(error) => tracing::warn!(flow = %flow.key, error = %error, "twin not admitted"),
         }

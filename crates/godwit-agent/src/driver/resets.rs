@@ -122,7 +122,7 @@ impl Driver {
     }
 
     fn end_here(&self, flow: &FlowState, reason: ResetReason) {
-        self.give(flow.id, Order::End);
+        self.give(flow.share, flow.id, Order::End);
         if reason.leaves_socket()
             && let Err(error) = destroy_tcp(self.ifindex, flow.id.key)
         {

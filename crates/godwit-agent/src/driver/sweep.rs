@@ -30,7 +30,7 @@ impl Driver {
     /// Flows of which there is no socket: they are over.
     pub(super) fn forget_gone(&mut self, gone: Vec<FlowEvent>, now: MonoTime) {
         for event in gone {
-            self.give(event.flow, Order::Forget);
+            self.give(event.share, event.flow, Order::Forget);
             self.feed_flow(event, now);
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use godwit_bpf::{Datapath, FlowState, Order, OrderError, Phase};
 use godwit_core::{EndReason, MonoTime};
 use godwit_sock::destroy_tcp;
-use godwit_wire::{FlowId, FlowKey, SeqNumber};
+use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
 
 use super::{Driver, segments};
 use crate::clock;
@@ -18,17 +18,17 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Twins that are to end unless they do so themselves.
 #[derive(Debug, Default)]
-pub(super) struct Farewells(Vec<(MonoTime, FlowId)>);
+pub(super) struct Farewells(Vec<(MonoTime, ShareId, FlowId)>);
 
 impl Farewells {
-    fn expect(&mut self, flow: FlowId, now: MonoTime) {
-        self.0.push((now.saturating_add(GRACE), flow));
+    fn expect(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
+        self.0.push((now.saturating_add(GRACE), share, flow));
     }
 
     pub(super) fn carry_out(&mut self, ifindex: u32, datapath: &Datapath, now: MonoTime) {
-        self.0.retain(|(due, flow)| {
-            if *due <= now && is_alive(datapath, *flow) {
-                end_socket(ifindex, datapath, *flow);
+        self.0.retain(|(due, share, flow)| {
+            if *due <= now && find(datapath, *share, *flow).is_some_and(|it| it != Phase::Ended) {
+                end_socket(ifindex, datapath, (*share, *flow));
             }
             *due > now
         });
@@ -36,21 +36,20 @@ impl Farewells {
 }
 
 impl Driver {
-    pub(super) fn end_twin(&mut self, flow: FlowId, reason: EndReason) {
+    pub(super) fn end_twin(&mut self, share: ShareId, flow: FlowId, reason: EndReason) {
         // The server of one that is kept has never seen it.
-        let kept = self
-            .flow(flow)
-            .and_then(|state| self.shares.get(state.share));
-        if reason == EndReason::EndedAtOwner && kept.is_none_or(|share| !share.kept) {
-            self.farewells.expect(flow, clock::now());
+        let kept = self.shares.get(share).is_some_and(|share| share.kept);
+        if reason == EndReason::EndedAtOwner && !kept {
+            self.farewells.expect(share, flow, clock::now());
         } else {
-            end_socket(self.ifindex, &self.datapath, flow);
+            end_socket(self.ifindex, &self.datapath, (share, flow));
         }
     }
 
-    pub(super) fn poke_twin(&self, flow: FlowId, snd_una: SeqNumber) {
-        self.give(flow, Order::Acknowledged(snd_una));
-        let Some(state) = self.flow(flow) else { return };
+    pub(super) fn poke_twin(&self, share: ShareId, flow: FlowId, snd_una: SeqNumber) {
+        self.give(share, flow, Order::Acknowledged(snd_una));
+        let state = self.flow(flow).filter(|state| state.share == share);
+        let Some(state) = state else { return };
         if state.snd_nxt.ge(snd_una) {
             // It has said it all, and the owner does not know: have it speak.
             self.inject(&state, segments::client_keep_alive(&state));
@@ -75,8 +74,8 @@ impl Driver {
     }
 
     /// Gives an order; a flow that is gone needs none.
-    pub(super) fn give(&self, flow: FlowId, order: Order) {
-        match self.datapath.orders.give(flow, order) {
+    pub(super) fn give(&self, share: ShareId, flow: FlowId, order: Order) {
+        match self.datapath.orders.give(share, flow, order) {
             Ok(()) | Err(OrderError::NoFlow) => {}
             Err(error) => {
                 tracing::error!(flow = %flow.key, error = %error, "order not carried out")
@@ -85,18 +84,22 @@ impl Driver {
     }
 }
 
-fn is_alive(datapath: &Datapath, flow: FlowId) -> bool {
-    let state = datapath.flows.get(flow.key).ok().flatten();
-    state.is_some_and(|state| state.id.irs == flow.irs && state.phase != Phase::Ended)
+/// Where a flow of that share is in its life; it may have come to another share of this
+/// node's since.
+pub(super) fn find(datapath: &Datapath, share: ShareId, flow: FlowId) -> Option<Phase> {
+    let state = datapath.flows.get(flow.key).ok().flatten()?;
+    ((state.share, state.id.irs) == (share, flow.irs)).then_some(state.phase)
 }
 
-fn end_socket(ifindex: u32, datapath: &Datapath, flow: FlowId) {
-    note(flow.key, destroy_tcp(ifindex, flow.key));
-    forget(datapath, flow);
+fn end_socket(ifindex: u32, datapath: &Datapath, (share, flow): (ShareId, FlowId)) {
+    if find(datapath, share, flow).is_some() {
+        note(flow.key, destroy_tcp(ifindex, flow.key));
+        forget(datapath, share, flow);
+    }
 }
 
-pub(super) fn forget(datapath: &Datapath, flow: FlowId) {
-    if let Err(error) = datapath.orders.give(flow, Order::Forget)
+pub(super) fn forget(datapath: &Datapath, share: ShareId, flow: FlowId) {
+    if let Err(error) = datapath.orders.give(share, flow, Order::Forget)
         && !matches!(error, OrderError::NoFlow)
     {
         tracing::error!(flow = %flow.key, error = %error, "flow not forgotten");

@@ -267,12 +267,12 @@ impl Bench {
 
     /// Gives an order for the only flow.
     pub(crate) fn order(&self, order: Order) -> Result<(), OrderError> {
-        self.datapath.orders.give(self.flow().id, order)
+        self.datapath.orders.give(SHARE, self.flow().id, order)
     }
 
     /// Gives an order for a flow that may not be there.
     pub(crate) fn order_for(&self, flow: FlowId, order: Order) -> Result<(), OrderError> {
-        self.datapath.orders.give(flow, order)
+        self.datapath.orders.give(SHARE, flow, order)
     }
 
     /// The flows that the data path has.

@@ -285,7 +285,7 @@ impl Driver {
             }
             Order::Lose(id) => self.give_job(share, Job::Lose(id.flow)),
             Order::Release(id) => {
-                self.give(id.flow, FlowOrder::Forget);
+                self.give(share, id.flow, FlowOrder::Forget);
                 self.give_job(share, Job::Release(id.flow));
             }
             Order::Discard { id, from, moved } => {
