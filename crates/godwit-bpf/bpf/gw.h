@@ -56,6 +56,7 @@ enum gw_event_kind {
 	GW_EVENT_CONFIRMED = 7,
 	GW_EVENT_REJOINED = 8,
 	GW_EVENT_WHOLE = 9,
+	GW_EVENT_LEFT = 10, /* it is another server's: as good as over here */
 };
 
 /* What was negotiated, and what has been seen. */

@@ -18,9 +18,25 @@ static __noinline void gw_forget_flow(const struct gw_flow_key *key)
 		gw_log_free(key, f, GW_LOG_NONE);
 	if (f->generation) {
 		bpf_map_delete_elem(&gw_outputs, key);
-		gw_tell(key, f, GW_EVENT_ENDED, 0);
+		gw_tell(key, f, GW_EVENT_LEFT, 0);
 	}
 	bpf_map_delete_elem(&gw_flows, key);
+}
+
+/* The byte that our socket waits for, which a twin may do for an earlier one. */
+static __noinline __u32 gw_own_next(struct __sk_buff *skb,
+				    const struct gw_pkt *p, __u32 seq)
+{
+	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
+	const struct tcp_sock *tp;
+
+	if (!sk)
+		return seq;
+	tp = (const struct tcp_sock *)bpf_skc_to_tcp_sock(sk);
+	if (tp)
+		seq = BPF_CORE_READ(tp, rcv_nxt);
+	bpf_sk_release(sk);
+	return seq;
 }
 
 /*
@@ -31,6 +47,7 @@ static __noinline int gw_reset_own(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key, __u32 seq,
 				   enum gw_reason reason)
 {
+	seq = gw_own_next(skb, p, seq);
 	bpf_map_delete_elem(&gw_talks, key);
 	gw_forget_flow(key);
 	if (gw_set_seq(skb, p, seq) ||

@@ -72,8 +72,14 @@ struct sock_reuseport {
 	__u16 num_socks;
 } __attribute__((preserve_access_index));
 
+/* socket_lock_t: a process is at work on the socket, and segments wait for it */
+struct sock_lock {
+	int owned;
+} __attribute__((preserve_access_index));
+
 struct sock {
 	struct sock_common __sk_common;
+	struct sock_lock sk_lock;
 	struct sock_reuseport *sk_reuseport_cb;
 	__u32 sk_ack_backlog;
 	__u32 sk_max_ack_backlog;

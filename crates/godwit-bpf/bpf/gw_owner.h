@@ -254,6 +254,10 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (p->flags & GW_TCP_SYN)
 		return gw_owner_syn_ack(skb, p, key, s);
+	/* of a socket that had a twin's place: only one that has none says it bare */
+	if (!f && (s->front & GW_FRONT_THERE) && !s->moves &&
+	    (p->flags & GW_TCP_RST) && (p->flags & GW_TCP_ACK))
+		return gw_verdict(GW_REASON_LEFT_OVER, GW_DROP);
 	if (!f)
 		return gw_verdict(p->flags & GW_TCP_RST ?
 					  GW_REASON_UNPROTECTED_AT_TAKEOVER :

@@ -237,6 +237,8 @@ enum gw_reason {
 	GW_REASON_RELAYED = 219,
 	GW_REASON_TWIN_ASKED = 220, /* owner, beside a verdict */
 	GW_REASON_TWIN_CAME = 221, /* standby: its twin is made */
+	/* owner: a RST of a socket whose connection is not ours */
+	GW_REASON_LEFT_OVER = 223,
 	/* director, beside a verdict: to who has taken over */
 	GW_REASON_DIRECTED_OWNER = 222,
 

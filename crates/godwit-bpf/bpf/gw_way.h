@@ -7,15 +7,23 @@
 #include "gw_materialise.h"
 #include "gw_gone.h"
 
-/* Is there a twin of it that is to become its server, and has all that its client said? */
-static __always_inline bool gw_has_twin(const struct gw_pkt *p,
+/*
+ * Is there a twin of it that can make way at once? It has all that its client said, and its
+ * server is not at work on it: the RST would wait for that. If not, its owner keeps it.
+ */
+static __always_inline bool gw_has_twin(struct bpf_sock *sk,
+					const struct gw_pkt *p,
 					const struct gw_flow_key *key)
 {
 	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	const struct gw_share *s = f ? gw_share_at(f->share) : NULL;
+	const struct sock *twin;
 
-	return s && s->role == GW_ROLE_SHADOW && (f->flags & GW_FLOW_TWIN) &&
-	       f->own.ack == p->seq;
+	if (!s || s->role != GW_ROLE_SHADOW || !(f->flags & GW_FLOW_TWIN) ||
+	    f->own.ack != p->seq)
+		return false;
+	twin = (const struct sock *)bpf_skc_to_tcp_sock(sk);
+	return twin && !BPF_CORE_READ(twin, sk_lock.owned);
 }
 
 /*
@@ -41,9 +49,9 @@ static __noinline int gw_find_old(struct __sk_buff *skb, const struct gw_pkt *p,
 		err = 0;
 	} else if (sk->state != GW_TCP_LISTEN && t &&
 		   t->state == GW_TRANSFER_ASKED) {
-		*seq = t->seq;
+		*seq = gw_own_next(skb, p, t->seq);
 		err = 0;
-	} else if (sk->state != GW_TCP_LISTEN && gw_has_twin(p, key)) {
+	} else if (sk->state != GW_TCP_LISTEN && gw_has_twin(sk, p, key)) {
 		*seq = p->seq;
 		err = 0;
 	}

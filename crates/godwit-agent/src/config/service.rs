@@ -140,7 +140,10 @@ impl ServiceConfig {
         let members: Vec<_> = self.members().collect();
         let after = members.iter().skip_while(|it| **it != home).skip(1);
         let next = after.chain(&members).next();
-        next.filter(|next| **next != home).copied().into_iter().collect()
+        next.filter(|next| **next != home)
+            .copied()
+            .into_iter()
+            .collect()
     }
 
     /// Whether that is a director, which wants to know where connections are.

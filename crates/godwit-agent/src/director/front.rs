@@ -9,9 +9,7 @@ use godwit_bpf::director::Director;
 use godwit_core::detector::State;
 use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId};
-use godwit_wire::{
-    Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, Role, ShareClaim, ShareId,
-};
+use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, Role, ShareClaim, ShareId};
 use tokio::sync::oneshot;
 
 use super::backends::Backends;
@@ -287,7 +285,11 @@ impl Front {
     /// What another one takes over stays where it is until that has happened.
     fn farewell(&self, id: BackendId) -> Health {
         let followed = self.backends.get(id).is_some_and(|known| known.followed);
-        if followed { Health::Silent } else { Health::Gone }
+        if followed {
+            Health::Silent
+        } else {
+            Health::Gone
+        }
     }
 
     /// Who has fallen silent, or has said goodbye.

@@ -118,7 +118,9 @@ impl Shares {
                 front: match service.front {
                     config::Front::None => Front::Nobody,
                     // What is told does not come through a tunnel, and a router learns nothing.
-                    config::Front::Director if config.own_peer().reach == Reach::Link => Front::Told,
+                    config::Front::Director if config.own_peer().reach == Reach::Link => {
+                        Front::Told
+                    }
                     config::Front::Director | config::Front::Router => Front::Deaf,
                 },
                 continued: left.map_or(Generation::NONE, |left| left.continued),

@@ -177,6 +177,9 @@ impl Driver {
             self.commits.forget(event.flow.key);
             self.end_commits(|_, flow| flow == event.flow);
         }
+        if event.kind == FlowEventKind::Left {
+            self.awaited_twins.note_end(event.flow);
+        }
         if self.holds_back(event) {
             return;
         }

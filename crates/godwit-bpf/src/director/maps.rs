@@ -144,7 +144,10 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
             tunnels: TypedMap::new(tunnels, "gw_tunnels"),
             stations: TypedMap::new(stations, "gw_stations"),
         },
-        posts: PostTable(TypedMap::new(handle(&maps.gw_posts, "gw_posts")?, "gw_posts")),
+        posts: PostTable(TypedMap::new(
+            handle(&maps.gw_posts, "gw_posts")?,
+            "gw_posts",
+        )),
         entries: EntryTable(TypedMap::new(entries, "gw_entries")),
     })
 }

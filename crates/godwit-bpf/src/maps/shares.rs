@@ -105,7 +105,10 @@ pub enum Front {
 
 impl Front {
     const fn number(self) -> u32 {
-        let (told, there) = (types::gw_front::GW_FRONT_TOLD, types::gw_front::GW_FRONT_THERE);
+        let (told, there) = (
+            types::gw_front::GW_FRONT_TOLD,
+            types::gw_front::GW_FRONT_THERE,
+        );
         match self {
             Self::Nobody => 0,
             Self::Deaf => there.0,

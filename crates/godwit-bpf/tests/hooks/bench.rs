@@ -6,8 +6,8 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use godwit_bpf::{
-    Datapath, Events, Expiry, FlowState, FlowTable, Front, Hook, Keepers, LogMode, Moves, OpenError,
-    Order, OrderError, PinDir, Policy, Settings, ShareEntry, Trial,
+    Datapath, Events, Expiry, FlowState, FlowTable, Front, Hook, Keepers, LogMode, Moves,
+    OpenError, Order, OrderError, PinDir, Policy, Settings, ShareEntry, Trial,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};

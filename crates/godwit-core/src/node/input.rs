@@ -91,6 +91,8 @@ pub enum FlowEventKind {
     Rejoined = 8,
     /// Owner: it has all that the client was told.
     Whole = 9,
+    /// Another server has the connection: for this share it is over, as its standby knows.
+    Left = 10,
 }
 
 impl TryFrom<u32> for FlowEventKind {
@@ -108,6 +110,7 @@ impl TryFrom<u32> for FlowEventKind {
             7 => Self::Confirmed,
             8 => Self::Rejoined,
             9 => Self::Whole,
+            10 => Self::Left,
             other => return Err(other),
         })
     }

@@ -277,7 +277,7 @@ impl ShareSide {
                 return self.wait_for(event.flow, context);
             }
             FlowEventKind::Stalled => Report::Stalled,
-            FlowEventKind::Ended => {
+            FlowEventKind::Ended | FlowEventKind::Left => {
                 self.waited_for.remove(&event.flow);
                 self.rejoin.handle_ended(event.flow);
                 Report::Ended

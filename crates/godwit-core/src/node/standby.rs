@@ -278,6 +278,7 @@ impl ShareSide {
             | FlowEventKind::NotConfirmed
             | FlowEventKind::Stalled
             | FlowEventKind::Ended
+            | FlowEventKind::Left
             | FlowEventKind::Confirmed
             | FlowEventKind::Rejoined
             | FlowEventKind::Whole => return,

@@ -202,6 +202,9 @@ fn back_end(pins: &str, at: IpAddr) -> Datapath {
     let pins = PinDir::open(pins).expect("bpffs is there");
     let (datapath, _) = Datapath::open(&settings, pins).expect("the programs load");
     let services = [false, true].map(|v6| (ends(1, v6).1, SHARE));
-    datapath.services.replace(&services, &[]).expect("they are set");
+    datapath
+        .services
+        .replace(&services, &[])
+        .expect("they are set");
     datapath
 }
