@@ -99,15 +99,18 @@ pub fn on_ring(fencing: Fencing, extra: &str, work: impl FnOnce(&mut Ring<'_>)) 
         fs::write(root.join(folder).join("name"), folder).expect("it is written");
         fs::write(root.join(folder).join("large"), large(folder)).expect("it is written");
     }
-    let serve = |host| {
-        let nginx = Nginx::start_named(lab.node(host), &root, PORT);
-        (host, nginx.expect("nginx listens"))
-    };
+    let cluster = Cluster::prepare(&lab, options.clone()).expect("it has certificates");
     let mut ring = Ring {
         lab: &lab,
-        nginx: BACKENDS.map(serve).into(),
-        cluster: Cluster::start(&lab, options).expect("the agents start"),
+        nginx: BTreeMap::new(),
+        cluster,
     };
+    for host in BACKENDS {
+        ring.serve(host);
+    }
+    for host in options.nodes() {
+        ring.cluster.start_agent(host).expect("it starts");
+    }
     for host in BACKENDS {
         ring.wait_owner(host, &own(), Some(next(host)));
     }
@@ -165,6 +168,16 @@ impl Client {
 }
 
 impl Ring<'_> {
+    /// Starts a server.
+    ///
+    /// # Panics
+    /// If it does not listen.
+    pub fn serve(&mut self, host: Host) {
+        let root = self.lab.folder().join("root");
+        let nginx = Nginx::start_named(self.lab.node(host), &root, PORT);
+        self.nginx.insert(host, nginx.expect("nginx listens"));
+    }
+
     /// What a server says of a share by that name.
     pub fn share(&self, host: Host, name: &str) -> Option<ServiceReport> {
         let services = self.cluster.status(host).ok()?.services;

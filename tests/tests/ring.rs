@@ -90,3 +90,45 @@ fn a_server_dies_and_its_twins_with_it() {
         assert_no_live_reset(&capture.finish().expect("it is complete"));
     });
 }
+
+/// It comes back: it stands by for two, each connection gets a new twin, and its share is its
+/// own again when somebody says so.
+#[test]
+fn a_machine_comes_back_and_has_its_own_again() {
+    on_ring(Fencing::None, "", |ring| {
+        let capture = witness(ring.lab);
+        let mut clients = ring.clients_of(Host::B);
+        for client in &clients {
+            ring.wait_protected(Host::B, client);
+        }
+        ring.lab.crash(Host::B).expect("b crashes");
+        for client in &mut clients {
+            assert_eq!(client.served("/d/name"), "c");
+        }
+        ring.cluster.power_off(Host::B).expect("it is off");
+        ring.nginx.remove(&Host::B);
+        ring.lab.reboot(Host::B).expect("it boots");
+        ring.serve(Host::B);
+        ring.cluster.start_agent(Host::B).expect("it starts");
+        ring.wait_owner(Host::C, &of(Host::B), Some(Host::B));
+        ring.wait_owner(Host::A, &own(), Some(Host::B));
+        for client in &mut clients {
+            ring.wait_protected(Host::C, client);
+            assert_eq!(client.served("/d/large"), "c");
+        }
+        let moved = ring.cluster.hand_over(&of(Host::B), Host::C, Host::B);
+        moved.expect("it is handed over");
+        ring.wait_owner(Host::B, &own(), Some(Host::C));
+        for client in &mut clients {
+            assert_eq!(client.served("/d/large"), "b");
+            ring.wait_protected(Host::B, client);
+        }
+        let fresh = ring.client_of(Host::B, SERVICE[1]);
+        ring.wait_protected(Host::B, &fresh);
+        ring.lab.crash(Host::B).expect("b crashes again");
+        for client in clients.iter_mut().chain([&mut { fresh }]) {
+            assert_eq!(client.served("/d/large"), "c");
+        }
+        assert_no_live_reset(&capture.finish().expect("it is complete"));
+    });
+}

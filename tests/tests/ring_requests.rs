@@ -1,6 +1,7 @@
 //! Connections with twins that go from server to server with their requests: to a third one,
 //! to the one that has their twin, and back; and what becomes of them when servers die.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
 use godwit_lab::cluster::Fencing;
@@ -171,19 +172,33 @@ fn ask_around(ring: &Ring<'_>, rounds: usize, meanwhile: impl FnOnce()) -> Vec<b
     thread::scope(|scope| {
         let one = |number: usize| {
             let mut client = Client::connect(ring.lab, SERVICE[number % 2]);
-            for round in 0..rounds {
-                let letter = ["a", "b", "c"][(number * 7 + round * round) % 3];
-                client.served(&format!("/{letter}/name"));
-                if round % 16 == number {
-                    client.served(&format!("/{letter}/large"));
+            let local = client.local();
+            let asked = panic::catch_unwind(AssertUnwindSafe(|| {
+                for round in 0..rounds {
+                    let letter = ["a", "b", "c"][(number * 7 + round * round) % 3];
+                    client.served(&format!("/{letter}/name"));
+                    if round % 16 == number {
+                        client.served(&format!("/{letter}/large"));
+                    }
+                }
+            }));
+            if asked.is_err() {
+                if std::env::var("DBG").is_ok() { std::fs::write("/tmp/log/port", format!("{}\n", local.port())).unwrap(); }
+                for host in BACKENDS {
+                    println!("{local} at {host}: {:?}", flow(&ring.cluster, host, local));
+                    let status = ring.cluster.status(host).expect("it answers");
+                    println!("{host}: {:?}", status.data_path.reasons);
                 }
             }
+            asked.is_ok()
         };
         let all: Vec<_> = (0..8)
             .map(|number| scope.spawn(move || one(number)))
             .collect();
         meanwhile();
-        all.into_iter().map(|it| it.join().is_ok()).collect()
+        all.into_iter()
+            .map(|it| it.join().is_ok_and(|ok| ok))
+            .collect()
     })
 }
 
@@ -206,6 +221,13 @@ fn what_is_lost_between_the_servers_is_said_again() {
         }
         let all = ask_around(ring, 32, || ());
         let trace = capture.finish().expect("it is complete");
+        if std::env::var("DBG").is_ok() { for port in std::fs::read_to_string("/tmp/log/port").unwrap_or_default().lines() {
+            let port: u16 = port.parse().unwrap();
+            let all: Vec<_> = trace.segments().filter(|s| s.from.port == port || s.to.port == port).collect();
+            for s in &all[all.len().saturating_sub(40)..] {
+                println!("{} {} -> {} {:?} seq {} ack {} len {} win {}", s.at_ns % 100_000_000_000, s.from_mac, s.to_mac, s.flags, s.seq.0, s.ack.0, s.length, s.window);
+            }
+        } }
         assert_no_live_reset(&trace);
         assert!(all.iter().all(|it| *it), "{all:?}");
         let [came, twins] = ["came", "twin_came"].map(|it| ring.sum(it));
