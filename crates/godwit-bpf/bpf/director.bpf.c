@@ -86,10 +86,10 @@ static __always_inline enum gw_act gw_direct(void *data, void *end,
 		return gw_verdict(GW_REASON_NOT_OURS, GW_ACT_LEAVE);
 	way->slot = gw_slot_of(&t.key);
 	slot = gw_slot_at(*service * gw_table_size + way->slot);
-	b = gw_place(&slot, &t, &place, &reason);
+	b = gw_place(&slot, &t, *service, &place, &reason);
 	if (!b)
 		return gw_verdict(GW_REASON_NO_BACKEND, GW_ACT_STOP);
-	b = gw_follow_owner(b, *service, &place);
+	b = gw_follow_owner(b, &t, *service, way->slot, &place);
 	/* not on the link */
 	if (b->there == GW_THERE_FAR) {
 		way->backend = place - 1;

@@ -140,6 +140,27 @@ static __noinline int gw_forward_front(struct __sk_buff *skb,
 	return gw_send_on_and_tell(skb, p, key, s->peer_mac, f->irs);
 }
 
+/* The share of a connection that there is, or `share`. */
+static __always_inline __u32 gw_share_of_flow(const struct gw_flow_key *key,
+					      __u32 share)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	return f && !gw_is_over(f) ? f->share : share;
+}
+
+/* A SYN where there is the twin of another server's earlier connection. */
+static __always_inline bool gw_is_in_the_way(struct __sk_buff *skb,
+					     const struct gw_flow_key *key,
+					     const struct gw_pkt *p,
+					     __u32 share)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	return f && !gw_is_over(f) && f->share != share && f->irs != p->seq &&
+	       (f->flags & GW_FLOW_TWIN) && skb->mark != GW_MARK_AGAIN;
+}
+
 /* A segment of a client. */
 static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 				    __u32 share)
@@ -156,6 +177,18 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		verdict = gw_transfer_client(skb, p, &key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
+	if (s->front && !(p->flags & GW_TCP_SYN)) {
+		/* a frame to us as another server may be about what we took over */
+		share = gw_share_of_flow(&key, share);
+		s = gw_share_at(share);
+		if (!s)
+			return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
+	} else if (s->front && s->role == GW_ROLE_OWNER &&
+		   gw_is_in_the_way(skb, &key, p, share)) {
+		return gw_end_old_twin(skb, p, &key);
+	}
+	if (skb->mark == GW_MARK_AGAIN)
+		skb->mark = 0;
 	if (s->role == GW_ROLE_OWNER)
 		return gw_owner_client(skb, p, &key, share, s);
 	if (s->role != GW_ROLE_SHADOW)
@@ -242,8 +275,10 @@ static __noinline bool gw_is_asked_for(const struct gw_pkt *p, __u32 share,
 		return false;
 	gw_key(&key, &p->dst, &p->src);
 	t = gw_transfer_now(&key);
-	return t && (t->state == GW_TRANSFER_ASKED ||
-		     t->state == GW_TRANSFER_GONE);
+	if (t && t->state == GW_TRANSFER_ASKED)
+		/* but gw_ask_for_rest() */
+		return !gw_is_pure_ack(p) || p->ack != t->seq;
+	return t && t->state == GW_TRANSFER_GONE;
 }
 
 /*

@@ -149,6 +149,7 @@ static __noinline struct gw_flow *gw_came_begin(const struct gw_pkt *p,
 	if (f && (gw_is_over(f) || f->irs != bpf_ntohl(o->slip.irs) ||
 		  f->share != o->share))
 		gw_forget_flow(key);
+	gw_forget_half(key, bpf_ntohl(o->slip.irs));
 	words = bpf_map_lookup_elem(&gw_scratch, &zero);
 	if (!words || !s)
 		return NULL;
@@ -216,7 +217,7 @@ static __always_inline int gw_ask_twin(struct __sk_buff *skb, struct gw_pkt *p,
 				       const struct gw_share *s,
 				       struct gw_slip *slip)
 {
-	if (!s || !gw_is_gated(s, f))
+	if (!s || !gw_is_tapped(s, f))
 		return 0;
 	if (gw_turn_slip(skb, p, slip, GW_SLIP_TWIN, 0))
 		return -1;
@@ -311,6 +312,9 @@ static __noinline int gw_hear_question(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	if (number != t->number && t->state != GW_TRANSFER_HERE)
 		return GW_NEWCOMER;
+	/* it is our owner's question: what becomes of it is not known here */
+	if (t->state == GW_TRANSFER_ASKED || t->state == GW_TRANSFER_TOLD)
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	/* it is here, whatever was asked: to refuse would give it two servers */
 	t->number = number;
 	gw_count(GW_REASON_CAME_BEFORE);

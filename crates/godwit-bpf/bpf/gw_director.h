@@ -38,6 +38,7 @@ enum gw_backend_marks {
 	/* the operator wants no new connections there */
 	GW_BACKEND_DRAINED = 1 << 0,
 	GW_BACKEND_FOLLOWED = 1 << 1, /* others may have what it had */
+	GW_BACKEND_GONE = 1 << 2, /* and it has nothing itself */
 };
 
 /* A server behind the director. */

@@ -6,6 +6,17 @@
 #include "gw_ask.h"
 #include "gw_craft.h"
 
+/* A mark that was left for a twin which never came, or what a SYN has left. */
+static __always_inline void gw_forget_half(const struct gw_flow_key *key,
+					   __u32 irs)
+{
+	const struct gw_half_open *half =
+		bpf_map_lookup_elem(&gw_half_open, key);
+
+	if (half && half->irs == irs)
+		bpf_map_delete_elem(&gw_half_open, key);
+}
+
 /* Its entry goes, with all that hangs on it. */
 static __noinline void gw_forget_flow(const struct gw_flow_key *key)
 {
@@ -20,6 +31,7 @@ static __noinline void gw_forget_flow(const struct gw_flow_key *key)
 		bpf_map_delete_elem(&gw_outputs, key);
 		gw_tell(key, f, GW_EVENT_LEFT, 0);
 	}
+	gw_forget_half(key, f->irs);
 	bpf_map_delete_elem(&gw_flows, key);
 }
 
@@ -80,6 +92,7 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 	if (gw_after(p->ack, f->own.snd_nxt)) {
 		t->state = GW_TRANSFER_GONE;
 		gw_transfer_expire(t, GW_CLOSING_NS);
+		gw_tell(key, f, GW_EVENT_ENDED, 0);
 		return gw_reset_own(skb, p, key, t->seq, GW_REASON_MATE_GONE);
 	}
 	t->state = GW_TRANSFER_HERE;
@@ -87,12 +100,75 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 	return GW_UNDECIDED;
 }
 
+/* Whom we have asked has answered the client: only who has the connection could. */
+static __always_inline bool gw_is_answered_there(const struct gw_flow *f,
+						 const struct gw_pkt *p)
+{
+	/* a twin's server may have said less than the last owner's */
+	return !(f->flags & GW_FLOW_TWIN) && (p->flags & GW_TCP_ACK) &&
+	       gw_after(p->ack, f->own.snd_nxt);
+}
+
+/* Its answer to us was lost. */
+static __always_inline int gw_leave_late(struct __sk_buff *skb,
+					 struct gw_pkt *p,
+					 const struct gw_flow_key *key,
+					 struct gw_transfer *t)
+{
+	__u8 self[6], to[6];
+
+	__builtin_memcpy(to, t->to.mac, 6);
+	gw_self(self);
+	gw_set_macs(skb, to, self);
+	skb->mark = GW_MARK_SPOKEN;
+	gw_count(GW_REASON_SENT_ON);
+	bpf_clone_redirect(skb, skb->ifindex, 0);
+	skb->mark = 0;
+	return gw_leave(skb, p, key, t);
+}
+
+/*
+ * The client says the request once more, together with earlier ones of which it was not
+ * told that they have come: the gate waits for a twin with that. All of them are answered,
+ * and it is told so, that it may say the request alone. What the twin lacks of them our
+ * kernel and the log have; if the request is refused the flow is given up until it has it.
+ */
+static __noinline int gw_ask_for_rest(struct __sk_buff *skb, struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      struct gw_flow *f, __u32 seq)
+{
+	struct gw_bare b = {
+		.seq = f->own.snd_nxt,
+		.ack = seq,
+		.flags = GW_TCP_ACK,
+		.ts = !!(f->flags & GW_FLOW_TS),
+		.ts_val = gw_max_seq(gw_owner_ts(f, gw_now()), f->own.ts_val),
+		.ts_ecr = f->client.ts_val,
+		.wnd = 0xffff,
+	};
+	__u8 self[6], client[6];
+
+	if (gw_after(seq, f->gated.told_ack) && (f->flags & GW_FLOW_GATED)) {
+		gw_advance(&f->gated.told_ack, seq);
+		gw_tell(key, f, GW_EVENT_STALLED, 0);
+	}
+	b.wnd = (gw_floored(f, f->own.edge) - seq) >> (f->rcv_wscale & 15);
+	if (gw_craft(skb, p, &key->service, &key->client, &b))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_self(self);
+	__builtin_memcpy(client, f->client.mac, 6);
+	gw_set_macs(skb, client, self);
+	skb->mark = GW_MARK_SPOKEN;
+	gw_count(GW_REASON_REST_ASKED);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 /* A client's segment while the question is open. */
 static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key, __u32 share,
 				   struct gw_transfer *t)
 {
-	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	const struct gw_talk *talk = f ? gw_talk_of(key, f) : NULL;
 
 	if (f && gw_is_dead(share, &t->to))
@@ -100,6 +176,10 @@ static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_find_mate(share, &t->to);
 	if (talk && p->len && p->seq == t->seq && gw_has_room(skb, p))
 		return gw_put_question(skb, p, f, t, talk->head);
+	if (f && gw_is_answered_there(f, p))
+		return gw_leave_late(skb, p, key, t);
+	if (f && gw_before(p->seq, t->seq) && gw_after(gw_seg_end(p), t->seq))
+		return gw_ask_for_rest(skb, p, key, f, t->seq);
 	return gw_send_on(skb, t->to.mac);
 }
 
@@ -137,8 +217,11 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 
 	if (gw_mac_equal(p->smac, t->to.mac))
 		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
-	if (gw_is_dead(share, &t->to))
+	if (gw_is_dead(share, &t->to)) {
+		/* our kernel says so */
+		bpf_map_delete_elem(&gw_transfers, key);
 		return gw_verdict(GW_REASON_MATE_GONE, GW_PASS);
+	}
 	gw_find_mate(share, &t->to);
 	t->heard_ns = now;
 	if (t->idle_ns == GW_BEGINNING_NS && !(p->flags & GW_TCP_SYN))
@@ -160,7 +243,8 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 /*
  * What is known of a connection. Of a twin whose share we own by now: if its last owner
  * has asked for it, the question is ours; if it came to that one, or had gone from here
- * before, it is here.
+ * before, it is here. If we have become its standby our question is the owner's. Of an
+ * earlier connection with the same addresses nothing is.
  */
 static __noinline struct gw_transfer *
 gw_transfer_now(const struct gw_flow_key *key)
@@ -169,22 +253,28 @@ gw_transfer_now(const struct gw_flow_key *key)
 	const struct gw_share *s;
 	const struct gw_flow *f;
 
-	if (!t ||
-	    (t->state != GW_TRANSFER_TOLD && t->state != GW_TRANSFER_TWIN &&
-	     t->state != GW_TRANSFER_GONE))
+	if (!t || t->state == GW_TRANSFER_HERE ||
+	    t->state == GW_TRANSFER_REFUSED)
 		return t;
 	f = bpf_map_lookup_elem(&gw_flows, key);
-	if (!f || f->irs != t->irs || !(f->flags & GW_FLOW_TWIN) ||
-	    gw_is_over(f))
+	if (!f || gw_is_over(f))
 		return t;
+	if (f->irs != t->irs) {
+		bpf_map_delete_elem(&gw_transfers, key);
+		return NULL;
+	}
 	s = gw_share_at(f->share);
-	if (s && s->role == GW_ROLE_OWNER)
+	if (!s || !(f->flags & GW_FLOW_TWIN))
+		return t;
+	if (s->role == GW_ROLE_OWNER && t->state != GW_TRANSFER_ASKED)
 		t->state = t->state == GW_TRANSFER_TOLD ? GW_TRANSFER_ASKED :
 							  GW_TRANSFER_HERE;
+	else if (s->role != GW_ROLE_OWNER && t->state == GW_TRANSFER_ASKED)
+		t->state = GW_TRANSFER_TOLD;
 	return t;
 }
 
-/* The same for what our own kernel says of it; GW_UNDECIDED: it may. */
+/* What becomes of what our own kernel says of it; GW_UNDECIDED: it may. */
 static __always_inline int gw_transfer_own(const struct gw_flow_key *key,
 					   __u32 share,
 					   const struct gw_share *s)

@@ -33,8 +33,10 @@ static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_make_twin(skb, p, key, o);
 	if (slip->kind == GW_SLIP_BEGIN)
 		return GW_UNDECIDED;
-	if (gw_is_by_way(o))
+	if (gw_is_by_way(o) && gw_is_shadow(o))
 		return gw_relay(skb, p, key, o);
+	if (gw_is_by_way(o) && slip->kind == GW_SLIP_ASK)
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	if (slip->kind == GW_SLIP_ASK) {
 		verdict = gw_hear_question(skb, p, key, o);
 		return verdict == GW_NEWCOMER ? gw_come(skb, p, key, o) :
@@ -85,6 +87,9 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 			if (!syn)
 				return GW_UNDECIDED;
 		}
+	} else if (skb->len >= gw_packet_end(p) + sizeof(struct gw_slip)) {
+		/* nobody else's is to look like one where it is sent on */
+		gw_cut_slip(skb, p);
 	}
 	if (s->role == GW_ROLE_SHADOW && gw_mac_equal(p->smac, s->peer_mac)) {
 		gw_forget_question(p, key);

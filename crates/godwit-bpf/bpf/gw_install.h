@@ -68,6 +68,7 @@ static __noinline int gw_obey_install(const struct gw_install *in)
 	struct gw_share *s = gw_share_at(in->share);
 	struct gw_flow_key key = in->key;
 	struct gw_flow_words *words;
+	struct gw_transfer *t;
 	struct gw_flow *f;
 	__u32 zero = 0;
 
@@ -91,6 +92,10 @@ static __noinline int gw_obey_install(const struct gw_install *in)
 	if (!f)
 		return 1;
 	gw_watch_new(f);
+	/* what we have asked as its owner, another owner has no part in */
+	t = gw_transfer_of(&key, in->irs);
+	if (t && (t->state == GW_TRANSFER_ASKED || t->state == GW_TRANSFER_TOLD))
+		t->state = GW_TRANSFER_TWIN;
 	return 0;
 }
 

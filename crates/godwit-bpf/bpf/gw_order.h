@@ -7,7 +7,7 @@
 #ifndef GW_ORDER_H
 #define GW_ORDER_H
 
-#include "gw_ask.h"
+#include "gw_gone.h"
 #include "gw_rejoin.h"
 #include "gw_turn.h"
 
@@ -88,6 +88,7 @@ static __noinline int gw_obey(struct gw_order *o)
 	case GW_ORDER_FORGET:
 		bpf_map_delete_elem(&gw_outputs, &key);
 		gw_transfer_forget(&key, f->irs);
+		gw_forget_half(&key, f->irs);
 		gw_flag(f, GW_FLOW_OVER); /* see gw_log_keep() */
 		gw_log_free(&key, f, GW_LOG_NONE);
 		return bpf_map_delete_elem(&gw_flows, &key) ? 1 : 0;

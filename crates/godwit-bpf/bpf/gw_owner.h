@@ -244,6 +244,23 @@ static __always_inline bool gw_is_refusal(const struct gw_flow *f,
 	       !(p->flags & GW_TCP_ACK);
 }
 
+/*
+ * In a ring, a RST of a socket whose connection is not ours: it had a twin's place. Where
+ * there is no socket our kernel says it bare, or answers a SYN.
+ */
+static __always_inline bool gw_is_left_over(const struct gw_pkt *p,
+					    const struct gw_flow_key *key,
+					    const struct gw_share *s)
+{
+	const struct gw_half_open *half;
+
+	if (!(s->front & GW_FRONT_THERE) || s->moves ||
+	    !(p->flags & GW_TCP_RST) || !(p->flags & GW_TCP_ACK))
+		return false;
+	half = bpf_map_lookup_elem(&gw_half_open, key);
+	return !half || p->ack != half->irs + 1;
+}
+
 /* A segment of our kernel for a share that we own. */
 static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key,
@@ -254,9 +271,7 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (p->flags & GW_TCP_SYN)
 		return gw_owner_syn_ack(skb, p, key, s);
-	/* of a socket that had a twin's place: only one that has none says it bare */
-	if (!f && (s->front & GW_FRONT_THERE) && !s->moves &&
-	    (p->flags & GW_TCP_RST) && (p->flags & GW_TCP_ACK))
+	if (!f && gw_is_left_over(p, key, s))
 		return gw_verdict(GW_REASON_LEFT_OVER, GW_DROP);
 	if (!f)
 		return gw_verdict(p->flags & GW_TCP_RST ?

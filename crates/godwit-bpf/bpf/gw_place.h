@@ -43,10 +43,30 @@ static __always_inline const struct gw_backend *gw_backend_of(__u32 number)
 	return b && b->there ? b : NULL;
 }
 
-/* The back-end that a slot names. */
-static __always_inline const struct gw_backend *gw_backend_in(__u16 place)
+/* Who has what it had of a service; NULL: itself. */
+static __always_inline const __u32 *gw_owner_of(__u32 service, __u32 number)
 {
-	return place == GW_NOBODY ? NULL : gw_backend_of(place - 1);
+	struct gw_post post = { .service = service, .backend = number };
+
+	return bpf_map_lookup_elem(&gw_posts, &post);
+}
+
+/* A back-end that has connections of a service, or had them before another took over. */
+static __always_inline const struct gw_backend *gw_serving(__u32 service,
+							   __u32 number)
+{
+	const struct gw_backend *b = gw_backend_of(number);
+
+	if (b && (b->marks & GW_BACKEND_GONE) && !gw_owner_of(service, number))
+		return NULL;
+	return b;
+}
+
+/* The back-end that a slot names. */
+static __always_inline const struct gw_backend *gw_backend_in(__u32 service,
+							      __u16 place)
+{
+	return place == GW_NOBODY ? NULL : gw_serving(service, place - 1);
 }
 
 /*
@@ -100,8 +120,8 @@ static __always_inline __u16 gw_begin(const struct gw_slot *slot,
  * that is not below GW_MAX_BACKENDS has no back-end.
  */
 static __always_inline const struct gw_backend *
-gw_place(const struct gw_slot *slot, const struct gw_told *t, __u32 *place,
-	 enum gw_reason *reason)
+gw_place(const struct gw_slot *slot, const struct gw_told *t, __u32 service,
+	 __u32 *place, enum gw_reason *reason)
 {
 	const struct gw_entry *entry = NULL;
 	const struct gw_backend *b = NULL;
@@ -111,7 +131,7 @@ gw_place(const struct gw_slot *slot, const struct gw_told *t, __u32 *place,
 	/* of a back-end that is gone it is none */
 	if (entry && (!t->syn || entry->irs == t->irs)) {
 		*place = entry->backend + 1;
-		b = gw_backend_of(entry->backend);
+		b = gw_serving(service, entry->backend);
 	}
 	if (b) {
 		*reason = t->error ? GW_REASON_DIRECTED_ERROR :
@@ -121,26 +141,41 @@ gw_place(const struct gw_slot *slot, const struct gw_told *t, __u32 *place,
 	if (t->syn) {
 		*reason = GW_REASON_DIRECTED_NEW;
 		*place = gw_begin(slot, t, entry);
-		return gw_backend_in(*place);
+		return gw_backend_in(service, *place);
 	}
 	*reason = slot->mixed ? GW_REASON_DIRECTED_BASE : GW_REASON_DIRECTED;
 	if (t->error)
 		*reason = GW_REASON_DIRECTED_ERROR;
 	*place = slot->base;
-	return gw_backend_in(slot->base);
+	return gw_backend_in(service, slot->base);
 }
 
-/* Who has what a back-end had of a service, if others stand by for it. */
-static __always_inline const struct gw_backend *
-gw_follow_owner(const struct gw_backend *b, __u32 service, __u32 *place)
+/* A connection that begins at who has taken over is that one's own. */
+static __always_inline void gw_note_beginning(const struct gw_told *t,
+					      __u32 index, __u32 backend)
 {
-	struct gw_post post = { .service = service, .backend = *place - 1 };
+	struct gw_entry entry = { .irs = t->irs, .backend = backend };
+	struct gw_slot *slot = bpf_map_lookup_elem(&gw_slots, &index);
+
+	if (!slot || bpf_map_update_elem(&gw_entries, &t->key, &entry, BPF_ANY)) {
+		gw_count(GW_REASON_ENTRY_FAILED);
+		return;
+	}
+	*(volatile __u16 *)&slot->mixed = 1;
+	gw_share(&t->key, &entry);
+}
+
+/* To who has what a back-end had of a service, if others stand by for it. */
+static __always_inline const struct gw_backend *
+gw_follow_owner(const struct gw_backend *b, const struct gw_told *t,
+		__u32 service, __u32 slot, __u32 *place)
+{
 	const struct gw_backend *owner;
-	__u32 *number;
+	const __u32 *number;
 
 	if (!(b->marks & GW_BACKEND_FOLLOWED))
 		return b;
-	number = bpf_map_lookup_elem(&gw_posts, &post);
+	number = gw_owner_of(service, *place - 1);
 	if (!number)
 		return b;
 	owner = gw_backend_of(*number);
@@ -148,6 +183,8 @@ gw_follow_owner(const struct gw_backend *b, __u32 service, __u32 *place)
 		return b;
 	*place = *number + 1;
 	gw_count(GW_REASON_DIRECTED_OWNER);
+	if (t->syn)
+		gw_note_beginning(t, service * gw_table_size + slot, *number);
 	return owner;
 }
 

@@ -237,15 +237,17 @@ enum gw_reason {
 	GW_REASON_RELAYED = 219,
 	GW_REASON_TWIN_ASKED = 220, /* owner, beside a verdict */
 	GW_REASON_TWIN_CAME = 221, /* standby: its twin is made */
-	/* owner: a RST of a socket whose connection is not ours */
-	GW_REASON_LEFT_OVER = 223,
 	/* director, beside a verdict: to who has taken over */
 	GW_REASON_DIRECTED_OWNER = 222,
+	/* owner: a RST of a socket whose connection is not ours */
+	GW_REASON_LEFT_OVER = 223,
+	/* beside a verdict: the client is told what it need not say again */
+	GW_REASON_REST_ASKED = 224,
 
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,
 
-	GW_REASON_COUNT = 224,
+	GW_REASON_COUNT = 228,
 };
 
 struct {

@@ -20,15 +20,47 @@
 #include "gw_come.h"
 #include "gw_shadow.h"
 
-/* Is it for another server, and goes by us as the standby of the share? */
+/* A frame that its owner does not wait for any more (GW_START_LIMIT_NS). */
+#define GW_LATE_TWIN_NS 1000000000ull
+
+/* Is it for another server, and is only to go by us? */
 static __always_inline bool gw_is_by_way(const struct gw_offer *o)
 {
 	const struct gw_placing *pl = gw_placing_of(o->share);
 	const struct gw_slip *slip = &o->slip;
+
+	return pl && slip->from && slip->from != pl->node + 1 &&
+	       slip->to != pl->node + 1;
+}
+
+/* Are we its owner's standby? If we own it by now, an answer is for us. */
+static __always_inline bool gw_is_shadow(const struct gw_offer *o)
+{
 	const struct gw_share *s = gw_share_at(o->share);
 
-	return pl && s && s->role == GW_ROLE_SHADOW && slip->from &&
-	       slip->from != pl->node + 1 && slip->to != pl->node + 1;
+	return s && s->role == GW_ROLE_SHADOW;
+}
+
+/*
+ * It has gone from its owner, and there is no twin of it here. If we come to own the share
+ * its client's segments may come here for a while.
+ */
+static __always_inline void gw_note_gone(const struct gw_flow_key *key,
+					 const struct gw_offer *o)
+{
+	const struct gw_placing *pl = gw_placing_of(o->share);
+	__u32 irs = bpf_ntohl(o->slip.irs);
+	struct gw_transfer *t;
+
+	if (!pl || bpf_map_lookup_elem(&gw_flows, key))
+		return;
+	t = gw_transfer_begin(key, irs, GW_TRANSFER_GONE);
+	if (!t)
+		return;
+	t->number = bpf_ntohl(o->slip.number);
+	t->to.node = o->slip.to - 1;
+	gw_find_mate(o->share, &t->to);
+	gw_transfer_expire(t, GW_FORWARD_NS);
 }
 
 /* The owner of a twin has asked: so would we, if we were to own it. */
@@ -66,6 +98,8 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb, struct gw_pkt *
 	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(o->slip.irs));
 	__u8 self[6], to[6];
 
+	if (!t && o->slip.kind == GW_SLIP_ACCEPTED)
+		gw_note_gone(key, o);
 	if (!t || t->state != GW_TRANSFER_TOLD ||
 	    t->number != bpf_ntohl(o->slip.number) || t->seq != p->seq)
 		return GW_UNDECIDED;
@@ -115,6 +149,56 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 }
 
 /*
+ * What we have in a twin's place is not what its owner means: it gives way, and a copy of
+ * the frame comes behind that.
+ */
+static __noinline int gw_end_old_twin(struct __sk_buff *skb, struct gw_pkt *p,
+				      const struct gw_flow_key *key)
+{
+	struct gw_bare rst = { .flags = GW_TCP_RST };
+
+	rst.seq = gw_own_next(skb, p, p->seq);
+	gw_forget_flow(key);
+	skb->mark = GW_MARK_AGAIN;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = 0;
+	if (gw_craft(skb, p, &key->client, &key->service, &rst))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_verdict(GW_REASON_WAY_CLEARED, GW_PASS);
+}
+
+/*
+ * Our own standby is told what we know by this: the answer, which was to go by it, may
+ * have been lost on its way there.
+ */
+static __always_inline void gw_pass_answer(struct __sk_buff *skb,
+					   struct gw_pkt *p,
+					   const struct gw_flow *f,
+					   struct gw_offer *o)
+{
+	const struct gw_share *s = gw_share_at(f->share);
+
+	if (!s || !gw_is_tapped(s, f) || gw_mac_equal(s->peer_mac, p->smac) ||
+	    !o->slip.from)
+		return;
+	if (!gw_turn_slip(skb, p, &o->slip, GW_SLIP_ACCEPTED, 0))
+		gw_mirror(skb, p, s);
+	gw_turn_slip(skb, p, &o->slip, GW_SLIP_TWIN, 0);
+}
+
+/* Is its owner not to be promised that we would serve it? gw_order.h, gw_mark_unborn() */
+static __always_inline bool gw_is_ruled_out(const struct gw_flow_key *key,
+					    __u32 irs)
+{
+	const struct gw_half_open *half =
+		bpf_map_lookup_elem(&gw_half_open, key);
+
+	return half && half->irs == irs &&
+	       (half->flags & GW_FLOW_NOT_IN_SYNC) &&
+	       gw_now() - half->born_ns < GW_LATE_TWIN_NS;
+}
+
+/*
  * We have asked for it, and somebody else has it. If it is whom we have asked, this is as
  * good as the answer, which may be on its way by our own standby.
  */
@@ -143,8 +227,15 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	    !gw_mac_equal(p->smac, s->peer_mac) ||
 	    (t && t->state == GW_TRANSFER_HERE) || gw_is_other(o, t))
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+	if (gw_is_ruled_out(key, irs))
+		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	if (f && !gw_is_over(f) && f->irs == irs && f->share == o->share)
-		return GW_UNDECIDED;
+		return t && t->number == bpf_ntohl(o->slip.number) ?
+			       GW_UNDECIDED :
+			       gw_end_old_twin(skb, p, key);
+	if (f && t && t->state == GW_TRANSFER_ASKED &&
+	    skb->mark != GW_MARK_AGAIN)
+		gw_pass_answer(skb, p, f, o);
 	err = gw_clear_way(skb, p, key, t);
 	if (err != GW_UNDECIDED)
 		return err;

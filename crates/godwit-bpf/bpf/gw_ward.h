@@ -10,6 +10,7 @@
 
 #include "gw_rules.h"
 #include "gw_slip.h"
+#include "gw_transfer.h"
 
 #define GW_NO_SHARE (~0u)
 
@@ -29,6 +30,28 @@ static __noinline __u32 gw_known_share(const struct gw_flow_key *key,
 	return f ? f->share : GW_NO_SHARE;
 }
 
+/* The share whose owner has sent it to us as its standby. */
+static __always_inline __u32 gw_share_tapped(const struct gw_pkt *p,
+					     __u32 home, __u32 ward)
+{
+	const struct gw_share *s = gw_share_at(home);
+
+	/* another one has taken over our own */
+	return s && s->role == GW_ROLE_SHADOW &&
+			       gw_mac_equal(p->smac, s->peer_mac) ?
+		       home :
+		       ward;
+}
+
+/* Has a connection gone from here of which nothing else is known? */
+static __always_inline bool gw_has_gone(const struct gw_flow_key *key)
+{
+	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
+
+	return t && (t->state == GW_TRANSFER_GONE ||
+		     t->state == GW_TRANSFER_ASKED);
+}
+
 /*
  * Which share a frame with a slip is about; GW_NO_SHARE: it has none. What is said to this
  * node is said to it as a server of its own; what is only to go by it, to a standby.
@@ -38,14 +61,26 @@ static __noinline __u32 gw_share_of_slip(struct __sk_buff *skb,
 					 __u32 ward)
 {
 	const struct gw_placing *pl = gw_placing_of(home);
+	struct gw_flow_key key;
 	struct gw_slip slip;
+	__u32 share;
 	__u8 self;
 
 	if (!pl || !gw_is_mate(p->smac) || gw_read_slip(skb, p, &slip))
 		return GW_NO_SHARE;
 	self = pl->node + 1;
 	if (slip.kind == GW_SLIP_TWIN)
-		return ward;
+		return gw_share_tapped(p, home, ward);
+	if (slip.kind == GW_SLIP_ASK)
+		return slip.from && slip.to != self ?
+			       gw_share_tapped(p, home, ward) :
+			       home;
+	if (slip.kind == GW_SLIP_BEGIN)
+		return home;
+	gw_key(&key, &p->src, &p->dst);
+	share = gw_known_share(&key, p);
+	if (share == home || share == ward)
+		return share;
 	return slip.from && slip.from != self && slip.to != self ? ward : home;
 }
 
@@ -69,6 +104,8 @@ __noinline __u32 gw_choose_share(struct __sk_buff *skb, const struct gw_pkt *p,
 	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
 		return tapped && w->role != GW_ROLE_OWNER ? ward : home;
 	gw_key(&key, &p->src, &p->dst);
+	if (!bpf_map_lookup_elem(&gw_flows, &key) && gw_has_gone(&key))
+		return home;
 	share = gw_known_share(&key, p);
 	if (share == home || share == ward)
 		return share;

@@ -81,6 +81,7 @@ impl Front {
                 there,
                 drained,
                 followed: false,
+                gone: false,
             };
             self.director
                 .backends

@@ -259,6 +259,7 @@ mod tests {
             there: true,
             drained: false,
             followed: false,
+            gone: false,
         };
         (number, backend)
     }

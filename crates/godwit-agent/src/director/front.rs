@@ -376,16 +376,17 @@ impl Front {
         self.out.drain(&mut self.node);
         while let Some(change) = self.roster.poll_change() {
             match change {
-                Change::Backend { id, there } => {
+                Change::Backend { id, there: _ } => {
                     self.write_backend(id);
-                    let event = if there {
+                    let lives = self.roster.lives(id);
+                    let event = if lives {
                         "backend_there"
                     } else {
                         "backend_gone"
                     };
                     let name = self.backends.get(id).map(|known| known.name.to_string());
                     let fields = [("backend", name.as_deref().unwrap_or_default())];
-                    self.out.events.publish_own(event, !there, fields);
+                    self.out.events.publish_own(event, !lives, fields);
                 }
                 Change::Owner { service, id, owner } => {
                     self.tables

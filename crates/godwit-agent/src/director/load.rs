@@ -112,6 +112,7 @@ impl Bench {
                 there: true,
                 drained: false,
                 followed: false,
+                gone: false,
             };
             self.director.backends.set(number, &backend)?;
             let id = BackendId(number);

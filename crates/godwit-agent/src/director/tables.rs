@@ -71,6 +71,7 @@ impl Tables {
             there: roster.is_there(id),
             drained: roster.is_drained(id),
             followed: known.followed,
+            gone: known.followed && !roster.lives(id),
         };
         let written = self.programs.backends.set(known.number, &backend);
         self.note(known.name.as_str(), written);

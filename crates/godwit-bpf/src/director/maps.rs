@@ -55,6 +55,8 @@ pub struct Backend {
     pub drained: bool,
     /// Whether another one may have what it had, see [`PostTable`].
     pub followed: bool,
+    /// Whether it has nothing itself any more, and is there for that only.
+    pub gone: bool,
 }
 
 /// A tunnel (VXLAN, RFC 7348) to a back-end that is not on the link. Both ends are of one
@@ -281,11 +283,13 @@ impl SlotTable {
 
 const MARK_DRAINED: u8 = types::gw_backend_marks::GW_BACKEND_DRAINED.0 as u8;
 const MARK_FOLLOWED: u8 = types::gw_backend_marks::GW_BACKEND_FOLLOWED.0 as u8;
+const MARK_GONE: u8 = types::gw_backend_marks::GW_BACKEND_GONE.0 as u8;
 
 const fn marks(backend: &Backend) -> u8 {
     let drained = if backend.drained { MARK_DRAINED } else { 0 };
     let followed = if backend.followed { MARK_FOLLOWED } else { 0 };
-    drained | followed
+    let gone = if backend.gone { MARK_GONE } else { 0 };
+    drained | followed | gone
 }
 
 impl PostTable {
@@ -371,6 +375,7 @@ impl BackendTable {
             there: value.there != 0,
             drained: value.marks & MARK_DRAINED != 0,
             followed: value.marks & MARK_FOLLOWED != 0,
+            gone: value.marks & MARK_GONE != 0,
         }))
     }
 }

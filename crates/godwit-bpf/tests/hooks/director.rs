@@ -144,6 +144,7 @@ impl Bench {
                 there: !gone.contains(&member.id),
                 drained: member.weight == 0,
                 followed: false,
+                gone: false,
             };
             let table = &self.director.backends;
             table.set(member.id.0, &backend).expect("there is room");
@@ -562,6 +563,7 @@ fn a_slot_that_nobody_has_written_leads_nowhere() {
             there: true,
             drained: false,
             followed: false,
+            gone: false,
         };
         let backends = &bench.director.backends;
         backends.set(0, &first).expect("there is room");

@@ -63,7 +63,7 @@ pub enum Health {
 /// What the data path is to know from now on, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Whether a back-end is there.
+    /// Whether a back-end is there, or why: [`Roster::lives`].
     Backend {
         /// Which.
         id: BackendId,
@@ -140,7 +140,8 @@ struct Known {
     /// The operator wants no new connections there.
     drained: bool,
     heard: bool,
-    told: Option<bool>,
+    /// Whether frames go to it, and whether that is because it lives.
+    told: Option<(bool, bool)>,
 }
 
 impl Known {
@@ -206,7 +207,7 @@ impl Roster {
         if let Some(known) = self.known.get_mut(usize::from(id.0)) {
             known.lives = true;
             known.silent = Some(now);
-            known.told = Some(true);
+            known.told = Some((true, true));
         }
     }
 
@@ -361,7 +362,13 @@ impl Roster {
     /// Whether frames go to a back-end.
     pub fn is_there(&self, id: BackendId) -> bool {
         let known = self.known.get(usize::from(id.0));
-        known.is_some_and(|known| known.told == Some(true))
+        known.is_some_and(|known| matches!(known.told, Some((true, _))))
+    }
+
+    /// Whether a back-end has, or may have, connections itself.
+    pub fn lives(&self, id: BackendId) -> bool {
+        let known = self.known.get(usize::from(id.0));
+        known.is_some_and(|known| known.lives)
     }
 
     /// Whether back-ends are still waited for.
@@ -424,8 +431,9 @@ impl Roster {
             .collect();
         for ((known, id), there) in self.known.iter_mut().zip(0..).zip(there) {
             let there = there || known.lives;
-            if known.told != Some(there) {
-                known.told = Some(there);
+            let now = Some((there, known.lives));
+            if known.told != now {
+                known.told = now;
                 let id = BackendId(id);
                 self.changes.push_back(Change::Backend { id, there });
             }

@@ -30,6 +30,7 @@ fn send_far(bench: &super::Bench, tunnel: Tunnel) {
             there: true,
             drained: false,
             followed: false,
+            gone: false,
         };
         let table = &bench.director.backends;
         table.set(member.id.0, &backend).expect("there is room");
