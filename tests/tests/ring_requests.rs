@@ -183,9 +183,6 @@ fn ask_around(ring: &Ring<'_>, rounds: usize, meanwhile: impl FnOnce()) -> Vec<b
                 }
             }));
             if asked.is_err() {
-                if std::env::var("DBG").is_ok() {
-                    std::fs::write("/tmp/log/port", format!("{}\n", local.port())).unwrap();
-                }
                 for host in BACKENDS {
                     println!("{local} at {host}: {:?}", flow(&ring.cluster, host, local));
                     let status = ring.cluster.status(host).expect("it answers");
@@ -223,31 +220,6 @@ fn what_is_lost_between_the_servers_is_said_again() {
         }
         let all = ask_around(ring, 32, || ());
         let trace = capture.finish().expect("it is complete");
-        if std::env::var("DBG").is_ok() {
-            for port in std::fs::read_to_string("/tmp/log/port")
-                .unwrap_or_default()
-                .lines()
-            {
-                let port: u16 = port.parse().unwrap();
-                let all: Vec<_> = trace
-                    .segments()
-                    .filter(|s| s.from.port == port || s.to.port == port)
-                    .collect();
-                for s in &all[all.len().saturating_sub(40)..] {
-                    println!(
-                        "{} {} -> {} {:?} seq {} ack {} len {} win {}",
-                        s.at_ns % 100_000_000_000,
-                        s.from_mac,
-                        s.to_mac,
-                        s.flags,
-                        s.seq.0,
-                        s.ack.0,
-                        s.length,
-                        s.window
-                    );
-                }
-            }
-        }
         assert_no_live_reset(&trace);
         assert!(all.iter().all(|it| *it), "{all:?}");
         let [came, twins] = ["came", "twin_came"].map(|it| ring.sum(it));
