@@ -245,6 +245,32 @@ static __always_inline bool gw_is_refusal(const struct gw_flow *f,
 }
 
 /*
+ * Our kernel had no socket for a segment of a connection that came, and says so bare (RFC
+ * 9293 section 3.10.7.1): another CPU had that segment while a twin made way.
+ */
+static __always_inline bool gw_is_premature(struct __sk_buff *skb,
+					    const struct gw_pkt *p,
+					    const struct gw_flow_key *key,
+					    const struct gw_flow *f)
+{
+	struct bpf_sock *sk;
+	bool has;
+
+	if (!(f->flags & GW_FLOW_CAME) || gw_is_over(f) ||
+	    !(p->flags & GW_TCP_RST) || (p->flags & GW_TCP_ACK))
+		return false;
+	if (!(f->flags & GW_FLOW_TWIN_SEEN) &&
+	    gw_now() - f->born_ns < GW_BIRTH_NS)
+		return true;
+	sk = gw_lookup(skb, p->v6, &key->client, &key->service);
+	if (!sk)
+		return false;
+	has = sk->state != GW_TCP_LISTEN;
+	bpf_sk_release(sk);
+	return has;
+}
+
+/*
  * In a ring, a RST of a socket whose connection is not ours: it had a twin's place. Where
  * there is no socket our kernel says it bare, or answers a SYN.
  */
@@ -281,6 +307,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 	/* our word of a moment ago, when we still were the owner */
 	if (!gw_follow(f, s, GW_ROLE_OWNER))
 		return gw_verdict(GW_REASON_TURNING, GW_DROP);
+	if (gw_is_premature(skb, p, key, f))
+		return gw_verdict(GW_REASON_NOT_YET, GW_DROP);
 	/* before anything is noted or mirrored: the twin must not hear of it */
 	if (gw_is_orphaned(f))
 		return gw_verdict(GW_REASON_PROCESS_EXIT, GW_DROP);
