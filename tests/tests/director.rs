@@ -528,8 +528,8 @@ fn a_director_that_is_configured_wrongly_says_so_in_one_sentence() {
         (SECTIONS, "", "needs a section [director]"),
         (
             "standby = \"none\"",
-            "standby = \"shadow\"",
-            "needs standby = \"none\"",
+            "standby = \"shadow\"\ntap = \"multicast\"",
+            "does not go with front = \"director\"",
         ),
     ];
     for (from, to, sentence) in cases {

@@ -29,7 +29,11 @@ static __noinline void gw_forget_flow(const struct gw_flow_key *key)
 		gw_log_free(key, f, GW_LOG_NONE);
 	if (f->generation) {
 		bpf_map_delete_elem(&gw_outputs, key);
-		gw_tell(key, f, GW_EVENT_LEFT, 0);
+		/* it was our last owner who has asked, and no standby of ours knows */
+		gw_tell(key, f,
+			f->flags & GW_FLOW_ADOPTED ? GW_EVENT_ENDED :
+						     GW_EVENT_LEFT,
+			0);
 	}
 	gw_forget_half(key, f->irs);
 	bpf_map_delete_elem(&gw_flows, key);

@@ -260,7 +260,7 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 static __always_inline void gw_forget_question(const struct gw_pkt *p,
 					       const struct gw_flow_key *key)
 {
-	struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
+	struct gw_transfer *t = gw_transfer_now(key);
 
 	if (t && t->state == GW_TRANSFER_TOLD && p->len &&
 	    !gw_before(p->seq, t->seq))

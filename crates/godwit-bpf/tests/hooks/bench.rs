@@ -221,6 +221,57 @@ impl Bench {
         });
     }
 
+    /// This machine owns its share, with [`Host::B`] as its standby, and stands by for
+    /// `owner`'s, both behind a director.
+    pub(crate) fn make_ring(&self, ward: ShareId, owner: Host) {
+        let endpoints = |share| {
+            [
+                SocketAddr::from((SERVICE_V4, 80)),
+                SocketAddr::from((SERVICE_V6, 80)),
+            ]
+            .map(|address| (Endpoint::from(address), share))
+        };
+        let services = &self.datapath.services;
+        let set = services.replace(&endpoints(SHARE), &endpoints(ward));
+        set.expect("services are set");
+        self.write(&ShareEntry {
+            front: Front::Told,
+            ..Self::entry(Role::Owner, GENERATION, 0)
+        });
+        self.play_ward(ward, owner, Role::Shadow);
+    }
+
+    /// What this machine is for its ward.
+    pub(crate) fn play_ward(&self, ward: ShareId, owner: Host, role: Role) {
+        let turn = u16::from(role == Role::Owner);
+        let entry = ShareEntry {
+            front: Front::Told,
+            peer_mac: owner.mac(Network::Data),
+            ..Self::entry(role, GENERATION, turn)
+        };
+        let written = self.datapath.shares.set(ward, &entry);
+        written.expect("the role is set");
+    }
+
+    /// The owner of its ward has failed.
+    pub(crate) fn take_ward_over(&self, ward: ShareId, owner: Host) {
+        let entry = ShareEntry {
+            front: Front::Told,
+            peer_mac: owner.mac(Network::Data),
+            ..Self::entry(Role::Owner, Generation::NONE, 1)
+        };
+        let written = self.datapath.shares.set(ward, &entry);
+        written.expect("the role is set");
+    }
+
+    /// Of a ring: the standby of its own share is lost.
+    pub(crate) fn lose_standby_of_ring(&self) {
+        self.write(&ShareEntry {
+            front: Front::Told,
+            ..Self::entry(Role::Owner, Generation::NONE, 0)
+        });
+    }
+
     fn entry(role: Role, generation: Generation, turn: u16) -> ShareEntry {
         ShareEntry {
             role,

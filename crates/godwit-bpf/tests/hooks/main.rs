@@ -18,6 +18,7 @@ mod policy;
 mod process;
 mod random;
 mod rejoin;
+mod ring;
 mod scan;
 mod spoofed;
 mod stamps;

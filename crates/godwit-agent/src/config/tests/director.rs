@@ -67,9 +67,9 @@ fn a_director_stands_before_servers_that_share_a_service() {
 fn what_is_wrong_about_a_director_is_said() {
     let cases = [
         (
-            "\"none\"\nfront",
-            "\"shadow\"\nfront",
-            "front = \"director\" needs standby = \"none\"",
+            "\"none\"\nfront = \"director\"",
+            "\"shadow\"\nfront = \"router\"",
+            "front = \"router\" needs standby = \"none\"",
         ),
         (
             "role = \"director\"",
@@ -128,5 +128,52 @@ fn what_is_wrong_about_a_director_is_said() {
         ("\"tcx\"", "\"xdp\"", true),
     ] {
         assert_eq!(digest(&directed().replace(from, to)) == own, same, "{from}");
+    }
+}
+
+/// Each server has a share, which the next one takes over.
+#[test]
+fn servers_behind_a_director_stand_by_for_each_other() {
+    let text = directed().replace("\"none\"\nfront", "\"shadow\"\nfront");
+    let third = "\n[[peer]]\nname = \"c\"\nrole = \"server\"\ncontrol = \"10.9.0.13:7400\"\n";
+    let text = text.replace("backups = [\"b\"]", "backups = [\"b\", \"c\"]") + third;
+    let config = parse(&text).expect("valid");
+    let web = &config.services[0];
+    assert!(web.is_ring() && !web.moves());
+    assert_eq!(web.gate_in_force(), Gate::Ack);
+    let name = |name| NodeName::new(name).expect("valid");
+    for (home, standby) in [("a", "b"), ("b", "c"), ("c", "a")] {
+        assert_eq!(web.standbys_of(name(home)), [name(standby)]);
+    }
+    let own: Vec<_> = config.own_shares().map(|(id, _)| id).collect();
+    assert_eq!(own, [ShareId(0), ShareId(2)], "its own, and c's");
+    let called = |id| config.share_name(id, web);
+    assert_eq!(
+        (called(own[0]), called(own[1])),
+        ("web".into(), "web@c".into())
+    );
+    assert!(!config.is_ward(own[0]) && config.is_ward(own[1]));
+    let cases = [
+        (
+            "tap = \"mirror\"",
+            "tap = \"multicast\"",
+            "tap = \"multicast\" does not go with front = \"director\"",
+        ),
+        (
+            "weight = 3",
+            "weight = 3\nreach = \"vxlan\"",
+            "needs all its servers on the link, and \"b\" is reached by a tunnel",
+        ),
+        (
+            "backups = [\"b\", \"c\"]",
+            "backups = []",
+            "list one, not 0",
+        ),
+    ];
+    for (from, to, sentence) in cases {
+        let changed = text.replace(from, to);
+        assert_ne!(changed, text, "{from}");
+        let error = parse(&changed).expect_err(to).to_string();
+        assert!(error.contains(sentence), "{error}");
     }
 }

@@ -14,7 +14,7 @@ use crate::bench::stats::Samples;
 use crate::capture::ResetCounter;
 
 /// Clients by which as many requests as possible are handed over.
-const CLIENTS: u32 = 64;
+pub(super) const CLIENTS: u32 = 64;
 
 /// Each of two servers has half of the files: so is the chance that the next request on
 /// a connection is handed over.
@@ -59,7 +59,7 @@ pub(super) fn run(site: &Site, budget: Budget, report: &Report) -> Result<()> {
 }
 
 /// Only the smallest files, of which all that there is to a request is the request.
-fn small(running: &Running<'_>, clients: u32) -> Load {
+pub(super) fn small(running: &Running<'_>, clients: u32) -> Load {
     Load {
         mix: KINDS.map(|kind| if kind.bytes == 500 { 1000 } else { 0 }),
         per_connection: 0,

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`placed`] | `handoff.{2,3}.*`, `handoff.cache*`: response times with a page cache and a disk that are limited |
 //! | [`peers`] | `handoff.haproxy.*`, `handoff.large.*`: haproxy in their place |
+//! | [`twins`] | `handoff.twins.*`: the same of connections with twins |
 //! | [`handed`] | `handoff.cost.*`, `handoff.rate`, `handoff.exact.*`: what one handoff costs, how many there can be, and that nothing is lost |
 //!
 //! [`site`] is what serves.
@@ -14,6 +15,7 @@ mod handed;
 mod peers;
 mod placed;
 mod site;
+mod twins;
 
 use anyhow::Result;
 use serde::Serialize;
@@ -61,6 +63,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         placed::run(&site, budget, report),
         handed::run(&site, budget, report),
         peers::run(&site, budget, report),
+        twins::run(&site, budget, report),
     ];
     let mut errors = outcomes.into_iter().filter_map(Result::err);
     let Some(first) = errors.next() else {

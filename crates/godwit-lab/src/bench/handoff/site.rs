@@ -54,6 +54,8 @@ pub(super) enum Front {
     Placed,
     /// The same, and a program is asked first, which leaves it to the rules.
     Asked,
+    /// The same as placed, by servers that stand by for each other.
+    Twinned,
     /// haproxy in HTTP mode, requests in turn.
     HaproxyInTurn,
     /// haproxy in HTTP mode, requests by a hash of their path.
@@ -63,7 +65,7 @@ pub(super) enum Front {
 impl Front {
     /// Whether each request has a server of its own.
     const fn places(self) -> bool {
-        matches!(self, Self::Placed | Self::Asked)
+        matches!(self, Self::Placed | Self::Asked | Self::Twinned)
     }
 }
 
@@ -277,6 +279,10 @@ impl Setup {
     fn cluster(self) -> ClusterOptions {
         let three = self.servers == BACKENDS.len();
         let mut extra = "front = \"director\"\n".to_owned();
+        let twinned = self.front == Front::Twinned;
+        if twinned {
+            extra.push_str("mask = [\"Date\", \"Served-By\"]\n");
+        }
         if self.front.places() {
             let names: Vec<_> = BACKENDS[..self.servers]
                 .iter()
@@ -289,7 +295,7 @@ impl Setup {
         }
         ClusterOptions {
             services: vec![Service {
-                standby: "none",
+                standby: if twinned { "shadow" } else { "none" },
                 others: if three { &[Host::C] } else { &[] },
                 extra,
                 ..Service::new("web", PORT)
@@ -309,7 +315,7 @@ impl Setup {
 impl Front {
     const fn is_godwit(self) -> bool {
         match self {
-            Self::Spread | Self::Placed | Self::Asked => true,
+            Self::Spread | Self::Placed | Self::Asked | Self::Twinned => true,
             Self::HaproxyInTurn | Self::HaproxyByPath => false,
         }
     }
@@ -338,6 +344,7 @@ impl fmt::Display for Front {
             Self::Spread => "spread",
             Self::Placed => "placed",
             Self::Asked => "asked",
+            Self::Twinned => "twinned",
             Self::HaproxyInTurn => "haproxy.in_turn",
             Self::HaproxyByPath => "haproxy.by_path",
         })
