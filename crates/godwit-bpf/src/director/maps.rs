@@ -281,15 +281,19 @@ impl SlotTable {
     }
 }
 
-const MARK_DRAINED: u8 = types::gw_backend_marks::GW_BACKEND_DRAINED.0 as u8;
-const MARK_FOLLOWED: u8 = types::gw_backend_marks::GW_BACKEND_FOLLOWED.0 as u8;
-const MARK_GONE: u8 = types::gw_backend_marks::GW_BACKEND_GONE.0 as u8;
+const MARK_DRAINED: u32 = types::gw_backend_marks::GW_BACKEND_DRAINED.0;
+const MARK_FOLLOWED: u32 = types::gw_backend_marks::GW_BACKEND_FOLLOWED.0;
+const MARK_GONE: u32 = types::gw_backend_marks::GW_BACKEND_GONE.0;
 
-const fn marks(backend: &Backend) -> u8 {
-    let drained = if backend.drained { MARK_DRAINED } else { 0 };
-    let followed = if backend.followed { MARK_FOLLOWED } else { 0 };
-    let gone = if backend.gone { MARK_GONE } else { 0 };
-    drained | followed | gone
+fn marks(backend: &Backend) -> u8 {
+    let marks = [
+        (backend.drained, MARK_DRAINED),
+        (backend.followed, MARK_FOLLOWED),
+        (backend.gone, MARK_GONE),
+    ];
+    let marks = marks.into_iter().filter(|(is, _)| *is);
+    let sum = marks.fold(0, |sum, (_, mark)| sum | mark);
+    u8::try_from(sum).expect("they are bits of one byte")
 }
 
 impl PostTable {
@@ -373,9 +377,9 @@ impl BackendTable {
             mac: MacAddr(value.mac),
             tunnel,
             there: value.there != 0,
-            drained: value.marks & MARK_DRAINED != 0,
-            followed: value.marks & MARK_FOLLOWED != 0,
-            gone: value.marks & MARK_GONE != 0,
+            drained: u32::from(value.marks) & MARK_DRAINED != 0,
+            followed: u32::from(value.marks) & MARK_FOLLOWED != 0,
+            gone: u32::from(value.marks) & MARK_GONE != 0,
         }))
     }
 }

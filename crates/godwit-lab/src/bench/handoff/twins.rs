@@ -87,7 +87,7 @@ fn spans(trace: &Trace) -> Vec<f64> {
         |it: &SegmentSeen, from: MacAddr, to: MacAddr| it.from_mac == from && it.to_mac == to;
     for it in trace.segments() {
         if it.length > 0 && it.to_mac == mac(Host::C) && origins.contains(&it.from_mac) {
-            asked.insert(it.from, it.clone());
+            asked.insert(it.from, *it);
         } else if goes(it, mac(Host::C), mac(Host::A)) && it.length > 0 {
             let question = asked.get(&it.from).filter(|asked| asked.seq == it.seq);
             if let Some(question) = question {
