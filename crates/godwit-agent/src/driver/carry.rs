@@ -53,29 +53,13 @@ impl Driver {
             Action::Resume { share } => self.resume(share),
             Action::MoveEnded { share, outcome } => self.end_move(share, outcome),
             Action::ReleaseGate { share, generation } => self.release_gate(share, generation),
-            Action::UngateFlow {
-                share,
-                flow,
-                reason,
-            } => self.ungate(share, flow, reason),
+            Action::UngateFlow { .. }
+            | Action::MarkDemoted { .. }
+            | Action::EndTwin { .. }
+            | Action::PokeTwin { .. } => self.change_flow(action),
             Action::ResendHandshake { share, flow } => self.resend_handshake(share, flow),
-            Action::MarkDemoted {
-                share,
-                flow,
-                reason,
-            } => self.give(share, flow, Order::NotInSync(reason)),
             Action::Compare { share, entry } => self.comparisons.expect(share, entry, clock::now()),
-            Action::EndTwin {
-                share,
-                flow,
-                reason,
-            } => self.end_twin(share, flow, reason),
             Action::EndFlows { share, reason } => self.dismiss(share, reason),
-            Action::PokeTwin {
-                share,
-                flow,
-                snd_una,
-            } => self.poke_twin(share, flow, snd_una),
             Action::BeginRejoin {
                 share,
                 flow,
@@ -100,6 +84,33 @@ impl Driver {
             Action::SnapshotKept { flow, commit, .. } => self.note_kept(flow, commit),
             Action::Handoff { share, work } => self.work_on_handoff(share, work),
             Action::Send { peer, message } => self.send(peer, message),
+        }
+    }
+
+    /// What is wanted of one flow of a share, if it is that share's still.
+    fn change_flow(&mut self, action: Action) {
+        match action {
+            Action::UngateFlow {
+                share,
+                flow,
+                reason,
+            } => self.ungate(share, flow, reason),
+            Action::MarkDemoted {
+                share,
+                flow,
+                reason,
+            } => self.give(share, flow, Order::NotInSync(reason)),
+            Action::EndTwin {
+                share,
+                flow,
+                reason,
+            } => self.end_twin(share, flow, reason),
+            Action::PokeTwin {
+                share,
+                flow,
+                snd_una,
+            } => self.poke_twin(share, flow, snd_una),
+            _ => debug_assert!(false, "not of one flow: {action:?}"),
         }
     }
 
