@@ -140,27 +140,6 @@ static __noinline int gw_forward_front(struct __sk_buff *skb,
 	return gw_send_on_and_tell(skb, p, key, s->peer_mac, f->irs);
 }
 
-/* The share of a connection that there is, or `share`. */
-static __always_inline __u32 gw_share_of_flow(const struct gw_flow_key *key,
-					      __u32 share)
-{
-	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
-
-	return f && !gw_is_over(f) ? f->share : share;
-}
-
-/* A SYN where there is the twin of another server's earlier connection. */
-static __always_inline bool gw_is_in_the_way(struct __sk_buff *skb,
-					     const struct gw_flow_key *key,
-					     const struct gw_pkt *p,
-					     __u32 share)
-{
-	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
-
-	return f && !gw_is_over(f) && f->share != share && f->irs != p->seq &&
-	       (f->flags & GW_FLOW_TWIN) && skb->mark != GW_MARK_AGAIN;
-}
-
 /* A segment of a client. */
 static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 				    __u32 share)
@@ -262,23 +241,6 @@ int tap(struct __sk_buff *skb)
 	if (share != GW_NO_SHARE && skb->pkt_type == GW_PACKET_HOST)
 		return gw_tap_peer(skb, &p, share);
 	return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
-}
-
-/* May another server have the connection that the agent speaks for? */
-static __noinline bool gw_is_asked_for(const struct gw_pkt *p, __u32 share,
-				       const struct gw_share *s)
-{
-	const struct gw_transfer *t;
-	struct gw_flow_key key;
-
-	if (s->role != GW_ROLE_OWNER || !gw_placing_of(share))
-		return false;
-	gw_key(&key, &p->dst, &p->src);
-	t = gw_transfer_now(&key);
-	if (t && t->state == GW_TRANSFER_ASKED)
-		/* but gw_ask_for_rest() */
-		return !gw_is_pure_ack(p) || p->ack != t->seq;
-	return t && t->state == GW_TRANSFER_GONE;
 }
 
 /*

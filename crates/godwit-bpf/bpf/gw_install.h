@@ -94,7 +94,8 @@ static __noinline int gw_obey_install(const struct gw_install *in)
 	gw_watch_new(f);
 	/* what we have asked as its owner, another owner has no part in */
 	t = gw_transfer_of(&key, in->irs);
-	if (t && (t->state == GW_TRANSFER_ASKED || t->state == GW_TRANSFER_TOLD))
+	if (t &&
+	    (t->state == GW_TRANSFER_ASKED || t->state == GW_TRANSFER_TOLD))
 		t->state = GW_TRANSFER_TWIN;
 	return 0;
 }

@@ -157,7 +157,8 @@ static __always_inline void gw_note_beginning(const struct gw_told *t,
 	struct gw_entry entry = { .irs = t->irs, .backend = backend };
 	struct gw_slot *slot = bpf_map_lookup_elem(&gw_slots, &index);
 
-	if (!slot || bpf_map_update_elem(&gw_entries, &t->key, &entry, BPF_ANY)) {
+	if (!slot ||
+	    bpf_map_update_elem(&gw_entries, &t->key, &entry, BPF_ANY)) {
 		gw_count(GW_REASON_ENTRY_FAILED);
 		return;
 	}

@@ -91,9 +91,11 @@ static __noinline int gw_note_question(const struct gw_pkt *p,
 }
 
 /* What the answer says of a twin; GW_UNDECIDED: it only goes on. */
-static __always_inline int gw_note_answer(struct __sk_buff *skb, struct gw_pkt *p,
-				     const struct gw_flow_key *key,
-				     const struct gw_offer *o, const __u8 *mac)
+static __always_inline int gw_note_answer(struct __sk_buff *skb,
+					  struct gw_pkt *p,
+					  const struct gw_flow_key *key,
+					  const struct gw_offer *o,
+					  const __u8 *mac)
 {
 	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(o->slip.irs));
 	__u8 self[6], to[6];
@@ -128,8 +130,7 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 		.share = o->share,
 		.node = (asks ? o->slip.to : o->slip.from) - 1,
 	};
-	const struct gw_mate *mate =
-		bpf_map_lookup_elem(&gw_mates, &mate_key);
+	const struct gw_mate *mate = bpf_map_lookup_elem(&gw_mates, &mate_key);
 	struct gw_target to = { .node = mate_key.node };
 	int verdict;
 
@@ -265,6 +266,44 @@ static __always_inline void gw_forget_question(const struct gw_pkt *p,
 	if (t && t->state == GW_TRANSFER_TOLD && p->len &&
 	    !gw_before(p->seq, t->seq))
 		t->state = GW_TRANSFER_TWIN;
+}
+
+/* The share of a connection that there is, or `share`. */
+static __always_inline __u32 gw_share_of_flow(const struct gw_flow_key *key,
+					      __u32 share)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	return f && !gw_is_over(f) ? f->share : share;
+}
+
+/* A SYN where there is the twin of another server's earlier connection. */
+static __always_inline bool gw_is_in_the_way(struct __sk_buff *skb,
+					     const struct gw_flow_key *key,
+					     const struct gw_pkt *p,
+					     __u32 share)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	return f && !gw_is_over(f) && f->share != share && f->irs != p->seq &&
+	       (f->flags & GW_FLOW_TWIN) && skb->mark != GW_MARK_AGAIN;
+}
+
+/* May another server have the connection that the agent speaks for? */
+static __noinline bool gw_is_asked_for(const struct gw_pkt *p, __u32 share,
+				       const struct gw_share *s)
+{
+	const struct gw_transfer *t;
+	struct gw_flow_key key;
+
+	if (s->role != GW_ROLE_OWNER || !gw_placing_of(share))
+		return false;
+	gw_key(&key, &p->dst, &p->src);
+	t = gw_transfer_now(&key);
+	if (t && t->state == GW_TRANSFER_ASKED)
+		/* but gw_ask_for_rest() */
+		return !gw_is_pure_ack(p) || p->ack != t->seq;
+	return t && t->state == GW_TRANSFER_GONE;
 }
 
 #endif /* GW_RING_H */

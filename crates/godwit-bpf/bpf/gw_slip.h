@@ -21,7 +21,8 @@ enum gw_slip_kind {
 	GW_SLIP_REFUSED = 3, /* it is not, and never will be by that question */
 	/* of servers that stand by for each other, gw_ring.h: */
 	GW_SLIP_BEGIN = 4, /* a SYN: the connection begins at you */
-	GW_SLIP_TWIN = 5, /* to a standby: this is the first segment of a twin */
+	GW_SLIP_TWIN =
+		5, /* to a standby: this is the first segment of a twin */
 };
 
 /* All in network byte order. Appended to, never changed: see GW_SLIP_VERSION. */

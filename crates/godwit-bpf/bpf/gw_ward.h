@@ -31,8 +31,8 @@ static __noinline __u32 gw_known_share(const struct gw_flow_key *key,
 }
 
 /* The share whose owner has sent it to us as its standby. */
-static __always_inline __u32 gw_share_tapped(const struct gw_pkt *p,
-					     __u32 home, __u32 ward)
+static __always_inline __u32 gw_share_tapped(const struct gw_pkt *p, __u32 home,
+					     __u32 ward)
 {
 	const struct gw_share *s = gw_share_at(home);
 
@@ -48,8 +48,8 @@ static __always_inline bool gw_has_gone(const struct gw_flow_key *key)
 {
 	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
 
-	return t && (t->state == GW_TRANSFER_GONE ||
-		     t->state == GW_TRANSFER_ASKED);
+	return t &&
+	       (t->state == GW_TRANSFER_GONE || t->state == GW_TRANSFER_ASKED);
 }
 
 /*

@@ -88,6 +88,10 @@ impl Driver {
     }
 
     /// What is wanted of one flow of a share, if it is that share's still.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "its caller has named those that come here"
+    )]
     fn change_flow(&mut self, action: Action) {
         match action {
             Action::UngateFlow {
