@@ -21,6 +21,21 @@ use crate::wait::DEADLINE;
 /// The servers.
 pub const BACKENDS: [Host; 3] = [Host::A, Host::B, Host::C];
 
+/// Each server has what begins with its name.
+pub const OWN_RULES: &str = "
+[[service.rule]]
+prefix = \"/a/\"
+to = [\"a\"]
+
+[[service.rule]]
+prefix = \"/b/\"
+to = [\"b\"]
+
+[[service.rule]]
+prefix = \"/c/\"
+to = [\"c\"]
+";
+
 /// A site whose connections go from server to server.
 #[derive(Debug)]
 pub struct Cells<'a> {

@@ -16,21 +16,6 @@ use crate::cells::{BACKENDS, Client};
 use crate::stage::{PORT, flow, stage, until};
 use crate::wait::DEADLINE;
 
-/// Each server has what begins with its name.
-pub const OWN_RULES: &str = "
-[[service.rule]]
-prefix = \"/a/\"
-to = [\"a\"]
-
-[[service.rule]]
-prefix = \"/b/\"
-to = [\"b\"]
-
-[[service.rule]]
-prefix = \"/c/\"
-to = [\"c\"]
-";
-
 const SECTIONS: &str = "
 [director]
 seed = \"0123456789abcdef\"

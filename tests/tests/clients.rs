@@ -9,22 +9,7 @@ use std::process::Command;
 use godwit_lab::apps::apache::Mpm;
 use godwit_lab::host::{Host, SERVICE, SERVICE_V4};
 use godwit_tests::DEADLINE;
-use godwit_tests::cells::{BACKENDS, Cells, Web, on_cells_of};
-
-/// Each server has what begins with its name.
-const RULES: &str = "
-[[service.rule]]
-prefix = \"/a/\"
-to = [\"a\"]
-
-[[service.rule]]
-prefix = \"/b/\"
-to = [\"b\"]
-
-[[service.rule]]
-prefix = \"/c/\"
-to = [\"c\"]
-";
+use godwit_tests::cells::{BACKENDS, Cells, OWN_RULES, Web, on_cells_of};
 
 /// Requests of one run of a client, over so many connections.
 const REQUESTS: usize = 1200;
@@ -138,7 +123,7 @@ fn check(cells: &Cells<'_>, name: &str, client: fn(&Cells<'_>)) {
 fn with_all_clients(web: Web) {
     on_cells_of(
         web,
-        RULES,
+        OWN_RULES,
         |_, _| (),
         |cells| {
             check(cells, "curl", curl);

@@ -7,24 +7,12 @@ use std::thread;
 use godwit_lab::host::{Host, SERVICE};
 use godwit_lab::links::Loss;
 use godwit_sock::Listeners;
-use godwit_tests::cells::{BACKENDS, Cells, Client, on_cells};
+use godwit_tests::cells::{BACKENDS, Cells, Client, OWN_RULES, on_cells};
 use godwit_tests::stage::{PORT, assert_moved, assert_no_live_reset, until, witness};
 use socket2::{Domain, Socket, Type};
 
-/// Each server has what begins with its name; pictures are b's, and a host of its own c's.
-const RULES: &str = "
-[[service.rule]]
-prefix = \"/a/\"
-to = [\"a\"]
-
-[[service.rule]]
-prefix = \"/b/\"
-to = [\"b\"]
-
-[[service.rule]]
-prefix = \"/c/\"
-to = [\"c\"]
-
+/// Besides what begins with their names: pictures are b's, and a host of its own c's.
+const MORE_RULES: &str = "
 [[service.rule]]
 suffix = \".png\"
 to = [\"b\"]
@@ -35,7 +23,7 @@ to = [\"c\"]
 ";
 
 fn on_rules(work: impl FnOnce(&mut Cells<'_>)) {
-    on_cells(RULES, |_, _| (), work);
+    on_cells(&[OWN_RULES, MORE_RULES].concat(), |_, _| (), work);
 }
 
 /// To and fro, over both address families, also by way of all three and back.

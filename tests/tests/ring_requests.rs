@@ -7,9 +7,9 @@ use std::thread;
 use godwit_lab::cluster::Fencing;
 use godwit_lab::host::{Host, SERVICE};
 use godwit_lab::links::Loss;
-use godwit_tests::cells::{BACKENDS, Client};
+use godwit_tests::cells::{BACKENDS, Client, OWN_RULES};
 use godwit_tests::live_resets;
-use godwit_tests::ring::{OWN_RULES, Ring, next, of, on_ring};
+use godwit_tests::ring::{Ring, next, of, on_ring};
 use godwit_tests::stage::{assert_no_live_reset, flow, service_v4, service_v6, until, witness};
 
 fn on_placed(work: impl FnOnce(&mut Ring<'_>)) {

@@ -148,7 +148,6 @@ static __noinline int gw_ask_for_rest(struct __sk_buff *skb, struct gw_pkt *p,
 		.ts = !!(f->flags & GW_FLOW_TS),
 		.ts_val = gw_max_seq(gw_owner_ts(f, gw_now()), f->own.ts_val),
 		.ts_ecr = f->client.ts_val,
-		.wnd = 0xffff,
 	};
 	__u8 self[6], client[6];
 

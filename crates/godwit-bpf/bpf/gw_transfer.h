@@ -36,14 +36,14 @@ enum gw_transfer_state {
 };
 
 struct gw_transfer {
-	struct bpf_timer timer; /* GONE, REFUSED: removes the entry */
+	struct bpf_timer timer; /* GONE, REFUSED, TOLD: removes it */
 	__u64 heard_ns; /* when its client was last heard here */
 	__u64 idle_ns; /* GONE, REFUSED: it may go when nobody was for so long */
 	__u32 irs; /* of the client */
 	__u32 number; /* of the handoff at hand, or of the last one */
-	__u32 seq; /* ASKED: where the request begins */
+	__u32 seq; /* ASKED, TOLD: where the request begins */
 	__u32 refused; /* the last number that we have refused, if ... */
-	struct gw_target to; /* ASKED, GONE: who has it */
+	struct gw_target to; /* ASKED, TOLD, GONE: who has it */
 	__u32 state; /* enum gw_transfer_state */
 	__u16 why; /* ... this is not 0: enum gw_reason */
 	__u8 timed; /* 1: the timer was made */
