@@ -133,11 +133,17 @@ static __noinline int gw_forward_front(struct __sk_buff *skb,
 				       const struct gw_share *s)
 {
 	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	struct gw_lead lead = {};
 
 	if (!f || gw_is_over(f) || !gw_is_node(s->peer_mac) ||
 	    !gw_is_to_be_told(s, f->client.heard_ns, gw_now()))
 		return gw_forward(skb, p, s);
-	return gw_send_on_and_tell(skb, p, key, s->peer_mac, f->irs);
+	if (gw_is_home(key, f->share))
+		gw_self(lead.at);
+	else
+		__builtin_memcpy(lead.at, s->peer_mac, 6);
+	lead.irs = f->irs;
+	return gw_send_on_and_tell(skb, p, key, s->peer_mac, &lead);
 }
 
 /* A segment of a client. */

@@ -217,6 +217,7 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 {
 	const struct gw_share *s = gw_share_at(share);
 	__u64 now = gw_now(), heard = t->heard_ns;
+	struct gw_lead lead = {};
 
 	if (gw_mac_equal(p->smac, t->to.mac))
 		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
@@ -240,7 +241,8 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 	/* it knows from now on, and if it did not it would send more of them */
 	if (t->idle_ns > GW_LEARNT_NS)
 		gw_transfer_expire(t, GW_LEARNT_NS);
-	return gw_send_on_and_tell(skb, p, key, t->to.mac, t->irs);
+	gw_lead_to(share, t, &lead);
+	return gw_send_on_and_tell(skb, p, key, t->to.mac, &lead);
 }
 
 /*

@@ -78,23 +78,30 @@ static __noinline int gw_send_on(struct __sk_buff *skb, const __u8 *mac)
 	return bpf_redirect(skb->ifindex, 0);
 }
 
+/* What a director is told of a connection. */
+struct gw_lead {
+	__u8 at[6]; /* whose it is: another server may have taken that one's over */
+	__u16 pad;
+	__u32 irs; /* of the client */
+};
+
 /* The segment becomes a note to whom it came from; 0 or -1. */
 static __always_inline int gw_write_note(struct __sk_buff *skb,
 					 const struct gw_pkt *p,
 					 const struct gw_flow_key *key,
-					 const __u8 *mac, __u32 irs)
+					 const struct gw_lead *lead)
 {
 	struct gw_note note = {
 		.kind = GW_NOTE_LEARN,
 		.version = GW_NOTE_VERSION,
-		.irs = bpf_htonl(irs),
+		.irs = bpf_htonl(lead->irs),
 		.client_port = key->client.port,
 		.service_port = key->service.port,
 	};
 	__be16 proto = bpf_htons(GW_ETH_P_NOTE);
 	__u8 self[6], to[6];
 
-	__builtin_memcpy(note.at, mac, 6);
+	__builtin_memcpy(note.at, lead->at, 6);
 	__builtin_memcpy(note.client, key->client.addr, 16);
 	__builtin_memcpy(note.service, key->service.addr, 16);
 	__builtin_memcpy(to, p->smac, 6);
@@ -115,7 +122,8 @@ static __always_inline int gw_write_note(struct __sk_buff *skb,
 static __noinline int gw_send_on_and_tell(struct __sk_buff *skb,
 					  const struct gw_pkt *p,
 					  const struct gw_flow_key *key,
-					  const __u8 *mac, __u32 irs)
+					  const __u8 *mac,
+					  const struct gw_lead *lead)
 {
 	__u8 self[6], to[6];
 
@@ -126,7 +134,7 @@ static __noinline int gw_send_on_and_tell(struct __sk_buff *skb,
 	gw_count(GW_REASON_SENT_ON);
 	/* a copy that could not be made is a segment that a wire has lost */
 	bpf_clone_redirect(skb, skb->ifindex, 0);
-	if (gw_write_note(skb, p, key, to, irs))
+	if (gw_write_note(skb, p, key, lead))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_count(GW_REASON_TOLD);
 	return bpf_redirect(skb->ifindex, 0);
@@ -165,6 +173,7 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 {
 	struct gw_handoff *h = gw_handoff_of(s, key);
 	__u64 now = gw_now(), heard;
+	struct gw_lead lead = {};
 
 	if (!h)
 		return GW_UNDECIDED;
@@ -178,9 +187,11 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 	case GW_HANDOFF_AWAY:
 		if (gw_is_sent_back(p, h))
 			return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
-		if (gw_is_to_be_told(s, heard, now))
-			return gw_send_on_and_tell(skb, p, key, h->mac, h->irs);
-		return gw_send_on(skb, h->mac);
+		if (!gw_is_to_be_told(s, heard, now))
+			return gw_send_on(skb, h->mac);
+		__builtin_memcpy(lead.at, h->mac, 6);
+		lead.irs = h->irs;
+		return gw_send_on_and_tell(skb, p, key, h->mac, &lead);
 	default:
 		return gw_verdict(GW_REASON_HERE, GW_PASS);
 	}

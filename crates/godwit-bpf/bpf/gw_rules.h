@@ -34,9 +34,12 @@ enum gw_mate_state {
 	GW_MATE_DEAD = 2, /* it is without power */
 };
 
+/* In place of a server: its own address, while another one's is in its entry. */
+#define GW_MATE_ITSELF (1u << 16)
+
 struct gw_mate_key {
 	__u32 share;
-	__u32 node;
+	__u32 node; /* its number, or with GW_MATE_ITSELF */
 };
 
 /* Another server of the share. */

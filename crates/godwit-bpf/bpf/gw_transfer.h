@@ -133,6 +133,23 @@ static __always_inline void gw_find_mate(__u32 share, struct gw_target *to)
 		__builtin_memcpy(to->mac, mate->mac, 6);
 }
 
+/*
+ * What a director is to know of it: whose it is. It follows those who have taken over by
+ * itself, and who has two servers' connections can't be told of one of them.
+ */
+static __always_inline void gw_lead_to(__u32 share, const struct gw_transfer *t,
+				       struct gw_lead *lead)
+{
+	struct gw_mate_key key = {
+		.share = share,
+		.node = t->to.node | GW_MATE_ITSELF,
+	};
+	const struct gw_mate *mate = bpf_map_lookup_elem(&gw_mates, &key);
+
+	__builtin_memcpy(lead->at, mate ? mate->mac : t->to.mac, 6);
+	lead->irs = t->irs;
+}
+
 /* Is whom we have asked, or given it to, known to be without power? */
 static __always_inline bool gw_is_dead(__u32 share, const struct gw_target *to)
 {

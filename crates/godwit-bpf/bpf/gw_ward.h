@@ -30,6 +30,16 @@ static __noinline __u32 gw_known_share(const struct gw_flow_key *key,
 	return f ? f->share : GW_NO_SHARE;
 }
 
+/* Is it this server's own share, whoever owns it, and not its ward? */
+static __always_inline bool gw_is_home(const struct gw_flow_key *key,
+				       __u32 share)
+{
+	const __u32 *home = bpf_map_lookup_elem(&gw_services, &key->service);
+
+	return home && *home == share &&
+	       bpf_map_lookup_elem(&gw_wards, &key->service);
+}
+
 /* The share whose owner has sent it to us as its standby. */
 static __always_inline __u32 gw_share_tapped(const struct gw_pkt *p, __u32 home,
 					     __u32 ward)

@@ -16,6 +16,9 @@ const _: () = assert!(size_of::<types::gw_suffix_key>() == 24);
 
 /// Servers that rules can name: their numbers are below this.
 pub const MAX_PLACED_NODES: u16 = 64;
+
+/// `GW_MATE_ITSELF`, with a server's number: an entry with its own address.
+const ITSELF: u32 = 1 << 16;
 /// Bytes of a path that a prefix can have.
 pub const MAX_RULE_PREFIX: usize = 48;
 /// Bytes of a suffix, without its dot.
@@ -177,8 +180,22 @@ impl PlacingTable {
             node: node.into(),
         };
         let state = u16::try_from(state.0).unwrap_or(0);
+        // Before anybody is sent to who has taken over: a director is told whose it was.
+        let itself = types::gw_mate_key {
+            node: key.node | ITSELF,
+            ..key
+        };
+        if let Mate::TakenOver { own, .. } = mate {
+            let mac = own.0;
+            self.mates.update(&itself, &types::gw_mate { mac, state })?;
+        }
         self.mates
-            .update(&key, &types::gw_mate { mac: mac.0, state })
+            .update(&key, &types::gw_mate { mac: mac.0, state })?;
+        let is_taken_over = matches!(mate, Mate::TakenOver { .. });
+        if is_taken_over || self.mates.lookup(&itself)?.is_none() {
+            return Ok(());
+        }
+        self.mates.delete(&itself)
     }
 
     /// Forgets servers of a share that are none of these, by their numbers.

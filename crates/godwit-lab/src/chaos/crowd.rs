@@ -82,19 +82,32 @@ impl Crowd {
         works: impl Iterator<Item = (Work, u16, Pace)>,
         seed: u64,
     ) -> Result<Self> {
-        let mut crowd = Self {
-            seats: Vec::new(),
-            threads: Vec::new(),
-        };
-        for (index, (work, port, pace)) in works.enumerate() {
+        let clients = works.enumerate().map(|(index, (work, port, pace))| {
             // Seeds are odd as often as even: both families get every kind.
             let seed = seed.wrapping_add(index as u64 * 1_000_003);
             let family = usize::try_from(seed % 2).unwrap_or(0);
             let service = SocketAddr::new(SERVICE[family], port);
+            let run = move |seat: &Seat| talk::perform(work, service, seed, pace, seat);
+            (work.name(), run)
+        });
+        Self::of(lab, clients)
+    }
+
+    /// Starts clients by their names on the client's machine: each of them sits at a seat of
+    /// its own until it is dismissed.
+    pub(super) fn of<F>(lab: &Lab, clients: impl Iterator<Item = (&'static str, F)>) -> Result<Self>
+    where
+        F: FnOnce(&Seat) + Send + 'static,
+    {
+        let mut crowd = Self {
+            seats: Vec::new(),
+            threads: Vec::new(),
+        };
+        for (name, perform) in clients {
             let (seat, client) = (Arc::new(Seat::default()), lab.client().clone());
             crowd.seats.push(Arc::clone(&seat));
-            let run = move || client.enter(|| talk::perform(work, service, seed, pace, &seat));
-            let builder = thread::Builder::new().name(work.name().to_owned());
+            let run = move || client.enter(|| perform(&seat));
+            let builder = thread::Builder::new().name(name.to_owned());
             let thread = builder.spawn(run).context("starting a client")?;
             crowd.threads.push(thread);
         }

@@ -226,7 +226,7 @@ impl Fault {
 }
 
 impl Links {
-    const fn networks(self) -> &'static [Network] {
+    pub(super) const fn networks(self) -> &'static [Network] {
         match self {
             Self::Data => &[Network::Data],
             Self::Control => &[Network::Control],
@@ -235,7 +235,11 @@ impl Links {
     }
 }
 
-fn each(processes: Vec<&mut Process>, what: fn(&mut Process) -> Result<()>) -> Result<()> {
+/// Does the same to each of them.
+pub(super) fn each(
+    processes: Vec<&mut Process>,
+    what: fn(&mut Process) -> Result<()>,
+) -> Result<()> {
     processes.into_iter().try_for_each(what)
 }
 

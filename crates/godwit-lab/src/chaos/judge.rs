@@ -18,6 +18,10 @@ use crate::cluster::{EventReport, FlowReport};
 /// rest is for a machine that is slow and for the time that looking takes.
 const YOUNG: Duration = Duration::from_millis(150);
 
+/// A connection that a request takes to another server is there without a twin for as
+/// long as a record travels; the rest is for a request that waits for a busy machine.
+const ON_THE_WAY: Duration = Duration::from_millis(100);
+
 /// What agents said of flows in one round.
 #[derive(Debug, Default)]
 pub(super) struct Said {
@@ -47,6 +51,8 @@ pub(super) struct Verdict {
     pub(super) told: u64,
     /// Connections that were reset before they were protected.
     pub(super) young: u64,
+    /// Connections that were lost on their way to another server.
+    pub(super) on_the_way: u64,
     /// Words of owners that had given their service back before they came out of
     /// the queues of their machines.
     pub(super) late: u64,
@@ -201,6 +207,14 @@ impl Verdict {
             self.young += 1;
             return;
         }
+        let went = |since: &Instant| {
+            let before = fault.checked_duration_since(*since);
+            before.is_some_and(|before| before < ON_THE_WAY)
+        };
+        if connection.sent_off.iter().flatten().any(went) {
+            self.on_the_way += 1;
+            return;
+        }
         self.violations
             .push(describe(connection, "silently lost", what));
     }
@@ -234,6 +248,7 @@ mod tests {
             local: Some(SocketAddr::from(([10, 9, 0, 10], 4711))),
             opened: fault.checked_sub(age),
             end: Some((fault + Duration::from_millis(50), fate)),
+            sent_off: [None; 2],
         }
     }
 
@@ -278,6 +293,23 @@ mod tests {
         assert_eq!(judged(1000, cut(), true), (1, 0, 0));
         assert_eq!(judged(10, cut(), true), (0, 0, 1));
         assert_eq!(judged(10, dead(), true), (1, 0, 0), "the young are reset");
+    }
+
+    /// Of two requests, the one before the fault may have taken it to who died.
+    #[test]
+    fn what_a_request_had_just_taken_elsewhere_may_break() {
+        let fault = Instant::now() + Duration::from_secs(60);
+        let lost = |before_ms: [u64; 2]| {
+            let asked = before_ms.map(|ms| fault.checked_sub(Duration::from_millis(ms)));
+            let one = Connection {
+                sent_off: asked,
+                ..connection(Duration::from_secs(1), Fate::Cut("reset".to_owned()), fault)
+            };
+            let verdict = Verdict::over(&[vec![one]], &Said::default(), fault);
+            (verdict.violations.len(), verdict.on_the_way)
+        };
+        assert_eq!(lost([400, 20]), (0, 1));
+        assert_eq!(lost([400, 200]), (1, 0));
     }
 
     /// A fault awaits its moment: what is said while it does is said before.

@@ -17,6 +17,9 @@
 //! The seed decides what is done and in which order; when exactly, and what the
 //! machine does meanwhile, it can't.
 //!
+//! [`ring::run`] does the same to three servers that stand by for each other behind a
+//! director, while requests take connections from one to another.
+//!
 //! | module | |
 //! |---|---|
 //! | [`plan`] | the seed's sequence of faults |
@@ -24,6 +27,7 @@
 //! | [`world`] | the cluster |
 //! | [`crowd`], [`regulars`], [`seat`], [`talk`], [`phase`] | the clients |
 //! | [`judge`], [`voices`], [`turns`], [`tally`] | what it means, and what it adds up to |
+//! | [`ring`] | three servers and a director |
 
 mod crowd;
 mod inject;
@@ -31,6 +35,7 @@ mod judge;
 mod phase;
 mod plan;
 mod regulars;
+pub mod ring;
 mod scarce;
 mod seat;
 mod talk;
@@ -170,7 +175,7 @@ impl Run<'_> {
         let name = format!("fault {number}, {} on {}", fault.name(), target.host);
         self.progress(&format!("{name}, {moment}, {hold:?}"));
 
-        self.regulars.wait_protected(&self.world);
+        self.regulars.wait_protected(|| self.world.flows(None));
         let crowd = Crowd::start(self.world.lab, &self.world.programs, self.random.next())?;
         thread::sleep(SETTLE);
         target.prepare(&mut self.world)?;

@@ -13,7 +13,7 @@ use super::crowd::{Crowd, Report};
 use super::judge::{Said, Verdict, client_of};
 use super::seat::{Connection, Fate, PATIENCE};
 use super::talk::{Pace, Work};
-use super::world::{Program, World};
+use super::world::Program;
 use crate::cluster::FlowReport;
 use crate::lab::Lab;
 
@@ -60,20 +60,26 @@ impl Regulars {
             })
         });
         let crowd = Crowd::seated(lab, works.flat_map(|work| [work; 2]), seed)?;
-        Ok(Self {
+        Ok(Self::of(crowd))
+    }
+
+    /// These clients.
+    pub(super) fn of(crowd: Crowd) -> Self {
+        Self {
             judged: vec![0; crowd.connections().len()],
             crowd,
             past: VecDeque::new(),
             present: 0,
             protected: 0,
-        })
+        }
     }
 
-    /// Gives those that are about to be protected again the time for it.
-    pub(super) fn wait_protected(&self, world: &World<'_>) {
+    /// Gives those that are about to be protected again the time for it. `look` asks for
+    /// all flows.
+    pub(super) fn wait_protected(&self, look: impl Fn() -> Vec<FlowReport>) {
         let end = Instant::now() + AGAIN;
         while Instant::now() < end {
-            let flows = world.flows(None);
+            let flows = look();
             if !self.among(&flows).any(is_pending) {
                 return;
             }

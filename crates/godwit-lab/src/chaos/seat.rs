@@ -34,6 +34,9 @@ pub(super) struct Connection {
     pub(super) opened: Option<Instant>,
     /// How it ended, and when.
     pub(super) end: Option<(Instant, Fate)>,
+    /// When its client made the last two requests for which it may have gone to another
+    /// server.
+    pub(super) sent_off: [Option<Instant>; 2],
 }
 
 /// How a connection ended.
@@ -123,6 +126,14 @@ impl Seat {
         }
     }
 
+    /// Its next request may take a connection to another server.
+    pub(super) fn send_off(&self, number: Number) {
+        if let Some(connection) = self.lock().get_mut(number.0) {
+            let [_, last] = connection.sent_off;
+            connection.sent_off = [last, Some(Instant::now())];
+        }
+    }
+
     /// Notes how a connection ended.
     pub(super) fn close(&self, number: Number, fate: Fate) {
         self.set(Phase::Idle);
@@ -139,6 +150,7 @@ impl Seat {
             local: None,
             opened: None,
             end: None,
+            sent_off: [None; 2],
         });
         Number(connections.len() - 1)
     }

@@ -84,14 +84,14 @@ impl Pace {
 }
 
 /// One connection in the hands of a program.
-struct Talk<'a> {
-    seat: &'a Seat,
+pub(super) struct Talk<'a> {
+    pub(super) seat: &'a Seat,
     stream: TcpStream,
     pace: Pace,
     since: Instant,
 }
 
-type Told = Result<(), Fate>;
+pub(super) type Told = Result<(), Fate>;
 
 /// Runs `work` against `service` until the seat is dismissed.
 pub(super) fn perform(work: Work, service: SocketAddr, seed: u64, pace: Pace, seat: &Seat) {
@@ -111,12 +111,7 @@ fn one(work: Work, service: SocketAddr, seed: u64, pace: Pace, seat: &Seat) -> (
         Ok(opened) => opened,
         Err(failed) => return failed,
     };
-    let mut talk = Talk {
-        seat,
-        stream,
-        pace,
-        since: Instant::now(),
-    };
+    let mut talk = Talk::new(seat, stream, pace);
     let told = match work {
         Work::Ask => talk.ask(),
         Work::Upload => talk.upload(),
@@ -156,7 +151,17 @@ impl Work {
     }
 }
 
-impl Talk<'_> {
+impl<'a> Talk<'a> {
+    /// On a connection that has just been opened.
+    pub(super) fn new(seat: &'a Seat, stream: TcpStream, pace: Pace) -> Self {
+        Self {
+            seat,
+            stream,
+            pace,
+            since: Instant::now(),
+        }
+    }
+
     fn ask(&mut self) -> Told {
         let (request, reply) = ASK;
         self.send(format!("ask {request} {reply}\n").as_bytes())?;
@@ -236,21 +241,27 @@ impl Talk<'_> {
     fn web(&mut self) -> Told {
         while !self.is_over() {
             self.send(b"GET /file HTTP/1.1\r\nHost: lab\r\n\r\n")?;
-            let mut head = Vec::new();
-            while !head.ends_with(b"\r\n\r\n") {
-                let mut byte = [0];
-                self.read_exact(&mut byte)?;
-                head.push(byte[0]);
-            }
-            let head = String::from_utf8_lossy(&head);
-            let length = format!("Content-Length: {}\r\n", FILE.length);
-            if !head.starts_with("HTTP/1.1 200 ") || !head.contains(&length) {
-                return Err(Fate::Wrong(format!("the answer begins with {head:?}")));
-            }
+            self.expect_head(FILE)?;
             self.expect(FILE, 0, FILE.length)?;
             self.rest();
         }
         self.end()
+    }
+
+    /// The head of a reply whose body is `content`.
+    pub(super) fn expect_head(&mut self, content: Content) -> Result<String, Fate> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            self.read_exact(&mut byte)?;
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8_lossy(&head);
+        let length = format!("Content-Length: {}\r\n", content.length);
+        if !head.starts_with("HTTP/1.1 200 ") || !head.contains(&length) {
+            return Err(Fate::Wrong(format!("the answer begins with {head:?}")));
+        }
+        Ok(head.into_owned())
     }
 
     fn cache(&mut self) -> Told {
@@ -266,17 +277,17 @@ impl Talk<'_> {
     }
 
     /// Whether there is to be no other request.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.seat.is_dismissed() || self.since.elapsed() > self.pace.life
     }
 
     /// Between two requests.
-    fn rest(&self) {
+    pub(super) fn rest(&self) {
         self.seat.set(Phase::Idle);
         thread::sleep(self.pace.pause);
     }
 
-    fn send(&mut self, bytes: &[u8]) -> Told {
+    pub(super) fn send(&mut self, bytes: &[u8]) -> Told {
         self.seat.set(Phase::Request);
         let sent = self.stream.write_all(bytes);
         sent.map_err(|e| Fate::of(&e, "sending"))
@@ -289,12 +300,12 @@ impl Talk<'_> {
         shut.map_err(|e| Fate::of(&e, "ending"))
     }
 
-    fn end(&mut self) -> Told {
+    pub(super) fn end(&mut self) -> Told {
         self.finish()?;
         self.expect_end()
     }
 
-    fn expect(&mut self, content: Content, from: u64, length: u64) -> Told {
+    pub(super) fn expect(&mut self, content: Content, from: u64, length: u64) -> Told {
         let (mut received, mut wanted) = (vec![0; CHUNK], vec![0; CHUNK]);
         let mut done = 0;
         while done < length {
@@ -344,7 +355,7 @@ impl Talk<'_> {
     }
 
     /// The stream must end here.
-    fn expect_end(&mut self) -> Told {
+    pub(super) fn expect_end(&mut self) -> Told {
         self.seat.set(Phase::Fin);
         let mut more = [0; 64];
         match self.stream.read(&mut more) {

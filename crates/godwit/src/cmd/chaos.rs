@@ -15,6 +15,9 @@ pub(crate) struct Args {
     /// Chooses what is done, in which order.
     #[arg(long, default_value_t = 7)]
     seed: u64,
+    /// Three servers that stand by for each other behind a director, with faults of its own.
+    #[arg(long)]
+    ring: bool,
     /// Only the faults whose names begin so, as `dark,tap`.
     #[arg(long, value_name = "PREFIX")]
     faults: Option<String>,
@@ -30,7 +33,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         faults: args.faults.clone(),
         until_violation: args.until_violation,
     };
-    let unbroken = chaos::run(&options)?;
+    let run = if args.ring {
+        chaos::ring::run
+    } else {
+        chaos::run
+    };
+    let unbroken = run(&options)?;
     Ok(if unbroken {
         ExitCode::SUCCESS
     } else {

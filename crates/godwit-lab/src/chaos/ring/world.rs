@@ -1,0 +1,341 @@
+//! The servers, how things are done to them, and how they come back together.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::roam::{FILES, FOLDERS, content};
+use crate::apps::nginx::Nginx;
+use crate::cluster::{
+    Cluster, ClusterOptions, DirectorReport, EventReport, Fencing, FlowReport, Service,
+    ServiceReport, Status,
+};
+use crate::host::Host;
+use crate::lab::Lab;
+use crate::process::{Process, SAME_CAUSE};
+
+/// Before them.
+const DIRECTORS: [Host; 2] = [Host::Director, Host::Reserve];
+
+/// Each has a share of the connections, and the next one stands by for it.
+pub(super) const SERVERS: [Host; 3] = [Host::A, Host::B, Host::C];
+
+pub(super) const PORT: u16 = 80;
+
+/// `egress_residence`, as in the other chaos.
+const RESIDENCE: Duration = Duration::from_millis(25);
+
+/// They must be protected again by then.
+const READY: Duration = Duration::from_secs(20);
+
+/// A voter whose agent has been started again keeps quiet for so long, and a little more.
+const QUARANTINE: Duration = Duration::from_millis(10_200);
+
+/// Rules of the service, a folder for each server.
+const RULES: &str = "front = \"director\"
+mask = [\"Date\", \"Served-By\"]
+reprotect_cap = \"512KiB\"
+[[service.rule]]
+prefix = \"/a/\"
+to = [\"a\"]
+[[service.rule]]
+prefix = \"/b/\"
+to = [\"b\"]
+[[service.rule]]
+prefix = \"/c/\"
+to = [\"c\"]
+";
+
+/// A lab, its servers, two directors, and Godwit on them.
+#[derive(Debug)]
+pub(super) struct World<'a> {
+    pub(super) lab: &'a Lab,
+    pub(super) cluster: Cluster<'a>,
+    nginx: BTreeMap<Host, Process>,
+    /// When a server was killed last.
+    last_death: Option<Instant>,
+    /// When a voter's agent was started again last, on a machine that had not booted.
+    last_restart: Option<Instant>,
+    sequences: BTreeMap<Host, u64>,
+}
+
+/// Who stands by for a server as long as nothing fails.
+pub(super) fn next(host: Host) -> Host {
+    match host {
+        Host::A => Host::B,
+        Host::B => Host::C,
+        Host::C
+        | Host::Client
+        | Host::Attacker
+        | Host::Witness
+        | Host::Director
+        | Host::Reserve => Host::A,
+    }
+}
+
+/// What `host` calls the share of `home`.
+pub(super) fn name_of(home: Host, host: Host) -> String {
+    if home == host {
+        "web".to_owned()
+    } else {
+        format!("web@{home}")
+    }
+}
+
+impl<'a> World<'a> {
+    /// Starts servers and agents and waits until all is protected.
+    pub(super) fn start(lab: &'a Lab) -> Result<Self> {
+        for folder in FOLDERS {
+            let path = lab.folder().join("www").join(folder);
+            fs::create_dir_all(&path).context("creating nginx's root")?;
+            for file in FILES {
+                content(folder, file).write_to(&path.join(file.0))?;
+            }
+        }
+        let mut nginx = BTreeMap::new();
+        for host in SERVERS {
+            nginx.insert(host, serve(lab, host)?);
+        }
+        let mut world = Self {
+            lab,
+            cluster: Cluster::start(lab, options())?,
+            nginx,
+            last_death: None,
+            last_restart: None,
+            sequences: BTreeMap::new(),
+        };
+        world.wait_ready()?;
+        Ok(world)
+    }
+
+    /// Who owns the share of `home`, and who stands by for it.
+    pub(super) fn parts_of(&self, home: Host) -> Result<(Host, Host)> {
+        let is_owner = |host: Host| {
+            let status = self.cluster.status(host).ok();
+            let share = status.and_then(|it| share(&it, home, host));
+            share.is_some_and(|it| it.role == "owner")
+        };
+        match [home, next(home)].map(is_owner) {
+            [true, false] => Ok((home, next(home))),
+            [false, true] => Ok((next(home), home)),
+            [_, _] => bail!("the share of {home} has not one owner"),
+        }
+    }
+
+    /// Waits until each share has one owner whose standby is in sync.
+    pub(super) fn wait_ready(&mut self) -> Result<()> {
+        let end = Instant::now() + READY;
+        loop {
+            let all = SERVERS.map(|host| (host, self.cluster.status(host)));
+            let find = |host: Host, home: Host| {
+                let (_, status) = all.iter().find(|(it, _)| *it == host)?;
+                share(status.as_ref().ok()?, home, host)
+            };
+            let ready = SERVERS.into_iter().all(|home| {
+                let both = find(home, home).zip(find(next(home), home));
+                both.is_some_and(|(one, other)| {
+                    (one.is_owner_in_sync() && other.is_shadow())
+                        || (other.is_owner_in_sync() && one.is_shadow())
+                })
+            });
+            if ready && self.is_directed() {
+                return Ok(());
+            }
+            self.look_for_the_dead()?;
+            if Instant::now() > end {
+                let shown: Vec<_> = all.iter().map(|(host, it)| show(*host, it)).collect();
+                bail!("not protected again after {READY:?}: {}", shown.join("; "));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Whether both directors have servers for new connections, and one the addresses.
+    fn is_directed(&self) -> bool {
+        let director = |host| self.cluster.status(host).ok()?.director;
+        let ready = |it: &DirectorReport| {
+            !it.starting && !it.deaf && it.services.iter().all(|it| it.nobody == 0)
+        };
+        match DIRECTORS.map(director) {
+            [Some(one), Some(other)] => ready(&one) && ready(&other) && one.holds != other.holds,
+            [_, _] => false,
+        }
+    }
+
+    /// The director that has the services' addresses.
+    pub(super) fn holder(&self) -> Host {
+        let holds = |host: &Host| {
+            let status = self.cluster.status(*host).ok();
+            status.and_then(|it| it.director).is_some_and(|it| it.holds)
+        };
+        DIRECTORS.into_iter().find(holds).unwrap_or(Host::Director)
+    }
+
+    /// Waits until a server's death would not count as the consequence of another one's.
+    pub(super) fn wait_same_cause(&self) {
+        if let Some(last) = self.last_death {
+            thread::sleep(SAME_CAUSE.saturating_sub(last.elapsed()));
+        }
+    }
+
+    /// Waits until every voter may vote.
+    pub(super) fn wait_votes(&self) {
+        if let Some(last) = self.last_restart {
+            thread::sleep(QUARANTINE.saturating_sub(last.elapsed()));
+        }
+    }
+
+    /// The agent's process and the server's, of one machine.
+    pub(super) fn processes(&mut self, host: Host, agent: bool, server: bool) -> Vec<&mut Process> {
+        let server = self.nginx.get_mut(&host).filter(|_| server);
+        let agent = agent.then(|| self.cluster.agent(host)).flatten();
+        agent.into_iter().chain(server).collect()
+    }
+
+    pub(super) fn kill_server(&mut self, host: Host) -> Result<()> {
+        self.last_death = Some(Instant::now());
+        let server = self.nginx.get_mut(&host);
+        server.context("every machine has its server")?.kill()
+    }
+
+    pub(super) fn restart_server(&mut self, host: Host) -> Result<()> {
+        self.nginx.remove(&host);
+        self.nginx.insert(host, serve(self.lab, host)?);
+        Ok(())
+    }
+
+    pub(super) fn restart_agent(&mut self, host: Host) -> Result<()> {
+        if Host::SERVERS.contains(&host) {
+            self.last_restart = Some(Instant::now());
+        }
+        self.start_agent(host)
+    }
+
+    /// Boots a dark machine with all that runs on it.
+    pub(super) fn boot(&mut self, host: Host) -> Result<()> {
+        self.nginx.remove(&host);
+        self.cluster.power_off(host)?;
+        self.lab.reboot(host)?;
+        if SERVERS.contains(&host) {
+            self.restart_server(host)?;
+        }
+        self.start_agent(host)
+    }
+
+    /// One that has said nothing yet.
+    fn start_agent(&mut self, host: Host) -> Result<()> {
+        self.sequences.remove(&host);
+        self.cluster.start_agent(host)
+    }
+
+    /// The flows of all servers whose agents answer, but for one that can't.
+    pub(super) fn flows(&self, silent: Option<Host>) -> Vec<FlowReport> {
+        let hosts = SERVERS.into_iter().filter(|host| Some(*host) != silent);
+        let flows = hosts.filter_map(|host| self.cluster.flows(host).ok());
+        flows.flat_map(|flows| flows.flows).collect()
+    }
+
+    /// Events of all servers that were not handed out before. Shares have one name at all of
+    /// them: their owner's own is that of the others.
+    pub(super) fn news(&mut self) -> Vec<EventReport> {
+        let mut news = Vec::new();
+        for host in SERVERS {
+            let Ok(events) = self.cluster.event_reports(host) else {
+                continue;
+            };
+            let latest = events.last().map_or(0, |event| event.sequence);
+            let seen = self.sequences.insert(host, latest).unwrap_or(0);
+            let new = events.into_iter().filter(|event| event.sequence > seen);
+            news.extend(new.map(|mut event| {
+                if event.service.as_deref() == Some("web") {
+                    event.service = Some(format!("web@{host}"));
+                }
+                event
+            }));
+        }
+        news
+    }
+
+    /// What all agents remember, and the flows that they have, for a person.
+    pub(super) fn story(&self) -> String {
+        let mut told = Vec::new();
+        for host in SERVERS.into_iter().chain(DIRECTORS) {
+            let said = self.cluster.event_text(host);
+            told.push(said.unwrap_or_else(|error| format!("{error:#}")));
+            let flows = self.cluster.flows(host).map(|flows| flows.flows);
+            for flow in flows.into_iter().flatten() {
+                told.push(format!("{host}: {flow:?}"));
+            }
+            if let Ok(status) = self.cluster.status(host) {
+                told.push(format!("{host}: {:?}", status.data_path.reasons));
+            }
+        }
+        told.join("\n")
+    }
+
+    /// Nothing that should run may have ended by itself.
+    fn look_for_the_dead(&mut self) -> Result<()> {
+        for host in self.cluster.options().nodes() {
+            let agent = self.cluster.agent(host);
+            let agent = agent.with_context(|| format!("no agent on {host}"))?;
+            ensure!(
+                agent.is_running(),
+                "the agent on {host} has ended, {:?}: {}",
+                agent.ended(),
+                agent.log().trim()
+            );
+        }
+        for (host, server) in &mut self.nginx {
+            ensure!(
+                server.is_running(),
+                "nginx on {host} has ended: {}",
+                server.log().trim()
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What `host` says of the share of `home`.
+fn share(status: &Status, home: Host, host: Host) -> Option<ServiceReport> {
+    let name = name_of(home, host);
+    status.services.iter().find(|it| it.name == name).cloned()
+}
+
+/// One node's shares in a few words.
+fn show(host: Host, report: &Result<Status>) -> String {
+    match report {
+        Ok(status) => {
+            let services = status.services.iter();
+            let shown = services.map(|s| format!("{} {} {}", s.name, s.state, s.generation));
+            format!("{host}: {}", shown.collect::<Vec<_>>().join(", "))
+        }
+        Err(error) => format!("{host}: {error:#}"),
+    }
+}
+
+fn serve(lab: &Lab, host: Host) -> Result<Process> {
+    let root = lab.folder().join("www");
+    Nginx::start_named(lab.node(host), &root, PORT).map(|nginx| nginx.process)
+}
+
+/// Leases, and a detection that a busy machine does not trip over.
+fn options() -> ClusterOptions {
+    ClusterOptions {
+        heartbeat: Duration::from_millis(20),
+        fencing: Fencing::Lease,
+        detect: format!("egress_residence = \"{}ms\"", RESIDENCE.as_millis()),
+        services: vec![Service {
+            others: &[Host::C],
+            extra: RULES.to_owned(),
+            ..Service::new("web", PORT)
+        }],
+        // XDP_TX on a veth needs a peer that polls, and the switch's end does not.
+        sections: "[director]\nseed = \"0123456789abcdef\"\nhook = \"tcx\"\n".into(),
+        more: &[Host::C, Host::Director, Host::Reserve],
+        ..ClusterOptions::default()
+    }
+}
