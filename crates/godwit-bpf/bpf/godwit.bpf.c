@@ -95,6 +95,8 @@ static __noinline int gw_forward(struct __sk_buff *skb, const struct gw_pkt *p,
 	    gw_mac_equal(p->dmac, peer) ||
 	    !(peer[0] | peer[1] | peer[2] | peer[3] | peer[4] | peer[5]))
 		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
+	if (gw_spend_hop(skb, p))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_self(self);
 	gw_set_macs(skb, peer, self);
 	skb->mark = GW_MARK_SPOKEN;

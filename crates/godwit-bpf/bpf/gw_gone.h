@@ -5,6 +5,7 @@
 
 #include "gw_ask.h"
 #include "gw_craft.h"
+#include "gw_hops.h"
 
 /* A mark that was left for a twin which never came, or what a SYN has left. */
 static __always_inline void gw_forget_half(const struct gw_flow_key *key,
@@ -183,6 +184,8 @@ static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_leave_late(skb, p, key, t);
 	if (f && gw_before(p->seq, t->seq) && gw_after(gw_seg_end(p), t->seq))
 		return gw_ask_for_rest(skb, p, key, f, t->seq);
+	if (gw_spend_hop(skb, p))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	return gw_send_on(skb, t->to.mac);
 }
 
@@ -226,6 +229,8 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 		bpf_map_delete_elem(&gw_transfers, key);
 		return gw_verdict(GW_REASON_MATE_GONE, GW_PASS);
 	}
+	if (gw_spend_hop(skb, p))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_find_mate(share, &t->to);
 	t->heard_ns = now;
 	if (t->idle_ns == GW_BEGINNING_NS && !(p->flags & GW_TCP_SYN))

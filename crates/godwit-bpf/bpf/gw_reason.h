@@ -243,6 +243,8 @@ enum gw_reason {
 	GW_REASON_LEFT_OVER = 223,
 	/* beside a verdict: the client is told what it need not say again */
 	GW_REASON_REST_ASKED = 224,
+	/* each server has sent it on to the next one, until it had no hop left */
+	GW_REASON_SENT_ROUND = 225,
 
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,

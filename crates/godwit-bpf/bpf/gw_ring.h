@@ -211,6 +211,32 @@ static __always_inline bool gw_is_other(const struct gw_offer *o,
 }
 
 /*
+ * It has left from here, and come round to the owner whose standby we are. Whether there
+ * will be a twin of it or not: what that one sends us of it is not for where it was.
+ */
+static __always_inline void gw_note_return(const struct gw_pkt *p,
+					   const struct gw_offer *o,
+					   const struct gw_share *s,
+					   struct gw_transfer *t)
+{
+	__u32 number = bpf_ntohl(o->slip.number);
+	struct gw_mate_mac key = {};
+	const __u32 *node;
+
+	if (!t || t->state != GW_TRANSFER_GONE || !s ||
+	    !gw_mac_equal(p->smac, s->peer_mac) ||
+	    !gw_after(number, t->number))
+		return;
+	__builtin_memcpy(key.mac, p->smac, 6);
+	node = bpf_map_lookup_elem(&gw_mate_macs, &key);
+	if (!node)
+		return;
+	t->number = number;
+	t->to.node = *node;
+	__builtin_memcpy(t->to.mac, p->smac, 6);
+}
+
+/*
  * The owner, whose standby we are, has got a connection: this is the segment that came
  * with it, and of which its twin is made. GW_UNDECIDED: it is there.
  */
@@ -224,6 +250,7 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_share *s = gw_share_at(o->share);
 	int err;
 
+	gw_note_return(p, o, s, t);
 	if (!s || s->role != GW_ROLE_SHADOW || !s->generation ||
 	    !gw_mac_equal(p->smac, s->peer_mac) ||
 	    (t && t->state == GW_TRANSFER_HERE) || gw_is_other(o, t))

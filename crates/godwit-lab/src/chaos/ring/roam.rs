@@ -25,7 +25,7 @@ pub(super) const FOLDERS: [&str; 4] = ["a", "b", "c", STAYS];
 const STAYS: &str = "d";
 
 /// Files of each folder: less than a segment, some dozens, and more than a window.
-pub(super) const FILES: [(&str, u64); 3] = [("small", 700), ("file", 60_000), ("large", 1_500_000)];
+pub(super) const FILES: [(&str, u64); 3] = [("small", 700), ("file", 20_000), ("large", 600_000)];
 
 /// Age at which a connection comes to an orderly end, in seconds.
 const LIFE_SECS: (u64, u64) = (4, 40);
@@ -188,9 +188,9 @@ impl Tour<'_> {
                 FOLDERS[random.index(FOLDERS.len())]
             }
         };
-        let file = match random.index(16) {
+        let file = match random.index(32) {
             0 => FILES[2],
-            1..=5 => FILES[1],
+            1..=10 => FILES[1],
             _ => FILES[0],
         };
         (folder, file)
