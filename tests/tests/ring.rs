@@ -132,3 +132,44 @@ fn a_machine_comes_back_and_has_its_own_again() {
         assert_no_live_reset(&capture.finish().expect("it is complete"));
     });
 }
+
+/// One after the other has failed and come back, and each has what was another's: new
+/// connections begin there, are protected, and outlive the next failure.
+#[test]
+fn where_nobody_has_its_own_connections_begin_all_the_same() {
+    on_ring(Fencing::None, "", |ring| {
+        let capture = witness(ring.lab);
+        let mut clients: Vec<_> = BACKENDS
+            .into_iter()
+            .flat_map(|host| ring.clients_of(host))
+            .collect();
+        for host in BACKENDS {
+            let moved = ring.cluster.hand_over(&own(), host, next(host));
+            moved.expect("it is handed over");
+        }
+        for host in BACKENDS {
+            ring.wait_owner(next(host), &of(host), Some(host));
+        }
+        until("the director gives connections to all", || {
+            let director = ring.cluster.status(Host::Director).ok()?.director?;
+            let service = &director.services[0];
+            (service.slots.len() == BACKENDS.len() && service.nobody == 0).then_some(())
+        });
+        for host in BACKENDS {
+            let new = ring.clients_of(host);
+            for client in &new {
+                ring.wait_protected(host, client);
+            }
+            clients.extend(new);
+        }
+        ring.lab.crash(Host::B).expect("b crashes");
+        for client in &mut clients {
+            let by = client.served("/d/large");
+            assert!(by == "a" || by == "c", "{by}");
+        }
+        ring.wait_owner(Host::A, &own(), None);
+        let mut new = Client::connect(ring.lab, SERVICE[0]);
+        new.served("/d/name");
+        assert_no_live_reset(&capture.finish().expect("it is complete"));
+    });
+}

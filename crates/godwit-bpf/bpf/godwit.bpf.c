@@ -170,9 +170,12 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		s = gw_share_at(share);
 		if (!s)
 			return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
-	} else if (s->front && s->role == GW_ROLE_OWNER &&
-		   gw_is_in_the_way(skb, &key, p, share)) {
-		return gw_end_old_twin(skb, p, &key);
+	} else if (s->front && s->role == GW_ROLE_OWNER) {
+		if (gw_is_in_the_way(skb, &key, p, share))
+			return gw_end_old_twin(skb, p, &key);
+		verdict = gw_tell_beginning(skb, p, &key, share, s);
+		if (verdict != GW_UNDECIDED)
+			return verdict;
 	}
 	if (skb->mark == GW_MARK_AGAIN)
 		skb->mark = 0;

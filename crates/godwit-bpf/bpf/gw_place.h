@@ -184,7 +184,8 @@ gw_follow_owner(const struct gw_backend *b, const struct gw_told *t,
 		return b;
 	*place = *number + 1;
 	gw_count(GW_REASON_DIRECTED_OWNER);
-	if (t->syn)
+	/* who has no share of its own any more begins in this one */
+	if (t->syn && !gw_owner_of(service, *number))
 		gw_note_beginning(t, service * gw_table_size + slot, *number);
 	return owner;
 }

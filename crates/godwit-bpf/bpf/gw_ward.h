@@ -53,6 +53,15 @@ static __always_inline __u32 gw_share_tapped(const struct gw_pkt *p, __u32 home,
 		       ward;
 }
 
+/* Is our own share another one's, while we own another's? That is where we begin then. */
+static __always_inline bool gw_is_homeless(__u32 home, __u32 ward)
+{
+	const struct gw_share *s = gw_share_at(home), *w = gw_share_at(ward);
+
+	return s && w && s->role == GW_ROLE_SHADOW &&
+	       w->role == GW_ROLE_OWNER;
+}
+
 /* Has a connection gone from here of which nothing else is known? */
 static __always_inline bool gw_has_gone(const struct gw_flow_key *key)
 {
@@ -111,8 +120,13 @@ __noinline __u32 gw_choose_share(struct __sk_buff *skb, const struct gw_pkt *p,
 	/* whether we have twins of it now or not */
 	tapped = w && gw_mac_equal(p->smac, w->peer_mac);
 	/* what an owner passes on to be begun has a slip */
-	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
-		return tapped && w->role != GW_ROLE_OWNER ? ward : home;
+	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN) {
+		if (gw_is_homeless(home, ward))
+			return ward;
+		/* or its home sends on what a director that does not know yet that
+		 * we own it means for it */
+		return tapped ? ward : home;
+	}
 	gw_key(&key, &p->src, &p->dst);
 	if (!bpf_map_lookup_elem(&gw_flows, &key) && gw_has_gone(&key))
 		return home;
@@ -160,6 +174,32 @@ static __always_inline struct gw_share *gw_share_named(const struct gw_pkt *p,
 {
 	*index = gw_share_out(p);
 	return *index == GW_NO_SHARE ? NULL : gw_share_at(*index);
+}
+
+/*
+ * A connection that begins here in a share of another's: a director that has sent it for
+ * another reason would look for it where our own share is. GW_UNDECIDED: it has been told.
+ */
+static __noinline int gw_tell_beginning(struct __sk_buff *skb,
+					const struct gw_pkt *p,
+					const struct gw_flow_key *key,
+					__u32 share, const struct gw_share *s)
+{
+	struct gw_lead lead = { .irs = p->seq };
+
+	if (!(s->front & GW_FRONT_TOLD) || skb->mark == GW_MARK_AGAIN ||
+	    !bpf_map_lookup_elem(&gw_wards, &key->service) ||
+	    gw_is_home(key, share) || gw_mac_equal(p->smac, s->peer_mac) ||
+	    (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) != GW_TCP_SYN)
+		return GW_UNDECIDED;
+	__builtin_memcpy(lead.at, s->peer_mac, 6);
+	skb->mark = GW_MARK_AGAIN;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = GW_MARK_SPOKEN;
+	if (gw_write_note(skb, p, key, &lead))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_count(GW_REASON_TOLD);
+	return bpf_redirect(skb->ifindex, 0);
 }
 
 #endif /* GW_WARD_H */

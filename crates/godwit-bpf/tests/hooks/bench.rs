@@ -241,6 +241,15 @@ impl Bench {
         self.play_ward(ward, owner, Role::Shadow);
     }
 
+    /// What this machine is for its own share, beside `peer`.
+    pub(crate) fn play_own(&self, peer: Host, role: Role) {
+        self.write(&ShareEntry {
+            front: Front::Told,
+            peer_mac: peer.mac(Network::Data),
+            ..Self::entry(role, GENERATION, 0)
+        });
+    }
+
     /// What this machine is for its ward.
     pub(crate) fn play_ward(&self, ward: ShareId, owner: Host, role: Role) {
         let turn = u16::from(role == Role::Owner);

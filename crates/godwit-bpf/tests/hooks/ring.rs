@@ -9,7 +9,7 @@ use godwit_lab::host::{Host, Network};
 use godwit_wire::{Role, ShareId, TcpFlags};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, from_service, on_bench, to_service,
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, from_service, note, on_bench, to_service,
 };
 
 const WARD: ShareId = ShareId(SHARE.0 + 1);
@@ -264,6 +264,148 @@ fn a_twin_is_made_of_the_segment_that_came() {
         // Of an earlier stay in the same place: it gives way.
         let later = with_slip(Host::C, request(v6), Slip { number: 6, ..slip });
         bench.expect(Hook::Tap, "later", &later, NEXT, "way_cleared");
+    });
+}
+
+/// This server's connection is c's now, and its own standby is lost.
+fn give_to_c(bench: &Bench, v6: bool) {
+    bench.connect(PORT, v6);
+    bench.lose_standby_of_ring();
+    bench.expect(Hook::Tap, "request", &request(v6), REDIRECT, "asked");
+    let slip = Slip {
+        kind: ACCEPTED,
+        to: 0,
+        from: 0,
+        ..BY_WAY
+    };
+    let answer = with_slip(Host::C, request(v6), slip);
+    bench.expect(Hook::Tap, "answer", &answer, NEXT, "accepted");
+}
+
+fn ack(v6: bool) -> Vec<u8> {
+    to_service(PORT, v6, CLIENT + 30, SERVICE + 9, ACK, b"")
+}
+
+/// c has it, and b has what c had: b has connections of its own, too, so a director is to
+/// know whose this one is.
+#[test]
+fn a_director_is_told_whose_it_is_and_not_who_has_it() {
+    on_ring(|bench, v6| {
+        give_to_c(bench, v6);
+        let [b, c] = [Host::B, Host::C].map(|host| host.mac(Network::Data));
+        let taken_over = Mate::TakenOver { own: c, by: b };
+        let its_own = Mate::Open(c);
+        for mate in [taken_over, its_own] {
+            let set = bench.datapath.placing.set_mate(SHARE, 2, mate);
+            set.expect("room");
+            let at = if mate == its_own { c } else { b };
+            let (mut told, mut sent) = (0, 0);
+            // It is told once a millisecond.
+            while told == 0 || sent == 0 {
+                let (verdict, frame) = goes(bench, &ack(v6));
+                assert_eq!(verdict, REDIRECT);
+                if frame[12..14] == [0x88, 0xb5] {
+                    assert_eq!(frame[12..], note(PORT, v6, c)[12..], "{mate:?}");
+                    told += 1;
+                } else {
+                    assert_eq!(frame[..6], at.0, "{mate:?}");
+                    sent += 1;
+                }
+            }
+        }
+    });
+}
+
+/// It has come round to the owner of the ward, and nothing is made of that here: what the
+/// owner sends of it is for a twin, and not for where it was.
+#[test]
+fn what_came_round_to_its_owner_is_not_sent_on() {
+    on_ring(|bench, v6| {
+        let _server = listen(v6);
+        tap_handshake(bench, v6);
+        let asked = with_slip(Host::C, request(v6), BY_WAY);
+        bench.expect(Hook::Tap, "question", &asked, REDIRECT, "relayed");
+        let kind = ACCEPTED;
+        let answer = with_slip(Host::B, request(v6), Slip { kind, ..BY_WAY });
+        bench.expect(Hook::Tap, "answer", &answer, NEXT, "accepted");
+        let tapped = from(Host::C, ack(v6));
+        bench.expect(Hook::Tap, "on its way", &tapped, REDIRECT, "sent_on");
+        bench.play_ward(WARD, Host::C, Role::None);
+        let later = Slip {
+            kind: TWIN,
+            number: 2,
+            to: 3,
+            from: 2,
+        };
+        let twin = with_slip(Host::C, request(v6), later);
+        bench.expect(Hook::Tap, "a twin", &twin, DROP, "stale_slip");
+        bench.expect(Hook::Tap, "tapped", &tapped, DROP, "sent_back");
+    });
+}
+
+/// What another server has sent has one hop less where it is sent on, and none at all in the
+/// end. What a director or client has sent stays as it was.
+#[test]
+fn a_frame_goes_round_no_longer_than_it_lives() {
+    on_ring(|bench, v6| {
+        give_to_c(bench, v6);
+        let at = if v6 { 14 + 7 } else { 14 + 8 };
+        // One in a millisecond tells a director.
+        let sent = |frame: &[u8]| loop {
+            let (verdict, sent) = goes(bench, frame);
+            assert_eq!(verdict, REDIRECT);
+            if sent[12..14] != [0x88, 0xb5] {
+                break sent;
+            }
+        };
+        let first = ack(v6);
+        assert_eq!(sent(&first)[12..], first[12..], "a director's");
+        let mut frame = from(Host::B, first);
+        while frame[at] > 1 {
+            let left = sent(&frame);
+            assert_eq!(left[at], frame[at] - 1);
+            if !v6 {
+                let words = left[14..34].chunks(2);
+                let sum: u32 = words
+                    .map(|it| u32::from(it[0]) * 256 + u32::from(it[1]))
+                    .sum();
+                assert_eq!(sum % 0xffff, 0, "the header's checksum");
+            }
+            frame = from(Host::B, left);
+            frame[..6].copy_from_slice(&Host::A.mac(Network::Data).0);
+        }
+        bench.expect(Hook::Tap, "the last", &frame, DROP, "sent_round");
+    });
+}
+
+/// Its own share is another one's, and its ward its own: there it begins, and the director
+/// hears of it.
+#[test]
+fn who_has_lost_its_own_share_begins_in_its_ward() {
+    on_ring(|bench, v6| {
+        let syn = to_service(PORT, v6, IRS, 0, TcpFlags::SYN, &[]);
+        bench.play_own(Host::B, Role::Shadow);
+        bench.take_ward_over(WARD, Host::C);
+        let (verdict, frame) = goes(bench, &syn);
+        assert_eq!(verdict, REDIRECT);
+        let c = Host::C.mac(Network::Data);
+        assert_eq!(frame[12..], note(PORT, v6, c)[12..]);
+        bench.play_own(Host::B, Role::Owner);
+        bench.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
+        // What was meant for c is c's: that is where the director looks for it.
+        let passed = from(Host::C, to_service(8, v6, IRS, 0, TcpFlags::SYN, &[]));
+        bench.expect(Hook::Tap, "SYN by way of c", &passed, NEXT, "syn");
+        let both = TcpFlags::SYN.with(ACK);
+        bench.expect(
+            Hook::Gate,
+            "SYN-ACK",
+            &from_service(8, v6, ISS, CLIENT, both, &[]),
+            NEXT,
+            "syn_ack",
+        );
+        let third = to_service(8, v6, CLIENT, SERVICE, ACK, &[]);
+        bench.expect(Hook::Tap, "third", &third, NEXT, "handshake_done");
+        assert_eq!(bench.flow().share, WARD);
     });
 }
 

@@ -469,22 +469,39 @@ impl Roster {
         self.changes.push_back(Change::Slots { service, slots });
     }
 
-    /// Those of a service that take new connections.
+    /// Those of a service that take new connections. If none does, for each has what was
+    /// another's, those whose connections somebody has who would take new ones.
     fn members(&self, service: usize) -> Vec<Member> {
+        let serve = |id: BackendId| !self.idle.contains(&(service, id)) && self.takes(id);
+        let taking = self.members_if(service, serve);
+        if !taking.is_empty() {
+            return taking;
+        }
+        self.members_if(service, |id| {
+            let owner = self.owners.get(&(service, id));
+            owner.is_some_and(|owner| *owner != id && self.takes(*owner))
+        })
+    }
+
+    fn members_if(&self, service: usize, is: impl Fn(BackendId) -> bool) -> Vec<Member> {
         let members = self.config.services.get(service).into_iter().flatten();
         members
+            .filter(|(id, _)| is(*id))
             .filter_map(|(id, weight)| {
                 let known = self.known.get(usize::from(id.0))?;
-                let serves = !self.idle.contains(&(service, *id));
-                let takes = known.lives && known.takes && !known.missing;
-                let takes = takes && !known.drained && serves;
-                takes.then_some(Member {
+                Some(Member {
                     name: known.name,
                     id: *id,
                     weight: *weight,
                 })
             })
             .collect()
+    }
+
+    /// Whether a back-end takes new connections of what it serves.
+    fn takes(&self, id: BackendId) -> bool {
+        let known = self.known.get(usize::from(id.0));
+        known.is_some_and(|it| it.lives && it.takes && !it.missing && !it.drained)
     }
 }
 

@@ -378,6 +378,31 @@ fn what_another_one_has_taken_over_stays_where_the_slots_say() {
     assert_eq!(world.takers(0), BTreeSet::from([A, B, C]));
 }
 
+/// One after the other has failed, and each has what was another's: new connections begin
+/// there, until one has its own again.
+#[test]
+fn where_nobody_has_its_own_all_go_on_to_serve() {
+    let (mut roster, mut world) = running();
+    for (id, owner) in [(A, B), (B, C), (C, A)] {
+        roster.handle_serving(id, 0, false);
+        roster.handle_owner(0, id, owner);
+    }
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([A, B, C]));
+    roster.handle_drain(C, true);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([A, C]), "what C has is B's");
+    roster.handle_drain(C, false);
+    roster.handle_owner(0, B, B);
+    roster.handle_serving(B, 0, true);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([B]));
+    // It has its own, and nobody listens there: that is no place to begin.
+    roster.handle_serving(B, 0, false);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([A, C]));
+}
+
 /// Nobody has taken over what it had, or who had has gone, too.
 #[test]
 fn what_nobody_has_is_given_away() {
