@@ -121,11 +121,11 @@ __noinline __u32 gw_choose_share(struct __sk_buff *skb, const struct gw_pkt *p,
 	tapped = w && gw_mac_equal(p->smac, w->peer_mac);
 	/* what an owner passes on to be begun has a slip */
 	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN) {
-		if (gw_is_homeless(home, ward))
-			return ward;
+		if (gw_share_tapped(p, home, ward) == home)
+			return home;
 		/* or its home sends on what a director that does not know yet that
 		 * we own it means for it */
-		return tapped ? ward : home;
+		return tapped || gw_is_homeless(home, ward) ? ward : home;
 	}
 	gw_key(&key, &p->src, &p->dst);
 	if (!bpf_map_lookup_elem(&gw_flows, &key) && gw_has_gone(&key))

@@ -386,6 +386,8 @@ fn who_has_lost_its_own_share_begins_in_its_ward() {
         let syn = to_service(PORT, v6, IRS, 0, TcpFlags::SYN, &[]);
         bench.play_own(Host::B, Role::Shadow);
         bench.take_ward_over(WARD, Host::C);
+        let tapped = from(Host::B, syn.clone());
+        bench.expect(Hook::Tap, "b's", &tapped, DROP, "tapped_syn");
         let (verdict, frame) = goes(bench, &syn);
         assert_eq!(verdict, REDIRECT);
         let c = Host::C.mac(Network::Data);
