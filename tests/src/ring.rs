@@ -32,28 +32,48 @@ pub struct Ring<'a> {
     pub lab: &'a Lab,
     /// Its agents and its director.
     pub cluster: Cluster<'a>,
+    /// Where its servers are, in their order.
+    pub hosts: &'static [Host],
     /// Its servers.
     pub nginx: BTreeMap<Host, Nginx>,
 }
 
-/// Who stands by for a server.
+/// Who stands by for one of three servers.
 ///
 /// # Panics
 /// If it is none.
 pub fn next(host: Host) -> Host {
-    let at = BACKENDS.iter().position(|it| *it == host);
-    let at = at.expect("it is a server");
-    BACKENDS[(at + 1) % BACKENDS.len()]
+    next_of(&BACKENDS, host)
 }
 
-/// Runs `work` where each server owns its share and has its standby in sync. `extra` is the
-/// rest of the service's section in the file.
+fn next_of(hosts: &[Host], host: Host) -> Host {
+    let at = hosts.iter().position(|it| *it == host);
+    let at = at.expect("it is a server");
+    hosts[(at + 1) % hosts.len()]
+}
+
+/// Runs `work` where each of three servers owns its share and has its standby in sync. `extra`
+/// is the rest of the service's section in the file.
 ///
 /// # Panics
 /// If any of that can't be had.
 pub fn on_ring(fencing: Fencing, extra: &str, work: impl FnOnce(&mut Ring<'_>)) {
+    on_ring_of(&BACKENDS, fencing, extra, work);
+}
+
+/// The same with two servers or three.
+///
+/// # Panics
+/// If any of that can't be had.
+pub fn on_ring_of(
+    hosts: &'static [Host],
+    fencing: Fencing,
+    extra: &str,
+    work: impl FnOnce(&mut Ring<'_>),
+) {
+    let third = hosts.contains(&Host::C);
     let Some(lab) = stage(LabOptions {
-        third: true,
+        third,
         director: true,
         witness: fencing == Fencing::Lease,
         ..LabOptions::default()
@@ -62,7 +82,7 @@ pub fn on_ring(fencing: Fencing, extra: &str, work: impl FnOnce(&mut Ring<'_>)) 
     };
     let service = Service {
         standby: "shadow",
-        others: &[Host::C],
+        others: if third { &[Host::C] } else { &[] },
         extra: format!(
             "front = \"director\"\nmask = [\"Date\", \"Served-By\"]\nverify = \"100%\"\n{extra}"
         ),
@@ -72,7 +92,11 @@ pub fn on_ring(fencing: Fencing, extra: &str, work: impl FnOnce(&mut Ring<'_>)) 
         services: vec![service],
         // A switch's end of a veth does not poll, as XDP would need.
         sections: SECTIONS.into(),
-        more: &[Host::C, Host::Director],
+        more: if third {
+            &[Host::C, Host::Director]
+        } else {
+            &[Host::Director]
+        },
         heartbeat: Duration::from_millis(40),
         fencing,
         ..ClusterOptions::default()
@@ -87,22 +111,23 @@ pub fn on_ring(fencing: Fencing, extra: &str, work: impl FnOnce(&mut Ring<'_>)) 
     let cluster = Cluster::prepare(&lab, options.clone()).expect("it has certificates");
     let mut ring = Ring {
         lab: &lab,
+        hosts,
         nginx: BTreeMap::new(),
         cluster,
     };
-    for host in BACKENDS {
-        ring.serve(host);
+    for host in hosts {
+        ring.serve(*host);
     }
     for host in options.nodes() {
         ring.cluster.start_agent(host).expect("it starts");
     }
-    for host in BACKENDS {
-        ring.wait_owner(host, &own(), Some(next(host)));
+    for host in hosts {
+        ring.wait_owner(*host, &own(), Some(next_of(hosts, *host)));
     }
     until("the director has all", || {
         let status = ring.cluster.status(Host::Director).ok()?;
         let director = status.director?;
-        (director.services[0].slots.len() == BACKENDS.len()).then_some(())
+        (director.services[0].slots.len() == hosts.len()).then_some(())
     });
     work(&mut ring);
     drop(ring.nginx);
@@ -185,7 +210,8 @@ impl Ring<'_> {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        let all = BACKENDS.map(|host| self.cluster.status(host).map(|it| it.services));
+        let all = self.hosts.iter().map(|host| self.cluster.status(*host));
+        let all: Vec<_> = all.map(|it| it.map(|it| it.services)).collect();
         panic!("{host} does not own {name} with {standby:?}: {last:?}\n{all:#?}");
     }
 
@@ -228,7 +254,7 @@ impl Ring<'_> {
     /// If an agent does not answer.
     pub fn sum(&self, reason: &str) -> u64 {
         let counted = |host: &Host| self.counted(*host, reason);
-        BACKENDS.iter().map(counted).sum()
+        self.hosts.iter().map(counted).sum()
     }
 
     /// How often a machine's data path has counted a reason.

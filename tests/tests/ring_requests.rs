@@ -9,7 +9,7 @@ use godwit_lab::host::{Host, SERVICE};
 use godwit_lab::links::Loss;
 use godwit_tests::cells::{BACKENDS, Client, OWN_RULES};
 use godwit_tests::live_resets;
-use godwit_tests::ring::{Ring, next, of, on_ring};
+use godwit_tests::ring::{Ring, next, of, on_ring, on_ring_of, own};
 use godwit_tests::stage::{assert_no_live_reset, flow, service_v4, service_v6, until, witness};
 
 fn on_placed(work: impl FnOnce(&mut Ring<'_>)) {
@@ -109,6 +109,67 @@ fn a_connection_goes_round_with_its_twin() {
         assert_eq!(ring.sum("refused"), stayed);
         assert!(ring.sum("relayed") > 0);
         assert_eq!(ring.sum("twin_came"), came);
+        assert_no_live_reset(&capture.finish().expect("it is complete"));
+    });
+}
+
+/// Of two servers each is the other's standby: a connection that goes changes places with its
+/// twin, and outlives either.
+#[test]
+fn two_servers_change_places_with_a_request() {
+    const TWO: &[Host] = &[Host::A, Host::B];
+    let rules = OWN_RULES.split_inclusive("\n\n");
+    let rules: String = rules.take(2).collect();
+    on_ring_of(TWO, Fencing::None, &rules, |ring| {
+        for host in TWO {
+            until("it asks the other", || {
+                let asks = ring.share(*host, "web")?.asks?;
+                (asks.len() == 1).then_some(())
+            });
+        }
+        let capture = witness(ring.lab);
+        let mut clients = of_a(ring);
+        for (letter, to) in [("b", Host::B), ("a", Host::A), ("b", Host::B)] {
+            for client in &mut clients {
+                assert_eq!(client.served(&format!("/{letter}/large")), letter);
+                ring.wait_protected(to, client);
+            }
+        }
+        assert_eq!(ring.sum("came"), 6);
+        ring.lab.crash(Host::B).expect("b crashes");
+        for client in &mut clients {
+            assert_eq!(client.served("/d/large"), "a");
+        }
+        ring.wait_owner(Host::A, &of(Host::B), None);
+        // It has both shares, and what was taken over stays.
+        let mut new = Client::connect(ring.lab, SERVICE[1]);
+        for client in clients.iter_mut().chain([&mut new]) {
+            assert_eq!(client.served("/b/name"), "a");
+        }
+        assert!(ring.counted(Host::A, "kept_adopted") > 0);
+        // It stands by for both, has its own again, and goes on with either.
+        ring.cluster.power_off(Host::B).expect("it is off");
+        ring.nginx.remove(&Host::B);
+        ring.lab.reboot(Host::B).expect("it boots");
+        ring.serve(Host::B);
+        ring.cluster.start_agent(Host::B).expect("it starts");
+        ring.wait_owner(Host::A, &own(), Some(Host::B));
+        ring.wait_owner(Host::A, &of(Host::B), Some(Host::B));
+        clients.extend([Client::connect(ring.lab, SERVICE[0]), new]);
+        for client in &mut clients {
+            assert_eq!(client.served("/d/name"), "a");
+            ring.wait_protected(Host::A, client);
+        }
+        let moved = ring.cluster.hand_over(&of(Host::B), Host::A, Host::B);
+        moved.expect("it is handed over");
+        ring.wait_owner(Host::B, &own(), Some(Host::A));
+        for client in &mut clients {
+            client.served("/d/large");
+        }
+        ring.lab.crash(Host::A).expect("a crashes");
+        for client in &mut clients {
+            assert_eq!(client.served("/d/large"), "b");
+        }
         assert_no_live_reset(&capture.finish().expect("it is complete"));
     });
 }

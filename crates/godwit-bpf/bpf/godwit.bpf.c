@@ -15,6 +15,7 @@
 #include "gw_newborn.h"
 #include "gw_order.h"
 #include "gw_owner.h"
+#include "gw_pass.h"
 #include "gw_shadow.h"
 #include "gw_suppress.h"
 #include "gw_untunnel.h"
@@ -80,74 +81,6 @@ static __noinline bool gw_is_for_us(struct __sk_buff *skb,
 	return !bpf_skb_change_type(skb, GW_PACKET_HOST);
 }
 
-/*
- * A client that has not heard yet where its service is: an owner that has
- * stepped down hands its segments on, or the client would have to repeat them
- * after 200 ms. Never what the peer hands on itself: that would be a circle.
- */
-static __noinline int gw_forward(struct __sk_buff *skb, const struct gw_pkt *p,
-				 const struct gw_share *s)
-{
-	__u8 self[6], peer[6];
-
-	__builtin_memcpy(peer, s->peer_mac, 6);
-	if (gw_is_multicast(s) || gw_mac_equal(p->smac, peer) ||
-	    gw_mac_equal(p->dmac, peer) ||
-	    !(peer[0] | peer[1] | peer[2] | peer[3] | peer[4] | peer[5]))
-		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
-	if (gw_spend_hop(skb, p))
-		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
-	gw_self(self);
-	gw_set_macs(skb, peer, self);
-	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_FORWARDED);
-	return bpf_redirect(skb->ifindex, 0);
-}
-
-/*
- * A client that has not heard yet that its owner is the standby now. The new
- * owner is to have the segment, and so are we; it need not come back to us.
- */
-static __noinline bool gw_hand_on(struct __sk_buff *skb, struct gw_pkt *p,
-				  const struct gw_share *s)
-{
-	__u32 mark = skb->mark;
-	__u8 self[6], peer[6];
-
-	__builtin_memcpy(peer, s->peer_mac, 6);
-	if (!s->turn || gw_is_multicast(s) ||
-	    !(peer[0] | peer[1] | peer[2] | peer[3] | peer[4] | peer[5]))
-		return false;
-	gw_self(self);
-	gw_set_macs(skb, peer, self);
-	skb->mark = GW_MARK_SPOKEN;
-	bpf_clone_redirect(skb, skb->ifindex, 0);
-	skb->mark = mark;
-	gw_set_macs(skb, p->dmac, p->smac);
-	gw_count(GW_REASON_HANDED_ON);
-	return true;
-}
-
-/* A director that has not heard yet who owns the connection, or its share. */
-static __noinline int gw_forward_front(struct __sk_buff *skb,
-				       const struct gw_pkt *p,
-				       const struct gw_flow_key *key,
-				       const struct gw_share *s)
-{
-	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
-	struct gw_lead lead = {};
-
-	if (!f || gw_is_over(f) || !gw_is_node(s->peer_mac) ||
-	    !gw_is_to_be_told(s, f->client.heard_ns, gw_now()))
-		return gw_forward(skb, p, s);
-	if (gw_is_home(key, f->share))
-		gw_self(lead.at);
-	else
-		__builtin_memcpy(lead.at, s->peer_mac, 6);
-	lead.irs = f->irs;
-	return gw_send_on_and_tell(skb, p, key, s->peer_mac, &lead);
-}
-
 /* A segment of a client. */
 static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 				    __u32 share)
@@ -177,7 +110,7 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 		if (verdict != GW_UNDECIDED)
 			return verdict;
 	}
-	if (skb->mark == GW_MARK_AGAIN)
+	if (skb->mark == GW_MARK_AGAIN || skb->mark == GW_MARK_TOLD)
 		skb->mark = 0;
 	if (s->role == GW_ROLE_OWNER)
 		return gw_owner_client(skb, p, &key, share, s);

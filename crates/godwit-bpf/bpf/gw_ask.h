@@ -146,8 +146,12 @@ static __noinline int gw_place_request(struct __sk_buff *skb,
 	struct gw_http *h;
 	int why;
 
-	if (!pl || !p->len || (f->flags & GW_FLOW_TWIN) || gw_is_over(f))
+	if (!pl || !p->len || gw_is_over(f))
 		return GW_UNDECIDED;
+	if (f->flags & GW_FLOW_TWIN) {
+		gw_count(GW_REASON_KEPT_ADOPTED);
+		return GW_UNDECIDED;
+	}
 	talk = gw_talk_of(key, f);
 	if (!talk)
 		talk = gw_talk_begin(key, f);

@@ -241,7 +241,7 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 		gw_transfer_expire(t, GW_ENDING_NS);
 	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
 		return gw_send_syn_on(skb, p, key, t->to.mac);
-	if (!s || !gw_is_to_be_told(s, heard, now))
+	if (!s || gw_is_mate(p->smac) || !gw_is_to_be_told(s, heard, now))
 		return gw_send_on(skb, t->to.mac);
 	/* it knows from now on, and if it did not it would send more of them */
 	if (t->idle_ns > GW_LEARNT_NS)

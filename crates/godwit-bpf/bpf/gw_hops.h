@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What a server sends on that another server has sent it has one hop less to live, as at a
- * router (RFC 1812 section 5.3.1, RFC 8200 section 3): should each of them believe that a
- * connection is at the next one, no frame goes round for ever. The first who sends it on
- * leaves it as it came.
+ * A client's segment that a server sends on, for the connection has gone, has one hop less
+ * to live if another server has sent it here, as at a router (RFC 1812 section 5.3.1,
+ * RFC 8200 section 3): should each of them believe that it is at the next one, no segment
+ * goes round for ever. The first who sends it on leaves it as it came. Servers whose
+ * requests have no rules know no others, and hand nothing over.
  */
 #ifndef GW_HOPS_H
 #define GW_HOPS_H
@@ -11,7 +12,7 @@
 #include "gw_packet.h"
 #include "gw_rules.h"
 
-/* 0, or -1: it has been sent round until nothing was left. */
+/* 0, or -1: it has been sent round until nothing was left, or could not be changed. */
 static __noinline int gw_spend_hop(struct __sk_buff *skb,
 				   const struct gw_pkt *p)
 {

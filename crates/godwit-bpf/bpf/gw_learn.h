@@ -3,7 +3,8 @@
  * A connection has gone from one back-end to another by itself. The first one forwards
  * its segments, and says so, about once a millisecond (gw_handoff.h): from then on they go
  * straight to where it is. What is lost of that is said again, as long as segments are
- * forwarded.
+ * forwarded. Where servers stand by for each other it says whose share it is in, and who
+ * begins one in another's share says so, too (gw_ward.h).
  */
 #ifndef GW_LEARN_H
 #define GW_LEARN_H

@@ -17,7 +17,8 @@
 #define GW_MARK_DISCARD \
 	0x67770004u /* ingress: the kernel is to think it left */
 #define GW_MARK_REPLAY 0x67770005u /* a client's input, for a new twin */
-#define GW_MARK_AGAIN 0x67770006u /* ingress: a question, for the second time */
+#define GW_MARK_AGAIN 0x67770006u /* ingress: what was in its way is gone */
+#define GW_MARK_TOLD 0x67770007u /* ingress: a director knows where it begins */
 
 /* Longest time without a twin before a new flow is given up as unprotected. */
 #define GW_START_LIMIT_NS 30000000ull

@@ -17,7 +17,7 @@
 #define GW_NOTE_VERSION 1
 
 enum gw_note_kind {
-	GW_NOTE_LEARN = 1, /* to a director: the connection is at `at` now */
+	GW_NOTE_LEARN = 1, /* to a director: the connection is `at`'s now */
 	GW_NOTE_LOAD = 2, /* to another server: how loaded the sender is */
 };
 

@@ -245,6 +245,8 @@ enum gw_reason {
 	GW_REASON_REST_ASKED = 224,
 	/* each server has sent it on to the next one, until it had no hop left */
 	GW_REASON_SENT_ROUND = 225,
+	/* beside a verdict: data on a connection that was taken over */
+	GW_REASON_KEPT_ADOPTED = 226,
 
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,

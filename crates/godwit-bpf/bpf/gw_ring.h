@@ -211,8 +211,8 @@ static __always_inline bool gw_is_other(const struct gw_offer *o,
 }
 
 /*
- * It has left from here, and come round to the owner whose standby we are. Whether there
- * will be a twin of it or not: what that one sends us of it is not for where it was.
+ * It has left from here, and come round to the owner whose standby we are, or were, and
+ * there will be no twin of it: what that one sends us of it is not for where it was.
  */
 static __always_inline void gw_note_return(const struct gw_pkt *p,
 					   const struct gw_offer *o,
@@ -250,13 +250,13 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_share *s = gw_share_at(o->share);
 	int err;
 
-	gw_note_return(p, o, s, t);
 	if (!s || s->role != GW_ROLE_SHADOW || !s->generation ||
 	    !gw_mac_equal(p->smac, s->peer_mac) ||
-	    (t && t->state == GW_TRANSFER_HERE) || gw_is_other(o, t))
+	    (t && t->state == GW_TRANSFER_HERE) || gw_is_other(o, t) ||
+	    gw_is_ruled_out(key, irs)) {
+		gw_note_return(p, o, s, t);
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
-	if (gw_is_ruled_out(key, irs))
-		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
+	}
 	if (f && !gw_is_over(f) && f->irs == irs && f->share == o->share)
 		return t && t->number == bpf_ntohl(o->slip.number) ?
 			       GW_UNDECIDED :

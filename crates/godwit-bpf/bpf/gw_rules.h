@@ -34,12 +34,14 @@ enum gw_mate_state {
 	GW_MATE_DEAD = 2, /* it is without power */
 };
 
-/* In place of a server: its own address, while another one's is in its entry. */
-#define GW_MATE_ITSELF (1u << 16)
+enum gw_mate_place {
+	/* with a server's number: its own address, while its entry has another one's */
+	GW_MATE_ITSELF = 1 << 16,
+};
 
 struct gw_mate_key {
 	__u32 share;
-	__u32 node; /* its number, or with GW_MATE_ITSELF */
+	__u32 node; /* its number, or with enum gw_mate_place */
 };
 
 /* Another server of the share. */
@@ -269,5 +271,6 @@ static __noinline int gw_choose(const struct gw_http *h, __u32 share,
 
 const enum gw_placing_flags *gw_export_placing_flags __attribute__((unused));
 const enum gw_mate_state *gw_export_mate_state __attribute__((unused));
+const enum gw_mate_place *gw_export_mate_place __attribute__((unused));
 
 #endif /* GW_RULES_H */

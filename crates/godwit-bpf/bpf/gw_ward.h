@@ -40,6 +40,23 @@ static __always_inline bool gw_is_home(const struct gw_flow_key *key,
 	       bpf_map_lookup_elem(&gw_wards, &key->service);
 }
 
+/* Are there only two servers, of which each is the other's standby? */
+static __always_inline bool gw_is_pair(__u32 home, __u32 ward)
+{
+	const struct gw_share *s = gw_share_at(home), *w = gw_share_at(ward);
+
+	return s && w && gw_mac_equal(s->peer_mac, w->peer_mac);
+}
+
+/* The same of a service. */
+static __always_inline bool gw_is_of_pair(const struct gw_flow_key *key)
+{
+	const __u32 *home = bpf_map_lookup_elem(&gw_services, &key->service);
+	const __u32 *ward = bpf_map_lookup_elem(&gw_wards, &key->service);
+
+	return home && ward && gw_is_pair(*home, *ward);
+}
+
 /* The share whose owner has sent it to us as its standby. */
 static __always_inline __u32 gw_share_tapped(const struct gw_pkt *p, __u32 home,
 					     __u32 ward)
@@ -60,6 +77,25 @@ static __always_inline bool gw_is_homeless(__u32 home, __u32 ward)
 
 	return s && w && s->role == GW_ROLE_SHADOW &&
 	       w->role == GW_ROLE_OWNER;
+}
+
+/*
+ * Where a connection begins of which a copy, or its client's SYN itself, is here. An owner
+ * begins in its own share, and in its ward only without that. A server that has lost its
+ * own to us sends on what a director means for that share: there it begins, where the
+ * director will look for it. Of two servers the other one's copies can't be told from
+ * that: it begins in our own, and the director is told (gw_forward_front).
+ */
+static __always_inline __u32 gw_share_of_syn(const struct gw_pkt *p, __u32 home,
+					     __u32 ward, bool tapped)
+{
+	const struct gw_share *w = gw_share_at(ward);
+
+	if (tapped && gw_is_pair(home, ward))
+		return w && w->role == GW_ROLE_OWNER ? home : ward;
+	if (gw_share_tapped(p, home, ward) == home)
+		return home;
+	return tapped || gw_is_homeless(home, ward) ? ward : home;
 }
 
 /* Has a connection gone from here of which nothing else is known? */
@@ -120,13 +156,8 @@ __noinline __u32 gw_choose_share(struct __sk_buff *skb, const struct gw_pkt *p,
 	/* whether we have twins of it now or not */
 	tapped = w && gw_mac_equal(p->smac, w->peer_mac);
 	/* what an owner passes on to be begun has a slip */
-	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN) {
-		if (gw_share_tapped(p, home, ward) == home)
-			return home;
-		/* or its home sends on what a director that does not know yet that
-		 * we own it means for it */
-		return tapped || gw_is_homeless(home, ward) ? ward : home;
-	}
+	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
+		return gw_share_of_syn(p, home, ward, tapped);
 	gw_key(&key, &p->src, &p->dst);
 	if (!bpf_map_lookup_elem(&gw_flows, &key) && gw_has_gone(&key))
 		return home;
@@ -187,13 +218,13 @@ static __noinline int gw_tell_beginning(struct __sk_buff *skb,
 {
 	struct gw_lead lead = { .irs = p->seq };
 
-	if (!(s->front & GW_FRONT_TOLD) || skb->mark == GW_MARK_AGAIN ||
+	if (!(s->front & GW_FRONT_TOLD) || skb->mark == GW_MARK_TOLD ||
 	    !bpf_map_lookup_elem(&gw_wards, &key->service) ||
 	    gw_is_home(key, share) || gw_mac_equal(p->smac, s->peer_mac) ||
 	    (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) != GW_TCP_SYN)
 		return GW_UNDECIDED;
 	__builtin_memcpy(lead.at, s->peer_mac, 6);
-	skb->mark = GW_MARK_AGAIN;
+	skb->mark = GW_MARK_TOLD;
 	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
 	skb->mark = GW_MARK_SPOKEN;
 	if (gw_write_note(skb, p, key, &lead))

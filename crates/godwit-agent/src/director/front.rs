@@ -253,13 +253,19 @@ impl Front {
         };
         let was_taking = self.told.get(usize::from(id.0)) == Some(&Some(Health::Taking));
         let settles = known.life.settles(beat.incarnation, was_taking, at);
+        let shares = known.shares.clone();
         // One that has more shares than fit tells of them in turn.
         let is_whole = beat.shares.len() < Heartbeat::MAX_SHARES;
-        for (service, share) in &known.shares {
-            let mut claims = beat.shares.iter().filter(|claim| claim.share == *share);
-            let serves = claims.any(|claim| claim.role == Role::Owner);
+        let owned = || beat.shares.iter().filter(|it| it.role == Role::Owner);
+        for (service, share) in shares {
+            let serves = owned().any(|claim| claim.share == share);
             if serves || is_whole && !settles {
-                self.roster.handle_serving(id, *service, serves);
+                self.roster.handle_serving(id, service, serves);
+            }
+            let mut posts = owned().filter_map(|it| self.backends.post_of(it.share));
+            let has = posts.any(|(of, _)| of == service);
+            if has || is_whole && !settles {
+                self.roster.handle_having(id, service, has);
             }
         }
         self.hear_owner(id, beat);

@@ -16,13 +16,13 @@ const _: () = assert!(size_of::<types::gw_suffix_key>() == 24);
 
 /// Servers that rules can name: their numbers are below this.
 pub const MAX_PLACED_NODES: u16 = 64;
-
-/// `GW_MATE_ITSELF`, with a server's number: an entry with its own address.
-const ITSELF: u32 = 1 << 16;
 /// Bytes of a path that a prefix can have.
 pub const MAX_RULE_PREFIX: usize = 48;
 /// Bytes of a suffix, without its dot.
 pub const MAX_RULE_SUFFIX: usize = 12;
+
+/// With a server's number: the key of its own address.
+const ITSELF: u32 = types::gw_mate_place::GW_MATE_ITSELF.0;
 
 /// Which paths a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,7 +204,7 @@ impl PlacingTable {
     /// Fails if the kernel refuses a change.
     pub fn forget_mates(&self, share: ShareId, but: &[u16]) -> Result<(), MapError> {
         for key in self.mates.keys() {
-            let is_kept = u16::try_from(key.node).is_ok_and(|node| but.contains(&node));
+            let is_kept = u16::try_from(key.node & !ITSELF).is_ok_and(|node| but.contains(&node));
             if key.share == share.0 && !is_kept {
                 self.mates.delete(&key)?;
             }

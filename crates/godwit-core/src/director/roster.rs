@@ -122,7 +122,7 @@ impl BackendState {
 /// All that the table is made of.
 type Picture = (
     Vec<(bool, bool, bool)>,
-    BTreeSet<(usize, BackendId)>,
+    [BTreeSet<(usize, BackendId)>; 2],
     BTreeMap<(usize, BackendId), BackendId>,
 );
 
@@ -158,6 +158,8 @@ pub struct Roster {
     slots: Vec<Slots>,
     /// Services that a back-end does not serve just now.
     idle: BTreeSet<(usize, BackendId)>,
+    /// Those that have nothing of a service just now, not even what was another's.
+    without: BTreeSet<(usize, BackendId)>,
     /// Who has what a back-end had of a service, once somebody has said so.
     owners: BTreeMap<(usize, BackendId), BackendId>,
     /// What was told last: heartbeats come often, and tables are large.
@@ -185,6 +187,7 @@ impl Roster {
             known: config.backends.iter().map(known).collect(),
             slots: vec![slots; config.services.len()],
             idle: BTreeSet::new(),
+            without: BTreeSet::new(),
             owners: BTreeMap::new(),
             told: None,
             starts: Some(now.saturating_add(config.grace)),
@@ -259,6 +262,19 @@ impl Roster {
             self.idle.remove(&(service, id))
         } else {
             self.idle.insert((service, id))
+        };
+        if changed {
+            self.tell();
+        }
+    }
+
+    /// Whether a back-end has anything of a service just now: connections of its own, or what
+    /// it has taken over. Call it before the [`Health::Taking`] of the same heartbeat.
+    pub fn handle_having(&mut self, id: BackendId, service: usize, has: bool) {
+        let changed = if has {
+            self.without.remove(&(service, id))
+        } else {
+            self.without.insert((service, id))
         };
         if changed {
             self.tell();
@@ -446,7 +462,8 @@ impl Roster {
     fn picture(&self) -> Picture {
         let known = self.known.iter();
         let known = known.map(|known| (known.lives, known.takes && !known.missing, known.drained));
-        (known.collect(), self.idle.clone(), self.owners.clone())
+        let idle = [self.idle.clone(), self.without.clone()];
+        (known.collect(), idle, self.owners.clone())
     }
 
     fn tell_slots(&mut self, service: usize) {
@@ -479,7 +496,10 @@ impl Roster {
         }
         self.members_if(service, |id| {
             let owner = self.owners.get(&(service, id));
-            owner.is_some_and(|owner| *owner != id && self.takes(*owner))
+            owner.is_some_and(|owner| {
+                let has = !self.without.contains(&(service, *owner));
+                *owner != id && has && self.takes(*owner)
+            })
         })
     }
 

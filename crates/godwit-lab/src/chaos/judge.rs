@@ -1,7 +1,8 @@
 //! Decides what a broken connection means.
 //!
 //! A connection that broke is no violation if its owner had said before that it
-//! was not protected, or if it was too young to be protected and was reset. All
+//! was not protected, if it was too young to be protected and was reset, or if a request
+//! may have taken it to a server in the very moment in which that was taken away. All
 //! else that a client can notice is one. What an owner said last dies with it, so
 //! the word of the standby counts that it had promised not to serve a connection.
 
@@ -34,6 +35,9 @@ pub(super) struct Said {
     /// Whether a service was taken over twice: nobody was told before the second
     /// time but by what was said after the fault.
     twice: bool,
+    /// When a server was taken away, from before the fault until it was there: who had
+    /// just received a connection may have been it.
+    taken: Option<(Instant, Instant)>,
 }
 
 /// Standbys that their owner has sent away and not admitted again. From then on it
@@ -91,6 +95,20 @@ impl Said {
     /// Takes down that nobody stood by for the connections of these services.
     pub(super) fn alone(&mut self, services: BTreeSet<String>) {
         self.alone.extend(services);
+    }
+
+    /// Takes down that a server was taken away between these moments.
+    pub(super) fn taken(&mut self, from: Instant, until: Instant) {
+        self.taken = Some((from, until));
+    }
+
+    /// Whether a request may have taken the connection to a server that was taken away.
+    pub(super) fn is_on_its_way(&self, connection: &Connection) -> bool {
+        let Some((from, until)) = self.taken else {
+            return false;
+        };
+        let mut sent_off = connection.sent_off.iter().flatten();
+        sent_off.any(|at| *at + ON_THE_WAY > from && *at <= until)
     }
 
     /// Takes down what was said until the fault came.
@@ -207,11 +225,7 @@ impl Verdict {
             self.young += 1;
             return;
         }
-        let went = |since: &Instant| {
-            let before = fault.checked_duration_since(*since);
-            before.is_some_and(|before| before < ON_THE_WAY)
-        };
-        if connection.sent_off.iter().flatten().any(went) {
+        if said.is_on_its_way(connection) {
             self.on_the_way += 1;
             return;
         }
@@ -299,17 +313,28 @@ mod tests {
     #[test]
     fn what_a_request_had_just_taken_elsewhere_may_break() {
         let fault = Instant::now() + Duration::from_secs(60);
-        let lost = |before_ms: [u64; 2]| {
-            let asked = before_ms.map(|ms| fault.checked_sub(Duration::from_millis(ms)));
+        let after = Duration::from_millis(30);
+        let lost = |ms: [u64; 2], taken: bool| {
+            // Half a second before the fault, and so much later.
+            let early = fault.checked_sub(Duration::from_millis(500));
+            let asked = ms.map(|ms| Some(early? + Duration::from_millis(ms)));
             let one = Connection {
                 sent_off: asked,
                 ..connection(Duration::from_secs(1), Fate::Cut("reset".to_owned()), fault)
             };
-            let verdict = Verdict::over(&[vec![one]], &Said::default(), fault);
+            let mut said = Said::default();
+            if taken {
+                said.taken(fault, fault + after);
+            }
+            let verdict = Verdict::over(&[vec![one]], &said, fault);
             (verdict.violations.len(), verdict.on_the_way)
         };
-        assert_eq!(lost([400, 20]), (0, 1));
-        assert_eq!(lost([400, 200]), (1, 0));
+        assert_eq!(lost([100, 480], true), (0, 1));
+        assert_eq!(lost([100, 300], true), (1, 0));
+        assert_eq!(lost([480, 700], true), (0, 1));
+        assert_eq!(lost([100, 520], true), (0, 1), "while it was taken away");
+        assert_eq!(lost([100, 600], true), (1, 0));
+        assert_eq!(lost([100, 480], false), (1, 0), "no server was");
     }
 
     /// A fault awaits its moment: what is said while it does is said before.

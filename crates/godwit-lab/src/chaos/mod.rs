@@ -17,8 +17,8 @@
 //! The seed decides what is done and in which order; when exactly, and what the
 //! machine does meanwhile, it can't.
 //!
-//! [`ring::run`] does the same to three servers that stand by for each other behind a
-//! director, while requests take connections from one to another.
+//! [`ring::run`] does the same to three servers that stand by for each other behind two
+//! directors, while requests take connections from one to another.
 //!
 //! | module | |
 //! |---|---|
@@ -27,7 +27,7 @@
 //! | [`world`] | the cluster |
 //! | [`crowd`], [`regulars`], [`seat`], [`talk`], [`phase`] | the clients |
 //! | [`judge`], [`voices`], [`turns`], [`tally`] | what it means, and what it adds up to |
-//! | [`ring`] | three servers and a director |
+//! | [`ring`] | three servers and two directors |
 
 mod crowd;
 mod inject;

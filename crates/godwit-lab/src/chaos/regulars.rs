@@ -162,7 +162,8 @@ fn judge_one(connection: &Connection, past: &VecDeque<(Instant, Said)>, verdict:
     };
     let since = before.take_while(|(fault, _)| *fault + waited >= end);
     let mut all = iter::once(last).chain(since);
-    let told = all.find(|(fault, said)| said.is_told(connection, *fault));
+    let told = all
+        .find(|(fault, said)| said.is_told(connection, *fault) || said.is_on_its_way(connection));
     let (fault, said) = told.unwrap_or(last);
     verdict.judge(connection, said, *fault);
 }

@@ -34,7 +34,7 @@ pub(super) struct Connection {
     pub(super) opened: Option<Instant>,
     /// How it ended, and when.
     pub(super) end: Option<(Instant, Fate)>,
-    /// When its client made the last two requests for which it may have gone to another
+    /// When its client made the last two requests that may have taken it to another
     /// server.
     pub(super) sent_off: [Option<Instant>; 2],
 }

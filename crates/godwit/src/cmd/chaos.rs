@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// Chooses what is done, in which order.
     #[arg(long, default_value_t = 7)]
     seed: u64,
-    /// Three servers that stand by for each other behind a director, with faults of its own.
+    /// Three servers that stand by for each other behind two directors, with faults of its own.
     #[arg(long)]
     ring: bool,
     /// Only the faults whose names begin so, as `dark,tap`.

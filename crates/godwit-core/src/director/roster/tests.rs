@@ -397,10 +397,11 @@ fn where_nobody_has_its_own_all_go_on_to_serve() {
     roster.handle_serving(B, 0, true);
     world.obey(&mut roster);
     assert_eq!(world.takers(0), BTreeSet::from([B]));
-    // It has its own, and nobody listens there: that is no place to begin.
+    // Nobody listens there any more: that is no place to begin, and it has A's.
     roster.handle_serving(B, 0, false);
+    roster.handle_having(B, 0, false);
     world.obey(&mut roster);
-    assert_eq!(world.takers(0), BTreeSet::from([A, C]));
+    assert_eq!(world.takers(0), BTreeSet::from([C]));
 }
 
 /// Nobody has taken over what it had, or who had has gone, too.

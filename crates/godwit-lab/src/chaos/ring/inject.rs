@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 
 use super::super::inject::each;
 use super::plan::{Draw, Fault};
-use super::world::{SERVERS, World, name_of, next};
+use super::world::{Program, SERVERS, World, name_of, next};
 use crate::host::{Host, Network};
 use crate::links::{Loss, Way};
 use crate::process::Process;
@@ -20,6 +20,7 @@ const THINNING: Duration = Duration::from_millis(150);
 pub(super) struct Target {
     fault: Fault,
     pub(super) host: Host,
+    program: Program,
 }
 
 impl Target {
@@ -33,6 +34,7 @@ impl Target {
         Self {
             fault: draw.fault,
             host,
+            program: draw.program,
         }
     }
 
@@ -58,6 +60,27 @@ impl Target {
         }
     }
 
+    /// Whether a server, or what it says, is gone.
+    pub(super) const fn takes_server(&self) -> bool {
+        match self.fault {
+            Fault::Dark(_)
+            | Fault::Stopped { .. }
+            | Fault::ServerKilled
+            | Fault::AgentKilled
+            | Fault::Cut(_)
+            | Fault::Muted(_)
+            | Fault::Deafened(_)
+            | Fault::Unplugged
+            | Fault::Lossy { dark: true, .. }
+            | Fault::Moved { dark: true } => true,
+            Fault::Lossy { dark: false, .. }
+            | Fault::Moved { dark: false }
+            | Fault::DirectorStopped
+            | Fault::DirectorKilled
+            | Fault::DirectorDark => false,
+        }
+    }
+
     /// What has to be there before, and takes time.
     pub(super) fn prepare(&self, world: &World<'_>) -> Result<()> {
         if let Fault::Lossy { per_myriad, .. } = self.fault {
@@ -78,7 +101,7 @@ impl Target {
                 each(world.processes(host, agent, server), Process::stop)
             }
             Fault::DirectorStopped => each(world.processes(host, true, false), Process::stop),
-            Fault::ServerKilled => world.kill_server(host),
+            Fault::ServerKilled => world.kill_server(host, self.program),
             Fault::AgentKilled | Fault::DirectorKilled => {
                 each(world.processes(host, true, false), Process::kill)
             }
@@ -88,8 +111,8 @@ impl Target {
             Fault::Unplugged => lab.unplug(host, Network::Data),
             Fault::Moved { dark } => {
                 // Home if it was away, else away; one that is refused has changed nothing.
-                let (owner, standby) = world.parts_of(host)?;
-                let name = name_of(host, owner);
+                let (owner, standby) = world.parts_of(self.program, host)?;
+                let name = name_of(self.program, host, owner);
                 let _refused = world.cluster.hand_over(&name, owner, standby);
                 if dark {
                     lab.crash(host).map(drop)
@@ -114,7 +137,7 @@ impl Target {
                 each(world.processes(host, agent, server), Process::cont)
             }
             Fault::DirectorStopped => each(world.processes(host, true, false), Process::cont),
-            Fault::ServerKilled => world.restart_server(host),
+            Fault::ServerKilled => world.restart_server(host, self.program),
             Fault::AgentKilled | Fault::DirectorKilled => world.restart_agent(host),
             Fault::Cut(links) => lab.heal(host, links.networks()),
             Fault::Muted(links) => one_way(world, host, links.networks(), Way::From, true),

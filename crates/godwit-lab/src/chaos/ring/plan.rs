@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::super::plan::{Links, Random};
-use super::world::SERVERS;
+use super::world::{PROGRAMS, Program, SERVERS};
 use crate::host::Host;
 use crate::links::Death;
 
@@ -16,7 +16,7 @@ pub(super) enum Fault {
     Dark(Death),
     /// These processes are stopped (SIGSTOP), and go on.
     Stopped { agent: bool, server: bool },
-    /// Its server is killed, and starts again.
+    /// One of its servers is killed, and starts again.
     ServerKilled,
     /// Its agent is killed, and starts again.
     AgentKilled,
@@ -31,8 +31,8 @@ pub(super) enum Fault {
     /// So many of 10 000 of what servers say to each other are lost; then it goes dark, or
     /// not.
     Lossy { per_myriad: u16, dark: bool },
-    /// A share in which it has a part goes to the other one that has; then it goes dark, or
-    /// not.
+    /// A share of its own goes home, or to its standby if it is there; then the machine goes
+    /// dark, or not.
     Moved { dark: bool },
     /// That director's agent is stopped, and goes on.
     DirectorStopped,
@@ -48,6 +48,8 @@ pub(super) struct Draw {
     pub(super) fault: Fault,
     /// A server.
     pub(super) host: Host,
+    /// One of its programs.
+    pub(super) program: Program,
     /// How long clients are at work before it comes.
     pub(super) wait: Duration,
     /// Time between the fault and its healing.
@@ -140,6 +142,7 @@ impl Plan {
         Draw {
             fault,
             host: SERVERS[self.random.index(SERVERS.len())],
+            program: PROGRAMS[self.random.index(PROGRAMS.len())],
             wait: Duration::from_millis(self.random.between(WAIT_MS)),
             hold: Duration::from_millis(self.random.between(HOLD_MS)),
         }

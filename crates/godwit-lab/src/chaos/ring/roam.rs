@@ -13,7 +13,7 @@ use super::super::phase::Phase;
 use super::super::plan::Random;
 use super::super::seat::{Fate, Number, Seat};
 use super::super::talk::{Pace, Talk, Told};
-use super::world::PORT;
+use super::world::{PLACED, PLAIN};
 use crate::apps::content::Content;
 use crate::host::SERVICE;
 use crate::lab::Lab;
@@ -30,8 +30,9 @@ pub(super) const FILES: [(&str, u64); 3] = [("small", 700), ("file", 20_000), ("
 /// Age at which a connection comes to an orderly end, in seconds.
 const LIFE_SECS: (u64, u64) = (4, 40);
 
-/// Between two requests of a busy client, and of one that is not, in milliseconds.
+/// Between two requests of clients that are more busy, or less, in milliseconds.
 const SHORT_MS: (u64, u64) = (0, 20);
+const MEDIUM_MS: (u64, u64) = (0, 200);
 const LONG_MS: (u64, u64) = (200, 700);
 
 /// What a client does.
@@ -39,6 +40,8 @@ const LONG_MS: (u64, u64) = (200, 700);
 enum Work {
     /// Asks for what is served where it is.
     Stay,
+    /// Asks a service that has no rules.
+    Plain,
     /// Asks for this and that, and each goes elsewhere.
     Roam,
     /// The same, with long pauses.
@@ -53,7 +56,7 @@ enum Work {
 
 const CLIENTS: [Work; 9] = [
     Work::Stay,
-    Work::Stay,
+    Work::Plain,
     Work::Roam,
     Work::Roam,
     Work::Stroll,
@@ -80,7 +83,7 @@ struct Tour<'a> {
     client: &'a mut Client,
 }
 
-/// Starts two clients of each kind, one for each family. `moves` counts the requests that were
+/// Starts all clients, one of each for each family. `moves` counts the requests that were
 /// served by another server than the one before.
 pub(super) fn start(lab: &Lab, seed: u64, moves: &Arc<AtomicU64>) -> Result<Crowd> {
     let mut seeds = Random::new(seed);
@@ -88,9 +91,15 @@ pub(super) fn start(lab: &Lab, seed: u64, moves: &Arc<AtomicU64>) -> Result<Crow
         .into_iter()
         .flat_map(|work| SERVICE.map(|it| (work, it)));
     let clients = all.map(|(work, address)| {
+        let program = match work {
+            Work::Plain => PLAIN,
+            Work::Stay | Work::Roam | Work::Stroll | Work::Split | Work::Pipeline | Work::Dial => {
+                PLACED
+            }
+        };
         let mut client = Client {
             work,
-            service: SocketAddr::new(address, PORT),
+            service: SocketAddr::new(address, program.port),
             random: Random::new(seeds.next()),
             moves: Arc::clone(moves),
         };
@@ -112,6 +121,7 @@ impl Work {
     const fn name(self) -> &'static str {
         match self {
             Self::Stay => "stay",
+            Self::Plain => "plain",
             Self::Roam => "roam",
             Self::Stroll => "stroll",
             Self::Split => "split",
@@ -165,13 +175,14 @@ impl Tour<'_> {
                     let other = self.draw();
                     self.ask(&[wish, other], "")?;
                 }
-                Work::Stay | Work::Roam | Work::Stroll | Work::Split | Work::Dial => {
+                Work::Stay | Work::Plain | Work::Roam | Work::Stroll | Work::Split | Work::Dial => {
                     self.ask(&[wish], "")?;
                 }
             }
             let span = match self.client.work {
                 Work::Stroll => LONG_MS,
-                Work::Stay | Work::Roam | Work::Split | Work::Pipeline | Work::Dial => SHORT_MS,
+                Work::Split | Work::Pipeline => MEDIUM_MS,
+                Work::Stay | Work::Plain | Work::Roam | Work::Dial => SHORT_MS,
             };
             self.talk.seat.set(Phase::Idle);
             thread::sleep(Duration::from_millis(self.client.random.between(span)));
@@ -183,7 +194,7 @@ impl Tour<'_> {
     fn draw(&mut self) -> (&'static str, (&'static str, u64)) {
         let random = &mut self.client.random;
         let folder = match self.client.work {
-            Work::Stay => STAYS,
+            Work::Stay | Work::Plain => STAYS,
             Work::Roam | Work::Stroll | Work::Split | Work::Pipeline | Work::Dial => {
                 FOLDERS[random.index(FOLDERS.len())]
             }
@@ -204,12 +215,13 @@ impl Tour<'_> {
                 "GET /{folder}/{file} HTTP/1.1\r\nHost: lab\r\n{fields}\r\n"
             ));
         }
-        if wishes.iter().any(|(folder, _)| *folder != STAYS) {
+        let at = self.at.as_deref();
+        if wishes.iter().any(|(it, _)| *it != STAYS && at != Some(*it)) {
             self.talk.seat.send_off(self.number);
         }
         let cut = match self.client.work {
             Work::Split => 1 + self.client.random.index(text.len() - 1),
-            Work::Stay | Work::Roam | Work::Stroll | Work::Pipeline | Work::Dial => 0,
+            Work::Stay | Work::Plain | Work::Roam | Work::Stroll | Work::Pipeline | Work::Dial => 0,
         };
         let (first, rest) = text.as_bytes().split_at(cut);
         if !first.is_empty() {

@@ -1,12 +1,13 @@
 //! The servers, how things are done to them, and how they come back together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use super::super::world as judge;
 use super::roam::{FILES, FOLDERS, content};
 use crate::apps::nginx::Nginx;
 use crate::cluster::{
@@ -23,7 +24,27 @@ const DIRECTORS: [Host; 2] = [Host::Director, Host::Reserve];
 /// Each has a share of the connections, and the next one stands by for it.
 pub(super) const SERVERS: [Host; 3] = [Host::A, Host::B, Host::C];
 
-pub(super) const PORT: u16 = 80;
+/// Its requests have rules.
+pub(super) const PLACED: Program = Program {
+    service: "web",
+    port: 80,
+};
+
+/// Its requests stay where they are.
+pub(super) const PLAIN: Program = Program {
+    service: "more",
+    port: 8080,
+};
+
+/// The servers' programs, an nginx for each.
+pub(super) const PROGRAMS: [Program; 2] = [PLACED, PLAIN];
+
+/// A server program: a service of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Program {
+    pub(super) service: &'static str,
+    pub(super) port: u16,
+}
 
 /// `egress_residence`, as in the other chaos.
 const RESIDENCE: Duration = Duration::from_millis(25);
@@ -34,11 +55,14 @@ const READY: Duration = Duration::from_secs(20);
 /// A voter whose agent has been started again keeps quiet for so long, and a little more.
 const QUARANTINE: Duration = Duration::from_millis(10_200);
 
-/// Rules of the service, a folder for each server.
-const RULES: &str = "front = \"director\"
+/// What both services have.
+const COMMON: &str = "front = \"director\"
 mask = [\"Date\", \"Served-By\"]
 reprotect_cap = \"512KiB\"
-[[service.rule]]
+";
+
+/// A folder for each server.
+const RULES: &str = "[[service.rule]]
 prefix = \"/a/\"
 to = [\"a\"]
 [[service.rule]]
@@ -54,7 +78,7 @@ to = [\"c\"]
 pub(super) struct World<'a> {
     pub(super) lab: &'a Lab,
     pub(super) cluster: Cluster<'a>,
-    nginx: BTreeMap<Host, Process>,
+    nginx: BTreeMap<(Host, Program), Process>,
     /// When a server was killed last.
     last_death: Option<Instant>,
     /// When a voter's agent was started again last, on a machine that had not booted.
@@ -76,12 +100,12 @@ pub(super) fn next(host: Host) -> Host {
     }
 }
 
-/// What `host` calls the share of `home`.
-pub(super) fn name_of(home: Host, host: Host) -> String {
+/// What `host` calls the share of a service that is `home`'s.
+pub(super) fn name_of(program: Program, home: Host, host: Host) -> String {
     if home == host {
-        "web".to_owned()
+        program.service.to_owned()
     } else {
-        format!("web@{home}")
+        format!("{}@{home}", program.service)
     }
 }
 
@@ -96,8 +120,8 @@ impl<'a> World<'a> {
             }
         }
         let mut nginx = BTreeMap::new();
-        for host in SERVERS {
-            nginx.insert(host, serve(lab, host)?);
+        for (host, program) in all_programs() {
+            nginx.insert((host, program), serve(lab, host, program)?);
         }
         let mut world = Self {
             lab,
@@ -112,10 +136,10 @@ impl<'a> World<'a> {
     }
 
     /// Who owns the share of `home`, and who stands by for it.
-    pub(super) fn parts_of(&self, home: Host) -> Result<(Host, Host)> {
+    pub(super) fn parts_of(&self, program: Program, home: Host) -> Result<(Host, Host)> {
         let is_owner = |host: Host| {
             let status = self.cluster.status(host).ok();
-            let share = status.and_then(|it| share(&it, home, host));
+            let share = status.and_then(|it| share(&it, program, home, host));
             share.is_some_and(|it| it.role == "owner")
         };
         match [home, next(home)].map(is_owner) {
@@ -130,12 +154,13 @@ impl<'a> World<'a> {
         let end = Instant::now() + READY;
         loop {
             let all = SERVERS.map(|host| (host, self.cluster.status(host)));
-            let find = |host: Host, home: Host| {
+            let find = |host: Host, program, home: Host| {
                 let (_, status) = all.iter().find(|(it, _)| *it == host)?;
-                share(status.as_ref().ok()?, home, host)
+                share(status.as_ref().ok()?, program, home, host)
             };
-            let ready = SERVERS.into_iter().all(|home| {
-                let both = find(home, home).zip(find(next(home), home));
+            let ready = all_programs().all(|(home, program)| {
+                let (one, other) = (find(home, program, home), find(next(home), program, home));
+                let both = one.zip(other);
                 both.is_some_and(|(one, other)| {
                     (one.is_owner_in_sync() && other.is_shadow())
                         || (other.is_owner_in_sync() && one.is_shadow())
@@ -188,26 +213,35 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The agent's process and the server's, of one machine.
-    pub(super) fn processes(&mut self, host: Host, agent: bool, server: bool) -> Vec<&mut Process> {
-        let server = self.nginx.get_mut(&host).filter(|_| server);
+    /// The agent's process and the servers', of one machine.
+    pub(super) fn processes(
+        &mut self,
+        host: Host,
+        agent: bool,
+        servers: bool,
+    ) -> Vec<&mut Process> {
+        let all = self.nginx.iter_mut();
+        let servers = all.filter(|((at, _), _)| servers && *at == host);
         let agent = agent.then(|| self.cluster.agent(host)).flatten();
-        agent.into_iter().chain(server).collect()
+        let servers = servers.map(|(_, process)| process);
+        agent.into_iter().chain(servers).collect()
     }
 
-    pub(super) fn kill_server(&mut self, host: Host) -> Result<()> {
+    pub(super) fn kill_server(&mut self, host: Host, program: Program) -> Result<()> {
         self.last_death = Some(Instant::now());
-        let server = self.nginx.get_mut(&host);
-        server.context("every machine has its server")?.kill()
+        let server = self.nginx.get_mut(&(host, program));
+        server.context("every machine has its servers")?.kill()
     }
 
-    pub(super) fn restart_server(&mut self, host: Host) -> Result<()> {
-        self.nginx.remove(&host);
-        self.nginx.insert(host, serve(self.lab, host)?);
+    pub(super) fn restart_server(&mut self, host: Host, program: Program) -> Result<()> {
+        self.nginx.remove(&(host, program));
+        let server = serve(self.lab, host, program)?;
+        self.nginx.insert((host, program), server);
         Ok(())
     }
 
     pub(super) fn restart_agent(&mut self, host: Host) -> Result<()> {
+        // c has no vote.
         if Host::SERVERS.contains(&host) {
             self.last_restart = Some(Instant::now());
         }
@@ -216,11 +250,13 @@ impl<'a> World<'a> {
 
     /// Boots a dark machine with all that runs on it.
     pub(super) fn boot(&mut self, host: Host) -> Result<()> {
-        self.nginx.remove(&host);
+        self.nginx.retain(|(at, _), _| *at != host);
         self.cluster.power_off(host)?;
         self.lab.reboot(host)?;
         if SERVERS.contains(&host) {
-            self.restart_server(host)?;
+            for program in PROGRAMS {
+                self.restart_server(host, program)?;
+            }
         }
         self.start_agent(host)
     }
@@ -238,8 +274,8 @@ impl<'a> World<'a> {
         flows.flat_map(|flows| flows.flows).collect()
     }
 
-    /// Events of all servers that were not handed out before. Shares have one name at all of
-    /// them: their owner's own is that of the others.
+    /// Events of all servers that were not handed out before. A share has the same name in all
+    /// of them, also in those of its home: `web@a`.
     pub(super) fn news(&mut self) -> Vec<EventReport> {
         let mut news = Vec::new();
         for host in SERVERS {
@@ -250,8 +286,9 @@ impl<'a> World<'a> {
             let seen = self.sequences.insert(host, latest).unwrap_or(0);
             let new = events.into_iter().filter(|event| event.sequence > seen);
             news.extend(new.map(|mut event| {
-                if event.service.as_deref() == Some("web") {
-                    event.service = Some(format!("web@{host}"));
+                let own = event.service.take_if(|it| !it.contains('@'));
+                if let Some(own) = own {
+                    event.service = Some(format!("{own}@{host}"));
                 }
                 event
             }));
@@ -288,10 +325,11 @@ impl<'a> World<'a> {
                 agent.log().trim()
             );
         }
-        for (host, server) in &mut self.nginx {
+        for ((host, program), server) in &mut self.nginx {
             ensure!(
                 server.is_running(),
-                "nginx on {host} has ended: {}",
+                "nginx of {} on {host} has ended: {}",
+                program.service,
                 server.log().trim()
             );
         }
@@ -299,9 +337,28 @@ impl<'a> World<'a> {
     }
 }
 
-/// What `host` says of the share of `home`.
-fn share(status: &Status, home: Host, host: Host) -> Option<ServiceReport> {
-    let name = name_of(home, host);
+/// Each server with each of its programs.
+fn all_programs() -> impl Iterator<Item = (Host, Program)> {
+    let of = |host| PROGRAMS.into_iter().map(move |program| (host, program));
+    SERVERS.into_iter().flat_map(of)
+}
+
+/// Services of shares, by the names that judges have for their ports.
+pub(super) fn services_of(shares: &BTreeSet<String>) -> BTreeSet<String> {
+    let of = |share: &str| {
+        PROGRAMS
+            .into_iter()
+            .find(|it| share.starts_with(it.service))
+    };
+    let judged = |program: Program| judge::Program::at(program.port);
+    let found = shares.iter().filter_map(|share| of(share));
+    let found = found.filter_map(judged);
+    found.map(|it| it.service().to_owned()).collect()
+}
+
+/// What `host` says of the share of a service that is `home`'s.
+fn share(status: &Status, program: Program, home: Host, host: Host) -> Option<ServiceReport> {
+    let name = name_of(program, home, host);
     status.services.iter().find(|it| it.name == name).cloned()
 }
 
@@ -317,9 +374,9 @@ fn show(host: Host, report: &Result<Status>) -> String {
     }
 }
 
-fn serve(lab: &Lab, host: Host) -> Result<Process> {
+fn serve(lab: &Lab, host: Host, program: Program) -> Result<Process> {
     let root = lab.folder().join("www");
-    Nginx::start_named(lab.node(host), &root, PORT).map(|nginx| nginx.process)
+    Nginx::start_named(lab.node(host), &root, program.port).map(|nginx| nginx.process)
 }
 
 /// Leases, and a detection that a busy machine does not trip over.
@@ -328,14 +385,21 @@ fn options() -> ClusterOptions {
         heartbeat: Duration::from_millis(20),
         fencing: Fencing::Lease,
         detect: format!("egress_residence = \"{}ms\"", RESIDENCE.as_millis()),
-        services: vec![Service {
-            others: &[Host::C],
-            extra: RULES.to_owned(),
-            ..Service::new("web", PORT)
-        }],
+        services: vec![
+            service(PLACED, format!("{COMMON}{RULES}")),
+            service(PLAIN, COMMON.to_owned()),
+        ],
         // XDP_TX on a veth needs a peer that polls, and the switch's end does not.
         sections: "[director]\nseed = \"0123456789abcdef\"\nhook = \"tcx\"\n".into(),
         more: &[Host::C, Host::Director, Host::Reserve],
         ..ClusterOptions::default()
+    }
+}
+
+fn service(program: Program, extra: String) -> Service {
+    Service {
+        others: &[Host::C],
+        extra,
+        ..Service::new(program.service, program.port)
     }
 }
