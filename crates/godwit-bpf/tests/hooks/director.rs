@@ -16,6 +16,7 @@ use godwit_wire::{EthernetHeader, FlowKey, MacAddr, NodeName, SeqNumber, TcpFlag
 use crate::bench::{ends, to_service};
 
 mod learn;
+mod posts;
 mod share;
 mod tunnel;
 
