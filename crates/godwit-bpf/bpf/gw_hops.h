@@ -26,9 +26,9 @@ static __noinline int gw_spend_hop(struct __sk_buff *skb,
 		return -1;
 	left = hops - 1;
 	/* the upper half of a word of the header's sum */
-	if (!p->v6 && bpf_l3_csum_replace(
-			      skb, ETH_HLEN + offsetof(struct iphdr, check),
-			      bpf_htons(hops << 8), bpf_htons(left << 8), 2))
+	if (!p->v6 &&
+	    bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check),
+				bpf_htons(hops << 8), bpf_htons(left << 8), 2))
 		return -1;
 	return bpf_skb_store_bytes(skb, at, &left, 1, 0);
 }

@@ -224,8 +224,7 @@ static __always_inline void gw_note_return(const struct gw_pkt *p,
 	const __u32 *node;
 
 	if (!t || t->state != GW_TRANSFER_GONE || !s ||
-	    !gw_mac_equal(p->smac, s->peer_mac) ||
-	    !gw_after(number, t->number))
+	    !gw_mac_equal(p->smac, s->peer_mac) || !gw_after(number, t->number))
 		return;
 	__builtin_memcpy(key.mac, p->smac, 6);
 	node = bpf_map_lookup_elem(&gw_mate_macs, &key);

@@ -75,8 +75,7 @@ static __always_inline bool gw_is_homeless(__u32 home, __u32 ward)
 {
 	const struct gw_share *s = gw_share_at(home), *w = gw_share_at(ward);
 
-	return s && w && s->role == GW_ROLE_SHADOW &&
-	       w->role == GW_ROLE_OWNER;
+	return s && w && s->role == GW_ROLE_SHADOW && w->role == GW_ROLE_OWNER;
 }
 
 /*

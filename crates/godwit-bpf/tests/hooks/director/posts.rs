@@ -24,8 +24,13 @@ fn followed(bench: &Bench, via: Via, frame: &[u8]) -> u16 {
     let mut tries = tries.filter(|(_, reasons, _)| reasons.len() == 2);
     let (act, reasons, out) = tries.next().expect("two reasons");
     assert_eq!(act, Act::Send);
-    assert!(reasons.iter().any(|it| it == "directed_owner"), "{reasons:?}");
-    let to = BACKENDS.into_iter().find(|number| out[..6] == mac_of(*number).0);
+    assert!(
+        reasons.iter().any(|it| it == "directed_owner"),
+        "{reasons:?}"
+    );
+    let to = BACKENDS
+        .into_iter()
+        .find(|number| out[..6] == mac_of(*number).0);
     to.expect("to a back-end")
 }
 

@@ -186,7 +186,8 @@ impl<'a> Clients<'a> {
                 let index = u32::try_from(event.data()).context("an event's number")?;
                 let client = clients.get_mut(index as usize);
                 let client = client.context("an event of nobody")?;
-                self.turn(client, index, now)?;
+                let ends = event.events().contains(EpollFlags::EPOLLRDHUP);
+                self.turn(client, index, (now, ends))?;
             }
             if now - looked > TICK {
                 looked = now;
@@ -224,7 +225,8 @@ impl<'a> Clients<'a> {
         client.server = Server::default();
         client.replies = 0;
         let stream = begin_to_connect(self.load.target)?;
-        let interest = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
+        let interest = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLRDHUP;
+        let interest = interest | EpollFlags::EPOLLET;
         let event = EpollEvent::new(interest, u64::from(index));
         self.epoll.add(&stream, event).context("waiting for one")?;
         client.stream = Some(stream);
@@ -246,13 +248,13 @@ impl<'a> Clients<'a> {
         Name { kind, number }
     }
 
-    /// Something has happened on this connection.
-    fn turn(&mut self, client: &mut Client, index: u32, now: Instant) -> Result<()> {
+    /// Something has happened on this connection, its server's end perhaps.
+    fn turn(&mut self, client: &mut Client, index: u32, what: (Instant, bool)) -> Result<()> {
         // An event may be of a connection that is over by now.
         let Some(stream) = client.stream.take() else {
             return Ok(());
         };
-        match self.go_on(client, &stream, now) {
+        match self.go_on(client, &stream, what) {
             Ok(true) => {
                 client.stream = Some(stream);
                 return Ok(());
@@ -278,7 +280,7 @@ impl<'a> Clients<'a> {
         &mut self,
         client: &mut Client,
         mut stream: &TcpStream,
-        now: Instant,
+        (now, ends): (Instant, bool),
     ) -> Result<bool, Fault> {
         if client.phase == Phase::Connecting {
             match stream.take_error() {
@@ -319,7 +321,8 @@ impl<'a> Clients<'a> {
                     self.ask(client, stream)?;
                 }
             }
-            if length < self.buffer.len() && client.phase != Phase::End {
+            // An end behind it would not be told of again.
+            if length < self.buffer.len() && client.phase != Phase::End && !ends {
                 return Ok(true);
             }
         }
