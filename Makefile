@@ -15,6 +15,7 @@ PREFIX ?= /usr/local
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MAJOR := $(firstword $(subst ., ,$(VERSION)))
 APPS := stream http
+UNITS := godwit godwit-witness godwit-director
 # Packages whose tests need no privileges. What is sans-IO runs with its assertions,
 # as in the simulation; the others with the profile of the release, so that nothing
 # is compiled for a third one.
@@ -40,7 +41,7 @@ $(TARGET)/release/apps/%: apps/%.c apps/listen.h crates/godwit-capi/include/godw
 	mkdir -p $(@D)
 	$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Wall -Wextra -Icrates/godwit-capi/include -o $@ $< $(TARGET)/release/libgodwit.a -lpthread -ldl -lm
 
-install: build ## with DESTDIR=D PREFIX=/usr: headers, libgodwit and godwit.pc; the command
+install: build ## with DESTDIR=D PREFIX=/usr: headers, libgodwit and godwit.pc; the command, its units and documents
 	install -D -m 755 $(TARGET)/release/godwit $(DESTDIR)$(PREFIX)/bin/godwit
 	install -D -m 644 crates/godwit-capi/include/godwit.h $(DESTDIR)$(PREFIX)/include/godwit.h
 	install -D -m 644 crates/godwit-bpf/include/godwit_policy.h $(DESTDIR)$(PREFIX)/include/godwit_policy.h
@@ -49,12 +50,21 @@ install: build ## with DESTDIR=D PREFIX=/usr: headers, libgodwit and godwit.pc; 
 	ln -sf libgodwit.so.$(MAJOR) $(DESTDIR)$(PREFIX)/lib/libgodwit.so
 	install -D -m 644 $(TARGET)/release/libgodwit.a $(DESTDIR)$(PREFIX)/lib/libgodwit.a
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
+	for unit in $(UNITS); do \
+		mkdir -p $(DESTDIR)$(PREFIX)/lib/systemd/system; \
+		sed 's|/usr/bin/|$(PREFIX)/bin/|; s|/usr/share/|$(PREFIX)/share/|' packaging/$$unit.service \
+			> $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit.service; \
+	done
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/godwit README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/godwit/docs docs/*.md
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/godwit/packaging packaging/godwit.toml
+	sed 's|/usr/bin/|$(PREFIX)/bin/|' packaging/nginx-drain.conf > $(DESTDIR)$(PREFIX)/share/doc/godwit/packaging/nginx-drain.conf
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/godwit-capi/godwit.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
 
 demo: setup build ## a download crosses the death of its server; or NAME=move, kill, migrate, handoff (root)
 	$(TARGET)/release/godwit demo $(or $(NAME),shadow)
 
-test: setup build unit install-test sim root-test ## everything that CI runs (root for the lab)
+test: setup build unit install-test sim root-test ## all tests; CI runs check, chaos and mutants besides (root for the lab)
 
 unit: build ## tests without privileges
 	$(CARGO) test --locked --profile sim $(CORE:%=-p %)

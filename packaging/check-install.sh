@@ -9,6 +9,17 @@ trap '[ -z "$server" ] || kill "$server"; rm -rf "$root"' EXIT
 make --no-print-directory install DESTDIR="$root" PREFIX=/usr
 "$root/usr/bin/godwit" --version
 
+# Units name a program and documents that were installed.
+for unit in "$root"/usr/lib/systemd/system/godwit*.service; do
+	for path in $(sed -n 's|^ExecStart=\([^ ]*\).*|\1|p; s|^Documentation=file:||p' "$unit"); do
+		[ -e "$root$path" ] || {
+			echo "$unit names $path, which is not installed" >&2
+			exit 1
+		}
+	done
+done
+echo "units: name what is installed"
+
 # Only what was installed is found, and found there.
 export PKG_CONFIG_SYSROOT_DIR="$root" PKG_CONFIG_LIBDIR="$root/usr/lib/pkgconfig"
 export PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1

@@ -4,7 +4,7 @@
 set -eu
 
 packages="gcc g++ libc6-dev make pkg-config libelf-dev zlib1g-dev clang-14 clang-format-14
-iproute2 ethtool nftables tcpdump nginx apache2-bin curl wrk nghttp2-client httperf haproxy redis-server redis-tools e2fsprogs
+iproute2 ethtool nftables iptables tcpdump nginx apache2-bin curl wrk nghttp2-client httperf haproxy redis-server redis-tools e2fsprogs
 valgrind python3 python3-pip"
 
 missing=""

@@ -85,7 +85,7 @@ pub struct PlacingRule {
     /// Of these paths.
     pub path: RulePath,
     /// Servers by number.
-    pub nodes: Vec<u16>,
+    pub nodes: Vec<u32>,
 }
 
 const FILE: &str = "/etc/godwit/godwit.toml";

@@ -13,10 +13,13 @@ use godwit_lab::apps::nginx::Nginx;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::process::Process;
-use godwit_lab::{Lab, LabOptions};
+use godwit_lab::{Lab, LabOptions, Switch};
 
 use crate::stage::{PORT, stage, until};
 use crate::wait::DEADLINE;
+
+/// Who answers at all does so within this time.
+const BRIEFLY: Duration = Duration::from_millis(500);
 
 /// The servers.
 pub const BACKENDS: [Host; 3] = [Host::A, Host::B, Host::C];
@@ -78,6 +81,7 @@ pub fn on_cells_of(
 ) {
     let Some(lab) = stage(LabOptions {
         third: true,
+        switch: Switch::of_this_test(),
         ..LabOptions::default()
     }) else {
         return;
@@ -93,7 +97,7 @@ pub fn on_cells_of(
         more: &[Host::C],
         // A machine that is busy must not seem to be dead.
         heartbeat: Duration::from_millis(100),
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let servers = BACKENDS.map(|host| (host, serve(&lab, host, web)));
     for host in BACKENDS {
@@ -163,6 +167,18 @@ impl Client {
         stream.set_read_timeout(Some(DEADLINE)).expect("a limit");
         stream.set_nodelay(true).expect("an option");
         Self(stream)
+    }
+
+    /// Connects where perhaps nobody is; `None` if nobody answers within half a second.
+    ///
+    /// # Panics
+    /// If there is no machine for it.
+    pub fn try_connect(lab: &Lab, to: SocketAddr) -> Option<Self> {
+        let connect = || TcpStream::connect_timeout(&to, BRIEFLY);
+        let stream = lab.client().enter(connect).expect("the machine is there");
+        let stream = stream.ok()?;
+        stream.set_read_timeout(Some(DEADLINE)).expect("a limit");
+        Some(Self(stream))
     }
 
     /// Says something.

@@ -16,7 +16,7 @@ pub fn options(extra: &str) -> ClusterOptions {
     service.extra = format!("snapshots = \"eager\"\n{extra}");
     ClusterOptions {
         services: vec![service],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     }
 }
 

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cells;
+pub mod change;
 mod conduct;
 #[cfg(target_arch = "x86_64")]
 pub mod eager;
@@ -33,6 +34,7 @@ pub mod stage;
 pub mod stream;
 pub mod traffic;
 pub mod unread;
+pub mod vigil;
 mod wait;
 
 pub use conduct::{Misconduct, misconduct};

@@ -25,7 +25,7 @@ pub fn options() -> ClusterOptions {
     };
     ClusterOptions {
         services: vec![service],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     }
 }
 

@@ -27,8 +27,9 @@ pub const PLAIN_VARIABLE: &str = "GODWIT_TESTS_PLAIN";
 /// failed.
 const KEEP_VARIABLE: &str = "GODWIT_TESTS_KEEP";
 
-/// Tests share their processors with whatever builds beside them: a heartbeat
-/// that comes late must not be a crash. Benchmarks use the default.
+/// The named exception from the product's 10 ms. Tests share their processors with
+/// whatever builds beside them: a heartbeat that comes late must not be a crash.
+/// `dead_member` and benchmarks use the default.
 const HEARTBEAT: Duration = Duration::from_millis(30);
 
 /// A lab whose servers run Godwit: a owns every service, b shadows it.

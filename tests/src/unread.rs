@@ -56,7 +56,7 @@ pub fn start_with(lab: &Lab, extra: String) -> Cluster<'_> {
     };
     let options = ClusterOptions {
         services: vec![service],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let cluster = Cluster::start(lab, options).expect("the agents start");
     for host in Host::SERVERS {

@@ -49,7 +49,7 @@ fn start<'a>(
     };
     let options = ClusterOptions {
         services: vec![service],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let cluster = Cluster::start(lab, options).expect("the agents start");
     let mut started = Vec::new();

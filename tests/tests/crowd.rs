@@ -35,7 +35,7 @@ fn a_crowd_outlives_its_owner_and_is_protected_again() {
     let [mut a, _b] = servers(&lab);
     let options = ClusterOptions {
         heartbeat: HEARTBEAT,
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let mut cluster = in_sync(&lab, options);
     let mut idle: Vec<_> = (0..IDLE).map(|n| talk_once(&lab, n)).collect();

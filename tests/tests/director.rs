@@ -50,7 +50,7 @@ fn options() -> ClusterOptions {
         // A switch's end of a veth does not poll, as XDP would need.
         sections: SECTIONS.into(),
         more: &[Host::C, Host::Director],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     }
 }
 

@@ -87,7 +87,7 @@ fn a_standby_whose_machine_goes_dark_is_not_missed() {
         return;
     };
     let [_a, b] = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let first = generation(&cluster, Host::A);
     let capture = witness(&lab);
     let traffic = protected_traffic(&lab, &cluster);
@@ -159,7 +159,7 @@ fn a_standby_whose_agent_is_stopped_leaves_and_returns() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let first = generation(&cluster, Host::A);
     let capture = witness(&lab);
     let traffic = protected_traffic(&lab, &cluster);
@@ -181,7 +181,7 @@ fn a_standby_whose_server_is_stopped_does_not_hold_up_an_upload() {
         return;
     };
     let [_a, mut b] = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let upload = Traffic::start(&lab, service_v4(), Load::Upload);
     let echo = Traffic::start(&lab, service_v6(), Load::Echo);
@@ -206,7 +206,7 @@ fn a_standby_whose_server_is_stopped_does_not_hold_up_a_download() {
         return;
     };
     let [_a, mut b] = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let download = Traffic::start(&lab, service_v4(), Load::Download);
     wait_protected(&cluster, Host::A, download.local());
@@ -231,7 +231,7 @@ fn a_standby_whose_server_is_killed_leaves_uploads_and_echoes_bare() {
         return;
     };
     let [_a, mut b] = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let traffic = vec![
         Traffic::start(&lab, service_v4(), Load::Upload),
@@ -265,7 +265,7 @@ fn a_standby_whose_server_is_killed_leaves_a_download_bare() {
         return;
     };
     let [_a, mut b] = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let download = Traffic::start(&lab, service_v6(), Load::Download);
     wait_protected(&cluster, Host::A, download.local());
@@ -285,7 +285,7 @@ fn a_standby_whose_server_is_killed_leaves_an_idle_connection_bare() {
         return;
     };
     let [_a, mut b] = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let idle = lab
         .client()
         .enter(|| Client::connect(service_v4(), DEADLINE));

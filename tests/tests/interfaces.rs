@@ -101,7 +101,7 @@ fn serves_and_survives(stack: Stack) {
         .expect("it can be written");
     let _nginx =
         Host::SERVERS.map(|host| Nginx::start(lab.node(host), &root, 8080).expect("nginx"));
-    let mut options = ClusterOptions::default();
+    let mut options = ClusterOptions::unfenced();
     options.services.push(Service::new("pages", 8080));
     let cluster = in_sync(&lab, options);
     let capture = witness(&lab);
@@ -182,7 +182,7 @@ fn a_new_interface_is_guarded_before_it_is_used() {
     };
     let _servers =
         Host::SERVERS.map(|host| server::start(lab.node(host), PORT).expect("it starts"));
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     count_strays(&lab);
     let upload = Traffic::start(&lab, service_v4(), Load::Upload);
     wait_protected(&cluster, Host::A, upload.local());
@@ -239,7 +239,7 @@ fn a_link_local_client_is_no_exception() {
         let line = "route add fe80::/64 dev eth1 metric 1".to_owned();
         ip(&lab, host, &[line]);
     }
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let connect = || {
         let link_local = Interface::by_name(Network::Data.interface()).expect("it has eth0");

@@ -28,7 +28,7 @@ fn start(lab: &Lab) -> (Cluster<'_>, [Process; 2]) {
     };
     let options = ClusterOptions {
         services: vec![service],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let manner = manner();
     let cluster = Cluster::start(lab, options).expect("the agents start");

@@ -52,7 +52,7 @@ fn many_flows_share_the_catch_up_budget() {
     service.extra = "lag_limit = \"30s\"".to_owned();
     let options = ClusterOptions {
         services: vec![service],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let cluster = in_sync(&lab, options);
     assert_eq!(leashes(&cluster), Some(vec![4 << 20; 2]), "as configured");

@@ -63,7 +63,7 @@ fn detaching_the_owner_leaves_its_connections_alone() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let [upload, echo] = protected_pair(&lab, &cluster, Host::A);
     let download = Traffic::start(&lab, service_v4(), Load::Download);
@@ -101,7 +101,7 @@ fn detaching_the_standby_ends_twins_in_silence() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let pair = protected_pair(&lab, &cluster, Host::A);
     for one in &pair {
@@ -143,7 +143,7 @@ fn restarting_either_agent_disturbs_nothing() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let pair = protected_pair(&lab, &cluster, Host::A);
     let since = Instant::now();
@@ -182,7 +182,7 @@ fn a_standby_whose_agent_is_killed_returns() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let pair = protected_pair(&lab, &cluster, Host::A);
     let since = Instant::now();
@@ -253,7 +253,7 @@ fn a_wrong_configuration_attaches_nothing() {
     let Some(lab) = stage(LabOptions::default()) else {
         return;
     };
-    let cluster = Cluster::prepare(&lab, ClusterOptions::default()).expect("files are written");
+    let cluster = Cluster::prepare(&lab, ClusterOptions::unfenced()).expect("files are written");
     let file = cluster.config_file(Host::A).expect("it has a folder");
     let right = fs::read_to_string(&file).expect("it was written");
     let wrong = [
@@ -292,7 +292,7 @@ fn an_agent_that_can_not_start_attaches_nothing() {
     let Some(lab) = stage(LabOptions::default()) else {
         return;
     };
-    let cluster = Cluster::prepare(&lab, ClusterOptions::default()).expect("files are written");
+    let cluster = Cluster::prepare(&lab, ClusterOptions::unfenced()).expect("files are written");
     let file = cluster.config_file(Host::A).expect("it has a folder");
     let binary = godwit_lab::cluster::binary().expect("it was built");
     let mut unable = Command::new("setpriv");
@@ -334,7 +334,7 @@ fn only_the_owner_answers_for_a_service_address() {
         return;
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let since = Instant::now();
     let pair = protected_pair(&lab, &cluster, Host::A);
@@ -387,7 +387,7 @@ fn an_old_owner_returns_as_standby_and_takes_over_again() {
     // What a busy machine may make of a heartbeat must not be a crash here.
     let patient = ClusterOptions {
         heartbeat: Duration::from_millis(40),
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let mut cluster = in_sync(&lab, patient);
     let capture = witness(&lab);

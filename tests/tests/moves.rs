@@ -49,7 +49,7 @@ const MOVES_WITH_LEASES: usize = 8;
 fn options() -> ClusterOptions {
     ClusterOptions {
         heartbeat: Duration::from_millis(30),
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     }
 }
 

@@ -45,7 +45,7 @@ fn a_peer_that_is_not_found_on_the_link_costs_protection_only() {
     };
     let _servers = servers(&lab);
     set_arp(&lab, "off");
-    let mut cluster = Cluster::start(&lab, ClusterOptions::default()).expect("the agents start");
+    let mut cluster = Cluster::start(&lab, ClusterOptions::unfenced()).expect("the agents start");
     until("a says that b is not found", || {
         let status = cluster.status(Host::A).ok()?;
         let said = |text: &String| text.contains("peer b does not answer for 10.9.0.12");
@@ -81,7 +81,7 @@ fn a_peer_that_falls_silent_on_the_link_is_where_it_was() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let since = Instant::now();
     let old = Traffic::start(&lab, service_v4(), Load::Upload);

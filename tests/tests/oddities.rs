@@ -202,7 +202,7 @@ fn options_and_fragments_leave_no_client_stuck() -> Result<()> {
         return Ok(());
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let since = Instant::now();
     let other = Traffic::start(&lab, service_v4(), Load::Echo);
@@ -247,7 +247,7 @@ fn rubbish_on_the_wire_disturbs_nobody() {
         return;
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let since = Instant::now();
     let upload = Traffic::start(&lab, service_v4(), Load::Upload);
@@ -298,7 +298,7 @@ fn fast_open_and_multipath_fall_back_to_protected_tcp() -> Result<()> {
     }
     let opened = tcp_counter(&lab, Host::A, "TCPFastOpenPassive");
     ensure!(opened > 0, "without Godwit the client has no cookie either");
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let mut streams = vec![
         lab.client().enter(fast_open)??,

@@ -1,6 +1,6 @@
 //! More SYNs than a listener takes, and a standby that accepts nobody.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
@@ -65,7 +65,7 @@ fn a_syn_flood_takes_no_protection_away() {
             .expect("it is set");
     }
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let download = Traffic::start(&lab, service_v4(), Load::Download);
     wait_protected(&cluster, Host::A, download.local());
@@ -113,9 +113,9 @@ fn a_full_accept_queue_at_the_standby_leaves_flows_bare() {
         .expect("it is set");
     let listener = lab
         .b()
-        .enter(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)));
+        .enter(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, PORT)));
     let _deaf = listener.expect("the machine is there").expect("it listens");
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let since = Instant::now();
     let clients: Vec<_> = (0..8)

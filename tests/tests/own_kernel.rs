@@ -445,7 +445,7 @@ fn a_client_with_its_own_kernel_notices_nothing() {
         return;
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let machine = Machine::boot_user_mode(&lab, Host::Client, &cluster);
     let machine = machine.expect("the client boots");
     for host in Host::SERVERS {

@@ -146,7 +146,7 @@ fn what_must_not_wait_does_not() -> Result<()> {
     let Some(lab) = lab(LabOptions::default())? else {
         return Ok(());
     };
-    let mut cluster = Cluster::start(&lab, ClusterOptions::default())?;
+    let mut cluster = Cluster::start(&lab, ClusterOptions::unfenced())?;
     let (urgent, locks) = (may_be_urgent(), may_lock()?);
     for host in Host::SERVERS {
         until("the agent to answer", || Ok(cluster.status(host).is_ok()))?;
@@ -232,7 +232,7 @@ fn a_director_keeps_two() -> Result<()> {
             }],
             sections: "[director]\nseed = \"0123456789abcdef\"\n".into(),
             more: &[Host::Director],
-            ..ClusterOptions::default()
+            ..ClusterOptions::unfenced()
         },
     )?;
     cluster.start_agent(Host::Director)?;
@@ -257,7 +257,7 @@ fn an_account_without_privileges_stays_outside() -> Result<()> {
     let Some(lab) = lab(LabOptions::default())? else {
         return Ok(());
     };
-    let cluster = Cluster::start(&lab, ClusterOptions::default())?;
+    let cluster = Cluster::start(&lab, ClusterOptions::unfenced())?;
     until("the agent to answer", || {
         Ok(cluster.status(Host::A).is_ok())
     })?;

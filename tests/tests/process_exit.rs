@@ -33,12 +33,18 @@ const TOLD: Duration = Duration::from_secs(2);
 /// (200 ms, doubled four times: RFC 6298) meets an open one.
 const TOLD_BY_TIMER: Duration = Duration::from_secs(8);
 
+/// An owner confirms that nothing listens for 40 ms, and the move takes its time.
+const AT_ONCE: Duration = Duration::from_millis(150);
+
+/// For so long an owner is new.
+const NEW_OWNER: Duration = Duration::from_secs(11);
+
 fn with(extra: &str) -> ClusterOptions {
     let mut service = Service::new("web", PORT);
     service.extra = extra.to_owned();
     ClusterOptions {
         services: vec![service],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     }
 }
 
@@ -56,7 +62,7 @@ fn a_killed_server_is_taken_over_and_its_clients_see_nothing() {
         return;
     };
     let [mut a, mut b] = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     for (owner, standby) in [(Host::A, Host::B), (Host::B, Host::A)] {
         let capture = witness(&lab);
         let traffic = mixed(&lab);
@@ -151,7 +157,7 @@ fn a_killed_nginx_worker_takes_no_download_with_it() {
         return;
     };
     let [a, _b] = web_servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let transfers = downloads(&lab, &cluster);
     for worker in workers(&a) {
@@ -173,7 +179,7 @@ fn a_killed_nginx_is_taken_over() {
         return;
     };
     let [mut a, _b] = web_servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let transfers = downloads(&lab, &cluster);
     a.process.kill().expect("it runs");
@@ -182,14 +188,15 @@ fn a_killed_nginx_is_taken_over() {
     assert_unnoticed(capture);
 }
 
-/// nginx -s quit: what runs ends well, nothing is taken over.
+/// nginx -s quit: idle connections are closed as ever, downloads end well, and new
+/// clients are served by the standby, as nothing listens here any more.
 #[test]
-fn a_server_that_quits_closes_as_it_always_did() {
+fn a_server_that_quits_hands_its_service_over() {
     let Some(lab) = stage(LabOptions::default()) else {
         return;
     };
     let [mut a, _b] = web_servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let transfers = downloads(&lab, &cluster);
     let mut idle = connect(lab.client(), service_v4()).expect("it listens");
     wait_protected(&cluster, Host::A, idle.local_addr().expect("connected"));
@@ -201,9 +208,39 @@ fn a_server_that_quits_closes_as_it_always_did() {
     idle.read_to_end(&mut Vec::new())
         .expect("the idle connection is closed in an orderly way");
     a.process.wait(DEADLINE).expect("it ends");
-    let status = cluster.status(Host::A).expect("a answers");
-    assert_eq!(status.services[0].role, "owner");
+    wait_owner(&cluster, Host::B);
+    let mut next = connect(lab.client(), service_v4()).expect("the standby listens");
+    send(&mut next, "HEAD /file HTTP/1.1\r\nHost: web\r\n\r\n").expect("it is read");
+    expect(&mut next, "HTTP/1.1 200 OK\r\n").expect("it is answered");
     assert!(!has_event(&cluster, Host::A, "process_exit"));
+    assert!(has_event(&cluster, Host::A, "server_missing_hand_over"));
+}
+
+/// A server that closes its listener: the data path sees it, and nobody waits for the next
+/// look at all listeners, which comes every half second.
+#[test]
+fn who_does_not_listen_any_more_hands_over_at_once() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let mut servers = web_servers(&lab).map(Some);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut took = Vec::new();
+    for (from, to) in [(Host::A, Host::B), (Host::B, Host::A)] {
+        let at = usize::from(from == Host::B);
+        let mut server = servers[at].take().expect("it runs");
+        let quit = Instant::now();
+        server.process.signal(Signal::SIGQUIT).expect("it runs");
+        wait_owner(&cluster, to);
+        took.push(quit.elapsed());
+        server.process.wait(DEADLINE).expect("it ends");
+        let root = lab.folder().join("www");
+        servers[at] = Some(Nginx::start(lab.node(from), &root, PORT).expect("it starts again"));
+        cluster.wait_in_sync(to, DEADLINE).expect("a standby again");
+        // An owner that is new takes its time, lest the share be tossed to and fro.
+        thread::sleep(NEW_OWNER.saturating_sub(quit.elapsed()));
+    }
+    assert!(took.iter().all(|it| *it < AT_ONCE), "{took:?}");
 }
 
 /// A pipeline of commands goes on although redis is killed.
@@ -217,7 +254,7 @@ fn a_killed_redis_is_taken_over() {
         Host::SERVERS.map(|host| redis::start(lab.node(host), PORT, 0).expect("redis starts"));
     let options = ClusterOptions {
         services: vec![Service::new("kv", PORT)],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let cluster = in_sync(&lab, options);
     let capture = witness(&lab);
@@ -248,7 +285,7 @@ fn a_standby_whose_server_is_killed_is_demoted_at_once() {
         return;
     };
     let [_a, mut b] = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let traffic = mixed(&lab);
     for one in &traffic {
@@ -294,7 +331,7 @@ fn servers_killed_together_are_not_taken_over() {
             return;
         };
         let mut victims: Vec<Process> = servers(&lab).into();
-        let cluster = in_sync(&lab, ClusterOptions::default());
+        let cluster = in_sync(&lab, ClusterOptions::unfenced());
         let capture = witness(&lab);
         let traffic = mixed(&lab);
         for one in &traffic {

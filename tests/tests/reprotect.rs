@@ -45,7 +45,7 @@ fn with(extra: &str) -> ClusterOptions {
     ClusterOptions {
         heartbeat: Duration::from_millis(30),
         services: vec![service],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     }
 }
 

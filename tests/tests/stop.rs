@@ -41,7 +41,7 @@ fn an_owner_hands_over() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let moved = traffic(&lab, &cluster);
     let since = Instant::now();
@@ -76,7 +76,7 @@ fn an_owner_without_a_standby_keeps_its_connections() {
     let mut command = Command::new("ip");
     command.args(["link", "set", Network::Data.interface(), "arp", "off"]);
     lab.b().run(command, DEADLINE).expect("it ends");
-    let mut cluster = Cluster::start(&lab, ClusterOptions::default()).expect("the agents start");
+    let mut cluster = Cluster::start(&lab, ClusterOptions::unfenced()).expect("the agents start");
     until("a can't find b", || {
         let status = cluster.status(Host::A).ok()?;
         let lost = |text: &String| text.contains("does not answer");
@@ -110,7 +110,7 @@ fn a_standby_leaves() {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let bare = traffic(&lab, &cluster);
     let since = Instant::now();

@@ -57,7 +57,7 @@ fn costs_no_byte_and_little_protection(way: Loss) {
         return;
     };
     let _servers = servers(&lab);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     for (per_myriad, least) in [(100, 190), (500, 150)] {
         let since = Instant::now();
@@ -115,7 +115,7 @@ fn survives_the_crash(way: Loss, per_myriad: u16) {
         return;
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     lose(&lab, way, per_myriad);
     let uploads =
@@ -154,7 +154,7 @@ fn a_flow_is_not_given_up_before_its_client_has_mended_it() {
         return;
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     let start = |load| Traffic::start(&lab, service_v4(), load);
     let echoes = (0..ECHOES).map(|_| start(Load::Echo));
@@ -213,7 +213,7 @@ fn a_connection_whose_handshake_was_lost_is_protected_later() {
         return;
     };
     let _servers = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
     let capture = witness(&lab);
     lose(&lab, TAP, 10_000);
     let mut streams = [service_v4(), service_v6()]
@@ -254,7 +254,7 @@ fn a_client_that_listens_hears_that_its_connection_is_gone() {
     let services = vec![web];
     let options = ClusterOptions {
         services,
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let cluster = in_sync(&lab, options);
     lose(&lab, TAP, 10_000);

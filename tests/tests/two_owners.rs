@@ -43,7 +43,7 @@ fn the_death_of_one_owner_leaves_the_other_alone() {
     (of_b.addresses, of_b.primary) = (OTHER, Host::B);
     let options = ClusterOptions {
         services: vec![Service::new("of-a", PORT), of_b],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let cluster = Cluster::start(&lab, options).expect("the agents start");
     wait_owned(&cluster, "of-a", Host::A, Host::B);

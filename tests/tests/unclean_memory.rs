@@ -91,7 +91,7 @@ fn a_twin_does_not_take_its_client_for_another() {
     let _servers = Host::SERVERS.map(|host| start(host).expect("the server starts"));
     lab.delay(Host::Client, DELAY)
         .expect("there is a delay line");
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::unfenced());
     let downloads = [service_v4(), service_v6()].map(|to| {
         let one = Traffic::start(&lab, to, Load::LongDownload);
         wait_protected(&cluster, Host::A, one.local());

@@ -50,6 +50,7 @@ impl Bystander {
             | Action::HandOver { .. }
             | Action::Resume { .. }
             | Action::MoveEnded { .. }
+            | Action::AskMove { .. }
             | Action::ReleaseGate { .. }
             | Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }

@@ -6,9 +6,10 @@
 //! | heartbeat receiver | [`Input::Lease`] | dropped and counted: voters and candidates say everything again |
 //! | stonith | [`Input::Stonith`] | that thread waits |
 //! | links | [`Input::Link`], [`Input::Message`], several at a time | the link's task waits, and TCP slows the peer down |
-//! | ring buffer reader | [`Input::Flow`], [`Input::Exit`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
+//! | ring buffer reader | [`Input::Flow`], [`Input::Unanswered`], [`Input::Exit`], [`Input::ListenerClosed`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | entries of a director | [`Input::Exceptions`], many at a time | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
-//! | device watch | [`Input::Devices`] | that thread waits; changes meanwhile count as one |
+//! | facts, see [`crate::surroundings`] | [`Input::Facts`] | that thread waits |
+//! | device watch | [`Input::Devices`], [`Input::Place`], [`Input::Announce`] | that thread waits; changes meanwhile count as one |
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
 //! | sweep | [`Input::Gone`] | that thread waits |
@@ -23,22 +24,25 @@
 //! as missing.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use godwit_bpf::ProcessExit;
 use godwit_bpf::director::Exception;
+use godwit_bpf::{ProcessExit, Unanswered};
 use godwit_core::node::HandoffReport;
 use godwit_core::{Beat, FlowEvent, Link, MonoTime, PeerId, StonithFault};
 use godwit_wire::{FlowId, Generation, GoodbyeReason, LeaseDatagram, MacAddr, Message, ShareId};
 use tokio::sync::oneshot;
 
 use crate::apps::Commit;
+use crate::config::Config;
 use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
 use crate::status::Status;
+use crate::surroundings::Look;
 
 /// What flows need of what they share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -94,8 +98,12 @@ pub enum Input {
     },
     /// The data path reports a flow.
     Flow(FlowEvent),
+    /// The data path has offered a connection to another server, and has no answer.
+    Unanswered(Unanswered),
     /// A server process has died.
     Exit(ProcessExit),
+    /// Some process closes a listening socket.
+    ListenerClosed,
     /// A peer was found on the link, or elsewhere on it than before.
     Neighbour {
         /// Whom.
@@ -107,8 +115,27 @@ pub enum Input {
     Census(Census),
     /// Flows, silent for long, that have no socket any more.
     Gone(Vec<FlowEvent>),
-    /// Network interfaces have come, gone or changed.
+    /// What is wrong around this node, as far as one source knows.
+    Facts(Look),
+    /// Network interfaces or addresses have come, gone or changed: of a director.
     Devices,
+    /// The service interface was made anew, or has another MAC address; the data path
+    /// is in its place.
+    Place {
+        /// Its number.
+        ifindex: u32,
+        /// Its MAC address.
+        mac: MacAddr,
+    },
+    /// The link is to hear where the services are that this node owns.
+    Announce,
+    /// A machine that is no mate says that it has an address of a service.
+    Claimed {
+        /// Which address.
+        address: IpAddr,
+        /// Where that machine is.
+        mac: MacAddr,
+    },
     /// Somebody asks.
     Query(Query),
     /// Somebody wants a service to move.
@@ -140,6 +167,14 @@ pub enum Input {
     /// Messages or reports that were there together, in this order: the driver is
     /// woken up once for all of them.
     Several(Vec<Self>),
+    /// The file has changed to this: what follows is a restart, in this process if
+    /// `reloads`.
+    Next {
+        /// What it says now.
+        config: Arc<Config>,
+        /// Whether the process goes on.
+        reloads: bool,
+    },
     /// The agent is to end.
     Stop {
         /// What peers are told.
@@ -179,14 +214,19 @@ pub struct DriverGone;
 pub struct Inbox {
     sender: SyncSender<Input>,
     dropped: Arc<AtomicU64>,
+    closed: Arc<AtomicBool>,
 }
 
 impl Inbox {
     /// Makes the queue; the driver keeps the receiver.
     pub fn new() -> (Self, Receiver<Input>) {
         let (sender, receiver) = sync_channel(CAPACITY);
-        let dropped = Arc::default();
-        (Self { sender, dropped }, receiver)
+        let inbox = Self {
+            sender,
+            dropped: Arc::default(),
+            closed: Arc::default(),
+        };
+        (inbox, receiver)
     }
 
     /// Queues an input that must not be lost; blocks while the queue is full.
@@ -222,6 +262,16 @@ impl Inbox {
             }
             Err(TrySendError::Disconnected(_)) => Err(DriverGone),
         }
+    }
+
+    /// The driver ends: whoever waits for something to send should, too.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the driver has ended.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
     }
 
     /// How many inputs were dropped because the queue was full.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apps;
+mod births;
 mod bystander;
 pub mod clock;
 pub mod config;
@@ -22,10 +23,12 @@ pub mod peers;
 pub mod pki;
 mod privileges;
 pub mod realtime;
+mod reload;
 mod reprotect;
 mod run;
 pub mod status;
 pub mod stonith;
+pub mod surroundings;
 mod syscalls;
 #[cfg(test)]
 mod testing;
@@ -35,7 +38,7 @@ mod witness;
 pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
-pub use run::{AgentError, detach, run};
+pub use run::{AgentError, GIVEN_UP, detach, run};
 pub use witness::witness;
 
 pub use godwit_sock::netns_cookie;

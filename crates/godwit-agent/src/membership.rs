@@ -2,7 +2,7 @@
 
 use godwit_core::lease::Terms;
 use godwit_core::node::LeaseConfig;
-use godwit_core::{FlowPolicy, MonoTime, NodeConfig, PeerConfig, ShareConfig};
+use godwit_core::{FlowPolicy, MonoTime, Node, NodeConfig, PeerConfig, ShareConfig};
 
 use crate::config::{Config, Failback, Fencing, OnDivergence, OnLag};
 
@@ -36,6 +36,11 @@ pub(crate) fn node_config(config: &Config, life: &Life) -> NodeConfig {
     }
 }
 
+/// The node itself, which knows what its file says.
+pub(crate) fn node(config: &Config, node: &NodeConfig, now: MonoTime) -> Node {
+    Node::new(node, now).with_lines(config.wire_lines())
+}
+
 /// All shares: a node votes on those that it does not serve.
 fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
     let fencing = match config.fencing() {
@@ -54,6 +59,7 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
         } else {
             fencing
         },
+        paths: service.paths(),
         moves_within: config.service_share(service).filter(|_| service.moves()),
         server_lost_hold: config.server_lost_hold(service),
         policy: FlowPolicy {

@@ -9,6 +9,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use godwit_wire::NodeName;
 use rcgen::{
@@ -85,11 +86,12 @@ pub fn init(dir: &Path) -> Result<(), PkiError> {
 /// Makes a node's certificate: `node.pem`, `node.key` (mode 0600) and a copy of
 /// `ca.pem` in `out`, signed by the authority in `ca_dir`.
 ///
-/// Replaces what is in `out`: a node's certificate may be renewed.
+/// Replaces what is in `out`: a node's certificate may be renewed. It is valid for so
+/// many days from now, or for ever; negative days are over already, for tests.
 ///
 /// # Errors
 /// If there is no authority in `ca_dir`, or a file can't be written.
-pub fn issue(ca_dir: &Path, name: NodeName, out: &Path) -> Result<(), PkiError> {
+pub fn issue(ca_dir: &Path, name: NodeName, out: &Path, days: Option<i64>) -> Result<(), PkiError> {
     let ca_pem = read(&ca_dir.join(CA_CERT))?;
     let ca_key = KeyPair::from_pem(&read(&ca_dir.join(CA_KEY))?)
         .map_err(certificate("reading the authority's key"))?;
@@ -108,6 +110,11 @@ pub fn issue(ca_dir: &Path, name: NodeName, out: &Path) -> Result<(), PkiError> 
         ExtendedKeyUsagePurpose::ClientAuth,
     ];
     params.use_authority_key_identifier_extension = true;
+    if let Some(days) = days {
+        params.not_after = SystemTime::now().into();
+        params.not_after += Duration::from_secs(days.max(0).unsigned_abs() * DAY);
+        params.not_after -= Duration::from_secs(days.min(0).unsigned_abs() * DAY);
+    }
     let cert = params
         .signed_by(&key, &issuer)
         .map_err(certificate("signing the node's certificate"))?;
@@ -117,6 +124,9 @@ pub fn issue(ca_dir: &Path, name: NodeName, out: &Path) -> Result<(), PkiError> 
     write(&out.join(NODE_CERT), &cert.pem(), 0o644)?;
     write(&out.join(CA_CERT), &ca_pem, 0o644)
 }
+
+/// Seconds of a day.
+const DAY: u64 = 86_400;
 
 fn new_key() -> Result<KeyPair, PkiError> {
     KeyPair::generate().map_err(certificate("making a key"))
@@ -170,7 +180,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary folder");
         init(dir.path()).expect("authority");
         let out = dir.path().join("a");
-        issue(dir.path(), NodeName::new("a").expect("name"), &out).expect("node");
+        issue(dir.path(), NodeName::new("a").expect("name"), &out, None).expect("node");
         assert_eq!(mode(&dir.path().join(CA_KEY)), 0o600);
         assert_eq!(mode(&out.join(NODE_KEY)), 0o600);
         assert_eq!(
@@ -190,7 +200,7 @@ mod tests {
     fn without_an_authority_the_missing_file_is_named() {
         let dir = tempfile::tempdir().expect("temporary folder");
         let name = NodeName::new("a").expect("name");
-        let error = issue(dir.path(), name, dir.path()).expect_err("no authority");
+        let error = issue(dir.path(), name, dir.path(), None).expect_err("no authority");
         assert!(error.to_string().ends_with("ca.pem"), "{error}");
     }
 }

@@ -76,6 +76,12 @@ pub(crate) fn give_up(config: &Config) -> Result<(), PrivilegeError> {
     Ok(())
 }
 
+/// Whether an agent that has started with one file has the rights that another needs.
+pub(crate) fn cover(running: &Config, next: &Config) -> bool {
+    let had = needed(running, true);
+    needed(next, true).iter().all(|it| had.contains(it))
+}
+
 fn needed(config: &Config, realtime: bool) -> Vec<Capability> {
     let mut keep = match config.own_peer().role {
         PeerRole::Server => SERVER.to_vec(),

@@ -37,6 +37,10 @@ pub(crate) enum Obstacle {
     GivenUp,
     /// Its twin said other things, and so would the next.
     Diverged,
+    /// The client has said urgent data since the log began.
+    Urgent,
+    /// Its segments are signed: no twin has the key.
+    Signed,
 }
 
 impl Obstacle {
@@ -56,6 +60,8 @@ impl Obstacle {
             Self::TakeoverUnfinished => "takeover_unfinished",
             Self::GivenUp => "given_up",
             Self::Diverged => "diverged",
+            Self::Urgent => "urgent_data",
+            Self::Signed => "signed",
         }
     }
 }
@@ -97,10 +103,14 @@ const fn is_wrong(flow: &FlowState) -> bool {
 }
 
 fn log_obstacle(flow: &FlowState, kept: bool) -> Option<Obstacle> {
+    if flow.why == Some(UnprotectedReason::SignedSegments) {
+        return Some(Obstacle::Signed);
+    }
     match flow.log.state {
         LogState::None => return Some(Obstacle::Off),
-        LogState::Over => return Some(Obstacle::OverCap),
+        LogState::Over | LogState::Begun => return Some(Obstacle::OverCap),
         LogState::Failed => return Some(Obstacle::NoMemory),
+        LogState::Urgent => return Some(Obstacle::Urgent),
         LogState::Kept => {}
     }
     if flow.own_fin {

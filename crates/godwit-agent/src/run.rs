@@ -2,18 +2,21 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 
 use godwit_bpf::{MUTANT, PinDir, PinError};
 use thiserror::Error;
 
-use crate::apps::Apps;
+use crate::apps::{AppSocket, Apps};
 use crate::config::{Config, ConfigError, PeerRole};
+use crate::control::Place;
 use crate::director;
-use crate::driver::{DetachError, InstallError, Installed, Surroundings, pin_name};
+use crate::driver::{DetachError, InstallError, Installed, Remains, Surroundings, pin_name};
 use crate::edge::{Edge, Prepared, StartError};
-use crate::input::Inbox;
+use crate::input::{Inbox, Input};
+use crate::logging;
 use crate::privileges::{self, PrivilegeError};
-use crate::realtime::{Urgency, prefer};
+use crate::realtime::{Urgency, be_ordinary, prefer};
 use crate::stonith::Stonith;
 
 /// Why an agent did not run.
@@ -58,19 +61,50 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
         // Only a chaos run may ever see this.
         tracing::error!("THIS BUILD IS BROKEN ON PURPOSE ({mutant}): never use it");
     }
-    let (life, votes) = (prepared.life, prepared.votes.clone());
     let (inbox, inputs) = Inbox::new();
     // While this process has all its privileges, and no real-time thread.
     let app_socket = prepared.app_socket()?;
-    let services = prepared.config.services.iter();
-    let services = services.flat_map(|service| service.addresses.clone());
-    let services: Vec<_> = services.collect();
     let stonith = Stonith::start(&prepared.config, &inbox).map_err(StartError::Stonith)?;
     let installed = Installed::new(prepared.config.clone())?;
     if let Err(error) = privileges::give_up(&installed.config) {
         installed.remove();
         return Err(error.into());
     }
+    if let Err(error) = logging::start() {
+        installed.remove();
+        return Err(StartError::Thread(error).into());
+    }
+    let queue = (inbox, inputs);
+    let mut ended = live(prepared, installed, (&app_socket, stonith), queue)?;
+    while let Some((next, remains)) = ended.next {
+        let (prepared, installed) = again((ended.config, next), remains, ended.place)?;
+        let means = (&app_socket, Stonith::default());
+        ended = live(prepared, installed, means, Inbox::new())?;
+    }
+    Ok(())
+}
+
+/// How one life of an agent has ended.
+struct Ended {
+    config: Arc<Config>,
+    place: Place,
+    /// The changed file, and what another life begins with.
+    next: Option<(Arc<Config>, Remains)>,
+}
+
+/// One life, from the first word to peers to the last.
+fn live(
+    mut prepared: Prepared,
+    installed: Installed,
+    (app_socket, stonith): (&AppSocket, Stonith),
+    (inbox, inputs): (Inbox, Receiver<Input>),
+) -> Result<Ended, AgentError> {
+    let (life, votes) = (prepared.life, prepared.votes.clone());
+    let memory = prepared.memory.take();
+    let config = prepared.config.clone();
+    let services = config.services.iter();
+    let services = services.flat_map(|service| service.addresses.clone());
+    let services: Vec<_> = services.collect();
     let edge = match Edge::start(prepared, inbox.clone()) {
         Ok(edge) => edge,
         Err(error) => {
@@ -78,7 +112,8 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
             return Err(error.into());
         }
     };
-    let apps = match Apps::start(app_socket, services, inbox.clone()) {
+    let started = app_socket.try_clone();
+    let apps = match started.and_then(|socket| Apps::start(socket, services, inbox.clone())) {
         Ok(apps) => apps,
         Err(error) => {
             edge.shutdown();
@@ -89,7 +124,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
     let node = installed.node_config(&life);
     let surroundings = Surroundings {
         inputs,
-        inbox,
+        inbox: inbox.clone(),
         peers: edge.peers.clone(),
         board: edge.board.clone(),
         leases: edge.leases.clone(),
@@ -97,18 +132,52 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
         metrics: edge.metrics.clone(),
         stonith,
         apps: apps.clone(),
+        memory,
     };
     let run = installed
         .into_driver(node, surroundings)
         .map(|(driver, inputs)| {
             prefer("gw-driver", Urgency::Decisions);
-            votes.close(driver.run(&inputs));
+            let end = driver.run(&inputs);
+            inbox.close();
+            votes.close(end.bound_until, end.memory.as_ref());
             // Here the queue closes: nobody waits for an answer any more.
+            end.next
         });
     drop(apps);
-    edge.shutdown();
-    Ok(run?)
+    let place = edge.shutdown();
+    let next = run?;
+    Ok(Ended {
+        config,
+        place,
+        next,
+    })
 }
+
+/// Another life with the changed file; if that can't be carried out, with the old one.
+fn again(
+    (old, next): (Arc<Config>, Arc<Config>),
+    remains: Remains,
+    place: Place,
+) -> Result<(Prepared, Installed), AgentError> {
+    be_ordinary();
+    let installed = match Installed::again(next, remains) {
+        Ok(installed) => installed,
+        Err(failed) => {
+            let (error, remains) = *failed;
+            tracing::error!(%error, "the changed file can't be carried out");
+            let mut old = Config::clone(&old);
+            old.warnings.push(format!("{GIVEN_UP}: {error}"));
+            let back = Installed::again(Arc::new(old), remains);
+            back.map_err(|failed| AgentError::from(failed.0))?
+        }
+    };
+    let prepared = Prepared::at(installed.config.clone(), place)?;
+    Ok((prepared, installed))
+}
+
+/// What the warning begins with when a reload has failed half-way.
+pub const GIVEN_UP: &str = "the changed file was given up, and the one before is in force";
 
 /// Takes away what an agent that no longer runs has left: a standby's twins
 /// end silently, an owner's connections go on. Returns whether there was

@@ -6,15 +6,46 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use godwit_core::{MonoTime, PeerStatus, ShareStatus};
+use godwit_core::{Difference, MonoTime, PeerStatus, ShareStatus, Side};
+use godwit_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, PeerConfig, ServiceConfig};
 use crate::director::DirectorReport;
 use crate::flows::FlowCounts;
+use crate::logging;
+use crate::surroundings::FactReport;
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "godwit.status/1";
+
+/// As many as people read.
+const MOST_DIFFERENCES: usize = 8;
+
+/// What differs between this file and a peer's, and what follows.
+fn differences(peer: NodeName, found: &[Difference]) -> Vec<String> {
+    let one = |it: &Difference| {
+        let (section, key) = (&it.section, &it.key);
+        let (has, lacks) = match it.side {
+            Side::Both => {
+                return format!(
+                    "peer {peer} runs with another configuration: {section}: {key} differs"
+                );
+            }
+            Side::Here => ("this node".to_owned(), format!("peer {peer}")),
+            Side::There => (format!("peer {peer}"), "this node".to_owned()),
+        };
+        if !key.is_empty() {
+            return format!("{section}: only {has} has {key} in its file, {lacks} has not");
+        }
+        let follows = match section.starts_with("service ") {
+            true => ": nothing of it is protected between the two",
+            false => "",
+        };
+        format!("only {has} has {section} in its file, {lacks} has not{follows}")
+    };
+    found.iter().map(one).collect()
+}
 
 /// One node, at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +71,9 @@ pub struct Status {
     pub director: Option<DirectorReport>,
     /// What is attached where.
     pub data_path: DataPathReport,
+    /// What this node relies on, and whether it is as it should be.
+    #[serde(default)]
+    pub facts: Vec<FactReport>,
     /// Sentences about what needs attention, most lasting first.
     pub warnings: Vec<String>,
 }
@@ -63,6 +97,9 @@ pub struct PeerReport {
     pub ignored: u64,
     /// Whether it runs with another configuration.
     pub config_differs: bool,
+    /// What differs, a sentence each, as soon as it has said so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<String>,
     /// What is known of its power: `unknown`, `cutting`, `stuck` or `off`.
     #[serde(default)]
     pub power: String,
@@ -97,6 +134,9 @@ pub struct ServiceReport {
     pub generation: u32,
     /// The standbys that hold all that clients were told.
     pub in_sync: Vec<String>,
+    /// The addresses at which nothing listens on this node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_listening: Vec<String>,
     /// `ack` or `off`.
     pub gate: String,
     /// Whether the other side's heartbeats arrive, so that its failure would be
@@ -172,7 +212,13 @@ impl Status {
                 interface: config.node.interface.to_string(),
                 ..DataPathReport::default()
             },
-            warnings: config.warnings.clone(),
+            facts: Vec::new(),
+            warnings: config
+                .warnings
+                .iter()
+                .cloned()
+                .chain(logging::warning())
+                .collect(),
         }
     }
 
@@ -190,6 +236,8 @@ impl Status {
             };
             service.watched = heard && !service.in_sync.is_empty();
         }
+        let facts: Vec<_> = self.facts.iter().filter_map(FactReport::warning).collect();
+        self.warnings.extend(facts);
         let warnings = self.conclusions();
         self.warnings.extend(warnings);
     }
@@ -206,7 +254,15 @@ impl Status {
             }
         }
         for peer in &self.peers {
-            if peer.config_differs {
+            warnings.extend(peer.differences.iter().take(MOST_DIFFERENCES).cloned());
+            if peer.differences.len() > MOST_DIFFERENCES {
+                let more = peer.differences.len() - MOST_DIFFERENCES;
+                warnings.push(format!(
+                    "{more} more lines differ from those of {}",
+                    peer.name
+                ));
+            }
+            if peer.config_differs && peer.differences.is_empty() {
                 warnings.push(format!(
                     "peer {} runs with another configuration",
                     peer.name
@@ -234,6 +290,9 @@ impl Status {
                     service.name
                 ));
             }
+            if !service.not_listening.is_empty() {
+                warnings.push(service.missing_listener());
+            }
             if service.state == "standby" && service.owner.is_none() {
                 warnings.push(format!(
                     "service {} has no owner: the last one was detached, and nobody takes over",
@@ -257,6 +316,7 @@ impl PeerReport {
             max_interarrival_ms: ms(status.max_interval),
             ignored: status.ignored,
             config_differs: status.config_differs,
+            differences: differences(config.name, &status.differences),
             power: status.power.as_str().into(),
             stonith_fault: status.stonith_fault.map(|fault| fault.as_str().into()),
         }
@@ -271,8 +331,7 @@ impl ServiceReport {
         status: &ShareStatus,
         flows: FlowCounts,
     ) -> Self {
-        let names =
-            |names: &[godwit_wire::NodeName]| names.iter().map(ToString::to_string).collect();
+        let names = |names: &[NodeName]| names.iter().map(ToString::to_string).collect();
         let home = file.home_of(status.id).filter(|_| config.is_ring());
         let (primary, backups) = match home {
             Some(home) => (home, config.standbys_of(home)),
@@ -290,6 +349,7 @@ impl ServiceReport {
             epoch: status.epoch.to_string(),
             generation: status.generation.0,
             in_sync: names(&status.in_sync),
+            not_listening: Vec::new(),
             gate: config.gate_in_force().as_str().into(),
             watched: false,
             leash_bytes: config.leash,
@@ -308,6 +368,19 @@ impl ServiceReport {
     /// In sync with a side that is not heard.
     fn is_unwatched(&self) -> bool {
         !self.in_sync.is_empty() && !self.watched
+    }
+
+    /// What follows from the addresses at which nothing listens.
+    fn missing_listener(&self) -> String {
+        let addresses = self.not_listening.join(", ");
+        let follows = match self.state.as_str() {
+            "owner" => "clients are refused there",
+            _ => "this node does not stand by",
+        };
+        format!(
+            "service {}: nothing listens at {addresses} on this node, so {follows}",
+            self.name
+        )
     }
 }
 
@@ -339,6 +412,7 @@ mod tests {
             epoch: "1.1".into(),
             generation: 1,
             in_sync: in_sync.iter().map(|name| (*name).to_owned()).collect(),
+            not_listening: Vec::new(),
             gate: "ack".into(),
             watched: false,
             leash_bytes: 0,
@@ -364,6 +438,7 @@ mod tests {
             max_interarrival_ms: 0.0,
             ignored: 0,
             config_differs: false,
+            differences: Vec::new(),
             power: "unknown".into(),
             stonith_fault: None,
         });

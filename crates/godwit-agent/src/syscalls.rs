@@ -60,6 +60,8 @@ const ALWAYS: &[Call] = calls![
     SYS_clock_nanosleep,
     SYS_gettimeofday,
     SYS_nanosleep,
+    SYS_timerfd_create,
+    SYS_timerfd_settime,
     // Waiting.
     SYS_epoll_create1,
     SYS_epoll_ctl,
@@ -96,6 +98,9 @@ const ALWAYS: &[Call] = calls![
     SYS_shutdown,
     // Files: /proc and /sys, the control socket and its folder, pins.
     SYS_faccessat,
+    SYS_inotify_add_watch,
+    SYS_inotify_init1,
+    SYS_inotify_rm_watch,
     SYS_fchmodat,
     SYS_flock,
     SYS_getdents64,
@@ -161,6 +166,7 @@ const BPF: &[u32] = &[
     7,  // BPF_OBJ_GET
     10, // BPF_PROG_TEST_RUN
     15, // BPF_OBJ_GET_INFO_BY_FD
+    16, // BPF_PROG_QUERY
     24, // BPF_MAP_LOOKUP_BATCH
     28, // BPF_LINK_CREATE
     29, // BPF_LINK_UPDATE

@@ -28,7 +28,13 @@ impl Pair {
         let dir = tempfile::tempdir().expect("temporary folder");
         pki::init(&dir.path().join("ca")).expect("authority");
         for name in ["a", "b"] {
-            pki::issue(&dir.path().join("ca"), node(name), &dir.path().join(name)).expect("node");
+            pki::issue(
+                &dir.path().join("ca"),
+                node(name),
+                &dir.path().join(name),
+                None,
+            )
+            .expect("node");
         }
         let ports = (free_port("127.0.0.1"), free_port("127.0.0.2"));
         Self {

@@ -2,21 +2,22 @@
 //!
 //! A voter keeps nothing on disk: one that was killed keeps quiet until whatever
 //! it may have voted for is over, ten seconds with long leases (PaxosLease,
-//! section 4). One that ends in order says how long its votes bind, which is
-//! the rest of one lease. That is a file in the runtime directory, which does not
-//! outlive a boot. It is
+//! section 4). One that ends in order says what it has voted for, and the next one goes on
+//! from there: voters that restart one after the other would leave no majority otherwise.
+//! That is a file in the runtime directory, which does not outlive a boot. It is
 //!
 //! * not there: no agent has voted since the host booted;
-//! * empty: the last one runs, or did not end in order;
-//! * a line: until when its votes bind, in nanoseconds of [`clock`].
+//! * empty: the last one votes, or did not end in order;
+//! * a line: until when its votes bind, in nanoseconds of [`clock`]; and behind that, if it
+//!   had votes, what they were ([`VoterMemory`]).
 
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use godwit_core::MonoTime;
 use godwit_core::lease::Terms;
+use godwit_core::{MonoTime, VoterMemory};
 use godwit_wire::NodeName;
 
 use crate::clock;
@@ -28,49 +29,65 @@ pub(crate) struct Votes {
 }
 
 impl Votes {
-    /// Takes what the last agent left, so that nobody takes it again; says until
-    /// when this one must not vote.
+    /// What the last agent left: until when this one must not vote if it does not know what
+    /// that has voted for, and that. It stays there until [`Votes::begin`], as long as this
+    /// one may be ended without having voted.
     ///
     /// # Errors
-    /// If the file can't be read or written.
-    pub(crate) fn take(
+    /// If the file can't be read.
+    pub(crate) fn find(
         run_dir: &Path,
         cookie: u64,
         node: NodeName,
         terms: &Terms,
-    ) -> io::Result<(Self, MonoTime)> {
+    ) -> io::Result<(Self, MonoTime, Option<VoterMemory>)> {
         let path = run_dir.join(format!("voted-n{cookie}-{node}"));
         let left = match fs::read(&path) {
             Ok(left) => Some(left),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        fs::write(&path, "")?;
         let now = clock::now();
         let unknown = now.saturating_add(terms.quarantine());
         let quiet_until = match left {
             None => MonoTime::ZERO.saturating_add(terms.quarantine()),
             // Further away than any vote binds, it is not of this boot.
-            Some(left) => parse(&left).map_or(unknown, |bound| bound.min(unknown)),
+            Some(ref left) => parse(left).map_or(unknown, |(bound, _)| bound.min(unknown)),
         };
-        Ok((Self { path }, quiet_until))
+        let memory = left.as_ref().and_then(|left| parse(left)).and_then(|read| {
+            // It may be of another boot.
+            let is_near = read.0 <= unknown;
+            VoterMemory::of_text(read.1, *terms).filter(|_| is_near)
+        });
+        Ok((Self { path }, quiet_until, memory))
+    }
+
+    /// From here on this agent votes: should it not end in order, nobody knows for what.
+    ///
+    /// # Errors
+    /// If the file can't be written: it must not vote then.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        fs::write(&self.path, "")
     }
 
     /// The last word of an agent that will not vote again.
-    pub(crate) fn close(&self, bound: MonoTime) {
+    pub(crate) fn close(&self, bound: MonoTime, memory: Option<&VoterMemory>) {
         let nanos = bound.since(MonoTime::ZERO).as_nanos();
-        if let Err(error) = fs::write(&self.path, format!("{nanos}\n")) {
+        let memory = memory.map(VoterMemory::to_text).unwrap_or_default();
+        if let Err(error) = fs::write(&self.path, format!("{nanos}\n{memory}")) {
             let path = self.path.display();
             tracing::warn!(%path, %error, "the next agent here will vote later than it could");
         }
     }
 }
 
-/// `None` if it is not a whole line of digits.
-fn parse(left: &[u8]) -> Option<MonoTime> {
-    let digits = str::from_utf8(left.strip_suffix(b"\n")?).ok()?;
+/// The moment, and what is behind it; `None` if it does not begin with a whole line of
+/// digits.
+fn parse(left: &[u8]) -> Option<(MonoTime, &str)> {
+    let (digits, rest) = str::from_utf8(left).ok()?.split_once('\n')?;
     let nanos = digits.parse().ok()?;
-    Some(MonoTime::ZERO.saturating_add(Duration::from_nanos(nanos)))
+    let bound = MonoTime::ZERO.saturating_add(Duration::from_nanos(nanos));
+    Some((bound, rest))
 }
 
 #[cfg(test)]
@@ -85,9 +102,17 @@ mod tests {
         if let Some(left) = left {
             fs::write(&path, left).expect("written");
         }
-        let (votes, until) = Votes::take(dir.path(), 1, node, &Terms::default()).expect("taken");
+        let found = Votes::find(dir.path(), 1, node, &Terms::default());
+        let (votes, until, memory) = found.expect("found");
+        let kept = fs::read_to_string(&path).ok();
+        assert_eq!(
+            kept.as_deref(),
+            left,
+            "one that never votes takes nothing away"
+        );
+        votes.begin().expect("it may be written");
         assert_eq!(fs::read(&path).expect("there"), b"", "it is taken once");
-        votes.close(until);
+        votes.close(until, memory.as_ref());
         (until, fs::read_to_string(&path).expect("there"))
     }
 
@@ -100,6 +125,13 @@ mod tests {
         let (until, left) = taken(Some("12345\n"));
         assert_eq!(until.since(MonoTime::ZERO), Duration::from_nanos(12345));
         assert_eq!(left, "12345\n", "and so on");
+        let (_, left) = taken(Some("12345\nquiet 12\nshare 7 0\nend\n"));
+        assert_eq!(
+            left, "12345\nquiet 12\nshare 7 0\nend\n",
+            "what it voted for"
+        );
+        let (_, left) = taken(Some("12345\nquiet 12\nshare 7 0\n"));
+        assert_eq!(left, "12345\n", "half of that is as good as none");
         let (until, _) = taken(None);
         assert_eq!(until.since(MonoTime::ZERO), quarantine(), "since the boot");
     }

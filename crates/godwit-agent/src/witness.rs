@@ -14,15 +14,18 @@ use godwit_wire::GoodbyeReason;
 use crate::bystander::Bystander;
 use crate::clock;
 use crate::config::{Config, PeerRole};
-use crate::edge::{Edge, Prepared};
+use crate::control::Place;
+use crate::edge::{Edge, Prepared, StartError};
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Query};
-use crate::membership::node_config;
+use crate::logging;
+use crate::membership::{self, node_config};
 use crate::moves::MoveRefused;
 use crate::privileges;
-use crate::realtime::{Urgency, prefer};
+use crate::realtime::{Urgency, be_ordinary, prefer};
 use crate::run::AgentError;
 use crate::status::{PeerReport, Status};
+use crate::surroundings::FactBoard;
 
 /// Longest wait; nothing depends on it.
 const IDLE: Duration = Duration::from_secs(1);
@@ -32,18 +35,37 @@ const IDLE: Duration = Duration::from_secs(1);
 /// # Errors
 /// If it can't start.
 pub fn witness(config: &Path) -> Result<(), AgentError> {
-    let prepared = Prepared::load(config, PeerRole::Witness)?;
+    let mut prepared = Prepared::load(config, PeerRole::Witness)?;
+    privileges::give_up(&prepared.config)?;
+    logging::start().map_err(StartError::Thread)?;
+    loop {
+        let (place, next) = live(prepared)?;
+        let Some(next) = next else {
+            return Ok(());
+        };
+        be_ordinary();
+        prepared = Prepared::at(next, place)?;
+    }
+}
+
+/// What is left of a life: its place, and the file of the next one.
+type Life = (Place, Option<Arc<Config>>);
+
+/// One life, with one file; gives the changed one that another life is to begin with.
+fn live(mut prepared: Prepared) -> Result<Life, AgentError> {
+    let memory = prepared.memory.take();
     let (config, life) = (prepared.config.clone(), prepared.life);
     let votes = prepared.votes.clone();
-    privileges::give_up(&config)?;
     let (inbox, inputs) = Inbox::new();
-    let edge = Edge::start(prepared, inbox)?;
+    let edge = Edge::start(prepared, inbox.clone())?;
     let now = clock::now();
     let mut witness = Witness {
-        node: Node::new(&node_config(&config, &life), now),
+        node: membership::node(&config, &node_config(&config, &life), now).remembering(memory),
         incarnation: life.incarnation,
         started: now,
         config,
+        next: None,
+        facts: FactBoard::default(),
         out: Bystander {
             peers: edge.peers.clone(),
             leases: edge.leases.clone(),
@@ -51,10 +73,11 @@ pub fn witness(config: &Path) -> Result<(), AgentError> {
         },
     };
     prefer("gw-witness", Urgency::Decisions);
-    votes.close(witness.run(&inputs));
+    let bound_until = witness.run(&inputs);
+    votes.close(bound_until, witness.node.into_memory().as_ref());
+    inbox.close();
     drop(inputs);
-    edge.shutdown();
-    Ok(())
+    Ok((edge.shutdown(), witness.next))
 }
 
 struct Witness {
@@ -62,6 +85,9 @@ struct Witness {
     incarnation: u64,
     started: MonoTime,
     config: Arc<Config>,
+    /// The changed file, if this process goes on with it.
+    next: Option<Arc<Config>>,
+    facts: FactBoard,
     out: Bystander,
 }
 
@@ -74,7 +100,11 @@ impl Witness {
             let patience = self.node.poll_timeout().map_or(IDLE, |due| due.since(now));
             match inputs.recv_timeout(patience.min(IDLE)) {
                 Ok(Input::Stop { done, .. }) => {
-                    let goodbye = Command::Goodbye(GoodbyeReason::Shutdown);
+                    let reason = match self.next {
+                        Some(_) => GoodbyeReason::Restart,
+                        None => GoodbyeReason::Shutdown,
+                    };
+                    let goodbye = Command::Goodbye(reason);
                     self.node.handle_command(goodbye, clock::now());
                     self.drain();
                     // Whoever asked may have gone.
@@ -106,6 +136,10 @@ impl Witness {
                     self.drain();
                 }
             }
+            Input::Facts(look) => {
+                let people = (&*self.config, &self.out.events);
+                self.facts.note(look, people, &mut self.node, now);
+            }
             Input::Link { peer, link } => self.node.handle_link(peer, link, now),
             Input::Query(Query::Status(answer)) => {
                 // Whoever asked may have gone.
@@ -117,16 +151,22 @@ impl Witness {
             // Of a data path, which a witness does not have.
             Input::Flow(_)
             | Input::Exit(_)
+            | Input::ListenerClosed
+            | Input::Unanswered(_)
             | Input::Neighbour { .. }
             | Input::Census(_)
             | Input::Gone(_)
             | Input::Handoff { .. }
             | Input::Devices
+            | Input::Place { .. }
+            | Input::Announce
+            | Input::Claimed { .. }
             | Input::Exceptions(_)
             | Input::Stonith { .. }
             | Input::Commit(_)
             | Input::CommitHeld { .. }
             | Input::Stop { .. } => {}
+            Input::Next { config, reloads } => self.next = reloads.then_some(config),
             Input::MoveFlows(wish) => {
                 let sentence = "a witness has no connections".into();
                 let reason = "witness";
@@ -151,6 +191,8 @@ impl Witness {
         status.peers = peers
             .map(|(config, peer)| PeerReport::new(config, &peer, now))
             .collect();
+        status.facts = self.facts.reports(&self.config);
+        status.conclude();
         status
     }
 }

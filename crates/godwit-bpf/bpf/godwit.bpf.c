@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * The data path. Two switchboards on the service interface, `tap` (ingress, and
- * `untunnel` before it) and `gate` (egress); `guard` on every other interface; `order` and `fence`,
+ * `untunnel` before it) and `gate` (egress); `guard` and `beside` on every other one; `order` and `fence`,
  * by which the agent changes one flow and one share. Read ARCHITECTURE.md, then
  * this, then the header of the role that you are after: gw_owner.h,
  * gw_shadow.h, gw_takeover.h.
  */
 #include "gw_address.h"
 #include "gw_birth.h"
-#include "gw_exit.h"
+#include "gw_canary.h"
 #include "gw_handoff.h"
 #include "gw_hear.h"
 #include "gw_install.h"
+#include "gw_local.h"
+#include "gw_moving.h"
 #include "gw_newborn.h"
 #include "gw_order.h"
 #include "gw_owner.h"
 #include "gw_pass.h"
+#include "gw_path.h"
 #include "gw_shadow.h"
+#include "gw_signal.h"
+#include "gw_sound.h"
+#include "gw_stray.h"
 #include "gw_suppress.h"
 #include "gw_untunnel.h"
 #include "gw_ward.h"
@@ -31,10 +37,16 @@ static __noinline int gw_tap_peer(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	const struct gw_share *s = gw_share_at(share);
 	struct gw_flow_key key;
+	int verdict;
 
+	gw_key(&key, &p->dst, &p->src);
+	verdict = gw_canary_book(p, &key);
+	if (verdict != GW_UNDECIDED)
+		return verdict;
 	if (!s || !gw_mac_equal(p->smac, s->peer_mac))
 		return gw_verdict(GW_REASON_SPOOFED, GW_DROP);
-	gw_key(&key, &p->dst, &p->src);
+	if (!gw_is_sound(skb, p))
+		return gw_verdict(GW_REASON_BAD_CHECKSUM, GW_DROP);
 	if (s->role == GW_ROLE_OWNER)
 		return gw_gate_twin_ack(skb, p, &key, s);
 	if (s->role == GW_ROLE_SHADOW)
@@ -79,6 +91,21 @@ static __noinline bool gw_is_for_us(struct __sk_buff *skb,
 	if (skb->pkt_type == GW_PACKET_OTHERHOST)
 		gw_count(GW_REASON_FLOODED);
 	return !bpf_skb_change_type(skb, GW_PACKET_HOST);
+}
+
+/*
+ * A segment that TCP refuses for its checksum; else GW_UNDECIDED. An owner's
+ * kernel counts it, too (TcpInCsumErrors).
+ */
+static __noinline int gw_refuse_unsound(struct __sk_buff *skb,
+					const struct gw_pkt *p, __u32 share)
+{
+	const struct gw_share *s = gw_share_at(share);
+
+	if (gw_is_sound(skb, p))
+		return GW_UNDECIDED;
+	return gw_verdict(GW_REASON_BAD_CHECKSUM,
+			  s && s->role == GW_ROLE_OWNER ? GW_PASS : GW_DROP);
 }
 
 /* A segment of a client. */
@@ -162,6 +189,10 @@ int tap(struct __sk_buff *skb)
 	}
 	if (skb->mark == GW_MARK_REPLAY)
 		return gw_tap_replay(skb);
+	if (skb->mark == GW_MARK_CANARY)
+		return gw_canary_send(skb);
+	if (skb->mark == GW_MARK_CANARY_HEARD)
+		return gw_canary_echo(skb);
 	if (skb->pkt_type != GW_PACKET_HOST &&
 	    skb->pkt_type != GW_PACKET_MULTICAST &&
 	    skb->pkt_type != GW_PACKET_OTHERHOST)
@@ -169,6 +200,10 @@ int tap(struct __sk_buff *skb)
 	if (skb->protocol == bpf_htons(GW_ETH_P_NOTE) &&
 	    skb->pkt_type == GW_PACKET_HOST)
 		return gw_hear_load(skb);
+	if (skb->protocol == bpf_htons(GW_ETH_P_SLIP))
+		return skb->pkt_type == GW_PACKET_HOST ?
+			       gw_hear_server(skb) :
+			       gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
 	err = gw_parse(skb, &p);
 	/* not understood: the owner's kernel may have it, nobody else's */
 	if ((err == GW_REASON_FRAGMENT || err == GW_REASON_IP_OPTIONS) &&
@@ -179,8 +214,14 @@ int tap(struct __sk_buff *skb)
 	share = gw_share_in(skb, &p);
 	if (share != GW_NO_SHARE && !gw_is_for_us(skb, &p, share))
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
-	if (share != GW_NO_SHARE)
+	if (share != GW_NO_SHARE && gw_is_canary(&p))
+		return gw_canary_hear(skb, &p);
+	if (share != GW_NO_SHARE) {
+		err = gw_refuse_unsound(skb, &p, share);
+		if (err != GW_UNDECIDED)
+			return err;
 		return gw_consult(skb, gw_tap_client(skb, &p, share));
+	}
 	share = gw_share_out(&p);
 	if (share != GW_NO_SHARE && skb->pkt_type == GW_PACKET_HOST)
 		return gw_tap_peer(skb, &p, share);
@@ -238,8 +279,14 @@ int gate(struct __sk_buff *skb)
 		skb->mark = GW_MARK_REFLECT;
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	}
-	if (skb->mark == GW_MARK_REPLAY)
+	if (skb->mark == GW_MARK_REPLAY || skb->mark == GW_MARK_CANARY)
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	if (skb->mark == GW_MARK_CANARY_ECHO)
+		return gw_verdict(GW_REASON_MARKED, GW_PASS);
+	if (skb->mark == GW_MARK_SETTLED) {
+		skb->mark = GW_MARK_SLIP;
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	}
 	err = gw_parse(skb, &p);
 	if (err)
 		return gw_other_out(skb, &p, err);
@@ -247,7 +294,9 @@ int gate(struct __sk_buff *skb)
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
-	verdict = gw_handoff_own(&key, share, s);
+	verdict = gw_canary_own(&p, &key);
+	if (verdict == GW_UNDECIDED)
+		verdict = gw_handoff_own(&key, share, s);
 	if (verdict == GW_UNDECIDED)
 		verdict = gw_transfer_own(&key, share, s);
 	if (verdict != GW_UNDECIDED)
@@ -281,11 +330,14 @@ int guard(struct __sk_buff *skb)
 	if (gw_is_bare_l3(skb))
 		return gw_guard_l3(skb);
 	err = gw_parse(skb, &p);
-	if (err)
+	s = err ? NULL : gw_share_named(&p, &share);
+	if (!s) {
+		err = err ? err : GW_REASON_NOT_OURS;
+		if (!gw_names_silenced(skb, &p, err) &&
+		    gw_tells_service(skb, &p, err))
+			return gw_told_elsewhere(skb);
 		return gw_other_out(skb, &p, err);
-	s = gw_share_named(&p, &share);
-	if (!s)
-		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
+	}
 	gw_key(&key, &p.dst, &p.src);
 	verdict = gw_handoff_own(&key, share, s);
 	if (verdict == GW_UNDECIDED)
@@ -299,8 +351,30 @@ int guard(struct __sk_buff *skb)
 			return gw_verdict(why, GW_DROP);
 	}
 	if (s->role == GW_ROLE_OWNER && !bpf_map_lookup_elem(&gw_flows, &key))
-		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
-	return gw_verdict(GW_REASON_WRONG_INTERFACE, GW_DROP);
+		verdict = gw_verdict(GW_REASON_OTHER_INTERFACE, GW_PASS);
+	else
+		verdict = gw_verdict(GW_REASON_WRONG_INTERFACE, GW_DROP);
+	return gw_strayed(skb, verdict);
+}
+
+/*
+ * Ingress of every other interface: a client that comes by it passes no tap, and its answers
+ * may still leave by the gate. Everything passes.
+ */
+SEC("tcx/ingress")
+int beside(struct __sk_buff *skb)
+{
+	const struct gw_share *s;
+	struct gw_pkt p = {};
+	__u32 share;
+
+	if (skb->pkt_type != GW_PACKET_HOST || gw_is_bare_l3(skb) ||
+	    gw_parse(skb, &p))
+		return GW_PASS;
+	s = gw_share_of(&p.dst, &share);
+	if (!s || s->role != GW_ROLE_OWNER)
+		return GW_PASS;
+	return gw_strayed(skb, gw_verdict(GW_REASON_OTHER_INTERFACE, GW_PASS));
 }
 
 SEC("syscall")
@@ -326,6 +400,54 @@ SEC("tp_btf/sched_process_exit")
 int process_exit(__u64 *args)
 {
 	return gw_process_exit((struct task_struct *)args[0]);
+}
+
+/* A signal is sent; its sender is the current process, if it is one. */
+SEC("tp_btf/signal_generate")
+int signal_sent(__u64 *args)
+{
+	return gw_signal_sent((int)args[0], (struct task_struct *)args[2]);
+}
+
+/* Before a signal is acted upon: a handler, a core dump, the end. */
+SEC("tp_btf/signal_deliver")
+int signal_taken(__u64 *args)
+{
+	return gw_signal_taken((int)args[0], (struct k_sigaction *)args[2]);
+}
+
+/* A process of this machine is about to connect. */
+SEC("cgroup/connect4")
+int connect4(struct bpf_sock_addr *ctx)
+{
+	struct gw_endpoint to = { .port = ctx->user_port };
+
+	if (bpf_get_netns_cookie(ctx) != gw_netns_cookie)
+		return GW_CONNECT_ALLOWED;
+	gw_map_v4(to.addr, ctx->user_ip4);
+	return gw_connect_local(&to);
+}
+
+SEC("cgroup/connect6")
+int connect6(struct bpf_sock_addr *ctx)
+{
+	struct gw_endpoint to = { .port = ctx->user_port };
+
+	if (bpf_get_netns_cookie(ctx) != gw_netns_cookie)
+		return GW_CONNECT_ALLOWED;
+	for (int i = 0; i < 4; i++)
+		to.addr[i] = ctx->user_ip6[i];
+	return gw_connect_local(&to);
+}
+
+/* The last descriptor of a socket of this machine is closed. */
+SEC("cgroup/sock_release")
+int listener_closed(struct bpf_sock *sk)
+{
+	if (sk->state == GW_TCP_LISTEN && sk->protocol == IPPROTO_TCP &&
+	    bpf_get_netns_cookie(sk) == gw_netns_cookie)
+		gw_tell_listener();
+	return 1;
 }
 
 /* A socket of this machine has been established; nothing was sent on it yet. */

@@ -43,6 +43,7 @@ enum gw_why {
 	GW_WHY_DIVERGED_LENGTH = 10,
 	GW_WHY_DIVERGED_CONTENT = 11,
 	GW_WHY_COMMIT_FAILED = 12,
+	GW_WHY_SIGNED_SEGMENTS = 13,
 };
 
 /* What the data path tells the agent; equal to godwit-core's FlowEventKind. */
@@ -57,6 +58,11 @@ enum gw_event_kind {
 	GW_EVENT_REJOINED = 8,
 	GW_EVENT_WHOLE = 9,
 	GW_EVENT_LEFT = 10, /* it is another server's: as good as over here */
+	/* a question has no answer: `generation` is whom it was put to, `detail` its
+	 * number, `place` where its request is kept (gw_settle.h) */
+	GW_EVENT_UNANSWERED = 11,
+	GW_EVENT_LISTENER =
+		12, /* a listener was closed, whose-ever: of no flow */
 };
 
 /* What was negotiated, and what has been seen. */
@@ -93,6 +99,7 @@ enum gw_flow_flags {
 	GW_FLOW_AWAITED = 1 << 24,
 	GW_FLOW_CAME =
 		1 << 25, /* another server has handed it over; gw_come.h */
+	GW_FLOW_SIGNED = 1 << 26, /* its segments are signed; gw_options.h */
 };
 
 /* Half of a connection: an address (IPv4 as ::ffff:a.b.c.d) and a port. */
@@ -233,8 +240,12 @@ struct gw_client {
 	__u32 fin; /* sequence number after its FIN */
 	/* owner: its `ack` at gated.leashed_ns, or when a new twin first spoke */
 	__u32 due;
+	__u32 wl1; /* SND.WL1: sequence number where `edge` was last said */
+	__u32 ts_seen; /* TSval of its last segment, in order or not */
+	__u32 ts_odd; /* of one that was refused for it since; gw_stamp.h */
 	__u8 mac[6]; /* next hop towards it, as our kernel resolved it */
 	__u16 wnd; /* window field of its last segment */
+	__u32 pad;
 };
 
 /* What our own kernel says of the connection. */
@@ -288,6 +299,8 @@ enum gw_log_state {
 	GW_LOG_OVER = 2, /* there was more input than the cap allows, or a gap
 			  * that is longer */
 	GW_LOG_FAILED = 3, /* no memory, or a segment could not be read */
+	GW_LOG_URGENT = 4, /* urgent data: the log has no place for the mark */
+	GW_LOG_BEGUN = 5, /* whether a request begins at `base` is not known */
 };
 
 /* What the client has said since the log began; the bytes are in gw_log. */
@@ -301,7 +314,11 @@ struct gw_log {
 	__u32 answered; /* SND.NXT of the service at the last input */
 	__u32 top; /* end of what may be in a chunk */
 	__u8 state; /* enum gw_log_state */
-	__u8 pad[3];
+	__u8 is_marked; /* a request may begin at `mark`; gw_boundary.h */
+	__u8 pad[2];
+	__u32 mark;
+	__u32 mark_ack; /* what the client expected there */
+	__u64 mark_out; /* gw_flow.bytes_out there */
 };
 
 struct gw_flow {
@@ -354,6 +371,8 @@ struct gw_half_open {
 	__u8 answered; /* the SYN-ACK was seen */
 	__u8 tapped; /* seen through the tap: the socket is elsewhere */
 	__u8 client_mac[6];
+	__u8 is_signed; /* of the SYN: it must not be changed */
+	__u8 pad[3];
 };
 
 #define GW_MASKS 4
@@ -408,13 +427,19 @@ struct gw_event {
 	__u32 generation;
 	__u32 kind; /* enum gw_event_kind */
 	__s32 detail; /* error number, where there is one */
-	__u32 pad;
+	__u32 place; /* GW_EVENT_UNANSWERED */
 };
 
 /* Of a process that has died, as far as it concerns one share. */
 enum gw_exit_flags {
 	GW_EXIT_LISTENED = 1 << 0, /* it held a listener, perhaps with others */
 	GW_EXIT_LAST_LISTENER = 1 << 1, /* nobody listens there any more */
+	/* a server died, and not only the one connection that it had */
+	GW_EXIT_SERVER = 1 << 2,
+	/* it dies, and still has its files: it may be dumping core */
+	GW_EXIT_DYING = 1 << 3,
+	/* not all of its files were looked at */
+	GW_EXIT_CUT = 1 << 4,
 };
 
 /* Record of the ring buffer gw_exits. */
@@ -440,6 +465,8 @@ enum gw_order_kind {
 	GW_ORDER_REJOIN = 6, /* owner: tap for a new twin; gw_rejoin.h */
 	GW_ORDER_PROTECT = 7, /* owner: that twin may take over */
 	GW_ORDER_ADMIT = 8, /* shadow: the twin may be served after all */
+	/* rule the question `detail` out; gives enum gw_settlement */
+	GW_ORDER_SETTLE = 9,
 	GW_ORDER_TURN = 16, /* follow the share, which has changed hands */
 };
 
@@ -479,8 +506,8 @@ struct gw_install {
 };
 
 _Static_assert(sizeof(struct gw_install) == 104, "shared with Rust");
-_Static_assert(sizeof(struct gw_log) == 40, "shared with Rust");
-_Static_assert(sizeof(struct gw_flow) == 336, "shared with Rust, in words");
+_Static_assert(sizeof(struct gw_log) == 56, "shared with Rust");
+_Static_assert(sizeof(struct gw_flow) == 368, "shared with Rust, in words");
 _Static_assert(sizeof(struct gw_order) == 64, "shared with Rust");
 _Static_assert(sizeof(struct gw_endpoint) == 20, "shared with Rust");
 _Static_assert(sizeof(struct gw_flow_key) == 40, "shared with Rust");

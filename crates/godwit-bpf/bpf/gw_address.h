@@ -277,6 +277,53 @@ static __noinline int gw_names_silenced(struct __sk_buff *skb,
 }
 
 /*
+ * Does a frame say where a service address is (ARP, or a neighbour advertisement)? On
+ * another link than the service's nobody is to believe that it is there: connections by
+ * that way would not pass the gate.
+ */
+static __noinline bool gw_tells_service(struct __sk_buff *skb,
+					const struct gw_pkt *p, int reason)
+{
+	__be32 sender[4];
+	struct gw_arp arp;
+	struct gw_nd nd;
+
+	if (reason == GW_REASON_NOT_IP) {
+		if (skb->protocol != bpf_htons(ETH_P_ARP) ||
+		    bpf_skb_load_bytes(skb, GW_L3, &arp, sizeof(arp)))
+			return false;
+		gw_map_arp(sender, arp.sip);
+		return gw_index_of_address(sender);
+	}
+	if (reason == GW_REASON_TRUNCATED ||
+	    gw_next_header(skb, p) != IPPROTO_ICMPV6 ||
+	    bpf_skb_load_bytes(skb, GW_L3 + sizeof(struct ipv6hdr), &nd,
+			       sizeof(nd)) ||
+	    nd.type != GW_ND_ADVERT)
+		return false;
+	return gw_index_of_address(nd.target);
+}
+
+/*
+ * Such a frame does not leave. A question for somebody else does, in nobody's name (RFC
+ * 5227, section 2.1.1): who serves a client by that link has to find it.
+ */
+static __noinline int gw_told_elsewhere(struct __sk_buff *skb)
+{
+	__be32 nobody = 0;
+	struct gw_arp arp;
+
+	if (skb->protocol == bpf_htons(ETH_P_ARP) &&
+	    !bpf_skb_load_bytes(skb, GW_L3, &arp, sizeof(arp)) &&
+	    arp.op == bpf_htons(GW_ARP_REQUEST) &&
+	    __builtin_memcmp(arp.sip, arp.tip, 4) &&
+	    !bpf_skb_store_bytes(skb, GW_L3 + offsetof(struct gw_arp, sip),
+				 &nobody, 4, 0))
+		return gw_verdict(GW_REASON_ARP_RENAMED, GW_PASS);
+	return gw_verdict(GW_REASON_TOLD_ELSEWHERE, GW_DROP);
+}
+
+/*
  * What is left of a packet that is not TCP of a service: it may not speak in
  * the name of a service address that this node does not own.
  */

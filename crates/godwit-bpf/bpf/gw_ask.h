@@ -5,7 +5,7 @@
 
 #include "gw_edge.h"
 #include "gw_policy.h"
-#include "gw_slip.h"
+#include "gw_settle.h"
 #include "gw_transfer.h"
 #include "gw_window.h"
 
@@ -48,8 +48,8 @@ static __always_inline void gw_ask_by_standby(const struct gw_flow *f,
 	if (!s || !pl || !f->generation || f->generation != s->generation ||
 	    gw_mac_equal(s->peer_mac, to))
 		return;
-	slip->to = t->to.node + 1;
-	slip->from = pl->node + 1;
+	slip->to = gw_node_id(t->to.node);
+	slip->from = gw_node_id(pl->node);
 	__builtin_memcpy(to, s->peer_mac, 6);
 }
 
@@ -57,21 +57,24 @@ static __always_inline void gw_ask_by_standby(const struct gw_flow *f,
 static __noinline int gw_put_question(struct __sk_buff *skb,
 				      const struct gw_pkt *p,
 				      const struct gw_flow *f,
-				      const struct gw_transfer *t, bool head)
+				      struct gw_transfer *t, bool head)
 {
 	struct gw_offer *o = gw_offer_at_hand();
 	__u8 self[6], to[6];
 
 	if (!o)
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	gw_key(&o->key, &p->src, &p->dst);
 	gw_fill_slip(&o->slip, f, t, head);
 	o->slip.window = gw_own_window(skb, p);
 	__builtin_memcpy(to, t->to.mac, 6);
 	gw_ask_by_standby(f, t, &o->slip, to);
-	if (gw_add_slip(skb, p, &o->slip))
+	if (gw_add_slip(skb, p, &o->slip) || gw_wrap(skb))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_self(self);
 	gw_set_macs(skb, to, self);
+	gw_keep(skb, f, t);
+	gw_transfer_expire(t, GW_UNANSWERED_NS);
 	skb->mark = GW_MARK_SPOKEN;
 	gw_count(GW_REASON_ASKED);
 	return bpf_redirect(skb->ifindex, 0);
@@ -150,6 +153,10 @@ static __noinline int gw_place_request(struct __sk_buff *skb,
 		return GW_UNDECIDED;
 	if (f->flags & GW_FLOW_TWIN) {
 		gw_count(GW_REASON_KEPT_ADOPTED);
+		return GW_UNDECIDED;
+	}
+	if (f->flags & GW_FLOW_SIGNED) {
+		gw_count(GW_REASON_KEPT_SIGNED);
 		return GW_UNDECIDED;
 	}
 	talk = gw_talk_of(key, f);

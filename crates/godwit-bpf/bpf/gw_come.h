@@ -13,25 +13,28 @@
 #include "gw_steer.h"
 #include "gw_way.h"
 
-/* The frame, with its slip, back to whom it came from. */
-static __always_inline void gw_turn_back(struct __sk_buff *skb,
-					 const struct gw_pkt *p)
+/* The frame, with its slip, back to whom it came from, and as it came. 0 or -1. */
+static __always_inline int gw_turn_back(struct __sk_buff *skb,
+					const struct gw_pkt *p)
 {
 	__u8 self[6], to[6];
 
+	if (gw_is_wrapped(skb) && gw_wrap(skb))
+		return -1;
 	__builtin_memcpy(to, p->smac, 6);
 	gw_self(self);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
+	return 0;
 }
 
 static __noinline int gw_refuse(struct __sk_buff *skb, const struct gw_pkt *p,
 				struct gw_slip *slip, __u16 why)
 {
 	gw_count(why);
-	if (gw_turn_slip(skb, p, slip, GW_SLIP_REFUSED, why))
+	if (gw_turn_slip(skb, p, slip, GW_SLIP_REFUSED, why) ||
+	    gw_turn_back(skb, p))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_turn_back(skb, p);
 	gw_count(GW_REASON_SENT_AWAY);
 	return bpf_redirect(skb->ifindex, 0);
 }
@@ -55,6 +58,11 @@ static __always_inline int gw_refuse_for_good(struct __sk_buff *skb,
 			gw_transfer_expire(t, GW_REFUSAL_NS);
 		}
 	}
+	if (t && t->state == GW_TRANSFER_COMING) {
+		t->state = GW_TRANSFER_REFUSED;
+		t->number = number;
+		gw_transfer_expire(t, GW_REFUSAL_NS);
+	}
 	if (t) {
 		t->refused = number;
 		t->why = why;
@@ -66,13 +74,13 @@ static __always_inline int gw_refuse_for_good(struct __sk_buff *skb,
 static __always_inline int
 gw_accept(struct __sk_buff *skb, const struct gw_pkt *p, struct gw_slip *slip)
 {
-	if (gw_turn_slip(skb, p, slip, GW_SLIP_ACCEPTED, 0))
+	if (gw_turn_slip(skb, p, slip, GW_SLIP_ACCEPTED, 0) ||
+	    gw_turn_back(skb, p))
 		return -1;
-	gw_turn_back(skb, p);
 	/* if it is lost we are asked again */
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	skb->mark = 0;
-	return 0;
+	return gw_bare(skb, p);
 }
 
 static __always_inline void gw_came_fill(struct gw_flow *f,
@@ -91,7 +99,9 @@ static __always_inline void gw_came_fill(struct gw_flow *f,
 	f->client.ack = p->ack;
 	f->client.edge = p->ack;
 	f->client.end = p->seq;
+	f->client.wl1 = p->seq - 1;
 	f->client.ts_val = p->ts_val;
+	f->client.ts_seen = p->ts_val;
 	f->client.ts_ecr = p->ts_ecr;
 	f->client.ts_base = bpf_ntohl(slip->ts_val);
 	__builtin_memcpy(f->client.mac, p->smac, 6);
@@ -211,6 +221,17 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 	return err;
 }
 
+/* The segment with its slip, to our standby. 0 or -1. */
+static __always_inline int gw_mirror_slip(struct __sk_buff *skb,
+					  struct gw_pkt *p,
+					  const struct gw_share *s)
+{
+	if (gw_wrap(skb))
+		return -1;
+	gw_mirror(skb, p, s);
+	return gw_bare(skb, p);
+}
+
 /* Our standby is to make a twin of it, of the same segment. */
 static __always_inline int gw_ask_twin(struct __sk_buff *skb, struct gw_pkt *p,
 				       const struct gw_flow *f,
@@ -222,8 +243,7 @@ static __always_inline int gw_ask_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (gw_turn_slip(skb, p, slip, GW_SLIP_TWIN, 0))
 		return -1;
 	gw_count(GW_REASON_TWIN_ASKED);
-	gw_mirror(skb, p, s);
-	return 0;
+	return gw_mirror_slip(skb, p, s);
 }
 
 /* We have refused it, and have reset a twin of it to have room for it. */
@@ -238,6 +258,22 @@ static __always_inline void gw_miss_twin(struct __sk_buff *skb,
 	f = bpf_map_lookup_elem(&gw_flows, key);
 	if (f && f->share != o->share && (f->flags & GW_FLOW_TWIN))
 		gw_close_twin(key, f);
+}
+
+/*
+ * It is here from now on, unless its question was ruled out meanwhile. The exchange is a
+ * full barrier: gw_settled is read after COMING was written.
+ */
+static __always_inline bool gw_comes(const struct gw_flow_key *key,
+				     struct gw_transfer *t, __u32 number)
+{
+	t->number = number;
+	__sync_val_compare_and_swap(&t->state, GW_TRANSFER_COMING,
+				    GW_TRANSFER_COMING);
+	if (gw_is_ruled_out_here(key, t->irs, number))
+		return false;
+	*(volatile __u32 *)&t->state = GW_TRANSFER_HERE;
+	return true;
 }
 
 /* A connection that we have not heard of under this number. */
@@ -257,6 +293,9 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_transfer *t;
 	struct gw_flow *f;
 
+	if (!why &&
+	    gw_is_ruled_out_here(key, talk.irs, bpf_ntohl(slip->number)))
+		why = GW_REASON_RULED_OUT;
 	if (!why) {
 		verdict = gw_clear_way(skb, p, key,
 				       gw_transfer_of(key, talk.irs));
@@ -269,14 +308,18 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_refuse_for_good(skb, p, key, slip, why);
 	}
 	f = gw_came_begin(p, key, o);
-	t = f ? gw_transfer_begin(key, talk.irs, GW_TRANSFER_HERE) : NULL;
+	t = f ? gw_transfer_begin(key, talk.irs, GW_TRANSFER_COMING) : NULL;
+	if (t && !gw_comes(key, t, bpf_ntohl(slip->number))) {
+		bpf_map_delete_elem(&gw_flows, key);
+		return gw_refuse_for_good(skb, p, key, slip,
+					  GW_REASON_RULED_OUT);
+	}
 	if (!t) {
 		if (f)
 			bpf_map_delete_elem(&gw_flows, key);
 		return gw_refuse_for_good(skb, p, key, slip,
 					  GW_REASON_TABLE_FULL);
 	}
-	t->number = bpf_ntohl(slip->number);
 	t->window = slip->window;
 	bpf_map_update_elem(&gw_talks, key, &talk, BPF_ANY);
 	if (gw_hear_client(f, p, gw_now()) && s)
@@ -313,7 +356,8 @@ static __noinline int gw_hear_question(struct __sk_buff *skb, struct gw_pkt *p,
 	if (number != t->number && t->state != GW_TRANSFER_HERE)
 		return GW_NEWCOMER;
 	/* it is our owner's question: what becomes of it is not known here */
-	if (t->state == GW_TRANSFER_ASKED || t->state == GW_TRANSFER_TOLD)
+	if (t->state == GW_TRANSFER_ASKED || t->state == GW_TRANSFER_TOLD ||
+	    t->state == GW_TRANSFER_COMING)
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	/* it is here, whatever was asked: to refuse would give it two servers */
 	t->number = number;

@@ -118,11 +118,12 @@ static __always_inline void gw_set_macs(struct __sk_buff *skb, const __u8 *dst,
 	bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0);
 }
 
-/* A copy of our own MAC: .rodata can't be handed to a helper as it is. */
+/* A copy of our own MAC, which may change at any time. */
 static __always_inline void gw_self(__u8 *mac)
 {
-	for (int i = 0; i < 6; i++)
-		mac[i] = gw_self_mac[i];
+	__u64 word = gw_self_mac;
+
+	__builtin_memcpy(mac, &word, 6);
 }
 
 #endif /* GW_EDIT_H */

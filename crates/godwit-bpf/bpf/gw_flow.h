@@ -9,6 +9,7 @@
 #define GW_FLOW_H
 
 #include "gw_log.h"
+#include "gw_stamp.h"
 
 static __always_inline void gw_flag(struct gw_flow *f, __u32 flags)
 {
@@ -67,7 +68,7 @@ static __noinline void gw_tell(const struct gw_flow_key *key,
 	e->generation = f->generation;
 	e->kind = kind;
 	e->detail = detail;
-	e->pad = 0;
+	e->place = 0;
 	bpf_ringbuf_submit(e, 0);
 }
 
@@ -157,27 +158,73 @@ static __always_inline __u32 gw_owner_ts(const struct gw_flow *f, __u64 now)
 }
 
 /*
+ * Does TCP take nothing of a segment of an established connection, though it is
+ * in the window (RFC 9293 section 3.10.7.4)? It has no ACK, or has SYN (RFC 5961
+ * section 4); its acknowledgement is older than any window (section 5); its TSval is old (RFC 7323 section 5.3).
+ */
+static __always_inline bool gw_is_ignored(const struct gw_flow *f,
+					  const struct gw_pkt *p, __u64 now)
+{
+	if ((p->flags & (GW_TCP_ACK | GW_TCP_SYN)) != GW_TCP_ACK)
+		return true;
+	if (gw_before(p->ack,
+		      f->client.ack - (0xffffu << (f->snd_wscale & 15))))
+		return true;
+	return (f->flags & GW_FLOW_TS) && p->ts_at &&
+	       gw_is_stamp_old(&f->client, p->ts_val, now);
+}
+
+/* A segment that would have TCP drop all that its client says later. */
+static __always_inline bool gw_is_odd(struct gw_flow *f, const struct gw_pkt *p,
+				      __u64 now)
+{
+	return (f->flags & GW_FLOW_TS) && p->ts_at &&
+	       !(p->flags & GW_TCP_RST) &&
+	       gw_is_stamp_odd(&f->client, p->ts_val, now);
+}
+
+/*
+ * The window that the client offers, as TCP takes it: RFC 9293 section
+ * 3.10.7.4 (SND.WL1), and of two that came at one place the larger one, or none
+ * (tcp_may_update_window). It may be less than it was: a client may shrink it.
+ * Another CPU may have the next segment: what it writes is as good.
+ */
+static __always_inline void gw_hear_window(struct gw_flow *f,
+					   const struct gw_pkt *p)
+{
+	__u32 wnd = (__u32)p->wnd << (f->snd_wscale & 15);
+	__u32 ack = f->client.ack, was = f->client.edge - ack;
+
+	if (gw_before(p->ack, ack))
+		return;
+	if (p->ack == ack && !gw_after(p->seq, f->client.wl1) &&
+	    (p->seq != f->client.wl1 || (wnd && wnd <= was)))
+		return;
+	f->client.edge = p->ack + wnd;
+	f->client.wl1 = p->seq;
+	f->client.wnd = p->wnd;
+}
+
+/*
  * Takes down what the client says of itself in a segment. A segment beyond the
  * window that our kernel offers is not the client's, or of no use: RFC 9293
  * section 3.10.7.4 has the kernel drop it, so it must not move our books: false.
  */
-static __always_inline bool gw_hear_client(struct gw_flow *f,
-					   const struct gw_pkt *p, __u64 now)
+static __noinline bool gw_hear_client(struct gw_flow *f, const struct gw_pkt *p,
+				      __u64 now)
 {
 	__u32 end = gw_seg_end(p);
-	__u32 edge = p->ack + ((__u32)p->wnd << (f->snd_wscale & 15));
 
-	if (gw_after(end, f->own.edge + 1))
+	if (gw_after(end, f->own.edge + 1) || gw_is_ignored(f, p, now)) {
+		gw_count(GW_REASON_NOT_HEARD);
 		return false;
+	}
 	f->client.heard_ns = now;
 	/* what ends before RCV.NXT is answered by the kernel, not heard */
 	if (gw_before(end, f->own.ack))
 		return false;
-	if (p->flags & GW_TCP_ACK) {
-		gw_advance(&f->client.ack, p->ack);
-		gw_advance(&f->client.edge, edge);
-		f->client.wnd = p->wnd;
-	}
+	gw_hear_window(f, p);
+	gw_advance(&f->client.ack, p->ack);
 	if (gw_after(end, f->client.end)) {
 		f->bytes_in += end - f->client.end;
 		gw_advance(&f->client.end, end);
@@ -187,9 +234,10 @@ static __always_inline bool gw_hear_client(struct gw_flow *f,
 		gw_flag(f, GW_FLOW_CLIENT_FIN);
 	}
 	if (p->ts_at) {
+		f->client.ts_seen = p->ts_val;
 		/* RFC 7323 section 4.3 (2): not from a segment that came early */
 		if (!gw_after(p->seq, f->own.ack))
-			gw_advance(&f->client.ts_val, p->ts_val);
+			gw_hear_stamp(&f->client, p->ts_val);
 		gw_advance(&f->client.ts_ecr, p->ts_ecr);
 		/* the owner's clock runs faster than ours */
 		if (gw_after(p->ts_ecr, gw_owner_ts(f, now))) {

@@ -207,7 +207,7 @@ static __noinline int gw_send_syn_on(struct __sk_buff *skb,
 		.kind = GW_SLIP_BEGIN,
 		.irs = bpf_htonl(p->seq),
 	};
-	if (gw_add_slip(skb, p, &o->slip))
+	if (gw_add_slip(skb, p, &o->slip) || gw_wrap(skb))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_send_on(skb, mac);
 }

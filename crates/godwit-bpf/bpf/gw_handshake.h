@@ -26,6 +26,7 @@ static __noinline int gw_note_syn(const struct gw_pkt *p,
 		.flags = o->flags,
 		.client_ts_val = o->ts_val,
 		.tapped = s->role == GW_ROLE_SHADOW,
+		.is_signed = o->is_signed,
 	};
 
 	const struct gw_half_open *old =
@@ -77,7 +78,9 @@ static __always_inline bool gw_is_third_ack(const struct gw_half_open *half,
 {
 	return half->answered && (p->flags & GW_TCP_ACK) &&
 	       !(p->flags & (GW_TCP_SYN | GW_TCP_RST)) &&
-	       p->seq == half->irs + 1 && p->ack == half->iss + 1;
+	       p->seq == half->irs + 1 && p->ack == half->iss + 1 &&
+	       !((half->flags & GW_FLOW_TS) && p->ts_at &&
+		 gw_is_stamp_before(half->client_ts_val, p->ts_val));
 }
 
 /* As long as an agent answers a handshake anew after a takeover. */
@@ -119,7 +122,9 @@ static __always_inline void gw_flow_fill(struct gw_flow *f,
 	f->client.ack = half->iss + 1;
 	f->client.edge = half->iss + 1;
 	f->client.end = half->irs + 1;
+	f->client.wl1 = half->irs;
 	f->client.ts_val = half->client_ts_val;
+	f->client.ts_seen = half->client_ts_val;
 	f->client.ts_ecr = half->ts_val;
 	f->client.ts_base = half->ts_val;
 	f->client.ts_base_ns = half->born_ns;
@@ -148,6 +153,13 @@ static __always_inline void gw_flow_start(struct gw_flow *f,
 					  const struct gw_half_open *half,
 					  const struct gw_share *s)
 {
+	if (half->is_signed) {
+		f->flags |= GW_FLOW_SIGNED;
+		f->generation = 0;
+		f->phase = GW_PHASE_UNPROTECTED;
+		f->why = GW_WHY_SIGNED_SEGMENTS;
+		return;
+	}
 	if (s->log_cap)
 		gw_log_begin(f, half->irs + 1, half->iss + 1);
 	/* the owner has become the standby behind its own SYN-ACK: its kernel

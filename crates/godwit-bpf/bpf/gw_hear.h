@@ -17,7 +17,7 @@ static __always_inline bool gw_is_from(const struct gw_pkt *p,
 				       const struct gw_transfer *t)
 {
 	return gw_mac_equal(p->smac, t->to.mac) ||
-	       (slip->from && slip->to == t->to.node + 1);
+	       (slip->from && slip->to == gw_node_id(t->to.node));
 }
 
 /* A frame with a slip. GW_UNDECIDED: its segment is a client's like any other. */
@@ -58,6 +58,35 @@ static __always_inline int gw_hear_slip(struct __sk_buff *skb, struct gw_pkt *p,
 }
 
 /*
+ * A SYN with the addresses and ports of a connection that another server has, or may have,
+ * and another sequence number. Anybody can send one, so it ends nothing: it goes to whom
+ * has the connection, and the TCP there answers it (RFC 5961 section 4: a challenge ACK), or
+ * begins a new connection where the old one is over. While a question is open nobody is
+ * known to have it, and the SYN waits for its retransmission. GW_UNDECIDED: it begins here.
+ */
+static __noinline int gw_hear_syn(struct __sk_buff *skb, const struct gw_pkt *p,
+				  const struct gw_flow_key *key, __u32 share,
+				  struct gw_transfer *t)
+{
+	const struct gw_share *s = gw_share_at(share);
+
+	if (!t || !s || s->role != GW_ROLE_OWNER)
+		return GW_UNDECIDED;
+	if (t->state == GW_TRANSFER_ASKED)
+		return gw_is_dead(share, &t->to) ?
+			       GW_UNDECIDED :
+			       gw_verdict(GW_REASON_SYN_TOO_EARLY, GW_DROP);
+	/* who sends it back has it no more */
+	if (t->state != GW_TRANSFER_GONE || gw_is_lost(share, &t->to) ||
+	    gw_mac_equal(p->smac, t->to.mac))
+		return GW_UNDECIDED;
+	if (gw_spend_hop(skb, p))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
+	gw_find_mate(share, &t->to);
+	return gw_send_syn_on(skb, p, key, t->to.mac);
+}
+
+/*
  * What becomes of a client's segment where requests are placed; GW_UNDECIDED: it is
  * our server's, as far as can be told without reading it.
  */
@@ -81,6 +110,9 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 			o->share = share;
 			gw_find_ts(skb, p);
 			verdict = gw_hear_slip(skb, p, key, o);
+			/* the kernel knows nothing of our marks */
+			if (skb->mark == GW_MARK_SLIP)
+				skb->mark = 0;
 			if (verdict != GW_UNDECIDED)
 				return verdict;
 			gw_cut_slip(skb, p);
@@ -96,8 +128,12 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 		return GW_UNDECIDED;
 	}
 	t = gw_transfer_now(key);
-	if (syn && (!t || p->seq != t->irs || gw_is_forsaken(share, t)))
-		return gw_begin_client(skb, p, key, share, mate);
+	if (syn && (!t || p->seq != t->irs || gw_is_forsaken(share, t))) {
+		verdict = gw_hear_syn(skb, p, key, share, t);
+		return verdict == GW_UNDECIDED ?
+			       gw_begin_client(skb, p, key, share, mate) :
+			       verdict;
+	}
 	if (t && t->state == GW_TRANSFER_ASKED)
 		return gw_ask_again(skb, p, key, share, t);
 	/* of a twin the owner is to have what its client says */

@@ -41,7 +41,9 @@ static __always_inline void gw_install_fill(struct gw_flow *f,
 	f->client.ack = in->snd_una;
 	f->client.edge = in->snd_edge;
 	f->client.end = in->base;
+	f->client.wl1 = in->base - 1;
 	f->client.ts_val = in->ts_val;
+	f->client.ts_seen = in->ts_val;
 	f->client.ts_ecr = in->owner_ts;
 	f->client.ts_base = in->owner_ts + GW_TS_TRANSIT_MS;
 	f->own.snd_nxt = in->base_ack;

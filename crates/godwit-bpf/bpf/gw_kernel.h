@@ -22,9 +22,12 @@
 #include <bpf/bpf_endian.h>
 
 /* include/linux/skbuff.h */
+#define GW_CHECKSUM_UNNECESSARY 1
+#define GW_CHECKSUM_COMPLETE 2
 #define GW_CHECKSUM_PARTIAL 3
 
 struct sk_buff {
+	__u32 csum;
 	__u8 ip_summed : 2;
 } __attribute__((preserve_access_index));
 

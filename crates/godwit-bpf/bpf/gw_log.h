@@ -149,6 +149,7 @@ static __noinline void gw_log_free(const struct gw_flow_key *key,
 	__u32 base = f->log.base, top = f->log.top;
 
 	f->log.state = state;
+	f->log.is_marked = 0;
 	f->log.top = base;
 	if (top != base)
 		gw_log_trim(&k, f, base, top + GW_LOG_CHUNK - 1);
@@ -165,13 +166,38 @@ static __always_inline void gw_log_begin(struct gw_flow *f, __u32 base,
 	f->log.answered = base_ack;
 	f->log.top = base;
 	f->log.bytes_out = f->bytes_out;
+	f->log.is_marked = 0;
 	f->log.state = GW_LOG_KEPT;
 }
 
+static __always_inline bool gw_is_log_kept(__u8 state)
+{
+	return state == GW_LOG_KEPT || state == GW_LOG_BEGUN;
+}
+
 /*
- * Does a request begin here? It is the next byte, the client has acknowledged
- * all that was sent, and something was sent since it last spoke. Only an owner
- * knows what was sent.
+ * A request may begin here. A log that is kept goes on until that is known
+ * (gw_boundary.h); one that was given up begins, and may be used then.
+ */
+static __always_inline void gw_log_mark(const struct gw_flow_key *key,
+					struct gw_flow *f,
+					const struct gw_pkt *p)
+{
+	if (f->log.state != GW_LOG_KEPT) {
+		gw_log_free(key, f, GW_LOG_NONE);
+		gw_log_begin(f, p->seq, p->ack);
+		f->log.state = GW_LOG_BEGUN;
+	}
+	f->log.mark = p->seq;
+	f->log.mark_ack = p->ack;
+	f->log.mark_out = f->bytes_out;
+	f->log.is_marked = 1;
+}
+
+/*
+ * May a request begin here? It is the next byte, the client has acknowledged
+ * all that was sent, and something was sent since it last spoke; nothing waits
+ * for its window. Only an owner knows what was sent.
  */
 static __always_inline bool gw_is_boundary(const struct gw_pkt *p,
 					   const struct gw_flow *f,
@@ -179,7 +205,8 @@ static __always_inline bool gw_is_boundary(const struct gw_pkt *p,
 {
 	return s->log_mode == GW_LOG_MODE_REQUEST && s->role == GW_ROLE_OWNER &&
 	       p->seq == f->own.ack && (p->flags & GW_TCP_ACK) &&
-	       p->ack == f->own.snd_nxt && f->log.answered != f->own.snd_nxt;
+	       p->ack == f->own.snd_nxt && p->wnd &&
+	       f->log.answered != f->own.snd_nxt;
 }
 
 /* The log now reaches from `from` to `to` as well. */
@@ -267,19 +294,25 @@ static __always_inline void gw_log_keep(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_log_work *work;
 	__u8 state;
 
-	if (!p->len || !s->log_cap || (f->flags & GW_FLOW_OVER))
+	if (!s->log_cap || (f->flags & (GW_FLOW_OVER | GW_FLOW_SIGNED)))
+		return;
+	/* said again as ordinary data it would be another stream */
+	if (p->flags & GW_TCP_URG) {
+		gw_count(GW_REASON_LOG_URGENT);
+		gw_log_free(key, f, GW_LOG_URGENT);
+		return;
+	}
+	if (!p->len)
 		return;
 	work = bpf_map_lookup_elem(&gw_log_scratch, &zero);
 	if (!work)
 		return;
-	if (gw_is_boundary(p, f, s)) {
-		gw_log_free(key, f, GW_LOG_NONE);
-		gw_log_begin(f, p->seq, p->ack);
-	}
+	if (gw_is_boundary(p, f, s))
+		gw_log_mark(key, f, p);
 	if (gw_log_is_due(p, f, s))
 		gw_log_begin(f, f->own.ack, p->ack);
 	f->log.answered = f->own.snd_nxt;
-	if (f->log.state != GW_LOG_KEPT)
+	if (!gw_is_log_kept(f->log.state))
 		return;
 	from = gw_max_seq(gw_max_seq(p->seq, f->own.ack), f->log.base);
 	if (!gw_before(from, to) || gw_is_log_torn(f, from, to))
@@ -319,7 +352,7 @@ static __always_inline void gw_log_keep(struct __sk_buff *skb, struct gw_pkt *p,
 	state = *(volatile __u8 *)&f->log.state;
 	if (*(volatile __u32 *)&f->flags & GW_FLOW_OVER)
 		state = GW_LOG_NONE;
-	if (state != GW_LOG_KEPT)
+	if (!gw_is_log_kept(state))
 		gw_log_free(key, f, state);
 }
 

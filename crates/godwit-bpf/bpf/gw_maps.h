@@ -19,6 +19,10 @@
 #define GW_MARK_REPLAY 0x67770005u /* a client's input, for a new twin */
 #define GW_MARK_AGAIN 0x67770006u /* ingress: what was in its way is gone */
 #define GW_MARK_TOLD 0x67770007u /* ingress: a director knows where it begins */
+#define GW_MARK_SLIP 0x67770008u /* ingress: another server's, with a slip */
+
+/* egress: from the agent, an answer to our own question; turn to ingress */
+#define GW_MARK_SETTLED 0x67770009u
 
 /* Longest time without a twin before a new flow is given up as unprotected. */
 #define GW_START_LIMIT_NS 30000000ull
@@ -27,9 +31,11 @@
 #define GW_LINGER_NS 3000000000ull
 
 const volatile __u64 gw_netns_cookie; /* of this node's services */
-const volatile __u8 gw_self_mac[6];
-const volatile __be32 gw_node_v4; /* this node's own address; 0: none */
-const volatile __be32 gw_node_v6[4];
+/* What may change while the programs are in the path; the agent writes. */
+volatile __u64 gw_self_mac; /* six bytes; a word, so that it is read whole */
+volatile __be32 gw_node_v4; /* this node's own address; 0: none */
+volatile __be32 gw_node_v6[4]; /* the first word is 0 while it is written */
+volatile __u64 gw_moving_until; /* CLOCK_BOOTTIME; 0: no program moves */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -66,6 +72,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct gw_share);
 } gw_shares SEC(".maps");
+
+/* Of each index into gw_shares the number of the share's name; 0: it is free. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_MAX_SHARES);
+	__type(key, __u32);
+	__type(value, __u32);
+} gw_share_ids SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -136,6 +150,20 @@ struct {
 	__type(value, struct gw_half_open);
 } gw_half_open SEC(".maps");
 
+/* To which share a connection belonged that has been forgotten here: gw_ward.h */
+struct gw_forgotten {
+	__u64 ns;
+	__u32 share;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct gw_flow_key);
+	__type(value, struct gw_forgotten);
+} gw_forgotten SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
@@ -160,6 +188,31 @@ struct {
 	__type(value, struct gw_tally);
 } gw_tallies SEC(".maps");
 
+/* Who has sent the last signal that may end a process. */
+enum gw_sender {
+	GW_SENDER_OTHER = 0, /* or the kernel on behalf of somebody else */
+	GW_SENDER_ITSELF = 1, /* a fault, abort(3) */
+	GW_SENDER_PARENT = 2,
+	GW_SENDER_MANAGER =
+		3, /* a process that holds the listener of a service */
+};
+
+/* A process that was sent such a signal, or has begun to die of one. */
+struct gw_ending {
+	__u64 born; /* CLOCK_BOOTTIME; tells it from a later one of its number */
+	__u32 signal;
+	__u32 sender; /* enum gw_sender */
+	__u32 dying;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32); /* its number (tgid) */
+	__type(value, struct gw_ending);
+} gw_endings SEC(".maps");
+
 #define GW_LAST_EXITS 64
 
 /* When the processes that ended last were born, by their number. */
@@ -174,6 +227,7 @@ struct {
  * Types that no map holds, kept in BTF for user space by a pointer to each:
  * the skeleton and the names of reasons are made from there.
  */
+const enum gw_event_kind *gw_export_event_kind __attribute__((unused));
 const enum gw_exit_flags *gw_export_exit_flags __attribute__((unused));
 const struct gw_exit *gw_export_exit __attribute__((unused));
 const struct gw_event *gw_export_event __attribute__((unused));

@@ -76,6 +76,22 @@ static __always_inline int gw_assign(struct __sk_buff *skb,
 	return gw_assign_as(skb, listener, &attrs);
 }
 
+/* A listener of the agent's own, on the loopback; to be released. */
+static __always_inline struct bpf_sock *
+gw_hidden(struct __sk_buff *skb, const struct gw_pkt *p, __u16 v4, __u16 v6)
+{
+	struct gw_endpoint hidden = {};
+
+	if (p->v6) {
+		hidden.addr[3] = bpf_htonl(1);
+		hidden.port = bpf_htons(v6);
+	} else {
+		hidden.addr[3] = bpf_htonl(0x7f000001);
+		hidden.port = bpf_htons(v4);
+	}
+	return gw_lookup(skb, p->v6, &p->src, &hidden);
+}
+
 /*
  * Who gets the new socket in place of the service's listener: the agent, which keeps
  * the twins of a share that says so until somebody is to serve them. The socket has
@@ -85,16 +101,7 @@ static __always_inline struct bpf_sock *gw_keeper(struct __sk_buff *skb,
 						  const struct gw_pkt *p,
 						  const struct gw_share *s)
 {
-	struct gw_endpoint keeper = {};
-
-	if (p->v6) {
-		keeper.addr[3] = bpf_htonl(1);
-		keeper.port = bpf_htons(s->keep_v6);
-	} else {
-		keeper.addr[3] = bpf_htonl(0x7f000001);
-		keeper.port = bpf_htons(s->keep_v4);
-	}
-	return gw_lookup(skb, p->v6, &p->src, &keeper);
+	return gw_hidden(skb, p, s->keep_v4, s->keep_v6);
 }
 
 static __always_inline bool gw_has_keeper(const struct gw_pkt *p,

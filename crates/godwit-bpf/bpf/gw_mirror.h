@@ -14,14 +14,13 @@
 #define GW_MIRROR_BYTES 65536
 #define GW_MIRROR_NS 10000000ull
 
-static __noinline void gw_mirror(struct __sk_buff *skb, struct gw_pkt *p,
-				 const struct gw_share *s)
+static __noinline void gw_mirror_to(struct __sk_buff *skb, struct gw_pkt *p,
+				    const __u8 *peer)
 {
 	__u32 mark = skb->mark;
-	__u8 self[6], peer[6];
+	__u8 self[6];
 
 	gw_self(self);
-	__builtin_memcpy(peer, s->peer_mac, 6);
 	gw_set_macs(skb, peer, self);
 	skb->mark = GW_MARK_SPOKEN;
 	if (bpf_clone_redirect(skb, skb->ifindex, 0))
@@ -30,6 +29,15 @@ static __noinline void gw_mirror(struct __sk_buff *skb, struct gw_pkt *p,
 		gw_count(GW_REASON_MIRRORED);
 	skb->mark = mark;
 	gw_set_macs(skb, p->dmac, p->smac);
+}
+
+static __always_inline void gw_mirror(struct __sk_buff *skb, struct gw_pkt *p,
+				      const struct gw_share *s)
+{
+	__u8 peer[6];
+
+	__builtin_memcpy(peer, s->peer_mac, 6);
+	gw_mirror_to(skb, p, peer);
 }
 
 /*

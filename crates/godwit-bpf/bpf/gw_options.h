@@ -5,6 +5,10 @@
  * An option that would give the connection state which a twin can't have (TCP
  * Fast Open, MPTCP) is turned into NOPs in the SYN: the server then answers as
  * one that does not know it, and plain TCP follows.
+ *
+ * Segments that are signed (TCP-MD5, RFC 2385; TCP-AO, RFC 5925) are left as they
+ * are, all of them: a changed one is refused at the other end, and a twin would
+ * need the key. Such a connection is not protected.
  */
 #ifndef GW_OPTIONS_H
 #define GW_OPTIONS_H
@@ -18,6 +22,8 @@
 #define GW_OPT_SACK_OK 4
 #define GW_OPT_SACK 5
 #define GW_OPT_TS 8
+#define GW_OPT_MD5 19
+#define GW_OPT_AO 29
 #define GW_OPT_MPTCP 30
 #define GW_OPT_FASTOPEN 34
 #define GW_OPT_EXP1 253
@@ -39,7 +45,7 @@ struct gw_options {
 	__u8 sack_len;
 	__u8 blank_at[2]; /* offsets of options to blank, plus 1 */
 	__u8 blank_len[2];
-	__u8 pad;
+	__u8 is_signed; /* with TCP-MD5 or TCP-AO */
 };
 
 static __always_inline __u32 gw_opt32(const struct gw_options *o, __u32 at)
@@ -92,6 +98,8 @@ static long gw_opt_step(__u32 n, struct gw_options **walk)
 	} else if (kind == GW_OPT_SACK) {
 		o->sack_at = at + 3;
 		o->sack_len = len - 2;
+	} else if (kind == GW_OPT_MD5 || kind == GW_OPT_AO) {
+		o->is_signed = 1;
 	} else if (kind == GW_OPT_MPTCP || kind == GW_OPT_FASTOPEN ||
 		   (kind == GW_OPT_EXP1 && len >= 4 &&
 		    gw_opt32(o, at) << 16 >> 16 == GW_FASTOPEN_EXID)) {

@@ -10,6 +10,7 @@
 #include "gw_gone.h"
 #include "gw_rejoin.h"
 #include "gw_turn.h"
+#include "gw_ward.h"
 
 /*
  * A flow that must not be served may have no twin yet: what makes one, sent
@@ -37,12 +38,54 @@ static __always_inline int gw_mark_unborn(const struct gw_order *o,
 									   0;
 }
 
+/* Another server has asked for it under that number, and has no answer. */
+static __noinline int gw_settle(const struct gw_flow_key *key, __u32 irs,
+				__u32 number)
+{
+	struct gw_settled mine = { .irs = irs, .number = number };
+	struct gw_settled *s = bpf_map_lookup_elem(&gw_settled, key);
+	struct gw_transfer *t;
+
+	if ((!s || s->irs != irs || gw_before(s->number, number)) &&
+	    bpf_map_update_elem(&gw_settled, key, &mine, BPF_ANY))
+		return GW_SETTLED_LATER;
+	s = bpf_map_lookup_elem(&gw_settled, key);
+	if (!s)
+		return GW_SETTLED_LATER;
+	/* a full barrier: what follows is read after what was written */
+	__sync_fetch_and_add(&s->asked, 1);
+	t = gw_transfer_now(key);
+	if (!t || t->irs != irs)
+		return GW_SETTLED_NEVER;
+	switch (*(volatile const __u32 *)&t->state) {
+	case GW_TRANSFER_COMING:
+		return GW_SETTLED_LATER;
+	case GW_TRANSFER_HERE:
+		return GW_SETTLED_HAS;
+	case GW_TRANSFER_GONE:
+	case GW_TRANSFER_ASKED:
+		/* it came, and has gone on from here under a later number */
+		return gw_after(t->number, number) ? GW_SETTLED_HAS :
+		       t->number == number	   ? GW_SETTLED_LATER :
+						     GW_SETTLED_NEVER;
+	case GW_TRANSFER_TWIN:
+	case GW_TRANSFER_TOLD:
+		/* its owner may have it */
+		return gw_before(t->number, number) ? GW_SETTLED_NEVER :
+						      GW_SETTLED_LATER;
+	default:
+		return GW_SETTLED_NEVER;
+	}
+}
+
 /* 0: done, 1: no such flow of the share (or a later one on the same four-tuple). */
 static __noinline int gw_obey(struct gw_order *o)
 {
 	struct gw_flow_key key = o->key;
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, &key);
 
+	if (o->kind == GW_ORDER_SETTLE)
+		return gw_settle(&key, o->irs, o->detail);
 	if (!f || f->irs != o->irs)
 		return o->kind == GW_ORDER_NOT_IN_SYNC ?
 			       gw_mark_unborn(o, &key) :
@@ -86,6 +129,7 @@ static __noinline int gw_obey(struct gw_order *o)
 		f->why = GW_WHY_NONE;
 		return 0;
 	case GW_ORDER_FORGET:
+		gw_note_forgotten(&key, f->share);
 		bpf_map_delete_elem(&gw_outputs, &key);
 		gw_transfer_forget(&key, f->irs);
 		gw_forget_half(&key, f->irs);

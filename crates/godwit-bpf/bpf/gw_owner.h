@@ -3,6 +3,7 @@
 #ifndef GW_OWNER_H
 #define GW_OWNER_H
 
+#include "gw_boundary.h"
 #include "gw_fence.h"
 #include "gw_gate.h"
 #include "gw_handshake.h"
@@ -23,6 +24,8 @@ static __noinline int gw_owner_syn(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (gw_walk_options(skb, p, &o) || gw_note_syn(p, key, &o, share, s))
 		return gw_verdict(GW_REASON_BAD_HEADER, GW_PASS);
+	if (o.is_signed)
+		return gw_verdict(GW_REASON_SIGNED_SYN, GW_PASS);
 	for (int i = 0; i < 2; i++) {
 		if (!o.blank_at[i])
 			continue;
@@ -148,6 +151,8 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 			return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
 	} else if (gw_after(p->ack, f->own.snd_nxt))
 		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
+	if (gw_is_odd(f, p, now))
+		return gw_verdict(GW_REASON_TS_JUMP, GW_DROP);
 	placed = gw_place_request(skb, p, key, f, share);
 	if (placed != GW_UNDECIDED)
 		return placed;
@@ -204,13 +209,15 @@ static __noinline int gw_owner_syn_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	struct gw_half_open *half = bpf_map_lookup_elem(&gw_half_open, key);
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
 	struct gw_options o;
+	bool stands_by;
 
 	/* our kernel took a new connection: it has no socket for the old one */
 	if (f && f->irs + 1 != p->ack)
 		gw_end(key, f);
-	if (half && s->generation && gw_offer_less(skb, p, half->mss))
+	stands_by = s->generation && half && !half->is_signed;
+	if (stands_by && gw_offer_less(skb, p, half->mss))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	if (!gw_note_syn_ack(skb, p, key, &o) && s->generation)
+	if (!gw_note_syn_ack(skb, p, key, &o) && stands_by)
 		gw_mirror(skb, p, s);
 	return gw_verdict(GW_REASON_SYN_ACK, GW_PASS);
 }
@@ -316,6 +323,8 @@ static __noinline int gw_owner_own(struct __sk_buff *skb, struct gw_pkt *p,
 	if ((f->flags & GW_FLOW_TWIN) && gw_is_given_up(f))
 		return gw_verdict(GW_REASON_UNPROTECTED_AT_TAKEOVER,
 				  gw_is_refusal(f, p) ? GW_PASS : GW_DROP);
+	if (f->log.is_marked && p->len && gw_after(end, f->own.snd_nxt))
+		gw_log_settle(skb, key, f);
 	if (gw_is_gated(s, f))
 		gw_verify(skb, p, key, f);
 	if (f->flags & GW_FLOW_TWIN) {

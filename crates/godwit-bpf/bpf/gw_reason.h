@@ -31,6 +31,8 @@ enum gw_reason {
 	GW_REASON_IP_OPTIONS = 11,
 	GW_REASON_TRUNCATED = 12,
 	GW_REASON_BAD_HEADER = 13,
+	GW_REASON_BAD_CHECKSUM = 14, /* by TCP's checksum */
+	GW_REASON_SIGNED_SYN = 15, /* TCP-MD5 or TCP-AO: left as it is */
 
 	/* Owner, from the client. */
 	GW_REASON_SYN = 20,
@@ -41,6 +43,9 @@ enum gw_reason {
 	GW_REASON_CLIENT_BEYOND = 25,
 	GW_REASON_CLIENT_LATE = 26,
 	GW_REASON_LAST_ACK = 27, /* said again, after both have closed */
+	GW_REASON_TS_JUMP = 28, /* its TSval can't be the client's */
+	GW_REASON_NOT_HEARD =
+		29, /* beside a verdict: TCP takes nothing of it */
 
 	/* Owner, from the standby. */
 	GW_REASON_TWIN_ACK = 30,
@@ -131,6 +136,7 @@ enum gw_reason {
 	/* counted beside a verdict: the log of a flow */
 	GW_REASON_LOG_OVER = 121,
 	GW_REASON_LOG_FAILED = 122,
+	GW_REASON_LOG_URGENT = 123,
 
 	/* a planned move */
 	GW_REASON_TURNING = 124, /* the share has just changed hands */
@@ -248,10 +254,57 @@ enum gw_reason {
 	/* beside a verdict: data on a connection that was taken over */
 	GW_REASON_KEPT_ADOPTED = 226,
 
+	/* frames between servers under an EtherType of our own (gw_slip.h) */
+	GW_REASON_SLIP_HEARD = 228, /* beside a verdict */
+	GW_REASON_SLIP_REFUSED = 229, /* of no server, or it has no packet */
+	/* a question (gw_settle.h), beside a verdict */
+	GW_REASON_NO_ANSWER = 246, /* for a while now: the agents see to it */
+	GW_REASON_RULED_OUT =
+		253, /* why: its asker was told that it came to nothing */
+	/* whether the link carries what servers send each other (gw_path.h) */
+	GW_REASON_PATH_ANSWERED =
+		250, /* another server's probe, beside a verdict */
+	GW_REASON_PATH_HEARD = 251, /* our own has come back */
+	/* beside a verdict: whom a request is for, and no probe comes back from */
+	GW_REASON_PATH_UNPROVED = 252,
+	/* a SYN where it is not known which server has the connection */
+	GW_REASON_SYN_TOO_EARLY = 230,
+
 	/* director, beside a verdict: others did not hear of an entry at once */
 	GW_REASON_NOT_SHARED = 180,
+	/* beside a verdict: a request whose segments are signed */
+	GW_REASON_KEPT_SIGNED = 181,
 
-	GW_REASON_COUNT = 228,
+	/* any frame, while a program goes to the head of its chain */
+	GW_REASON_MOVING = 231,
+
+	/* beside no verdict: not all files of a process that died were looked at */
+	GW_REASON_EXIT_WALK_CUT = 232,
+
+	/* canary (gw_canary.h), owner: */
+	GW_REASON_CANARY_SENT = 233,
+	GW_REASON_CANARY_ECHOED = 234, /* the standby's tap had it */
+	GW_REASON_CANARY_PROVED = 235, /* its kernel made a socket of it */
+	GW_REASON_CANARY_STALE = 236, /* an answer that nobody waits for */
+	/* standby: */
+	GW_REASON_CANARY_HEARD = 237, /* beside a verdict: echoed */
+	GW_REASON_CANARY_BORN = 238,
+	GW_REASON_CANARY_ANSWERED = 239, /* its socket has spoken */
+	GW_REASON_CANARY_SILENCED = 240, /* its socket is ended */
+	GW_REASON_CANARY_NO_LISTENER = 241, /* neither could a twin be born */
+	GW_REASON_CANARY_IN_THE_WAY = 242, /* an earlier one has its port */
+	GW_REASON_CANARY_REFUSED = 243, /* not from a peer, or by the kernel */
+
+	/* a process of this machine connects to a service (gw_local.h) */
+	GW_REASON_LOCAL_CLIENT = 244, /* that is owned here: unprotected */
+	GW_REASON_LOCAL_CLIENT_REFUSED = 245, /* that is owned elsewhere */
+
+	/* guard: ARP or an advertisement that names a service address */
+	GW_REASON_TOLD_ELSEWHERE = 248,
+	/* guard, beside: a connection by another interface: not protected */
+	GW_REASON_OTHER_INTERFACE = 249,
+
+	GW_REASON_COUNT = 254,
 };
 
 struct {

@@ -28,9 +28,9 @@ static __always_inline bool gw_is_by_way(const struct gw_offer *o)
 {
 	const struct gw_placing *pl = gw_placing_of(o->share);
 	const struct gw_slip *slip = &o->slip;
+	__be32 self = pl ? gw_node_id(pl->node) : 0;
 
-	return pl && slip->from && slip->from != pl->node + 1 &&
-	       slip->to != pl->node + 1;
+	return pl && slip->from && slip->from != self && slip->to != self;
 }
 
 /* Are we its owner's standby? If we own it by now, an answer is for us. */
@@ -58,7 +58,7 @@ static __always_inline void gw_note_gone(const struct gw_flow_key *key,
 	if (!t)
 		return;
 	t->number = bpf_ntohl(o->slip.number);
-	t->to.node = o->slip.to - 1;
+	t->to.node = gw_node_slot(o->slip.to);
 	gw_find_mate(o->share, &t->to);
 	gw_transfer_expire(t, GW_FORWARD_NS);
 }
@@ -111,11 +111,14 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 	}
 	__builtin_memcpy(to, mac, 6);
 	gw_self(self);
+	if (gw_wrap(skb))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
 	/* if it is lost its owner asks again */
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	skb->mark = 0;
+	gw_bare(skb, p);
 	return gw_leave(skb, p, key, t);
 }
 
@@ -128,7 +131,7 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 	bool asks = o->slip.kind == GW_SLIP_ASK;
 	struct gw_mate_key mate_key = {
 		.share = o->share,
-		.node = (asks ? o->slip.to : o->slip.from) - 1,
+		.node = gw_node_slot(asks ? o->slip.to : o->slip.from),
 	};
 	const struct gw_mate *mate = bpf_map_lookup_elem(&gw_mates, &mate_key);
 	struct gw_target to = { .node = mate_key.node };
@@ -146,6 +149,8 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 		/* we could not go on with it */
 		return gw_verdict(GW_REASON_TABLE_FULL, GW_DROP);
 	}
+	if (gw_wrap(skb))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_send_on(skb, to.mac);
 }
 
@@ -183,7 +188,7 @@ static __always_inline void gw_pass_answer(struct __sk_buff *skb,
 	    !o->slip.from)
 		return;
 	if (!gw_turn_slip(skb, p, &o->slip, GW_SLIP_ACCEPTED, 0))
-		gw_mirror(skb, p, s);
+		gw_mirror_slip(skb, p, s);
 	gw_turn_slip(skb, p, &o->slip, GW_SLIP_TWIN, 0);
 }
 

@@ -32,6 +32,8 @@ enum gw_mate_state {
 	GW_MATE_CLOSED = 0, /* it may live, and is not to be asked */
 	GW_MATE_OPEN = 1,
 	GW_MATE_DEAD = 2, /* it is without power */
+	/* as OPEN, but the link does not carry what we would send it */
+	GW_MATE_UNPROVED = 3,
 };
 
 enum gw_mate_place {
@@ -84,6 +86,14 @@ struct {
 	__type(value, struct gw_placing);
 } gw_placings SEC(".maps");
 
+/* Of each number of a node here that of its name, the same at all nodes; 0: free. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GW_MAX_NODES);
+	__type(key, __u32);
+	__type(value, __u32);
+} gw_node_ids SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -115,6 +125,37 @@ struct {
 	__type(key, struct gw_suffix_key);
 	__type(value, struct gw_rule);
 } gw_suffixes SEC(".maps");
+
+/* The number of a node's name, as other nodes know it; 0: the slot is nobody's. */
+static __always_inline __be32 gw_node_id(__u32 slot)
+{
+	const __u32 *id = bpf_map_lookup_elem(&gw_node_ids, &slot);
+
+	return id ? bpf_htonl(*id) : 0;
+}
+
+struct gw_node_search {
+	__be32 id;
+	__u32 slot;
+};
+
+static long gw_node_step(__u32 slot, struct gw_node_search *s)
+{
+	if (gw_node_id(slot) != s->id)
+		return 0;
+	s->slot = slot;
+	return 1;
+}
+
+/* How this node calls another one; GW_MAX_NODES: it does not know it. */
+static __noinline __u32 gw_node_slot(__be32 id)
+{
+	struct gw_node_search s = { .id = id, .slot = GW_MAX_NODES };
+
+	if (id)
+		bpf_loop(GW_MAX_NODES, gw_node_step, &s, 0);
+	return s.slot;
+}
 
 /* How the requests of a share are placed; NULL: they are not. */
 static __always_inline const struct gw_placing *gw_placing_of(__u32 share)
@@ -231,6 +272,8 @@ static long gw_draw_step(__u32 node, struct gw_draw *d)
 		return 0;
 	if (node != d->self) {
 		mate = bpf_map_lookup_elem(&gw_mates, &key);
+		if (mate && mate->state == GW_MATE_UNPROVED)
+			gw_count(GW_REASON_PATH_UNPROVED);
 		if (!mate || mate->state != GW_MATE_OPEN)
 			return 0;
 	}

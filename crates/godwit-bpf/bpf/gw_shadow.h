@@ -129,7 +129,8 @@ static __noinline int gw_shadow_syn(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (f && f->irs - p->seq < GW_LATE_ISN)
 		return gw_verdict(GW_REASON_TAPPED_SYN, GW_DROP);
-	if (!gw_walk_options(skb, p, &o))
+	/* the network copies what an owner would not mirror */
+	if (!gw_walk_options(skb, p, &o) && !o.is_signed)
 		gw_note_syn(p, key, &o, share, s);
 	return gw_verdict(GW_REASON_TAPPED_SYN, GW_DROP);
 }
@@ -189,6 +190,9 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_BAD_HEADER, GW_DROP);
 	if (gw_is_lead_absurd(f, s, p->ack))
 		return gw_verdict(GW_REASON_TAPPED_BEYOND, GW_DROP);
+	/* what its owner mirrors its owner has believed */
+	if (!gw_mac_equal(p->smac, s->peer_mac) && gw_is_odd(f, p, now))
+		return gw_verdict(GW_REASON_TS_JUMP, GW_DROP);
 	if (gw_hear_client(f, p, now))
 		gw_log_input(skb, p, key, f, s);
 	if (!(f->flags & GW_FLOW_TWIN_SEEN)) {

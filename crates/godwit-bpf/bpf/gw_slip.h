@@ -1,18 +1,29 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A slip goes with a client's segment from one server to another on the link, behind
- * the IP packet: the record of a connection and a question, or the answer to it. What is
- * there every IP stack takes for padding and cuts off (RFC 894), so the segment itself
- * is as the client has sent it, and record and segment are lost together or not at all.
+ * A slip goes with a client's segment from one server to another: the record of a
+ * connection, and a question or the answer to it. Record and segment are lost together or
+ * not at all.
+ *
+ *   | Ethernet, EtherType GW_ETH_P_SLIP | IP packet, as the client sent it | slip |
+ *
+ * The frame has an EtherType of its own (docs/adr/0024): a switch that looks into IP
+ * packets cuts off what stands behind one. The target's `tap` writes the EtherType of IP
+ * back and sends the frame through the interface's ingress once more, with GW_MARK_SLIP
+ * (gw_unwrap). On that second way the slip is behind the packet, where an IP stack takes
+ * it for padding (RFC 894), and skb->protocol is what the kernel needs.
  */
 #ifndef GW_SLIP_H
 #define GW_SLIP_H
 
 #include "gw_edit.h"
+#include "gw_rules.h"
 #include "gw_talk.h"
 
 #define GW_SLIP_MAGIC 0x67777370 /* "gwsp" */
-#define GW_SLIP_VERSION 1
+/* 1 was behind a packet with the EtherType of IP: it is refused as it came. */
+#define GW_SLIP_VERSION 2
+/* IEEE Std 802: the second one for local experiments; notes have the first. */
+#define GW_ETH_P_SLIP 0x88b6
 
 enum gw_slip_kind {
 	GW_SLIP_ASK =
@@ -36,9 +47,9 @@ struct gw_slip {
 	__be32 iss; /* of the service */
 	__be32 ts_val; /* what the service's clock says now */
 	__be32 edge; /* right edge that the client knows */
-	/* by way of a standby: the numbers + 1 of who is asked and who asks; or 0 */
-	__u8 to;
-	__u8 from;
+	/* by way of a standby: the names' numbers of who is asked and who asks; or 0 */
+	__be32 to;
+	__be32 from;
 	__be16 flags; /* enum gw_flow_flags, the negotiated ones */
 	__be16 mss; /* that the client announced */
 	__be16 syn_ack_mss; /* that the service announced */
@@ -46,16 +57,18 @@ struct gw_slip {
 	__u8 rcv_wscale;
 	__u8 head; /* 1: the request is a HEAD */
 	__u8 window; /* congestion window in segments; 0: not known */
+	__be16 pad;
 	__be32 rtt_us; /* as the handshake had it */
 };
 
-_Static_assert(sizeof(struct gw_slip) == 44, "the same at all nodes");
+_Static_assert(sizeof(struct gw_slip) == 52, "the same at all nodes");
 
 /* A frame with a slip, and the share that it is about. */
 struct gw_offer {
 	struct gw_slip slip;
 	__u32 share;
 	__u32 pad;
+	struct gw_flow_key key; /* of a question of ours */
 };
 
 /* Too big for what stack there is. */
@@ -82,6 +95,12 @@ static __always_inline __u32 gw_packet_end(const struct gw_pkt *p)
 	return p->l4 + p->hdr_len + p->len;
 }
 
+/* Has it come under our own EtherType? */
+static __always_inline bool gw_is_wrapped(const struct __sk_buff *skb)
+{
+	return skb->mark == GW_MARK_SLIP || skb->mark == GW_MARK_AGAIN;
+}
+
 /* The slip of a frame; -1: it has none. */
 static __always_inline int gw_read_slip(struct __sk_buff *skb,
 					const struct gw_pkt *p,
@@ -92,7 +111,43 @@ static __always_inline int gw_read_slip(struct __sk_buff *skb,
 	if (skb->len != end + sizeof(*slip) ||
 	    bpf_skb_load_bytes(skb, end, slip, sizeof(*slip)))
 		return -1;
-	return slip->magic == bpf_htonl(GW_SLIP_MAGIC) ? 0 : -1;
+	if (slip->magic != bpf_htonl(GW_SLIP_MAGIC))
+		return -1;
+	return slip->version == 1 || gw_is_wrapped(skb) ? 0 : -1;
+}
+
+static __always_inline int gw_set_ether_type(struct __sk_buff *skb, __u16 type)
+{
+	__be16 proto = bpf_htons(type);
+
+	return bpf_skb_store_bytes(skb, ETH_HLEN - 2, &proto, 2, 0);
+}
+
+/* The frame, whose slip is behind it, is to leave under our own EtherType. */
+static __always_inline int gw_wrap(struct __sk_buff *skb)
+{
+	return gw_set_ether_type(skb, GW_ETH_P_SLIP);
+}
+
+/* And what stays here of it is a packet again. */
+static __always_inline int gw_bare(struct __sk_buff *skb,
+				   const struct gw_pkt *p)
+{
+	return gw_set_ether_type(skb, p->v6 ? ETH_P_IPV6 : ETH_P_IP);
+}
+
+/*
+ * A frame of another server's. With the EtherType of the packet that is in it, it comes
+ * in once more: the kernel tells what a frame is before `tap`, and only there.
+ */
+static __always_inline int gw_unwrap(struct __sk_buff *skb, __u8 version)
+{
+	if ((version != 4 && version != 6) ||
+	    gw_set_ether_type(skb, version == 6 ? ETH_P_IPV6 : ETH_P_IP))
+		return gw_verdict(GW_REASON_SLIP_REFUSED, GW_DROP);
+	skb->mark = GW_MARK_SLIP;
+	gw_count(GW_REASON_SLIP_HEARD);
+	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
 /* Puts a slip behind the packet. 0 or -1; then the frame is not to be used. */

@@ -198,7 +198,12 @@ static __noinline int gw_begin_client(struct __sk_buff *skb,
 				      const struct gw_flow_key *key,
 				      __u32 share, bool mate)
 {
-	bpf_map_delete_elem(&gw_transfers, key);
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
+
+	/* it may be anybody's: the connection that is here has its numbers still */
+	if (!f || gw_is_over(f) || !t || f->irs != t->irs)
+		bpf_map_delete_elem(&gw_transfers, key);
 	if (mate || gw_unwilling(share))
 		return GW_UNDECIDED;
 	return gw_steer(skb, p, key, share);

@@ -33,12 +33,16 @@ enum gw_transfer_state {
 	/* we are its owner's standby (gw_ring.h): */
 	GW_TRANSFER_TOLD = 5, /* that one has ASKED */
 	GW_TRANSFER_TWIN = 6, /* it has come there with that number */
+	/* a question is being accepted, and may yet be ruled out (gw_settle.h) */
+	GW_TRANSFER_COMING = 7,
 };
 
 struct gw_transfer {
-	struct bpf_timer timer; /* GONE, REFUSED, TOLD: removes it */
+	struct bpf_timer
+		timer; /* GONE, REFUSED, TOLD: removes it; ASKED: reminds */
 	__u64 heard_ns; /* when its client was last heard here */
-	__u64 idle_ns; /* GONE, REFUSED: it may go when nobody was for so long */
+	/* GONE, REFUSED: it may go when nobody was for so long; ASKED: until a reminder */
+	__u64 idle_ns;
 	__u32 irs; /* of the client */
 	__u32 number; /* of the handoff at hand, or of the last one */
 	__u32 seq; /* ASKED, TOLD: where the request begins */
@@ -73,11 +77,55 @@ struct {
 /* After a RST of its client, as GW_LINGER_NS. */
 #define GW_CLOSING_NS 5000000000ull
 
+/* A question without an answer for so long is settled by the agents ... */
+#define GW_UNANSWERED_NS 10000000ull
+/* ... who are reminded, at first soon, then at most as seldom as this. */
+#define GW_REMIND_NS 1000000000ull
+
+/* The place of a request that is kept while its question is open: gw_settle.h */
+static __always_inline __u32 gw_kept_place(const struct gw_flow_key *key,
+					   __u32 irs)
+{
+	return (irs ^ (__u32)key->client.port << 16) * 0x9e3779b1u >> 22;
+}
+
+/* The agent is told that a question has no answer. */
+static __noinline void gw_tell_unanswered(const struct gw_flow_key *key,
+					  const struct gw_transfer *t)
+{
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	struct gw_event *e;
+
+	if (!f || f->irs != t->irs)
+		return;
+	e = bpf_ringbuf_reserve(&gw_events, sizeof(*e), 0);
+	if (!e) {
+		gw_count(GW_REASON_EVENT_LOST);
+		return;
+	}
+	e->ns = gw_now();
+	e->key = *key;
+	e->irs = t->irs;
+	e->share = f->share;
+	e->generation = t->to.node;
+	e->kind = GW_EVENT_UNANSWERED;
+	e->detail = t->number;
+	e->place = gw_kept_place(key, t->irs);
+	bpf_ringbuf_submit(e, 0);
+	gw_count(GW_REASON_NO_ANSWER);
+}
+
 static int gw_transfer_timer(void *map, struct gw_flow_key *key,
 			     struct gw_transfer *t)
 {
 	__u64 now = gw_now(), due = t->heard_ns + t->idle_ns;
 
+	if (t->state == GW_TRANSFER_ASKED) {
+		gw_tell_unanswered(key, t);
+		t->idle_ns = gw_min_ns(t->idle_ns * 2, GW_REMIND_NS);
+		bpf_timer_start(&t->timer, t->idle_ns, 0);
+		return 0;
+	}
 	if (t->state != GW_TRANSFER_GONE && t->state != GW_TRANSFER_REFUSED &&
 	    t->state != GW_TRANSFER_TOLD)
 		return 0;
@@ -157,6 +205,22 @@ static __always_inline bool gw_is_dead(__u32 share, const struct gw_target *to)
 	const struct gw_mate *mate = bpf_map_lookup_elem(&gw_mates, &key);
 
 	return mate && mate->state == GW_MATE_DEAD;
+}
+
+/*
+ * Is it not known to serve, with nobody in its place? What it had may live, but a client that
+ * begins anew is not to wait for it.
+ */
+static __always_inline bool gw_is_lost(__u32 share, const struct gw_target *to)
+{
+	struct gw_mate_key key = { .share = share, .node = to->node };
+	const struct gw_mate *mate = bpf_map_lookup_elem(&gw_mates, &key);
+
+	if (mate &&
+	    (mate->state == GW_MATE_OPEN || mate->state == GW_MATE_UNPROVED))
+		return false;
+	key.node |= GW_MATE_ITSELF;
+	return !bpf_map_lookup_elem(&gw_mates, &key);
 }
 
 /* A connection is over, or elsewhere: what was known of its requests goes. */

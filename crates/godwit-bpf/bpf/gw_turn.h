@@ -10,9 +10,8 @@
 #define GW_TURN_H
 
 #include "gw_edge.h"
+#include "gw_twin.h"
 
-/* RFC 6928 */
-#define GW_INITIAL_WINDOW 10
 /*
  * How far the time stamp clock of a flow is put ahead at each change of hands,
  * beside what its new owner adds (gw_ts_floor): by as many changes both nodes

@@ -10,6 +10,9 @@
 #include "gw_edit.h"
 #include "gw_flow.h"
 
+/* RFC 6928 */
+#define GW_INITIAL_WINDOW 10
+
 /*
  * The window that a twin at `ack` may see: up to `edge`. Rounded down, for a
  * rounded-up one makes the twin send bytes that are then suppressed and cost a
@@ -43,7 +46,10 @@ static __always_inline __u32 gw_ramp_edge(struct gw_flow *f)
 	if (!(f->flags & GW_FLOW_RAMPING))
 		return f->client.edge;
 	if (!gw_before(edge, f->client.edge)) {
-		gw_unflag(f, GW_FLOW_RAMPING);
+		/* a client that has shrunk its window for now ends no ramp */
+		if (f->client.edge - f->client.ack >=
+		    GW_INITIAL_WINDOW * (__u32)f->mss)
+			gw_unflag(f, GW_FLOW_RAMPING);
 		return f->client.edge;
 	}
 	gw_count(GW_REASON_RAMPED);
@@ -56,11 +62,27 @@ static __always_inline __u32 gw_send_edge(struct gw_flow *f)
 	return f->flags & GW_FLOW_ADOPTED ? gw_ramp_edge(f) : f->client.ack;
 }
 
+/*
+ * The same as this segment of the client says: a socket that serves it follows
+ * it where it shrinks its window (RFC 9293 section 3.8.6), for what TCP sends
+ * beyond waits for the retransmission timer, where a shut window has it probe.
+ */
+static __always_inline __u32 gw_said_edge(struct gw_flow *f,
+					  const struct gw_pkt *p)
+{
+	__u32 edge = gw_send_edge(f);
+
+	if (!(f->flags & GW_FLOW_ADOPTED) || !(p->flags & GW_TCP_ACK))
+		return edge;
+	return gw_min_seq(edge,
+			  p->ack + ((__u32)p->wnd << (f->snd_wscale & 15)));
+}
+
 /* Turns a client's segment into what the twin may know of it. */
 static __noinline int gw_gate_twin(struct __sk_buff *skb, struct gw_pkt *p,
 				   struct gw_flow *f)
 {
-	__u32 edge = gw_send_edge(f);
+	__u32 edge = gw_said_edge(f, p);
 	__u32 ack = p->ack;
 
 	if (gw_after(ack, f->own.snd_nxt)) {

@@ -14,6 +14,34 @@
 
 #define GW_NO_SHARE (~0u)
 
+/* For so long a director may send us what another server has taken over. */
+#define GW_FORGOTTEN_NS 2000000000ull
+
+/*
+ * A server that loses its own share and its ward at once forgets the connections of both,
+ * and two servers take over. Until the director knows, it is to go on to the right one:
+ * the other one's kernel would reset it.
+ */
+static __always_inline void gw_note_forgotten(const struct gw_flow_key *key,
+					      __u32 share)
+{
+	const struct gw_share *s = gw_share_at(share);
+	struct gw_forgotten fresh = { .ns = gw_now(), .share = share };
+
+	if (s && s->role != GW_ROLE_OWNER &&
+	    bpf_map_lookup_elem(&gw_wards, &key->service))
+		bpf_map_update_elem(&gw_forgotten, key, &fresh, BPF_ANY);
+}
+
+static __always_inline __u32 gw_forgotten_share(const struct gw_flow_key *key)
+{
+	const struct gw_forgotten *old =
+		bpf_map_lookup_elem(&gw_forgotten, key);
+
+	return old && gw_now() - old->ns < GW_FORGOTTEN_NS ? old->share :
+							     GW_NO_SHARE;
+}
+
 /* The share of the connection, or of its handshake. */
 static __noinline __u32 gw_known_share(const struct gw_flow_key *key,
 				       const struct gw_pkt *p)
@@ -27,7 +55,7 @@ static __noinline __u32 gw_known_share(const struct gw_flow_key *key,
 
 	if (half && (!f || gw_is_over(f) || answer))
 		return half->share;
-	return f ? f->share : GW_NO_SHARE;
+	return f ? f->share : gw_forgotten_share(key);
 }
 
 /* Is it this server's own share, whoever owns it, and not its ward? */
@@ -118,19 +146,20 @@ static __noinline __u32 gw_share_of_slip(struct __sk_buff *skb,
 	struct gw_flow_key key;
 	struct gw_slip slip;
 	__u32 share;
-	__u8 self;
+	__be32 self;
 
 	if (!pl || !gw_is_mate(p->smac) || gw_read_slip(skb, p, &slip))
 		return GW_NO_SHARE;
-	self = pl->node + 1;
+	self = gw_node_id(pl->node);
 	if (slip.kind == GW_SLIP_TWIN)
 		return gw_share_tapped(p, home, ward);
 	if (slip.kind == GW_SLIP_ASK)
 		return slip.from && slip.to != self ?
 			       gw_share_tapped(p, home, ward) :
 			       home;
+	/* to whom has taken over what the sender means; who tells it is no twin's owner */
 	if (slip.kind == GW_SLIP_BEGIN)
-		return home;
+		return gw_is_homeless(home, ward) ? ward : home;
 	gw_key(&key, &p->src, &p->dst);
 	share = gw_known_share(&key, p);
 	if (share == home || share == ward)
@@ -208,7 +237,8 @@ static __always_inline struct gw_share *gw_share_named(const struct gw_pkt *p,
 
 /*
  * A connection that begins here in a share of another's: a director that has sent it for
- * another reason would look for it where our own share is. GW_UNDECIDED: it has been told.
+ * another reason would look for it where our own share is. A server that sends it on tells
+ * the director itself. GW_UNDECIDED: it has been told.
  */
 static __noinline int gw_tell_beginning(struct __sk_buff *skb,
 					const struct gw_pkt *p,
@@ -220,6 +250,7 @@ static __noinline int gw_tell_beginning(struct __sk_buff *skb,
 	if (!(s->front & GW_FRONT_TOLD) || skb->mark == GW_MARK_TOLD ||
 	    !bpf_map_lookup_elem(&gw_wards, &key->service) ||
 	    gw_is_home(key, share) || gw_mac_equal(p->smac, s->peer_mac) ||
+	    gw_is_mate(p->smac) ||
 	    (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) != GW_TCP_SYN)
 		return GW_UNDECIDED;
 	__builtin_memcpy(lead.at, s->peer_mac, 6);

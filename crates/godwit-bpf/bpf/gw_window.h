@@ -12,6 +12,7 @@
 /* include/linux/tcp.h */
 struct tcp_sock {
 	__u32 rcv_nxt;
+	__u32 copied_seq;
 	__u32 snd_cwnd;
 	__u32 snd_ssthresh;
 	__u32 lsndtime; /* when data was sent last, in jiffies */

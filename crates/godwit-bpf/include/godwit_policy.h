@@ -27,7 +27,10 @@
 
 #include <linux/types.h>
 
-/* Servers have numbers: their places among the [[peer]]s of the file, from 0 on. */
+/*
+ * Servers have numbers. A node that starts for the first time gives them by the places of
+ * the [[peer]]s in the file, from 0 on; a server keeps its number while it is in the file.
+ */
 #define GW_POLICY_NODES 64
 /* Bytes of a head that can be looked at; a power of two. */
 #define GW_POLICY_HEAD_MAX 2048

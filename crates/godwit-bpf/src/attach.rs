@@ -58,6 +58,14 @@ pub enum AttachError {
 }
 
 impl AttachError {
+    pub(crate) fn attach(program: &str, ifindex: u32, source: io::Error) -> Self {
+        Self::Attach {
+            program: program.to_owned(),
+            ifindex,
+            source,
+        }
+    }
+
     /// Whether the interface's driver knows no such place for a program.
     pub(crate) fn is_unsupported(&self) -> bool {
         matches!(self, Self::Attach { source, .. }
@@ -70,26 +78,15 @@ impl AttachError {
     }
 }
 
-/// Puts `program` on tcx of `ifindex` and pins the link at `pin`; a link that
-/// is pinned there already gets the new program in place of the old one, with
-/// no packet in between that sees neither.
+/// Puts `program` on tcx of `ifindex`, before all that are there, and pins the link at
+/// `pin`; a link that is pinned there already gets the new program in place of the old
+/// one, with no packet in between that sees neither.
 pub(crate) fn attach_or_replace(
     program: &mut ProgramMut<'_>,
     ifindex: u32,
     pin: &Path,
 ) -> Result<(), AttachError> {
-    attach_with(program, ifindex, pin, attach)
-}
-
-/// The same, before all others that are there.
-pub(crate) fn attach_or_replace_first(
-    program: &mut ProgramMut<'_>,
-    ifindex: u32,
-    pin: &Path,
-) -> Result<(), AttachError> {
-    attach_with(program, ifindex, pin, |program, ifindex| {
-        attach_tcx(program, ifindex, BPF_F_BEFORE)
-    })
+    attach_with(program, ifindex, pin, attach_tcx)
 }
 
 /// The same for XDP, in the driver.
@@ -213,15 +210,11 @@ fn as_io(error: libbpf_rs::Error) -> io::Error {
     io::Error::new(kind, error)
 }
 
-fn attach(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {
-    attach_tcx(program, ifindex, 0)
-}
-
-/// `flags` say where among those that are there (bpf(2), `BPF_F_BEFORE`).
-fn attach_tcx(program: &ProgramMut<'_>, ifindex: u32, flags: u32) -> io::Result<Link> {
+/// Before all that are there (bpf(2), `BPF_F_BEFORE`).
+fn attach_tcx(program: &ProgramMut<'_>, ifindex: u32) -> io::Result<Link> {
     let opts = bpf_tcx_opts {
         sz: size_of::<bpf_tcx_opts>() as u64,
-        flags,
+        flags: BPF_F_BEFORE,
         ..bpf_tcx_opts::default()
     };
     let ifindex = i32::try_from(ifindex).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;

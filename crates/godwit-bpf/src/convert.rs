@@ -15,6 +15,14 @@ pub(crate) unsafe trait Plain: Copy {}
 // SAFETY: integers and arrays of integers only, with explicit padding.
 unsafe impl Plain for types::gw_endpoint {}
 // SAFETY: as above.
+unsafe impl Plain for types::gw_canary {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_canary_answer {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_canary_home {}
+// SAFETY: as above.
+unsafe impl Plain for types::gw_canary_peer {}
+// SAFETY: as above.
 unsafe impl Plain for types::gw_flow_key {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_flow {}
@@ -58,6 +66,8 @@ unsafe impl Plain for types::gw_mate {}
 unsafe impl Plain for types::gw_mate_mac {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_steering {}
+// SAFETY: see above.
+unsafe impl Plain for types::gw_kept {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_prefix_key {}
 // SAFETY: as above.

@@ -4,23 +4,26 @@ use std::collections::BTreeSet;
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 
 use godwit_wire::{Endpoint, MacAddr};
 use libbpf_rs::btf::Btf;
-use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::skel::{OpenSkel as _, Skel as _, SkelBuilder as _};
-use libbpf_rs::{AsRawLibbpf as _, Link, MapHandle, MapMut, OpenObject, ProgramMut};
+use libbpf_rs::{
+    AsRawLibbpf as _, MapCore as _, MapFlags, MapHandle, MapMut, OpenObject, ProgramMut,
+};
 use thiserror::Error;
 
-use crate::attach::{
-    AttachError, attach_beside, attach_or_replace, attach_or_replace_first, release,
-};
+use crate::attach::{AttachError, attach_beside};
 use crate::birth::{self, Births};
 use crate::convert::{addr_words, mapped};
 use crate::earlier;
 use crate::events::Events;
+use crate::hooks::{Hooks, Identity, Loaded};
 use crate::install::Installer;
+use crate::local::{self, LocalError};
+use crate::maps::canaries::CanaryTable;
 use crate::maps::counters::Counters;
 use crate::maps::fences::Fences;
 use crate::maps::flows::FlowTable;
@@ -30,8 +33,10 @@ use crate::maps::log::LogTable;
 use crate::maps::newborns::NewbornTable;
 use crate::maps::outputs::OutputTable;
 use crate::maps::placing::{PlacingMaps, PlacingTable};
+use crate::maps::questions::QuestionTable;
 use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
+use crate::maps::slots::Slots;
 use crate::maps::steering::SteeringTable;
 use crate::maps::{MapError, TypedMap};
 use crate::orders::Orders;
@@ -48,7 +53,7 @@ pub struct Settings {
     pub ifindex: u32,
     /// Its MAC address.
     pub mac: MacAddr,
-    /// The other ways out of this machine, see [`Datapath::guard`].
+    /// The other ways out of this machine, see [`Hooks::guard`].
     pub others: BTreeSet<u32>,
     /// An IPv4 address of this node that is no service address.
     pub node_v4: Option<Ipv4Addr>,
@@ -122,6 +127,10 @@ pub enum OpenError {
 /// and maps are pinned.
 #[derive(Debug)]
 pub struct Datapath {
+    /// Which share has which place in the maps.
+    pub share_slots: Arc<Slots>,
+    /// Which node has which number in rules.
+    pub node_slots: Arc<Slots>,
     /// Who this node is, per share.
     pub shares: ShareTable,
     /// Endpoints that the data path cares for.
@@ -138,6 +147,8 @@ pub struct Datapath {
     pub placing: PlacingTable,
     /// Where connections begin.
     pub steering: SteeringTable,
+    /// Requests whose questions are open.
+    pub questions: QuestionTable,
     /// Sums of what flows have said.
     pub outputs: OutputTable,
     /// Verdict counters.
@@ -148,26 +159,17 @@ pub struct Datapath {
     pub log: LogTable,
     /// The way to have twins of running flows.
     pub installer: Installer,
+    /// Proof that twins can be born at a standby.
+    pub canaries: CanaryTable,
     /// Whether twins are looked at when they are born.
     pub births: Births,
-    // For interfaces that appear later.
-    guard: GuardProgram,
-    pins: PinDir,
-}
-
-/// The pin of the program at the end of a tunnel.
-const UNTUNNEL: &str = "untunnel";
-
-/// Pins of `guard` are called this and the interface's index.
-const GUARD: &str = "guard-";
-
-/// The loaded object stays for the life of the process: `guard` is attached
-/// to interfaces that come later.
-#[derive(Debug)]
-struct GuardProgram {
+    /// Whether local clients of services that are owned elsewhere are refused.
+    pub locals: Result<(), LocalError>,
+    /// Where the programs are, until somebody takes it to follow the interfaces.
+    pub hooks: Option<Hooks>,
+    /// The loaded object stays for the life of the process.
     skel: &'static mut MaybeSkel,
-    /// Where this object's `guard` is; an earlier agent's is replaced.
-    on: BTreeSet<u32>,
+    pins: PinDir,
 }
 
 struct MaybeSkel(GodwitSkel<'static>);
@@ -205,49 +207,51 @@ impl Datapath {
         let object = unsafe { skel.object().as_libbpf_object().as_ref() };
         let btf = Btf::from_bpf_object(object).ok().flatten();
         let maps = &skel.maps;
-        let events = Events::new(
-            handle(&maps.gw_events, "gw_events")?,
-            handle(&maps.gw_exits, "gw_exits")?,
-        )
-        .map_err(|source| OpenError::Map {
-            map: "gw_events",
-            source,
-        })?;
+        let share_slots = slots(&maps.gw_share_ids, "gw_share_ids")?;
+        let node_slots = slots(&maps.gw_node_ids, "gw_node_ids")?;
+        let events = event_rings(&skel, share_slots.clone(), node_slots.clone())?;
+        let hooks = hooks(&skel, settings, &pins)?;
         let mut datapath = Self {
-            shares: share_table(&skel)?,
-            services: ServiceTable::new(
-                handle(&maps.gw_services, "gw_services")?,
-                handle(&maps.gw_wards, "gw_wards")?,
-                handle(&maps.gw_addresses, "gw_addresses")?,
+            shares: share_table(&skel, share_slots.clone())?,
+            services: service_table(&skel, share_slots.clone())?,
+            flows: Arc::new(FlowTable::new(
+                handle(&maps.gw_flows, "gw_flows")?,
+                share_slots.clone(),
+            )),
+            half_open: HalfOpenTable::new(
+                handle(&maps.gw_half_open, "gw_half_open")?,
+                share_slots.clone(),
             ),
-            flows: Arc::new(FlowTable::new(handle(&maps.gw_flows, "gw_flows")?)),
-            half_open: HalfOpenTable::new(handle(&maps.gw_half_open, "gw_half_open")?),
             handoffs: Arc::new(HandoffTable::new(handle(&maps.gw_handoffs, "gw_handoffs")?)),
             newborns: Arc::new(NewbornTable::new(handle(&maps.gw_newborns, "gw_newborns")?)),
-            placing: placing_table(&skel)?,
-            steering: SteeringTable::new(handle(&maps.gw_steerings, "gw_steerings")?),
-            outputs: OutputTable::new(
-                handle(&maps.gw_verifies, "gw_verifies")?,
-                handle(&maps.gw_outputs, "gw_outputs")?,
+            placing: placing_table(&skel, share_slots.clone(), node_slots.clone())?,
+            steering: SteeringTable::new(
+                handle(&maps.gw_steerings, "gw_steerings")?,
+                share_slots.clone(),
             ),
+            questions: QuestionTable::new(handle(&maps.gw_kepts, "gw_kepts")?),
+            outputs: output_table(&skel, share_slots.clone())?,
             counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
-            orders: Orders::new(&skel.progs.order).map_err(no_descriptor)?,
+            orders: Orders::new(&skel.progs.order, share_slots.clone()).map_err(no_descriptor)?,
             log: LogTable::new(handle(&maps.gw_log, "gw_log")?),
-            installer: Installer::new(&skel.progs.install).map_err(no_descriptor)?,
+            installer: Installer::new(&skel.progs.install, share_slots.clone())
+                .map_err(no_descriptor)?,
+            share_slots,
+            node_slots,
+            canaries: canary_table(&skel)?,
             births,
-            guard: GuardProgram {
-                skel: Box::leak(Box::new(MaybeSkel(skel))),
-                on: BTreeSet::new(),
-            },
+            locals: Ok(()),
+            hooks: None,
+            skel: Box::leak(Box::new(MaybeSkel(skel))),
             pins,
         };
-        datapath.attach(settings)?;
+        datapath.hooks = Some(datapath.attach(hooks, settings)?);
         Ok((datapath, events))
     }
 
-    fn attach(&mut self, settings: &Settings) -> Result<(), OpenError> {
+    fn attach(&mut self, mut hooks: Hooks, settings: &Settings) -> Result<Hooks, OpenError> {
         let before = self.pins.link_names();
-        let attached = self.attach_all(settings);
+        let attached = self.attach_all(&mut hooks, settings);
         if attached.is_err() {
             for name in self.pins.link_names() {
                 if !before.contains(&name) {
@@ -255,101 +259,79 @@ impl Datapath {
                 }
             }
         }
-        attached
+        attached.map(|()| hooks)
     }
 
     /// What `tap` calls is in its place before it sees a frame.
-    fn attach_all(&mut self, settings: &Settings) -> Result<(), OpenError> {
-        let skel = &self.guard.skel.0;
+    fn attach_all(&mut self, hooks: &mut Hooks, settings: &Settings) -> Result<(), OpenError> {
+        let skel = &self.skel.0;
         policy_places(skel)?.fill(&settings.policies, &skel.progs.tap, &self.steering)?;
-        self.attach_tunnel(settings)?;
-        self.attach_service(settings.ifindex)?;
-        self.guard(&settings.others)?;
+        self.open_tunnel(settings)?;
+        hooks.identify(&Identity {
+            mac: settings.mac,
+            v4: settings.node_v4,
+            v6: settings.node_v6,
+        })?;
+        self.fill_places()?;
+        hooks.learn_names(settings.ifindex);
+        hooks.attach(settings.ifindex)?;
+        hooks.come_first(settings.ifindex)?;
+        let progs = &mut self.skel.0.progs;
+        for (name, program) in [
+            ("signal_sent", &mut progs.signal_sent),
+            ("signal_taken", &mut progs.signal_taken),
+            ("process_exit", &mut progs.process_exit),
+        ] {
+            attach_beside(name, &self.pins, name, || program.attach())?;
+        }
+        let is_needed = !matches!(self.births, Births::Plain);
+        self.births = birth::attach(&mut self.skel.0, &self.pins, is_needed);
+        self.locals = local::attach(&mut self.skel.0, &self.pins);
+        hooks.guard(&settings.others)?;
+        hooks.watch(&settings.others)?;
         Ok(())
     }
 
-    /// Its program stands before `tap`, which looks at what it makes of a frame.
-    fn attach_tunnel(&mut self, settings: &Settings) -> Result<(), OpenError> {
-        let pin = self.pins.link(UNTUNNEL);
+    /// What is called in place of a program whose move was broken off.
+    fn fill_places(&self) -> Result<(), OpenError> {
+        let (progs, maps) = (&self.skel.0.progs, &self.skel.0.maps);
+        let places = [
+            (&maps.gw_ingress_places, 0_u32, &progs.tap),
+            (&maps.gw_ingress_places, 1, &progs.untunnel),
+            (&maps.gw_egress_places, 0, &progs.gate),
+        ];
+        for (map, place, program) in places {
+            let fd = program.as_fd().as_raw_fd();
+            map.update(&place.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)
+                .map_err(OpenError::Load)?;
+        }
+        Ok(())
+    }
+
+    /// The directors whose frames a tunnel's program lets in.
+    fn open_tunnel(&self, settings: &Settings) -> Result<(), OpenError> {
         let Some(end) = &settings.tunnel else {
-            if pin.exists() {
-                release(&pin);
-            }
             return Ok(());
         };
-        let ends = handle(&self.guard.skel.0.maps.gw_tunnel_ends, "gw_tunnel_ends")?;
+        let ends = handle(&self.skel.0.maps.gw_tunnel_ends, "gw_tunnel_ends")?;
         let ends = TypedMap::<types::gw_endpoint, u32>::new(ends, "gw_tunnel_ends");
         for director in &end.directors {
             let address = Endpoint::from(SocketAddr::new(*director, 0));
             ends.update(&address.into(), &1)?;
         }
-        let program = &mut self.guard.skel.0.progs.untunnel;
-        attach_or_replace_first(program, settings.ifindex, &pin)?;
         Ok(())
-    }
-
-    /// The gate first: a twin that a segment makes must find it closed.
-    fn attach_service(&mut self, ifindex: u32) -> Result<(), AttachError> {
-        let progs = &mut self.guard.skel.0.progs;
-        attach_or_replace(&mut progs.gate, ifindex, &self.pins.link("gate"))?;
-        attach_or_replace(&mut progs.tap, ifindex, &self.pins.link("tap"))?;
-        let exit = &mut progs.process_exit;
-        attach_beside("process_exit", &self.pins, "process_exit", || exit.attach())?;
-        let is_needed = !matches!(self.births, Births::Plain);
-        self.births = birth::attach(&mut self.guard.skel.0, &self.pins, is_needed);
-        Ok(())
-    }
-
-    /// Makes `guard` be on exactly these interfaces: the ways out of this
-    /// machine that do not lead through the gate. Call it again when interfaces
-    /// have come or changed; those that have gone meanwhile are no error.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses a link; all others are in place.
-    pub fn guard(&mut self, others: &BTreeSet<u32>) -> Result<(), AttachError> {
-        for pin in self.pins.link_names() {
-            let index = pin.strip_prefix(GUARD).and_then(|index| index.parse().ok());
-            if index.is_some_and(|index| !others.contains(&index)) {
-                release(&self.pins.link(&pin));
-            }
-        }
-        self.guard.on.retain(|index| others.contains(index));
-        let mut result = Ok(());
-        for index in others {
-            let pin = format!("{GUARD}{index}");
-            if self.guard.on.contains(index) && self.is_live(&pin) {
-                continue;
-            }
-            let program = &mut self.guard.skel.0.progs.guard;
-            match attach_or_replace(program, *index, &self.pins.link(&pin)) {
-                Ok(()) => {
-                    self.guard.on.insert(*index);
-                }
-                Err(error) if error.is_gone() => {}
-                Err(error) => result = result.and(Err(error)),
-            }
-        }
-        result
-    }
-
-    fn is_live(&self, pin: &str) -> bool {
-        let Ok(mut link) = Link::open(self.pins.link(pin)) else {
-            return false;
-        };
-        link.disconnect();
-        let Ok(info) = link.info() else { return false };
-        // The kernel says 0 when the interface is gone.
-        matches!(info.info, LinkTypeInfo::Tcx(tcx) if tcx.ifindex != 0)
     }
 
     /// The program of a hook, for [`Trial`](crate::Trial).
     pub(crate) fn program(&self, hook: Hook) -> &ProgramMut<'static> {
-        let progs = &self.guard.skel.0.progs;
+        let progs = &self.skel.0.progs;
         match hook {
             Hook::Tap => &progs.tap,
             Hook::Gate => &progs.gate,
             Hook::Guard => &progs.guard,
             Hook::Untunnel => &progs.untunnel,
+            Hook::ClosedTap => &progs.closed_tap,
+            Hook::ClosedGate => &progs.closed_gate,
         }
     }
 
@@ -372,11 +354,6 @@ fn configure(
         let end = settings.tunnel.as_ref().map(|it| addr_words(mapped(it.at)));
         rodata.gw_tunnel_at = end.unwrap_or_default();
         rodata.gw_netns_cookie = settings.netns_cookie;
-        rodata.gw_self_mac = settings.mac.0;
-        rodata.gw_node_v4 = settings
-            .node_v4
-            .map_or(0, |addr| u32::from_ne_bytes(addr.octets()));
-        rodata.gw_node_v6 = settings.node_v6.map_or([0; 4], addr_words);
     }
     let maps = &mut open.maps;
     let tables = [
@@ -395,6 +372,8 @@ fn configure(
         &mut maps.gw_wards,
         &mut maps.gw_addresses,
         &mut maps.gw_shares,
+        &mut maps.gw_share_ids,
+        &mut maps.gw_node_ids,
         &mut maps.gw_fences,
         &mut maps.gw_flows,
         &mut maps.gw_log,
@@ -404,6 +383,8 @@ fn configure(
         &mut maps.gw_handoffs,
         &mut maps.gw_talks,
         &mut maps.gw_transfers,
+        &mut maps.gw_kepts,
+        &mut maps.gw_settled,
         &mut maps.gw_placings,
         &mut maps.gw_mates,
         &mut maps.gw_mate_macs,
@@ -412,6 +393,8 @@ fn configure(
         &mut maps.gw_steerings,
         &mut maps.gw_policy_calls,
         &mut maps.gw_policy_programs,
+        &mut maps.gw_ingress_places,
+        &mut maps.gw_egress_places,
         &mut maps.gw_events,
         &mut maps.gw_exits,
         &mut maps.gw_counters,
@@ -429,22 +412,98 @@ fn handle(map: &MapMut<'_>, name: &'static str) -> Result<MapHandle, OpenError> 
     MapHandle::try_from(map).map_err(|source| OpenError::Map { map: name, source })
 }
 
-fn share_table(skel: &GodwitSkel<'static>) -> Result<ShareTable, OpenError> {
-    let fences = handle(&skel.maps.gw_fences, "gw_fences")?;
-    let fences = Fences::new(fences, &skel.progs.fence).map_err(no_descriptor)?;
-    let entries = handle(&skel.maps.gw_shares, "gw_shares")?;
-    Ok(ShareTable::new(entries, fences))
+fn slots(map: &MapMut<'_>, name: &'static str) -> Result<Arc<Slots>, OpenError> {
+    Ok(Arc::new(Slots::new(handle(map, name)?, name)?))
 }
 
-fn placing_table(skel: &GodwitSkel<'static>) -> Result<PlacingTable, OpenError> {
+fn event_rings(
+    skel: &GodwitSkel<'static>,
+    slots: Arc<Slots>,
+    nodes: Arc<Slots>,
+) -> Result<Events, OpenError> {
+    Events::new(
+        handle(&skel.maps.gw_events, "gw_events")?,
+        handle(&skel.maps.gw_exits, "gw_exits")?,
+        slots,
+        nodes,
+    )
+    .map_err(|source| OpenError::Map {
+        map: "gw_events",
+        source,
+    })
+}
+
+fn service_table(skel: &GodwitSkel<'static>, slots: Arc<Slots>) -> Result<ServiceTable, OpenError> {
+    Ok(ServiceTable::new(
+        handle(&skel.maps.gw_services, "gw_services")?,
+        handle(&skel.maps.gw_wards, "gw_wards")?,
+        handle(&skel.maps.gw_addresses, "gw_addresses")?,
+        slots,
+    ))
+}
+
+fn share_table(skel: &GodwitSkel<'static>, slots: Arc<Slots>) -> Result<ShareTable, OpenError> {
+    let fences = handle(&skel.maps.gw_fences, "gw_fences")?;
+    let fences = Fences::new(fences, slots.clone(), &skel.progs.fence).map_err(no_descriptor)?;
+    let entries = handle(&skel.maps.gw_shares, "gw_shares")?;
+    Ok(ShareTable::new(entries, slots, fences))
+}
+
+fn output_table(skel: &GodwitSkel<'static>, slots: Arc<Slots>) -> Result<OutputTable, OpenError> {
+    let verifies = handle(&skel.maps.gw_verifies, "gw_verifies")?;
+    let outputs = handle(&skel.maps.gw_outputs, "gw_outputs")?;
+    Ok(OutputTable::new(verifies, outputs, slots))
+}
+
+fn canary_table(skel: &GodwitSkel<'static>) -> Result<CanaryTable, OpenError> {
     let maps = &skel.maps;
-    Ok(PlacingTable::new(PlacingMaps {
+    Ok(CanaryTable::new(
+        handle(&maps.gw_canaries, "gw_canaries")?,
+        handle(&maps.gw_canary_answers, "gw_canary_answers")?,
+        handle(&maps.gw_canary_homes, "gw_canary_homes")?,
+        handle(&maps.gw_canary_peers, "gw_canary_peers")?,
+    ))
+}
+
+fn placing_table(
+    skel: &GodwitSkel<'static>,
+    shares: Arc<Slots>,
+    nodes: Arc<Slots>,
+) -> Result<PlacingTable, OpenError> {
+    let maps = &skel.maps;
+    let tables = PlacingMaps {
         placings: handle(&maps.gw_placings, "gw_placings")?,
         mates: handle(&maps.gw_mates, "gw_mates")?,
         macs: handle(&maps.gw_mate_macs, "gw_mate_macs")?,
+        paths: handle(&maps.gw_paths, "gw_paths")?,
         prefixes: handle(&maps.gw_prefixes, "gw_prefixes")?,
         suffixes: handle(&maps.gw_suffixes, "gw_suffixes")?,
-    }))
+    };
+    Ok(PlacingTable::new(tables, shares, nodes))
+}
+
+fn hooks(
+    skel: &GodwitSkel<'static>,
+    settings: &Settings,
+    pins: &PinDir,
+) -> Result<Hooks, OpenError> {
+    let progs = &skel.progs;
+    let loaded = Loaded {
+        tap: &progs.tap,
+        gate: &progs.gate,
+        guard: &progs.guard,
+        beside: &progs.beside,
+        untunnel: settings.tunnel.as_ref().map(|_| &progs.untunnel),
+        vacant: &progs.vacant,
+        closed: [
+            &progs.closed_tap,
+            &progs.closed_gate,
+            &progs.closed_untunnel,
+        ],
+        settings: handle(&skel.maps.bss, "settings")?,
+        strays: handle(&skel.maps.gw_strays, "gw_strays")?,
+    };
+    Hooks::new(loaded, pins.clone()).map_err(no_descriptor)
 }
 
 fn policy_places(skel: &GodwitSkel<'static>) -> Result<Places, OpenError> {

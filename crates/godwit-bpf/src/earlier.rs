@@ -76,10 +76,18 @@ impl Earlier {
                 None => false,
             };
             if role == Some(Role::Owner.number().into()) && is_open {
-                owned.push(ShareId(share));
+                owned.push(ShareId(self.name_of(share)));
             }
         }
         Ok(owned)
+    }
+
+    /// The number of a slot's name; its place where the version had no names.
+    fn name_of(&self, slot: u32) -> u32 {
+        let ids = self.map("gw_share_ids");
+        let id = ids.and_then(|ids| read(&ids, "gw_share_ids", slot)).ok();
+        let id = id.and_then(|id| value_of::<u32>(&id));
+        id.filter(|id| *id != 0).unwrap_or(slot)
     }
 
     /// The connections that it knows.

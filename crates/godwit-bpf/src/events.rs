@@ -1,6 +1,7 @@
 //! `gw_events` and `gw_exits`: what the data path tells the agent.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -8,6 +9,8 @@ use godwit_wire::{FlowId, FlowKey, Generation, SeqNumber, ShareId};
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::convert::value_of;
+use crate::maps::questions::Unanswered;
+use crate::maps::slots::Slots;
 use crate::skel::types;
 use crate::skel::types::gw_exit_flags as Flag;
 
@@ -19,6 +22,10 @@ const _: () = assert!(size_of::<types::gw_exit>() == 48);
 pub enum Record {
     /// Of a flow.
     Flow(RawEvent),
+    /// Of a question that has no answer.
+    Unanswered(Unanswered),
+    /// A listening socket of this machine is being closed; which is not known.
+    ListenerClosed,
     /// Of a process that has died.
     Exit(ProcessExit),
 }
@@ -45,6 +52,13 @@ pub struct ProcessExit {
     pub listened: bool,
     /// Whether nobody listens there any more.
     pub last_listener: bool,
+    /// Whether a server died, and not only the one connection that the process had.
+    pub server: bool,
+    /// Whether it has only begun to die and still has its files: a core dump may take
+    /// seconds. Another record follows when it is gone.
+    pub dying: bool,
+    /// Whether not all of its files were looked at.
+    pub cut: bool,
 }
 
 /// A flow's record of a ring buffer.
@@ -80,20 +94,25 @@ impl std::fmt::Debug for Events {
 }
 
 impl Events {
-    pub(crate) fn new(map: MapHandle, exits: MapHandle) -> libbpf_rs::Result<Self> {
+    pub(crate) fn new(
+        map: MapHandle,
+        exits: MapHandle,
+        slots: Arc<Slots>,
+        nodes: Arc<Slots>,
+    ) -> libbpf_rs::Result<Self> {
         let (sender, records) = channel();
-        let flows = sender.clone();
+        let (flows, names) = (sender.clone(), slots.clone());
         let mut builder = RingBufferBuilder::new();
         // The receiver lives beside the ring: it can't be gone.
         builder.add(&map, move |bytes| {
             if let Some(raw) = value_of(bytes) {
-                let _ = flows.send(Record::Flow(raw_event(&raw)));
+                let _ = flows.send(record(&raw, &names, &nodes));
             }
             0
         })?;
         builder.add(&exits, move |bytes| {
             if let Some(raw) = value_of(bytes) {
-                let _ = sender.send(Record::Exit(process_exit(&raw)));
+                let _ = sender.send(Record::Exit(process_exit(&raw, &slots)));
             }
             0
         })?;
@@ -120,7 +139,7 @@ impl Events {
     }
 }
 
-fn process_exit(raw: &types::gw_exit) -> ProcessExit {
+fn process_exit(raw: &types::gw_exit, slots: &Slots) -> ProcessExit {
     let comm: Vec<u8> = raw
         .comm
         .iter()
@@ -129,7 +148,7 @@ fn process_exit(raw: &types::gw_exit) -> ProcessExit {
         .collect();
     let has = |flag: Flag| raw.flags & flag.0 != 0;
     ProcessExit {
-        share: ShareId(raw.share),
+        share: slots.share_at(raw.share),
         pid: raw.pid,
         comm: String::from_utf8_lossy(&comm).into_owned(),
         code: raw.code,
@@ -137,17 +156,37 @@ fn process_exit(raw: &types::gw_exit) -> ProcessExit {
         kept: raw.kept,
         listened: has(Flag::GW_EXIT_LISTENED),
         last_listener: has(Flag::GW_EXIT_LAST_LISTENER),
+        server: has(Flag::GW_EXIT_SERVER),
+        dying: has(Flag::GW_EXIT_DYING),
+        cut: has(Flag::GW_EXIT_CUT),
     }
 }
 
-fn raw_event(raw: &types::gw_event) -> RawEvent {
+fn record(raw: &types::gw_event, slots: &Slots, nodes: &Slots) -> Record {
+    let event = raw_event(raw, slots);
+    if raw.kind == types::gw_event_kind::GW_EVENT_LISTENER.0 {
+        return Record::ListenerClosed;
+    }
+    if raw.kind != types::gw_event_kind::GW_EVENT_UNANSWERED.0 {
+        return Record::Flow(event);
+    }
+    Record::Unanswered(Unanswered {
+        share: event.share,
+        flow: event.flow,
+        number: event.detail.cast_unsigned(),
+        node: nodes.id_at(raw.generation),
+        place: raw.place,
+    })
+}
+
+fn raw_event(raw: &types::gw_event, slots: &Slots) -> RawEvent {
     RawEvent {
         ns: raw.ns,
         flow: FlowId {
             key: FlowKey::from(raw.key),
             irs: SeqNumber(raw.irs),
         },
-        share: ShareId(raw.share),
+        share: slots.share_at(raw.share),
         generation: Generation(raw.generation),
         kind: raw.kind,
         detail: raw.detail,

@@ -2,10 +2,12 @@
 //! `godwit.bpf.c`).
 
 use std::io;
+use std::sync::Arc;
 
 use godwit_wire::{Generation, Restore, ShareId};
 use libbpf_rs::ProgramMut;
 
+use crate::maps::slots::Slots;
 use crate::orders::OrderError;
 use crate::skel::types;
 use crate::skel::types::gw_flow_flags as Flag;
@@ -15,12 +17,13 @@ use crate::syscall::SyscallProgram;
 #[derive(Debug)]
 pub struct Installer {
     program: SyscallProgram<types::gw_install>,
+    slots: Arc<Slots>,
 }
 
 impl Installer {
-    pub(crate) fn new(program: &ProgramMut<'_>) -> io::Result<Self> {
+    pub(crate) fn new(program: &ProgramMut<'_>, slots: Arc<Slots>) -> io::Result<Self> {
         let program = SyscallProgram::new(program)?;
-        Ok(Self { program })
+        Ok(Self { program, slots })
     }
 
     /// Makes the entry of a flow of which this node is a shadow, as it stood
@@ -38,6 +41,7 @@ impl Installer {
         generation: Generation,
         restore: &Restore,
     ) -> Result<(), OrderError> {
+        let slot = self.slots.slot_of(share.0).ok_or(OrderError::NoFlow)?;
         let record = &restore.record;
         let negotiated = record.negotiated;
         let flags = [
@@ -49,7 +53,7 @@ impl Installer {
         let context = types::gw_install {
             rtt_ns: u64::from(restore.rtt_us) * 1000,
             key: record.id.key.into(),
-            share: share.0,
+            share: slot,
             generation: generation.0,
             irs: record.id.irs.0,
             iss: record.iss.0,

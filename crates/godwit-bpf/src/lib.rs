@@ -27,15 +27,20 @@ mod datapath;
 pub mod director;
 mod earlier;
 mod events;
+mod hooks;
 mod install;
+mod local;
 mod maps;
 mod orders;
 mod pin;
 mod policy;
+mod print;
 mod skel;
 mod socket;
 mod socket_skel;
+mod stale;
 mod syscall;
+mod tcx;
 mod trial;
 
 pub use attach::AttachError;
@@ -43,8 +48,13 @@ pub use birth::{BirthError, Births};
 pub use datapath::{Datapath, OpenError, Settings, TunnelEnd};
 pub use earlier::Earlier;
 pub use events::{Events, ProcessExit, RawEvent, Record};
+pub use hooks::{Fronting, Hooks, Identity, Standing, Stray};
 pub use install::Installer;
+pub use local::LocalError;
 pub use maps::MapError;
+pub use maps::canaries::{
+    CANARY_MAGIC, CANARY_NONCES, CANARY_PORTS, CANARY_SLOTS, CanaryAnswer, CanaryTable,
+};
 pub use maps::counters::{Counters, Reason};
 pub use maps::fences::Expiry;
 pub use maps::flows::{FlowState, FlowTable, FlowTimestamps, Phase};
@@ -58,13 +68,17 @@ pub use maps::outputs::{MAX_MASK_LEN, MAX_MASKS, Output, OutputSum, OutputTable,
 pub use maps::placing::{
     MAX_PLACED_NODES, MAX_RULE_PREFIX, MAX_RULE_SUFFIX, Mate, PlacingRule, PlacingTable, RulePath,
 };
+pub use maps::questions::{KeptQuestion, QuestionTable, Unanswered};
 pub use maps::services::ServiceTable;
 pub use maps::shares::{Front, Keepers, Moves, ShareEntry, ShareTable};
+pub use maps::slots::Slots;
 pub use maps::steering::{Steering, SteeringTable};
-pub use orders::{Order, OrderError, Orders};
+pub use orders::{Order, OrderError, Orders, Settlement};
 pub use pin::{PinDir, PinError};
 pub use policy::{MAX_POLICIES, Policy, PolicyError};
+pub use print::report_with;
 pub use socket::{KernelView, KernelViewError};
+pub use stale::remove_stale_pins;
 pub use trial::{Hook, Trial};
 
 /// What this build leaves out for a chaos run to find; `None` in every build that
@@ -75,5 +89,11 @@ pub const MUTANT: Option<&str> = option_env!("GODWIT_MUTANT");
 pub const MARK_SPOKEN: u32 = 0x6777_0001;
 /// Mark of a segment that the gate hands to this node's own kernel (`SO_MARK`).
 pub const MARK_INJECT: u32 = 0x6777_0003;
+/// Mark of a canary that the tap is to mirror (`SO_MARK`).
+pub const MARK_CANARY: u32 = 0x6777_0010;
 /// Mark of a client's earlier segment, for a twin that is being made (`SO_MARK`).
 pub const MARK_REPLAY: u32 = 0x6777_0005;
+/// Mark of another server's frame that has a slip behind its packet (`gw_slip.h`).
+pub const MARK_SLIP: u32 = 0x6777_0008;
+/// Mark of an answer to this node's own question that the gate turns round (`SO_MARK`).
+pub const MARK_SETTLED: u32 = 0x6777_0009;

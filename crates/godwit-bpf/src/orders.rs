@@ -2,11 +2,13 @@
 //! `godwit.bpf.c`): a read and a write back would undo what segments did.
 
 use std::io;
+use std::sync::Arc;
 
 use godwit_wire::{FlowId, Generation, SeqNumber, ShareId, UnprotectedReason};
 use libbpf_rs::ProgramMut;
 use thiserror::Error;
 
+use crate::maps::slots::Slots;
 use crate::skel::types;
 use crate::skel::types::gw_order_kind as Kind;
 use crate::syscall::SyscallProgram;
@@ -48,16 +50,50 @@ pub enum OrderError {
     Run(#[source] io::Error),
 }
 
+/// What this node says of a connection that another one has asked it for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Settlement {
+    /// It has it not, and never will by that question.
+    Never,
+    /// It has it, or had it.
+    Has,
+    /// It is coming this moment; to be asked again.
+    Later,
+}
+
 /// The way to give orders.
 #[derive(Debug)]
 pub struct Orders {
     program: SyscallProgram<types::gw_order>,
+    slots: Arc<Slots>,
 }
 
 impl Orders {
-    pub(crate) fn new(program: &ProgramMut<'_>) -> io::Result<Self> {
+    pub(crate) fn new(program: &ProgramMut<'_>, slots: Arc<Slots>) -> io::Result<Self> {
         let program = SyscallProgram::new(program)?;
-        Ok(Self { program })
+        Ok(Self { program, slots })
+    }
+
+    /// Rules a question out that another node has put, unless it was accepted.
+    ///
+    /// # Errors
+    /// If the kernel did not run the program.
+    pub fn settle(&self, flow: FlowId, number: u32) -> io::Result<Settlement> {
+        let context = types::gw_order {
+            key: flow.key.into(),
+            irs: flow.irs.0,
+            kind: Kind::GW_ORDER_SETTLE.0,
+            detail: number,
+            base_ack: 0,
+            share: 0,
+            pad: 0,
+        };
+        let said = types::gw_settlement(self.program.call(&context)?);
+        Ok(match said {
+            types::gw_settlement::GW_SETTLED_NEVER => Settlement::Never,
+            types::gw_settlement::GW_SETTLED_HAS => Settlement::Has,
+            _ => Settlement::Later,
+        })
     }
 
     /// Carries out one order at once.
@@ -65,6 +101,7 @@ impl Orders {
     /// # Errors
     /// [`OrderError::NoFlow`] if the data path has no such flow of that share.
     pub fn give(&self, share: ShareId, flow: FlowId, order: Order) -> Result<(), OrderError> {
+        let slot = self.slots.slot_of(share.0).ok_or(OrderError::NoFlow)?;
         let (kind, detail) = match order {
             Order::Ungate(reason) => (Kind::GW_ORDER_UNGATE, u32::from(reason.number())),
             Order::NotInSync(reason) => (Kind::GW_ORDER_NOT_IN_SYNC, u32::from(reason.number())),
@@ -92,7 +129,7 @@ impl Orders {
                 | Order::Protect
                 | Order::Admit => 0,
             },
-            share: share.0,
+            share: slot,
             pad: 0,
         };
         match self.program.call(&context).map_err(OrderError::Run)? {

@@ -64,6 +64,18 @@ impl PinDir {
         Ok(path.exists().then_some(Self(path)))
     }
 
+    /// The folders of all agents of this machine, with their names.
+    pub(crate) fn all() -> Result<Vec<(String, Self)>, PinError> {
+        ensure_bpffs()?;
+        let folders = fs::read_dir(Path::new(BPFFS).join("godwit"));
+        let folders = folders.into_iter().flatten().flatten();
+        let named = folders.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            Some((name, Self(entry.path())))
+        });
+        Ok(named.collect())
+    }
+
     pub(crate) fn map(&self, name: &str) -> PathBuf {
         self.maps().join(name)
     }

@@ -15,6 +15,10 @@ pub enum Hook {
     Guard,
     /// The end of a director's tunnel, before [`Hook::Tap`].
     Untunnel,
+    /// What has the place of [`Hook::Tap`] while that moves.
+    ClosedTap,
+    /// What has the place of [`Hook::Gate`] while that moves.
+    ClosedGate,
 }
 
 /// What a hook did to a frame.

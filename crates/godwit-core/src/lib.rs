@@ -20,29 +20,37 @@
 //!
 //! Start with [`detector`]: it is the smallest whole machine. [`share`] decides
 //! which node owns a share, [`lease`] whether it may and until when, [`insync`]
-//! which standby holds what clients were told, [`flow`] what happens to flows
-//! that do not fit, [`rejoin`] how running ones get a new twin, [`handoff`] how one
-//! goes to another server by itself, and [`node`] puts them together. [`director`] is
+//! which standby holds what clients were told, [`fitness`] what a node can do while
+//! something around it is wrong, [`claims`] who else has its addresses, [`flow`] what happens
+//! to flows that do not fit, [`rejoin`] how running ones get a new twin, [`unlisted`] which
+//! nobody has, [`handoff`] how one goes to another server by itself, and [`node`] puts them
+//! together. [`director`] is
 //! apart from that: it places new connections, on a machine that owns none.
 #![forbid(unsafe_code)]
 
 pub mod announce;
+pub mod claims;
 pub mod detector;
 pub mod director;
+pub mod fitness;
 pub mod flow;
 pub mod handoff;
 pub mod insync;
 pub mod lease;
 pub mod node;
+pub mod path;
 pub mod probe;
+pub mod question;
 pub mod rejoin;
 pub mod share;
 mod time;
+pub mod unlisted;
 
 pub use node::{
-    Action, Beat, Command, EndReason, Event, EventKind, Fencing, Field, FlowCheck, FlowEvent,
-    FlowEventKind, FlowPolicy, LeaseConfig, LeaseStatus, Link, MoveError, Node, NodeConfig,
-    PeerConfig, PeerStatus, Power, ServerExit, ShareConfig, ShareStatus, StonithFault,
+    Action, Beat, Command, Difference, EndReason, Event, EventKind, Fencing, Field, FlowCheck,
+    FlowEvent, FlowEventKind, FlowPolicy, LeaseConfig, LeaseStatus, Link, Listening, MoveError,
+    Node, NodeConfig, PeerConfig, PeerStatus, Power, Proof, ServerExit, ShareConfig, ShareStatus,
+    Side, StonithFault, VoterMemory,
 };
 pub use time::MonoTime;
 

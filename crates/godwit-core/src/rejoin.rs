@@ -15,6 +15,7 @@ use godwit_wire::{FlowId, SeqNumber};
 
 use crate::MonoTime;
 
+pub mod pace;
 #[cfg(test)]
 mod tests;
 

@@ -6,7 +6,7 @@ mod common;
 use common::{A, B, HOLD_MS, World};
 use godwit_core::node::ShareNews;
 use godwit_core::share::Reason;
-use godwit_core::{Action, EndReason};
+use godwit_core::{Action, EndReason, FlowCheck, Listening};
 use godwit_wire::{Generation, LeaveReason, Role};
 
 /// Positions of some actions in the log of a side.
@@ -94,6 +94,29 @@ fn a_process_that_has_nothing_to_save_is_nobodys_business() {
     assert_eq!(world.owners(), [A]);
     assert!(world.is_in_sync(A, B));
     assert_eq!(world.local_actions(A), []);
+}
+
+/// A client that makes its process fail each second, on both nodes, is nobody else's
+/// business: no share is free, the standby stays, and it takes over at once when the
+/// server itself dies.
+#[test]
+fn a_process_that_fails_with_its_one_connection_concerns_no_other() {
+    let mut world = World::in_sync();
+    world.forget_log();
+    for _ in 0..60 {
+        world.connection_exit(B);
+        world.connection_exit(A);
+        world.run(1000);
+        assert_eq!(world.owners(), [A]);
+        assert!(world.is_in_sync(A, B));
+    }
+    for side in [A, B] {
+        assert_eq!(world.local_actions(side), []);
+    }
+    world.connection_exit(B);
+    world.server_exit(A, 1, true);
+    world.run(4);
+    assert_eq!(world.owners(), [B], "the standby does not decline");
 }
 
 /// A poisonous request must not sweep the cluster, whichever server it kills
@@ -216,4 +239,94 @@ fn a_standby_that_never_listened_never_joins() {
     world.listening(B, true);
     world.run(50);
     assert!(world.is_in_sync(A, B));
+}
+
+/// A server that was stopped in order, or whose death nobody saw: the standby serves
+/// what is new, and connections that it holds.
+#[test]
+fn an_owner_without_a_server_hands_over_to_a_standby_that_has_one() {
+    let mut world = World::in_sync();
+    world.run(10_000);
+    world.listening(A, false);
+    world.run(39);
+    assert_eq!(world.owners(), [A], "a listener may be opened anew");
+    world.run(11);
+    assert_eq!(world.owners(), [B]);
+    assert_eq!(world.moves(A), [Ok(common::name(B))]);
+    world.run(5000);
+    assert_eq!(world.owners(), [B], "and there it stays");
+    assert!(!world.is_in_sync(B, A), "without a server nobody stands by");
+}
+
+#[test]
+fn a_listener_that_is_opened_anew_was_never_missing() {
+    let mut world = World::in_sync();
+    world.run(10_000);
+    world.listening(A, false);
+    world.run(30);
+    world.listening(A, true);
+    world.run(5000);
+    assert_eq!(world.owners(), [A]);
+    assert_eq!(world.moves(A), []);
+}
+
+/// An owner that serves some of its addresses serves on; a standby that does is none.
+#[test]
+fn a_standby_that_listens_at_some_addresses_only_is_not_in_sync() {
+    let mut world = World::in_sync();
+    world.run(10_000);
+    world.listens(A, Listening::Partly);
+    world.run(1000);
+    assert_eq!(world.owners(), [A]);
+    world.listens(A, Listening::All);
+    world.listens(B, Listening::Partly);
+    world.run(10);
+    assert!(!world.is_in_sync(A, B));
+    assert_eq!(left(&world, A), [LeaveReason::ServerLost]);
+    world.listens(A, Listening::Nowhere);
+    world.run(5000);
+    assert_eq!(world.owners(), [A], "nobody could serve all of it");
+    world.listens(B, Listening::All);
+    world.run(2000);
+    assert_eq!(world.owners(), [B]);
+}
+
+/// Connections without a twin have three seconds to end.
+#[test]
+fn a_connection_without_a_twin_does_not_keep_new_clients_away() {
+    let mut world = World::in_sync();
+    world.run(10_000);
+    world.check = FlowCheck {
+        unprotected: 1,
+        ..FlowCheck::default()
+    };
+    world.listening(A, false);
+    world.run(2900);
+    assert_eq!(world.owners(), [A]);
+    let tries = world.moves(A).len();
+    assert!((3..8).contains(&tries), "{tries} tries, with a back-off");
+    world.run(2100);
+    assert_eq!(world.owners(), [B]);
+    let reset = position(&world, A, |action| {
+        matches!(action, Action::ResetUnprotected { .. })
+    });
+    assert!(reset.is_some(), "their clients are told");
+}
+
+/// Two servers that come and go toss the share to and fro, but not often.
+#[test]
+fn a_new_owner_waits_longer_for_its_server() {
+    let mut world = World::in_sync();
+    world.run(10_000);
+    world.listening(A, false);
+    world.run(100);
+    world.listening(A, true);
+    world.run(1500);
+    assert_eq!(world.owners(), [B]);
+    assert!(world.is_in_sync(B, A));
+    world.listening(B, false);
+    world.run(1900);
+    assert_eq!(world.owners(), [B]);
+    world.run(200);
+    assert_eq!(world.owners(), [A]);
 }

@@ -69,6 +69,7 @@ fn config(node: usize) -> NodeConfig {
         policy: FlowPolicy::default(),
         flap_limit: 0,
         failback: None,
+        paths: 0,
         moves_within: Some(SHARES[0]),
         resume: None,
     };

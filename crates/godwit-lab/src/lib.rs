@@ -44,6 +44,6 @@ mod tool;
 pub mod volume;
 
 pub use host::{Host, Network};
-pub use lab::{Lab, LabOptions, Node};
+pub use lab::{Lab, LabOptions, Node, SWITCH_VARIABLE, Switch};
 pub use machine::Machine;
 pub use process::{Output, Process, SAME_CAUSE};

@@ -304,7 +304,7 @@ fn two_labs_at_once_do_not_meet_and_leave_nothing() {
     let names = namespaces
         .map(|n| n.netns().name().to_owned())
         .collect::<BTreeSet<_>>();
-    assert_eq!(names.len(), 6);
+    assert_eq!(names.len(), 8);
     assert!(names.iter().all(|name| exists(name)));
     let folders = labs.map(|lab| lab.folder().to_owned());
     let extra = folders[1].with_extension("extra");

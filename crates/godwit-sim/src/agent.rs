@@ -2,8 +2,8 @@
 //! carries out its actions one by one, and can be stopped between any two.
 
 use godwit_core::node::{PeerNews, ShareNews};
-use godwit_core::{Action, Beat, Event, EventKind, MonoTime, Node, StonithFault};
-use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Role, ShareId};
+use godwit_core::{Action, Beat, Command, Event, EventKind, MonoTime, Node, StonithFault};
+use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, NodeName, Role, ShareId};
 
 use crate::host::{Claims, Entry, Input, Sleep, node_of, peer_of};
 use crate::mutant::Mutant;
@@ -197,9 +197,13 @@ impl World {
     }
 
     fn carry_out(&mut self, node: usize, action: Action) {
-        let Some(action) = self.carry_out_single(node, action) else {
-            return;
-        };
+        if let Some(action) = self.carry_out_single(node, action) {
+            self.carry_out_whole(node, action);
+        }
+    }
+
+    /// What concerns a share, or the node.
+    fn carry_out_whole(&mut self, node: usize, action: Action) {
         match action {
             Action::SetShare {
                 share,
@@ -242,6 +246,7 @@ impl World {
                     agent.handle_flow_check(share, check, now)
                 });
             }
+            Action::AskMove { share, to, force } => self.ask_move(node, share, to, force),
             Action::MoveEnded { share, outcome } => self.note_move(node, share, outcome.is_ok()),
             local @ (Action::Silence { .. }
             | Action::Reopen { .. }
@@ -268,6 +273,12 @@ impl World {
             | Action::SnapshotKept { .. }
             | Action::Handoff { .. }) => self.carry_out_locally(node, local),
         }
+    }
+
+    /// The agent orders by itself what a person may order.
+    fn ask_move(&mut self, node: usize, share: ShareId, to: NodeName, force: bool) {
+        let command = Command::Move { share, to, force };
+        self.answer(node, |agent, now| agent.handle_command(command, now));
     }
 
     fn note_move(&mut self, node: usize, share: ShareId, moved: bool) {
@@ -370,6 +381,7 @@ impl World {
             | Action::Stonith { .. }
             | Action::CheckFlows { .. }
             | Action::MoveEnded { .. }
+            | Action::AskMove { .. }
             | Action::KeepSnapshot { .. }
             | Action::SnapshotKept { .. }
             | Action::Handoff { .. }

@@ -142,6 +142,8 @@ pub(crate) struct Host {
     pub(crate) incarnation: u64,
     /// What is known of the votes of earlier agents.
     pub(crate) votes: Votes,
+    /// What the last one has written down of its own, if it ended in order.
+    pub(crate) memory: Option<String>,
     pub(crate) beats: u64,
     pub(crate) claims: Claims,
     /// Incarnation of each node whose key is known.
@@ -177,6 +179,7 @@ impl Host {
             life: 0,
             incarnation: 0,
             votes: Votes::None,
+            memory: None,
             beats: 0,
             claims: [None; SHARES],
             keys: vec![0; plan.nodes],

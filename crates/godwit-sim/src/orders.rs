@@ -302,6 +302,7 @@ impl World {
         }
         let exit = ServerExit {
             share: Self::share_id(share),
+            server: true,
             kept,
             listener_lost: all,
             movable: true,

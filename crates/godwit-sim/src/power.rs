@@ -3,6 +3,7 @@
 use godwit_core::node::Resume;
 use godwit_core::{
     Command, FlowPolicy, LeaseConfig, MonoTime, Node, NodeConfig, PeerConfig, ShareConfig,
+    VoterMemory,
 };
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ impl World {
         host.deep_until_ns = if deep { u64::MAX } else { 0 };
         host.clock = Clock::new(now_ns, 0, ppm);
         host.votes = Votes::None;
+        host.memory = None;
         host.sleep = Sleep::No;
         self.trace(|_| format!("{node}: host boots, clock wrong by {ppm} ppm"));
         // Init runs a while before it comes to the agent.
@@ -55,13 +57,19 @@ impl World {
         self.end_agent_process(node, true);
     }
 
-    /// The agent ends in order, and leaves word how long its votes bind.
+    /// The agent ends in order, and leaves word of its votes: what they were, and, as one of
+    /// an earlier version does, for how long they bind.
     pub(crate) fn retire_agent(&mut self, node: usize) {
         let host = &mut self.hosts[node];
         let now = host.clock.read(self.now_ns);
         let bound = host.agent.as_ref().map(|agent| agent.bound_until(now));
         if let Some(bound) = bound {
             host.votes = Votes::Until(bound);
+        }
+        let memory = host.agent.clone().and_then(Node::into_memory);
+        host.memory = memory.map(|memory| memory.to_text());
+        if self.random.chance(250) {
+            self.hosts[node].memory = None;
         }
         self.kill_agent(node);
     }
@@ -114,7 +122,10 @@ impl World {
             },
             ..config
         };
-        let mut agent = Node::new(&config, now);
+        let memory = host.memory.take();
+        let terms = config.lease.terms;
+        let memory = memory.map(|text| VoterMemory::of_text(&text, terms).expect("it is whole"));
+        let mut agent = Node::new(&config, now).remembering(memory);
         for share in 0..self.plan.shares {
             agent.handle_inherited_flows(Self::share_id(share), host.entries[share].latest, now);
             let listening = host.entries[share].listening;
@@ -149,6 +160,7 @@ impl World {
                 policy: FlowPolicy::default(),
                 flap_limit: self.plan.habits.flap_limit,
                 failback: self.plan.habits.failback,
+                paths: 0,
                 moves_within: None,
                 resume: (node < SERVERS).then_some(Resume {
                     role: entry.role,

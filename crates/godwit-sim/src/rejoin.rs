@@ -48,6 +48,7 @@ impl World {
             | Action::HandOver { .. }
             | Action::Resume { .. }
             | Action::MoveEnded { .. }
+            | Action::AskMove { .. }
             | Action::ReleaseGate { .. }
             | Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }

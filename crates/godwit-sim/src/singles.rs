@@ -133,6 +133,7 @@ impl World {
             policy: FlowPolicy::default(),
             flap_limit: 0,
             failback: None,
+            paths: 0,
             moves_within: Some(SHARES[HOME]),
             resume: (epoch != Epoch::NONE).then_some(Resume {
                 role: Role::Owner,

@@ -59,12 +59,31 @@ pub fn added_addresses() -> io::Result<Vec<(u32, IpAddr)>> {
     Ok(entries.iter().filter_map(|entry| ours(entry)).collect())
 }
 
+/// Every address of this network namespace, with its interface.
+///
+/// # Errors
+/// Fails if the kernel's list can't be read.
+pub fn addresses() -> io::Result<Vec<(u32, IpAddr)>> {
+    let entries = Netlink::open(SockProtocol::NetlinkRoute)?.request(
+        RTM_GETADDR,
+        NLM_F_DUMP,
+        &[0; IFADDRMSG],
+    )?;
+    Ok(entries.iter().filter_map(|entry| address(entry)).collect())
+}
+
 pub(crate) fn ours(entry: &[u8]) -> Option<(u32, IpAddr)> {
-    let attributes = entry.get(IFADDRMSG..)?;
-    if attribute(attributes, IFA_PROTO)? != [PROTO_GODWIT] {
+    if attribute(entry.get(IFADDRMSG..)?, IFA_PROTO)? != [PROTO_GODWIT] {
         return None;
     }
-    let octets = attribute(attributes, IFA_ADDRESS)?;
+    address(entry)
+}
+
+/// The end of a point-to-point link that is here (`IFA_LOCAL`), not the other one.
+fn address(entry: &[u8]) -> Option<(u32, IpAddr)> {
+    let attributes = entry.get(IFADDRMSG..)?;
+    let local = attribute(attributes, IFA_LOCAL);
+    let octets = local.or_else(|| attribute(attributes, IFA_ADDRESS))?;
     let v4 = || <[u8; 4]>::try_from(octets).ok().map(IpAddr::from);
     let v6 = || <[u8; 16]>::try_from(octets).ok().map(IpAddr::from);
     Some((u32_at(entry, 4)?, v4().or_else(v6)?))

@@ -4,6 +4,7 @@
 //! The kernel sends a RST when it ends a socket: only for sockets whose
 //! segments are suppressed.
 
+use std::cell::Cell;
 use std::io;
 
 use godwit_wire::{Endpoint, FlowKey};
@@ -21,7 +22,7 @@ pub(crate) const INET_DIAG_NOCOOKIE: [u8; 8] = [0xff; 8];
 #[derive(Debug)]
 pub struct Destroyer {
     netlink: Netlink,
-    ifindex: u32,
+    ifindex: Cell<u32>,
 }
 
 impl Destroyer {
@@ -31,7 +32,13 @@ impl Destroyer {
     /// If the kernel has no more sockets.
     pub fn open(ifindex: u32) -> io::Result<Self> {
         let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
+        let ifindex = Cell::new(ifindex);
         Ok(Self { netlink, ifindex })
+    }
+
+    /// A link-local client is one on the link of another interface from here on.
+    pub fn follow(&self, ifindex: u32) {
+        self.ifindex.set(ifindex);
     }
 
     /// Whether `flow` has a socket of its own at its service side; a listener that
@@ -40,7 +47,7 @@ impl Destroyer {
     /// # Errors
     /// Fails if the kernel lacks INET_DIAG.
     pub fn has(&self, flow: FlowKey) -> io::Result<bool> {
-        look_up(&self.netlink, self.ifindex, flow).map(|found| found.is_some())
+        look_up(&self.netlink, self.ifindex.get(), flow).map(|found| found.is_some())
     }
 
     /// Aborts the socket of `flow` at its service side. Returns whether there was
@@ -53,10 +60,10 @@ impl Destroyer {
     /// # Errors
     /// Fails without CAP_NET_ADMIN, or if the kernel lacks INET_DIAG_DESTROY.
     pub fn destroy(&self, flow: FlowKey) -> io::Result<bool> {
-        let Some(cookie) = look_up(&self.netlink, self.ifindex, flow)? else {
+        let Some(cookie) = look_up(&self.netlink, self.ifindex.get(), flow)? else {
             return Ok(false);
         };
-        let request = request(self.ifindex, flow, cookie, 0);
+        let request = request(self.ifindex.get(), flow, cookie, 0);
         match self.netlink.request(SOCK_DESTROY, NLM_F_ACK, &request) {
             Ok(_) => Ok(true),
             // Gone between the two requests.
@@ -96,7 +103,7 @@ fn look_up(netlink: &Netlink, ifindex: u32, flow: FlowKey) -> io::Result<Option<
 
 /// From `struct inet_diag_msg`: family, state, timer, retrans, and a `struct
 /// inet_diag_sockid` that ends in the cookie. `None` for a listener.
-fn cookie_of(message: &[u8]) -> Option<[u8; 8]> {
+pub(crate) fn cookie_of(message: &[u8]) -> Option<[u8; 8]> {
     let state = *message.get(1)?;
     let cookie = message.get(44..52)?.try_into().ok()?;
     (state != TCP_LISTEN).then_some(cookie)

@@ -1,36 +1,39 @@
-//! Network devices of this namespace, which of them carry the frames of
-//! another, and hearing of changes (rtnetlink(7), RTM_NEWLINK).
+//! Network devices of this namespace, and which of them carry the frames of
+//! another (rtnetlink(7), RTM_NEWLINK).
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
-};
+use godwit_wire::MacAddr;
+use nix::sys::socket::SockProtocol;
 
 use crate::netlink::{NLM_F_DUMP, Netlink, attribute, u32_at};
 
 const RTM_GETLINK: u16 = 18;
-/// RTMGRP_LINK
-const LINK_GROUP: u32 = 1;
 /// struct ifinfomsg
 const IFINFOMSG: usize = 16;
+// include/uapi/linux/if.h
 const IFF_LOOPBACK: u32 = 0x8;
+const IFF_RUNNING: u32 = 0x40;
 // include/uapi/linux/if_link.h
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_QDISC: u16 = 6;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_PROG_ID: u16 = 4;
 
 /// Kinds that hand their frames to the device that IFLA_LINK names, as they
 /// are. A veth names its peer there, a tunnel what its packets are wrapped for.
 const STACKED: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "dsa"];
 
 /// One network device.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
     /// Index in this network namespace.
     pub index: u32,
@@ -44,6 +47,16 @@ pub struct Device {
     pub link: Option<u32>,
     /// Whether it is loopback.
     pub is_loopback: bool,
+    /// Whether it is up and has a carrier.
+    pub is_running: bool,
+    /// Link-layer address, if that has six bytes.
+    pub mac: Option<MacAddr>,
+    /// Longest packet that it takes, in bytes.
+    pub mtu: u32,
+    /// Kind of its outermost queueing discipline (tc(8)).
+    pub qdisc: String,
+    /// Number of the XDP program in its path.
+    pub xdp: Option<u32>,
 }
 
 /// The devices of a network namespace at one moment.
@@ -99,6 +112,20 @@ impl Devices {
             .collect()
     }
 
+    /// The device of that name.
+    pub fn named(&self, name: &str) -> Option<&Device> {
+        self.iter().find(|device| device.name == name)
+    }
+
+    /// Name of the bridge that a device is, or is a port of.
+    pub fn bridge_of(&self, device: &Device) -> Option<&str> {
+        let upper = device.master.and_then(|master| self.get(master));
+        let same = self.get(device.index);
+        let mut both = [same, upper].into_iter().flatten();
+        let bridge = both.find(|it| it.kind.as_deref() == Some("bridge"))?;
+        Some(&bridge.name)
+    }
+
     /// The device of that index.
     pub fn get(&self, index: u32) -> Option<&Device> {
         self.iter().find(|device| device.index == index)
@@ -133,6 +160,15 @@ pub(crate) fn device(entry: &[u8]) -> Option<Device> {
         master: number(IFLA_MASTER),
         link: number(IFLA_LINK).filter(|_| !foreign),
         is_loopback: u32_at(entry, 8)? & IFF_LOOPBACK != 0,
+        is_running: u32_at(entry, 8)? & IFF_RUNNING != 0,
+        mac: attribute(attributes, IFLA_ADDRESS)
+            .and_then(|mac| mac.try_into().ok())
+            .map(MacAddr),
+        mtu: number(IFLA_MTU).unwrap_or(0),
+        qdisc: attribute(attributes, IFLA_QDISC).map_or_else(String::new, text),
+        xdp: attribute(attributes, IFLA_XDP)
+            .and_then(|xdp| u32_at(attribute(xdp, IFLA_XDP_PROG_ID)?, 0))
+            .filter(|id| *id != 0),
     })
 }
 
@@ -140,50 +176,6 @@ pub(crate) fn device(entry: &[u8]) -> Option<Device> {
 fn text(value: &[u8]) -> String {
     let value = value.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(value).into_owned()
-}
-
-/// Tells when devices come, go or change.
-#[derive(Debug)]
-pub struct DeviceWatch(OwnedFd);
-
-impl DeviceWatch {
-    /// Listens in the calling thread's namespace. Changes from here on are
-    /// heard; read [`Devices`] after this for those before.
-    ///
-    /// # Errors
-    /// Fails without netlink.
-    pub fn open() -> io::Result<Self> {
-        let fd = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkRoute,
-        )?;
-        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, LINK_GROUP))?;
-        Ok(Self(fd))
-    }
-
-    /// Blocks until something has changed; changes that are queued count as one.
-    ///
-    /// # Errors
-    /// Fails if the socket does; a queue that was full is a change.
-    pub fn wait(&self) -> io::Result<()> {
-        self.receive(MsgFlags::empty())?;
-        while self.receive(MsgFlags::MSG_DONTWAIT)? {}
-        Ok(())
-    }
-
-    /// Whether there was a message. What it says is read anew anyway.
-    fn receive(&self, flags: MsgFlags) -> io::Result<bool> {
-        use nix::errno::Errno;
-
-        let mut rest = [0; 16];
-        match recv(self.0.as_raw_fd(), &mut rest, flags) {
-            Ok(_) | Err(Errno::ENOBUFS) => Ok(true),
-            Err(Errno::EAGAIN | Errno::EINTR) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -203,6 +195,7 @@ mod tests {
             master: None,
             link: None,
             is_loopback: index == 1,
+            ..Device::default()
         }
     }
 
@@ -299,7 +292,11 @@ mod tests {
         let mut push = |kind: u16, value: &[u8]| {
             crate::netlink::push_attribute(&mut message, kind, value);
         };
+        push(IFLA_ADDRESS, &[2, 0, 0, 0, 0, 9]);
         push(IFLA_IFNAME, b"eth0.100\0");
+        push(IFLA_MTU, &1496_u32.to_ne_bytes());
+        push(IFLA_QDISC, b"noqueue\0");
+        push(IFLA_XDP, &[8, 0, 4, 0, 77, 0, 0, 0]);
         push(IFLA_LINK, &2u32.to_ne_bytes());
         push(IFLA_MASTER, &9u32.to_ne_bytes());
         push(
@@ -310,6 +307,11 @@ mod tests {
         let wanted = Device {
             name: "eth0.100".into(),
             master: Some(9),
+            is_running: true,
+            mac: Some(MacAddr([2, 0, 0, 0, 0, 9])),
+            mtu: 1496,
+            qdisc: "noqueue".into(),
+            xdp: Some(77),
             ..stacked(7, "vlan", 2)
         };
         assert_eq!(read, wanted);

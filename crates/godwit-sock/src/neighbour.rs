@@ -9,7 +9,7 @@ use godwit_wire::MacAddr;
 use nix::net::if_::if_indextoname;
 use nix::sys::socket::{SockProtocol, setsockopt, sockopt};
 
-use crate::netlink::{NLM_F_ACK, Netlink, attribute, push_attribute};
+use crate::netlink::{NLM_F_ACK, Netlink, attribute, push_attribute, u32_at};
 
 const RTM_GETNEIGH: u16 = 30;
 const NDA_DST: u16 = 1;
@@ -75,6 +75,15 @@ fn question(ifindex: u32, addr: IpAddr) -> Vec<u8> {
     body.resize(NDMSG, 0);
     push_attribute(&mut body, NDA_DST, &octets);
     body
+}
+
+/// Of a change of the kernel's table (RTM_NEWNEIGH): on which interface, whose address is
+/// where now.
+pub(crate) fn change(body: &[u8]) -> Option<(u32, IpAddr, MacAddr)> {
+    let octets = attribute(body.get(NDMSG..)?, NDA_DST)?;
+    let v4 = || <[u8; 4]>::try_from(octets).ok().map(IpAddr::from);
+    let v6 = || <[u8; 16]>::try_from(octets).ok().map(IpAddr::from);
+    Some((u32_at(body, 4)?, v4().or_else(v6)?, usable(body)?))
 }
 
 pub(crate) fn usable(answer: &[u8]) -> Option<MacAddr> {

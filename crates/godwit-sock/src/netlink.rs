@@ -119,6 +119,16 @@ pub(crate) fn read_datagram(
     None
 }
 
+/// Kind and body of each message in a datagram that nobody has asked for.
+pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = datagram;
+    std::iter::from_fn(move || {
+        let (header, body, next) = split_message(rest)?;
+        rest = next;
+        Some((header.kind, body))
+    })
+}
+
 /// Of `struct nlmsghdr`, what is looked at.
 struct Header {
     kind: u16,
@@ -167,6 +177,18 @@ pub(crate) fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
         }
         attributes = attributes.get(align(len)..)?;
     }
+}
+
+/// All attributes: kind, with its flags, and value.
+pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let header = rest.first_chunk::<4>()?;
+        let len = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let kind = u16::from_ne_bytes([header[2], header[3]]);
+        let value = rest.get(4..len)?;
+        rest = rest.get(align(len)..).unwrap_or_default();
+        Some((kind, value))
+    })
 }
 
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {

@@ -4,11 +4,17 @@
 use std::io;
 use std::net::{IpAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, bind, send,
     sendto, setsockopt, socket, sockopt,
 };
+
+/// Bytes of SO_SNDBUF of a socket for segments. The kernel keeps up to 208 KiB for each
+/// neighbour that it looks for (`unres_qlen_bytes`), and counts them here: clients that are
+/// gone must not use up the room of those that are there.
+const SEND_BUFFER: usize = 8 << 20;
 
 /// Sends whole IP packets; the kernel finds route and next hop.
 #[derive(Debug)]
@@ -16,7 +22,7 @@ pub struct SegmentSender {
     v4: OwnedFd,
     v6: OwnedFd,
     /// Where link-local addresses are: they mean nothing without their link.
-    ifindex: u32,
+    ifindex: AtomicU32,
 }
 
 impl SegmentSender {
@@ -34,13 +40,20 @@ impl SegmentSender {
                 SockProtocol::Raw,
             )?;
             setsockopt(&fd, sockopt::Mark, &mark)?;
+            // Less room is no reason not to start.
+            let _ = setsockopt(&fd, sockopt::SndBufForce, &SEND_BUFFER);
             Ok(fd)
         };
         Ok(Self {
             v4: raw(AddressFamily::Inet)?,
             v6: raw(AddressFamily::Inet6)?,
-            ifindex,
+            ifindex: ifindex.into(),
         })
+    }
+
+    /// Link-local addresses are those on the link of another interface from here on.
+    pub fn follow(&self, ifindex: u32) {
+        self.ifindex.store(ifindex, Ordering::Relaxed);
     }
 
     /// Sends `packet`, which begins with its IP header, to `to`.
@@ -54,7 +67,8 @@ impl SegmentSender {
                 sendto(self.v4.as_raw_fd(), packet, &to, MsgFlags::empty())?;
             }
             IpAddr::V6(v6) => {
-                let to = SockaddrIn6::from(SocketAddrV6::new(v6, 0, 0, self.ifindex));
+                let link = self.ifindex.load(Ordering::Relaxed);
+                let to = SockaddrIn6::from(SocketAddrV6::new(v6, 0, 0, link));
                 sendto(self.v6.as_raw_fd(), packet, &to, MsgFlags::empty())?;
             }
         }
@@ -80,7 +94,7 @@ impl FrameSender {
             None,
         )?;
         setsockopt(&fd, sockopt::Mark, &mark)?;
-        bind(fd.as_raw_fd(), &link_address(ifindex)?)?;
+        bind(fd.as_raw_fd(), &link_address(ifindex, 0)?)?;
         Ok(Self(fd))
     }
 
@@ -89,7 +103,7 @@ impl FrameSender {
     /// # Errors
     /// Fails without the interface.
     pub fn follow(&self, ifindex: u32) -> io::Result<()> {
-        bind(self.0.as_raw_fd(), &link_address(ifindex)?)?;
+        bind(self.0.as_raw_fd(), &link_address(ifindex, 0)?)?;
         Ok(())
     }
 
@@ -103,12 +117,13 @@ impl FrameSender {
     }
 }
 
-fn link_address(ifindex: u32) -> io::Result<nix::sys::socket::LinkAddr> {
+/// Of a packet socket: an interface, and a protocol in network order; 0: none.
+pub(crate) fn link_address(ifindex: u32, protocol: u16) -> io::Result<nix::sys::socket::LinkAddr> {
     use nix::sys::socket::SockaddrLike as _;
 
     let raw = libc::sockaddr_ll {
         sll_family: u16::try_from(libc::AF_PACKET).expect("address families are small"),
-        sll_protocol: 0,
+        sll_protocol: protocol,
         sll_ifindex: i32::try_from(ifindex).map_err(|_| io::ErrorKind::InvalidInput)?,
         sll_hatype: 0,
         sll_pkttype: 0,
@@ -120,4 +135,53 @@ fn link_address(ifindex: u32) -> io::Result<nix::sys::socket::LinkAddr> {
     let address =
         unsafe { nix::sys::socket::LinkAddr::from_raw((&raw const raw).cast(), Some(len)) };
     address.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::process::Command;
+    use std::thread;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    /// A datagram of UDP, without a checksum and with nothing in it.
+    fn packet(to: Ipv4Addr) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 9, 9, 1];
+        packet.extend(to.octets());
+        packet.extend([0, 9, 0, 9, 0, 8, 0, 0]);
+        packet
+    }
+
+    /// Ten clients that are gone had filled the buffer, and nobody else was spoken to.
+    #[test]
+    fn clients_that_are_gone_do_not_silence_us() {
+        let alone = thread::spawn(|| {
+            if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+                return println!("skipped: network namespaces need root");
+            }
+            for words in [
+                "link set lo up",
+                "link add one type veth peer name other",
+                "link set one up",
+                "link set other up",
+                "addr add 10.9.9.1/24 dev one",
+            ] {
+                let run = Command::new("ip").args(words.split(' ')).status();
+                assert!(run.expect("ip runs").success(), "{words}");
+            }
+            let sender = SegmentSender::open(1, 0).expect("root may");
+            for _ in 0..400 {
+                for gone in 10..20 {
+                    let gone = Ipv4Addr::new(10, 9, 9, gone);
+                    sender.send(gone.into(), &packet(gone)).expect("it is kept");
+                }
+            }
+            let here = Ipv4Addr::new(10, 9, 9, 1);
+            sender.send(here.into(), &packet(here)).expect("it leaves");
+        });
+        alone.join().expect("no panic");
+    }
 }

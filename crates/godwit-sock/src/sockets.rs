@@ -7,12 +7,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use godwit_wire::{Endpoint, FlowKey};
 use nix::sys::socket::SockProtocol;
 
-use crate::destroy::has_tcp_socket;
+use crate::destroy::{cookie_of, has_tcp_socket};
 use crate::netlink::{NLM_F_DUMP, Netlink};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 /// include/net/tcp_states.h: all but TCP_LISTEN
 const CONNECTED: u32 = !(1 << 10);
+/// TCP_ESTABLISHED and TCP_CLOSE_WAIT
+const SERVING: u32 = 1 << 1 | 1 << 8;
 
 /// The `flows` that have no socket at their service side, whatever its state.
 /// As for [`has_tcp_socket`], which is asked about what the dump does not show.
@@ -43,6 +45,47 @@ pub fn without_tcp_socket(
         }
     }
     Ok(missing)
+}
+
+/// A socket that serves a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Served {
+    /// The cookie, which tells it from all others since the boot (`SO_COOKIE`).
+    pub cookie: u64,
+    /// Its client, and where that has come.
+    pub flow: FlowKey,
+}
+
+/// All sockets at these addresses, of the caller's network namespace, whose client has not
+/// been told of an end: ESTABLISHED and CLOSE-WAIT.
+///
+/// # Errors
+/// Fails if the kernel lacks INET_DIAG.
+pub fn served_at(services: &BTreeSet<Endpoint>) -> io::Result<BTreeSet<Served>> {
+    let ports: BTreeSet<_> = services.iter().map(|service| service.port).collect();
+    let mut served = BTreeSet::new();
+    for (family, port) in [libc::AF_INET, libc::AF_INET6]
+        .into_iter()
+        .flat_map(|family| ports.iter().map(move |port| (family, *port)))
+    {
+        let mut request = request(family);
+        request[4..8].copy_from_slice(&SERVING.to_ne_bytes());
+        // struct inet_diag_sockid begins with the socket's own port
+        request[8..10].copy_from_slice(&port.to_be_bytes());
+        Netlink::open(SockProtocol::NetlinkSockDiag)?.visit(
+            SOCK_DIAG_BY_FAMILY,
+            NLM_F_DUMP,
+            &request,
+            |message| {
+                let found = flow(message).filter(|flow| services.contains(&flow.service));
+                if let (Some(flow), Some(cookie)) = (found, cookie_of(message)) {
+                    let cookie = u64::from_ne_bytes(cookie);
+                    served.insert(Served { cookie, flow });
+                }
+            },
+        )?;
+    }
+    Ok(served)
 }
 
 /// `struct inet_diag_req_v2` for a dump.
@@ -112,6 +155,13 @@ mod tests {
             let asked = flows.union(&strangers).copied().collect();
             let found = without_tcp_socket(0, asked).expect("sock_diag");
             assert_eq!(found, strangers, "{local}");
+            let at = [
+                Endpoint::from(service),
+                Endpoint::new(Ipv6Addr::LOCALHOST, 9),
+            ];
+            let served = served_at(&at.into()).expect("sock_diag");
+            let served: BTreeSet<_> = served.into_iter().map(|it| it.flow).collect();
+            assert_eq!(served, flows, "{local}");
         }
     }
 

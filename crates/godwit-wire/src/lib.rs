@@ -34,6 +34,7 @@ mod segment;
 mod seq;
 mod share;
 pub mod snapshot;
+mod stable_id;
 #[cfg(test)]
 mod strategies;
 pub mod v1;
@@ -46,7 +47,7 @@ pub use flow::{FlowId, FlowKey};
 pub use handoff::{FlowEpoch, HandoffId, HandoffRefusal};
 pub use heartbeat::Heartbeat;
 pub use lease::{Lease, LeaseDatagram, LeaseMessage, Refusal, Report, Standing, Stay};
-pub use message::{Decoder, MAX_VERSION, MIN_VERSION};
+pub use message::{CANARY_VERSION, Decoder, MAX_VERSION, MIN_VERSION, NAMED_SHARES};
 pub use name::NodeName;
 pub use ndp::{NeighbourAdvertisement, NeighbourSolicitation};
 pub use record::{FlowRecord, Negotiated};
@@ -58,7 +59,9 @@ pub use share::{
     UnprotectedReason,
 };
 pub use snapshot::{TcpSnapshot, TcpState};
+pub use stable_id::{FIRST_STABLE_ID, node_id};
 pub use v1::{
-    Commit, DigestEntry, DirectorWord, EntryWord, HandoffStep, Hello, MAX_DIGEST_ENTRIES,
-    MAX_DIRECTED, Message, MoveStep, OutputEntry, Party, Said, SlotWord, SnapshotPart,
+    Commit, ConfigLine, DigestEntry, DirectorWord, EntryWord, HandoffStep, Hello, MAX_CONFIG_LINES,
+    MAX_DIGEST_ENTRIES, MAX_DIRECTED, Message, MoveStep, OutputEntry, Party, QuestionWord, Said,
+    SlotWord, SnapshotPart,
 };

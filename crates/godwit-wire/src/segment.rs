@@ -185,6 +185,32 @@ impl<'a> Segment<'a> {
         }
     }
 
+    /// Writes the TCP checksum of an IP packet that a device was to fill in.
+    ///
+    /// # Errors
+    /// If it is no IP packet with a whole TCP header.
+    pub fn fill_checksum(packet: &mut [u8]) -> Result<(), ParseError> {
+        let (source, destination, at, tcp) = split_ip(packet)?;
+        let short = ParseError {
+            what: "tcp: header",
+            at,
+            got: tcp.len() as u64,
+        };
+        let (head, rest) = tcp.split_at_checked(16).ok_or(short)?;
+        let (_, rest) = rest.split_at_checked(4).ok_or(short)?;
+        let urgent = &tcp[18..20];
+        let mut sum = Checksum::pseudo_header(source, destination, TCP, tcp.len());
+        sum.add(head);
+        sum.add(urgent);
+        sum.add(rest);
+        let sum = sum.finish().to_be_bytes();
+        packet
+            .get_mut(at + 16..at + 18)
+            .ok_or(short)?
+            .copy_from_slice(&sum);
+        Ok(())
+    }
+
     /// Appends the IP packet, with its checksums.
     ///
     /// # Errors

@@ -179,6 +179,9 @@ wire_enum! {
         /// Its server must not go back from where it stands, and the standby is not
         /// known to have come there.
         CommitFailed = 12, "commit_failed";
+        /// Its segments are signed (TCP-MD5, TCP-AO): nobody may change them, and a twin
+        /// would need the key.
+        SignedSegments = 13, "signed_segments";
     }
 }
 
@@ -203,6 +206,12 @@ wire_enum! {
         ServerLost = 8, "server_lost";
         /// It did not take over when the owner's server had died.
         NotTaken = 9, "not_taken";
+        /// Something that it relies on is wrong there: it can have no twins.
+        Unfit = 10, "unfit";
+        /// Canaries of its owner do not reach it, or their echo does not come back.
+        NotHeard = 11, "not_heard";
+        /// Canaries reach it, and no twin is born of them.
+        NotBorn = 12, "not_born";
     }
 }
 
@@ -283,7 +292,7 @@ mod tests {
             assert_eq!(UnprotectedReason::try_from(reason.number()), Ok(*reason));
         }
         assert!(UnprotectedReason::try_from(0).is_err());
-        assert!(UnprotectedReason::try_from(13).is_err());
+        assert!(UnprotectedReason::try_from(14).is_err());
         assert!(Role::try_from(3).is_err());
     }
 }

@@ -14,8 +14,9 @@ use crate::{
     Commit, DigestEntry, DirectorWord, Endpoint, EntryWord, Epoch, FlowEpoch, FlowId, FlowKey,
     FlowRecord, Generation, GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat,
     Hello, Lease, LeaseDatagram, LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal,
-    MoveStep, Negotiated, NodeName, OutputEntry, Party, Refusal, Report, Restore, Role, Said,
-    SeqNumber, ShareClaim, ShareId, SlotWord, SnapshotPart, Standing, Stay, UnprotectedReason,
+    MoveStep, Negotiated, NodeName, OutputEntry, Party, QuestionWord, Refusal, Report, Restore,
+    Role, Said, SeqNumber, ShareClaim, ShareId, SlotWord, SnapshotPart, Standing, Stay,
+    UnprotectedReason,
 };
 
 pub(crate) fn endpoint() -> impl Strategy<Value = Endpoint> {
@@ -78,11 +79,23 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
             about_flow(),
             handoff(),
             about_snapshots(),
-            between_directors()
+            between_directors(),
+            config_lines(),
+            about_questions()
         ],
         digest(),
         output(),
     ]
+}
+
+fn config_lines() -> impl Strategy<Value = Message> {
+    let line = ("[ -~]{0,40}", "[ -~]{0,40}", any::<u64>());
+    let line = line.prop_map(|(section, key, value)| crate::ConfigLine {
+        section,
+        key,
+        value,
+    });
+    vec(line, 0..9).prop_map(Message::ConfigLines)
 }
 
 fn name() -> impl Strategy<Value = NodeName> {
@@ -288,6 +301,11 @@ fn between_directors() -> impl Strategy<Value = Message> {
         Just(DirectorWord::End),
     ];
     word.prop_map(Message::Director)
+}
+
+fn about_questions() -> impl Strategy<Value = Message> {
+    (flow_id(), any::<u32>(), select(QuestionWord::ALL.to_vec()))
+        .prop_map(|(flow, number, word)| Message::Question { flow, number, word })
 }
 
 fn about_snapshots() -> impl Strategy<Value = Message> {

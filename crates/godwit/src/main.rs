@@ -45,10 +45,14 @@ enum Command {
     /// Hand every service of this node to its standby; at a director: give a back-end no
     /// new connections.
     Drain(cmd::hand_over::DrainArgs),
+    /// Have the running agent, or witness, take its changed configuration.
+    Reload(cmd::reload::Args),
     /// Show what happened.
     Events(cmd::events::Args),
     /// Check what Godwit needs of this machine, and say what to do.
     Doctor(cmd::doctor::Args),
+    /// Say what another configuration would change, and change nothing.
+    Check(cmd::check::Args),
     /// See it work, in network namespaces of its own.
     Demo(cmd::demo::Args),
     /// Measure against plain TCP, in network namespaces of its own.
@@ -74,8 +78,10 @@ fn main() -> ExitCode {
         Command::Flows(args) => cmd::flows::run(&args),
         Command::Move(args) => cmd::hand_over::run_move(&args),
         Command::Drain(args) => cmd::hand_over::run_drain(&args),
+        Command::Reload(args) => cmd::reload::run(&args),
         Command::Events(args) => cmd::events::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
+        Command::Check(args) => cmd::check::run(&args),
         Command::Demo(args) => cmd::demo::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
         Command::Chaos(args) => cmd::chaos::run(&args),

@@ -73,6 +73,15 @@ impl AppSocket {
         })
     }
 
+    /// The same socket once more, for another life in this process.
+    ///
+    /// # Errors
+    /// If there are no more descriptors.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        let listener = self.listener.try_clone()?;
+        Ok(Self { listener })
+    }
+
     /// The next process, if one waits.
     pub(super) fn accept(&self) -> io::Result<OwnedFd> {
         let (stream, _) = self.listener.accept()?;

@@ -1,9 +1,10 @@
 //! What one key says about another: names, members, addresses, times.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use godwit_bpf::{MAX_PLACED_NODES, MAX_POLICIES};
-use godwit_wire::NodeName;
+use godwit_wire::{NodeName, node_id};
 
 use super::digest;
 use super::error::{ConfigError, Problem};
@@ -39,6 +40,7 @@ pub(super) fn check(
         check_addresses(source, &config, (earlier, &places.services), service, place)?;
         check_failback(source, earlier, service, place)?;
     }
+    check_ids(source, &config, places)?;
     config.warnings = warnings(source, &config, places);
     config.digest = digest::digest(&config);
     Ok(config)
@@ -73,6 +75,35 @@ fn check_number(source: &Source<'_>, config: &Config, places: &Places) -> Result
         if shares > MAX_SHARES {
             let (name, most) = (service.name.to_string(), MAX_SHARES);
             return Err(source.error(place.name, Problem::TooManyServices { name, most }));
+        }
+    }
+    Ok(())
+}
+
+/// The data path has places for so many nodes, which it gives in the order of the file.
+fn place_of(config: &Config, name: NodeName) -> Option<u16> {
+    let mut places = (0..).zip(&config.peers);
+    places.find_map(|(place, peer)| (peer.name == name).then_some(place))
+}
+
+/// Names stand in messages as numbers, which must differ.
+fn check_ids(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
+    let mut nodes = BTreeMap::new();
+    for (peer, place) in config.peers.iter().zip(&places.peers) {
+        if let Some(other) = nodes.insert(node_id(peer.name), peer.name) {
+            let (name, other) = (peer.name.to_string(), other.to_string());
+            return Err(source.error(place.name, Problem::SameNumber { name, other }));
+        }
+    }
+    let mut shares = BTreeMap::new();
+    for (id, service, home) in config.homes() {
+        if let Some((other, _)) = shares.insert(id, (service.name, home)) {
+            let place = config.services.iter().zip(&places.services);
+            let mut place = place.filter(|(it, _)| it.name == service.name);
+            let (name, other) = (service.name.to_string(), other.to_string());
+            if let Some((_, place)) = place.next() {
+                return Err(source.error(place.name, Problem::SameNumber { name, other }));
+            }
         }
     }
     Ok(())
@@ -260,7 +291,7 @@ fn check_rules(
             let section = section();
             return Err(source.error(at.to, Problem::RuleForStranger { section, name }));
         }
-        let number = |name: &NodeName| config.node_number(*name);
+        let number = |name: &NodeName| place_of(config, *name);
         let is_beyond = |name: &&NodeName| number(name).is_none_or(|it| it >= MAX_PLACED_NODES);
         if let Some(name) = rule.to.iter().find(is_beyond) {
             let (name, most) = (name.to_string(), MAX_PLACED_NODES);
@@ -307,7 +338,7 @@ fn check_policy(
         return Err(source.error(place.policy, Problem::PolicyWithTwins { section, standby }));
     }
     let is_beyond = |name: &NodeName| {
-        let number = config.node_number(*name);
+        let number = place_of(config, *name);
         number.is_none_or(|number| number >= MAX_PLACED_NODES)
     };
     if let Some(name) = service.members().find(is_beyond) {

@@ -10,7 +10,7 @@ use super::{Config, PeerConfig, Reach, ServiceConfig};
 /// SHA-256 over a plain text of the cluster: all but `[node]`, `[tls]` and comments.
 ///
 /// Computed from the parsed values, so that spelling ("1s", "1000ms") and the
-/// order of keys don't matter; the order of services does, it numbers shares.
+/// order of keys and sections don't matter.
 pub(super) fn digest(config: &Config) -> [u8; 32] {
     let mut bytes = [0; 32];
     bytes.copy_from_slice(digest::digest(&digest::SHA256, text(config).as_bytes()).as_ref());
@@ -58,7 +58,9 @@ fn text(config: &Config) -> String {
             line(format_args!("reach {} vxlan {}", peer.name, director.vni));
         }
     }
-    for service in &config.services {
+    let mut services: Vec<_> = config.services.iter().collect();
+    services.sort_unstable_by_key(|service| service.name);
+    for service in services {
         line(format_args!(
             "service {} {:?} {} {} {} {} {} {:?} {} {} {} {:?} {} {:?} {} {:?} {} {:?} {} {}",
             service.name,

@@ -100,6 +100,17 @@ pub enum Problem {
         /// Where it occurred first.
         first_line: usize,
     },
+    /// Two names with one number.
+    #[error(
+        "\"{name}\" and \"{other}\" stand in messages as the same number: give one of them \
+         another name"
+    )]
+    SameNumber {
+        /// The later one.
+        name: String,
+        /// The other one.
+        other: String,
+    },
     /// A name that no `[[peer]]` has, or one of the wrong role.
     #[error("{section}: {key} names \"{name}\", which is no [[peer]] with role \"server\"")]
     NotAServer {

@@ -6,10 +6,13 @@
 //! and key. What is written but not yet acted upon becomes a warning
 //! ([`Config::warnings`]), never silence.
 
+mod change;
 mod check;
 mod digest;
 mod error;
 mod keyword;
+mod legacy;
+mod lines;
 mod mask;
 mod policy;
 mod reader;
@@ -31,11 +34,14 @@ use godwit_core::PeerId;
 use godwit_core::director::TableSize;
 use godwit_wire::{NodeName, ShareId};
 
+pub use change::{Change, KeyChange};
 pub use error::{ConfigError, Problem};
 pub use keyword::{
     Failback, Fencing, Front, Gate, Hook, OnDivergence, OnLag, OnProcessExit, PeerRole, Reach,
     Reprotect, Snapshots, Standby, Tap, Unread,
 };
+pub(crate) use legacy::Places;
+pub use lines::Line;
 pub use policy::{PolicyConfig, ProgramConfig};
 pub use rule::RuleConfig;
 pub use sections::DEFAULT_RUN_DIR;
@@ -61,7 +67,7 @@ pub struct Config {
     pub detect: DetectConfig,
     /// What directors go by, if there are any.
     pub director: Option<DirectorConfig>,
-    /// The services, in the order of the file: the index is the [`ShareId`].
+    /// The services, in the order of the file, which means nothing.
     pub services: Vec<ServiceConfig>,
     /// Sentences about what is written but has no effect in this version.
     pub warnings: Vec<String>,
@@ -219,13 +225,6 @@ impl Config {
         programs
     }
 
-    /// The number by which rules name a node: its place in the file.
-    pub fn node_number(&self, name: NodeName) -> Option<u16> {
-        (0..)
-            .zip(&self.peers)
-            .find_map(|(number, peer)| (peer.name == name).then_some(number))
-    }
-
     /// The number by which the core knows another node.
     pub fn peer_id(&self, name: NodeName) -> Option<PeerId> {
         (0..)
@@ -245,8 +244,8 @@ impl Config {
         let first = self.services.iter().map(|it| (it, it.primary));
         let divided = self.services.iter().filter(|service| service.is_divided());
         let guests = divided.flat_map(|it| it.backups.iter().map(move |node| (it, *node)));
-        let numbered = (0..).map(ShareId).zip(first.chain(guests));
-        numbered.map(|(share, (service, home))| (share, service, home))
+        let all = first.chain(guests);
+        all.map(|(service, home)| (service.share_of(home), service, home))
     }
 
     /// The services that have a director before them.
@@ -254,13 +253,11 @@ impl Config {
         self.services.iter().filter(|service| service.is_directed())
     }
 
-    /// The share under which nodes speak of a service's connections that move.
+    /// The number under which nodes speak of a service's connections that move: that of
+    /// the service, of which each server has a share.
     pub(crate) fn service_share(&self, service: &ServiceConfig) -> Option<ShareId> {
-        let named = |other: &&ServiceConfig| other.name == service.name;
-        (0..)
-            .map(ShareId)
-            .zip(&self.services)
-            .find_map(|(share, other)| named(&other).then_some(share))
+        let mut named = self.services.iter().filter(|it| it.name == service.name);
+        named.next().map(|it| ShareId::of_service(it.name.as_str()))
     }
 
     /// What keeps an old owner silent here: leases need a majority that outlives

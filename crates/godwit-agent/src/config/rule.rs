@@ -1,9 +1,8 @@
 //! The `[[service.rule]]` sections: where requests of one kind are served best.
 
 use godwit_bpf::{MAX_RULE_PREFIX, MAX_RULE_SUFFIX, PlacingRule, RulePath};
-use godwit_wire::NodeName;
+use godwit_wire::{NodeName, node_id};
 
-use super::Config;
 use super::error::{ConfigError, Problem};
 use super::reader::{Item, Place, Section};
 use super::value::{FromValue, Value};
@@ -108,16 +107,12 @@ pub(super) fn read(
 }
 
 impl RuleConfig {
-    /// As the data path has it: servers by their places in the file.
-    pub(crate) fn placing(&self, config: &Config) -> PlacingRule {
+    /// As the data path has it: servers by the numbers of their names.
+    pub(crate) fn placing(&self) -> PlacingRule {
         PlacingRule {
             host: self.host.clone(),
             path: self.path.clone(),
-            nodes: self
-                .to
-                .iter()
-                .filter_map(|name| config.node_number(*name))
-                .collect(),
+            nodes: self.to.iter().map(|name| node_id(*name).get()).collect(),
         }
     }
 }

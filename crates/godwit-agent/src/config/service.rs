@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use godwit_bpf::{LogMode, Verification};
-use godwit_wire::{MAX_INPUT_LEN, MacAddr, NodeName};
+use godwit_wire::{MAX_INPUT_LEN, MacAddr, NodeName, ShareId};
 
 use super::error::ConfigError;
 use super::keyword::{
@@ -129,6 +129,15 @@ impl ServiceConfig {
         self.moves() || self.is_ring()
     }
 
+    /// The number of the share of the server `home`: that of the service where it has one.
+    pub fn share_of(&self, home: NodeName) -> ShareId {
+        if self.is_divided() {
+            ShareId::of_home(self.name.as_str(), home)
+        } else {
+            ShareId::of_service(self.name.as_str())
+        }
+    }
+
     /// Who may take over the share of the server `home`.
     pub fn standbys_of(&self, home: NodeName) -> Vec<NodeName> {
         if self.moves() {
@@ -184,6 +193,15 @@ impl ServiceConfig {
             (self.standby, self.snapshots),
             (Standby::Snapshot, Snapshots::Eager)
         )
+    }
+
+    /// Along how many paths a standby has to prove that twins are born there, one for
+    /// each address; 0 without twins.
+    pub fn paths(&self) -> u8 {
+        if self.moves() {
+            return 0;
+        }
+        u8::try_from(self.addresses.len()).unwrap_or(u8::MAX)
     }
 
     /// How far a twin may be behind. One that is kept is where the latest snapshot

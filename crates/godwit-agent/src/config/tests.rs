@@ -1,3 +1,4 @@
+mod change;
 mod director;
 mod policy;
 mod rules;
@@ -383,7 +384,10 @@ fn services_with_one_address_must_have_the_same_servers() {
         .replace("primary = \"b\"", "primary = \"a\"")
         .replace("[\"a\"]", "[\"b\"]");
     let config = parse(&format!("{GOOD}{same}")).expect("same servers");
-    assert_eq!(config.shares().last().expect("two").0, ShareId(1));
+    assert_eq!(
+        config.shares().last().expect("two").0,
+        ShareId::of_service("ssh")
+    );
 }
 
 /// Each server of it has a share of its own, behind those of all services.
@@ -396,18 +400,24 @@ fn a_service_whose_connections_move_has_a_share_per_server() {
         let config = parse(&format!("{text}{second}")).expect("valid");
         let shares = config
             .homes()
-            .map(|(share, service, home)| (share.0, service.name, home));
+            .map(|(share, service, home)| (share, service.name, home));
         let name = |name| NodeName::new(name).expect("valid");
-        let wanted = [(0, "web", "a"), (1, "ssh", "b"), (2, "web", "b")];
+        let web = |home| ShareId::of_home("web", name(home));
+        let ssh = ShareId::of_service("ssh");
+        let wanted = [
+            (web("a"), "web", "a"),
+            (ssh, "ssh", "b"),
+            (web("b"), "web", "b"),
+        ];
         let wanted = wanted.map(|(share, service, home)| (share, name(service), name(home)));
         assert_eq!(shares.collect::<Vec<_>>(), wanted);
-        let own = |config: &Config| config.own_shares().map(|(it, _)| it.0).collect::<Vec<_>>();
-        assert_eq!(own(&config), [0, 1]);
+        let own = |config: &Config| config.own_shares().map(|(it, _)| it).collect::<Vec<_>>();
+        assert_eq!(own(&config), [web("a"), ssh]);
         let other = format!("{text}{second}").replacen("name = \"a\"", "name = \"b\"", 1);
         let config = parse(&other).expect("valid");
-        assert_eq!(own(&config), [1, 2]);
+        assert_eq!(own(&config), [ssh, web("b")]);
         let web = &config.services[0];
-        assert_eq!(config.service_share(web), Some(ShareId(0)));
+        assert_eq!(config.service_share(web), Some(ShareId::of_service("web")));
         assert_eq!(
             config.server_lost_hold(web),
             Duration::ZERO,

@@ -147,6 +147,14 @@ impl Client {
         })
     }
 
+    /// Has the agent take its changed file; it is there again soon.
+    ///
+    /// # Errors
+    /// If the file is refused: nothing has changed then.
+    pub fn reload(&mut self) -> Result<(), ClientError> {
+        self.ask::<Done>(Request::Reload).map(drop)
+    }
+
     /// Ends the agent and waits until it is gone, so that another may start.
     ///
     /// # Errors

@@ -52,6 +52,8 @@ pub enum Request {
         /// Whether it is to get none.
         drained: bool,
     },
+    /// Take the changed file: the agent starts anew with it, in the same process.
+    Reload,
     /// End the agent.
     Stop {
         /// What peers are told.

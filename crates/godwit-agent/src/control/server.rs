@@ -17,11 +17,13 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
 use super::{Done, Refusal, Request};
+use crate::config::Config;
 use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
 use crate::events::{EventLog, EventRecord};
 use crate::input::{Inbox, Input, Query};
 use crate::moves::{Part, Selection};
+use crate::reload;
 
 /// Clients at a time; more wait in the backlog.
 const MAX_CLIENTS: usize = 64;
@@ -42,6 +44,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub(crate) struct Office {
     pub(crate) node: String,
+    /// The file that the agent runs with.
+    pub(crate) config: Arc<Config>,
     pub(crate) inbox: Inbox,
     pub(crate) events: EventLog,
     /// Requests that are being answered: the agent ends after them.
@@ -157,15 +161,14 @@ async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) 
             answer_or_refuse(writer, moved.and_then(|moved| moved.map_err(Into::into))).await
         }
         Request::Drain { node, drained } => {
-            let wish = |reply| {
-                Input::Drain(DrainWish {
-                    node,
-                    drained,
-                    reply,
-                })
-            };
+            let wish = |reply| Input::Drain(DrainWish::new(node, drained, reply));
             let done = ask(office, ANSWER_LIMIT, wish).await;
             answer_or_refuse(writer, done.and_then(|done| done.map_err(Into::into))).await
+        }
+        Request::Reload => {
+            let taken = reload::take(&office.config, &office.inbox).await;
+            let taken = taken.map(|_| Done::new()).map_err(Refusal::new);
+            answer_or_refuse(writer, taken).await
         }
         Request::Stop { reason } => {
             let reason = reason.into();

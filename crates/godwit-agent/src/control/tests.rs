@@ -41,6 +41,7 @@ fn serve_pair() -> Served {
     thread::spawn(move || drive(&inputs, &status));
     let office = Office {
         node: "a".into(),
+        config: Arc::new(pair.a.clone()),
         inbox,
         events: events.clone(),
         busy: busy.clone(),
@@ -68,6 +69,13 @@ fn serve_pair() -> Served {
     }
 }
 
+fn unknown(service: &str) -> MoveRefused {
+    MoveRefused {
+        reason: "unknown_service",
+        sentence: format!("this node serves no service {service:?}"),
+    }
+}
+
 fn drive(inputs: &Receiver<Input>, status: &Status) {
     for input in inputs {
         match input {
@@ -88,24 +96,11 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
                 }));
             }
             Input::Move(wish) => {
-                let sentence = format!("this node serves no service {:?}", wish.service);
-                let reason = "unknown_service";
-                let _ = wish.reply.send(Err(MoveRefused { reason, sentence }));
+                let _ = wish.reply.send(Err(unknown(&wish.service)));
             }
             Input::MoveFlows(wish) => {
-                let silent_ms = 0.5;
                 let flow = format!("{:?}", wish.which);
-                let _ = wish.reply.send(Ok(FlowMoves {
-                    schema: crate::moves::FLOWS_SCHEMA.into(),
-                    from: "a".into(),
-                    to: wish.to,
-                    moved: vec![MovedFlow {
-                        flow,
-                        silent_ms,
-                        steps: MoveSteps::default(),
-                    }],
-                    stayed: Vec::new(),
-                }));
+                let _ = wish.reply.send(Ok(moved_to(wish.to, flow)));
             }
             Input::Stop {
                 done: Some(done), ..
@@ -116,9 +111,16 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             Input::Heartbeat { .. }
             | Input::Message { .. }
             | Input::Link { .. }
+            | Input::Next { .. }
             | Input::Flow(_)
             | Input::Exit(_)
+            | Input::ListenerClosed
+            | Input::Unanswered(_)
             | Input::Devices
+            | Input::Facts(_)
+            | Input::Place { .. }
+            | Input::Announce
+            | Input::Claimed { .. }
             | Input::Exceptions(_)
             | Input::Lease { .. }
             | Input::Stonith { .. }
@@ -132,6 +134,20 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::CommitHeld { .. }
             | Input::Stop { done: None, .. } => panic!("nobody sends this"),
         }
+    }
+}
+
+fn moved_to(to: String, flow: String) -> FlowMoves {
+    FlowMoves {
+        schema: crate::moves::FLOWS_SCHEMA.into(),
+        from: "a".into(),
+        to,
+        moved: vec![MovedFlow {
+            flow,
+            silent_ms: 0.5,
+            steps: MoveSteps::default(),
+        }],
+        stayed: Vec::new(),
     }
 }
 

@@ -271,16 +271,12 @@ mod tests {
         let shares = |text| {
             let id = backends.named(text).expect("it is one");
             let known = backends.get(id).expect("it is known");
-            known
-                .shares
-                .iter()
-                .map(|(at, share)| (*at, share.0))
-                .collect::<Vec<_>>()
+            known.shares.to_vec()
         };
-        // First the primary's of each service, then those of the others.
-        assert_eq!(shares("b"), [(0, 0), (1, 1)]);
-        assert_eq!(shares("a"), [(0, 2), (1, 4)]);
-        assert_eq!(shares("c"), [(0, 3)]);
+        let of = |service, home| ShareId::of_home(service, NodeName::new(home).expect("valid"));
+        assert_eq!(shares("b"), [(0, of("web", "b")), (1, of("ssh", "b"))]);
+        assert_eq!(shares("a"), [(0, of("web", "a")), (1, of("ssh", "a"))]);
+        assert_eq!(shares("c"), [(0, of("web", "c"))]);
         assert_eq!(backends.named("d"), None);
         let own = config.director.as_ref().expect("it is there");
         let core = backends.core_config(&config, own);

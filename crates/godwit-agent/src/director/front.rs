@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use godwit_bpf::director::Director;
 use godwit_core::detector::State;
 use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
-use godwit_core::{Beat, Command, MonoTime, Node, PeerId};
+use godwit_core::{Beat, Command, MonoTime, Node, PeerId, VoterMemory};
 use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, Role, ShareClaim, ShareId};
 use tokio::sync::oneshot;
 
 use super::backends::Backends;
 use super::fellows::Fellows;
-use super::install::Installed;
+use super::install::{Installed, Remains};
 use super::place::{Followed, Place};
 use super::report::{BackendDrain, DirectorReport, DrainWish};
 use super::tables::Tables;
@@ -29,6 +28,7 @@ use crate::input::{Inbox, Input, Query};
 use crate::membership::{Life, node_config};
 use crate::moves::MoveRefused;
 use crate::status::{DataPathReport, PeerReport, Status};
+use crate::surroundings::FactBoard;
 
 /// Longest wait; nothing depends on it.
 const IDLE: Duration = Duration::from_secs(1);
@@ -58,8 +58,11 @@ pub(super) struct Front {
     resolver: Resolver,
     inbox: Inbox,
     pub(super) out: Bystander,
-    incarnation: u64,
-    started: MonoTime,
+    facts: FactBoard,
+    /// Which life this is, and since when.
+    born: (u64, MonoTime),
+    /// The changed file, if this process goes on with it.
+    next: Option<Arc<Config>>,
 }
 
 /// How it came to its end.
@@ -100,7 +103,7 @@ impl Front {
             silent: BTreeSet::new(),
             config: installed.config,
             backends: installed.backends,
-            tables: Tables::new(installed.programs),
+            tables: Tables::new(installed.programs, installed.numbers),
             place: Place::new(installed.interface, installed.frames, holds, now),
             resolver,
             inbox,
@@ -109,13 +112,26 @@ impl Front {
                 leases: edge.leases.clone(),
                 events: edge.events.clone(),
             },
-            incarnation: life.incarnation,
-            started: now,
+            facts: FactBoard::default(),
+            born: (life.incarnation, now),
+            next: None,
         }
     }
 
-    pub(super) fn into_programs(self) -> Director {
-        self.tables.programs
+    /// The same with what an earlier life has voted for.
+    pub(super) fn remembering(mut self, memory: Option<VoterMemory>) -> Self {
+        self.node = self.node.remembering(memory);
+        self
+    }
+
+    /// The changed file, if there is one, what another life goes on with, and what this one
+    /// has voted for.
+    pub(super) fn into_remains(self) -> (Option<Arc<Config>>, Remains, Option<VoterMemory>) {
+        let remains = Remains {
+            programs: self.tables.programs,
+            frames: self.place.into_frames(),
+        };
+        (self.next, remains, self.node.into_memory())
     }
 
     pub(super) fn run(&mut self, inputs: &Receiver<Input>) -> End {
@@ -220,6 +236,10 @@ impl Front {
                 let _ = answer.send(Flows::new(self.config.node.name.as_str(), Vec::new()));
             }
             Input::Drain(wish) => self.drain_backend(wish),
+            Input::Facts(look) => {
+                let people = (&*self.config, &self.out.events);
+                self.facts.note(look, people, &mut self.node, now);
+            }
             Input::Devices => self.follow(now),
             Input::Move(wish) => {
                 let _ = wish.reply.send(Err(nothing_moves()));
@@ -230,6 +250,11 @@ impl Front {
             // Of a server, which a director is not.
             Input::Flow(_)
             | Input::Exit(_)
+            | Input::ListenerClosed
+            | Input::Place { .. }
+            | Input::Announce
+            | Input::Claimed { .. }
+            | Input::Unanswered(_)
             | Input::Census(_)
             | Input::Gone(_)
             | Input::Handoff { .. }
@@ -237,6 +262,7 @@ impl Front {
             | Input::Commit(_)
             | Input::CommitHeld { .. }
             | Input::Stop { .. } => {}
+            Input::Next { config, reloads } => self.next = reloads.then_some(config),
         }
     }
 
@@ -488,8 +514,8 @@ impl Front {
     }
 
     fn status(&self, now: MonoTime) -> Status {
-        let uptime = now.since(self.started);
-        let mut status = Status::new(&self.config, self.incarnation, uptime);
+        let (incarnation, started) = self.born;
+        let mut status = Status::new(&self.config, incarnation, now.since(started));
         let peers = self.config.others().zip(self.node.peer_status());
         status.peers = peers
             .map(|(config, peer)| PeerReport::new(config, &peer, now))
@@ -511,6 +537,7 @@ impl Front {
             &self.tables,
             self.place.holds(),
         ));
+        status.facts = self.facts.reports(&self.config);
         status.conclude();
         status
     }

@@ -1,10 +1,11 @@
 //! What can fail before a director looks at its first input.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::{fs, io};
 
 use godwit_bpf::PinDir;
-use godwit_bpf::director::{Backend, BackendTable, Director, Settings, Via};
+use godwit_bpf::director::{Backend, BackendTable, Director, ServiceNumber, Settings, Via};
 use godwit_core::MonoTime;
 use godwit_core::director::Roster;
 use godwit_sock::{FrameSender, Interface, added_addresses};
@@ -29,32 +30,65 @@ pub(super) struct Installed {
     pub(super) programs: Director,
     pub(super) frames: FrameSender,
     pub(super) backends: Backends,
+    /// By which the data path knows the services, in the order of the file.
+    pub(super) numbers: Vec<ServiceNumber>,
     /// Whether the services' addresses are on this machine.
     pub(super) holds: bool,
     /// What an earlier director has left, by the numbers of back-ends.
     left: Vec<(u16, Backend)>,
 }
 
+/// What a life hands on to the next one in the same process, which has no rights any more
+/// to make it anew.
+pub(super) struct Remains {
+    pub(super) programs: Director,
+    pub(super) frames: FrameSender,
+}
+
+/// What went wrong, and what is there still: the program is in the path.
+pub(super) type Failed = (InstallError, Remains);
+
+/// Back-ends that the program knows, by their numbers.
+fn left(programs: &Director) -> Result<Vec<(u16, Backend)>, InstallError> {
+    let mut left = Vec::new();
+    for number in 0..BackendTable::MAX {
+        let backend = programs.backends.get(number)?;
+        left.extend(backend.map(|backend| (number, backend)));
+    }
+    Ok(left)
+}
+
+/// What the file says of this director, and its interface; whether that can be.
+fn look_at(config: &Config) -> Result<(DirectorConfig, Interface), InstallError> {
+    let own = config.director.clone();
+    let own = own.ok_or(InstallError::NothingToDirect)?;
+    if config.directed().next().is_none() {
+        return Err(InstallError::NothingToDirect);
+    }
+    let interface = Interface::by_name(config.node.interface.as_str())?;
+    let mut ips = config.directed().flat_map(|it| it.ips());
+    if ips.any(|ip| ip.is_ipv4()) {
+        may_answer(&interface.name)?;
+    }
+    Ok((own, interface))
+}
+
+/// Services there is room for in the program's tables.
+pub(crate) fn room(config: &Config) -> u32 {
+    let services = config.directed().count().max(SERVICES).next_power_of_two();
+    u32::try_from(services).unwrap_or(u32::MAX)
+}
+
+/// Whether there are directors besides this one.
+pub(crate) fn has_fellows(config: &Config) -> bool {
+    others(config).next().is_some()
+}
+
 impl Installed {
     /// Puts the program in the path, then the services' addresses on this machine: a
     /// frame to one never reaches this machine's kernel.
     pub(super) fn new(config: Arc<Config>) -> Result<Self, InstallError> {
-        let own = config
-            .director
-            .clone()
-            .ok_or(InstallError::NothingToDirect)?;
-        let services = config.directed().count();
-        if services == 0 {
-            return Err(InstallError::NothingToDirect);
-        }
-        let interface = Interface::by_name(config.node.interface.as_str())?;
-        if config
-            .directed()
-            .flat_map(|it| it.ips())
-            .any(|ip| ip.is_ipv4())
-        {
-            may_answer(&interface.name)?;
-        }
+        let (own, interface) = look_at(&config)?;
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
@@ -63,20 +97,57 @@ impl Installed {
                 Hook::Tcx => Via::Tcx,
             },
             table_size: own.table_size.get(),
-            services: u32::try_from(services.max(SERVICES).next_power_of_two()).unwrap_or(u32::MAX),
+            services: room(&config),
             max_entries: own.max_entries,
             seed: own.seed.0,
-            shares: others(&config).next().is_some(),
+            shares: has_fellows(&config),
             trial_flows: None,
         };
         let frames = FrameSender::open(interface.index, 0).map_err(InstallError::Socket)?;
         let programs = Director::open(&settings, PinDir::open(&pins(&config)?)?)?;
-        let mut left = Vec::new();
-        for number in 0..BackendTable::MAX {
-            let backend = programs.backends.get(number)?;
-            left.extend(backend.map(|backend| (number, backend)));
+        let made = Remains { programs, frames };
+        Self::fill(config.clone(), (own, interface), made).map_err(|failed| {
+            let (error, Remains { programs, .. }) = *failed;
+            if left(&programs).is_ok_and(|left| left.is_empty()) {
+                // The reason for the retreat is what people should read, not this.
+                let _ = take_away(&config, programs);
+            }
+            error
+        })
+    }
+
+    /// The same with another file, where the program is in the path already.
+    ///
+    /// # Errors
+    /// With what there is, for another try.
+    pub(super) fn again(config: Arc<Config>, remains: Remains) -> Result<Self, Box<Failed>> {
+        match look_at(&config) {
+            Ok(place) => Self::fill(config, place, remains),
+            Err(error) => Err(Box::new((error, remains))),
         }
+    }
+
+    fn fill(
+        config: Arc<Config>,
+        (own, interface): (DirectorConfig, Interface),
+        remains: Remains,
+    ) -> Result<Self, Box<Failed>> {
+        let read = || -> Result<_, InstallError> {
+            let programs = &remains.programs;
+            let endpoints = config.directed().map(|service| {
+                let all = service.addresses.iter().copied();
+                all.map(Endpoint::from).collect()
+            });
+            let endpoints: Vec<Vec<_>> = endpoints.collect();
+            Ok((left(programs)?, programs.fronts.numbers(&endpoints)?))
+        };
+        let (left, numbers) = match read() {
+            Ok(read) => read,
+            Err(error) => return Err(Box::new((error, remains))),
+        };
+        let Remains { programs, frames } = remains;
         let mut installed = Self {
+            numbers,
             holds: false,
             backends: Backends::new(&config, &left),
             frames,
@@ -89,14 +160,17 @@ impl Installed {
         match installed.introduce() {
             Ok(()) => Ok(installed),
             Err(error) => {
-                installed.remove();
-                Err(error)
+                let Self {
+                    programs, frames, ..
+                } = installed;
+                Err(Box::new((error, Remains { programs, frames })))
             }
         }
     }
 
     fn introduce(&mut self) -> Result<(), InstallError> {
-        let numbered = (0..).zip(self.config.directed());
+        let numbers = self.numbers.iter().map(|it| it.number);
+        let numbered = numbers.zip(self.config.directed());
         let fronts: Vec<_> = numbered
             .flat_map(|(number, service)| {
                 let endpoints = service.addresses.iter().copied().map(Endpoint::from);
@@ -146,8 +220,11 @@ impl Installed {
         if self.left.is_empty() {
             return Ok(roster);
         }
-        for (number, service) in (0..).zip(0..self.config.directed().count()) {
-            let slots = self.programs.slots.all(number)?;
+        for (service, number) in self.numbers.iter().enumerate() {
+            if !number.is_known {
+                continue;
+            }
+            let slots = self.programs.slots.all(number.number)?;
             let slots = slots.into_iter().map(|slot| self.backends.core_slot(slot));
             roster.resume(service, slots.collect());
         }
@@ -166,13 +243,17 @@ impl Installed {
     }
 
     /// From now on what the program writes down of connections comes to the director, if
-    /// there are others that are to hear of it.
-    pub(super) fn read_exceptions(&self, inbox: &Inbox) -> Result<(), InstallError> {
-        if others(&self.config).next().is_none() {
-            return Ok(());
+    /// there are others that are to hear of it. The thread ends with the inbox.
+    pub(super) fn read_exceptions(
+        &self,
+        inbox: &Inbox,
+    ) -> Result<Option<JoinHandle<()>>, InstallError> {
+        if !has_fellows(&self.config) {
+            return Ok(None);
         }
         let exceptions = self.programs.exceptions()?;
-        spawn_reader(exceptions, inbox.clone()).map_err(InstallError::Thread)
+        let reader = spawn_reader(exceptions, inbox.clone());
+        reader.map(Some).map_err(InstallError::Thread)
     }
 
     /// Undoes [`Installed::new`], unless an earlier director's connections are in there.

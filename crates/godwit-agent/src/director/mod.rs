@@ -21,25 +21,30 @@ mod place;
 mod report;
 mod shared;
 mod tables;
+mod watch;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use godwit_wire::GoodbyeReason;
 
 use crate::clock;
 use crate::config::{Config, PeerRole};
+use crate::control::Place;
 use crate::driver::InstallError;
-use crate::driver::devices::spawn_watch;
 use crate::driver::neighbours::Resolver;
-use crate::edge::{Edge, Prepared};
+use crate::edge::{Edge, Prepared, StartError};
 use crate::input::Inbox;
+use crate::logging;
 use crate::privileges;
-use crate::realtime::{Urgency, prefer};
-use crate::run::AgentError;
+use crate::realtime::{Urgency, be_ordinary, prefer};
+use crate::run::{AgentError, GIVEN_UP};
+use watch::spawn_watch;
 
 use front::Front;
-use install::Installed;
+use install::{Installed, Remains};
+pub(crate) use install::{has_fellows, room};
 
 pub use load::{FrameCosts, frame_costs};
 pub use report::{BackendDrain, BackendReport, DirectedReport, DirectorReport, DrainWish};
@@ -49,10 +54,37 @@ pub use report::{BackendDrain, BackendReport, DirectedReport, DirectorReport, Dr
 /// # Errors
 /// If it can't start; then nothing is left behind that was not there before.
 pub fn direct(config: &Path) -> Result<(), AgentError> {
-    let prepared = Prepared::load(config, PeerRole::Director)?;
+    let mut prepared = Prepared::load(config, PeerRole::Director)?;
+    let mut installed = Installed::new(prepared.config.clone())?;
+    if let Err(error) = privileges::give_up(&prepared.config) {
+        installed.remove();
+        return Err(error.into());
+    }
+    if let Err(error) = logging::start() {
+        installed.remove();
+        return Err(StartError::Thread(error).into());
+    }
+    while let Some(ended) = live(prepared, installed)? {
+        be_ordinary();
+        installed = again((&ended.config, ended.next), ended.remains)?;
+        prepared = Prepared::at(installed.config.clone(), ended.place)?;
+    }
+    Ok(())
+}
+
+/// A life that another one follows, with a changed file.
+struct Ended {
+    config: Arc<Config>,
+    next: Arc<Config>,
+    remains: Remains,
+    place: Place,
+}
+
+/// One life, with one file.
+fn live(mut prepared: Prepared, installed: Installed) -> Result<Option<Ended>, AgentError> {
+    let memory = prepared.memory.take();
     let (config, life) = (prepared.config.clone(), prepared.life);
     let votes = prepared.votes.clone();
-    let installed = Installed::new(config.clone())?;
     let roster = match installed.roster(clock::now()) {
         Ok(roster) => roster,
         Err(error) => {
@@ -60,10 +92,6 @@ pub fn direct(config: &Path) -> Result<(), AgentError> {
             return Err(error.into());
         }
     };
-    if let Err(error) = privileges::give_up(&config) {
-        installed.remove();
-        return Err(error.into());
-    }
     let (inbox, inputs) = Inbox::new();
     let edge = match Edge::start(prepared, inbox.clone()) {
         Ok(edge) => edge,
@@ -72,38 +100,70 @@ pub fn direct(config: &Path) -> Result<(), AgentError> {
             return Err(error.into());
         }
     };
-    let resolver = match Resolver::of_backends(&config, installed.interface.index, inbox.clone()) {
-        Ok(resolver) => resolver,
+    let (resolver, reader) = match start_threads(&config, &installed, &inbox) {
+        Ok(threads) => threads,
         Err(error) => {
             edge.shutdown();
             installed.remove();
-            return Err(InstallError::Thread(error).into());
+            return Err(error.into());
         }
     };
-    if let Err(error) = spawn_watch(inbox.clone()) {
-        edge.shutdown();
-        installed.remove();
-        return Err(InstallError::Devices(error).into());
-    }
-    if let Err(error) = installed.read_exceptions(&inbox) {
-        edge.shutdown();
-        installed.remove();
-        return Err(error.into());
-    }
     prefer("gw-director", Urgency::Decisions);
-    let mut front = Front::new(installed, roster, &life, &edge, (resolver, inbox));
+    let threads = (resolver, inbox.clone());
+    let mut front = Front::new(installed, roster, &life, &edge, threads).remembering(memory);
     let end = front.run(&inputs);
-    votes.close(end.bound_until);
-    let programs = front.into_programs();
+    inbox.close();
+    // One at a time may read what the program writes down.
+    let _ = reader.map(JoinHandle::join);
+    let (next, remains, memory) = front.into_remains();
+    votes.close(end.bound_until, memory.as_ref());
+    if let (GoodbyeReason::Restart, Some(next)) = (end.reason, next) {
+        drop(inputs);
+        let place = edge.shutdown();
+        return Ok(Some(Ended {
+            config,
+            next,
+            remains,
+            place,
+        }));
+    }
     let removed = match end.reason {
         GoodbyeReason::Restart => Ok(()),
-        GoodbyeReason::Shutdown | GoodbyeReason::Detach => install::take_away(&config, programs),
+        GoodbyeReason::Shutdown | GoodbyeReason::Detach => {
+            install::take_away(&config, remains.programs)
+        }
     };
     // Whoever asked may have gone.
     let _ = end.done.map(|done| done.send(()));
     drop(inputs);
     edge.shutdown();
-    Ok(removed?)
+    removed?;
+    Ok(None)
+}
+
+fn start_threads(
+    config: &Config,
+    installed: &Installed,
+    inbox: &Inbox,
+) -> Result<(Resolver, Option<JoinHandle<()>>), InstallError> {
+    let resolver = Resolver::of_backends(config, installed.interface.index, inbox.clone());
+    let resolver = resolver.map_err(InstallError::Thread)?;
+    spawn_watch(inbox.clone()).map_err(InstallError::Devices)?;
+    Ok((resolver, installed.read_exceptions(inbox)?))
+}
+
+/// Another life with the changed file; if that can't be carried out, with the old one.
+fn again(
+    (old, next): (&Arc<Config>, Arc<Config>),
+    remains: Remains,
+) -> Result<Installed, InstallError> {
+    Installed::again(next, remains).or_else(|failed| {
+        let (error, remains) = *failed;
+        tracing::error!(%error, "the changed file can't be carried out");
+        let mut old = Config::clone(old);
+        old.warnings.push(format!("{GIVEN_UP}: {error}"));
+        Installed::again(Arc::new(old), remains).map_err(|failed| failed.0)
+    })
 }
 
 /// Takes away what a director that no longer runs has left; its connections break.

@@ -64,6 +64,10 @@ impl Place {
         }
     }
 
+    pub(super) fn into_frames(self) -> FrameSender {
+        self.frames
+    }
+
     pub(super) const fn mac(&self) -> MacAddr {
         self.interface.mac
     }

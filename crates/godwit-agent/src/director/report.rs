@@ -182,6 +182,19 @@ pub struct DrainWish {
 }
 
 impl DrainWish {
+    /// A wish whose answer goes to `reply`.
+    pub(crate) const fn new(
+        node: String,
+        drained: bool,
+        reply: oneshot::Sender<Result<BackendDrain, MoveRefused>>,
+    ) -> Self {
+        Self {
+            node,
+            drained,
+            reply,
+        }
+    }
+
     /// The answer of a node that is no director.
     pub(crate) fn refuse(self) {
         let sentence = "this node is no director".into();

@@ -6,7 +6,7 @@
 //! a link comes up: the others take that on in place of what they knew.
 
 use std::io;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use godwit_bpf::MapError;
@@ -24,22 +24,21 @@ use crate::input::{Inbox, Input};
 use crate::realtime::{Urgency, prefer};
 
 /// How long the reader sleeps if nothing happens; nothing depends on it.
-const SLEEP: Duration = Duration::from_millis(500);
+const SLEEP: Duration = Duration::from_millis(100);
 
 /// Tells the director what its program writes down.
-pub(super) fn spawn_reader(exceptions: Exceptions, inbox: Inbox) -> io::Result<()> {
+pub(super) fn spawn_reader(exceptions: Exceptions, inbox: Inbox) -> io::Result<JoinHandle<()>> {
     thread::Builder::new()
         .name("gw-exceptions".into())
         .spawn(move || {
             prefer("gw-exceptions", Urgency::Decisions);
-            loop {
+            while !inbox.is_closed() {
                 let came = exceptions.wait(SLEEP);
                 if !came.is_empty() && inbox.send(Input::Exceptions(came)).is_err() {
                     return;
                 }
             }
         })
-        .map(drop)
 }
 
 impl Front {
@@ -158,7 +157,7 @@ impl Front {
         let drained = drained.map(|(_, known)| known.name).collect();
         self.say(peer, DirectorWord::Drained(drained));
         for service in 0..self.roster.services() {
-            let (Ok(number), mut first) = (u16::try_from(service), 0) else {
+            let (Some(number), mut first) = (self.spoken_of(service), 0) else {
                 return;
             };
             for few in self.roster.slots(service).chunks(MAX_DIRECTED) {
@@ -227,7 +226,11 @@ impl Front {
                 first,
                 backends,
                 slots,
-            } => self.adopt_slots((usize::from(*service), *first), backends, slots),
+            } => {
+                if let Some(service) = self.meant(*service) {
+                    self.adopt_slots((service, *first), backends, slots);
+                }
+            }
             DirectorWord::Entries { backends, entries } => {
                 for entry in entries {
                     self.adopt_entry(peer, backends, *entry);
@@ -235,6 +238,20 @@ impl Front {
             }
             DirectorWord::End => self.forget_others(peer),
         }
+    }
+
+    /// How directors speak of a service: by its place among all of them in the order of
+    /// their names, which is the same at all.
+    fn spoken_of(&self, service: usize) -> Option<u16> {
+        let name = self.config.directed().nth(service)?.name;
+        let before = self.config.directed().filter(|it| it.name < name);
+        u16::try_from(before.count()).ok()
+    }
+
+    /// The place in the file of the service that another director speaks of.
+    fn meant(&self, spoken: u16) -> Option<usize> {
+        let mut places = 0..self.config.directed().count();
+        places.find(|place| self.spoken_of(*place) == Some(spoken))
     }
 
     fn adopt_drained(&mut self, backends: &[NodeName]) {
@@ -294,14 +311,15 @@ impl Front {
     }
 
     fn service_of(&self, at: Endpoint) -> Option<u32> {
-        let mut services = (0..).zip(self.config.directed());
-        let has = |(_, service): &(u32, &crate::config::ServiceConfig)| {
+        let mut services = self.config.directed().enumerate();
+        let has = |(_, service): &(usize, &crate::config::ServiceConfig)| {
             service
                 .addresses
                 .iter()
                 .any(|own| Endpoint::from(*own) == at)
         };
-        services.find(has).map(|(number, _)| number)
+        let (place, _) = services.find(has)?;
+        self.tables.number_of(place)
     }
 
     /// The other one has told all: what it has not spoken of has ended.

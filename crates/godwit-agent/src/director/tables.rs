@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use godwit_bpf::MapError;
-use godwit_bpf::director::{Backend, Director};
+use godwit_bpf::director::{Backend, Director, ServiceNumber};
 use godwit_core::MonoTime;
 use godwit_core::director::{BackendId, Roster, Slot};
 use godwit_wire::MacAddr;
@@ -18,14 +18,17 @@ const AGAIN: Duration = Duration::from_secs(1);
 
 pub(super) struct Tables {
     pub(super) programs: Director,
+    /// By which the programs know the services.
+    numbers: Vec<ServiceNumber>,
     /// When to write everything again, if something is missing.
     behind: Option<MonoTime>,
 }
 
 impl Tables {
-    pub(super) const fn new(programs: Director) -> Self {
+    pub(super) const fn new(programs: Director, numbers: Vec<ServiceNumber>) -> Self {
         Self {
             programs,
+            numbers,
             behind: None,
         }
     }
@@ -87,7 +90,7 @@ impl Tables {
         let (Some(of), Some(owner)) = (backends.get(id), backends.get(owner)) else {
             return;
         };
-        let Ok(service) = u32::try_from(service) else {
+        let Some(service) = self.number_of(service) else {
             return;
         };
         let written = self.programs.posts.set(service, of.number, owner.number);
@@ -100,12 +103,17 @@ impl Tables {
         service: usize,
         slots: impl Iterator<Item = (u32, Slot)>,
     ) {
-        let Ok(number) = u32::try_from(service) else {
+        let Some(number) = self.number_of(service) else {
             return;
         };
         let slots = slots.map(|(at, slot)| (at, backends.slot(slot)));
         let written = self.programs.slots.set(number, slots);
         self.note("slots", written);
+    }
+
+    /// The number of a service by its place in the file.
+    pub(super) fn number_of(&self, service: usize) -> Option<u32> {
+        self.numbers.get(service).map(|it| it.number)
     }
 
     fn note(&mut self, what: &str, written: Result<(), MapError>) {

@@ -36,6 +36,35 @@ pub(super) fn check(host: &impl Host, scope: &Scope) -> Option<Check> {
     Some(Check::ok(NAME, format!("{names}; not guarded")))
 }
 
+/// Programs that see frames before Godwit can hide them from it.
+pub(super) fn fronted(host: &impl Host, scope: &Scope) -> Option<Check> {
+    const NAME: &str = "fronted";
+    let interface = scope.interface.as_deref()?;
+    let standing = host.standing(scope.pins.as_deref()?, interface).ok()?;
+    let programs = standing.before.iter().map(|front| {
+        let (number, way) = (front.id, front.way);
+        let name = front.name.as_deref().unwrap_or("?");
+        format!("{name} (id {number}, {way})")
+    });
+    let programs = programs.collect::<Vec<_>>().join(", ");
+    Some(if programs.is_empty() {
+        Check::ok(
+            NAME,
+            format!("no tcx program on {interface} before Godwit's"),
+        )
+    } else if standing.is_attached {
+        Check::fail(
+            NAME,
+            format!("tcx programs before Godwit on {interface}: {programs}"),
+            "detach them, or attach them behind (BPF_F_AFTER)",
+        )
+    } else {
+        let found =
+            format!("tcx programs on {interface}, which an agent will stand before: {programs}");
+        Check::ok(NAME, found)
+    })
+}
+
 /// A device that others are stacked on hears ARP itself, and the kernel answers
 /// on each interface for every address that it has: past the gate, also on a
 /// standby. Ports of a bond or bridge hear nothing.

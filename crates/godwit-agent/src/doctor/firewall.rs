@@ -1,88 +1,149 @@
-//! Rules that drop what connection tracking does not understand.
+//! Rules that drop what a service, its twins, or connections after a takeover consist of.
 //!
 //! A standby's connection tracking sees half of each connection: a twin that
 //! starts to speak looks `invalid` to it, and a rule that drops those would
-//! cut off every connection at the takeover.
+//! cut off every connection at the takeover. Which rules do that is found out by
+//! [`godwit_sock::refusals`], here and while an agent runs.
 
-use super::{Check, Host};
+use std::net::{IpAddr, SocketAddr};
+
+use godwit_sock::{Drops, Refusal};
+
+use super::{Check, Host, Scope};
 
 const NAME: &str = "conntrack";
 
 const LIBERAL: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal";
 const LOOSE: &str = "/proc/sys/net/netfilter/nf_conntrack_tcp_loose";
 
-pub(super) fn checks(host: &impl Host) -> Vec<Check> {
-    vec![conntrack(host)]
-}
+/// By which bridges have the rules of IP look at their frames.
+const BRIDGE: [&str; 3] = [
+    "bridge-nf-call-iptables",
+    "bridge-nf-call-ip6tables",
+    "bridge-nf-call-arptables",
+];
 
-fn conntrack(host: &impl Host) -> Check {
-    let nft = host.run("nft", &["list", "ruleset"]);
-    let iptables = ["iptables-save", "ip6tables-save"].map(|program| host.run(program, &[]));
-    let seen = nft.is_ok() || iptables.iter().any(Result::is_ok);
-    let nft = nft.unwrap_or_default();
-    let iptables = iptables.map(Result::unwrap_or_default).concat();
-    let rule = nft
-        .lines()
-        .find(|line| drops_invalid_nft(line))
-        .or_else(|| iptables.lines().find(|line| drops_invalid_iptables(line)));
-    match rule {
-        None if !seen => Check::warn(
-            NAME,
-            "neither `nft` nor `iptables-save` can show the rules",
-            "make sure that no rule drops `ct state invalid`",
-        ),
-        None => Check::ok(NAME, "no rule drops invalid segments"),
-        Some(rule) if is_on(host, LIBERAL) && is_on(host, LOOSE) => {
-            Check::ok(NAME, format!("`{}`, but tracking is liberal", rule.trim()))
-        }
-        Some(rule) => Check::fail(
-            NAME,
-            format!(
-                "`{}` would drop connections that were taken over",
-                rule.trim()
-            ),
-            "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1 \
-             net.netfilter.nf_conntrack_tcp_loose=1, or accept the service's port before that rule",
-        ),
-    }
-}
-
-fn is_on(host: &impl Host, path: &str) -> bool {
-    host.number(path) == Some(1)
-}
-
-/// `ct state invalid drop`, `ct state { invalid, untracked } counter reject`, and
-/// verdict maps `ct state vmap { ..., invalid : drop }`.
-fn drops_invalid_nft(line: &str) -> bool {
-    let Some((_, rest)) = line.split_once("ct state ") else {
-        return false;
+pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
+    let interface = scope.interface.as_deref().unwrap_or_default();
+    let services = if scope.services.is_empty() {
+        // Some service, of either family.
+        [IpAddr::from([0; 4]), IpAddr::from([0; 16])]
+            .map(|at| SocketAddr::new(at, 0))
+            .to_vec()
+    } else {
+        scope.services.clone()
     };
-    if let Some((_, map)) = rest.split_once("vmap") {
-        return map
-            .split([',', '{', '}'])
-            .filter_map(|entry| entry.split_once(':'))
-            .any(|(state, verdict)| state.contains("invalid") && is_refusal(verdict));
+    let rules = match host.refusals(interface, &services) {
+        Ok(rules) => rules,
+        Err(why) => {
+            let found = format!("the rules of the firewall can't be read: {why}");
+            let advice = "make sure that no rule drops `ct state invalid`";
+            return vec![Check::warn(NAME, found, advice)];
+        }
+    };
+    let mut checks = vec![match harm_to_twins(host, &rules) {
+        Some((_, found, advice)) => Check::fail(NAME, found, advice),
+        None => Check::ok(NAME, "no rule drops what twins consist of"),
+    }];
+    let clients = rules.iter().find(|rule| rule.drops == Drops::Service);
+    if !scope.services.is_empty() {
+        checks.push(match clients.map(harm_to_clients) {
+            Some((found, advice)) => Check::fail("firewall", found, advice),
+            None => Check::ok("firewall", "no rule drops what clients say"),
+        });
     }
-    rest.contains("invalid") && !rest.starts_with("!=") && is_refusal(rest)
+    let devices = host.devices().unwrap_or_default();
+    let bridge = devices
+        .named(interface)
+        .and_then(|device| devices.bridge_of(device));
+    let settings = harm_by_settings(host, bridge);
+    checks.extend(settings.map(|(name, found, advice)| Check::warn(name, found, advice)));
+    checks
 }
 
-fn is_refusal(words: &str) -> bool {
-    words
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .any(|word| matches!(word, "drop" | "reject"))
+/// The rule that twins, or connections after a takeover, don't pass: what was found, and
+/// what to do.
+pub(crate) fn harm_to_twins<'a>(
+    host: &impl Host,
+    rules: &'a [Refusal],
+) -> Option<(&'a Refusal, String, String)> {
+    let liberal = tracking_is_liberal(host);
+    let counts = |rule: &&Refusal| match rule.drops {
+        Drops::Service => false,
+        Drops::Invalid => !liberal,
+        Drops::NewWithoutSyn => true,
+    };
+    let rule = rules.iter().find(counts)?;
+    let (what, advice) = if rule.drops == Drops::Invalid {
+        (
+            "drops what connection tracking finds invalid, and so connections that are taken over",
+            "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1 \
+             net.netfilter.nf_conntrack_tcp_loose=1, or accept the service's port before it",
+        )
+    } else {
+        (
+            "drops new connections without a SYN, and so every twin",
+            "accept the service's port before it",
+        )
+    };
+    let found = format!("{} {what}", place(rule));
+    Some((rule, found, format!("{advice}, or remove it ({SHOW})")))
 }
 
-/// `-A INPUT -m conntrack --ctstate INVALID -j DROP`
-fn drops_invalid_iptables(line: &str) -> bool {
-    let mut words = line.split_whitespace();
-    let states = words.find_map(|word| matches!(word, "--ctstate" | "--state").then_some(()));
-    let invalid = states.is_some()
-        && words
-            .next()
-            .is_some_and(|states| states.split(',').any(|state| state == "INVALID"));
-    let target = line
-        .split_whitespace()
-        .skip_while(|word| *word != "-j")
-        .nth(1);
-    invalid && matches!(target, Some("DROP" | "REJECT"))
+/// The same of a rule that clients don't pass.
+pub(crate) fn harm_to_clients(rule: &Refusal) -> (String, String) {
+    let found = format!(
+        "{} drops what is said to or by {}",
+        place(rule),
+        rule.service
+    );
+    let advice = format!("accept the service's port before it, or remove it ({SHOW})");
+    (found, advice)
+}
+
+const SHOW: &str = "nft -a list ruleset; iptables-legacy -S";
+
+fn place(rule: &Refusal) -> String {
+    let chain = &rule.chain;
+    match rule.handle {
+        Some(handle) => format!("rule {handle} of chain {chain}"),
+        None => format!("the policy of chain {chain}"),
+    }
+}
+
+/// Settings that make rules see what they need not, by name; `bridge` is the one that the
+/// service interface is, or is a port of.
+pub(crate) fn harm_by_settings(
+    host: &impl Host,
+    bridge: Option<&str>,
+) -> impl Iterator<Item = (&'static str, String, String)> {
+    let strict = (host.number(LOOSE) == Some(0)).then(|| {
+        (
+            "conntrack_loose",
+            "net.netfilter.nf_conntrack_tcp_loose is 0: each connection that was taken over is \
+             invalid to connection tracking"
+                .to_owned(),
+            "sysctl -w net.netfilter.nf_conntrack_tcp_loose=1".to_owned(),
+        )
+    });
+    let bridged = bridge.and_then(|bridge| {
+        let name = BRIDGE
+            .iter()
+            .find(|name| host.number(&format!("/proc/sys/net/bridge/{name}")) == Some(1))?;
+        Some((
+            "bridge_nf",
+            format!(
+                "net.bridge.{name} is 1: rules of IP see the frames of {bridge}, and drop what \
+                 they don't understand"
+            ),
+            format!("sysctl -w net.bridge.{name}=0"),
+        ))
+    });
+    strict.into_iter().chain(bridged)
+}
+
+/// Whether connection tracking takes up connections in their middle.
+fn tracking_is_liberal(host: &impl Host) -> bool {
+    let is_on = |path| host.number(path) == Some(1);
+    is_on(LIBERAL) && is_on(LOOSE)
 }

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use godwit_sock::Devices;
+use godwit_bpf::Standing;
+use godwit_sock::{Devices, Refusal, legacy_refusals, refusals};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
 /// A machine, as far as checks may see it.
@@ -33,6 +35,28 @@ pub trait Host {
 
     /// Whether a bpffs is mounted at a path.
     fn has_bpffs(&self, path: &str) -> bool;
+
+    /// The programs on an interface, and where those of the agent are that pins its own in
+    /// a folder of that name.
+    ///
+    /// # Errors
+    /// If they can't be listed.
+    fn standing(&self, pins: &str, interface: &str) -> io::Result<Standing>;
+
+    /// The firewall rules of this network namespace that drop packets of `services` on an
+    /// interface.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    fn refusals(&self, interface: &str, services: &[SocketAddr]) -> io::Result<Vec<Refusal>>;
+
+    /// The clock of day, seconds since 1970.
+    fn seconds(&self) -> i64 {
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+    }
 
     /// A file as text without the white space around it.
     fn text(&self, path: &str) -> Option<String> {
@@ -80,6 +104,25 @@ impl Host for LiveHost {
 
     fn devices(&self) -> io::Result<Devices> {
         Devices::read()
+    }
+
+    fn standing(&self, pins: &str, interface: &str) -> io::Result<Standing> {
+        let devices = Devices::read()?;
+        let device = devices.named(interface).ok_or(io::ErrorKind::NotFound)?;
+        Standing::look(pins, device.index)
+    }
+
+    fn refusals(&self, interface: &str, services: &[SocketAddr]) -> io::Result<Vec<Refusal>> {
+        let devices = Devices::read()?;
+        let index = devices.named(interface).map_or(0, |device| device.index);
+        let mut all = legacy_refusals((interface, index), services)?;
+        match refusals((interface, index), services) {
+            Ok(rules) => all.extend(rules),
+            // The kernel has no nftables.
+            Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {}
+            Err(error) => return Err(error),
+        }
+        Ok(all)
     }
 
     fn has_bpffs(&self, path: &str) -> bool {

@@ -4,11 +4,13 @@
 //! that tests can show it any machine. It never changes anything. A check that
 //! can't see what it looks for says so; only what will not work is a failure.
 
+pub(crate) mod certificates;
 mod devices;
 mod firewall;
 mod host;
 mod kernel;
 mod network;
+mod purpose;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -18,9 +20,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, Fencing};
+use crate::config::{Config, Fencing, Standby, TlsPaths};
+use crate::driver::pin_name;
 
+pub(crate) use firewall::{harm_by_settings, harm_to_clients, harm_to_twins};
 pub use host::{Host, LiveHost};
+pub(crate) use network::long_queue;
+pub(crate) use tcp::OPTIONS as TCP_OPTIONS;
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "godwit.doctor/1";
@@ -34,11 +40,20 @@ pub struct Scope {
     pub control: Option<IpAddr>,
     /// Where clients reach the services.
     pub services: Vec<SocketAddr>,
+    /// Those of services that have twins.
+    pub twinned: Vec<SocketAddr>,
     /// Silence after which a peer is held to have failed.
     pub silence: Option<Duration>,
     /// How long segments may wait below the data path before another node owns, where
     /// leases see to that.
     pub residence: Option<Duration>,
+    /// Whether others give all services their connections, so that nobody looks for
+    /// their addresses on the link.
+    pub fronted: bool,
+    /// Folder of the agent's pins.
+    pub pins: Option<String>,
+    /// Certificates of this node.
+    pub certificates: Option<TlsPaths>,
 }
 
 /// All checks of one machine.
@@ -95,13 +110,21 @@ impl Scope {
         let services = config
             .own_shares()
             .flat_map(|(_, service)| service.addresses.clone());
+        let twinned = config
+            .own_shares()
+            .filter(|(_, service)| service.standby == Standby::Shadow)
+            .flat_map(|(_, service)| service.addresses.clone());
         Self {
             interface: Some(config.node.interface.to_string()),
             control: Some(config.own_peer().control.ip()),
             services: services.collect(),
+            twinned: twinned.collect(),
             silence: Some(config.detect.heartbeat * config.detect.misses),
             residence: (config.fencing() == Fencing::Lease)
                 .then_some(config.detect.egress_residence),
+            fronted: config.own_shares().all(|(_, service)| service.is_fronted()),
+            pins: pin_name(config).ok(),
+            certificates: Some(config.tls.clone()),
         }
     }
 
@@ -111,6 +134,19 @@ impl Scope {
 
     fn has_ipv4(&self) -> bool {
         self.services.is_empty() || self.services.iter().any(SocketAddr::is_ipv4)
+    }
+
+    /// The files that [`settings`] reads, those of this machine's interface included.
+    pub(crate) fn settings_files(&self) -> Vec<String> {
+        let mut files: Vec<_> = tcp::FILES.iter().map(ToString::to_string).collect();
+        let interface = self.interface.iter().map(String::as_str);
+        for name in ["all"].into_iter().chain(interface) {
+            for leaf in ["arp_ignore", "rp_filter"] {
+                files.push(format!("/proc/sys/net/ipv4/conf/{name}/{leaf}"));
+            }
+            files.push(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"));
+        }
+        files
     }
 
     fn ports(&self) -> Vec<u16> {
@@ -152,15 +188,27 @@ impl Check {
 pub fn examine(host: &impl Host, scope: &Scope) -> Report {
     let mut checks = essentials(host);
     checks.extend(kernel::others(host));
+    // One of them is an essential.
+    checks.extend(settings(host, scope).into_iter().skip(1));
     checks.extend(tcp::checks(host, scope));
     checks.extend(network::checks(host, scope));
     checks.extend(devices::check(host, scope));
-    checks.extend(firewall::checks(host));
+    checks.extend(devices::fronted(host, scope));
+    checks.extend(firewall::checks(host, scope));
+    checks.extend(certificates::checks(host, scope));
+    checks.extend(purpose::checks(host, scope));
     Report {
         schema: SCHEMA.into(),
         ok: checks.iter().all(|check| check.level != Level::Fail),
         checks,
     }
+}
+
+/// Settings that anybody may change at any time; only files of /proc/sys are read.
+pub(crate) fn settings(host: &impl Host, scope: &Scope) -> Vec<Check> {
+    let mut checks = vec![tcp::syncookies(host), tcp::options(host), tcp::ecn(host)];
+    checks.extend(network::settings(host, scope));
+    checks
 }
 
 /// What an agent can't even start without: quick, and without other programs.

@@ -23,14 +23,20 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
     }
     let interface = scope.interface.as_deref();
     checks.extend(interface.map(|name| state(host, name)));
-    checks.push(rp_filter(host, interface));
-    if scope.has_ipv4() {
+    checks.extend(interface.map(|name| qdisc(host, name, scope)));
+    checks
+}
+
+/// Those of [`super::settings`] that are about interfaces.
+pub(super) fn settings(host: &impl Host, scope: &Scope) -> Vec<Check> {
+    let interface = scope.interface.as_deref();
+    let mut checks = vec![rp_filter(host, interface)];
+    if scope.has_ipv4() && !scope.fronted {
         checks.push(arp_ignore(host, interface));
     }
     if scope.has_ipv6() {
         checks.push(ipv6(host, interface));
     }
-    checks.extend(interface.map(|name| qdisc(host, name, scope)));
     checks
 }
 
@@ -133,29 +139,42 @@ fn qdisc(host: &impl Host, name: &str, scope: &Scope) -> Check {
         ),
         None => format!("{kind}, {waiting} bytes wait"),
     };
-    let longer = |limit: Option<Duration>| residence.zip(limit).filter(|(time, most)| time > most);
-    if longer(scope.silence).is_some() {
-        let advice = format!("shorten it: ip link set {name} txqueuelen 100, or use fq_codel");
-        return Check::warn(
-            NAME,
-            format!("{found}: longer than the detection of a failure"),
-            advice,
-        );
+    match residence.and_then(|time| too_long(time, name, scope)) {
+        Some((what, advice)) => Check::warn(NAME, format!("{found}: {what}"), advice),
+        None => Check::ok(NAME, found),
     }
-    if let Some((time, _)) = longer(scope.residence) {
-        let needed = millis_up(time);
-        return Check::warn(
-            NAME,
-            format!(
-                "{found}: longer than egress_residence, the old owner may be heard beside the new one"
-            ),
+}
+
+/// A full queue of the interface that takes longer to leave than is reckoned with: what was
+/// found, and what to do. Only files are read.
+pub(crate) fn long_queue(host: &impl Host, name: &str, scope: &Scope) -> Option<(String, String)> {
+    let time = residence(host, name)?;
+    let (what, advice) = too_long(time, name, scope)?;
+    let found = format!(
+        "a full queue of {name} takes {} ms: {what}",
+        millis_up(time)
+    );
+    Some((found, advice))
+}
+
+fn too_long(time: Duration, name: &str, scope: &Scope) -> Option<(&'static str, String)> {
+    let is_longer = |limit: Option<Duration>| limit.is_some_and(|most| time > most);
+    if is_longer(scope.silence) {
+        return Some((
+            "longer than the detection of a failure",
+            format!("shorten it: ip link set {name} txqueuelen 100, or use fq_codel"),
+        ));
+    }
+    let needed = millis_up(time);
+    is_longer(scope.residence).then(|| {
+        (
+            "longer than egress_residence, the old owner may be heard beside the new one",
             format!(
                 "write egress_residence = \"{needed}ms\" in [detect] on all nodes, or shorten it: \
                  ip link set {name} txqueuelen 100"
             ),
-        );
-    }
-    Check::ok(NAME, found)
+        )
+    })
 }
 
 /// Not less than it is.

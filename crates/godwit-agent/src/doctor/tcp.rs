@@ -6,8 +6,7 @@ use super::{Check, Host, Scope};
 const LISTEN: &str = "0A";
 
 pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
-    let mut checks = vec![options(host)];
-    checks.extend(listeners(host, scope));
+    let mut checks = Vec::from_iter(listeners(host, scope));
     checks.push(mptcp(host, scope));
     checks
 }
@@ -26,9 +25,34 @@ pub(super) fn syncookies(host: &impl Host) -> Check {
     }
 }
 
-fn options(host: &impl Host) -> Check {
+/// Options of TCP that can be switched off.
+pub(crate) const OPTIONS: [&str; 3] = ["tcp_window_scaling", "tcp_sack", "tcp_timestamps"];
+
+/// What is read of [`super::settings`] here.
+pub(super) const FILES: [&str; 5] = [
+    "/proc/sys/net/ipv4/tcp_syncookies",
+    "/proc/sys/net/ipv4/tcp_window_scaling",
+    "/proc/sys/net/ipv4/tcp_sack",
+    "/proc/sys/net/ipv4/tcp_timestamps",
+    "/proc/sys/net/ipv4/tcp_ecn",
+];
+
+/// A twin has ECN only where the kernel would have agreed to it (ip-sysctl.rst).
+pub(super) fn ecn(host: &impl Host) -> Check {
+    const NAME: &str = "tcp_ecn";
+    match host.number("/proc/sys/net/ipv4/tcp_ecn") {
+        Some(0) => Check::warn(
+            NAME,
+            "0: connections that have agreed on ECN lose it when they are taken over here",
+            "sysctl -w net.ipv4.tcp_ecn=2, or set it to 0 on all servers",
+        ),
+        Some(value) => Check::ok(NAME, value.to_string()),
+        None => Check::ok(NAME, "not visible from here"),
+    }
+}
+
+pub(super) fn options(host: &impl Host) -> Check {
     const NAME: &str = "tcp_options";
-    const OPTIONS: [&str; 3] = ["tcp_window_scaling", "tcp_sack", "tcp_timestamps"];
     let off: Vec<_> = OPTIONS
         .into_iter()
         .filter(|option| host.number(&format!("/proc/sys/net/ipv4/{option}")) == Some(0))

@@ -2,7 +2,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
-use godwit_sock::{Device, Devices};
+use godwit_bpf::{Fronting, Standing};
+use godwit_sock::{Device, Devices, Drops, Refusal};
 
 use super::*;
 
@@ -13,6 +14,9 @@ struct PaperHost {
     programs: BTreeMap<&'static str, String>,
     has_bpffs: bool,
     devices: Devices,
+    /// What drops packets; `None`: that can't be seen.
+    refusals: Option<Vec<Refusal>>,
+    standing: Standing,
 }
 
 impl Host for PaperHost {
@@ -38,6 +42,17 @@ impl Host for PaperHost {
         Ok(self.devices.clone())
     }
 
+    fn standing(&self, _: &str, _: &str) -> io::Result<Standing> {
+        Ok(self.standing.clone())
+    }
+
+    fn refusals(&self, _: &str, services: &[SocketAddr]) -> io::Result<Vec<Refusal>> {
+        let all = self.refusals.clone();
+        let mut all = all.ok_or(io::ErrorKind::PermissionDenied)?;
+        all.retain(|it| services.contains(&it.service));
+        Ok(all)
+    }
+
     fn has_bpffs(&self, _: &str) -> bool {
         self.has_bpffs
     }
@@ -48,6 +63,7 @@ impl PaperHost {
     fn good() -> Self {
         let mut host = Self {
             has_bpffs: true,
+            refusals: Some(Vec::new()),
             devices: [device(2, "eth0", None)].into_iter().collect(),
             ..Self::default()
         };
@@ -81,6 +97,7 @@ impl PaperHost {
             btf("bpf_sk_assign_tcp_reqsk"),
         );
         host.programs.insert("nft", String::new());
+        host.programs.insert("ss", String::new());
         host.programs.insert(
             "tc",
             "qdisc fq_codel 0: root refcnt 2\n backlog 0b 0p requeues 0\n".into(),
@@ -98,9 +115,7 @@ fn device(index: u32, name: &str, kind: Option<&str>) -> Device {
         index,
         name: name.into(),
         kind: kind.map(str::to_owned),
-        master: None,
-        link: None,
-        is_loopback: false,
+        ..Device::default()
     }
 }
 
@@ -121,8 +136,12 @@ fn scope() -> Scope {
         interface: Some("eth0".into()),
         control: Some([127, 0, 0, 1].into()),
         services: vec!["10.9.0.100:80".parse().expect("an address")],
+        twinned: vec!["10.9.0.100:80".parse().expect("an address")],
         silence: Some(Duration::from_millis(30)),
         residence: Some(Duration::from_millis(5)),
+        fronted: false,
+        pins: Some("n1-a".into()),
+        certificates: None,
     }
 }
 
@@ -227,56 +246,95 @@ fn broken_btf_is_no_reason_to_panic() {
 }
 
 #[test]
-fn rules_that_drop_invalid_segments_are_found() {
+fn rules_that_drop_what_a_service_needs_are_found() {
+    let refusal = |drops, handle| Refusal {
+        chain: "filter input".into(),
+        handle,
+        drops,
+        service: scope().services[0],
+    };
     let cases = [
-        ("nft", "ct state invalid drop", Level::Fail),
         (
-            "nft",
-            "ct state { invalid, untracked } counter packets 0 bytes 0 reject",
-            Level::Fail,
+            Drops::Invalid,
+            "conntrack",
+            "rule 7 of chain filter input",
+            true,
         ),
-        (
-            "nft",
-            "ct state vmap { established : accept, invalid : drop }",
-            Level::Fail,
-        ),
-        (
-            "nft",
-            "ct state vmap { invalid : accept, new : drop }",
-            Level::Ok,
-        ),
-        ("nft", "ct state established,related accept", Level::Ok),
-        ("nft", "ct state new drop", Level::Ok),
-        (
-            "iptables-save",
-            "-A INPUT -m conntrack --ctstate INVALID -j DROP",
-            Level::Fail,
-        ),
-        (
-            "iptables-save",
-            "-A INPUT -m state --state NEW,INVALID -j REJECT",
-            Level::Fail,
-        ),
-        (
-            "iptables-save",
-            "-A INPUT -m conntrack --ctstate INVALID -j LOG",
-            Level::Ok,
-        ),
+        (Drops::NewWithoutSyn, "conntrack", "every twin", false),
+        (Drops::Service, "firewall", "10.9.0.100:80", false),
     ];
-    for (program, rule, level) in cases {
+    for (drops, name, said, may_be_liberal) in cases {
         let mut host = PaperHost::good();
-        host.programs
-            .insert(program, format!("table inet filter {{\n\t\t{rule}\n}}\n"));
-        let found = check(&examine(&host, &scope()), "conntrack").clone();
-        assert_eq!(found.level, level, "{rule}: {found:?}");
+        host.refusals = Some(vec![refusal(drops, Some(7))]);
+        let found = check(&examine(&host, &scope()), name).clone();
+        assert_eq!(found.level, Level::Fail, "{drops:?}");
+        assert!(found.found.contains(said), "{found:?}");
         host.set("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal", "1");
         host.set("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "1");
-        assert_eq!(
-            check(&examine(&host, &scope()), "conntrack").level,
-            Level::Ok,
-            "{rule}"
-        );
+        let level = check(&examine(&host, &scope()), name).level;
+        assert_eq!(level == Level::Ok, may_be_liberal, "{drops:?}");
     }
+    let mut host = PaperHost::good();
+    host.refusals = Some(vec![refusal(Drops::Service, None)]);
+    let found = check(&examine(&host, &scope()), "firewall").found.clone();
+    assert!(
+        found.starts_with("the policy of chain filter input"),
+        "{found}"
+    );
+    host.refusals = None;
+    assert_eq!(
+        check(&examine(&host, &scope()), "conntrack").level,
+        Level::Warn
+    );
+}
+
+#[test]
+fn programs_that_stand_before_the_agents_are_named() {
+    let mut host = PaperHost::good();
+    let found = |host: &PaperHost| check(&examine(host, &scope()), "fronted").clone();
+    assert_eq!(found(&host).level, Level::Ok);
+    host.standing.before.push(Fronting {
+        way: "egress",
+        id: 7,
+        name: Some("shaper".into()),
+    });
+    let before_start = found(&host);
+    assert_eq!(before_start.level, Level::Ok);
+    assert!(before_start.found.contains("shaper (id 7, egress)"));
+    host.standing.is_attached = true;
+    assert_eq!(found(&host).level, Level::Fail);
+}
+
+#[test]
+fn settings_that_make_rules_see_more_are_warned_of() {
+    let mut host = PaperHost::good();
+    let level = |host: &PaperHost, name: &str| {
+        let checks = examine(host, &scope()).checks;
+        checks
+            .into_iter()
+            .find(|check| check.name == name)
+            .map(|check| check.level)
+    };
+    host.set("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "0");
+    assert_eq!(level(&host, "conntrack_loose"), Some(Level::Warn));
+    host.set("/proc/sys/net/netfilter/nf_conntrack_tcp_loose", "1");
+    assert_eq!(level(&host, "conntrack_loose"), None);
+    host.set("/proc/sys/net/bridge/bridge-nf-call-iptables", "1");
+    assert_eq!(level(&host, "bridge_nf"), None, "no bridge");
+    host.devices = [device(2, "eth0", Some("bridge"))].into_iter().collect();
+    assert_eq!(level(&host, "bridge_nf"), Some(Level::Warn), "it is one");
+    let mut port = device(2, "eth0", None);
+    port.master = Some(3);
+    host.devices = [port, device(3, "br0", Some("bridge"))]
+        .into_iter()
+        .collect();
+    assert_eq!(
+        level(&host, "bridge_nf"),
+        Some(Level::Warn),
+        "it is a port of one"
+    );
+    host.set("/proc/sys/net/bridge/bridge-nf-call-iptables", "0");
+    assert_eq!(level(&host, "bridge_nf"), None);
 }
 
 #[test]
@@ -340,6 +398,30 @@ fn a_queue_that_outlives_a_lease_is_found() {
     assert_eq!(within(Some(5), "2500").level, Level::Ok);
 }
 
+/// A running agent hears of another speed, length or MTU, and says the same.
+#[test]
+fn a_queue_that_gets_longer_is_said_by_a_running_agent() {
+    let scope = Scope {
+        silence: Some(Duration::from_millis(30)),
+        residence: Some(Duration::from_millis(5)),
+        ..scope()
+    };
+    let said = |host: &PaperHost| long_queue(host, "eth0", &scope).map(|(found, _)| found);
+    let mut host = with_card("10000");
+    assert_eq!(said(&host), None);
+    host.set("/sys/class/net/eth0/speed", "1000");
+    let found = said(&host).expect("it is too long");
+    assert!(
+        found.contains("takes 12 ms: longer than egress_residence"),
+        "{found}"
+    );
+    host.set("/sys/class/net/eth0/speed", "100");
+    let found = said(&host).expect("it is too long");
+    assert!(found.contains("longer than the detection"), "{found}");
+    host.set("/sys/class/net/eth0/tx_queue_len", "10");
+    assert_eq!(said(&host), None);
+}
+
 #[test]
 fn this_machine_can_be_examined() {
     let report = examine(&LiveHost, &Scope::default());
@@ -389,4 +471,43 @@ fn what_is_below_the_service_interface_must_not_answer_arp() {
         assert_eq!(lower(&host).level, Level::Ok, "{kind}");
         assert_eq!(lower(&host).found, "card; not guarded");
     }
+}
+
+#[test]
+fn a_proxy_with_twins_is_warned_of() {
+    let listener = "LISTEN 0 511 0.0.0.0:80 0.0.0.0:* users:((\"nginx\",pid=22,fd=6))\n";
+    let client = "ESTAB 0 0 10.9.0.100:80 10.9.0.10:4000 users:((\"nginx\",pid=22,fd=7))\n";
+    let other = "ESTAB 0 0 10.9.0.11:4001 10.9.0.9:22 users:((\"ssh\",pid=5,fd=3))\n";
+    let upstream = "ESTAB 0 0 10.9.0.11:4000 10.9.0.9:5432 users:((\"nginx\",pid=22,fd=9))\n";
+    let mut host = PaperHost::good();
+    host.programs
+        .insert("ss", [listener, client, other].concat());
+    let found = |host: &PaperHost, scope| check(&examine(host, &scope), "upstream").clone();
+    assert_eq!(found(&host, scope()).level, Level::Ok);
+    host.programs
+        .insert("ss", [listener, client, other, upstream].concat());
+    let warned = found(&host, scope());
+    assert_eq!(warned.level, Level::Warn);
+    assert!(warned.found.contains("port 80"), "{}", warned.found);
+    assert!(warned.found.contains("10.9.0.9:5432"), "{}", warned.found);
+    let none = Scope {
+        twinned: Vec::new(),
+        ..scope()
+    };
+    let report = examine(&host, &none);
+    assert!(report.checks.iter().all(|check| check.name != "upstream"));
+}
+
+#[test]
+fn a_translated_service_is_warned_of() {
+    let mut host = PaperHost::good();
+    let rule = "table ip nat {\n\t\ttcp dport 80 dnat to 10.9.0.5:8080\n}\n";
+    host.programs.insert("nft", rule.into());
+    let warned = check(&examine(&host, &scope()), "dnat").clone();
+    assert_eq!(warned.level, Level::Warn);
+    assert!(
+        warned
+            .found
+            .contains("`tcp dport 80 dnat to 10.9.0.5:8080`")
+    );
 }

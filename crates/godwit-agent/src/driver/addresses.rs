@@ -38,7 +38,7 @@ pub(crate) fn remove(addresses: &[IpAddr]) -> io::Result<()> {
     result
 }
 
-const fn home(ifindex: u32, address: IpAddr) -> u32 {
+pub(super) const fn home(ifindex: u32, address: IpAddr) -> u32 {
     match address {
         IpAddr::V4(_) => LOOPBACK,
         IpAddr::V6(_) => ifindex,

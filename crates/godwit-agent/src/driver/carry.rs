@@ -51,6 +51,7 @@ impl Driver {
             Action::ResetUnprotected { share } => self.reset_unprotected(share),
             Action::HandOver { share } => self.hand_over(share),
             Action::Resume { share } => self.resume(share),
+            Action::AskMove { share, to, force } => self.ask_move(share, to, force),
             Action::MoveEnded { share, outcome } => self.end_move(share, outcome),
             Action::ReleaseGate { share, generation } => self.release_gate(share, generation),
             Action::UngateFlow { .. }
@@ -166,16 +167,20 @@ impl Driver {
     /// What waited for this peer's place on the link is in force now.
     pub(super) fn find_peer(&mut self, peer: PeerId, mac: MacAddr) {
         let concerned = self.shares.learn(peer, mac);
+        if let Err(error) = self.datapath.canaries.know_peer(mac) {
+            tracing::warn!(%error, "canaries of a peer are not answered");
+        }
         self.follow_peer(peer, mac);
         for share in &concerned {
             self.write_share(*share);
         }
-        if !concerned.is_empty() {
+        let was_missing = self.canaries.find(peer);
+        if was_missing || !concerned.is_empty() {
             self.tell_peer_place("peer_resolved", peer, &[("mac", &mac.to_string())]);
         }
     }
 
-    fn tell_peer_place(&self, event: &str, peer: PeerId, more: &[(&str, &str)]) {
+    pub(super) fn tell_peer_place(&self, event: &str, peer: PeerId, more: &[(&str, &str)]) {
         let Some(config) = self.config.others().nth(usize::from(peer.0)) else {
             return;
         };

@@ -1,48 +1,55 @@
-//! Interfaces that come and go while the agent runs: each way out of this
-//! machine beside the service interface gets its guard.
+//! The driver's part when this node is elsewhere on the link: its frames go there, and
+//! clients are told.
 
-use std::io;
-use std::thread;
+use std::net::IpAddr;
 
-use godwit_sock::{DeviceWatch, Devices};
+use godwit_wire::{MacAddr, Role};
 
 use super::Driver;
-use crate::input::{Inbox, Input};
-use crate::realtime::{Urgency, prefer};
 
 impl Driver {
-    /// Puts `guard` where it belongs now.
-    pub(super) fn guard_others(&mut self) {
-        let devices = match Devices::read() {
-            Ok(devices) => devices,
-            Err(error) => {
-                return tracing::warn!(error = %error, "can't list the network interfaces");
+    /// The service interface is another one now, or has another MAC address. The data
+    /// path knows already.
+    pub(super) fn follow_place(&mut self, ifindex: u32, mac: MacAddr) {
+        (self.ifindex, self.mac) = (ifindex, mac);
+        self.segments.follow(ifindex);
+        self.follow_origins();
+        for frames in [
+            &self.frames,
+            &*self.injected,
+            &*self.replayed,
+            &self.canary_frames,
+            &self.settled,
+        ] {
+            if let Err(error) = frames.follow(ifindex) {
+                tracing::warn!(%error, "frames don't leave by the service interface");
             }
-        };
-        if let Err(error) = self.datapath.guard(&devices.others(self.ifindex)) {
-            tracing::warn!(error = %error, "an interface is without its guard");
+        }
+        let (mac, interface) = (mac.to_string(), self.config.node.interface.to_string());
+        let fields = [("interface", interface.as_str()), ("mac", mac.as_str())];
+        self.events.publish_own("interface_changed", true, fields);
+        self.resolver.hurry();
+    }
+
+    /// Says where the services are that this node owns.
+    pub(super) fn announce_owned(&self) {
+        let owned = self.shares.iter();
+        let owned = owned.filter(|(_, share)| share.entry.role == Role::Owner);
+        for (id, _) in owned {
+            self.announce(id);
         }
     }
-}
 
-/// Tells the driver of changes until it is gone.
-///
-/// An interface is guarded when two threads have run once: much sooner than it
-/// has an address and a route, unless these come with the same breath.
-pub(crate) fn spawn_watch(inbox: Inbox) -> io::Result<()> {
-    let watch = DeviceWatch::open()?;
-    thread::Builder::new()
-        .name("gw-devices".into())
-        .spawn(move || {
-            prefer("gw-devices", Urgency::Decisions);
-            loop {
-                if let Err(error) = watch.wait() {
-                    return tracing::error!(%error, "new interfaces are noticed late from now on");
-                }
-                if inbox.send(Input::Devices).is_err() {
-                    return;
-                }
-            }
-        })
-        .map(drop)
+    /// Answers who claims an address of a service: it is here, if it is.
+    pub(super) fn defend(&self, address: IpAddr, mac: MacAddr) {
+        let (at, by) = (address.to_string(), mac.to_string());
+        let fields = [("address", at.as_str()), ("mac", by.as_str())];
+        self.events.publish_own("address_conflict", true, fields);
+        let of_it = self.shares.iter().filter(|(_, share)| {
+            share.entry.role == Role::Owner && share.addresses.contains(&address)
+        });
+        for (id, _) in of_it {
+            self.announce(id);
+        }
+    }
 }

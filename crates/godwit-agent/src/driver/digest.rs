@@ -18,6 +18,10 @@ use crate::clock;
 /// Shortest time between two digests.
 const INTERVAL: Duration = Duration::from_millis(10);
 
+/// The same while there are no flows: reading an empty table takes as long as reading one
+/// with a thousand.
+const IDLE_INTERVAL: Duration = Duration::from_millis(100);
+
 /// A scan may take at most this part of the driver's time.
 const SHARE_OF_TIME: u32 = 20;
 
@@ -36,6 +40,8 @@ const LONGEST_LAG: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Digest {
     due: MonoTime,
+    /// Flows at the last look; `None` where nothing was looked at.
+    flows: Option<u64>,
     behind: Remembered<Behind>,
     ended: Vec<FlowEvent>,
     overdue: Vec<FlowEvent>,
@@ -48,6 +54,7 @@ impl Digest {
     pub(super) fn new(now: MonoTime) -> Self {
         Self {
             due: now,
+            flows: None,
             behind: Remembered::new(),
             ended: Vec::new(),
             overdue: Vec::new(),
@@ -59,6 +66,11 @@ impl Digest {
 
     pub(super) fn due(&self) -> MonoTime {
         self.due
+    }
+
+    /// Whether there were no flows at the last look.
+    pub(super) fn is_idle(&self) -> bool {
+        self.flows == Some(0)
     }
 
     /// The data path reports an end.
@@ -92,7 +104,8 @@ impl Digest {
         now: MonoTime,
     ) -> BTreeMap<ShareId, Vec<OutputEntry>> {
         let mut said = std::mem::take(&mut self.lengths.entries);
-        if shares.iter().any(|(share, _)| is_guarded(shares, share)) {
+        let guarded = shares.iter().any(|(share, _)| is_guarded(shares, share));
+        if guarded && !self.is_idle() {
             said.extend(self.sums.collect(datapath, shares, now));
         }
         let mut entries: BTreeMap<ShareId, Vec<OutputEntry>> = BTreeMap::new();
@@ -120,12 +133,18 @@ impl Digest {
         if shares.iter().any(|(share, _)| is_guarded(shares, share)) {
             self.scan(datapath, shares, now, &mut entries);
         } else {
+            self.flows = None;
             self.behind.clear();
             self.lengths.forget_all();
             self.sums.forget_all();
         }
         let took = clock::now().since(now);
-        self.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
+        let interval = if self.is_idle() {
+            IDLE_INTERVAL
+        } else {
+            INTERVAL
+        };
+        self.due = now.saturating_add(interval.max(took * SHARE_OF_TIME));
         entries
     }
 
@@ -138,7 +157,9 @@ impl Digest {
     ) {
         self.behind.begin();
         self.reminded.begin();
+        let mut count = 0;
         let scanned = datapath.flows.for_each(|flow| {
+            count += 1;
             self.behind.saw(flow.id.key);
             self.reminded.saw(flow.id.key);
             let Some(share) = shares.get(flow.share) else {
@@ -164,6 +185,7 @@ impl Digest {
                 }
             }
         });
+        self.flows = scanned.is_ok().then_some(count);
         self.behind.end(scanned.is_ok());
         self.reminded.end(scanned.is_ok());
         if let Err(error) = scanned {

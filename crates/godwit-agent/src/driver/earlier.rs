@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::addresses;
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, Places};
 use godwit_core::MonoTime;
 
 /// Why what another version has left stays where it is.
@@ -50,13 +50,14 @@ pub(super) fn clear(config: &Config, ifindex: u32, pins: PinDir) -> Result<(), E
     let earlier = Earlier::new(pins);
     let now = clock::now().since(MonoTime::ZERO);
     let owned = earlier.owned(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))?;
-    for (share, service) in config.own_shares() {
-        if owned.contains(&share) {
-            return Err(EarlierError::Owner {
-                service: service.name.to_string(),
-                node: config.node.name.to_string(),
-            });
-        }
+    if let Some(share) = owned.first() {
+        let share = Places::new(config).share_at(*share);
+        let mut named = config.shares().filter(|(id, _)| *id == share);
+        let service = named.next().map(|(_, service)| service.name.to_string());
+        return Err(EarlierError::Owner {
+            service: service.unwrap_or_else(|| format!("number {share}, which the file lacks")),
+            node: config.node.name.to_string(),
+        });
     }
     let destroyer = Destroyer::open(ifindex).map_err(EarlierError::Twin)?;
     let flows = earlier.flows()?;

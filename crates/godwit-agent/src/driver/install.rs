@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::{fs, io};
 
 use godwit_bpf::{
-    Births, Datapath, Events, MARK_INJECT, MARK_REPLAY, MARK_SPOKEN, MapError, OpenError, PinDir,
-    PinError, Policy, Settings, ShareEntry, TunnelEnd,
+    Births, Datapath, Events, Identity, MARK_CANARY, MARK_INJECT, MARK_REPLAY, MARK_SETTLED,
+    MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Policy, Settings, ShareEntry, TunnelEnd,
+    remove_stale_pins,
 };
 use godwit_core::node::Resume;
-use godwit_core::{Node, NodeConfig};
+use godwit_core::{MonoTime, NodeConfig};
 use godwit_sock::{
     Devices, FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
 };
@@ -21,15 +22,17 @@ use thiserror::Error;
 
 use super::addresses;
 use super::births::AwaitedTwins;
+use super::canary::{Canaries, Nest, Origins};
 use super::commits::Commits;
 use super::compare::Comparisons;
 use super::detach::{DetachError, detach};
-use super::devices;
 use super::digest::Digest;
 use super::dismissal::Dismissals;
 use super::earlier::{self, EarlierError};
 use super::exports::Exports;
 use super::fence::from_expiry;
+use super::follow::{self, Follow, Place};
+use super::gone::{self, GoneError};
 use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
@@ -37,16 +40,18 @@ use super::load::{self, Loads};
 use super::moves::Moves;
 use super::neighbours::Resolver;
 use super::placing::{self, Placing};
+use super::questions::Questions;
 use super::rejoin::Rejoins;
 use super::replay::Replays;
 use super::servers::Servers;
 use super::shares::Shares;
 use super::twins::Farewells;
-use super::{Driver, Surroundings, ring, sweep};
+use super::{Driver, Surroundings, ring, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
-use crate::input::Input;
-use crate::membership::{Life, node_config};
+use crate::input::{Inbox, Input};
+use crate::membership::{self, Life, node_config};
+use crate::surroundings::FactBoard;
 
 /// Flows at a time; an entry takes about half a KiB, and only when in use.
 const MAX_FLOWS: u32 = 1 << 18;
@@ -70,6 +75,9 @@ pub enum InstallError {
     /// What an agent of another version has left stays where it is.
     #[error(transparent)]
     Earlier(#[from] EarlierError),
+    /// What is no longer in the file can't be ended.
+    #[error(transparent)]
+    Gone(#[from] GoneError),
     /// The data path does not know its services.
     #[error(transparent)]
     Map(#[from] MapError),
@@ -136,15 +144,28 @@ pub enum InstallError {
 #[derive(Debug)]
 pub struct Installed {
     pub(crate) config: Arc<Config>,
-    interface: Interface,
-    datapath: Datapath,
-    events: Events,
-    segments: SegmentSender,
-    frames: FrameSender,
-    injected: FrameSender,
-    replayed: Arc<FrameSender>,
-    kit: Option<Kit>,
+    parts: Remains,
+    /// Where canaries end; the thread outlives this driver.
+    nest: Option<Nest>,
     perches: Option<Perches>,
+}
+
+/// What a process makes once, while it has the rights to: it outlives a driver when the
+/// file is reloaded.
+#[derive(Debug)]
+pub struct Remains {
+    pub(super) place: Arc<Place>,
+    pub(super) interface: Interface,
+    pub(super) datapath: Datapath,
+    pub(super) events: Arc<Mutex<Events>>,
+    pub(super) segments: SegmentSender,
+    pub(super) frames: FrameSender,
+    pub(super) injected: Arc<FrameSender>,
+    pub(super) replayed: Arc<FrameSender>,
+    pub(super) canary_frames: FrameSender,
+    pub(super) origins: Origins,
+    pub(super) settled: FrameSender,
+    pub(super) kit: Option<Kit>,
 }
 
 impl Installed {
@@ -170,6 +191,10 @@ impl Installed {
             FrameSender::open(interface.index, MARK_INJECT).map_err(InstallError::Socket)?;
         let replayed =
             FrameSender::open(interface.index, MARK_REPLAY).map_err(InstallError::Socket)?;
+        let canary_frames =
+            FrameSender::open(interface.index, MARK_CANARY).map_err(InstallError::Socket)?;
+        let settled =
+            FrameSender::open(interface.index, MARK_SETTLED).map_err(InstallError::Socket)?;
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
@@ -183,32 +208,30 @@ impl Installed {
             policies: policies(&config)?,
             tunnel: tunnel(&config),
         };
+        clean_up();
         let kit = Kit::new(&config)?;
         let perches = Perches::open(&config).map_err(InstallError::Perch)?;
-        let name = pin_name(&config)?;
-        let (datapath, events) = match Datapath::open(&settings, PinDir::open(&name)?) {
-            Err(OpenError::OtherVersion { .. }) => {
-                earlier::clear(&config, interface.index, PinDir::open(&name)?)?;
-                Datapath::open(&settings, PinDir::open(&name)?)?
-            }
-            opened => opened?,
-        };
-        if let Births::Unwatched(why) = &datapath.births {
-            tracing::warn!(
-                error = why as &dyn std::error::Error,
-                "twins may be born with Accurate ECN, and slow after a takeover"
-            );
-        }
+        let (datapath, events) = open_datapath(&config, &settings)?;
         let installed = Self {
             config,
-            interface,
-            datapath,
-            events,
-            segments,
-            frames,
-            injected,
-            replayed: Arc::new(replayed),
-            kit,
+            parts: Remains {
+                place: Arc::new(Place::new(interface.index, interface.mac)),
+                interface,
+                datapath,
+                events: Arc::new(Mutex::new(events)),
+                segments,
+                frames,
+                injected: Arc::new(injected),
+                replayed: Arc::new(replayed),
+                canary_frames,
+                origins: Origins {
+                    v4: settings.node_v4,
+                    v6: settings.node_v6,
+                },
+                settled,
+                kit,
+            },
+            nest: Some(Nest::open()),
             perches,
         };
         match installed.introduce(&services) {
@@ -217,6 +240,40 @@ impl Installed {
                 installed.remove();
                 Err(error)
             }
+        }
+    }
+
+    /// Goes on with another file in the same process.
+    ///
+    /// # Errors
+    /// If the new file can't be carried out; what is left can go on with the old one.
+    pub(crate) fn again(
+        config: Arc<Config>,
+        parts: Remains,
+    ) -> Result<Self, Box<(InstallError, Remains)>> {
+        let services: Vec<IpAddr> = config
+            .own_shares()
+            .flat_map(|(_, service)| service.ips())
+            .collect();
+        let perches = match Perches::open(&config) {
+            Ok(perches) => perches,
+            Err(error) => return Err(Box::new((InstallError::Perch(error), parts))),
+        };
+        // It may have been made anew since the start.
+        let mut parts = parts;
+        if let Ok(found) = Interface::by_name(config.node.interface.as_str()) {
+            parts.interface = found;
+        }
+        let installed = Self {
+            config,
+            parts,
+            // That of the life before goes on.
+            nest: None,
+            perches,
+        };
+        match installed.introduce(&services) {
+            Ok(()) => Ok(installed),
+            Err(error) => Err(Box::new((error, installed.parts))),
         }
     }
 
@@ -247,12 +304,21 @@ impl Installed {
     /// # Errors
     /// If something could not be ended or removed.
     pub fn detach(self) -> Result<(), DetachError> {
-        detach(&self.config, self.interface.index, self.datapath)
+        detach(
+            &self.config,
+            self.parts.interface.index,
+            self.parts.datapath,
+        )
     }
 
     /// Tells the data path its services, then adds their addresses: an address
     /// is never up without a program that keeps it silent.
     fn introduce(&self, services: &[IpAddr]) -> Result<(), InstallError> {
+        gone::settle(
+            &self.config,
+            self.parts.interface.index,
+            &self.parts.datapath,
+        )?;
         let shares = self.config.own_shares();
         let endpoints = shares.flat_map(|(share, service)| {
             let all = service.addresses.iter();
@@ -260,25 +326,30 @@ impl Installed {
         });
         let (wards, own): (Vec<_>, Vec<_>) =
             endpoints.partition(|(_, share)| self.config.is_ward(*share));
-        self.datapath.services.replace(&own, &wards)?;
+        self.parts.datapath.services.replace(&own, &wards)?;
+        gone::release(&self.config, &self.parts.datapath)?;
         for (share, service) in self.config.own_shares() {
             let hold = self.config.server_lost_hold(service);
-            self.datapath.shares.hold(share, hold)?;
-            self.datapath
+            self.parts.datapath.shares.hold(share, hold)?;
+            self.parts
+                .datapath
                 .outputs
                 .verify(share, &service.verification())?;
         }
-        placing::forget_others(&self.config, &self.datapath.placing)?;
-        load::introduce(&self.config, &self.datapath.steering)?;
+        if let Some(nest) = &self.nest {
+            self.parts.datapath.canaries.set_home(nest.ports())?;
+        }
+        placing::forget_others(&self.config, &self.parts.datapath.placing)?;
+        load::introduce(&self.config, &self.parts.datapath.steering)?;
         for group in self
             .config
             .own_shares()
             .filter_map(|(_, service)| service.group())
         {
-            join_group(&self.interface.name, group)
+            join_group(&self.parts.interface.name, group)
                 .map_err(|source| InstallError::Group { group, source })?;
         }
-        addresses::add(self.interface.index, services)
+        addresses::add(self.parts.interface.index, services)
             .map_err(|(address, source)| InstallError::Address { address, source })
     }
 
@@ -294,14 +365,14 @@ impl Installed {
     }
 
     fn left_over(&self, share: ShareId) -> Option<ShareEntry> {
-        self.datapath.shares.left_over(share).ok().flatten()
+        self.parts.datapath.shares.left_over(share).ok().flatten()
     }
 
     /// The greatest generation of flows that an earlier agent left, per share.
     fn inherited(&self) -> BTreeMap<ShareId, Generation> {
         let mut latest = BTreeMap::new();
         // An unreadable table has no flow that could be taken for another's.
-        let _ = self.datapath.flows.for_each(|flow| {
+        let _ = self.parts.datapath.flows.for_each(|flow| {
             let greatest = latest.entry(flow.share).or_insert(flow.generation);
             *greatest = flow.generation.max(*greatest);
         });
@@ -316,11 +387,11 @@ impl Installed {
             return Ok(None);
         };
         let means = keeper::Means {
-            flows: self.datapath.flows.clone(),
+            flows: self.parts.datapath.flows.clone(),
             apps: surroundings.apps.clone(),
             events: surroundings.events.clone(),
             inbox: surroundings.inbox.clone(),
-            ifindex: self.interface.index,
+            place: self.parts.place.clone(),
         };
         let started = Keeper::start(perches, &self.config, means);
         started.map(Some).map_err(InstallError::Thread)
@@ -330,7 +401,7 @@ impl Installed {
         &mut self,
         surroundings: &Surroundings,
     ) -> Result<Option<Handoffs>, InstallError> {
-        let Some(kit) = self.kit.take() else {
+        let Some(kit) = self.parts.kit.take() else {
             return Ok(None);
         };
         let means = Means {
@@ -338,16 +409,65 @@ impl Installed {
             peers: surroundings.peers.clone(),
             inbox: surroundings.inbox.clone(),
             events: surroundings.events.clone(),
-            ifindex: self.interface.index,
-            flows: self.datapath.flows.clone(),
+            stand: self.parts.place.clone(),
+            flows: self.parts.datapath.flows.clone(),
             newborns: Newborns {
-                table: self.datapath.newborns.clone(),
-                frames: self.replayed.clone(),
-                mac: self.interface.mac,
+                table: self.parts.datapath.newborns.clone(),
+                frames: self.parts.replayed.clone(),
+                place: self.parts.place.clone(),
             },
         };
-        let started = kit.start(&self.config, self.datapath.handoffs.clone(), means);
+        let started = kit.start(&self.config, self.parts.datapath.handoffs.clone(), means);
         started.map(Some).map_err(InstallError::Thread)
+    }
+
+    fn follow(
+        &mut self,
+        place: Arc<Place>,
+        resolver: Resolver,
+        inbox: Inbox,
+    ) -> Result<Follow, InstallError> {
+        let services: Vec<IpAddr> = self.services();
+        let frames = FrameSender::open(self.parts.interface.index, MARK_SPOKEN);
+        let start = follow::Start {
+            config: self.config.clone(),
+            hooks: self
+                .parts
+                .datapath
+                .hooks
+                .take()
+                .expect("not taken since the start"),
+            place,
+            identity: Identity {
+                mac: self.parts.interface.mac,
+                v4: self.parts.interface.own_v4(&services),
+                v6: self.parts.interface.own_v6(&services),
+            },
+            frames: frames.map_err(InstallError::Socket)?,
+            resolver,
+            inbox,
+            births: match &self.parts.datapath.births {
+                Births::Unwatched(why) => Some(with_sources(why)),
+                Births::Plain | Births::Watched => None,
+            },
+        };
+        Follow::spawn(start).map_err(InstallError::Devices)
+    }
+
+    fn services(&self) -> Vec<IpAddr> {
+        let shares = self.config.own_shares();
+        shares.flat_map(|(_, service)| service.ips()).collect()
+    }
+
+    /// Starts the threads that read the data path's tables and ring buffers.
+    fn start_readers(&mut self, place: Arc<Place>, inbox: &Inbox) -> io::Result<()> {
+        let flows = &self.parts.datapath.flows;
+        leash::spawn_census(flows.clone(), inbox.clone())?;
+        sweep::spawn(flows.clone(), place.clone(), inbox.clone())?;
+        let lists = (flows.clone(), self.parts.datapath.handoffs.clone());
+        unlisted::spawn(&self.config, lists, place, inbox.clone())?;
+        ring::spawn_reader(self.parts.events.clone(), inbox.clone())?;
+        self.nest.take().map_or(Ok(()), Nest::spawn)
     }
 
     /// Puts the driver together; [`Driver::run`] starts it.
@@ -365,26 +485,23 @@ impl Installed {
         let keeper = self.start_keeper(&surroundings)?;
         let keepers = keeper.as_ref().map(Keeper::ports);
         let shares = Shares::new(&self.config, keepers, |share| self.left_over(share));
-        let ifindex = self.interface.index;
-        let resolver = Resolver::spawn(&self.config, ifindex, surroundings.inbox.clone())
-            .map_err(InstallError::Thread)?;
-        devices::spawn_watch(surroundings.inbox.clone()).map_err(InstallError::Devices)?;
-        leash::spawn_census(self.datapath.flows.clone(), surroundings.inbox.clone())
-            .map_err(InstallError::Thread)?;
-        sweep::spawn(
-            self.datapath.flows.clone(),
-            ifindex,
+        let resolver = Resolver::spawn(
+            &self.config,
+            self.parts.place.clone(),
             surroundings.inbox.clone(),
         )
         .map_err(InstallError::Thread)?;
-        ring::spawn_reader(self.events, surroundings.inbox.clone())
+        let place = self.parts.place.clone();
+        let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
+        self.start_readers(place, &surroundings.inbox)
             .map_err(InstallError::Thread)?;
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
-            node: Node::new(&node, now),
+            node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
             shares,
             placing: Placing::new(&self.config),
+            questions: Questions::default(),
             loads: Loads::new(&self.config, now),
             keeper,
             exports: Exports::new(&self.config, now),
@@ -392,14 +509,23 @@ impl Installed {
             commits: Commits::default(),
             apps: surroundings.apps,
             resolver,
-            ifindex: self.interface.index,
-            mac: self.interface.mac,
+            follow,
+            stand: self.parts.place,
+            ifindex: self.parts.interface.index,
+            mac: self.parts.interface.mac,
             config: self.config,
-            datapath: self.datapath,
-            segments: self.segments,
-            frames: self.frames,
-            injected: Arc::new(self.injected),
-            replayed: self.replayed,
+            interface: self.parts.interface,
+            records: self.parts.events,
+            next: None,
+            datapath: self.parts.datapath,
+            segments: self.parts.segments,
+            frames: self.parts.frames,
+            injected: self.parts.injected,
+            replayed: self.parts.replayed,
+            origins: self.parts.origins,
+            canary_frames: self.parts.canary_frames,
+            canaries: Canaries::new(self.parts.origins, node.incarnation, now),
+            settled: self.parts.settled,
             rejoins: Rejoins::new(now),
             replays: Replays::default(),
             digest: Digest::new(now),
@@ -412,6 +538,7 @@ impl Installed {
             wishes: Wishes::default(),
             peers: surroundings.peers,
             board: surroundings.board,
+            facts: FactBoard::default(),
             leases: surroundings.leases,
             stonith: surroundings.stonith,
             events: surroundings.events,
@@ -419,13 +546,70 @@ impl Installed {
             housekeeping: now,
             restarts: false,
         };
-        for (share, latest) in inherited {
-            driver.node.handle_inherited_flows(share, latest, now);
-        }
-        driver.resume_handoffs(now);
-        driver.look_for_listeners(now);
+        driver.take_up(inherited, now);
         Ok((driver, surroundings.inputs))
     }
+}
+
+impl Driver {
+    /// Goes on with what an earlier agent left.
+    fn take_up(&mut self, inherited: BTreeMap<ShareId, Generation>, now: MonoTime) {
+        for (share, latest) in inherited {
+            self.node.handle_inherited_flows(share, latest, now);
+        }
+        self.resume_handoffs(now);
+        self.look_for_listeners(now);
+    }
+}
+
+/// Loads the data path, over what an agent of another version has left if need be, and
+/// says what this kernel does not do for it.
+fn open_datapath(config: &Config, settings: &Settings) -> Result<(Datapath, Events), InstallError> {
+    let name = pin_name(config)?;
+    let (datapath, events) = match Datapath::open(settings, PinDir::open(&name)?) {
+        Err(OpenError::OtherVersion { .. }) => {
+            earlier::clear(config, settings.ifindex, PinDir::open(&name)?)?;
+            Datapath::open(settings, PinDir::open(&name)?)?
+        }
+        opened => opened?,
+    };
+    if let Births::Unwatched(why) = &datapath.births {
+        tracing::warn!(
+            error = why as &dyn std::error::Error,
+            "twins may be born with Accurate ECN, and slow after a takeover"
+        );
+    }
+    if let Err(why) = &datapath.locals {
+        tracing::warn!(
+            error = why as &dyn std::error::Error,
+            "processes of this machine reach silent twins' servers by service addresses"
+        );
+    }
+    Ok((datapath, events))
+}
+
+/// What killed agents have left where there is no network any more takes places that
+/// this one needs.
+fn clean_up() {
+    match remove_stale_pins(netns_cookie) {
+        Ok(0) => {}
+        Ok(folders) => tracing::info!(folders, "pins of agents that are gone removed"),
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "pins of agents that are gone stay");
+        }
+    }
+}
+
+/// An error and what it came from.
+fn with_sources(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 /// The directors whose frames come in a tunnel.

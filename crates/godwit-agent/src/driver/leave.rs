@@ -1,25 +1,41 @@
 //! The end of an agent's life, in order.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use godwit_core::share::State;
-use godwit_core::{Command, MonoTime, ShareStatus};
+use godwit_core::{Command, MonoTime, ShareStatus, VoterMemory};
 use godwit_wire::GoodbyeReason;
+use tokio::sync::oneshot;
 
 use super::turn::Next;
-use super::{Driver, detach};
+use super::{Driver, Remains, Wish, detach};
 use crate::clock;
+use crate::config::Config;
 use crate::input::Input;
 
 /// How long voters may take to agree to an end that was planned.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How a driver has ended.
+#[derive(Debug)]
+pub struct End {
+    /// Until when the votes of this life bind, see
+    /// [`Node::bound_until`](godwit_core::Node::bound_until).
+    pub bound_until: MonoTime,
+    /// What this life has voted for.
+    pub memory: Option<VoterMemory>,
+    /// If the process goes on: with which file, and what it goes on with.
+    pub next: Option<(Arc<Config>, Remains)>,
+}
 
 impl Driver {
     /// Asks the voters for what the end needs: a lease that outlasts a restart.
     /// Without an answer the end comes all the same, and the lease goes on to
     /// run out.
     pub(super) fn get_ready(&mut self, reason: GoodbyeReason, inputs: &Receiver<Input>) {
+        self.hand_over_the_leaving(inputs);
         let end = clock::now().saturating_add(PATIENCE);
         self.node
             .handle_command(Command::Prepare(reason), clock::now());
@@ -31,8 +47,47 @@ impl Driver {
         }
     }
 
-    /// The last words. Returns until when what this agent voted for binds.
-    pub(super) fn quit(mut self, asked: GoodbyeReason) -> MonoTime {
+    /// What is no longer in the changed file goes to a standby that is in sync: as it
+    /// takes part, its file still has it. Without one its connections end here.
+    fn hand_over_the_leaving(&mut self, inputs: &Receiver<Input>) {
+        let Some((next, _)) = self.next.clone() else {
+            return;
+        };
+        let leaves = |share: &ShareStatus| {
+            let stays = next.own_shares().any(|(id, _)| id == share.id);
+            share.state == State::Owner && !stays
+        };
+        let leaving: Vec<_> = self.node.share_status().filter(leaves).collect();
+        let mut answers = Vec::new();
+        for share in leaving {
+            let Some(to) = share.in_sync.first() else {
+                continue;
+            };
+            let (reply, answer) = oneshot::channel();
+            answers.push(answer);
+            let wish = Wish {
+                service: share.name.clone(),
+                to: to.to_string(),
+                force: false,
+                reply,
+            };
+            self.start_move(wish, clock::now());
+        }
+        let end = clock::now().saturating_add(PATIENCE);
+        let is_open = |it: &mut oneshot::Receiver<_>| {
+            matches!(it.try_recv(), Err(oneshot::error::TryRecvError::Empty))
+        };
+        self.drain();
+        answers.retain_mut(is_open);
+        while !answers.is_empty() && clock::now() < end {
+            let _: Next = self.step(inputs);
+            self.drain();
+            answers.retain_mut(is_open);
+        }
+    }
+
+    /// The last words.
+    pub(super) fn quit(mut self, asked: GoodbyeReason) -> End {
         let reason = self.parting(asked);
         if reason != asked {
             tracing::warn!("no standby is in sync: connections stay here, without Godwit");
@@ -44,16 +99,43 @@ impl Driver {
         self.drain();
         self.peers.flush();
         self.finish_dismissals();
-        self.end_handoffs();
+        let kit = self.end_handoffs();
         if let Some(keeper) = self.keeper.take() {
             keeper.end();
         }
-        if reason == GoodbyeReason::Detach
-            && let Err(error) = detach::detach(&self.config, self.ifindex, self.datapath)
-        {
-            tracing::error!(error = %error, "not everything could be detached");
+        let hooks = self.follow.stop();
+        let bound_until = self.node.bound_until(clock::now());
+        let reloaded = self.next.take().filter(|(_, reloads)| *reloads);
+        if reason == GoodbyeReason::Detach {
+            if let Err(error) = detach::detach(&self.config, self.ifindex, self.datapath) {
+                tracing::error!(error = %error, "not everything could be detached");
+            }
+            return End {
+                bound_until,
+                memory: None,
+                next: None,
+            };
         }
-        self.node.bound_until(clock::now())
+        self.datapath.hooks = hooks;
+        let remains = Remains {
+            place: self.stand,
+            interface: self.interface,
+            datapath: self.datapath,
+            events: self.records,
+            segments: self.segments,
+            frames: self.frames,
+            injected: self.injected,
+            replayed: self.replayed,
+            canary_frames: self.canary_frames,
+            origins: self.origins,
+            settled: self.settled,
+            kit,
+        };
+        End {
+            bound_until,
+            memory: self.node.into_memory(),
+            next: reloaded.map(|(config, _)| (config, remains)),
+        }
     }
 
     /// What can be said at the end. A peer takes over from a node that shuts

@@ -14,11 +14,13 @@
 //! |---|---|---|
 //! | `gw-driver` | this (`turn`), the node, the typed maps | after [`Input::Stop`] |
 //! | `gw-events` | the ring buffer's reading end | when the inbox is closed |
-//! | `gw-devices` | a netlink socket that hears of interfaces | when the inbox is closed |
+//! | `gw-devices` | the programs' places, and this node's on the link (`follow`) | when the inbox is closed, or the data path is taken away |
 //! | `gw-census` | counts of busy flows | when the inbox is closed |
 //! | `gw-sweep` | looks for flows without a socket | when the inbox is closed |
+//! | `gw-unlisted` | looks for sockets without a flow | when the inbox is closed |
 //! | `gw-offers` | after a takeover: windows of idle twins | when all are told |
 //! | `gw-neighbours` | where peers are on the link | when the driver is gone |
+//! | `gw-canary` | sockets that other nodes' canaries make here | with the process |
 //! | `gw-keeper` | twins that stand still until they are served (`keeper`) | when the driver ends |
 //! | `gw-handoff` | sockets that leave and come (`handoff`) | when the driver ends, all jobs done |
 //!
@@ -27,16 +29,20 @@
 pub(crate) mod addresses;
 mod behind;
 mod births;
+mod canary;
 mod carry;
 mod commits;
 mod compare;
 mod detach;
-pub(crate) mod devices;
+mod devices;
 mod digest;
 mod dismissal;
+mod dying;
 mod earlier;
 mod exports;
 mod fence;
+pub(crate) mod follow;
+mod gone;
 mod handoff;
 mod install;
 mod keeper;
@@ -49,7 +55,9 @@ pub(crate) mod neighbours;
 mod offer;
 mod output;
 mod parcels;
+mod paths;
 mod placing;
+mod questions;
 mod rejoin;
 mod remembered;
 mod replay;
@@ -64,13 +72,14 @@ mod shares;
 mod sweep;
 mod turn;
 mod twins;
+mod unlisted;
 
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 
-use godwit_bpf::Datapath;
-use godwit_core::{MonoTime, Node};
-use godwit_sock::{FrameSender, SegmentSender};
+use godwit_bpf::{Datapath, Events};
+use godwit_core::{MonoTime, Node, VoterMemory};
+use godwit_sock::{FrameSender, Interface, SegmentSender};
 use godwit_wire::MacAddr;
 
 use crate::apps::Apps;
@@ -81,17 +90,22 @@ use crate::input::{Inbox, Input};
 use crate::metrics::Metrics;
 use crate::peers::PeerSender;
 use crate::stonith::Stonith;
+use crate::surroundings::FactBoard;
 
 pub use detach::DetachError;
 pub use earlier::EarlierError;
-pub use install::{InstallError, Installed, pin_name};
+pub use gone::GoneError;
+pub use install::{InstallError, Installed, Remains, pin_name};
+pub use leave::End;
 
 use births::AwaitedTwins;
+use canary::{Canaries, Origins};
 use commits::Commits;
 use compare::Comparisons;
 use digest::Digest;
 use dismissal::Dismissals;
 use exports::Exports;
+use follow::{Follow, Place};
 pub use handoff::{FlowWish, HandoffStartError};
 use handoff::{Handoffs, Wishes};
 use keeper::Keeper;
@@ -100,6 +114,7 @@ use moves::Moves;
 pub use moves::Wish;
 use neighbours::Resolver;
 use placing::Placing;
+use questions::Questions;
 use rejoin::Rejoins;
 use replay::Replays;
 use servers::Servers;
@@ -127,6 +142,8 @@ pub struct Surroundings {
     pub stonith: Stonith,
     /// The server processes that let go of connections, and take them.
     pub apps: Apps,
+    /// What an earlier life in this process has voted for.
+    pub memory: Option<VoterMemory>,
 }
 
 /// The running driver.
@@ -137,10 +154,21 @@ pub struct Driver {
     incarnation: u64,
     started: MonoTime,
     datapath: Datapath,
+    /// Where this node is on the link now.
+    stand: Arc<Place>,
+    /// The service interface, as it was found at start.
+    interface: Interface,
+    /// The ring buffer's reading end, of which a thread has a share.
+    records: Arc<Mutex<Events>>,
+    /// The changed file, and whether this process goes on with it.
+    next: Option<(Arc<Config>, bool)>,
     shares: Shares,
     placing: Placing,
+    questions: Questions,
     loads: Loads,
     resolver: Resolver,
+    /// Follows the service interface.
+    follow: Follow,
     /// Of the service interface.
     ifindex: u32,
     /// Of the service interface.
@@ -153,6 +181,12 @@ pub struct Driver {
     injected: Arc<FrameSender>,
     /// As `injected`, for twins of flows that run already.
     replayed: Arc<FrameSender>,
+    /// Canaries, to our own tap.
+    canary_frames: FrameSender,
+    origins: Origins,
+    canaries: Canaries,
+    /// Answers to our own questions, turned round by the gate.
+    settled: FrameSender,
     rejoins: Rejoins,
     replays: Replays,
     digest: Digest,
@@ -174,6 +208,7 @@ pub struct Driver {
     apps: Apps,
     peers: PeerSender,
     board: ShareBoard,
+    facts: FactBoard,
     leases: LeaseSender,
     /// The way to other nodes' power switches.
     stonith: Stonith,

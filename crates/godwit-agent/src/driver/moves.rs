@@ -96,6 +96,23 @@ impl Driver {
         }
     }
 
+    /// This node's server is gone: the share and its mates move without anybody
+    /// asking.
+    pub(super) fn ask_move(&mut self, share: ShareId, to: NodeName, force: bool) {
+        let service = self.name_of(share);
+        let fields = [("service", service.as_str()), ("to", to.as_str())];
+        self.events
+            .publish_own("server_missing_hand_over", true, fields);
+        let (reply, _nobody) = oneshot::channel();
+        let wish = Wish {
+            service,
+            to: to.to_string(),
+            force,
+            reply,
+        };
+        self.start_move(wish, clock::now());
+    }
+
     fn understand(&self, wish: &Wish) -> Result<(ShareId, NodeName), MoveRefused> {
         let refused = |reason, sentence| Err(MoveRefused { reason, sentence });
         let service = &wish.service;
@@ -348,7 +365,7 @@ impl Driver {
         }
     }
 
-    fn name_of(&self, share: ShareId) -> String {
+    pub(super) fn name_of(&self, share: ShareId) -> String {
         let known = self.shares.get(share).map(|share| share.name.clone());
         known.unwrap_or_default()
     }

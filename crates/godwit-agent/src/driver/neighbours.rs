@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use godwit_core::PeerId;
 use godwit_sock::{Devices, ask_neighbour, leave_out, neighbour, next_hop, take_in};
 use godwit_wire::{MacAddr, NodeName};
 
+use super::follow::Place;
 use crate::config::{Config, PeerConfig, Reach};
 use crate::input::{Inbox, Input};
 
@@ -30,8 +32,8 @@ pub(crate) struct Resolver(SyncSender<()>);
 
 impl Resolver {
     /// Starts the thread that asks.
-    pub(super) fn spawn(config: &Config, ifindex: u32, inbox: Inbox) -> io::Result<Self> {
-        Self::start(candidates(config), ifindex, inbox, true)
+    pub(super) fn spawn(config: &Config, place: Arc<Place>, inbox: Inbox) -> io::Result<Self> {
+        Self::start(candidates(config), place, inbox, true)
     }
 
     /// The same of a director: it looks for its back-ends, and hears for none of them.
@@ -43,19 +45,21 @@ impl Resolver {
             let peer = config.peers.iter().find(is_it);
             backend.is_far = peer.is_some_and(|peer| peer.reach == Reach::Vxlan);
         }
-        Self::start(backends, ifindex, inbox, false)
+        let place = Arc::new(Place::new(ifindex, MacAddr::ZERO));
+        Self::start(backends, place, inbox, false)
     }
 
     fn start(
         peers: Vec<Candidate>,
-        ifindex: u32,
+        place: Arc<Place>,
         inbox: Inbox,
         overhears: bool,
     ) -> io::Result<Self> {
         // One wish is as good as many.
         let (wish, wishes) = sync_channel(1);
         let mut search = Search {
-            ifindex,
+            ifindex: place.ifindex(),
+            place,
             peers,
             inbox,
             overhears,
@@ -75,6 +79,12 @@ impl Resolver {
             }
         }
     }
+}
+
+/// Addresses of those that share a service with this node.
+pub(super) fn relied_on(config: &Config) -> Vec<IpAddr> {
+    let candidates = candidates(config);
+    candidates.iter().map(|peer| peer.address).collect()
 }
 
 /// Those that share a service with this node: others need not be on the link.
@@ -124,6 +134,8 @@ impl Candidate {
 }
 
 struct Search {
+    place: Arc<Place>,
+    /// Where it was at the last look.
     ifindex: u32,
     peers: Vec<Candidate>,
     inbox: Inbox,
@@ -156,6 +168,11 @@ impl Search {
     /// has ended.
     fn look(&mut self, ask_all: bool) -> Option<bool> {
         let mut complete = true;
+        if self.ifindex != self.place.ifindex() {
+            // A new interface's filter takes in nobody's frames yet.
+            self.ifindex = self.place.ifindex();
+            self.peers.iter_mut().for_each(|peer| peer.known = None);
+        }
         for peer in &mut self.peers {
             let address = peer.on_link(self.ifindex);
             let found = neighbour(self.ifindex, address).unwrap_or_else(|error| {

@@ -5,16 +5,17 @@
 //! own share, which it does not while nobody listens there. What it is asked it may refuse
 //! all the same; this only saves the question.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use godwit_bpf::{MapError, Mate, PlacingRule, PlacingTable};
 use godwit_core::detector::State;
 use godwit_core::{Beat, MonoTime, PeerId, PeerStatus, Power};
-use godwit_wire::{Epoch, Heartbeat, MacAddr, Role, ShareId};
+use godwit_wire::{Epoch, Heartbeat, MacAddr, NodeName, Role, ShareId, node_id};
 
 use super::Driver;
-use crate::config::Config;
+use super::paths::Paths;
+use crate::config::{Config, RuleConfig};
 
 /// The services whose requests have rules, of which this node has a share.
 #[derive(Debug, Default)]
@@ -22,10 +23,15 @@ pub(super) struct Placing {
     placed: Vec<Placed>,
     /// What the kernel has refused is tried again then.
     again: MonoTime,
+    paths: Paths,
 }
 
 /// How long a refusal of the kernel's is left alone.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a path may not be proved before people hear of it: within a second of when it
+/// carried nothing any more, at the latest.
+const UNPROVED: Duration = Duration::from_millis(200);
 
 /// One of them.
 #[derive(Debug)]
@@ -33,10 +39,10 @@ struct Placed {
     share: ShareId,
     /// Its servers stand by for each other.
     is_ring: bool,
-    /// This node's number.
-    node: u16,
-    /// One more than the greatest number of a server of the service.
-    nodes: u16,
+    /// The number of this node's name.
+    node: u32,
+    /// The same of all servers of the service.
+    members: Vec<u32>,
     rules: Vec<PlacingRule>,
     mates: Vec<Side>,
     written: bool,
@@ -46,7 +52,8 @@ struct Placed {
 #[derive(Debug)]
 struct Side {
     peer: PeerId,
-    node: u16,
+    name: NodeName,
+    node: u32,
     /// Its own share.
     home: ShareId,
     /// It has said that it serves that.
@@ -58,30 +65,28 @@ struct Side {
 
 impl Placing {
     pub(super) fn new(config: &Config) -> Self {
-        let Some(node) = config.node_number(config.node.name) else {
-            return Self::default();
-        };
+        let node = node_id(config.node.name).get();
         let ruled = config.own_shares().filter(|(_, it)| it.is_placed());
         let placed = ruled.map(|(share, service)| {
             let homes = config.homes().filter(|(_, it, _)| it.name == service.name);
             let mates = homes.filter_map(|(home, _, name)| {
                 Some(Side {
                     peer: config.peer_id(name)?,
-                    node: config.node_number(name)?,
+                    name,
+                    node: node_id(name).get(),
                     home,
                     serves: false,
                     owner: None,
                     told: None,
                 })
             });
-            let members = service.members().filter_map(|it| config.node_number(it));
-            let nodes = members.max().map_or(0, |most| most + 1);
-            let rules = service.rules.iter().map(|rule| rule.placing(config));
+            let members = service.members().map(|it| node_id(it).get());
+            let rules = service.rules.iter().map(RuleConfig::placing);
             Placed {
                 share,
                 is_ring: service.is_ring(),
                 node,
-                nodes,
+                members: members.collect(),
                 rules: rules.collect(),
                 mates: mates.collect(),
                 written: false,
@@ -90,7 +95,22 @@ impl Placing {
         Self {
             placed: placed.collect(),
             again: MonoTime::ZERO,
+            paths: Paths::default(),
         }
+    }
+
+    /// Servers that would be asked if the link carried what we send them, for a second by now.
+    pub(super) fn unproved(&self, share: ShareId, now: MonoTime) -> Vec<NodeName> {
+        let placed = self.placed.iter().filter(|placed| placed.share == share);
+        let sides = placed.flat_map(|placed| &placed.mates);
+        let is_unproved = |side: &&Side| {
+            let Some(Mate::Unproved(mac)) = side.told else {
+                return false;
+            };
+            let span = self.paths.unproved_for(mac, now);
+            span.is_some_and(|span| span >= UNPROVED)
+        };
+        sides.filter(is_unproved).map(|side| side.name).collect()
     }
 
     /// What another server does for its shares.
@@ -116,18 +136,19 @@ impl Placing {
     }
 
     /// The servers that are asked for a share's requests; `None` if those have no rules.
-    pub(super) fn asked(&self, share: ShareId, config: &Config) -> Option<Vec<String>> {
+    pub(super) fn asked(&self, share: ShareId) -> Option<Vec<String>> {
         let placed = self.placed.iter().find(|placed| placed.share == share)?;
         let is_open = |side: &&Side| matches!(side.told, Some(Mate::Open(_)));
-        let name = |side: &Side| Some(config.peers.get(usize::from(side.node))?.name.to_string());
-        Some(
-            placed
-                .mates
-                .iter()
-                .filter(is_open)
-                .filter_map(name)
-                .collect(),
-        )
+        let name = |side: &Side| side.name.to_string();
+        Some(placed.mates.iter().filter(is_open).map(name).collect())
+    }
+
+    /// Who answers for a server's connections, by the number of its name.
+    pub(super) fn whom(&self, share: ShareId, node: u32) -> Option<PeerId> {
+        let placed = self.placed.iter().find(|placed| placed.share == share)?;
+        let side = placed.mates.iter().find(|side| side.node == node)?;
+        let owner = side.owner.map(|(_, owner)| owner);
+        Some(owner.filter(|_| placed.is_ring).unwrap_or(side.peer))
     }
 
     /// Where the other servers of a share are on the link, as far as is known.
@@ -138,6 +159,13 @@ impl Placing {
             .filter_map(|side| Some(side.told?.mac()))
     }
 
+    /// Where all other servers are on the link, each once.
+    fn all_macs(&self) -> Vec<MacAddr> {
+        let sides = self.placed.iter().flat_map(|placed| &placed.mates);
+        let macs = sides.filter_map(|side| Some(side.told?.mac()));
+        macs.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
     /// Writes what has changed.
     fn refresh(
         &mut self,
@@ -146,11 +174,17 @@ impl Placing {
         table: &PlacingTable,
     ) -> Result<(), MapError> {
         let mut moved = false;
+        let paths = &self.paths;
         for placed in &mut self.placed {
             if !placed.written {
                 let numbers: Vec<_> = placed.mates.iter().map(|side| side.node).collect();
                 table.forget_mates(placed.share, &numbers)?;
-                table.set(placed.share, Some(placed.node), placed.nodes, &placed.rules)?;
+                table.set(
+                    placed.share,
+                    Some(placed.node),
+                    &placed.members,
+                    &placed.rules,
+                )?;
                 placed.written = true;
             }
             for side in &mut placed.mates {
@@ -167,6 +201,11 @@ impl Placing {
                     // Somebody will have what it had.
                     (true, None) if now == Mate::Dead(at) => Mate::Closed(at),
                     (true, None) => now,
+                };
+                let now = if now == Mate::Open(at) && !paths.is_proved(at) {
+                    Mate::Unproved(at)
+                } else {
+                    now
                 };
                 if side.told == Some(now) {
                     continue;
@@ -206,6 +245,9 @@ impl Driver {
             return;
         }
         let peers = (0..).map(PeerId).zip(self.node.peer_status()).collect();
+        let macs = self.placing.all_macs();
+        let link = (&self.frames, &self.datapath.placing);
+        self.placing.paths.prove((self.mac, &macs), link, now);
         let shares = &self.shares;
         let owns = |share| {
             let share = shares.get(share);
@@ -226,7 +268,7 @@ impl Driver {
 pub(super) fn forget_others(config: &Config, table: &PlacingTable) -> Result<(), MapError> {
     let plain = config.own_shares().filter(|(_, it)| !it.is_placed());
     for (share, _) in plain {
-        table.set(share, None, 0, &[])?;
+        table.set(share, None, &[], &[])?;
         table.forget_mates(share, &[])?;
     }
     Ok(())

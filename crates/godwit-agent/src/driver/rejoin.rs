@@ -74,6 +74,9 @@ impl Driver {
 
     fn candidates(&self, share: ShareId, generation: Generation) -> Vec<Candidate> {
         let mut candidates = Vec::new();
+        if self.digest.is_idle() {
+            return candidates;
+        }
         let kept = self.is_kept(share);
         // Looked up when the first asks for it: that takes a while where there are many.
         let places = LazyCell::new(|| self.apps.places());

@@ -8,14 +8,16 @@ use std::time::Duration;
 
 use godwit_bpf::{FlowState, Order, Phase};
 use godwit_core::MonoTime;
+use godwit_core::rejoin::pace::{FIRST_PAUSE, Pace};
 use godwit_sock::{FrameSender, destroy_tcp};
 use godwit_wire::{FlowId, FlowKey, Generation, Restore, SeqNumber, ShareId};
 
 use super::{Driver, segments};
 use crate::clock;
 
-/// How often a twin is looked at that has not taken all.
-const INTERVAL: Duration = Duration::from_millis(4);
+/// How often a twin is looked at that has not taken all. Said to is one that has taken
+/// something since; one that has not, more and more seldom.
+const INTERVAL: Duration = FIRST_PAUSE;
 
 /// A twin that takes nothing for so long is left to its owner, which feeds it
 /// again or gives it up.
@@ -45,6 +47,14 @@ struct Replay {
     /// The client's latest TSval: no segment may look older than the tap's.
     ts_val: u32,
     until: MonoTime,
+    pace: Pace<Taken>,
+}
+
+/// How far a twin is: whether it has been heard, what it has, and what it has room for.
+type Taken = (bool, SeqNumber, SeqNumber);
+
+const fn taken(state: &FlowState) -> Taken {
+    (state.twin_seen, state.rcv_nxt, state.rcv_edge)
 }
 
 impl Replays {
@@ -73,7 +83,9 @@ impl Replays {
             let Some(state) = flow(replay.flow).filter(|state| state.phase == Phase::Twin) else {
                 return false;
             };
-            replay.say(&state, &say);
+            if replay.pace.is_due(taken(&state), now) {
+                replay.say(&state, &say);
+            }
             !replay.is_done(&state) && now < replay.until
         });
     }
@@ -152,6 +164,7 @@ impl Driver {
         if let Err(error) = self.datapath.installer.install(share, generation, restore) {
             return tracing::warn!(flow = %flow.key, error = %error, "no twin can be made");
         }
+        let Some(state) = self.flow(flow) else { return };
         let now = clock::now();
         let replay = Replay {
             flow,
@@ -161,8 +174,9 @@ impl Driver {
             fin: restore.fin,
             ts_val: restore.ts_val,
             until: now.saturating_add(PATIENCE),
+            pace: Pace::new(taken(&state), now),
         };
-        self.begin_replay(replay, now);
+        self.begin_replay(&state, replay, now);
     }
 
     pub(super) fn feed_twin(&mut self, flow: FlowId, seq: SeqNumber, fin: bool, input: Vec<u8>) {
@@ -176,20 +190,19 @@ impl Driver {
             fin,
             ts_val: state.ts.map_or(0, |ts| ts.client_val),
             until: now.saturating_add(PATIENCE),
+            pace: Pace::new(taken(&state), now),
         };
         // What has not been said yet of the first log comes with this again.
         let goes_on = |old: &Replay| old.base.lt(seq) && !old.is_done(&state);
         match self.replays.replays.get(&flow.key) {
             Some(old) if goes_on(old) => self.say_replay(&state, old),
-            Some(_) | None => self.begin_replay(replay, now),
+            Some(_) | None => self.begin_replay(&state, replay, now),
         }
     }
 
     /// Only this one: with many, the others have just been looked at.
-    fn begin_replay(&mut self, replay: Replay, now: MonoTime) {
-        if let Some(state) = self.flow(replay.flow) {
-            self.say_replay(&state, &replay);
-        }
+    fn begin_replay(&mut self, state: &FlowState, replay: Replay, now: MonoTime) {
+        self.say_replay(state, &replay);
         self.replays.insert(replay, now);
     }
 

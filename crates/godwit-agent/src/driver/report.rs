@@ -6,7 +6,7 @@ use std::thread;
 use godwit_bpf::FlowTable;
 use godwit_core::node::ShareNews;
 use godwit_core::{Event, EventKind, MonoTime};
-use godwit_wire::{Generation, Role, ShareId};
+use godwit_wire::{Generation, LeaveReason, NodeName, Role, ShareId};
 use tokio::sync::oneshot;
 
 use super::Driver;
@@ -98,6 +98,13 @@ impl Driver {
                     report.name, peer.name, peer.data
                 ));
             }
+            for (peer, why) in &share.unproved {
+                status
+                    .warnings
+                    .push(self.say_unproved(&report.name, *peer, *why));
+            }
+            let silent = self.servers.silent(share.id);
+            report.not_listening = silent.iter().map(ToString::to_string).collect();
             if let Some(until) = share.held_off_until.filter(|until| *until > now) {
                 status.warnings.push(format!(
                     "service {}: its standby is held off for {} s, as it failed too often \
@@ -109,7 +116,16 @@ impl Driver {
             if share.no_quorum {
                 status.warnings.push(format!(
                     "service {}: too few voters besides this node know its lease, so nobody \
-                     could take over; one that was restarted votes after 10 s",
+                     could take over; one that was killed and started again votes after \
+                     10 s",
+                    report.name
+                ));
+            }
+            for server in self.placing.unproved(share.id, now) {
+                status.warnings.push(format!(
+                    "service {}: the link does not carry what this node would send to {server} \
+                     with a request (frames of EtherType 0x88b6), or nothing comes back, so \
+                     requests stay where they are",
                     report.name
                 ));
             }
@@ -117,8 +133,32 @@ impl Driver {
             ids.push(share.id);
         }
         status.data_path = self.data_path();
+        status.facts = self.facts.reports(&self.config);
         status.conclude();
         (status, ids)
+    }
+
+    /// Why a standby is not admitted that wants to be in sync.
+    fn say_unproved(&self, service: &str, peer: NodeName, why: LeaveReason) -> String {
+        let mut others = self.config.others();
+        let known = others.find(|other| other.name == peer);
+        let mac = self.node.peer_id(peer).and_then(|id| self.shares.mac(id));
+        match (known, mac, why) {
+            (Some(known), None, _) => format!(
+                "service {service}: peer {peer} does not answer for {} on the service \
+                 interface, so nothing is protected",
+                known.data
+            ),
+            (_, _, LeaveReason::NotBorn) => format!(
+                "service {service}: peer {peer} gets what is mirrored to it and no twin is \
+                 born there ({why}), so nothing is protected: look at its listeners and \
+                 firewall"
+            ),
+            (_, _, _) => format!(
+                "service {service}: what is mirrored to peer {peer} has no answer ({why}), \
+                 so nothing is protected: look at the link both ways"
+            ),
+        }
     }
 
     /// The other side of the tap, if it can't be found on the link.
@@ -163,7 +203,7 @@ impl Driver {
         share: ShareId,
         now: MonoTime,
     ) -> ServiceReport {
-        report.asks = self.placing.asked(share, &self.config);
+        report.asks = self.placing.asked(share);
         report.load = self.loads.of(share);
         if let Some(share) = self.shares.get(share) {
             report.leash_bytes = share.entry.leash;

@@ -1,6 +1,7 @@
 //! The ring buffer's reader: what the data path reports, as input.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -10,11 +11,13 @@ use godwit_core::{FlowEvent, FlowEventKind};
 use crate::input::{Inbox, Input};
 use crate::realtime::{Urgency, prefer};
 
-pub(super) fn spawn_reader(events: Events, inbox: Inbox) -> io::Result<()> {
+/// `events` is shared with the life after this one, which waits for the end of this thread.
+pub(super) fn spawn_reader(events: Arc<Mutex<Events>>, inbox: Inbox) -> io::Result<()> {
     thread::Builder::new()
         .name("gw-events".into())
         .spawn(move || {
             prefer("gw-events", Urgency::Decisions);
+            let events = events.lock().unwrap_or_else(PoisonError::into_inner);
             forward_events(&events, &inbox);
         })
         .map(drop)
@@ -22,10 +25,12 @@ pub(super) fn spawn_reader(events: Events, inbox: Inbox) -> io::Result<()> {
 
 /// Reads the ring buffer until the driver is gone.
 fn forward_events(events: &Events, inbox: &Inbox) {
-    loop {
+    while !inbox.is_closed() {
         for record in events.wait(Duration::from_millis(200)) {
             let input = match record {
                 Record::Flow(raw) => flow_event(raw).map(Input::Flow),
+                Record::Unanswered(question) => Some(Input::Unanswered(question)),
+                Record::ListenerClosed => Some(Input::ListenerClosed),
                 Record::Exit(exit) => Some(Input::Exit(exit)),
             };
             if input.is_some_and(|input| inbox.send(input).is_err()) {

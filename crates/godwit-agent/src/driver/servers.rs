@@ -1,15 +1,17 @@
 //! The server processes behind the services: whether one listens, and what
 //! follows when one dies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use godwit_bpf::{Phase, ProcessExit};
-use godwit_core::{MonoTime, ServerExit};
+use godwit_core::{Listening, MonoTime, ServerExit};
 use godwit_sock::{Listeners, has_tcp_socket};
 use godwit_wire::{Role, ShareId};
 
 use super::Driver;
+use super::dying::DyingServers;
 use super::resets::ResetReason;
 use crate::clock;
 use crate::config::ServiceConfig;
@@ -20,64 +22,115 @@ const CALM: Duration = Duration::from_millis(500);
 /// As [`CALM`], while one is not: a server that is restarted is waited for.
 const ANXIOUS: Duration = Duration::from_millis(50);
 
+/// For how long after a listener went or came [`ANXIOUS`] holds.
+const ANXIETY: Duration = Duration::from_secs(30);
+
 /// A process that shared its listener has died: by now the others of its group
 /// have closed theirs too, if they died with it.
 const AFTERMATH: Duration = Duration::from_millis(3);
+
+/// Looks because of listeners that were closed come at most so often: any process may
+/// close as many as it likes.
+const CLOSED_PAUSE: Duration = Duration::from_millis(20);
+
+/// An io_uring gives its files back by itself, some time behind its process.
+const LINGERING: Duration = Duration::from_millis(500);
 
 /// When to look for listeners, and what was seen.
 #[derive(Debug)]
 pub(super) struct Servers {
     due: MonoTime,
+    /// When it was last looked.
+    looked: MonoTime,
     /// Shares that nothing listens for.
     missing: BTreeSet<ShareId>,
+    /// The addresses of a share at which nothing listens, if there are any.
+    silent: BTreeMap<ShareId, Vec<SocketAddr>>,
+    /// Until when a listener that is missing is waited for.
+    anxious_until: MonoTime,
     /// Shares a process of which has died that had shared its listener.
-    doubtful: BTreeSet<ShareId>,
+    /// Until when.
+    doubtful: BTreeMap<ShareId, MonoTime>,
+    dying: DyingServers,
 }
 
 impl Servers {
-    pub(super) const fn new(now: MonoTime) -> Self {
+    pub(super) fn new(now: MonoTime) -> Self {
         Self {
             due: now,
+            looked: MonoTime::ZERO,
             missing: BTreeSet::new(),
-            doubtful: BTreeSet::new(),
+            silent: BTreeMap::new(),
+            anxious_until: MonoTime::ZERO,
+            doubtful: BTreeMap::new(),
+            dying: DyingServers::default(),
         }
+    }
+
+    /// Notes how far a process is that dies. Whether the record says anything new.
+    fn note_exit(&mut self, exit: &ProcessExit, now: MonoTime) -> bool {
+        let is_new = self.dying.note(exit);
+        if exit.last_listener {
+            self.missing.insert(exit.share);
+            self.look_in(ANXIOUS, now);
+        } else if exit.cut || exit.listened && !exit.dying {
+            let until = now.saturating_add(LINGERING);
+            self.doubtful.insert(exit.share, until);
+            let pause = if exit.cut { Duration::ZERO } else { AFTERMATH };
+            self.look_in(pause, now);
+        }
+        is_new
+    }
+
+    /// A listener is being closed, perhaps one of the services'.
+    pub(super) fn note_closed(&mut self, now: MonoTime) {
+        let early = self.looked.saturating_add(CLOSED_PAUSE);
+        self.due = self.due.min(early.max(now.saturating_add(AFTERMATH)));
+    }
+
+    fn look_in(&mut self, pause: Duration, now: MonoTime) {
+        self.due = self.due.min(now.saturating_add(pause));
     }
 
     /// When [`Driver::look_for_listeners`] wants to be called.
     pub(super) const fn due(&self) -> MonoTime {
         self.due
     }
+
+    /// The addresses of a share at which nothing listens on this node.
+    pub(super) fn silent(&self, share: ShareId) -> &[SocketAddr] {
+        self.silent.get(&share).map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Driver {
     /// The data path keeps silent what the process held: the core decides.
     pub(super) fn feed_exit(&mut self, exit: &ProcessExit, now: MonoTime) {
-        self.tell_exit(exit);
-        if exit.last_listener {
-            self.servers.missing.insert(exit.share);
-            self.servers.due = self.servers.due.min(now.saturating_add(ANXIOUS));
-        } else if exit.listened {
-            self.servers.doubtful.insert(exit.share);
-            self.servers.due = self.servers.due.min(now.saturating_add(AFTERMATH));
+        if !self.servers.note_exit(exit, now) {
+            return;
         }
-        self.pass_on(exit.share, exit.kept, exit.last_listener, now);
+        self.tell_exit(exit);
+        let exit = ServerExit {
+            share: exit.share,
+            server: exit.server || exit.last_listener,
+            kept: exit.kept,
+            listener_lost: exit.last_listener,
+            movable: true,
+        };
+        self.pass_on(exit, now);
     }
 
     /// Services of one address move together: an address is in one place.
-    fn pass_on(&mut self, share: ShareId, kept: u32, listener_lost: bool, now: MonoTime) {
-        let mates = self.shares.mates(share);
+    fn pass_on(&mut self, exit: ServerExit, now: MonoTime) {
+        let mates = self.shares.mates(exit.share);
         let movable = mates.iter().all(|mate| self.could_move(*mate));
-        let concerned = kept > 0 || listener_lost;
-        let own = ServerExit {
-            share,
-            kept,
-            listener_lost,
-            movable,
-        };
+        let concerned = exit.kept > 0 || exit.listener_lost;
+        let own = ServerExit { movable, ..exit };
         self.node.handle_server_exit(own, now);
         for mate in mates.into_iter().filter(|_| concerned) {
             let exit = ServerExit {
                 share: mate,
+                server: true,
                 kept: 1,
                 listener_lost: false,
                 movable,
@@ -102,10 +155,11 @@ impl Driver {
             0 => format!("code {}", exit.code >> 8),
             signal => format!("signal {signal}"),
         };
-        let scope = match (exit.last_listener, exit.kept) {
-            (true, _) => "share",
-            (false, 0) => "none",
-            (false, _) => "flows",
+        let scope = match (exit.last_listener, exit.kept, exit.server) {
+            (true, ..) => "share",
+            (false, 0, false) if exit.flows > 0 => "connection",
+            (false, 0, _) => "none",
+            (false, ..) => "flows",
         };
         let fields = [
             ("service", name.unwrap_or("")),
@@ -121,6 +175,7 @@ impl Driver {
 
     /// Tells the core of each service whether something listens there.
     pub(super) fn look_for_listeners(&mut self, now: MonoTime) {
+        self.servers.looked = now;
         let listeners = match Listeners::read() {
             Ok(listeners) => listeners,
             Err(error) => {
@@ -128,38 +183,76 @@ impl Driver {
                 return tracing::warn!(error = %error, "can't look for listeners");
             }
         };
+        self.servers.dying.forget_dead();
         let config = self.config.clone();
         for (share, service) in config.own_shares() {
-            let listens = service.addresses.iter().any(|at| listeners.serve(*at));
-            self.note_listening(share, listens, now);
+            let all = service.addresses.iter().copied();
+            // The listener of a process that dies is as good as gone.
+            let dying = self.servers.dying.have_listener(share);
+            let silent: Vec<_> = all.filter(|at| dying || !listeners.serve(*at)).collect();
+            self.note_listening(share, silent, service.addresses.len(), now);
         }
-        let pause = if self.servers.missing.is_empty() {
-            CALM
-        } else {
-            ANXIOUS
-        };
+        self.servers.doubtful.retain(|_, until| *until > now);
+        let anxious = !self.servers.silent.is_empty() && now < self.servers.anxious_until
+            || !self.servers.doubtful.is_empty();
+        let pause = if anxious { ANXIOUS } else { CALM };
         self.servers.due = now.saturating_add(pause);
     }
 
-    fn note_listening(&mut self, share: ShareId, listens: bool, now: MonoTime) {
-        let doubtful = self.servers.doubtful.remove(&share);
-        let news = if listens {
-            self.servers.missing.remove(&share)
-        } else {
-            self.servers.missing.insert(share)
+    /// `silent`: the addresses, of `all`, at which nothing listens.
+    fn note_listening(
+        &mut self,
+        share: ShareId,
+        silent: Vec<SocketAddr>,
+        all: usize,
+        now: MonoTime,
+    ) {
+        let listening = match silent.len() {
+            0 => Listening::All,
+            some if some < all => Listening::Partly,
+            _ => Listening::Nowhere,
         };
-        if !listens && doubtful {
-            self.pass_on(share, 0, true, now);
+        if listening == Listening::Nowhere {
+            self.servers.missing.insert(share);
+            if self.servers.doubtful.remove(&share).is_some() {
+                let exit = ServerExit {
+                    share,
+                    server: true,
+                    kept: 0,
+                    listener_lost: true,
+                    movable: true,
+                };
+                self.pass_on(exit, now);
+            }
+        } else {
+            self.servers.missing.remove(&share);
         }
-        self.node.handle_listening(share, listens, now);
-        if news && let Some(known) = self.shares.get(share) {
-            let event = if listens {
-                "server_listening"
-            } else {
-                "server_missing"
-            };
-            let fields = [("service", known.name.as_str())];
-            self.events.publish_own(event, !listens, fields);
+        self.node.handle_listening(share, listening, now);
+        if self.servers.silent(share) != silent {
+            self.servers.anxious_until = now.saturating_add(ANXIETY);
+            self.tell_listening(share, &silent);
+        }
+        if silent.is_empty() {
+            self.servers.silent.remove(&share);
+        } else {
+            self.servers.silent.insert(share, silent);
+        }
+    }
+
+    fn tell_listening(&self, share: ShareId, silent: &[SocketAddr]) {
+        let Some(known) = self.shares.get(share) else {
+            return;
+        };
+        let addresses = listed(silent);
+        let fields = [
+            ("service", known.name.as_str()),
+            ("addresses", addresses.as_str()),
+        ];
+        if silent.is_empty() {
+            self.events
+                .publish_own("server_listening", false, fields.into_iter().take(1));
+        } else {
+            self.events.publish_own("server_missing", true, fields);
         }
     }
 
@@ -230,4 +323,10 @@ impl Driver {
         }
         self.reset(share, &dead);
     }
+}
+
+/// Addresses as people read them.
+pub(super) fn listed(addresses: &[SocketAddr]) -> String {
+    let texts: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+    texts.join(", ")
 }

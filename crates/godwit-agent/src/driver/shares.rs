@@ -306,7 +306,7 @@ mod tests {
     use super::*;
     use crate::testing::Pair;
 
-    const SHARE: ShareId = ShareId(0);
+    const SHARE: ShareId = ShareId::of_service("web");
     const PEER: PeerId = PeerId(0);
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const OTHER: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);

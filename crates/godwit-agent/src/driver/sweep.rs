@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use godwit_bpf::{FlowState, FlowTable, Order, Phase};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
@@ -13,11 +13,15 @@ use godwit_sock::without_tcp_socket;
 use godwit_wire::{FlowId, SeqNumber};
 
 use super::Driver;
+use super::follow::Place;
 use crate::clock;
 use crate::input::{Inbox, Input};
 
 /// How often flows without a socket are looked for.
 const SWEEP: Duration = Duration::from_secs(120);
+
+/// How often it looks whether the driver is gone.
+const STEP: Duration = Duration::from_secs(1);
 
 /// A client that is silent for so long may have gone, and its socket with it;
 /// the kernel tells nobody when it gives up.
@@ -65,11 +69,16 @@ fn has_ended(flow: FlowId, found: Option<(SeqNumber, Phase)>) -> bool {
 
 /// Looks until the driver is gone, off its thread: the kernel walks over all of
 /// its sockets.
-pub(super) fn spawn(flows: Arc<FlowTable>, ifindex: u32, inbox: Inbox) -> io::Result<()> {
+pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> io::Result<()> {
     let look = move || {
-        loop {
-            thread::sleep(SWEEP);
-            match gone(&flows, ifindex, clock::now()) {
+        let mut due = Instant::now() + SWEEP;
+        while !inbox.is_closed() {
+            thread::sleep(STEP);
+            if Instant::now() < due {
+                continue;
+            }
+            due = Instant::now() + SWEEP;
+            match gone(&flows, place.ifindex(), clock::now()) {
                 Ok(gone) if gone.is_empty() => {}
                 Ok(gone) => {
                     if inbox.send(Input::Gone(gone)).is_err() {

@@ -4,15 +4,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
-use godwit_wire::GoodbyeReason;
+use godwit_wire::{GoodbyeReason, Message};
 use tokio::sync::oneshot;
 
-use super::Driver;
+use super::{Driver, End};
 use crate::clock;
 use crate::input::{Input, Query};
 
-/// How often is looked for what was not heard: interfaces that came, flows that
-/// ended.
+/// How often is looked for what was not heard: flows that ended.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
 
 /// Inputs that are fed before the clock is looked at: about a millisecond.
@@ -29,21 +28,20 @@ pub(super) enum Next {
 }
 
 impl Driver {
-    /// Runs until it is told to stop; says until when the votes of this agent
-    /// bind, see [`Node::bound_until`](godwit_core::Node::bound_until).
-    pub fn run(mut self, inputs: &Receiver<Input>) -> MonoTime {
+    /// Runs until it is told to stop.
+    pub fn run(mut self, inputs: &Receiver<Input>) -> End {
         self.drain();
         loop {
             let next = self.step(inputs);
             self.drain();
             if let Next::Stop(reason, done) = next {
                 self.get_ready(reason, inputs);
-                let bound = self.quit(reason);
+                let end = self.quit(reason);
                 if let Some(done) = done {
                     // Whoever asked may have gone.
                     let _ = done.send(());
                 }
-                return bound;
+                return end;
             }
         }
     }
@@ -94,6 +92,7 @@ impl Driver {
             .map_or(HOUSEKEEPING, |due| due.since(now));
         core.min(self.digest.due().since(now))
             .min(self.servers.due().since(now))
+            .min(self.canaries.due().since(now))
             .min(self.comparisons.due(now).since(now))
             .min(self.rejoins.due().since(now))
             .min(
@@ -124,6 +123,11 @@ impl Driver {
             }
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
             Input::Stonith { peer, outcome } => self.node.handle_stonith(peer, outcome, now),
+            Input::Message {
+                peer,
+                message: Message::Question { flow, number, word },
+            } => self.hear_of_question(peer, (flow, number), word),
+            Input::Unanswered(question) => self.ask_after(question),
             Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
             Input::Link { peer, link } => {
                 // What was under way on the old link is lost.
@@ -136,12 +140,19 @@ impl Driver {
             }
             Input::Flow(event) => self.feed_flow(event, now),
             Input::Exit(exit) => self.feed_exit(&exit, now),
+            Input::ListenerClosed => self.servers.note_closed(now),
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Census(census) => self.apply_census(&census),
             Input::Gone(gone) => self.forget_gone(gone, now),
-            Input::Devices => self.guard_others(),
+            Input::Facts(look) => {
+                let people = (&*self.config, &self.events);
+                self.facts.note(look, people, &mut self.node, now);
+            }
+            Input::Place { ifindex, mac } => self.follow_place(ifindex, mac),
+            Input::Announce => self.announce_owned(),
+            Input::Claimed { address, mac } => self.defend(address, mac),
             // Of a director.
-            Input::Exceptions(_) => {}
+            Input::Devices | Input::Exceptions(_) => {}
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
             Input::Query(Query::Flows(answer)) => self.answer_flows(answer, now),
             Input::Move(wish) => self.start_move(wish, now),
@@ -164,6 +175,7 @@ impl Driver {
                 flow,
                 number,
             } => self.answer_held(share, flow, number),
+            Input::Next { config, reloads } => self.next = Some((config, reloads)),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue
@@ -221,10 +233,13 @@ impl Driver {
         if self.servers.due() <= now {
             self.look_for_listeners(now);
         }
+        if self.canaries.due() <= now {
+            self.send_canaries(now);
+        }
         if self.housekeeping <= now {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
             self.find_lost_ends(now);
-            self.guard_others();
+            self.follow_origins();
         }
     }
 

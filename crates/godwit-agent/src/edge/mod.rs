@@ -34,9 +34,12 @@ use crate::control::{self, Office, Place};
 use crate::events::EventLog;
 use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input};
+use crate::logging;
 use crate::metrics::{self, Exporter, Metrics, Sources};
 use crate::peers::{self, Identity, PeerSender};
 use crate::realtime::{Urgency, prefer};
+use crate::reload;
+use crate::surroundings;
 
 pub use error::StartError;
 pub use prepare::Prepared;
@@ -82,7 +85,8 @@ impl Edge {
             life,
             identity,
             place,
-            votes: _,
+            votes,
+            memory: _,
         } = prepared;
         let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret));
         let events = EventLog::new(&config);
@@ -90,6 +94,8 @@ impl Edge {
             events.publish_own("config_warning", true, [("text", warning.as_str())]);
         }
         let metrics = Metrics::default();
+        surroundings::spawn(&config, identity.clone(), inbox.clone())
+            .map_err(StartError::Thread)?;
         let heartbeats = Heartbeats::start(&config, life.incarnation, keys.clone(), inbox.clone())
             .map_err(listen(&config, "control address (UDP)"))?;
         let tasks = Tasks {
@@ -102,6 +108,8 @@ impl Edge {
             config,
             inbox,
         };
+        // Of a life before in this process.
+        tasks.remove_socket();
         let (stop, stopped) = oneshot::channel();
         let (ready, started) = mpsc::channel();
         let edge = thread::Builder::new()
@@ -113,6 +121,11 @@ impl Edge {
             .map_err(StartError::Thread)?;
         let gone = || StartError::Thread(io::ErrorKind::BrokenPipe.into());
         let peers = started.recv().map_err(|_| gone())??;
+        // From here on signals end it in order, and nothing was voted for before.
+        votes.begin().map_err(|source| StartError::Kernel {
+            what: "can't write into the runtime directory",
+            source,
+        })?;
         Ok(Self {
             peers,
             board: heartbeats.board(),
@@ -129,8 +142,9 @@ impl Edge {
         })
     }
 
-    /// Says what is queued, then ends all threads. Call it after the driver's end.
-    pub fn shutdown(self) {
+    /// Says what is queued, then ends all threads. Call it after the driver's end. No
+    /// second agent starts as long as the place is kept.
+    pub fn shutdown(self) -> Place {
         let Threads {
             heartbeats,
             edge,
@@ -143,7 +157,7 @@ impl Edge {
         let _ = stop.send(());
         let _ = edge.join();
         drop(heartbeats);
-        drop(place);
+        place
     }
 }
 
@@ -162,6 +176,11 @@ struct Tasks {
 type Ready = mpsc::Sender<Result<PeerSender, StartError>>;
 
 impl Tasks {
+    fn remove_socket(&self) {
+        // Not there is as good as removed; anything else shows at bind.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+
     fn run(self, ready: &Ready, stopped: oneshot::Receiver<()>) {
         let runtime = match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
@@ -202,6 +221,7 @@ impl Tasks {
         let signals = Signals::new().map_err(StartError::Thread)?;
         let office = Office {
             node: config.node.name.to_string(),
+            config: config.clone(),
             inbox: self.inbox.clone(),
             events: self.events.clone(),
             busy,
@@ -214,7 +234,7 @@ impl Tasks {
         let peers = peers::start(config, self.identity, self.keys, self.inbox.clone())
             .await
             .map_err(listen(config, "control address (TCP)"))?;
-        tokio::spawn(obey(signals, self.inbox.clone()));
+        tokio::spawn(obey(signals, config.clone(), self.inbox.clone()));
         if let Some(exporter) = exporter {
             let sources = Sources {
                 inbox: self.inbox,
@@ -250,6 +270,14 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     quit: Signal,
+    hangup: Signal,
+}
+
+/// What a signal wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    End(GoodbyeReason),
+    Reload,
 }
 
 impl Signals {
@@ -258,28 +286,42 @@ impl Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             quit: signal(SignalKind::quit())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
     /// What the next one means: SIGQUIT is for good (`systemctl stop`), the
     /// others come before a restart.
-    async fn next(&mut self) -> GoodbyeReason {
+    async fn next(&mut self) -> Wanted {
         tokio::select! {
-            _ = self.terminate.recv() => GoodbyeReason::Restart,
-            _ = self.interrupt.recv() => GoodbyeReason::Restart,
-            _ = self.quit.recv() => GoodbyeReason::Shutdown,
+            _ = self.terminate.recv() => Wanted::End(GoodbyeReason::Restart),
+            _ = self.interrupt.recv() => Wanted::End(GoodbyeReason::Restart),
+            _ = self.quit.recv() => Wanted::End(GoodbyeReason::Shutdown),
+            _ = self.hangup.recv() => Wanted::Reload,
         }
     }
 }
 
 /// The first signal asks the driver to end. The second one does not wait.
-async fn obey(mut signals: Signals, inbox: Inbox) {
-    let reason = signals.next().await;
+async fn obey(mut signals: Signals, config: Arc<Config>, inbox: Inbox) {
+    let reason = loop {
+        match signals.next().await {
+            Wanted::End(reason) => break reason,
+            Wanted::Reload => match reload::take(&config, &inbox).await {
+                Ok(()) => tracing::info!("the changed file is taken"),
+                Err(sentence) => tracing::error!("not reloaded: {sentence}"),
+            },
+        }
+    };
     tracing::info!(%reason, "told to end");
+    if reason == GoodbyeReason::Restart {
+        reload::foretell(&config, &inbox).await;
+    }
     if inbox.send(Input::Stop { reason, done: None }).is_err() {
         return;
     }
-    signals.next().await;
+    while signals.next().await == Wanted::Reload {}
     tracing::warn!("told again; ending at once");
+    logging::flush();
     std::process::exit(1);
 }

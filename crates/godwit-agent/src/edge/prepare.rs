@@ -5,8 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use godwit_core::VoterMemory;
+
 use super::StartError;
 use crate::apps::AppSocket;
+use crate::births;
 use crate::config::{Config, PeerRole};
 use crate::control::Place;
 use crate::doctor::{self, LiveHost};
@@ -23,6 +26,8 @@ pub struct Prepared {
     /// What sets this start of the agent apart from any other.
     pub life: Life,
     pub(crate) votes: Votes,
+    /// What the process before this one has voted for.
+    pub(crate) memory: Option<VoterMemory>,
     pub(super) identity: Identity,
     pub(super) place: Place,
 }
@@ -54,34 +59,58 @@ impl Prepared {
                 wanted,
             });
         }
-        let identity = Identity::load(&config.tls, name)?;
         if role == PeerRole::Server {
             doctor::preflight(&LiveHost)?;
         }
+        // Before anything is changed.
+        Identity::load(&config.tls, name)?;
+        let cookie = netns_cookie()?;
+        let place = Place::take(&config.node.run_dir, cookie, name)?;
+        Self::at(config, place)
+    }
+
+    /// The same for another life in this process: `config` has been checked, and the
+    /// place is this process's own.
+    ///
+    /// # Errors
+    /// If a certificate can't be read, or the kernel refuses something.
+    pub(crate) fn at(config: Arc<Config>, place: Place) -> Result<Self, StartError> {
+        let name = config.node.name;
+        let identity = Identity::load(&config.tls, name)?;
         let kernel = |what| move |source| StartError::Kernel { what, source };
+        let cookie = netns_cookie()?;
         let secret = draw_secret()
             .map_err(|_| io::Error::other("getrandom failed"))
             .map_err(kernel("the kernel gives no random numbers"))?;
-        let cookie = godwit_sock::netns_cookie()
-            .map_err(kernel("can't ask which network namespace this is"))?;
-        let place = Place::take(&config.node.run_dir, cookie, name)?;
-        let (votes, quiet_until) = Votes::take(&config.node.run_dir, cookie, name, &terms(&config))
+        let (votes, quiet_until, memory) =
+            Votes::find(&config.node.run_dir, cookie, name, &terms(&config))
+                .map_err(kernel("can't read the runtime directory"))?;
+        let run_dir = &config.node.run_dir;
+        let incarnation = births::take(run_dir, cookie, name, incarnation())
             .map_err(kernel("can't write into the runtime directory"))?;
         Ok(Self {
             config,
             life: Life {
-                incarnation: incarnation(),
+                incarnation,
                 secret,
                 quiet_until,
             },
             votes,
+            memory,
             identity,
             place,
         })
     }
 }
 
-/// Later starts have greater ones, as long as the clock is not set back.
+fn netns_cookie() -> Result<u64, StartError> {
+    godwit_sock::netns_cookie().map_err(|source| StartError::Kernel {
+        what: "can't ask which network namespace this is",
+        source,
+    })
+}
+
+/// The clock of day; [`births::take`] sees to it that later starts have greater ones.
 pub(super) fn incarnation() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)

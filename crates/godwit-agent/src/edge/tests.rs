@@ -56,12 +56,10 @@ fn two_edges_find_each_other_and_leave_nothing_behind() {
     assert_eq!(places(&run_dir), 0);
 }
 
-/// Folders of agents; that a node may have voted is remembered beside them.
+/// Folders of agents; votes and starts of nodes are remembered beside them.
 fn places(run_dir: &std::path::Path) -> usize {
     let entries = std::fs::read_dir(run_dir).expect("there").flatten();
-    let voted =
-        |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("voted-");
-    entries.filter(|entry| !voted(entry)).count()
+    entries.filter(|entry| entry.path().is_dir()).count()
 }
 
 #[test]

@@ -7,14 +7,15 @@
 //! `Hello`, and its sequence number is greater than any before. Lease datagrams
 //! are signed and checked in the same way.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use godwit_core::PeerId;
-use godwit_wire::{Heartbeat, Hello, LeaseDatagram, NodeName};
+use godwit_wire::{Heartbeat, Hello, LeaseDatagram, NAMED_SHARES, NodeName};
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
-use crate::config::Config;
+use crate::config::{Config, Places};
 
 /// Sets the derived keys apart from any other use of the secret.
 const PURPOSE: &[u8] = b"godwit heartbeat/1 ";
@@ -23,6 +24,7 @@ const PURPOSE: &[u8] = b"godwit heartbeat/1 ";
 #[derive(Debug)]
 pub struct HeartbeatKeys {
     peers: Vec<PeerKeys>,
+    places: Places,
 }
 
 #[derive(Debug)]
@@ -30,6 +32,8 @@ struct PeerKeys {
     name: NodeName,
     ours: [u8; 32],
     theirs: Mutex<Option<TheirKey>>,
+    /// It calls shares by their places in the file.
+    says_places: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -112,9 +116,11 @@ impl HeartbeatKeys {
             name: peer.name,
             ours: derive(&secret, peer.name),
             theirs: Mutex::new(None),
+            says_places: AtomicBool::new(false),
         });
         Self {
             peers: peers.collect(),
+            places: Places::new(config),
         }
     }
 
@@ -123,11 +129,19 @@ impl HeartbeatKeys {
         self.peer(peer).map(|keys| keys.ours)
     }
 
+    /// How a peer calls shares that has no numbers for names; `None`: it has them.
+    pub(crate) fn places_of(&self, peer: PeerId) -> Option<&Places> {
+        let says_places = self.peer(peer)?.says_places.load(Ordering::Relaxed);
+        says_places.then_some(&self.places)
+    }
+
     /// Takes a peer's key from the `Hello` of its link.
     pub(crate) fn learn(&self, peer: PeerId, hello: &Hello) {
         let Some(keys) = self.peer(peer) else {
             return;
         };
+        let says_places = hello.max_version < NAMED_SHARES;
+        keys.says_places.store(says_places, Ordering::Relaxed);
         let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
         // The same agent over a new link: its sequence goes on.
         let last = theirs
@@ -154,25 +168,36 @@ impl HeartbeatKeys {
 
     /// Decides whether a datagram counts, and whose heartbeat it is.
     pub(crate) fn verify(&self, datagram: &[u8]) -> Result<(PeerId, Heartbeat), Refused> {
-        let heartbeat = Heartbeat::parse(datagram).map_err(|_| Refused::Malformed)?;
+        let mut heartbeat = Heartbeat::parse(datagram).map_err(|_| Refused::Malformed)?;
         let header = Header {
             sender: heartbeat.sender,
             incarnation: heartbeat.incarnation,
             sequence: heartbeat.sequence,
         };
         let peer = self.admit(header, datagram, |last| &mut last.heartbeat)?;
+        if let Some(places) = self.places_of(peer) {
+            for claim in &mut heartbeat.shares {
+                claim.share = places.share_at(claim.share);
+            }
+        }
         Ok((peer, heartbeat))
     }
 
     /// The same for a lease datagram, which has a sequence of its own.
     pub(crate) fn verify_lease(&self, datagram: &[u8]) -> Result<(PeerId, LeaseDatagram), Refused> {
-        let lease = LeaseDatagram::parse(datagram).map_err(|_| Refused::Malformed)?;
+        let mut lease = LeaseDatagram::parse(datagram).map_err(|_| Refused::Malformed)?;
         let header = Header {
             sender: lease.sender,
             incarnation: lease.incarnation,
             sequence: lease.sequence,
         };
         let peer = self.admit(header, datagram, |last| &mut last.lease)?;
+        if let Some(places) = self.places_of(peer) {
+            for message in &mut lease.messages {
+                let share = message.share_mut();
+                *share = places.share_at(*share);
+            }
+        }
         Ok((peer, lease))
     }
 

@@ -1,44 +1,51 @@
 //! Lease datagrams on their way out: written by the driver itself, beside the
 //! heartbeats, as a decision must not wait for a tick.
 
+use std::borrow::Cow;
 use std::io;
-use std::net::UdpSocket;
 use std::sync::Arc;
 
 use godwit_core::PeerId;
 use godwit_wire::LeaseDatagram;
 
-use super::{HeartbeatKeys, send};
-use crate::config::Config;
+use super::{HeartbeatKeys, Ways};
 
 /// The way to the voters.
 #[derive(Debug, Clone)]
 pub struct LeaseSender {
-    socket: Arc<UdpSocket>,
-    targets: Arc<[Option<send::Target>]>,
+    ways: Ways,
+    keys: Arc<HeartbeatKeys>,
 }
 
 impl LeaseSender {
-    pub(super) fn new(config: &Config, keys: &HeartbeatKeys, socket: UdpSocket) -> Self {
-        Self {
-            socket: Arc::new(socket),
-            targets: send::all_targets(config, keys).collect(),
-        }
+    pub(super) const fn new(ways: Ways, keys: Arc<HeartbeatKeys>) -> Self {
+        Self { ways, keys }
     }
 
     /// Signs and sends a datagram; what is lost is said again by its author.
     ///
     /// # Errors
-    /// If there is no such peer, or the kernel takes no datagram to it.
+    /// If there is no such peer, or the kernel takes no datagram to it now.
     pub fn send(&self, peer: PeerId, datagram: &LeaseDatagram) -> io::Result<()> {
-        let target = self.targets.get(usize::from(peer.0));
-        let target = target.and_then(Option::as_ref);
-        let target = target.ok_or(io::ErrorKind::NotFound)?;
+        let way = self.ways.get(usize::from(peer.0));
+        let way = way.ok_or(io::ErrorKind::NotFound)?;
         let mut bytes = Vec::with_capacity(LeaseDatagram::MAX_LEN);
-        datagram
+        self.for_peer(peer, datagram)
             .emit_unsigned(&mut bytes)
             .map_err(io::Error::other)?;
-        HeartbeatKeys::sign(&target.key, &mut bytes);
-        self.socket.send_to(&bytes, target.address).map(drop)
+        way.send(&mut bytes)
+    }
+
+    /// As a peer calls the shares.
+    fn for_peer<'a>(&self, peer: PeerId, datagram: &'a LeaseDatagram) -> Cow<'a, LeaseDatagram> {
+        let Some(places) = self.keys.places_of(peer) else {
+            return Cow::Borrowed(datagram);
+        };
+        let mut datagram = datagram.clone();
+        for message in &mut datagram.messages {
+            let share = message.share_mut();
+            *share = places.place_of(*share);
+        }
+        Cow::Owned(datagram)
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! | thread | does | when something is full or late |
 //! |---|---|---|
-//! | `gw-beat-send` | one datagram per peer and interval, on absolute ticks | a full socket buffer drops the datagram; ticks that were slept through are skipped, never sent in a burst |
+//! | `gw-beat-send` | one datagram per peer and interval, on absolute ticks | a full send buffer, which each peer has of its own (`way`), drops the datagram; ticks that were slept through are skipped, never sent in a burst |
 //! | `gw-beat-recv` | checks each datagram and hands it to the driver | the kernel's socket buffer, then the driver's queue drop |
 //!
 //! Both run under real-time priority where permitted ([`crate::realtime`]).
@@ -17,6 +17,7 @@ mod receive;
 mod send;
 #[cfg(test)]
 mod tests;
+mod way;
 
 use std::io;
 use std::net::UdpSocket;
@@ -25,26 +26,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use godwit_core::PeerId;
 use godwit_wire::ShareClaim;
-use nix::sys::socket::{setsockopt, sockopt};
 
 use crate::config::Config;
 use crate::input::Inbox;
 
 pub use keys::{HeartbeatKeys, Refused, draw_secret};
 pub use lease::LeaseSender;
+pub use way::WayReport;
 
-/// SO_PRIORITY of heartbeats: the highest an ordinary queue knows, so that
-/// they do not wait behind a mirror's bulk.
-const SOCKET_PRIORITY: i32 = 6;
+use way::Way;
+
+/// The ways to all peers, each at the place of its number.
+type Ways = Arc<[Way]>;
 
 /// What heartbeats say of this node's shares; written by the driver.
 #[derive(Debug, Clone, Default)]
 pub struct ShareBoard(Arc<Mutex<Arc<[ShareClaim]>>>);
 
 /// Counts of what was sent and received.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HeartbeatCounters {
+    ways: Ways,
     sent: AtomicU64,
     send_failed: AtomicU64,
     late_ticks: AtomicU64,
@@ -76,12 +80,27 @@ impl ShareBoard {
 }
 
 impl HeartbeatCounters {
-    /// Datagrams sent.
+    fn new(ways: Ways) -> Self {
+        Self {
+            ways,
+            sent: AtomicU64::new(0),
+            send_failed: AtomicU64::new(0),
+            late_ticks: AtomicU64::new(0),
+            refused: Default::default(),
+        }
+    }
+
+    /// Heartbeats sent.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Datagrams that the kernel did not take.
+    /// What became of the datagrams for each peer, heartbeats and leases.
+    pub fn ways(&self) -> impl Iterator<Item = WayReport> {
+        self.ways.iter().map(Way::report)
+    }
+
+    /// Heartbeats that the kernel did not take.
     pub fn send_failed(&self) -> u64 {
         self.send_failed.load(Ordering::Relaxed)
     }
@@ -120,17 +139,16 @@ impl Heartbeats {
         inbox: Inbox,
     ) -> io::Result<Self> {
         let socket = UdpSocket::bind(config.own_peer().control)?;
-        // Without it heartbeats are ordinary traffic; nothing breaks.
-        let _ = setsockopt(&socket, sockopt::Priority, &SOCKET_PRIORITY);
+        let ways = ways(config, &keys)?;
         let mut heartbeats = Self {
-            counters: Arc::default(),
+            counters: Arc::new(HeartbeatCounters::new(ways.clone())),
             board: ShareBoard::default(),
-            leases: LeaseSender::new(config, &keys, socket.try_clone()?),
+            leases: LeaseSender::new(ways.clone(), keys.clone()),
             stop: Arc::default(),
             threads: Vec::new(),
         };
         let receiver = receive::Receiver {
-            socket: socket.try_clone()?,
+            socket,
             sources: config.others().map(|peer| peer.control.ip()).collect(),
             keys: keys.clone(),
             inbox,
@@ -142,11 +160,11 @@ impl Heartbeats {
             .socket
             .set_read_timeout(Some(Duration::from_millis(100)))?;
         let sender = send::Sender {
-            socket,
             name: config.node.name,
             incarnation,
             interval: config.detect.heartbeat,
-            targets: send::targets(config, &keys),
+            ways,
+            keys,
             board: heartbeats.board.clone(),
             counters: heartbeats.counters.clone(),
             stop: heartbeats.stop.clone(),
@@ -176,6 +194,26 @@ impl Heartbeats {
         self.threads.push(thread);
         Ok(())
     }
+}
+
+#[cfg(test)]
+impl HeartbeatCounters {
+    /// Of a node that has sent nothing yet.
+    pub(crate) fn unsent(config: &Config) -> Self {
+        let keys = HeartbeatKeys::new(config, &[0; 32]);
+        Self::new(ways(config, &keys).expect("loopback"))
+    }
+}
+
+/// A way to every other node, with the key that it knows from us.
+fn ways(config: &Config, keys: &HeartbeatKeys) -> io::Result<Ways> {
+    let own = config.own_peer().control;
+    let peers = (0..).map(PeerId).zip(config.others());
+    let ways = peers.map(|(id, peer)| {
+        let key = keys.ours(id).ok_or(io::ErrorKind::NotFound)?;
+        Way::open(own, (peer.name, peer.control), &key)
+    });
+    ways.collect()
 }
 
 impl Drop for Heartbeats {

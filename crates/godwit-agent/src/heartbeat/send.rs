@@ -1,55 +1,26 @@
 //! The sending thread.
 
-use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Heartbeat, NodeName, ShareClaim};
-use ring::hmac;
 
-use super::{HeartbeatCounters, HeartbeatKeys, ShareBoard};
+use super::{HeartbeatCounters, HeartbeatKeys, ShareBoard, Ways};
 use crate::clock;
-use crate::config::Config;
 use crate::realtime::{self, Urgency};
 
 /// Everything the thread needs, and nothing that could make it wait.
 pub(super) struct Sender {
-    pub(super) socket: UdpSocket,
     pub(super) name: NodeName,
     pub(super) incarnation: u64,
     pub(super) interval: Duration,
-    pub(super) targets: Vec<Target>,
+    pub(super) ways: Ways,
+    pub(super) keys: Arc<HeartbeatKeys>,
     pub(super) board: ShareBoard,
     pub(super) counters: Arc<HeartbeatCounters>,
     pub(super) stop: Arc<AtomicBool>,
-}
-
-/// A peer that wants to hear from us.
-#[derive(Debug)]
-pub(super) struct Target {
-    pub(super) address: SocketAddr,
-    pub(super) key: hmac::Key,
-}
-
-/// Every other node, with the key that it knows from us.
-pub(super) fn targets(config: &Config, keys: &HeartbeatKeys) -> Vec<Target> {
-    all_targets(config, keys).flatten().collect()
-}
-
-/// The same with a place for each peer, by its number.
-pub(super) fn all_targets(
-    config: &Config,
-    keys: &HeartbeatKeys,
-) -> impl Iterator<Item = Option<Target>> {
-    (0..).map(PeerId).zip(config.others()).map(|(id, peer)| {
-        let key = keys.ours(id)?;
-        Some(Target {
-            address: peer.control,
-            key: hmac::Key::new(hmac::HMAC_SHA256, &key),
-        })
-    })
 }
 
 impl Sender {
@@ -81,15 +52,28 @@ impl Sender {
             // window() keeps to the format's limit.
             return;
         }
-        for target in &self.targets {
-            HeartbeatKeys::sign(&target.key, datagram);
-            let count = match self.socket.send_to(datagram, target.address) {
-                Ok(_) => &self.counters.sent,
+        for (peer, way) in (0..).map(PeerId).zip(&*self.ways) {
+            let mut renamed = self.with_places(peer, &heartbeat);
+            let datagram = renamed.as_mut().unwrap_or(datagram);
+            let count = match way.send(datagram) {
+                Ok(()) => &self.counters.sent,
                 // No route yet, or a full buffer: the next one may get through.
                 Err(_) => &self.counters.send_failed,
             };
             count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// The same for a peer of version 0.1; `None`: it is none.
+    fn with_places(&self, peer: PeerId, heartbeat: &Heartbeat) -> Option<Vec<u8>> {
+        let places = self.keys.places_of(peer)?;
+        let mut heartbeat = heartbeat.clone();
+        for claim in &mut heartbeat.shares {
+            claim.share = places.place_of(claim.share);
+        }
+        let mut datagram = Vec::with_capacity(Heartbeat::MAX_LEN);
+        heartbeat.emit_unsigned(&mut datagram).ok()?;
+        Some(datagram)
     }
 
     /// The tick after `tick` that is still to come: lost time is not made up for.

@@ -13,7 +13,10 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Sources;
 use crate::director::DirectorReport;
+use crate::heartbeat::HeartbeatCounters;
+use crate::logging;
 use crate::status::{PeerReport, ServiceReport, Status};
+use crate::surroundings::FactReport;
 
 /// `{service="web"}`
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -45,6 +48,12 @@ struct PeerLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UnsentLabel {
+    peer: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: String,
 }
@@ -64,6 +73,12 @@ struct BackendLabel {
 struct SlotLabel {
     service: String,
     backend: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FactLabel {
+    name: String,
+    service: String,
 }
 
 type Float = Gauge<f64, AtomicU64>;
@@ -86,6 +101,7 @@ pub(super) fn render(status: &Status, sources: &Sources) -> Result<String, fmt::
     let stalls = sources.metrics.stalls.clone();
     let help = "From the old owner's last heartbeat to our first word, estimated";
     registry.register_with_unit("stall", help, Unit::Seconds, stalls);
+    facts(&mut registry, &status.facts);
     peers(&mut registry, &status.peers);
     if let Some(report) = &status.director {
         director(&mut registry, report, status.data_path.attached);
@@ -140,6 +156,28 @@ fn services(registry: &mut Registry, services: &[ServiceReport]) {
     );
     registry.register("takeovers", "Takeovers by this node", takeovers);
     registry.register("resets", "Connections that this node has reset", resets);
+}
+
+fn facts(registry: &mut Registry, facts: &[FactReport]) {
+    let known = Family::<FactLabel, Gauge>::default();
+    let days = Family::<FactLabel, Gauge>::default();
+    for fact in facts {
+        let label = FactLabel {
+            name: fact.name.clone(),
+            service: fact.service.clone().unwrap_or_default(),
+        };
+        if let Some(left) = fact.days_left {
+            days.get_or_create(&label).set(left);
+        }
+        known.get_or_create(&label).set(fact.ok.into());
+    }
+    let help = "Days that a certificate is valid for";
+    registry.register("certificate_days", help, days);
+    registry.register(
+        "fact",
+        "1 while what this node relies on is as it should be",
+        known,
+    );
 }
 
 fn peers(registry: &mut Registry, peers: &[PeerReport]) {
@@ -229,6 +267,11 @@ fn heartbeats(registry: &mut Registry, sources: &Sources) {
             "Heartbeats dropped because the agent was too busy",
             sources.inbox.dropped(),
         ),
+        (
+            "log_lines_lost",
+            "Lines of the log that standard error did not take",
+            logging::lost(),
+        ),
     ];
     for (name, help, count) in counts {
         registry.register(name, help, counter(count));
@@ -241,10 +284,29 @@ fn heartbeats(registry: &mut Registry, sources: &Sources) {
         refused.get_or_create(&label).inc_by(count);
     }
     registry.register(
+        "peer_datagrams_unsent",
+        "Heartbeats and lease datagrams for a peer that the kernel did not take",
+        unsent(counters),
+    );
+    registry.register(
         "heartbeats_refused",
         "Datagrams that did not count as heartbeats",
         refused,
     );
+}
+
+fn unsent(counters: &HeartbeatCounters) -> Family<UnsentLabel, Counter> {
+    let unsent = Family::<UnsentLabel, Counter>::default();
+    for way in counters.ways() {
+        for (reason, count) in [("refused", way.failed), ("buffer_full", way.dropped)] {
+            let label = UnsentLabel {
+                peer: way.peer.clone(),
+                reason,
+            };
+            unsent.get_or_create(&label).inc_by(count);
+        }
+    }
+    unsent
 }
 
 fn reasons(registry: &mut Registry, status: &Status, sources: &Sources) {

@@ -28,6 +28,7 @@ fn status(pair: &Pair) -> Status {
         epoch: "5.1".into(),
         generation: 1,
         in_sync: vec!["b".into()],
+        not_listening: Vec::new(),
         gate: "ack".into(),
         watched: true,
         leash_bytes: 4 << 20,
@@ -48,6 +49,7 @@ fn status(pair: &Pair) -> Status {
         max_interarrival_ms: 12.5,
         ignored: 0,
         config_differs: false,
+        differences: Vec::new(),
         power: "unknown".into(),
         stonith_fault: None,
     });
@@ -111,7 +113,7 @@ async fn get_of(path: &str, status: impl Fn(&Pair) -> Status) -> String {
     let address = exporter.address().expect("bound");
     let events = EventLog::new(&pair.a);
     events.publish_own("started", false, []);
-    let heartbeats = Arc::default();
+    let heartbeats = Arc::new(HeartbeatCounters::unsent(&pair.a));
     tokio::spawn(serve(
         exporter,
         Sources {
@@ -144,6 +146,9 @@ async fn a_scrape_shows_flows_peers_reasons_and_stalls() {
         "godwit_peer_alive{peer=\"b\"} 0",
         "godwit_heartbeat_interarrival_seconds_max{peer=\"b\"} 0.0125",
         "godwit_heartbeats_refused_total{reason=\"replayed\"} 0",
+        "godwit_log_lines_lost_total 0",
+        "godwit_peer_datagrams_unsent_total{peer=\"b\",reason=\"refused\"} 0",
+        "godwit_peer_datagrams_unsent_total{peer=\"b\",reason=\"buffer_full\"} 0",
         "godwit_reasons_total{reason=\"spoken\"} 7",
         "godwit_events_total{event=\"started\"} 1",
         "godwit_uptime_seconds 1.5",

@@ -62,7 +62,7 @@ async fn dial(shared: &Shared, peer: PeerId) -> Result<(), LinkError> {
         let stream = socket.connect(address).await?;
         link::prepare(&stream)?;
         let server = tls::server_name(name).ok_or(LinkError::Stranger)?;
-        let stream = shared.identity.connector.connect(server, stream).await?;
+        let stream = shared.identity.connector().connect(server, stream).await?;
         Ok::<_, LinkError>(stream)
     };
     let stream = timeout(STEP_LIMIT, connect)

@@ -50,7 +50,7 @@ async fn accept(
     stream: TcpStream,
 ) -> Result<(PeerId, TlsStream<TcpStream>), LinkError> {
     link::prepare(&stream)?;
-    let stream = shared.identity.acceptor.accept(stream).await?;
+    let stream = shared.identity.acceptor().accept(stream).await?;
     let (_, session) = stream.get_ref();
     let certificate = session
         .peer_certificates()

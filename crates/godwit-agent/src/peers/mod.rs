@@ -32,6 +32,7 @@ mod outbox;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod validity;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -48,6 +49,7 @@ use crate::input::{DriverGone, Inbox, Input};
 use outbox::{NotQueued, Outbox, QUEUE};
 
 pub use tls::{Identity, TlsError};
+pub(crate) use validity::Validity;
 
 /// Strangers can't make us do more TLS than this at a time.
 const MAX_HANDSHAKES: usize = 16;
@@ -122,6 +124,9 @@ impl PeerSender {
         let slot = self.shared.slot(peer).ok_or(SendError::NoPeer)?;
         if let (Message::Hello(hello), Some(key)) = (&mut message, self.shared.keys.ours(peer)) {
             hello.heartbeat_key = key;
+        }
+        if let Some(places) = self.shared.keys.places_of(peer) {
+            places.speak(&mut message);
         }
         let mut outbox = lock(&slot.outbox);
         let pushed = outbox.as_ref().map(|outbox| outbox.push(message));
@@ -270,7 +275,13 @@ impl Shared {
         if lock(&slot.turn).serial != ticket.serial {
             return Ok(());
         }
-        let input = |message| Input::Message { peer, message };
+        let places = self.keys.places_of(peer);
+        let input = |mut message| {
+            if let Some(places) = places {
+                places.understand(&mut message);
+            }
+            Input::Message { peer, message }
+        };
         self.inbox
             .send_all(messages.into_iter().map(input).collect())
     }

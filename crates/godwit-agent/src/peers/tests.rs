@@ -139,7 +139,7 @@ async fn a_node_of_another_authority_is_refused() {
     pki::init(elsewhere.path()).expect("authority");
     let mut foreign = pair.a.clone();
     let dir = elsewhere.path().join("a");
-    pki::issue(elsewhere.path(), node("a"), &dir).expect("node");
+    pki::issue(elsewhere.path(), node("a"), &dir, None).expect("node");
     foreign.tls.ca = pair.a.tls.ca.clone();
     foreign.tls.cert = dir.join(pki::NODE_CERT);
     foreign.tls.key = dir.join(pki::NODE_KEY);
@@ -176,7 +176,7 @@ async fn a_peer_with_another_name_is_refused() {
     let pair = Pair::new();
     // `c` has a certificate of the cluster, but is no peer of `b`.
     let dir = pair.dir().join("c");
-    pki::issue(&pair.dir().join("ca"), node("c"), &dir).expect("node");
+    pki::issue(&pair.dir().join("ca"), node("c"), &dir, None).expect("node");
     let mut other = pair.a.clone();
     other.tls.cert = dir.join(pki::NODE_CERT);
     other.tls.key = dir.join(pki::NODE_KEY);
@@ -186,7 +186,7 @@ async fn a_peer_with_another_name_is_refused() {
         .await
         .expect("listening");
     let server = tls::server_name(node("b")).expect("a name");
-    if let Ok(mut stream) = identity.connector.connect(server, stream).await {
+    if let Ok(mut stream) = identity.connector().connect(server, stream).await {
         let mut byte = [0];
         assert!(matches!(stream.read(&mut byte).await, Ok(0) | Err(_)));
     }
@@ -253,7 +253,7 @@ async fn a_second_link_of_a_peer_replaces_the_first() {
             .expect("listening");
         let server = tls::server_name(node("b")).expect("a name");
         let stream = identity
-            .connector
+            .connector()
             .connect(server, stream)
             .await
             .expect("accepted");

@@ -2,12 +2,12 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use godwit_wire::NodeName;
 use rustls::client::{Resumption, verify_server_name};
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -70,11 +70,17 @@ pub enum TlsError {
     },
 }
 
-/// This node's identity, loaded once at start.
+/// This node's identity; clones share it, and see a renewed one.
 #[derive(Clone)]
 pub struct Identity {
-    pub(super) connector: TlsConnector,
-    pub(super) acceptor: TlsAcceptor,
+    current: Arc<Mutex<Ends>>,
+}
+
+/// Both ends of links that are made from now on.
+#[derive(Clone)]
+struct Ends {
+    connector: TlsConnector,
+    acceptor: TlsAcceptor,
 }
 
 impl std::fmt::Debug for Identity {
@@ -89,6 +95,46 @@ impl Identity {
     /// # Errors
     /// If a file can't be used.
     pub fn load(paths: &TlsPaths, name: NodeName) -> Result<Self, TlsError> {
+        let current = Arc::new(Mutex::new(Ends::load(paths, name, Judge::Name)?));
+        Ok(Self { current })
+    }
+
+    /// Reads the files again. New links use them if peers would take them now; running
+    /// links go on.
+    ///
+    /// # Errors
+    /// If they can't be used; the identity before is kept.
+    pub(crate) fn renew(&self, paths: &TlsPaths, name: NodeName) -> Result<(), TlsError> {
+        let ends = Ends::load(paths, name, Judge::All)?;
+        *self.lock() = ends;
+        Ok(())
+    }
+
+    pub(super) fn connector(&self) -> TlsConnector {
+        self.lock().connector.clone()
+    }
+
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        self.lock().acceptor.clone()
+    }
+
+    /// Held for as long as a clone takes.
+    fn lock(&self) -> MutexGuard<'_, Ends> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a certificate must satisfy to be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judge {
+    /// The node's name: an agent starts, and its peers refuse what has expired.
+    Name,
+    /// All that peers will look at.
+    All,
+}
+
+impl Ends {
+    fn load(paths: &TlsPaths, name: NodeName, judge: Judge) -> Result<Self, TlsError> {
         let roots = Arc::new(read_roots(&paths.ca)?);
         let chain = read_certificates(&paths.cert)?;
         let key = PrivateKeyDer::from_pem_file(&paths.key).map_err(in_file(&paths.key))?;
@@ -112,6 +158,11 @@ impl Identity {
                 path: paths.ca.clone(),
                 source,
             })?;
+        if let (Judge::All, Some((own, others))) = (judge, chain.split_first()) {
+            verifier
+                .verify_client_cert(own, others, UnixTime::now())
+                .map_err(identity)?;
+        }
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])
             .map_err(identity)?

@@ -1,7 +1,6 @@
 //! The helper process: runs one command after the other, each with a limit.
 
-use std::io::{self, BufRead, Write};
-use std::os::fd::AsFd as _;
+use std::io::{self, BufRead, PipeReader, Read as _, Write};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -13,6 +12,7 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Answer, Outcome, Request};
+use crate::logging;
 
 /// How often a command is looked at: short beside any power switch.
 const POLL: Duration = Duration::from_millis(20);
@@ -62,7 +62,10 @@ pub(super) fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<(
 
 /// What goes wrong is said on standard error, which is the agent's log.
 fn carry_out(request: &Request) -> Outcome {
-    let say = |what: &str| eprintln!("stonith of {}: {what}", request.node);
+    let say = |what: &str| {
+        let line = format!("stonith of {}: {what}\n", request.node);
+        logging::write_or_drop(line.as_bytes());
+    };
     let started = start(request);
     let mut child = match started {
         Ok(child) => child,
@@ -88,17 +91,34 @@ fn carry_out(request: &Request) -> Outcome {
     }
 }
 
-/// In a process group of its own, so that all of it can be killed.
+/// In a process group of its own, so that all of it can be killed. It does not get
+/// this process's standard error: a log that nobody reads would keep it from its work.
 fn start(request: &Request) -> io::Result<Child> {
-    let log = io::stderr().as_fd().try_clone_to_owned()?;
-    Command::new("/bin/sh")
+    let (said, end) = io::pipe()?;
+    let child = Command::new("/bin/sh")
         .args(["-c", &request.command])
         .env("GODWIT_NODE", &request.node)
         .stdin(Stdio::null())
         // Standard output is the way to the agent.
-        .stdout(log)
+        .stdout(end.try_clone()?)
+        .stderr(end)
         .process_group(0)
-        .spawn()
+        .spawn()?;
+    pass_on(said)?;
+    Ok(child)
+}
+
+/// What a command says goes into the log, as far as that takes it. Ends with the last
+/// process that could say something.
+fn pass_on(mut said: PipeReader) -> io::Result<()> {
+    let work = move || {
+        let mut chunk = [0; 1024];
+        while let Ok(length @ 1..) = said.read(&mut chunk) {
+            logging::write_or_drop(chunk.get(..length).unwrap_or_default());
+        }
+    };
+    let thread = thread::Builder::new().name("gw-stonith-log".into());
+    thread.spawn(work).map(drop)
 }
 
 /// `None` if it took too long; it is dead then.

@@ -1,5 +1,6 @@
 //! The maps of a director, a type each.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use godwit_wire::{Endpoint, FlowKey, MacAddr, NodeName, SeqNumber};
@@ -181,7 +182,54 @@ pub(super) fn claim_basis(
     }
 }
 
+/// The number of a service, and whether an earlier director gave it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServiceNumber {
+    /// By which slots and posts know it.
+    pub number: u32,
+    /// Its slots are as an earlier director left them.
+    pub is_known: bool,
+}
+
 impl FrontTable {
+    /// Numbers for services, by their endpoints: the one that an earlier director gave, or
+    /// one that it gave to nobody. The order of the services means nothing.
+    ///
+    /// # Errors
+    /// If the map can't be read.
+    pub fn numbers(&self, services: &[Vec<Endpoint>]) -> Result<Vec<ServiceNumber>, MapError> {
+        let mut left = BTreeSet::new();
+        for key in self.0.keys() {
+            left.extend(self.0.lookup(&key)?.filter(|number| *number != NO_SERVICE));
+        }
+        let mut given: Vec<Option<u32>> = Vec::new();
+        for endpoints in services {
+            let mut found = None;
+            for endpoint in endpoints {
+                let number = self.0.lookup(&types::gw_endpoint::from(*endpoint))?;
+                let number = number.filter(|it| *it != NO_SERVICE && !given.contains(&Some(*it)));
+                found = found.or(number);
+            }
+            given.push(found);
+        }
+        let known = given.clone();
+        let fresh = (0..).filter(|number| !left.contains(number));
+        // Where there is no other room: those of services that are gone.
+        let used: Vec<_> = left
+            .iter()
+            .filter(|it| !known.contains(&Some(**it)))
+            .collect();
+        let room = u32::try_from(services.len().max(8).next_power_of_two()).unwrap_or(u32::MAX);
+        let mut free = fresh
+            .take_while(|it| *it < room)
+            .chain(used.into_iter().copied());
+        let number = |known: Option<u32>| ServiceNumber {
+            number: known.or_else(|| free.next()).unwrap_or(room),
+            is_known: known.is_some(),
+        };
+        Ok(known.into_iter().map(number).collect())
+    }
+
     /// Makes the table hold exactly these endpoints, each with the number of its
     /// service. Those that stay are never absent meanwhile.
     ///

@@ -28,7 +28,8 @@ use skel::{DirectorSkel, DirectorSkelBuilder, OpenDirectorSkel};
 
 pub use exceptions::{Exception, Exceptions};
 pub use maps::{
-    Backend, BackendTable, Entry, EntryTable, FrontTable, PostTable, Slot, SlotTable, Tunnel,
+    Backend, BackendTable, Entry, EntryTable, FrontTable, PostTable, ServiceNumber, Slot,
+    SlotTable, Tunnel,
 };
 pub use trial::Load;
 

@@ -68,3 +68,33 @@ fn reason_names(btf: &Btf<'_>) -> BTreeMap<Reason, String> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    /// Two reasons with one number are one counter, and each is shown under the other's
+    /// name. Numbers are given by hand, on branches that do not see each other.
+    #[test]
+    fn each_reason_has_a_number_of_its_own() {
+        let header = include_str!("../../bpf/gw_reason.h");
+        let header = header.split("enum gw_reason {").nth(1).expect("the enum");
+        let header = header.split("};").next().expect("its end");
+        let mut names = BTreeMap::new();
+        for word in header.split("GW_REASON_").skip(1) {
+            let Some((name, number)) = word.split_once('=') else {
+                continue;
+            };
+            let number = number.split([',', '}']).next().expect("a number");
+            let number: u32 = number.trim().parse().expect("a decimal");
+            if name.trim() == "COUNT" {
+                let most = names.keys().max().copied();
+                assert_eq!(most, number.checked_sub(1), "GW_REASON_COUNT");
+                continue;
+            }
+            let other = names.insert(number, name.trim());
+            assert_eq!(other, None, "{number} is {name}, too");
+        }
+        assert!(names.len() > 150, "{} were found", names.len());
+    }
+}

@@ -3,11 +3,13 @@
 //! from here copies bytes, and a segment might see half of a word.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_wire::ShareId;
 use libbpf_rs::{MapHandle, ProgramMut};
 
+use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::gw_fence_order_kind as Kind;
@@ -47,13 +49,19 @@ impl Expiry {
 #[derive(Debug)]
 pub(crate) struct Fences {
     map: TypedMap<u32, types::gw_fence>,
+    slots: Arc<Slots>,
     program: SyscallProgram<types::gw_fence_order>,
 }
 
 impl Fences {
-    pub(crate) fn new(handle: MapHandle, program: &ProgramMut<'_>) -> io::Result<Self> {
+    pub(crate) fn new(
+        handle: MapHandle,
+        slots: Arc<Slots>,
+        program: &ProgramMut<'_>,
+    ) -> io::Result<Self> {
         Ok(Self {
             map: TypedMap::new(handle, "gw_fences"),
+            slots,
             program: SyscallProgram::new(program)?,
         })
     }
@@ -77,14 +85,14 @@ impl Fences {
 
     /// Of a share that was never granted: in the past.
     pub(crate) fn expiry(&self, share: ShareId) -> Result<Expiry, MapError> {
-        let raw = self.map.lookup(&share.0)?;
+        let raw = self.map.lookup(&self.slots.of(share)?)?;
         Ok(Expiry::from_ns(raw.map_or(0, |raw| raw.expiry_ns)))
     }
 
     fn order(&self, share: ShareId, kind: Kind, ns: u64) -> Result<(), MapError> {
         let order = types::gw_fence_order {
             ns,
-            share: share.0,
+            share: self.slots.of(share)?,
             kind: kind.0,
         };
         let refused = |error: io::Error| self.map.error("write", error.into());

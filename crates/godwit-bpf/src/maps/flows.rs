@@ -1,17 +1,20 @@
 //! `gw_flows`: the flows that this node owns or shadows. Read-only here; what
 //! the agent changes goes through [`crate::Orders`].
 
+use std::sync::Arc;
+
 use godwit_wire::{
     Endpoint, FlowId, FlowKey, Generation, MacAddr, SeqNumber, ShareId, UnprotectedReason,
 };
 use libbpf_rs::MapHandle;
 
 use super::log::FlowLog;
+use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::{gw_flow_flags as Flag, gw_phase as Raw};
 
-const _: () = assert!(size_of::<types::gw_flow>() == 336);
+const _: () = assert!(size_of::<types::gw_flow>() == 368);
 
 /// Life of a flow on this node (`enum gw_phase`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -222,11 +225,11 @@ impl FlowState {
 
 /// Typed access to `gw_flows`.
 #[derive(Debug)]
-pub struct FlowTable(TypedMap<types::gw_flow_key, types::gw_flow>);
+pub struct FlowTable(TypedMap<types::gw_flow_key, types::gw_flow>, Arc<Slots>);
 
 impl FlowTable {
-    pub(crate) fn new(handle: MapHandle) -> Self {
-        Self(TypedMap::new(handle, "gw_flows"))
+    pub(crate) fn new(handle: MapHandle, slots: Arc<Slots>) -> Self {
+        Self(TypedMap::new(handle, "gw_flows"), slots)
     }
 
     /// One flow.
@@ -238,7 +241,7 @@ impl FlowTable {
         Ok(self
             .0
             .lookup(&raw_key)?
-            .map(|raw| flow_state(raw_key, &raw)))
+            .map(|raw| flow_state(raw_key, &raw, self.1.share_at(raw.share))))
     }
 
     /// Calls `each` for every flow; those that come or go meanwhile may be
@@ -247,7 +250,8 @@ impl FlowTable {
     /// # Errors
     /// Fails if the kernel refuses the read.
     pub fn for_each(&self, mut each: impl FnMut(FlowState)) -> Result<(), MapError> {
-        self.0.for_each(|key, raw| each(flow_state(key, &raw)))
+        self.0
+            .for_each(|key, raw| each(flow_state(key, &raw, self.1.share_at(raw.share))))
     }
 }
 
@@ -302,7 +306,7 @@ fn time_stamps(raw: &types::gw_flow) -> FlowTimestamps {
     }
 }
 
-fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
+fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow, share: ShareId) -> FlowState {
     let key = FlowKey {
         client: Endpoint::from(raw_key.client),
         service: Endpoint::from(raw_key.service),
@@ -314,7 +318,7 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow) -> FlowState {
             key,
             irs: SeqNumber(raw.irs),
         },
-        share: ShareId(raw.share),
+        share,
         generation: Generation(raw.generation),
         phase: if has(Flag::GW_FLOW_OVER) {
             Phase::Ended

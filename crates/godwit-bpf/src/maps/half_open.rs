@@ -1,8 +1,11 @@
 //! `gw_half_open`: handshakes under way.
 
+use std::sync::Arc;
+
 use godwit_wire::{FlowKey, SeqNumber, ShareId};
 use libbpf_rs::MapHandle;
 
+use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::gw_flow_flags as Flag;
@@ -42,11 +45,14 @@ pub struct HalfOpen {
 
 /// Typed access to `gw_half_open`.
 #[derive(Debug)]
-pub struct HalfOpenTable(TypedMap<types::gw_flow_key, types::gw_half_open>);
+pub struct HalfOpenTable(
+    TypedMap<types::gw_flow_key, types::gw_half_open>,
+    Arc<Slots>,
+);
 
 impl HalfOpenTable {
-    pub(crate) fn new(handle: MapHandle) -> Self {
-        Self(TypedMap::new(handle, "gw_half_open"))
+    pub(crate) fn new(handle: MapHandle, slots: Arc<Slots>) -> Self {
+        Self(TypedMap::new(handle, "gw_half_open"), slots)
     }
 
     /// Those whose clients may wait for this node after a takeover.
@@ -56,7 +62,7 @@ impl HalfOpenTable {
     pub fn waiting(&self) -> Result<Vec<HalfOpen>, MapError> {
         let mut found = Vec::new();
         self.0.for_each(|key, raw| {
-            let half = half_open(key, &raw);
+            let half = half_open(key, &raw, self.1.share_at(raw.share));
             if raw.answered != 0 || half.given_up {
                 found.push(half);
             }
@@ -65,11 +71,11 @@ impl HalfOpenTable {
     }
 }
 
-fn half_open(key: types::gw_flow_key, raw: &types::gw_half_open) -> HalfOpen {
+fn half_open(key: types::gw_flow_key, raw: &types::gw_half_open, share: ShareId) -> HalfOpen {
     let has = |flag: Flag| u32::from(raw.flags) & flag.0 != 0;
     HalfOpen {
         key: key.into(),
-        share: ShareId(raw.share),
+        share,
         irs: SeqNumber(raw.irs),
         iss: SeqNumber(raw.iss),
         mss: raw.syn_ack_mss,

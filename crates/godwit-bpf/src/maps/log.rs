@@ -62,6 +62,10 @@ pub enum LogState {
     Over,
     /// There was no memory for it, or a segment could not be read.
     Failed,
+    /// The client has sent urgent data.
+    Urgent,
+    /// It begins where a request may begin; the service's next output tells.
+    Begun,
 }
 
 /// The log of one flow, without its bytes.
@@ -99,6 +103,8 @@ impl FlowLog {
                 State::GW_LOG_KEPT => LogState::Kept,
                 State::GW_LOG_OVER => LogState::Over,
                 State::GW_LOG_FAILED => LogState::Failed,
+                State::GW_LOG_URGENT => LogState::Urgent,
+                State::GW_LOG_BEGUN => LogState::Begun,
                 _ => LogState::None,
             },
             base: SeqNumber(raw.log.base),

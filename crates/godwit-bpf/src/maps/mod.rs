@@ -1,5 +1,6 @@
 //! The maps, a type each: raw keys and values never leave their file.
 
+pub(crate) mod canaries;
 pub(crate) mod counters;
 pub(crate) mod fences;
 pub(crate) mod flows;
@@ -9,9 +10,11 @@ pub(crate) mod log;
 pub(crate) mod newborns;
 pub(crate) mod outputs;
 pub(crate) mod placing;
+pub(crate) mod questions;
 mod scan;
 pub(crate) mod services;
 pub(crate) mod shares;
+pub(crate) mod slots;
 pub(crate) mod steering;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};

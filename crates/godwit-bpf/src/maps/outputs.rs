@@ -1,9 +1,12 @@
 //! `gw_verifies` and `gw_outputs`: how much of the output is compared, and the
 //! sums of it (`gw_verify.h`).
 
+use std::sync::Arc;
+
 use godwit_wire::{Endpoint, FlowKey, SeqNumber, ShareId};
 use libbpf_rs::MapHandle;
 
+use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 
@@ -112,13 +115,15 @@ impl Output {
 #[derive(Debug)]
 pub struct OutputTable {
     verifies: TypedMap<u32, types::gw_verify>,
+    slots: Arc<Slots>,
     outputs: TypedMap<types::gw_flow_key, types::gw_output>,
 }
 
 impl OutputTable {
-    pub(crate) fn new(verifies: MapHandle, outputs: MapHandle) -> Self {
+    pub(crate) fn new(verifies: MapHandle, outputs: MapHandle, slots: Arc<Slots>) -> Self {
         Self {
             verifies: TypedMap::new(verifies, "gw_verifies"),
+            slots,
             outputs: TypedMap::new(outputs, "gw_outputs"),
         }
     }
@@ -129,7 +134,7 @@ impl OutputTable {
     /// # Errors
     /// Fails if the kernel refuses the write.
     pub fn verify(&self, share: ShareId, how: &Verification) -> Result<(), MapError> {
-        self.verifies.update(&share.0, &how.to_raw())
+        self.verifies.update(&self.slots.of(share)?, &how.to_raw())
     }
 
     /// The sums of one flow, if any of its output was chosen.

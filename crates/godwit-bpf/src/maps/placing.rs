@@ -1,9 +1,12 @@
 //! `gw_placings`, `gw_mates` and what rules are made of: by which server each request of
 //! a share is best served (`gw_rules.h`).
 
+use std::sync::Arc;
+
 use godwit_wire::{MacAddr, ShareId};
 use libbpf_rs::MapHandle;
 
+use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 use crate::skel::types::gw_mate_state as State;
@@ -40,8 +43,8 @@ pub struct PlacingRule {
     pub host: Option<String>,
     /// Of these paths.
     pub path: RulePath,
-    /// Servers by number, below [`MAX_PLACED_NODES`]; several share the paths.
-    pub nodes: Vec<u16>,
+    /// Servers by the numbers of their names; several share the paths.
+    pub nodes: Vec<u32>,
 }
 
 /// Whether another server is to be asked for a share's connections.
@@ -51,6 +54,8 @@ pub enum Mate {
     Open(MacAddr),
     /// Not now; what it has stays there.
     Closed(MacAddr),
+    /// Not now: no probe has come back from it (`gw_path.h`).
+    Unproved(MacAddr),
     /// It is without power: what it has is lost, what it was asked for is not.
     Dead(MacAddr),
     /// Not now; what it had another one has taken over.
@@ -66,7 +71,7 @@ impl Mate {
     /// Where it is on the link.
     pub const fn mac(self) -> MacAddr {
         match self {
-            Self::Open(mac) | Self::Closed(mac) | Self::Dead(mac) => mac,
+            Self::Open(mac) | Self::Closed(mac) | Self::Unproved(mac) | Self::Dead(mac) => mac,
             Self::TakenOver { own, .. } => own,
         }
     }
@@ -78,8 +83,11 @@ pub struct PlacingTable {
     placings: TypedMap<u32, types::gw_placing>,
     mates: TypedMap<types::gw_mate_key, types::gw_mate>,
     macs: TypedMap<types::gw_mate_mac, u32>,
+    paths: TypedMap<types::gw_mate_mac, u32>,
     prefixes: TypedMap<types::gw_prefix_key, types::gw_rule>,
     suffixes: TypedMap<types::gw_suffix_key, types::gw_rule>,
+    shares: Arc<Slots>,
+    nodes: Arc<Slots>,
 }
 
 /// The maps of a [`PlacingTable`].
@@ -87,46 +95,51 @@ pub(crate) struct PlacingMaps {
     pub(crate) placings: MapHandle,
     pub(crate) mates: MapHandle,
     pub(crate) macs: MapHandle,
+    pub(crate) paths: MapHandle,
     pub(crate) prefixes: MapHandle,
     pub(crate) suffixes: MapHandle,
 }
 
 impl PlacingTable {
-    pub(crate) fn new(maps: PlacingMaps) -> Self {
+    pub(crate) fn new(maps: PlacingMaps, shares: Arc<Slots>, nodes: Arc<Slots>) -> Self {
         Self {
             placings: TypedMap::new(maps.placings, "gw_placings"),
             mates: TypedMap::new(maps.mates, "gw_mates"),
             macs: TypedMap::new(maps.macs, "gw_mate_macs"),
+            paths: TypedMap::new(maps.paths, "gw_paths"),
             prefixes: TypedMap::new(maps.prefixes, "gw_prefixes"),
             suffixes: TypedMap::new(maps.suffixes, "gw_suffixes"),
+            shares,
+            nodes,
         }
     }
 
-    /// From here on a share's requests are placed by these rules, for `node` is this node's
-    /// own number, and those of all its servers are below `nodes`; or they stay (`None`). Of
-    /// two rules about the same paths the later one counts.
+    /// From here on a share's requests are placed by these rules: `own` is this node, and
+    /// `members` are all servers of the share; or they stay (`None`). Of two rules about the
+    /// same paths the later one counts. Nodes are told by the numbers of their names.
     ///
     /// # Errors
     /// Fails if the kernel refuses a change.
     pub fn set(
         &self,
         share: ShareId,
-        node: Option<u16>,
-        nodes: u16,
+        own: Option<u32>,
+        members: &[u32],
         rules: &[PlacingRule],
     ) -> Result<(), MapError> {
+        let slot = self.shares.of(share)?;
         let mut prefixes = Vec::new();
         let mut suffixes = Vec::new();
         for rule in rules {
             let value = types::gw_rule {
-                nodes: rule.nodes.iter().fold(0, |bits, node| bits | 1 << node),
+                nodes: self.bits(&rule.nodes),
             };
             match &rule.path {
                 RulePath::Prefix(path) => {
-                    prefixes.push((prefix(share, rule.host.as_deref(), path), value));
+                    prefixes.push((prefix(slot, rule.host.as_deref(), path), value));
                 }
                 RulePath::Suffix(suffix) => {
-                    suffixes.push((suffix_key(share, rule.host.as_deref(), suffix), value));
+                    suffixes.push((suffix_key(slot, rule.host.as_deref(), suffix), value));
                 }
             }
         }
@@ -136,23 +149,24 @@ impl PlacingTable {
         for (key, value) in &suffixes {
             self.suffixes.update(key, value)?;
         }
-        let flags = node.map_or(0, |_| flags(rules));
+        let own = own.and_then(|own| self.number(own));
+        let numbers = members.iter().filter_map(|node| self.number(*node));
         let raw = types::gw_placing {
-            flags,
-            node: node.unwrap_or_default(),
-            nodes,
+            flags: own.map_or(0, |_| flags(rules)),
+            node: own.unwrap_or_default(),
+            nodes: numbers.max().map_or(0, |most| most + 1),
         };
-        self.placings.update(&share.0, &raw)?;
+        self.placings.update(&slot, &raw)?;
         for key in self.prefixes.keys() {
             let is_kept = prefixes.iter().any(|(kept, _)| is_same(kept, &key));
-            if key.share == share.0 && !is_kept {
+            if key.share == slot && !is_kept {
                 self.prefixes.delete(&key)?;
             }
         }
         for key in self.suffixes.keys() {
             let of = |key: &types::gw_suffix_key| (key.host, key.suffix);
             let is_kept = suffixes.iter().any(|(kept, _)| of(kept) == of(&key));
-            if key.share == share.0 && !is_kept {
+            if key.share == slot && !is_kept {
                 self.suffixes.delete(&key)?;
             }
         }
@@ -164,10 +178,14 @@ impl PlacingTable {
     ///
     /// # Errors
     /// Fails if the kernel refuses a change.
-    pub fn set_mate(&self, share: ShareId, node: u16, mate: Mate) -> Result<(), MapError> {
+    pub fn set_mate(&self, share: ShareId, node: u32, mate: Mate) -> Result<(), MapError> {
+        let (slot, Some(node)) = (self.shares.of(share)?, self.number(node)) else {
+            return Ok(());
+        };
         let (mac, state) = match mate {
             Mate::Closed(mac) => (mac, State::GW_MATE_CLOSED),
             Mate::Open(mac) => (mac, State::GW_MATE_OPEN),
+            Mate::Unproved(mac) => (mac, State::GW_MATE_UNPROVED),
             Mate::Dead(mac) => (mac, State::GW_MATE_DEAD),
             Mate::TakenOver { by, .. } => (by, State::GW_MATE_CLOSED),
         };
@@ -176,7 +194,7 @@ impl PlacingTable {
         let by_mac = types::gw_mate_mac { mac: own, pad };
         self.macs.update(&by_mac, &u32::from(node))?;
         let key = types::gw_mate_key {
-            share: share.0,
+            share: slot,
             node: node.into(),
         };
         let state = u16::try_from(state.0).unwrap_or(0);
@@ -198,14 +216,25 @@ impl PlacingTable {
         self.mates.delete(&itself)
     }
 
-    /// Forgets servers of a share that are none of these, by their numbers.
+    /// The number of the last probe that a server has sent back, and 0 if none has been.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn heard(&self, mac: MacAddr) -> Result<u32, MapError> {
+        let key = types::gw_mate_mac { mac: mac.0, pad: 0 };
+        Ok(self.paths.lookup(&key)?.unwrap_or(0))
+    }
+
+    /// Forgets servers of a share that are none of these, by the numbers of their names.
     ///
     /// # Errors
     /// Fails if the kernel refuses a change.
-    pub fn forget_mates(&self, share: ShareId, but: &[u16]) -> Result<(), MapError> {
+    pub fn forget_mates(&self, share: ShareId, but: &[u32]) -> Result<(), MapError> {
+        let slot = self.shares.of(share)?;
+        let but: Vec<_> = but.iter().filter_map(|node| self.number(*node)).collect();
         for key in self.mates.keys() {
             let is_kept = u16::try_from(key.node & !ITSELF).is_ok_and(|node| but.contains(&node));
-            if key.share == share.0 && !is_kept {
+            if key.share == slot && !is_kept {
                 self.mates.delete(&key)?;
             }
         }
@@ -223,6 +252,16 @@ impl PlacingTable {
             }
         }
         Ok(())
+    }
+
+    /// How the data path calls a node; `None`: it has no place for it.
+    fn number(&self, node: u32) -> Option<u16> {
+        u16::try_from(self.nodes.slot_of(node)?).ok()
+    }
+
+    fn bits(&self, nodes: &[u32]) -> u64 {
+        let numbers = nodes.iter().filter_map(|node| self.number(*node));
+        numbers.fold(0, |bits, number| bits | 1 << number)
     }
 }
 
@@ -247,26 +286,26 @@ fn host_hash(host: Option<&str>) -> u64 {
     })
 }
 
-fn prefix(share: ShareId, host: Option<&str>, path: &str) -> types::gw_prefix_key {
+fn prefix(share: u32, host: Option<&str>, path: &str) -> types::gw_prefix_key {
     let mut raw = [0; MAX_RULE_PREFIX];
     let len = path.len().min(MAX_RULE_PREFIX);
     raw[..len].copy_from_slice(&path.as_bytes()[..len]);
     let bytes = size_of::<u32>() + size_of::<u64>() + len;
     types::gw_prefix_key {
         prefixlen: u32::try_from(bytes * 8).unwrap_or(u32::MAX),
-        share: share.0,
+        share,
         host: host_hash(host),
         path: raw,
     }
 }
 
-fn suffix_key(share: ShareId, host: Option<&str>, suffix: &str) -> types::gw_suffix_key {
+fn suffix_key(share: u32, host: Option<&str>, suffix: &str) -> types::gw_suffix_key {
     let mut raw = [0; MAX_RULE_SUFFIX];
     let len = suffix.len().min(MAX_RULE_SUFFIX);
     raw[..len].copy_from_slice(&suffix.as_bytes()[..len]);
     types::gw_suffix_key {
         host: host_hash(host),
-        share: share.0,
+        share,
         suffix: raw,
     }
 }

@@ -1,5 +1,6 @@
 //! `gw_shares`: who this node is for each share. A takeover is one write here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
@@ -7,6 +8,7 @@ use libbpf_rs::MapHandle;
 
 use super::fences::{Expiry, Fences};
 use super::log::LogMode;
+use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 
@@ -130,13 +132,18 @@ impl Front {
 #[derive(Debug)]
 pub struct ShareTable {
     entries: TypedMap<u32, types::gw_share>,
+    slots: Arc<Slots>,
     fences: Fences,
 }
 
 impl ShareTable {
-    pub(crate) fn new(handle: MapHandle, fences: Fences) -> Self {
+    pub(crate) fn new(handle: MapHandle, slots: Arc<Slots>, fences: Fences) -> Self {
         let entries = TypedMap::new(handle, "gw_shares");
-        Self { entries, fences }
+        Self {
+            entries,
+            slots,
+            fences,
+        }
     }
 
     /// Moves the end of an owner's right to speak, and nothing else: one store.
@@ -184,6 +191,7 @@ impl ShareTable {
     /// # Errors
     /// Fails if the kernel refuses the write.
     pub fn set(&self, share: ShareId, entry: &ShareEntry) -> Result<(), MapError> {
+        let slot = self.slots.of(share)?;
         let raw = types::gw_share {
             epoch: entry.epoch.0,
             lag_limit_ns: u64::try_from(entry.lag_limit.as_nanos()).unwrap_or(u64::MAX),
@@ -208,10 +216,25 @@ impl ShareTable {
         };
         if entry.role == Role::Owner {
             self.fences.expire(share, entry.expiry)?;
-            return self.entries.update(&share.0, &raw);
+            return self.entries.update(&slot, &raw);
         }
-        self.entries.update(&share.0, &raw)?;
+        self.entries.update(&slot, &raw)?;
         self.fences.expire(share, entry.expiry)
+    }
+
+    /// Slots with a role that have no name: left by an agent of version 0.1.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn unnamed(&self) -> Result<Vec<u32>, MapError> {
+        let mut found = Vec::new();
+        for slot in self.entries.keys() {
+            let role = self.entries.lookup(&slot)?.map_or(0, |raw| raw.role);
+            if role != 0 && self.slots.id_at(slot) == 0 {
+                found.push(slot);
+            }
+        }
+        Ok(found)
     }
 
     /// The entry that an earlier agent left, if it has a role.
@@ -219,8 +242,11 @@ impl ShareTable {
     /// # Errors
     /// Fails if the kernel refuses the read.
     pub fn left_over(&self, share: ShareId) -> Result<Option<ShareEntry>, MapError> {
+        let Some(slot) = self.slots.slot_of(share.0) else {
+            return Ok(None);
+        };
         let expiry = self.fences.expiry(share)?;
-        Ok(self.entries.lookup(&share.0)?.and_then(|raw| {
+        Ok(self.entries.lookup(&slot)?.and_then(|raw| {
             let role = Role::try_from(u8::try_from(raw.role).ok()?).ok()?;
             let group = MacAddr(raw.service_mac);
             let entry = ShareEntry {

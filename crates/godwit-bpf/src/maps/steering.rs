@@ -1,11 +1,13 @@
 //! `gw_steerings`: where connections of a share begin, besides what rules say
 //! (`gw_policy.h`, `gw_steer.h`).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_wire::ShareId;
 use libbpf_rs::MapHandle;
 
+use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
 
@@ -29,11 +31,11 @@ pub struct Steering {
 
 /// Typed access to it.
 #[derive(Debug)]
-pub struct SteeringTable(TypedMap<u32, types::gw_steering>);
+pub struct SteeringTable(TypedMap<u32, types::gw_steering>, Arc<Slots>);
 
 impl SteeringTable {
-    pub(crate) fn new(map: MapHandle) -> Self {
-        Self(TypedMap::new(map, "gw_steerings"))
+    pub(crate) fn new(map: MapHandle, slots: Arc<Slots>) -> Self {
+        Self(TypedMap::new(map, "gw_steerings"), slots)
     }
 
     /// No share's program is asked any more.
@@ -66,6 +68,6 @@ impl SteeringTable {
             program: steering.program.unwrap_or(0),
             pad: 0,
         };
-        self.0.update(&share.0, &raw)
+        self.0.update(&self.1.of(share)?, &raw)
     }
 }

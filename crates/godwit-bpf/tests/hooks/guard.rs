@@ -5,19 +5,26 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 
+use godwit_bpf::Hook;
 use godwit_lab::Lab;
-use godwit_lab::host::Network;
+use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_sock::{Devices, Interface};
+use godwit_wire::{ArpOperation, ArpPacket, NeighbourAdvertisement, Role, TcpFlags};
 
-use crate::bench::{Bench, on_bench_of};
+use crate::bench::{Bench, DROP, IRS, ISS, NEXT, from_service, on_bench, on_bench_of};
 
-/// Indices of the interfaces that have a pinned `guard`.
+/// Indices of the interfaces that have a pinned `guard`, and a `beside`.
 fn guarded(pins: &str) -> BTreeSet<u32> {
-    let links = fs::read_dir(format!("/sys/fs/bpf/godwit/{pins}/links")).expect("pinned");
-    let names = links.map(|entry| entry.expect("readable").file_name());
-    names
-        .filter_map(|name| name.to_str()?.strip_prefix("guard-")?.parse().ok())
-        .collect()
+    let with = |prefix: &str| -> BTreeSet<u32> {
+        let links = fs::read_dir(format!("/sys/fs/bpf/godwit/{pins}/links")).expect("pinned");
+        let names = links.map(|entry| entry.expect("readable").file_name());
+        names
+            .filter_map(|name| name.to_str()?.strip_prefix(prefix)?.parse().ok())
+            .collect()
+    };
+    let guarded = with("guard-");
+    assert_eq!(with("beside-"), guarded);
+    guarded
 }
 
 fn ip(lab: &Lab, words: &str) {
@@ -40,7 +47,9 @@ fn follow(bench: &mut Bench) {
     let others = Devices::read()
         .expect("netlink works")
         .others(service.index);
-    bench.datapath.guard(&others).expect("all are guarded");
+    let hooks = bench.datapath.hooks.as_mut().expect("nobody took them");
+    hooks.guard(&others).expect("all are guarded");
+    hooks.watch(&others).expect("all are watched");
 }
 
 #[test]
@@ -84,10 +93,10 @@ fn what_comes_below_the_service_interface_loses_its_guard() {
         let devices = || Devices::read().expect("netlink works");
         let (bridge, port) = (index("br0"), index("x0"));
         let mut guard = |service: u32| {
-            bench
-                .datapath
-                .guard(&devices().others(service))
-                .expect("guarded");
+            let hooks = bench.datapath.hooks.as_mut().expect("nobody took them");
+            let others = devices().others(service);
+            hooks.guard(&others).expect("guarded");
+            hooks.watch(&others).expect("watched");
             guarded(pins)
         };
         assert!(guard(bridge).contains(&port), "beside it");
@@ -104,7 +113,45 @@ fn what_comes_below_the_service_interface_loses_its_guard() {
         // An interface that has gone since it was listed is none.
         let mut gone = devices().others(bridge);
         gone.insert(4_000_000);
-        bench.datapath.guard(&gone).expect("nothing to guard");
+        let hooks = bench.datapath.hooks.as_mut().expect("nobody took them");
+        hooks.guard(&gone).expect("nothing to guard");
+        hooks.watch(&gone).expect("nothing to watch");
         assert!(!guarded(pins).contains(&4_000_000));
+    });
+}
+
+/// An interface in the same subnet would answer ARP for addresses on loopback (ip-sysctl,
+/// `arp_ignore`): clients would come by it, past tap and gate.
+#[test]
+fn nobody_hears_of_a_service_on_another_link() {
+    on_bench(|bench| {
+        let mac = Host::A.mac(Network::Control);
+        let arp = |at| ArpPacket::gratuitous(ArpOperation::Reply, at, mac).broadcast_frame();
+        let advert = |target| NeighbourAdvertisement { target, mac }.multicast_frame();
+        for role in [Role::Owner, Role::Shadow, Role::None] {
+            bench.play(role);
+            for frame in [arp(SERVICE_V4), advert(SERVICE_V6)] {
+                let (verdict, reasons) = bench.pass(Hook::Guard, &frame);
+                assert_eq!(verdict, DROP, "{role:?}: {reasons:?}");
+                assert_eq!(reasons, ["told_elsewhere"], "{role:?}");
+            }
+            for frame in [arp(Host::A.v4()), advert(Host::A.v6())] {
+                let (verdict, reasons) = bench.pass(Hook::Guard, &frame);
+                assert_eq!(verdict, NEXT, "its own, {role:?}: {reasons:?}");
+            }
+        }
+        bench.play(Role::Owner);
+        // Who serves a client by that link has to find it, in nobody's name.
+        let question = ArpPacket {
+            target: Host::Client.v4(),
+            ..ArpPacket::gratuitous(ArpOperation::Request, SERVICE_V4, mac)
+        };
+        let (verdict, reasons) = bench.pass(Hook::Guard, &question.broadcast_frame());
+        assert_eq!(
+            (verdict, &*reasons),
+            (NEXT, &["arp_renamed".to_owned()][..])
+        );
+        let own = from_service(7, false, ISS, IRS, TcpFlags::ACK, b"data");
+        bench.expect(Hook::Guard, "no flow", &own, NEXT, "other_interface");
     });
 }

@@ -2,11 +2,13 @@
 //! lab's namespace: what comes out, and what it was counted as. Needs root.
 
 mod bench;
+mod children;
 mod cost;
 mod director;
 mod director_links;
 mod edge;
 mod fence;
+mod first;
 mod gate;
 mod guard;
 mod handoff;
@@ -19,7 +21,10 @@ mod process;
 mod random;
 mod rejoin;
 mod ring;
+mod rings;
 mod scan;
+mod settle;
+mod sound;
 mod spoofed;
 mod stamps;
 mod steer;

@@ -10,7 +10,7 @@ use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 
 use crate::bench::{
-    Bench, IRS, NEXT, REDIRECT, SHARE, on_bench_of_with, on_bench_with, to_service,
+    Bench, IRS, NEXT, NODES, REDIRECT, SHARE, on_bench_of_with, on_bench_with, to_service,
 };
 use crate::transfer::place;
 
@@ -92,7 +92,9 @@ fn an_answer_is_a_server_that_is_there() {
         bench.expect(Hook::Tap, "here", &syn(here.wrapping_add(100)), NEXT, "syn");
         let closed = Mate::Closed(Host::B.mac(Network::Data));
         let table = &bench.datapath.placing;
-        table.set_mate(SHARE, 1, closed).expect("there is room");
+        table
+            .set_mate(SHARE, NODES[1], closed)
+            .expect("there is room");
         bench.expect(
             Hook::Tap,
             "closed",

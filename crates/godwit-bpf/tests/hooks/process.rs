@@ -3,7 +3,7 @@
 //! `tests/tests/process_exit.rs`.
 
 use std::env;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::process::Command;
 use std::thread;
@@ -30,6 +30,9 @@ const HOLD: Duration = Duration::from_secs(10);
 /// Port of a client of which that process is to hold a connection, too.
 const CALLED: &str = "GODWIT_BPF_TEST_CALLED";
 
+/// Where that process listens as soon as it has all that it is to have. No service's.
+const READY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 81);
+
 /// The process: listens with two descriptors and some threads, then ends with
 /// the code that it is given, or waits for a signal.
 #[test]
@@ -45,6 +48,7 @@ fn helper() {
         let caller = call(port.parse().expect("a port"));
         (caller, listener.accept().expect("it was called"))
     });
+    let _ready = TcpListener::bind(READY).expect("port 81 is free");
     match end.parse() {
         Ok(code) => std::process::exit(code),
         Err(_) => loop {
@@ -54,7 +58,7 @@ fn helper() {
 }
 
 /// A connection with a fixture's ends, over loopback, where no hook is.
-fn call(port: u16) -> TcpStream {
+pub(crate) fn call(port: u16) -> TcpStream {
     let kind = (AddressFamily::Inet, SockType::Stream);
     let fd = socket(kind.0, kind.1, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
     setsockopt(&fd, sockopt::ReuseAddr, &true).expect("it may be set");
@@ -69,7 +73,7 @@ fn callers(port: u16) -> [SocketAddr; 2] {
     [(Host::Client.v4(), port).into(), (SERVICE_V4, 80).into()]
 }
 
-/// Starts [`helper`], waits until it listens, and for its end.
+/// Starts [`helper`], waits until it is ready, and for its end.
 fn run(lab: &Lab, end: &str) {
     run_called(lab, end, None);
 }
@@ -85,21 +89,30 @@ fn run_called(lab: &Lab, end: &str, called: Option<u16>) {
     let mut process = lab.a().spawn("helper", command).expect("it starts");
     let deadline = Instant::now() + Duration::from_secs(5);
     if end == "by signal" {
-        let address = (Ipv4Addr::LOCALHOST, 80);
-        while TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < deadline, "it does not listen");
+        while TcpStream::connect(READY).is_err() {
+            assert!(Instant::now() < deadline, "it is not ready");
         }
         process.kill().expect("it runs");
     }
     process.wait(Duration::from_secs(5)).expect("it ends");
 }
 
-/// What the data path says of processes that died within a moment.
+/// What the data path says of processes that died within a moment. Of one that was
+/// killed it speaks twice, first when that one takes the signal.
 fn exits(bench: &Bench) -> Vec<ProcessExit> {
+    let (dying, gone): (Vec<_>, Vec<_>) = records(bench).into_iter().partition(|it| it.dying);
+    for exit in &dying {
+        let later = gone.iter().find(|it| it.pid == exit.pid);
+        assert_eq!(later.map(|it| it.code), Some(exit.code), "{exit:?}");
+    }
+    gone
+}
+
+pub(crate) fn records(bench: &Bench) -> Vec<ProcessExit> {
     let records = bench.events.wait(Duration::from_millis(200));
     let exit = |record| match record {
         Record::Exit(exit) => Some(exit),
-        Record::Flow(_) => None,
+        Record::Flow(_) | Record::Unanswered(_) | Record::ListenerClosed => None,
     };
     records.into_iter().filter_map(exit).collect()
 }
@@ -172,7 +185,7 @@ fn nothing_is_silenced_where_nobody_could_take_over() {
 }
 
 /// Both ends of the connections of [`helper`] are on this machine.
-fn take_addresses(lab: &Lab) {
+pub(crate) fn take_addresses(lab: &Lab) {
     for address in callers(0) {
         let mut command = Command::new("ip");
         command.args(["address", "add"]);
@@ -204,9 +217,9 @@ fn a_flow_whose_new_twin_has_all_is_kept() {
                 let all = twin(standby, port, false, (ISS + 1, next), TcpFlags::ACK, b"");
                 bench.expect(Hook::Tap, "the twin's ACK", &all, DROP, "twin_ack");
             }
-            run_called(lab, "3", Some(port));
-            let kept: Vec<_> = exits(bench).iter().map(|exit| exit.kept).collect();
-            assert_eq!(kept, [u32::from(whole)]);
+            run_called(lab, "by signal", Some(port));
+            let kept: u32 = records(bench).iter().map(|exit| exit.kept).sum();
+            assert_eq!(kept, u32::from(whole));
             bench.datapath.shares.open(SHARE).expect("it opens");
         }
     });
@@ -225,10 +238,14 @@ fn a_twin_whose_process_is_gone_does_not_end_a_stream() {
             (8, Some("0"), false, false),
             (9, Some("0"), true, true),
             (10, Some("3"), false, false),
+            (11, Some("3"), true, true),
         ] {
             shadow(bench, port, false);
             if let Some(end) = end {
+                // Its connection stands for a twin's, which comes by other ways.
+                bench.serve(false);
                 run_called(lab, end, Some(port));
+                bench.serve(true);
             }
             let answer = from_service(port, false, ISS + 1, next, fin, b"answer");
             bench.expect(Hook::Gate, "the twin's FIN", &answer, DROP, "unsent");

@@ -5,12 +5,13 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::{Hook, Mate, PlacingRule, RulePath};
+use godwit_bpf::{Hook, Mate, Order, PlacingRule, RulePath};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::{Role, ShareId, TcpFlags};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, from_service, note, on_bench, to_service,
+    Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, SLIP_TYPE, flow_id, from_service, note,
+    on_bench, to_service,
 };
 
 const WARD: ShareId = ShareId(SHARE.0 + 1);
@@ -30,7 +31,7 @@ const GET: &[u8] = b"GET /c/x HTTP/1.1\r\nHost: s\r\n\r\n";
 struct Slip {
     kind: u8,
     number: u8,
-    /// Who is asked and who asks, by their numbers + 1.
+    /// Who is asked and who asks, by their places in [`NODES`] + 1.
     to: u8,
     from: u8,
 }
@@ -52,14 +53,19 @@ const BY_WAY: Slip = Slip {
 /// A frame from another server, with a slip of this connection.
 fn with_slip(from: Host, mut frame: Vec<u8>, slip: Slip) -> Vec<u8> {
     frame[6..12].copy_from_slice(&from.mac(Network::Data).0);
+    frame[12..14].copy_from_slice(&SLIP_TYPE);
     frame.extend(b"gwsp");
-    frame.extend([1, slip.kind, 0, 0, 0, 0, 0, slip.number]);
+    frame.extend([2, slip.kind, 0, 0, 0, 0, 0, slip.number]);
     frame.extend(IRS.to_be_bytes());
     frame.extend(ISS.to_be_bytes());
     frame.extend([0; 4]);
     frame.extend(CLIENT.wrapping_add(65535).to_be_bytes());
-    frame.extend([slip.to, slip.from, 0, 0]);
-    frame.extend([5, 180, 5, 180, 7, 7, 0, 10, 0, 0, 0, 100]);
+    for node in [slip.to, slip.from] {
+        let id = node.checked_sub(1).map_or(0, |at| NODES[usize::from(at)]);
+        frame.extend(id.to_be_bytes());
+    }
+    frame.extend([0, 0]);
+    frame.extend([5, 180, 5, 180, 7, 7, 0, 10, 0, 0, 0, 0, 0, 100]);
     frame
 }
 
@@ -74,10 +80,7 @@ fn request(v6: bool) -> Vec<u8> {
 
 /// What of a frame is for whom, and what it was counted as.
 fn goes(bench: &Bench, frame: &[u8]) -> (i32, Vec<u8>) {
-    let trial = bench
-        .datapath
-        .try_frame(Hook::Tap, bench.ifindex, frame)
-        .expect("the kernel runs it");
+    let trial = bench.put(Hook::Tap, 0, frame);
     (trial.verdict, trial.frame)
 }
 
@@ -91,10 +94,12 @@ fn on_ring(work: impl Fn(&Bench, bool) + Send + Sync) {
                 path: RulePath::Prefix(format!("/{name}/")),
                 nodes: vec![node],
             };
-            let rules = [rule("b", 1), rule("c", 2)];
+            let rules = [rule("b", NODES[1]), rule("c", NODES[2])];
             for share in [SHARE, WARD] {
-                table.set(share, Some(0), 3, &rules).expect("room");
-                for (node, host) in [(1, Host::B), (2, Host::C)] {
+                table
+                    .set(share, Some(NODES[0]), &NODES, &rules)
+                    .expect("room");
+                for (node, host) in [(NODES[1], Host::B), (NODES[2], Host::C)] {
                     let mate = Mate::Open(host.mac(Network::Data));
                     table.set_mate(share, node, mate).expect("room");
                 }
@@ -152,6 +157,35 @@ fn a_segment_belongs_where_its_connection_does() {
     });
 }
 
+/// A server loses its own share to b, and its ward, which it has taken over, back to c.
+/// A director that does not know yet sends it segments of both: each goes on to the server
+/// that has its connection. The other one's kernel would reset it.
+#[test]
+fn what_was_lost_to_two_goes_to_the_right_one() {
+    on_ring(|bench, v6| {
+        let _server = listen(v6);
+        tap_handshake(bench, v6);
+        bench.take_ward_over(WARD, Host::C);
+        bench.connect(8, v6);
+        bench.play_own(Host::B, Role::Shadow);
+        bench.play_ward(WARD, Host::C, Role::Shadow);
+        let lost = [(PORT, WARD, Host::C), (8, SHARE, Host::B)];
+        let segment = |port| to_service(port, v6, CLIENT, SERVICE, ACK, b"");
+        for (port, share, to) in lost {
+            let order = (flow_id(port, v6), Order::Forget);
+            let given = bench.datapath.orders.give(share, order.0, order.1);
+            given.expect("it is known");
+            let (verdict, frame) = goes(bench, &segment(port));
+            assert_eq!(verdict, REDIRECT, "{port}");
+            assert_eq!(frame[..6], to.mac(Network::Data).0, "{port}");
+            // Whom it belongs to has sent it: there is no way on.
+            let back = from(to, segment(port));
+            let (verdict, _) = goes(bench, &back);
+            assert_eq!(verdict, DROP, "{port}");
+        }
+    });
+}
+
 /// A question about a connection with a twin goes to the standby, with who is asked.
 #[test]
 fn a_question_goes_by_the_standby() {
@@ -161,7 +195,9 @@ fn a_question_goes_by_the_standby() {
         assert_eq!(verdict, REDIRECT);
         assert_eq!(frame[..6], Host::B.mac(Network::Data).0);
         let slip = &frame[request(v6).len()..];
-        assert_eq!((slip[5], slip[28], slip[29]), (ASK, 3, 1));
+        assert_eq!(slip[5], ASK);
+        let ids = [NODES[2], NODES[0]].map(u32::to_be_bytes).concat();
+        assert_eq!(slip[28..36], ids);
         // The standby lost, it goes straight to c.
         bench.lose_standby_of_ring();
         let (_, frame) = goes(bench, &request(v6));
@@ -310,7 +346,7 @@ fn a_director_is_told_whose_it_is_and_not_who_has_it() {
         let taken_over = Mate::TakenOver { own: c, by: b };
         let its_own = Mate::Open(c);
         for mate in [taken_over, its_own] {
-            let set = bench.datapath.placing.set_mate(SHARE, 2, mate);
+            let set = bench.datapath.placing.set_mate(SHARE, NODES[2], mate);
             set.expect("room");
             let at = if mate == its_own { c } else { b };
             let (mut told, mut sent) = (0, 0);
@@ -406,6 +442,14 @@ fn who_has_lost_its_own_share_begins_in_its_ward() {
         bench.take_ward_over(WARD, Host::C);
         let tapped = from(Host::B, syn.clone());
         bench.expect(Hook::Tap, "b's", &tapped, DROP, "tapped_syn");
+        // What b passes on is for who has c's connections by now, and no twin of b's.
+        let again = to_service(9, v6, IRS, 0, TcpFlags::SYN, &[]);
+        let passed = Slip {
+            kind: BEGIN,
+            ..BY_WAY
+        };
+        let passed = with_slip(Host::B, again, passed);
+        bench.expect(Hook::Tap, "passed on by b", &passed, NEXT, "syn");
         let (verdict, frame) = goes(bench, &syn);
         assert_eq!(verdict, REDIRECT);
         let c = Host::C.mac(Network::Data);
@@ -438,12 +482,16 @@ fn whose_it_is_outlives_an_agent() {
         let [b, c] = [Host::B, Host::C].map(|host| host.mac(Network::Data));
         let table = &bench.datapath.placing;
         let taken_over = Mate::TakenOver { own: c, by: b };
-        table.set_mate(SHARE, 2, taken_over).expect("room");
-        table.forget_mates(SHARE, &[1, 2]).expect("it can be read");
+        table.set_mate(SHARE, NODES[2], taken_over).expect("room");
+        table
+            .forget_mates(SHARE, &NODES[1..])
+            .expect("it can be read");
         bench.expect(Hook::Tap, "it goes on", &ack(v6), REDIRECT, "told");
         assert_eq!(told(bench, v6)[12..], note(PORT, v6, c)[12..]);
         table.forget_mates(SHARE, &[1]).expect("it can be read");
-        table.set_mate(SHARE, 2, Mate::Open(b)).expect("room");
+        table
+            .set_mate(SHARE, NODES[2], Mate::Open(b))
+            .expect("room");
         assert_eq!(told(bench, v6)[12..], note(PORT, v6, b)[12..]);
     });
 }

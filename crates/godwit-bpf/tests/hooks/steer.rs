@@ -11,7 +11,8 @@ use godwit_wire::TcpFlags;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, on_bench, on_bench_with, tapped, to_service,
+    Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, on_bench, on_bench_with, tapped,
+    to_service,
 };
 use crate::transfer::place;
 
@@ -104,10 +105,12 @@ fn a_loaded_server_passes_a_connection_on() {
             let third = to_service(7, v6, IRS.wrapping_add(1), ISS + 1, TcpFlags::ACK, b"");
             bench.expect(Hook::Tap, "third", &third, REDIRECT, "sent_on");
             bench.expect(Hook::Tap, "back", &tapped(third), DROP, "sent_back");
-            // Another connection from the same addresses is looked at anew.
+            // Another one from the same addresses and ports goes where that went: it may be
+            // anybody's, and b tells them apart. From other ports it is looked at anew.
             b_says(bench, 90);
             let other = to_service(7, v6, IRS + 99, 0, TcpFlags::SYN, b"");
-            bench.expect(Hook::Tap, "another", &other, NEXT, "none_lighter");
+            bench.expect(Hook::Tap, "the same ports", &other, REDIRECT, "sent_on");
+            bench.expect(Hook::Tap, "another", &syn(8, v6), NEXT, "none_lighter");
         }
     });
 }
@@ -216,10 +219,14 @@ fn a_server_that_nobody_listens_at_passes_on_at_once() {
         // That one is silent: it may have answered, and be heard again.
         let mac = Host::B.mac(Network::Data);
         let table = &bench.datapath.placing;
-        table.set_mate(SHARE, 1, Mate::Closed(mac)).expect("room");
+        table
+            .set_mate(SHARE, NODES[1], Mate::Closed(mac))
+            .expect("room");
         bench.expect(Hook::Tap, "again", &syn(7, false), REDIRECT, "sent_on");
         // It is known to be off.
-        table.set_mate(SHARE, 1, Mate::Dead(mac)).expect("room");
+        table
+            .set_mate(SHARE, NODES[1], Mate::Dead(mac))
+            .expect("room");
         bench.expect(Hook::Tap, "forsaken", &syn(7, false), NEXT, "syn");
     });
 }

@@ -8,12 +8,13 @@ use godwit_lab::host::{Host, Network};
 use godwit_wire::{MacAddr, Role, Segment, TcpFlags};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, SHARE, from_service, on_bench, tapped, to_service,
+    Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, SLIP_TYPE, from_service, on_bench, tapped,
+    to_service,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
-const PORT: u16 = 7;
+pub(crate) const PORT: u16 = 7;
 
 /// First bytes of the client and of the service.
 const CLIENT: u32 = IRS.wrapping_add(1);
@@ -22,11 +23,11 @@ const SERVICE: u32 = ISS + 1;
 const GET: &[u8] = b"GET /b/x HTTP/1.1\r\nHost: s\r\n\r\n";
 
 /// Bytes of a slip, and what it may be.
-const SLIP: usize = 44;
-const ACCEPTED: u8 = 2;
-const REFUSED: u8 = 3;
+const SLIP: usize = 52;
+pub(crate) const ACCEPTED: u8 = 2;
+pub(crate) const REFUSED: u8 = 3;
 
-fn mac(host: Host) -> MacAddr {
+pub(crate) fn mac(host: Host) -> MacAddr {
     host.mac(Network::Data)
 }
 
@@ -36,31 +37,30 @@ pub(crate) fn place(bench: &Bench, mate: Mate) {
     let rule = PlacingRule {
         host: None,
         path: RulePath::Prefix("/b/".into()),
-        nodes: vec![1],
+        nodes: vec![NODES[1]],
     };
     table
-        .set(SHARE, Some(0), 2, &[rule])
+        .set(SHARE, Some(NODES[0]), &NODES[..2], &[rule])
         .expect("there is room");
-    table.set_mate(SHARE, 1, mate).expect("there is room");
+    table
+        .set_mate(SHARE, NODES[1], mate)
+        .expect("there is room");
     bench.own(Moves::Home);
 }
 
-fn request(v6: bool) -> Vec<u8> {
+pub(crate) fn request(v6: bool) -> Vec<u8> {
     to_service(PORT, v6, CLIENT, SERVICE, DATA, GET)
 }
 
 /// Puts the request, and gives what goes to b.
-fn ask(bench: &Bench, v6: bool) -> Vec<u8> {
-    let trial = bench
-        .datapath
-        .try_frame(Hook::Tap, bench.ifindex, &request(v6))
-        .expect("the kernel runs it");
+pub(crate) fn ask(bench: &Bench, v6: bool) -> Vec<u8> {
+    let trial = bench.put(Hook::Tap, 0, &request(v6));
     assert_eq!(trial.verdict, REDIRECT);
     trial.frame
 }
 
 /// b's answer to a question.
-fn answer(question: &[u8], kind: u8) -> Vec<u8> {
+pub(crate) fn answer(question: &[u8], kind: u8) -> Vec<u8> {
     let mut frame = question.to_vec();
     frame[..6].copy_from_slice(&mac(Host::A).0);
     frame[6..12].copy_from_slice(&mac(Host::B).0);
@@ -70,7 +70,7 @@ fn answer(question: &[u8], kind: u8) -> Vec<u8> {
 }
 
 /// The same question, put to us by b under a number.
-fn put_by_b(question: &[u8], number: u8) -> Vec<u8> {
+pub(crate) fn put_by_b(question: &[u8], number: u8) -> Vec<u8> {
     let mut frame = answer(question, 1);
     let slip = frame.len() - SLIP;
     frame[slip + 8..slip + 12].copy_from_slice(&[0, 0, 0, number]);
@@ -90,7 +90,8 @@ fn a_request_goes_with_a_question() {
             assert_eq!(question[..6], mac(Host::B).0);
             assert_eq!(question[6..12], mac(Host::A).0);
             let plain = request(v6);
-            assert_eq!(question[12..plain.len()], plain[12..]);
+            assert_eq!(question[12..14], SLIP_TYPE);
+            assert_eq!(question[14..plain.len()], plain[14..]);
             let slip = &question[plain.len()..];
             assert_eq!((slip.len(), &slip[..4]), (SLIP, &b"gwsp"[..]));
             assert_eq!(slip[8..12], [0, 0, 0, 1], "the first number, again");
@@ -114,8 +115,7 @@ fn who_is_answered_yes_resets_its_own_and_forwards() {
         for v6 in [false, true] {
             bench.connect(PORT, v6);
             let yes = answer(&ask(bench, v6), ACCEPTED);
-            let trial = bench.datapath.try_frame(Hook::Tap, bench.ifindex, &yes);
-            let trial = trial.expect("the kernel runs it");
+            let trial = bench.put(Hook::Tap, 0, &yes);
             assert_eq!(trial.verdict, NEXT);
             let end = trial.frame.len() - SLIP;
             let reset = Segment::parse(&trial.frame[14..end]).expect("a segment");
@@ -138,9 +138,82 @@ fn who_is_answered_yes_resets_its_own_and_forwards() {
                     .get(crate::bench::flow_id(PORT, v6).key)
                     .is_ok_and(|it| it.is_none())
             );
-            // The same addresses, another connection.
-            let syn = to_service(PORT, v6, IRS + 99, 0, TcpFlags::SYN, b"");
+        }
+    });
+}
+
+/// Anybody can send a SYN with the addresses and ports of a connection: what has gone stays
+/// gone, what is here stays here, and nobody answers while a question is open.
+#[test]
+fn a_syn_ends_nothing() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            let syn = to_service(PORT, v6, IRS.wrapping_add(99), 0, TcpFlags::SYN, b"");
+            bench.connect(PORT, v6);
+            let question = ask(bench, v6);
+            bench.expect(Hook::Tap, "asked", &syn, DROP, "syn_too_early");
+            bench.put(Hook::Tap, 0, &answer(&question, ACCEPTED));
+            bench.expect(Hook::Tap, "gone", &syn, REDIRECT, "sent_on");
+            let next = to_service(PORT, v6, CLIENT + 30, SERVICE + 9, ACK, b"");
+            bench.expect(Hook::Tap, "still gone", &next, REDIRECT, "sent_on");
+            // Who has it no more sends it back, and who can't be asked has nothing to say.
+            bench.expect(Hook::Tap, "back", &tapped(syn.clone()), NEXT, "syn");
+            bench.connect(PORT, v6);
+            bench.put(Hook::Tap, 0, &answer(&ask(bench, v6), ACCEPTED));
+            place(bench, Mate::Closed(mac(Host::B)));
+            bench.expect(Hook::Tap, "b is not there", &syn, NEXT, "syn");
+        }
+    });
+}
+
+/// The number of the last handoff outlives such a SYN where the connection is, too.
+#[test]
+fn a_syn_leaves_what_is_here_its_number() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        for v6 in [false, true] {
+            bench.connect(PORT, v6);
+            let question = ask(bench, v6);
+            bench.put(Hook::Tap, 0, &answer(&question, REFUSED));
+            let syn = to_service(PORT, v6, IRS.wrapping_add(99), 0, TcpFlags::SYN, b"");
             bench.expect(Hook::Tap, "SYN", &syn, NEXT, "syn");
+            let late = put_by_b(&question, 7);
+            bench.expect(Hook::Tap, "put to us", &late, NEXT, "came_before");
+        }
+    });
+}
+
+/// A slip counts in a frame of its own EtherType only, and from servers only. One of the
+/// version before is refused as it came.
+#[test]
+fn a_slip_comes_under_its_own_ether_type() {
+    on_bench(|bench| {
+        place(bench, Mate::Open(mac(Host::B)));
+        for v6 in [false, true] {
+            bench.connect(PORT, v6);
+            let question = put_by_b(&ask(bench, v6), 5);
+            let ip_type = request(v6)[12..14].to_vec();
+            let mut forged = question.clone();
+            forged[6..12].copy_from_slice(&mac(Host::Client).0);
+            bench.expect(Hook::Tap, "the client", &forged, DROP, "slip_refused");
+            let mut no_packet = question.clone();
+            no_packet[14] = 0;
+            bench.expect(Hook::Tap, "no packet", &no_packet, DROP, "slip_refused");
+            bench.expect(Hook::Tap, "b", &question, REDIRECT, "slip_heard");
+            let mut trailing = question.clone();
+            trailing[12..14].copy_from_slice(&ip_type);
+            let (verdict, reasons) = bench.pass(Hook::Tap, &trailing);
+            assert!(
+                !reasons.iter().any(|it| it == "slip_heard"),
+                "{verdict} {reasons:?}"
+            );
+            let slip = trailing.len() - SLIP;
+            trailing[slip + 4] = 1;
+            let refused = bench.put(Hook::Tap, 0, &trailing);
+            assert_eq!(refused.verdict, REDIRECT);
+            assert_eq!(refused.frame[12..14], ip_type, "as it came");
+            assert_eq!(refused.frame[slip + 5], REFUSED);
         }
     });
 }
@@ -184,11 +257,11 @@ fn nobody_else_answers() {
         bench.connect(PORT, false);
         let mut forged = answer(&ask(bench, false), ACCEPTED);
         forged[6..12].copy_from_slice(&mac(Host::Client).0);
-        bench.expect(Hook::Tap, "the client", &forged, REDIRECT, "asked");
+        bench.expect(Hook::Tap, "the client", &forged, DROP, "slip_refused");
         bench
             .datapath
             .placing
-            .set_mate(SHARE, 2, Mate::Open(mac(Host::C)))
+            .set_mate(SHARE, NODES[2], Mate::Open(mac(Host::C)))
             .expect("there is room");
         forged[6..12].copy_from_slice(&mac(Host::C).0);
         bench.expect(Hook::Tap, "c", &forged, DROP, "stale_slip");
@@ -220,10 +293,8 @@ fn a_refusal_is_for_good() {
             bench.expect(Hook::Tap, "again", &question, REDIRECT, "no_listener");
             let old = put_by_b(&question, 4);
             bench.expect(Hook::Tap, "an older one", &old, DROP, "stale_slip");
-            let sent = bench
-                .datapath
-                .try_frame(Hook::Tap, bench.ifindex, &question);
-            let sent = sent.expect("the kernel runs it").frame;
+            let sent = bench.put(Hook::Tap, 0, &question).frame;
+            assert_eq!(sent[12..14], SLIP_TYPE, "as it came");
             assert_eq!(sent[..6], mac(Host::B).0);
             assert_eq!(sent[sent.len() - SLIP + 5], REFUSED);
             // The kernel makes no socket of a frame that is only tried on a hook.

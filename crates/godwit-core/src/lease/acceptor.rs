@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use godwit_wire::{Epoch, Lease, LeaseMessage, NodeName, Refusal, Report, ShareId, Standing};
 
+mod memory;
+
 use super::Terms;
 use crate::MonoTime;
 
@@ -35,7 +37,8 @@ impl View<'_> {
     }
 }
 
-/// Votes on the leases of all shares. It keeps nothing on disk.
+/// Votes on the leases of all shares. It keeps nothing on disk while it votes; what it has
+/// voted for can be handed to the next process ([`Acceptor::to_text`]).
 ///
 /// Witnesses have one and nothing else.
 #[derive(Debug, Clone)]
@@ -141,6 +144,18 @@ impl Acceptor {
         }
     }
 
+    /// Goes on where an earlier life that ended in order has stopped: nothing that it voted
+    /// for is forgotten, so there is nothing to keep quiet for that it did not.
+    pub fn remember(&mut self, earlier: Self) {
+        self.quiet_until = earlier.quiet_until;
+        for (share, old) in earlier.slots {
+            let endless = self.slots.get(&share).map(|slot| slot.endless);
+            let endless = endless.unwrap_or(old.endless);
+            // Of a share that is no longer in the file, too: it may come back.
+            self.slots.insert(share, Slot { endless, ..old });
+        }
+    }
+
     /// An authentic message of a proposer arrived, that was meant for this life
     /// of this node. Answers are ignored.
     pub fn handle_message(&mut self, from: Speaker, message: &LeaseMessage, now: MonoTime) {
@@ -212,8 +227,15 @@ impl Acceptor {
     /// Until when a vote of this life or an earlier one binds, if none follows:
     /// the leases and promises that are in force here are over then. Never later
     /// than a quarantine from `now`.
-    pub fn bound_until(&self, now: MonoTime) -> MonoTime {
-        let votes = self.slots.values().map(Slot::bound_until);
+    ///
+    /// Leases of `own`, the node that this acceptor is of, do not count. The next
+    /// life finds such a lease in its data path ([`Acceptor::handle_inherited`]) and
+    /// refuses all others until it ends. If it finds none, this node does not speak
+    /// under that lease, and nobody is hurt by another one. Else an owner that takes
+    /// a long lease for its restart would have no vote for itself, and one more
+    /// restart within that time would cost it the majority.
+    pub fn bound_until(&self, own: NodeName, now: MonoTime) -> MonoTime {
+        let votes = self.slots.values().map(|slot| slot.bound_until(own));
         let last = votes.fold(self.quiet_until, MonoTime::max);
         last.min(now.saturating_add(self.terms.quarantine()))
     }
@@ -240,10 +262,14 @@ enum Answer {
 }
 
 impl Slot {
-    /// When the last of what was accepted and promised ends.
-    fn bound_until(&self) -> MonoTime {
+    /// When the last of what was accepted and promised ends, but for what `own`
+    /// holds for a while.
+    fn bound_until(&self, own: NodeName) -> MonoTime {
         let accepted = [&self.last, &self.inherited].into_iter().flatten();
-        let in_force = accepted.filter(|accepted| !accepted.released);
+        let in_force = accepted.filter(|accepted| {
+            let inherits = accepted.lease.holder == own && !self.endless;
+            !accepted.released && !inherits
+        });
         let promised = self.promise.map_or(MonoTime::ZERO, |promise| promise.until);
         in_force.fold(promised, |end, accepted| end.max(accepted.expires))
     }

@@ -162,6 +162,16 @@ pub enum Action {
         /// Why it is unprotected now.
         reason: UnprotectedReason,
     },
+    /// Ask this node to move the share, and whatever moves with it, as
+    /// [`crate::Command::Move`] does: its server is gone, and `to` has one.
+    AskMove {
+        /// The share.
+        share: ShareId,
+        /// The node that is to own it.
+        to: NodeName,
+        /// Whether flows that can't move are reset.
+        force: bool,
+    },
     /// Send the flow's handshake to the standby again.
     ResendHandshake {
         /// The share.
@@ -334,6 +344,7 @@ impl Action {
             | Self::HandOver { share }
             | Self::Resume { share }
             | Self::MoveEnded { share, .. }
+            | Self::AskMove { share, .. }
             | Self::ReleaseGate { share, .. }
             | Self::UngateFlow { share, .. }
             | Self::ResendHandshake { share, .. }

@@ -56,13 +56,17 @@ impl Ballots {
         })
     }
 
+    pub(super) fn into_acceptor(self) -> Acceptor {
+        self.acceptor
+    }
+
     pub(super) const fn acceptor(&mut self) -> &mut Acceptor {
         &mut self.acceptor
     }
 
     /// See [`Acceptor::bound_until`].
     pub(super) fn bound_until(&self, now: MonoTime) -> MonoTime {
-        self.acceptor.bound_until(now)
+        self.acceptor.bound_until(self.me.node, now)
     }
 
     pub(super) const fn me(&self) -> Speaker {

@@ -147,6 +147,9 @@ pub struct ShareConfig {
     /// How long the primary must have been in sync before the share goes back to
     /// it by itself; `None`: it does not.
     pub failback: Option<Duration>,
+    /// Along how many paths a standby has to prove that twins are born there, one for
+    /// each address; 0: it is believed.
+    pub paths: u8,
     /// Its connections go one by one to shares that have the same number here;
     /// `None`: they stay with the share.
     pub moves_within: Option<ShareId>,

@@ -132,12 +132,16 @@ pub(super) const fn pause_after(reason: LeaveReason) -> Option<Duration> {
         LeaveReason::StandbySilent
         | LeaveReason::DemoteUnconfirmed
         | LeaveReason::SupervisionOverflow
-        | LeaveReason::NotTaken => Some(Duration::from_secs(1)),
+        | LeaveReason::NotTaken
+        | LeaveReason::NotHeard
+        | LeaveReason::NotBorn => Some(Duration::from_secs(1)),
         LeaveReason::StandbyRestarted
         | LeaveReason::StandbyQuit
         | LeaveReason::ServerLost
         | LeaveReason::WrongEpoch
-        | LeaveReason::OwnerLeft => None,
+        | LeaveReason::OwnerLeft
+        // Somebody changes its surroundings, see `fitness`.
+        | LeaveReason::Unfit => None,
     }
 }
 

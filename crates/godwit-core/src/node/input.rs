@@ -116,12 +116,32 @@ impl TryFrom<u32> for FlowEventKind {
     }
 }
 
+/// At which addresses of a share something listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Listening {
+    /// At all of them.
+    All,
+    /// At some: an owner serves those, a standby could not take over the others.
+    Partly,
+    /// At none.
+    Nowhere,
+}
+
+impl From<bool> for Listening {
+    fn from(all: bool) -> Self {
+        if all { Self::All } else { Self::Nowhere }
+    }
+}
+
 /// A server process of this node has died, as far as it concerns one share. The
 /// data path keeps its flows silent already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerExit {
     /// The share.
     pub share: ShareId,
+    /// Whether a server died. If not, a process has ended that had one connection, or
+    /// that was meant to end: no other connection is concerned.
+    pub server: bool,
     /// Flows that another node could continue.
     pub kept: u32,
     /// Whether nothing listens for the share any more.

@@ -456,6 +456,7 @@ const fn patience_with_owner(reason: Reason) -> Duration {
         | Reason::ServerLost
         | Reason::Moved
         | Reason::MovedBack
+        | Reason::Unfit
         | Reason::Quit => Duration::from_secs(1),
     }
 }

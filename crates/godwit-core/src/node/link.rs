@@ -1,7 +1,8 @@
 //! What arrives over control links, and the first words on a new one.
 
-use godwit_wire::{GoodbyeReason, Hello, Message};
+use godwit_wire::{GoodbyeReason, Hello, Message, NAMED_SHARES};
 
+use super::differences::compare;
 use super::peer::LinkState;
 use super::{Link, Node, PeerNews};
 use crate::handoff::Speaker;
@@ -15,12 +16,24 @@ impl Node {
             return;
         };
         match (side.link, message) {
-            (LinkState::Silent | LinkState::Ready, Message::Hello(hello)) => {
+            (was @ (LinkState::Silent | LinkState::Ready), Message::Hello(hello)) => {
                 self.handle_hello(peer, hello, now);
+                let side = self.peer_mut(peer);
+                let greeted = side.is_some_and(|side| side.link == LinkState::Ready);
+                if was == LinkState::Silent && greeted {
+                    self.tell_claims(peer);
+                }
             }
             (LinkState::Silent, _) => self.blame(peer, "spoke before its hello", now),
             (LinkState::Ready, Message::Goodbye { reason }) => {
                 self.handle_goodbye(peer, *reason, now);
+            }
+            (LinkState::Ready, Message::ConfigLines(theirs)) => {
+                let differences = compare(&self.lines, theirs);
+                if let Some(side) = self.peer_mut(peer) {
+                    side.config_differs = !differences.is_empty();
+                    side.differences = differences;
+                }
             }
             (LinkState::Ready, _) => {
                 let incarnation = side.incarnation;
@@ -80,8 +93,13 @@ impl Node {
         }
         side.detector.handle_hello(hello.incarnation, now);
         side.config_differs = hello.config_digest != digest;
+        side.differences.clear();
         if side.config_differs {
             self.tell_peer(peer, PeerNews::ConfigDiffers, now);
+            if hello.max_version >= NAMED_SHARES && !self.lines.is_empty() {
+                let lines = Message::ConfigLines(self.lines.clone());
+                self.out.send(peer, lines);
+            }
         }
         if reborn {
             for share in &mut self.shares {
@@ -126,14 +144,20 @@ impl Node {
         let mine = self.with_share(id, now, |share, context| {
             share.handle_message(peer, incarnation, message, context);
         });
-        if !mine {
+        // Only one of the two files may have the service.
+        let differs = self.peer_mut(peer).is_some_and(|side| side.config_differs);
+        if !mine && !differs {
             self.blame(peer, "spoke of a share that is not common", now);
         }
     }
 
-    /// Says who we are and what we do, as the first messages of a link.
+    /// Says who we are, as the first message of a link.
     fn introduce(&mut self, peer: PeerId) {
         self.out.send(peer, Message::Hello(self.hello.clone()));
+    }
+
+    /// Says what we do, to a peer whose version is known.
+    fn tell_claims(&mut self, peer: PeerId) {
         for share in &self.shares {
             if share.has_member(peer) {
                 self.out.send(peer, Message::ShareState(share.claim()));

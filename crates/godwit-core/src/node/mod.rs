@@ -24,23 +24,27 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    DigestEntry, FlowId, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION, Message,
-    NodeName, OutputEntry, Role, ShareClaim, ShareId, UnprotectedReason,
+    ConfigLine, DigestEntry, FlowId, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION,
+    Message, NodeName, OutputEntry, Role, ShareClaim, ShareId, UnprotectedReason,
 };
 
+use crate::fitness::Facts;
 use crate::time::earliest;
 use crate::{MonoTime, PeerId, detector};
 
+mod absence;
 mod action;
 mod ballots;
 mod claims;
 mod config;
 mod context;
 mod damping;
+mod differences;
 mod diverge;
 mod ears;
 mod event;
 mod failback;
+mod fitness;
 mod handoff;
 mod input;
 mod kept;
@@ -50,6 +54,7 @@ mod link;
 mod moving;
 mod owner;
 mod peer;
+mod proof;
 mod rejoin;
 mod server;
 mod share;
@@ -61,18 +66,39 @@ mod tests;
 
 pub use action::{Action, EndReason};
 pub use config::{Fencing, FlowPolicy, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
+pub use differences::{Difference, Side};
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use handoff::{HandoffReport, HandoffWork};
-pub use input::{Beat, Command, FlowEvent, FlowEventKind, Link, ServerExit, StonithFault};
+pub use input::{
+    Beat, Command, FlowEvent, FlowEventKind, Link, Listening, ServerExit, StonithFault,
+};
 pub use moving::{FlowCheck, MoveError};
 pub use peer::Power;
+pub use proof::Proof;
 pub use status::{LeaseStatus, PeerStatus, ShareStatus};
 
+use crate::lease::{Acceptor, Terms};
 use action::Outbox;
 use ballots::Ballots;
 use context::Context;
 use peer::{LinkState, PeerSide};
 use share::ShareSide;
+
+/// What a node has voted for.
+#[derive(Debug, Clone)]
+pub struct VoterMemory(Acceptor);
+
+impl VoterMemory {
+    /// As text, for the next process of this boot.
+    pub fn to_text(&self) -> String {
+        self.0.to_text()
+    }
+
+    /// What [`to_text`](Self::to_text) gave; `None` if that is not whole.
+    pub fn of_text(text: &str, terms: Terms) -> Option<Self> {
+        Acceptor::of_text(text, terms).map(Self)
+    }
+}
 
 /// Decides everything that one node does. Pure: feed it, then drain it.
 ///
@@ -93,7 +119,11 @@ pub struct Node {
     shares: Vec<ShareSide>,
     /// `None` if no share needs a lease.
     ballots: Option<Ballots>,
+    /// What is wrong around this node.
+    facts: Facts,
     quitting: bool,
+    /// What the file of this node says, for peers with another one.
+    lines: Vec<ConfigLine>,
     out: Outbox,
 }
 
@@ -118,7 +148,9 @@ impl Node {
             peers: config.peers.iter().map(side).collect(),
             shares: Vec::new(),
             ballots: Ballots::new(config),
+            facts: Facts::default(),
             quitting: false,
+            lines: Vec::new(),
             out: Outbox::default(),
         };
         for share in &config.shares {
@@ -129,6 +161,27 @@ impl Node {
         }
         node.settle(now);
         node
+    }
+
+    /// What it has voted for, for another life in this process or the next one.
+    pub fn into_memory(self) -> Option<VoterMemory> {
+        self.ballots.map(|it| VoterMemory(it.into_acceptor()))
+    }
+
+    /// The same with what an earlier life has voted for: it need not keep quiet.
+    #[must_use]
+    pub fn remembering(mut self, memory: Option<VoterMemory>) -> Self {
+        if let (Some(ballots), Some(VoterMemory(earlier))) = (&mut self.ballots, memory) {
+            ballots.acceptor().remember(earlier);
+        }
+        self
+    }
+
+    /// The same with what its file says, which peers with another file are told.
+    #[must_use]
+    pub fn with_lines(mut self, lines: Vec<ConfigLine>) -> Self {
+        self.lines = lines;
+        self
     }
 
     /// At start: flows of an earlier agent are in the data path, and `latest`
@@ -179,13 +232,43 @@ impl Node {
         self.settle(now);
     }
 
-    /// Whether something listens at every address of a share on this node. A
-    /// node stands by only while it does; assumed until this is called.
-    pub fn handle_listening(&mut self, share: ShareId, listening: bool, now: MonoTime) {
+    /// At which addresses of a share something listens on this node. A node stands by
+    /// only while that is so at all of them; assumed until this is called.
+    pub fn handle_listening(
+        &mut self,
+        share: ShareId,
+        listening: impl Into<Listening>,
+        now: MonoTime,
+    ) {
+        let listening = listening.into();
         self.with_share(share, now, |share, context| {
             share.handle_listening(listening, context);
         });
         self.settle(now);
+    }
+
+    /// What has come of a canary that was sent to `peer` along one path of a share; see
+    /// [`Node::to_prove`].
+    pub fn handle_proof(
+        &mut self,
+        share: ShareId,
+        peer: PeerId,
+        path: u8,
+        proof: Proof,
+        now: MonoTime,
+    ) {
+        self.with_share(share, now, |share, context| {
+            share.handle_proof(peer, path, proof, context);
+        });
+        self.settle(now);
+    }
+
+    /// The standbys that canaries are to be sent to, share by share.
+    pub fn to_prove(&self) -> impl Iterator<Item = (ShareId, PeerId)> + '_ {
+        self.shares.iter().flat_map(|share| {
+            let peers = share.to_prove(&self.peers);
+            peers.into_iter().map(|peer| (share.id, peer))
+        })
     }
 
     /// What [`Action::CheckFlows`] has found.
@@ -351,6 +434,7 @@ impl Node {
             max_interval: side.detector.max_interval(),
             ignored: side.detector.ignored(),
             config_differs: side.config_differs,
+            differences: side.differences.clone(),
             lease_ignored: self
                 .peer_id(side.name)
                 .and_then(|peer| Some(self.ballots.as_ref()?.ignored(peer)))
@@ -405,6 +489,7 @@ impl Node {
     /// the first announcement, and all are announced before the first flow is
     /// revived: a map write is short, a thousand probes are not.
     fn settle(&mut self, now: MonoTime) {
+        self.settle_fitness();
         self.settle_leases(now);
         self.with_shares(now, ShareSide::settle_handoffs);
         self.with_shares(now, ShareSide::settle_announcement);

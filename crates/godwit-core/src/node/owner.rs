@@ -201,7 +201,8 @@ impl ShareSide {
                 .lease
                 .as_ref()
                 .is_some_and(|lease| lease.is_leaving(peer));
-            if context.is_ready(peer) && self.rejoin_after <= context.now && !leaving {
+            let proved = self.has_proved(peer, context.peers);
+            if context.is_ready(peer) && self.rejoin_after <= context.now && !leaving && proved {
                 self.requests.remove(&peer);
                 self.admit(peer, held, context);
             }
@@ -216,7 +217,7 @@ impl ShareSide {
                 .as_ref()
                 .is_some_and(|lease| lease.is_leaving(*peer));
             let side = peers.get(usize::from(peer.0));
-            !leaving && side.is_some_and(PeerSide::is_ready)
+            !leaving && side.is_some_and(PeerSide::is_ready) && self.has_proved(*peer, peers)
         };
         let waits = self.machine.state() == State::Owner && self.requests.keys().any(ready);
         waits.then_some(self.rejoin_after)

@@ -1,7 +1,8 @@
 //! One peer as a node sees it: its heartbeats and its link.
 
-use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, NodeName};
+use godwit_wire::{CANARY_VERSION, Hello, MAX_VERSION, MIN_VERSION, NodeName};
 
+use super::differences::Difference;
 use super::input::StonithFault;
 use crate::MonoTime;
 use crate::detector::{self, Detector};
@@ -55,7 +56,11 @@ pub(super) struct PeerSide {
     /// From the last hello.
     pub(super) incarnation: u64,
     pub(super) config_differs: bool,
+    /// What differs, as far as it is known.
+    pub(super) differences: Vec<Difference>,
     pub(super) power: Power,
+    /// Whether its data path knows canaries: see `proof.rs`.
+    pub(super) answers_canaries: bool,
     /// Why it could not be powered off when that was last tried.
     pub(super) stonith_fault: Option<StonithFault>,
 }
@@ -68,7 +73,9 @@ impl PeerSide {
             link: LinkState::Down,
             incarnation: 0,
             config_differs: false,
+            differences: Vec::new(),
             power: Power::Unknown,
+            answers_canaries: false,
             stonith_fault: None,
         }
     }
@@ -89,6 +96,7 @@ impl PeerSide {
     /// Takes over what a hello says; true if there is a common version.
     pub(super) fn greet(&mut self, hello: &Hello) -> bool {
         self.incarnation = hello.incarnation;
+        self.answers_canaries = hello.max_version >= CANARY_VERSION;
         let common = hello.min_version <= MAX_VERSION && hello.max_version >= MIN_VERSION;
         self.link = if common {
             LinkState::Ready

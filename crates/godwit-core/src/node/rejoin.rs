@@ -268,6 +268,8 @@ impl ShareSide {
             | Message::FlowAdmitted { .. }
             | Message::Hello(_)
             | Message::Director(_)
+            | Message::ConfigLines(_)
+            | Message::Question { .. }
             | Message::ShareState(_)
             | Message::StandbyReady { .. }
             | Message::StandbyLeft { .. }

@@ -21,9 +21,9 @@ use godwit_wire::{Generation, LeaveReason, Message, MoveRefusal};
 use super::action::Action;
 use super::context::Context;
 use super::event::ShareNews;
-use super::input::ServerExit;
+use super::input::{Listening, ServerExit};
 use super::share::ShareSide;
-use crate::share::{Ownership, State};
+use crate::share::{Ownership, Reason, State};
 use crate::{MonoTime, PeerId};
 
 /// Two servers that die within this time of each other died of the same thing:
@@ -33,8 +33,8 @@ const SAME_CAUSE: Duration = Duration::from_secs(1);
 /// The server process of one share on this node.
 #[derive(Debug, Clone)]
 pub(super) struct Server {
-    /// Whether something listens.
-    listening: bool,
+    /// Where something listens.
+    listening: Listening,
     /// When a process of it died last.
     died: Option<MonoTime>,
     /// As the owner: silent for somebody to take over, until then.
@@ -49,7 +49,7 @@ pub(super) struct Server {
 impl Server {
     pub(super) const fn new(hold: Duration) -> Self {
         Self {
-            listening: true,
+            listening: Listening::All,
             died: None,
             released_until: None,
             reopening: false,
@@ -57,21 +57,32 @@ impl Server {
         }
     }
 
-    /// Whether twins can be made here.
-    pub(super) const fn is_listening(&self) -> bool {
-        self.listening
+    /// Whether a twin of every connection can be made here.
+    pub(super) fn is_listening(&self) -> bool {
+        self.listening == Listening::All
+    }
+
+    /// Whether nothing listens at all.
+    pub(super) fn is_gone(&self) -> bool {
+        self.listening == Listening::Nowhere
+    }
+
+    /// Whether an owner without a server hands its share over: not if its connections
+    /// are to end with the server, or somebody is about to take it over already.
+    pub(super) fn hands_over(&self) -> bool {
+        !self.hold.is_zero() && self.released_until.is_none() && !self.reopening
     }
 
     /// Whether a share that its owner gave up is safe here: what killed the
     /// owner's server may have killed ours.
     pub(super) fn may_claim(&self, now: MonoTime) -> bool {
-        self.listening && !self.died_just_now(now)
+        self.is_listening() && !self.died_just_now(now)
     }
 
     /// Why this node does not become the owner when it is asked to, if it does
     /// not.
     pub(super) fn refusal(&self, now: MonoTime) -> Option<MoveRefusal> {
-        if !self.listening {
+        if !self.is_listening() {
             Some(MoveRefusal::NoServer)
         } else if self.died_just_now(now) {
             Some(MoveRefusal::ServerDied)
@@ -86,10 +97,16 @@ impl Server {
 }
 
 impl ShareSide {
+    /// A process that took only its own connection along is no death of the server: it
+    /// frees no share and gives no reason to decline one.
     pub(super) fn handle_server_exit(&mut self, exit: ServerExit, context: &mut Context<'_>) {
+        if !exit.server && !exit.listener_lost {
+            return;
+        }
         self.server.died = Some(context.now);
         if exit.listener_lost {
-            self.server.listening = false;
+            self.server.listening = Listening::Nowhere;
+            self.note_absence(context.now);
         }
         match self.machine.state() {
             State::Owner => self.set_free(exit, context),
@@ -103,11 +120,12 @@ impl ShareSide {
         }
     }
 
-    pub(super) fn handle_listening(&mut self, listening: bool, context: &mut Context<'_>) {
-        if listening && !self.server.listening {
+    pub(super) fn handle_listening(&mut self, listening: Listening, context: &mut Context<'_>) {
+        if listening == Listening::All && !self.server.is_listening() {
             self.asked = false;
         }
         self.server.listening = listening;
+        self.note_absence(context.now);
         self.retire_without_server(context);
     }
 
@@ -141,7 +159,7 @@ impl ShareSide {
 
     /// As the owner: what nobody takes over ends here. The standby is told
     /// first that it may not any more.
-    fn reopen(&mut self, context: &mut Context<'_>) {
+    pub(super) fn reopen(&mut self, context: &mut Context<'_>) {
         self.server.released_until = None;
         self.server.reopening = true;
         if let Some(lease) = &mut self.lease {
@@ -169,10 +187,7 @@ impl ShareSide {
 
     /// As the owner: the standby's server has died.
     pub(super) fn handle_standby_server_lost(&mut self, peer: PeerId, context: &mut Context<'_>) {
-        self.lose_standby(peer, LeaveReason::ServerLost, context);
-        if self.server.released_until.is_some() {
-            self.reopen(context);
-        }
+        self.handle_standby_leaves(peer, LeaveReason::ServerLost, context);
     }
 
     /// As a standby: the owner's server has died, and it is silent.
@@ -193,7 +208,7 @@ impl ShareSide {
     /// An owner may be without a server, what it is after a move may not.
     pub(super) fn retire_without_server(&mut self, context: &mut Context<'_>) {
         if let (false, State::Shadow { owner, generation }) =
-            (self.server.listening, self.machine.state())
+            (self.server.is_listening(), self.machine.state())
         {
             self.retire(owner, generation, context);
         }
@@ -201,7 +216,7 @@ impl ShareSide {
 
     /// As a standby: leaves the in-sync set.
     fn retire(&mut self, owner: Ownership, generation: Generation, context: &mut Context<'_>) {
-        self.machine.handle_server_lost();
+        self.machine.handle_retired(Reason::ServerLost);
         let lost = Message::ServerLost {
             share: self.id,
             epoch: owner.epoch,

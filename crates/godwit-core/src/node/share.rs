@@ -11,6 +11,7 @@ use godwit_wire::{
     OutputEntry, Role, ShareClaim, ShareId,
 };
 
+use super::absence::Tenancy;
 use super::action::{Action, EndReason, Outbox};
 use super::claims::Known;
 use super::config::{FlowPolicy, NodeConfig, Resume, ShareConfig};
@@ -18,10 +19,12 @@ use super::context::Context;
 use super::damping::Damping;
 use super::event::ShareNews;
 use super::failback::Failback;
+use super::fitness::Condition;
 use super::handoff::Singles;
 use super::leased::{self, ShareLease};
 use super::moving::Moving;
 use super::peer::PeerSide;
+use super::proof::Proofs;
 use super::server::Server;
 use super::status::ShareStatus;
 use super::succession::Succession;
@@ -64,6 +67,8 @@ pub(super) struct ShareSide {
     pub(super) policy: FlowPolicy,
     /// What standbys say that they hold, until it is dealt with.
     pub(super) requests: BTreeMap<PeerId, Generation>,
+    /// What standbys have proved.
+    pub(super) proofs: Proofs,
     /// A new stay does not begin before.
     pub(super) rejoin_after: MonoTime,
     /// How long what this node sends may sit in its queues.
@@ -76,7 +81,13 @@ pub(super) struct ShareSide {
     // As a standby:
     pub(super) asked: bool,
     pub(super) server: Server,
+    // As the owner:
+    /// Since when it owns, and nothing listens.
+    pub(super) absence: Tenancy,
+    // Of either part:
     pub(super) moving: Moving,
+    /// Of either part.
+    pub(super) condition: Condition,
     /// Of a move that begins: whether flows that can't move are to be reset.
     pub(super) forced: bool,
     /// The share was handed to us, and its twins are to go on.
@@ -101,8 +112,7 @@ impl ShareSide {
             .filter(|(_, peer)| nodes().any(|node| *node == peer.name))
             .map(|(peer, _)| peer)
             .collect::<Vec<_>>();
-        let incarnation = u32::try_from(config.incarnation >> 32).unwrap_or(u32::MAX);
-        let ballot = Ballot::new(incarnation, count(rank), count(nodes().count()));
+        let ballot = ballot(config, rank, nodes().count());
         let machine_config = share::Config {
             claiming: match share.fencing.endless() {
                 None => Claiming::Bare,
@@ -140,6 +150,7 @@ impl ShareSide {
             waited_for: BTreeSet::new(),
             policy: share.policy,
             requests: BTreeMap::new(),
+            proofs: Proofs::new(share.paths),
             rejoin_after: now,
             egress_residence: config.lease.terms.egress_residence,
             damping: Damping::new(share.flap_limit),
@@ -147,7 +158,9 @@ impl ShareSide {
             succession: Succession::default(),
             asked: false,
             server: Server::new(share.server_lost_hold),
+            absence: Tenancy::default(),
             moving: Moving::default(),
+            condition: Condition::new(),
             forced: false,
             resuming: false,
             singles: share.moves_within.map(Singles::new),
@@ -266,6 +279,7 @@ impl ShareSide {
     /// The link came or went: what was under way on the old one is void.
     pub(super) fn handle_link_change(&mut self, peer: PeerId) {
         self.requests.remove(&peer);
+        self.proofs.forget(peer);
         self.in_sync.withdraw(peer);
         if self.owner().is_some_and(|owner| owner.peer == peer) {
             self.asked = false;
@@ -341,8 +355,10 @@ impl ShareSide {
                 .filter(|_| !self.has_lapsed())
                 .and_then(ProbeSchedule::poll_timeout),
             self.next_admission(peers),
+            self.absence_due(peers),
             self.moving.poll_timeout(),
             self.failback_at(),
+            self.condition.poll_timeout(),
             self.handoffs_due(),
             self.lease
                 .as_ref()
@@ -370,8 +386,13 @@ impl ShareSide {
     pub(super) fn settle_role(&mut self, context: &mut Context<'_>) {
         while let Some(change) = self.machine.poll_change() {
             self.resumed_until = None;
+            self.proofs.clear();
             self.server.released_until = None;
             self.server.reopening = false;
+            if change.state == State::Owner && change.prev.owner().is_some() {
+                self.absence = Tenancy::new(context.now);
+            }
+            self.note_absence(context.now);
             self.end_move(change, context);
             self.note_move(change, context);
             match change.state {
@@ -427,10 +448,14 @@ impl ShareSide {
                 self.settle_in_sync(context);
                 self.settle_move(context);
                 self.settle_failback(context);
+                self.settle_unfit_owner(context);
+                self.settle_absence(context);
                 self.settle_succession(context);
             }
-            State::Standby { owner: Some(owner) } | State::Shadow { owner, .. } => {
+            State::Standby { owner: Some(owner) } => self.ask(owner, context),
+            State::Shadow { owner, generation } => {
                 self.ask(owner, context);
+                self.settle_unfit_standby(owner, generation, context);
             }
             State::Starting { .. } | State::Standby { owner: None } | State::Quitting => {}
         }
@@ -554,6 +579,7 @@ impl ShareSide {
             in_sync,
             supervised: self.supervision.counts(),
             lease: self.lease.as_ref().map(|lease| lease.status()),
+            unproved: self.unproved(peers),
             no_quorum: state == State::Owner && self.succession.is_doubtful(),
             held_off_until: self.damping.held_until().filter(|_| state == State::Owner),
         }
@@ -598,6 +624,12 @@ fn resumed_state(from: Resume, members: &[PeerId]) -> Option<State> {
         }),
         (Role::Shadow | Role::None, _) => None,
     }
+}
+
+/// What the node of that rank, of so many, claims with.
+fn ballot(config: &NodeConfig, rank: usize, nodes: usize) -> Ballot {
+    let incarnation = u32::try_from(config.incarnation >> 32).unwrap_or(u32::MAX);
+    Ballot::new(incarnation, count(rank), count(nodes))
 }
 
 fn count(nodes: usize) -> u32 {

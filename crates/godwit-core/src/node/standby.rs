@@ -146,9 +146,15 @@ impl ShareSide {
                     self.note_snapshot_kept(*flow, *commit, context);
                 }
             }
+            Message::StandbyLeft {
+                generation, reason, ..
+            } => {
+                if self.is_holder(peer, *generation) {
+                    self.handle_standby_leaves(peer, *reason, context);
+                }
+            }
             // What only an owner says; or not about a share.
-            Message::StandbyLeft { .. }
-            | Message::FlowSnapshot { .. }
+            Message::FlowSnapshot { .. }
             | Message::FlowRestore { .. }
             | Message::FlowInput { .. }
             | Message::FlowAdmit { .. }
@@ -157,6 +163,8 @@ impl ShareSide {
             | Message::Output { .. }
             | Message::Hello(_)
             | Message::Director(_)
+            | Message::ConfigLines(_)
+            | Message::Question { .. }
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
@@ -172,9 +180,9 @@ impl ShareSide {
     ) {
         match message {
             Message::StandbyReady { generation, .. } => {
-                // Without a server there is nobody to make twins of; when there
-                // is one, we ask again.
-                if *generation != self.held() && self.server.is_listening() {
+                // Where no twins can be, we ask again when that is over.
+                let able = self.server.is_listening() && self.condition.is_fit();
+                if *generation != self.held() && able {
                     self.machine.handle_admitted(*generation);
                 }
             }
@@ -234,6 +242,8 @@ impl ShareSide {
             | Message::TwinClosed { .. }
             | Message::Hello(_)
             | Message::Director(_)
+            | Message::ConfigLines(_)
+            | Message::Question { .. }
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use godwit_wire::{Epoch, Generation, NodeName, Role, ShareId};
+use godwit_wire::{Epoch, Generation, LeaveReason, NodeName, Role, ShareId};
 
+use super::differences::Difference;
 use super::input::StonithFault;
 use super::peer::Power;
 use crate::MonoTime;
@@ -30,6 +31,8 @@ pub struct PeerStatus {
     pub ignored: u64,
     /// Whether it runs with another configuration.
     pub config_differs: bool,
+    /// What differs, as soon as it has said what its file has.
+    pub differences: Vec<Difference>,
     /// Lease datagrams that were old, replayed, meant for an earlier life of
     /// this node, or counted on other voters.
     pub lease_ignored: u64,
@@ -65,6 +68,8 @@ pub struct ShareStatus {
     pub lease: Option<LeaseStatus>,
     /// As the owner: until when the other node is held off, if it has been.
     pub held_off_until: Option<MonoTime>,
+    /// As the owner: standbys that could not prove that twins are born there, and why.
+    pub unproved: Vec<(NodeName, LeaveReason)>,
     /// As the owner with a standby: voters without this node could elect nobody.
     pub no_quorum: bool,
 }

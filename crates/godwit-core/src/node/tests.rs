@@ -27,6 +27,7 @@ fn config() -> NodeConfig {
         policy: FlowPolicy::default(),
         flap_limit: 0,
         failback: None,
+        paths: 0,
         moves_within: None,
         resume: None,
     };
@@ -190,7 +191,39 @@ fn hello_and_share_states_are_the_first_messages_of_a_link() {
             message.name()
         })
         .collect();
-    assert_eq!(sent, ["hello", "share_state", "share_state"]);
+    assert_eq!(sent, ["hello"]);
+    // Which numbers the peer has for shares is known from its own.
+    node.handle_message(PEER, &Message::Hello(hello()), ms(2));
+    let sent: Vec<_> = actions(&mut node)
+        .iter()
+        .filter_map(|action| {
+            let Action::Send { message, .. } = action else {
+                return None;
+            };
+            Some(message.name())
+        })
+        .collect();
+    assert_eq!(sent, ["share_state", "share_state"]);
+}
+
+/// One file may have services that the other has not: nobody is to blame.
+#[test]
+fn with_another_file_a_peer_may_speak_of_other_shares() {
+    let mut node = Node::new(&config(), ms(0));
+    node.handle_link(PEER, Link::Up, ms(1));
+    let other = Hello {
+        config_digest: [9; 32],
+        ..hello()
+    };
+    node.handle_message(PEER, &Message::Hello(other), ms(2));
+    let unknown = ShareClaim {
+        share: ShareId(9),
+        role: Role::Owner,
+        epoch: Epoch::new(5, 1),
+    };
+    node.handle_message(PEER, &Message::ShareState(unknown), ms(3));
+    let news = [PeerNews::LinkUp, PeerNews::ConfigDiffers];
+    assert_eq!(peer_news(&mut node), news);
 }
 
 #[test]
@@ -224,14 +257,14 @@ fn without_a_common_version_a_link_is_of_no_use() {
     let mut node = Node::new(&config(), ms(0));
     node.handle_link(PEER, Link::Up, ms(1));
     let later = Hello {
-        min_version: 2,
-        max_version: 3,
+        min_version: 3,
+        max_version: 4,
         ..hello()
     };
     node.handle_message(PEER, &Message::Hello(later), ms(2));
     let incompatible = PeerNews::Incompatible {
-        min_version: 2,
-        max_version: 3,
+        min_version: 3,
+        max_version: 4,
     };
     assert_eq!(peer_news(&mut node), [PeerNews::LinkUp, incompatible]);
     assert!(node.peer_status().all(|peer| !peer.linked));
@@ -350,6 +383,7 @@ fn who_has_left_a_stay_does_not_join_it_again_when_it_goes_on() {
     node.handle_server_exit(
         ServerExit {
             share: ShareId(0),
+            server: true,
             kept: 1,
             listener_lost: true,
             movable: true,

@@ -393,11 +393,11 @@ impl ShareMachine {
         }
     }
 
-    /// This node's server has died, or nothing listens any more.
-    pub fn handle_server_lost(&mut self) {
+    /// This node can't stand by, for that reason.
+    pub fn handle_retired(&mut self, reason: Reason) {
         match self.state {
             State::Shadow { owner, .. } => {
-                self.enter(State::Standby { owner: Some(owner) }, Reason::ServerLost);
+                self.enter(State::Standby { owner: Some(owner) }, reason);
             }
             State::Starting { .. } | State::Standby { .. } | State::Owner | State::Quitting => {}
         }

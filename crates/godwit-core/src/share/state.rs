@@ -116,6 +116,8 @@ pub enum Reason {
     Dismissed,
     /// This node's server process died, or nothing listens any more.
     ServerLost,
+    /// Something that this node relies on is wrong: no twins can be here.
+    Unfit,
     /// The owner handed the share to its standby, as planned.
     Moved,
     /// It was handed over and the standby did not take it: taken back.
@@ -143,6 +145,7 @@ impl Reason {
             Self::Admitted => "admitted",
             Self::Dismissed => "dismissed",
             Self::ServerLost => "server_lost",
+            Self::Unfit => "unfit",
             Self::Moved => "moved",
             Self::MovedBack => "moved_back",
             Self::Quit => "quit",
@@ -169,6 +172,7 @@ impl Reason {
             | Self::Dismissed
             | Self::ServerLost
             | Self::Moved
+            | Self::Unfit
             | Self::Quit => false,
         }
     }

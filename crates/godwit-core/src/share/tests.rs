@@ -99,7 +99,7 @@ const INPUTS: [Input; 19] = [
     ("owner's server lost in another stay", |m| {
         m.handle_owner_server_lost(Generation(3))
     }),
-    ("server lost", ShareMachine::handle_server_lost),
+    ("server lost", |m| m.handle_retired(Reason::ServerLost)),
     ("timeout", |m| m.handle_timeout(ms(3000))),
     ("quit", ShareMachine::handle_quit),
 ];

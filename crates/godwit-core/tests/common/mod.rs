@@ -13,8 +13,8 @@ use godwit_core::node::{FlowNews, PeerNews, Resume, ShareNews};
 use godwit_core::share::State;
 use godwit_core::{
     Action, Beat, Command, Event, EventKind, Fencing, FlowCheck, FlowEvent, FlowEventKind,
-    FlowPolicy, LeaseConfig, Link, MonoTime, MoveError, Node, NodeConfig, PeerConfig, PeerId,
-    ServerExit, ShareConfig,
+    FlowPolicy, LeaseConfig, Link, Listening, MonoTime, MoveError, Node, NodeConfig, PeerConfig,
+    PeerId, Proof, ServerExit, ShareConfig,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, Message, NodeName, Role,
@@ -32,6 +32,8 @@ const MS: u64 = 1_000_000;
 const LINK_DELAY_MS: u64 = 5;
 const LATENCY_MS: u64 = 1;
 const HEARTBEAT_MS: u64 = 10;
+/// How often canaries are sent.
+pub(crate) const CANARY_MS: u64 = 300;
 /// How long an owner waits for a taker when its server has died.
 pub(crate) const HOLD_MS: u64 = 120;
 
@@ -100,6 +102,12 @@ pub(crate) struct World {
     last_stay: (Epoch, Generation),
     /// What an owner finds that looks at its flows before a move.
     pub(crate) check: FlowCheck,
+    /// Of nodes that start from now on: along how many paths standbys prove themselves.
+    pub(crate) paths: u8,
+    /// What becomes of a canary, path by path.
+    pub(crate) canaries: [Proof; 2],
+    /// Canaries that were sent.
+    pub(crate) canaries_sent: u32,
 }
 
 pub(crate) fn name(side: usize) -> NodeName {
@@ -124,6 +132,7 @@ pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeCo
             policy: FlowPolicy::default(),
             flap_limit: 0,
             failback: None,
+            paths: 0,
             moves_within: None,
             resume,
         }],
@@ -164,6 +173,9 @@ impl World {
             claims: BTreeMap::new(),
             last_stay: (Epoch::NONE, Generation::NONE),
             check: FlowCheck::default(),
+            paths: 0,
+            canaries: [Proof::Born; 2],
+            canaries_sent: 0,
         }
     }
 
@@ -227,6 +239,7 @@ impl World {
         self.starts += 1;
         let mut config = config(side, self.starts, resume);
         config.shares[0].policy = self.policy;
+        config.shares[0].paths = self.paths;
         let this = &mut self.sides[side];
         this.starts = self.starts;
         this.beats = 0;
@@ -295,6 +308,7 @@ impl World {
     pub(crate) fn server_exit(&mut self, side: usize, kept: u32, listener_lost: bool) {
         let exit = ServerExit {
             share: SHARE,
+            server: true,
             kept,
             listener_lost,
             movable: true,
@@ -302,7 +316,25 @@ impl World {
         self.input(side, |node, now| node.handle_server_exit(exit, now));
     }
 
+    /// A process ends that had one connection, or that was meant to end.
+    pub(crate) fn connection_exit(&mut self, side: usize) {
+        let exit = ServerExit {
+            share: SHARE,
+            server: false,
+            kept: 0,
+            listener_lost: false,
+            movable: true,
+        };
+        self.input(side, |node, now| node.handle_server_exit(exit, now));
+    }
+
     /// The agent looks whether something listens.
+    pub(crate) fn listens(&mut self, side: usize, listening: Listening) {
+        self.input(side, |node, now| {
+            node.handle_listening(SHARE, listening, now);
+        });
+    }
+
     pub(crate) fn listening(&mut self, side: usize, listening: bool) {
         self.input(side, |node, now| {
             node.handle_listening(SHARE, listening, now)
@@ -320,6 +352,7 @@ impl World {
         self.bring_up_link();
         self.deliver();
         self.beat();
+        self.send_canaries();
         for side in [A, B] {
             let now = self.now;
             let due = |node: &Node| node.poll_timeout().is_some_and(|due| due <= now);
@@ -384,6 +417,27 @@ impl World {
         }
     }
 
+    /// As the driver of an agent does. The answer is there before the next one is sent.
+    fn send_canaries(&mut self) {
+        if !self.now.0.is_multiple_of(CANARY_MS * MS) {
+            return;
+        }
+        for side in [A, B] {
+            let node = self.sides[side].node.as_ref();
+            let asked = node.is_some_and(|node| node.to_prove().next().is_some());
+            if !asked || self.sides[side].stopped {
+                continue;
+            }
+            for path in 0..self.paths {
+                self.canaries_sent += 1;
+                let proof = self.canaries[usize::from(path)];
+                self.input(side, |node, now| {
+                    node.handle_proof(SHARE, PEER, path, proof, now);
+                });
+            }
+        }
+    }
+
     /// Asks `side` to hand the share to the other one.
     pub(crate) fn ask_move(&mut self, side: usize, force: bool) {
         let to = name(1 - side);
@@ -423,6 +477,11 @@ impl World {
             {
                 node.handle_flow_check(*share, self.check, self.now);
             }
+            if let (&Action::AskMove { share, to, force }, Some(node)) =
+                (&action, self.sides[side].node.as_mut())
+            {
+                node.handle_command(Command::Move { share, to, force }, self.now);
+            }
             batch.push(action);
         }
         check_order(&batch);
@@ -454,8 +513,7 @@ impl World {
                     epoch: *epoch,
                     generation: *generation,
                 };
-                let latest = &mut self.sides[side].latest;
-                *latest = (*latest).max(*generation);
+                self.sides[side].latest = self.sides[side].latest.max(*generation);
                 if *role == Role::Owner {
                     let claimant = *self.claims.entry(*epoch).or_insert(side);
                     assert_eq!(claimant, side, "two owners under epoch {epoch}");
@@ -501,6 +559,7 @@ impl World {
             | Action::HandOver { .. }
             | Action::Resume { .. } => observe_move(self.sides[side].entry, action),
             Action::MoveEnded { .. }
+            | Action::AskMove { .. }
             | Action::ResendHandshake { .. }
             | Action::EndTwin { .. }
             | Action::PokeTwin { .. }

@@ -40,6 +40,7 @@ impl World {
             }
             Action::CheckFlows { .. }
             | Action::MoveEnded { .. }
+            | Action::AskMove { .. }
             | Action::Silence { .. }
             | Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }

@@ -219,6 +219,7 @@ impl World {
                 policy: FlowPolicy::default(),
                 flap_limit: self.flap_limit,
                 failback: self.failback,
+                paths: 0,
                 moves_within: None,
                 resume,
             }],
@@ -354,6 +355,7 @@ impl World {
     pub(crate) fn server_exit(&mut self, side: usize, listener_lost: bool) {
         let exit = ServerExit {
             share: SHARE,
+            server: true,
             kept: 1,
             listener_lost,
             movable: true,
@@ -537,6 +539,12 @@ impl World {
                     let (now, check) = (self.now(side), self.flow_check);
                     if let Some(node) = self.sides[side].node.as_mut() {
                         node.handle_flow_check(*share, check, now);
+                    }
+                }
+                &Action::AskMove { share, to, force } => {
+                    let (now, command) = (self.now(side), Command::Move { share, to, force });
+                    if let Some(node) = self.sides[side].node.as_mut() {
+                        node.handle_command(command, now);
                     }
                 }
                 Action::SetShare { .. }

@@ -65,7 +65,7 @@ impl Labs {
         Ok(Arms {
             plain: &self.plain,
             plain_server,
-            pair: Pair::start(&self.godwit, ClusterOptions::default())?,
+            pair: Pair::start(&self.godwit, ClusterOptions::unfenced())?,
         })
     }
 }

@@ -12,12 +12,15 @@ const QUICK_LIMIT: Duration = Duration::from_millis(43_500);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     end: Option<Instant>,
+    /// How long what takes long is to take, if somebody has said so.
+    span: Option<Duration>,
 }
 
 impl Budget {
-    pub(super) fn new(quick: bool) -> Self {
+    pub(super) fn new(quick: bool, span: Option<Duration>) -> Self {
         Self {
             end: quick.then(|| Instant::now() + QUICK),
+            span,
         }
     }
 
@@ -29,6 +32,11 @@ impl Budget {
     /// `full`, or `quick` if this benchmark is to be quick.
     pub(super) const fn either<T: Copy>(&self, full: T, quick: T) -> T {
         if self.end.is_some() { quick } else { full }
+    }
+
+    /// How long to measure what takes long: as was asked for, `full` or `quick`.
+    pub(super) fn span(&self, full: Duration, quick: Duration) -> Duration {
+        self.span.unwrap_or_else(|| self.either(full, quick))
     }
 
     /// True if nothing more can be measured.

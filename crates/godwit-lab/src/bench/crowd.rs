@@ -94,7 +94,7 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     lab.client()
         .netns()
         .sysctl("ipv4.tcp_max_tw_buckets", "0")?;
-    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let mut pair = Pair::start(&lab, ClusterOptions::unfenced())?;
     for run in budget.runs(20, 1, RUN) {
         if run > 0 {
             pair.reboot_standby()?;

@@ -3,6 +3,7 @@
 //! `bench/README.md` describes each for people.
 
 mod handoff;
+mod world;
 
 /// What is measured together, in the order in which it is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub(super) enum Theme {
     LeasedMulticast,
     Frozen,
     Calm,
+    Dead,
+    Idle,
+    Changes,
+    Reload,
     Peers,
     Reprotect,
     Moved,
@@ -62,6 +67,10 @@ impl Theme {
         match name {
             "standby" => Some(&Self::STANDBY),
             "failover" => Some(&Self::FAILOVER),
+            "dead" => Some(&Self::DEAD),
+            "idle" => Some(&Self::IDLE),
+            "changes" => Some(&Self::CHANGES),
+            "reload" => Some(&Self::RELOAD),
             "migrate" => Some(&Self::MIGRATE),
             "director" => Some(&Self::DIRECTOR),
             "handoff" => Some(&Self::HANDOFF),
@@ -70,6 +79,14 @@ impl Theme {
     }
 
     const DIRECTOR: [Self; 1] = [Self::Director];
+
+    const DEAD: [Self; 1] = [Self::Dead];
+
+    const IDLE: [Self; 1] = [Self::Idle];
+
+    const CHANGES: [Self; 1] = [Self::Changes];
+
+    const RELOAD: [Self; 1] = [Self::Reload];
 
     const HANDOFF: [Self; 1] = [Self::Handoff];
 
@@ -125,6 +142,10 @@ impl Theme {
             Self::LeasedMulticast => "the same, and the network copies (multicast tap)",
             Self::Frozen => "the owner is stopped, and resumes",
             Self::Calm => "nothing fails, at load average 8",
+            Self::Dead => "a machine dies and stays dead",
+            Self::Idle => "what an idle agent costs",
+            Self::Changes => "what changes around a node, until it is followed or said",
+            Self::Reload => "the configuration changes under running connections",
             Self::Peers => "keepalived + haproxy, and Godwit",
             Self::Reprotect => "a standby returns to a running download",
             Self::Moved => "the service is moved as planned",
@@ -151,7 +172,7 @@ pub(super) fn spec(name: &str) -> Option<&'static Spec> {
 }
 
 fn all() -> impl Iterator<Item = &'static Spec> {
-    SPECS.iter().chain(handoff::SPECS)
+    SPECS.iter().chain(handoff::SPECS).chain(world::SPECS)
 }
 
 use Target::{AtLeast, AtMost, Control};
@@ -608,6 +629,10 @@ mod tests {
         let themes = [
             Theme::STANDBY.as_slice(),
             &Theme::FAILOVER,
+            &Theme::DEAD,
+            &Theme::IDLE,
+            &Theme::CHANGES,
+            &Theme::RELOAD,
             &Theme::MIGRATE,
             &Theme::DIRECTOR,
             &Theme::HANDOFF,

@@ -213,7 +213,7 @@ pub(super) fn cluster(lab: &Lab) -> Result<Cluster<'_>> {
 pub(super) fn cluster_of(lab: &Lab, services: Vec<Service>) -> Result<Cluster<'_>> {
     let options = ClusterOptions {
         services,
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     Cluster::start(lab, options)
 }

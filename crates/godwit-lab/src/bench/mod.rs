@@ -18,6 +18,10 @@
 //! | [`stall`], again | `stall.leased.*`, `stall.leased.multicast.*`: with leases |
 //! | [`frozen`] | `frozen.*`: a node is stopped, and resumes |
 //! | [`calm`] | `calm.*`: nothing fails on a machine that is busy |
+//! | [`idle`] | `idle.*`: what an agent costs while nobody is there |
+//! | [`changes`] | `changes.*`: what changes around a node, until it is followed or said |
+//! | [`reload`] | `reload.*`: rolling reloads under running connections |
+//! | [`dead`] | `dead.*`: a machine dies and stays dead |
 //! | [`peers`] | `peers.*`: the same failure with keepalived and haproxy |
 //! | [`migrate`] | `migrate.*`: connections that move one by one |
 //! | [`batch`] | `migrate.batch.*`: a thousand of them in one order |
@@ -37,13 +41,16 @@ mod arms;
 mod batch;
 mod budget;
 mod calm;
+mod changes;
 mod crowd;
+mod dead;
 mod direct;
 mod export;
 mod ferry;
 mod figure;
 mod frozen;
 mod handoff;
+mod idle;
 mod many;
 mod migrate;
 mod moved;
@@ -53,6 +60,7 @@ mod peers;
 mod process;
 mod ratio;
 mod recovery;
+mod reload;
 mod report;
 mod reprotect;
 mod slowing;
@@ -63,10 +71,12 @@ mod stillness;
 mod stream;
 mod tap;
 mod underway;
+mod watcher;
 mod zero;
 
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
@@ -75,7 +85,7 @@ use figure::Theme;
 use report::Report;
 
 /// Names that [`run`] knows, with what each measures.
-pub const NAMES: [(&str, &str); 5] = [
+pub const NAMES: [(&str, &str); 9] = [
     (
         "standby",
         "a hot standby: cost without a failure, stalls with one",
@@ -83,6 +93,22 @@ pub const NAMES: [(&str, &str); 5] = [
     (
         "failover",
         "servers that die, leases, nodes that stop and resume, false alarms",
+    ),
+    (
+        "dead",
+        "a machine that dies and stays dead for ten minutes: how long clients wait afterwards",
+    ),
+    (
+        "idle",
+        "what an agent costs while nobody is there: canaries, watches, all of it",
+    ),
+    (
+        "changes",
+        "addresses, links, settings and rules that change: time until followed or said",
+    ),
+    (
+        "reload",
+        "a hundred rolling reloads under running connections: resets, voices, pauses",
     ),
     (
         "migrate",
@@ -108,6 +134,9 @@ pub struct BenchOptions {
     /// Measures only the figures whose names begin so; several prefixes have
     /// commas between them. Default: all.
     pub only: Option<String>,
+    /// How long `dead` keeps a machine dead, and `idle` looks on, in seconds. Default: ten
+    /// minutes, and one.
+    pub seconds: Option<u64>,
 }
 
 /// Runs the benchmark called `name`; true if every figure could be measured for
@@ -123,7 +152,7 @@ pub fn run(name: &str, options: &BenchOptions) -> Result<bool> {
     };
     crate::Lab::available()?;
     let report = Report::new(options.json, options.only.clone(), themes)?;
-    let budget = Budget::new(options.quick);
+    let budget = Budget::new(options.quick, options.seconds.map(Duration::from_secs));
     let Some(limit) = budget.limit() else {
         return measure_all(themes, budget, &report);
     };
@@ -182,6 +211,10 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::LeasedMulticast => stall::leased_multicast(budget, report),
         Theme::Frozen => frozen::run(budget, report),
         Theme::Calm => calm::run(budget, report),
+        Theme::Dead => dead::run(budget, report),
+        Theme::Idle => idle::run(budget, report),
+        Theme::Changes => changes::run(budget, report),
+        Theme::Reload => reload::run(budget, report),
         Theme::Peers => peers::run(budget, report),
         Theme::Reprotect => reprotect::run(budget, report),
         Theme::Moved => moved::run(budget, report),

@@ -65,7 +65,7 @@ const WORKS: [Work; 3] = [
 pub(super) fn machine(budget: Budget, report: &Report) -> Result<()> {
     let seen = measure(
         "stall.machine",
-        ClusterOptions::default(),
+        ClusterOptions::unfenced(),
         Death::Power,
         budget,
         (200, 3),
@@ -95,7 +95,7 @@ pub(super) fn machine(budget: Budget, report: &Report) -> Result<()> {
 pub(super) fn slow_heartbeat(budget: Budget, report: &Report) -> Result<()> {
     let options = ClusterOptions {
         heartbeat: Duration::from_millis(50),
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     };
     let seen = measure(
         "stall.machine50",
@@ -114,7 +114,7 @@ pub(super) fn slow_heartbeat(budget: Budget, report: &Report) -> Result<()> {
 /// `stall.leased.*`: with a witness, and nobody speaks before the dead owner's
 /// lease has ended.
 pub(super) fn leased(budget: Budget, report: &Report) -> Result<()> {
-    with_leases("stall.leased", ClusterOptions::default(), budget, report)
+    with_leases("stall.leased", ClusterOptions::unfenced(), budget, report)
 }
 
 /// `stall.leased.multicast.*`: the same with the tap for which the network
@@ -145,7 +145,7 @@ fn with_leases(name: &str, options: ClusterOptions, budget: Budget, report: &Rep
 pub(super) fn hung(budget: Budget, report: &Report) -> Result<()> {
     let seen = measure(
         "stall.hung",
-        ClusterOptions::default(),
+        ClusterOptions::unfenced(),
         Death::Hang,
         budget,
         (20, 1),
@@ -175,7 +175,7 @@ pub(super) fn multicast(budget: Budget, report: &Report) -> Result<()> {
 
 /// Services whose segments the network brings to both nodes.
 fn heard_by_both() -> ClusterOptions {
-    let mut options = ClusterOptions::default();
+    let mut options = ClusterOptions::unfenced();
     for service in &mut options.services {
         service.extra = "tap = \"multicast\"".to_owned();
     }

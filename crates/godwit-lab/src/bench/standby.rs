@@ -41,7 +41,7 @@ enum Failure {
 pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let lab = Lab::new(LabOptions::default())?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
-    let mut pair = Pair::start(&lab, ClusterOptions::default())?;
+    let mut pair = Pair::start(&lab, ClusterOptions::unfenced())?;
     let (mut broken, mut failures, mut unprotected) = (0, 0, 0);
     for failure in [Failure::ServerKilled, Failure::Dark, Failure::Stopped] {
         let prefix = format!("stall.standby.{}", failure.name());

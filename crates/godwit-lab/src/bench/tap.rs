@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
     let lab = Lab::new(LabOptions::default())?;
     lab.shape(Host::Client, Some(Shape::mbit(MBIT)))?;
-    let _pair = Pair::start(&lab, ClusterOptions::default())?;
+    let _pair = Pair::start(&lab, ClusterOptions::unfenced())?;
     let mut seconds = [(); 3].map(|()| Samples::default());
     for _ in budget.runs(20, 1, Duration::from_secs(3)) {
         for (per_myriad, samples) in [0, PER_MYRIAD, 0].into_iter().zip(&mut seconds) {

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use nix::unistd::Pid;
 
 use super::plan::{Fault, Links, Part};
+use super::reconfigure;
 use super::scarce::Shortage;
 use super::world::{Program, World};
 use crate::capture::Stopwatch;
@@ -66,6 +67,8 @@ impl Target {
             | Fault::Muted(..)
             | Fault::Deafened(..)
             | Fault::Unplugged(_)
+            | Fault::Disturbed(..)
+            | Fault::Reconfigured(..)
             | Fault::Moved { dark: false } => None,
             Fault::Dark(..)
             | Fault::AgentStopped(_)
@@ -104,6 +107,8 @@ impl Target {
             | Fault::Unplugged(_)
             | Fault::DisksFull
             | Fault::MemoryShort(_)
+            | Fault::Disturbed(..)
+            | Fault::Reconfigured(..)
             | Fault::Moved { .. } => Ok(()),
         }
     }
@@ -130,6 +135,10 @@ impl Target {
             Fault::Muted(_, links) => self.one_way(world, links, Way::From, false),
             Fault::Deafened(_, links) => self.one_way(world, links, Way::To, false),
             Fault::Unplugged(_) => lab.unplug(host, Network::Data),
+            Fault::Disturbed(_, disturbance) => disturbance.happen(lab, host),
+            Fault::Reconfigured(_, how) => {
+                reconfigure::begin(&mut world.cluster, &self.order(), how)
+            }
             Fault::MemoryShort(_) => {
                 let all = world.processes(host, true, true);
                 let pids = all
@@ -182,12 +191,19 @@ impl Target {
             Fault::Muted(_, links) => self.one_way(world, links, Way::From, true),
             Fault::Deafened(_, links) => self.one_way(world, links, Way::To, true),
             Fault::Unplugged(_) => lab.plug(host, Network::Data),
+            Fault::Disturbed(_, disturbance) => disturbance.pass(lab, host),
+            Fault::Reconfigured(_, how) => reconfigure::end(&mut world.cluster, &self.order(), how),
             Fault::MemoryShort(_) => {
                 world.shortage = None;
                 Ok(())
             }
         }
         .with_context(|| format!("healing {}", self.fault.name()))
+    }
+
+    /// All nodes, its own machine first.
+    const fn order(&self) -> [Host; 3] {
+        [self.host, other(self.host), Host::Witness]
     }
 
     fn one_way(&self, world: &World<'_>, links: Links, way: Way, open: bool) -> Result<()> {
@@ -217,6 +233,8 @@ impl Fault {
             | Self::Muted(part, _)
             | Self::Deafened(part, _)
             | Self::Unplugged(part)
+            | Self::Disturbed(part, _)
+            | Self::Reconfigured(part, _)
             | Self::MemoryShort(part)
             | Self::Backlog(part) => part,
             Self::TapLoss { .. } | Self::DisksFull => Part::Owner,

@@ -268,6 +268,7 @@ mod tests {
 
     fn flow(protected: bool) -> FlowReport {
         FlowReport {
+            service: String::new(),
             flow: "10.9.0.10:4711 -> 10.9.0.100:80".to_owned(),
             role: "owner".to_owned(),
             state: if protected {

@@ -23,17 +23,19 @@
 //! | module | |
 //! |---|---|
 //! | [`plan`] | the seed's sequence of faults |
-//! | [`inject`], [`scarce`] | carries a fault out and undoes it |
+//! | [`inject`], [`scarce`], [`disturb`] | carries a fault out and undoes it |
 //! | [`world`] | the cluster |
 //! | [`crowd`], [`regulars`], [`seat`], [`talk`], [`phase`] | the clients |
 //! | [`judge`], [`voices`], [`turns`], [`tally`] | what it means, and what it adds up to |
 //! | [`ring`] | three servers and two directors |
 
 mod crowd;
+mod disturb;
 mod inject;
 mod judge;
 mod phase;
 mod plan;
+mod reconfigure;
 mod regulars;
 pub mod ring;
 mod scarce;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::disturb::Disturbance;
 use super::phase::Phase;
+use super::reconfigure::How;
 use crate::links::Death;
 
 /// Numbers that look random, the same for the same seed: splitmix64.
@@ -63,6 +65,10 @@ pub(super) enum Fault {
     /// Its service is moved to the standby as planned; then that one, the owner
     /// now, goes dark, or not.
     Moved { dark: bool },
+    /// Nothing dies; something that its agent relies on changes.
+    Disturbed(Part, Disturbance),
+    /// All nodes take changed files, this one's first.
+    Reconfigured(Part, How),
 }
 
 /// A fault, when, and for how long.
@@ -89,7 +95,7 @@ pub(super) struct Plan {
 use Part::{Owner, Standby, Witness};
 
 /// Every kind by its name; the loss of [`Fault::TapLoss`] is drawn anew.
-const KINDS: [(&str, Fault); 36] = [
+const KINDS: [(&str, Fault); 48] = [
     ("dark.owner", Fault::Dark(Owner, Death::Power)),
     ("dark.standby", Fault::Dark(Standby, Death::Power)),
     ("hung.owner", Fault::Dark(Owner, Death::Hang)),
@@ -141,6 +147,33 @@ const KINDS: [(&str, Fault); 36] = [
     ("backlog.owner", Fault::Backlog(Owner)),
     ("moved", Fault::Moved { dark: false }),
     ("moved.dark", Fault::Moved { dark: true }),
+    ("mac.owner", Fault::Disturbed(Owner, Disturbance::Mac)),
+    ("mac.standby", Fault::Disturbed(Standby, Disturbance::Mac)),
+    (
+        "bounced.owner",
+        Fault::Disturbed(Owner, Disturbance::Bounce),
+    ),
+    (
+        "bounced.standby",
+        Fault::Disturbed(Standby, Disturbance::Bounce),
+    ),
+    ("flushed.owner", Fault::Disturbed(Owner, Disturbance::Flush)),
+    (
+        "flushed.standby",
+        Fault::Disturbed(Standby, Disturbance::Flush),
+    ),
+    ("mute.standby", Fault::Disturbed(Standby, Disturbance::Mute)),
+    (
+        "strict.standby",
+        Fault::Disturbed(Standby, Disturbance::Strict),
+    ),
+    ("reload.owner", Fault::Reconfigured(Owner, How::Reload)),
+    ("reload.standby", Fault::Reconfigured(Standby, How::Reload)),
+    ("restart.owner", Fault::Reconfigured(Owner, How::Restart)),
+    (
+        "restart.standby",
+        Fault::Reconfigured(Standby, How::Restart),
+    ),
 ];
 
 /// So many faults take about as long as a voter whose agent has been started
@@ -266,7 +299,9 @@ impl Plan {
             | Fault::DisksFull
             | Fault::MemoryShort(_)
             | Fault::Backlog(_)
-            | Fault::Moved { .. } => self.quiet.saturating_sub(1),
+            | Fault::Moved { .. }
+            | Fault::Reconfigured(..)
+            | Fault::Disturbed(..) => self.quiet.saturating_sub(1),
         };
         fault
     }
@@ -290,6 +325,7 @@ impl Fault {
             | Self::DisksFull
             | Self::MemoryShort(_)
             | Self::Backlog(_)
+            | Self::Reconfigured(_, How::Restart)
             | Self::Moved { .. } => true,
             Self::ServersStopped(_)
             | Self::ServerKilled(Standby | Witness)
@@ -297,6 +333,8 @@ impl Fault {
             | Self::Muted(_, Links::Data)
             | Self::Deafened(_, Links::Data)
             | Self::Unplugged(_)
+            | Self::Disturbed(..)
+            | Self::Reconfigured(_, How::Reload)
             | Self::TapLoss { dark: false, .. } => false,
         }
     }

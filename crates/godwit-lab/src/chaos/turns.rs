@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use godwit_wire::MacAddr;
 
+use super::disturb;
 use super::world::{Program, RESIDENCE};
 use crate::cluster::EventReport;
 use crate::host::{Host, Network};
@@ -73,6 +74,7 @@ impl Turns {
 
     /// What the node at `from` was at `at` for the service at `port`.
     pub(super) fn standing(&self, port: u16, from: MacAddr, at: SystemTime) -> Standing {
+        let from = disturb::first(from);
         let turns = Program::at(port).and_then(|program| self.0.get(program.service()));
         let turns = turns.map(Vec::as_slice).unwrap_or_default();
         let (past, future) = turns.split_at(turns.partition_point(|turn| turn.at <= at));

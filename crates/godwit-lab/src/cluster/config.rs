@@ -116,12 +116,13 @@ backups = {backups:?}
 }
 
 impl Default for ClusterOptions {
-    /// Heartbeats every 10 ms, three may be missed, one service `web` at port 80.
+    /// What the product does if its file says nothing: heartbeats every 10 ms, three may
+    /// be missed, leases with a witness as the third voter. One service `web` at port 80.
     fn default() -> Self {
         Self {
             heartbeat: Duration::from_millis(10),
             misses: 3,
-            fencing: Fencing::None,
+            fencing: Fencing::Lease,
             stonith: "false".into(),
             detect: String::new(),
             flap_limit: 0,
@@ -152,6 +153,17 @@ impl Fencing {
 }
 
 impl ClusterOptions {
+    /// Two voters, nothing that keeps an old owner silent, and so no witness. The named
+    /// exception from the product's defaults: for demos and benchmarks that compare with
+    /// what has no fence either, and for tests that stop both servers or count what one
+    /// of two says. A new test takes [`Default`].
+    pub fn unfenced() -> Self {
+        Self {
+            fencing: Fencing::None,
+            ..Self::default()
+        }
+    }
+
     /// Time without a heartbeat after which a server counts as failed.
     pub fn detection(&self) -> Duration {
         self.heartbeat * self.misses
@@ -249,6 +261,7 @@ data = \"{data}\"
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::LabOptions;
 
     #[test]
     fn a_third_server_is_a_peer_and_a_backup() {
@@ -259,7 +272,7 @@ mod tests {
                 ..Service::new("web", 80)
             }],
             more: &[Host::C],
-            ..ClusterOptions::default()
+            ..ClusterOptions::unfenced()
         };
         let file = options.file_for(Host::C, true, Path::new("/x"));
         assert!(file.contains("name = \"c\"\nrole = \"server\"\ncontrol = \"10.9.1.15:7400\""));
@@ -269,7 +282,7 @@ mod tests {
 
     #[test]
     fn without_a_control_network_agents_talk_on_the_data_network() {
-        let options = ClusterOptions::default();
+        let options = ClusterOptions::unfenced();
         let apart = options.file_for(Host::B, true, Path::new("/x"));
         assert!(apart.contains("name = \"b\"\ninterface = \"eth0\"\nrun_dir = \"/x/run\""));
         assert!(apart.contains("control = \"10.9.1.11:7400\"\ndata = \"10.9.0.11\""));
@@ -277,5 +290,15 @@ mod tests {
         let together = options.file_for(Host::B, false, Path::new("/x"));
         assert!(together.contains("control = \"10.9.0.12:7400\""));
         assert!(together.contains("address = [\"10.9.0.100:80\", \"[2001:db8:9::100]:80\"]"));
+    }
+
+    /// What an administrator gets who leaves `[detect]` out.
+    #[test]
+    fn the_default_is_the_products() {
+        let options = ClusterOptions::default();
+        let file = options.file_for(Host::A, true, Path::new("/x"));
+        assert!(file.contains("fencing = \"lease\""));
+        assert!(file.contains("voters = [\"a\", \"b\", \"w\"]"), "{file}");
+        assert!(LabOptions::default().witness);
     }
 }

@@ -13,6 +13,9 @@ const DAY: f64 = 86_400.0;
 /// One node's answer to `godwit status --json`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Status {
+    /// Start of the agent.
+    #[serde(default)]
+    pub incarnation: u64,
     /// The node's name.
     pub node: String,
     /// Which fencing is in force.
@@ -203,6 +206,9 @@ pub struct Flows {
 pub struct FlowReport {
     /// `client -> service`.
     pub flow: String,
+    /// Name of its service.
+    #[serde(default)]
+    pub service: String,
     /// `owner` or `shadow`.
     pub role: String,
     /// `confirming`, `protected`, `unprotected`, `twin`, `closed` or `ended`.

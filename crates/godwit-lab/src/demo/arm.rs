@@ -107,7 +107,7 @@ pub(super) fn run(
     let mut events = None;
     match protection {
         Protection::Godwit => {
-            let mut started = Cluster::start(lab, ClusterOptions::default())?;
+            let mut started = Cluster::start(lab, ClusterOptions::unfenced())?;
             started.wait_in_sync(Host::A, IN_SYNC)?;
             events = Some(follow(&started)?);
             cluster = Some(started);

@@ -168,7 +168,7 @@ fn cluster_options() -> ClusterOptions {
         // XDP_TX on a veth needs a peer that polls, and the switch's end does not.
         sections: "[director]\nseed = \"0123456789abcdef\"\nhook = \"tcx\"\n".into(),
         more: &[Host::C, Host::Director],
-        ..ClusterOptions::default()
+        ..ClusterOptions::unfenced()
     }
 }
 

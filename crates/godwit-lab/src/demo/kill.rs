@@ -127,7 +127,7 @@ fn arm(options: DemoOptions, content: Content, protect: bool, view: &mut View) -
         root: &root,
     };
     if protect {
-        let mut cluster = Cluster::start(&lab, ClusterOptions::default())?;
+        let mut cluster = Cluster::start(&lab, ClusterOptions::unfenced())?;
         cluster.wait_in_sync(Host::A, IN_SYNC)?;
         stage.cluster = Some(cluster);
         view.event("godwit: a owns the service, b shadows it")?;

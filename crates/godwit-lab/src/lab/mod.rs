@@ -7,6 +7,7 @@
 
 mod node;
 mod sweep;
+mod switch;
 mod watchdog;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use anyhow::{Context as _, Result};
 use nix::unistd::Uid;
 
 pub use node::Node;
+pub use switch::{SWITCH_VARIABLE, Switch};
 
 use crate::host::{Host, Network};
 use crate::links::{DelayLine, SwitchRules};
@@ -35,7 +37,7 @@ pub struct LabOptions {
     pub control_network: bool,
     /// Adds [`Host::Attacker`]. Default: false.
     pub attacker: bool,
-    /// Adds [`Host::Witness`]. Default: false.
+    /// Adds [`Host::Witness`]. Default: true, as leases are the default.
     pub witness: bool,
     /// Adds [`Host::C`]. Default: false.
     pub third: bool,
@@ -43,6 +45,9 @@ pub struct LabOptions {
     pub director: bool,
     /// Adds [`Host::Reserve`]. Default: false.
     pub reserve: bool,
+    /// How its switch treats packets. Default: what [`SWITCH_VARIABLE`] says, else
+    /// [`Switch::Plain`].
+    pub switch: Switch,
 }
 
 impl Default for LabOptions {
@@ -50,10 +55,11 @@ impl Default for LabOptions {
         Self {
             control_network: true,
             attacker: false,
-            witness: false,
+            witness: true,
             third: false,
             director: false,
             reserve: false,
+            switch: Switch::asked_for().unwrap_or(Switch::Plain),
         }
     }
 }
@@ -251,12 +257,12 @@ impl Lab {
         // The switch itself has nothing to say: no MLD, no router solicitation.
         self.switch.sysctl("ipv6.conf.all.disable_ipv6", "1")?;
         self.switch.sysctl("ipv6.conf.default.disable_ipv6", "1")?;
-        // Nor does it look into packets; a kernel without br_netfilter has no
-        // such keys, and no need of them.
+        // A kernel without br_netfilter has no such keys, and looks into nothing.
         for family in ["iptables", "ip6tables", "arptables"] {
-            let _ = self
-                .switch
-                .sysctl(&format!("bridge.bridge-nf-call-{family}"), "0");
+            let _ = self.switch.sysctl(
+                &format!("bridge.bridge-nf-call-{family}"),
+                self.options.switch.netfilter(),
+            );
         }
         let mut lines = Vec::new();
         for network in [Network::Data, Network::Control] {

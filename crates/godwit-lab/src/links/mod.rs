@@ -144,6 +144,14 @@ impl Lab {
         Ok(crash)
     }
 
+    /// Rules of the switch itself, in the language of nft(8), family `bridge`.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses them.
+    pub fn filter(&self, rules: &str) -> Result<()> {
+        self.switch.nft(rules)
+    }
+
     /// Drops a share of the frames that `loss` names; replaces an earlier rule
     /// for the same pair, and a share of 0 removes it.
     ///

@@ -185,6 +185,7 @@ impl Cluster {
         }
         let exit = ServerExit {
             share: SHARE,
+            server: true,
             kept: 1,
             listener_lost: true,
             movable: true,

@@ -178,6 +178,7 @@ impl Machine {
                 policy: FlowPolicy::default(),
                 flap_limit: 0,
                 failback: None,
+                paths: 0,
                 moves_within: None,
                 resume: (node < SERVERS).then_some(resume),
             }],

@@ -53,6 +53,7 @@ impl Cluster {
             | Action::HandOver { .. }
             | Action::Resume { .. }
             | Action::MoveEnded { .. }
+            | Action::AskMove { .. }
             | Action::ReleaseGate { .. }
             | Action::UngateFlow { .. }
             | Action::ResendHandshake { .. }

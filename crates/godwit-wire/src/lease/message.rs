@@ -220,6 +220,18 @@ impl LeaseMessage {
         }
     }
 
+    /// The same, to be replaced: peers of version 1 have other numbers.
+    pub const fn share_mut(&mut self) -> &mut ShareId {
+        match self {
+            Self::Prepare { share, .. }
+            | Self::Promise { share, .. }
+            | Self::Propose { share, .. }
+            | Self::Accepted { share, .. }
+            | Self::Refused { share, .. }
+            | Self::Release { share, .. } => share,
+        }
+    }
+
     /// The epoch that is asked for or answered about.
     pub const fn epoch(&self) -> Epoch {
         match self {

@@ -2,10 +2,12 @@
 
 use alloc::vec::Vec;
 
-use super::{DigestEntry, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, VERSION, output};
+use super::{
+    DigestEntry, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep, VERSION, output,
+};
 use crate::message::{Header, MAGIC};
 use crate::restore::emit_input;
-use crate::{EmitError, Generation, MAX_INPUT_LEN, ShareId};
+use crate::{EmitError, Generation, HandoffId, MAX_INPUT_LEN, ShareId};
 
 impl Message {
     /// Appends the message with its header.
@@ -38,6 +40,7 @@ impl Message {
         match self {
             Self::Hello(hello) => hello.emit(out),
             Self::Director(word) => word.emit(out)?,
+            Self::ConfigLines(lines) => super::lines::emit(out, lines)?,
             Self::ShareState(claim) => {
                 emit_share(out, claim.share);
                 out.push(claim.role.number());
@@ -60,9 +63,8 @@ impl Message {
             Self::FlowDemote { .. }
             | Self::FlowDemoted { .. }
             | Self::TwinClosed { .. }
-            | Self::FlowSnapshotKept { .. } => {
-                self.emit_flow_message(out);
-            }
+            | Self::Question { .. }
+            | Self::FlowSnapshotKept { .. } => self.emit_flow_message(out),
             Self::Digest {
                 share,
                 generation,
@@ -89,11 +91,7 @@ impl Message {
             Self::Goodbye { reason } => out.push(reason.number()),
             Self::Handoff {
                 share, id, step, ..
-            } => {
-                emit_share(out, *share);
-                id.emit(out);
-                step.emit(out)?;
-            }
+            } => emit_handoff(out, *share, (id, step))?,
             Self::Move {
                 share,
                 generation,
@@ -110,6 +108,11 @@ impl Message {
     /// What is about one flow; other messages have nothing to say here.
     fn emit_flow_message(&self, out: &mut Vec<u8>) {
         match self {
+            Self::Question { flow, number, word } => {
+                flow.emit(out);
+                out.extend_from_slice(&number.to_be_bytes());
+                out.push(word.number());
+            }
             Self::FlowDemote {
                 share,
                 generation,
@@ -150,6 +153,7 @@ impl Message {
             }
             Self::Hello(_)
             | Self::Director(_)
+            | Self::ConfigLines(_)
             | Self::ShareState(_)
             | Self::StandbyReady { .. }
             | Self::StandbyLeft { .. }
@@ -225,6 +229,7 @@ impl Message {
             // `emit_body` has those.
             Self::Hello(_)
             | Self::Director(_)
+            | Self::ConfigLines(_)
             | Self::ShareState(_)
             | Self::StandbyReady { .. }
             | Self::StandbyLeft { .. }
@@ -237,6 +242,7 @@ impl Message {
             | Self::Move { .. }
             | Self::ServerLost { .. }
             | Self::FlowSnapshotKept { .. }
+            | Self::Question { .. }
             | Self::Handoff { .. } => Ok(()),
         }
     }
@@ -267,6 +273,16 @@ impl Hello {
         out.extend_from_slice(&self.heartbeat_key);
         out.extend_from_slice(&self.config_digest);
     }
+}
+
+fn emit_handoff(
+    out: &mut Vec<u8>,
+    share: ShareId,
+    (id, step): (&HandoffId, &HandoffStep),
+) -> Result<(), EmitError> {
+    emit_share(out, share);
+    id.emit(out);
+    step.emit(out)
 }
 
 fn emit_share(out: &mut Vec<u8>, share: ShareId) {

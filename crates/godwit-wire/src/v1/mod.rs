@@ -9,15 +9,17 @@ use core::fmt;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use crate::cursor::Reader;
 use crate::{
     Epoch, FlowId, Generation, GoodbyeReason, HandoffId, LeaveReason, MoveRefusal, NodeName,
-    Restore, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
+    ParseError, Restore, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
 };
 
 mod director;
 mod emit;
 mod handoff;
 mod kept;
+mod lines;
 mod output;
 mod parse;
 #[cfg(test)]
@@ -26,6 +28,7 @@ mod tests;
 pub use director::{DirectorWord, EntryWord, MAX_DIRECTED, SlotWord};
 pub use handoff::{HandoffStep, Party};
 pub use kept::{Commit, SnapshotPart};
+pub use lines::{ConfigLine, MAX_CONFIG_LINES};
 pub use output::{OutputEntry, Said};
 pub(crate) use parse::parse_body;
 
@@ -57,8 +60,10 @@ pub(crate) mod kind {
     pub(crate) const FLOW_SNAPSHOT: u8 = 18;
     pub(crate) const FLOW_SNAPSHOT_KEPT: u8 = 19;
     pub(crate) const DIRECTOR: u8 = 20;
+    pub(crate) const CONFIG_LINES: u8 = 21;
+    pub(crate) const QUESTION: u8 = 22;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=DIRECTOR;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=QUESTION;
 }
 
 /// First message of each side on a new link.
@@ -320,6 +325,56 @@ pub enum Message {
     },
     /// From one director to another, to no other node.
     Director(DirectorWord),
+    /// What the sender's file says, to a peer with another one.
+    ConfigLines(Vec<ConfigLine>),
+    /// Between servers: a connection was offered over the link with a request, and no answer
+    /// came.
+    Question {
+        /// The connection.
+        flow: FlowId,
+        /// The number of the question, in the life of the connection.
+        number: u32,
+        /// What is asked, or answered.
+        word: QuestionWord,
+    },
+}
+
+/// What servers say over the control link of a connection that one has offered to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuestionWord {
+    /// From who has offered it: have you accepted? If not, never do.
+    Settle,
+    /// It has not, and never will under that number.
+    Never,
+    /// It has the connection, or had it.
+    Has,
+    /// It is accepting it this moment: to be asked again.
+    Later,
+}
+
+impl QuestionWord {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Settle, Self::Never, Self::Has, Self::Later];
+
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Settle => 1,
+            Self::Never => 2,
+            Self::Has => 3,
+            Self::Later => 4,
+        }
+    }
+
+    pub(crate) fn parse(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+        let at = reader.at();
+        let number = reader.u8("question: word")?;
+        let word = Self::ALL.into_iter().find(|word| word.number() == number);
+        word.ok_or_else(|| ParseError {
+            what: "question: word",
+            at,
+            got: number.into(),
+        })
+    }
 }
 
 /// A step of a planned move.
@@ -369,6 +424,8 @@ impl Message {
             Self::FlowSnapshot { .. } => kind::FLOW_SNAPSHOT,
             Self::FlowSnapshotKept { .. } => kind::FLOW_SNAPSHOT_KEPT,
             Self::Director(_) => kind::DIRECTOR,
+            Self::ConfigLines(_) => kind::CONFIG_LINES,
+            Self::Question { .. } => kind::QUESTION,
         }
     }
 
@@ -395,13 +452,19 @@ impl Message {
             Self::FlowSnapshot { .. } => "flow_snapshot",
             Self::FlowSnapshotKept { .. } => "flow_snapshot_kept",
             Self::Director(_) => "director",
+            Self::ConfigLines(_) => "config_lines",
+            Self::Question { .. } => "question",
         }
     }
 
     /// The share spoken of.
     pub const fn share(&self) -> Option<ShareId> {
         match self {
-            Self::Hello(_) | Self::Goodbye { .. } | Self::Director(_) => None,
+            Self::Hello(_)
+            | Self::Goodbye { .. }
+            | Self::Director(_)
+            | Self::ConfigLines(_)
+            | Self::Question { .. } => None,
             Self::ShareState(claim) => Some(claim.share),
             Self::StandbyReady { share, .. }
             | Self::StandbyLeft { share, .. }
@@ -422,10 +485,42 @@ impl Message {
         }
     }
 
+    /// The same, to be replaced: peers of version 1 have other numbers.
+    pub const fn share_mut(&mut self) -> Option<&mut ShareId> {
+        match self {
+            Self::Hello(_)
+            | Self::Goodbye { .. }
+            | Self::Director(_)
+            | Self::ConfigLines(_)
+            | Self::Question { .. } => None,
+            Self::ShareState(claim) => Some(&mut claim.share),
+            Self::StandbyReady { share, .. }
+            | Self::StandbyLeft { share, .. }
+            | Self::FlowDemote { share, .. }
+            | Self::FlowDemoted { share, .. }
+            | Self::TwinClosed { share, .. }
+            | Self::Digest { share, .. }
+            | Self::ServerLost { share, .. }
+            | Self::Output { share, .. }
+            | Self::Move { share, .. }
+            | Self::FlowRestore { share, .. }
+            | Self::FlowInput { share, .. }
+            | Self::FlowAdmit { share, .. }
+            | Self::FlowAdmitted { share, .. }
+            | Self::Handoff { share, .. }
+            | Self::FlowSnapshot { share, .. }
+            | Self::FlowSnapshotKept { share, .. } => Some(share),
+        }
+    }
+
     /// The epoch in the header: of the share spoken of, zero if of none.
     pub const fn epoch(&self) -> Epoch {
         match self {
-            Self::Hello(_) | Self::Goodbye { .. } | Self::Director(_) => Epoch::NONE,
+            Self::Hello(_)
+            | Self::Goodbye { .. }
+            | Self::Director(_)
+            | Self::ConfigLines(_)
+            | Self::Question { .. } => Epoch::NONE,
             Self::ShareState(claim) => claim.epoch,
             Self::StandbyReady { epoch, .. }
             | Self::StandbyLeft { epoch, .. }

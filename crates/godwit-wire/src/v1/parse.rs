@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{
     DigestEntry, DirectorWord, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep,
-    SnapshotPart, kind, output,
+    QuestionWord, SnapshotPart, kind, output,
 };
 use crate::cursor::{Reader, verify};
 use crate::message::Header;
@@ -41,7 +41,13 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
             id: HandoffId::parse(&mut reader)?,
             step: HandoffStep::parse(&mut reader)?,
         },
+        kind::QUESTION => Message::Question {
+            flow: FlowId::parse(&mut reader)?,
+            number: reader.u32("question: number")?,
+            word: QuestionWord::parse(&mut reader)?,
+        },
         kind::DIRECTOR => Message::Director(DirectorWord::parse(&mut reader)?),
+        kind::CONFIG_LINES => Message::ConfigLines(super::lines::parse(&mut reader)?),
         kind::GOODBYE => Message::Goodbye {
             reason: GoodbyeReason::parse(&mut reader)?,
         },

@@ -45,6 +45,10 @@ fn one_of_each() -> Vec<Message> {
     all.push(handoff());
     all.extend(about_snapshots());
     all.extend(between_directors());
+    all.push(Message::ConfigLines(vec![ConfigLine::new(
+        "detect", "lease", "3s",
+    )]));
+    all.extend(about_questions());
     all
 }
 
@@ -204,6 +208,21 @@ fn about_restoring() -> [Message; 4] {
             epoch,
             generation,
             flow: flow(),
+        },
+    ]
+}
+
+fn about_questions() -> [Message; 2] {
+    [
+        Message::Question {
+            flow: flow(),
+            number: 0x0102,
+            word: QuestionWord::Settle,
+        },
+        Message::Question {
+            flow: flow(),
+            number: 0x0103,
+            word: QuestionWord::Later,
         },
     ]
 }
@@ -372,10 +391,11 @@ fn parse() {
 #[test]
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
-    // Two in two forms, and the last one in five.
-    let expected = (1..=19).chain(18..=19).chain([20; 5]);
+    // Some of them in several forms.
+    let several = [20, 20, 20, 20, 20, 21, 22, 22];
+    let expected = (1..=19).chain(18..=19).chain(several);
     assert_eq!(kinds, expected.collect::<Vec<_>>());
-    assert_eq!(kind::KNOWN, 1..=20);
+    assert_eq!(kind::KNOWN, 1..=22);
 }
 
 #[test]

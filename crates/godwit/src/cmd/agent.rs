@@ -27,7 +27,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     logging::init();
     logging::die_on_panic();
-    godwit_agent::run(&args.config)?;
+    let ended = godwit_agent::run(&args.config);
+    logging::flush();
+    ended?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,7 @@ use crate::exit;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which: standby, failover, migrate, director.
+    /// Which: standby, failover, dead, idle, changes, reload, migrate, director, handoff.
     name: String,
     /// One line of JSON per figure, schema godwit.bench/1.
     #[arg(long)]
@@ -19,6 +19,9 @@ pub(crate) struct Args {
     /// Measure only the figures whose names begin so, as `stall,exact`.
     #[arg(long, value_name = "PREFIX")]
     only: Option<String>,
+    /// How long `dead` keeps a machine dead (ten minutes), and `idle` looks on (one).
+    #[arg(long)]
+    seconds: Option<u64>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
@@ -26,6 +29,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         json: args.json,
         quick: args.quick,
         only: args.only.clone(),
+        seconds: args.seconds,
     };
     let measured = bench::run(&args.name, &options)?;
     Ok(if measured {

@@ -23,6 +23,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     logging::init();
     logging::die_on_panic();
-    godwit_agent::direct(&args.config)?;
+    let ended = godwit_agent::direct(&args.config);
+    logging::flush();
+    ended?;
     Ok(ExitCode::SUCCESS)
 }

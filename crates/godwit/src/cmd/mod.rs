@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod chaos;
+pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod director;
 pub(crate) mod director_load;
@@ -12,6 +13,7 @@ pub(crate) mod flows;
 pub(crate) mod hand_over;
 pub(crate) mod lab_app;
 pub(crate) mod pki;
+pub(crate) mod reload;
 pub(crate) mod status;
 pub(crate) mod stonith_helper;
 pub(crate) mod witness;

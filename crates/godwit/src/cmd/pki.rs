@@ -33,6 +33,9 @@ enum Command {
         /// Folder for the node's files [default: the authority's].
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
+        /// How long it is valid [default: for ever].
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
+        days: Option<i64>,
     },
 }
 
@@ -42,9 +45,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             pki::init(dir)?;
             out::lines(&format!("made an authority in {}", dir.display()))?;
         }
-        Command::Issue { dir, name, out } => {
+        Command::Issue {
+            dir,
+            name,
+            out,
+            days,
+        } => {
             let out = out.as_ref().unwrap_or(dir);
-            pki::issue(dir, *name, out)?;
+            pki::issue(dir, *name, out, *days)?;
             out::lines(&format!(
                 "made the certificate of {name} in {}",
                 out.display()

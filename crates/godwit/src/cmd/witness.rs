@@ -15,6 +15,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     logging::init();
     logging::die_on_panic();
-    godwit_agent::witness(&args.config)?;
+    let ended = godwit_agent::witness(&args.config);
+    logging::flush();
+    ended?;
     Ok(ExitCode::SUCCESS)
 }

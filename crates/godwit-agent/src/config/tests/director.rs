@@ -146,7 +146,8 @@ fn servers_behind_a_director_stand_by_for_each_other() {
         assert_eq!(web.standbys_of(name(home)), [name(standby)]);
     }
     let own: Vec<_> = config.own_shares().map(|(id, _)| id).collect();
-    assert_eq!(own, [ShareId(0), ShareId(2)], "its own, and c's");
+    let share = |home| ShareId::of_home("web", name(home));
+    assert_eq!(own, [share("a"), share("c")], "its own, and c's");
     let called = |id| config.share_name(id, web);
     assert_eq!(
         (called(own[0]), called(own[1])),

@@ -1,6 +1,7 @@
 //! `[[service.rule]]`.
 
 use godwit_bpf::RulePath;
+use godwit_wire::node_id;
 
 use super::*;
 
@@ -24,16 +25,17 @@ fn ruled(rules: &str) -> String {
 }
 
 #[test]
-fn rules_name_servers_by_their_places_in_the_file() {
+fn rules_name_servers_by_the_numbers_of_their_names() {
     let config = parse(&ruled(RULES)).expect("valid");
+    let id = |name| node_id(NodeName::new(name).expect("valid")).get();
     let [images, pictures, all] = config.services[0].rules.as_slice() else {
         panic!("three");
     };
     assert_eq!(images.host.as_deref(), Some("Shop.example"));
     assert_eq!(images.path, RulePath::Prefix("/images/".into()));
-    assert_eq!(images.placing(&config).nodes, [0, 1]);
+    assert_eq!(images.placing().nodes, [id("a"), id("b")]);
     assert_eq!(pictures.path, RulePath::Suffix("png".into()));
-    assert_eq!(pictures.placing(&config).nodes, [1]);
+    assert_eq!(pictures.placing().nodes, [id("b")]);
     assert_eq!(all.path, RulePath::Prefix(String::new()));
     assert_ne!(config.digest, parse(&ruled("")).expect("valid").digest);
 }

@@ -48,6 +48,7 @@ impl Worker {
         }
         // One that has left from here has none, or one that is silent.
         let is_back = self.places.get(flow).is_some();
+        self.sockets.follow(self.stand.ifindex());
         if !is_back && self.sockets.has(flow.key).unwrap_or(true) {
             return Err(HandoffRefusal::InUse);
         }
@@ -101,7 +102,7 @@ impl Worker {
         snapshot: Box<TcpSnapshot>,
         carried: Option<Carried>,
     ) -> Result<Coming, HandoffRefusal> {
-        let socket = RestoredSocket::restore(&snapshot, self.ifindex).map_err(|error| {
+        let socket = RestoredSocket::restore(&snapshot, self.stand.ifindex()).map_err(|error| {
             let why = error.to_string();
             let flow = id.flow.key.to_string();
             let fields = [("flow", flow.as_str()), ("why", why.as_str())];
@@ -246,7 +247,7 @@ impl Worker {
             return;
         }
         let keys = here.iter().map(|flow| flow.key).collect();
-        let gone = match without_tcp_socket(self.ifindex, keys) {
+        let gone = match without_tcp_socket(self.stand.ifindex(), keys) {
             Ok(gone) => gone,
             Err(error) => {
                 return tracing::warn!(error = %error, "can't look for sockets that have ended");

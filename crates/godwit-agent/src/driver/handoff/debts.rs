@@ -44,7 +44,7 @@ impl Worker {
         }
         self.looked = now;
         let keys = self.owed.keys().map(|flow| flow.key).collect();
-        match without_tcp_socket(self.ifindex, keys) {
+        match without_tcp_socket(self.stand.ifindex(), keys) {
             Ok(gone) => self.owed.retain(|flow, _| !gone.contains(&flow.key)),
             Err(error) => {
                 return tracing::warn!(error = %error, "can't look for sockets that wait");

@@ -111,7 +111,7 @@ impl Worker {
     /// Somebody forwards to this node, which knows of no such connection. It may have
     /// lost its memory only.
     pub(super) fn look(&mut self, share: ShareId, id: HandoffId, from: PeerId) {
-        match has_tcp_socket(self.ifindex, id.flow.key) {
+        match has_tcp_socket(self.stand.ifindex(), id.flow.key) {
             Ok(true) => {}
             Ok(false) => self.report(share, HandoffReport::Absent { id, from }),
             Err(error) => tracing::warn!(error = %error, "can't look for a socket"),

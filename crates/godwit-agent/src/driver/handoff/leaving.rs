@@ -268,7 +268,7 @@ impl Worker {
 
     fn reset(&self, flow: FlowId) {
         self.places.remove(flow);
-        if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
+        if let Err(error) = destroy_tcp(self.stand.ifindex(), flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
     }

@@ -26,6 +26,7 @@ use godwit_wire::{Endpoint, FlowId, HandoffId, HandoffRefusal, MacAddr, Role, Sh
 use thiserror::Error;
 
 use super::Driver;
+use super::follow::Place as Stand;
 use crate::apps::{Apps, Bell};
 use crate::clock;
 use crate::config::Config;
@@ -85,7 +86,7 @@ pub(super) struct Kit {
 pub(super) struct Handoffs {
     places: Places,
     errands: Sender<Errand>,
-    thread: JoinHandle<()>,
+    thread: JoinHandle<Kit>,
 }
 
 /// What the thread needs of the agent.
@@ -94,7 +95,7 @@ pub(super) struct Means {
     pub(super) peers: PeerSender,
     pub(super) inbox: Inbox,
     pub(super) events: EventLog,
-    pub(super) ifindex: u32,
+    pub(super) stand: Arc<Stand>,
     pub(super) flows: Arc<FlowTable>,
     pub(super) newborns: Newborns,
 }
@@ -136,9 +137,9 @@ impl Kit {
             inbox: means.inbox,
             words: Words::default(),
             events: means.events,
-            ifindex: means.ifindex,
+            stand: means.stand.clone(),
             flows: means.flows,
-            sockets: Destroyer::open(means.ifindex)?,
+            sockets: Destroyer::open(means.stand.ifindex())?,
             shares: shares(config),
             within: within(config),
             idle: idle(config),
@@ -224,12 +225,14 @@ impl Handoffs {
     }
 
     /// Waits until all that was ordered is done.
-    fn end(self) {
+    fn end(self) -> Option<Kit> {
         // If it has ended, its thread tells how.
         let _ = self.errands.send(Errand::End);
-        if self.thread.join().is_err() {
+        let kit = self.thread.join();
+        if kit.is_err() {
             tracing::error!("the thread that moves connections has died");
         }
+        kit.ok()
     }
 }
 
@@ -407,10 +410,8 @@ impl Driver {
     }
 
     /// After the last words: nothing is left half-way.
-    pub(super) fn end_handoffs(&mut self) {
-        if let Some(handoffs) = self.handoffs.take() {
-            handoffs.end();
-        }
+    pub(super) fn end_handoffs(&mut self) -> Option<Kit> {
+        self.handoffs.take().and_then(Handoffs::end)
     }
 
     /// A peer may be elsewhere on the link: what is forwarded to it follows.

@@ -16,13 +16,14 @@ use godwit_core::MonoTime;
 use godwit_sock::repair::{Release, RestoredSocket};
 use godwit_sock::{AcceptQueue, FrameSender, Listeners, SocketView, destroy_tcp, view_tcp_socket};
 use godwit_wire::{
-    Endpoint, EthernetHeader, FlowId, HandoffRefusal, MacAddr, Segment, SeqNumber, TcpFlags,
-    TcpOptions, TcpSnapshot, TcpState, TimeStamps,
+    Endpoint, EthernetHeader, FlowId, HandoffRefusal, Segment, SeqNumber, TcpFlags, TcpOptions,
+    TcpSnapshot, TcpState, TimeStamps,
 };
 
 use super::unread::begins;
 use super::worker::{Coming, Worker};
 use crate::clock;
+use crate::driver::follow::Place;
 
 /// How long the socket of one that comes is waited for, and then for its input to be in
 /// it. The client waits as long, so it is tried again and again.
@@ -44,7 +45,7 @@ pub(in crate::driver) struct Newborns {
     /// Into our own stack, marked for the data path.
     pub(in crate::driver) frames: Arc<FrameSender>,
     /// Of the service interface.
-    pub(in crate::driver) mac: MacAddr,
+    pub(in crate::driver) place: Arc<Place>,
 }
 
 /// A connection that is to get its socket.
@@ -221,7 +222,7 @@ impl Worker {
         let is_new =
             |view: SocketView| view.waits_to_be_accepted() && view.received <= unborn.length();
         let nobody_has_it = || {
-            let view = view_tcp_socket(self.ifindex, flow.key).ok()?;
+            let view = view_tcp_socket(self.stand.ifindex(), flow.key).ok()?;
             view.is_none_or(is_new).then_some(())
         };
         // An agent that dies behind the next line leaves one that has said nothing here.
@@ -231,11 +232,11 @@ impl Worker {
         held.inspect_err(|error| tracing::error!(flow = %flow.key, error = %error, "not held"))
             .ok()?;
         nobody_has_it()?;
-        destroy_tcp(self.ifindex, flow.key).ok()?;
+        destroy_tcp(self.stand.ifindex(), flow.key).ok()?;
         let mut snapshot = unborn.snapshot.clone();
         // It does not go back; bit 0 would say that it counts microseconds.
         snapshot.ts_val = unborn.ts_val(clock::now()).wrapping_add(1) & !1;
-        let restored = RestoredSocket::restore(&snapshot, self.ifindex);
+        let restored = RestoredSocket::restore(&snapshot, self.stand.ifindex());
         let restored = restored.inspect_err(|error| {
             tracing::warn!(flow = %flow.key, error = %error, "its old socket is not made anew");
         });
@@ -259,7 +260,7 @@ impl Worker {
         let (mut seen, mut due) = (false, begun);
         loop {
             let now = clock::now();
-            let view = view_tcp_socket(self.ifindex, flow.key).unwrap_or_else(|error| {
+            let view = view_tcp_socket(self.stand.ifindex(), flow.key).unwrap_or_else(|error| {
                 tracing::warn!(error = %error, "can't look at a new socket");
                 None
             });
@@ -296,7 +297,7 @@ impl Worker {
         let Some(packet) = unborn.said(0, &[], TcpFlags(0), now) else {
             return;
         };
-        let mac = self.newborns.mac;
+        let mac = self.newborns.place.mac();
         let frame = EthernetHeader::frame_ip(mac, mac, &packet);
         if let Err(error) = self.newborns.frames.send(&frame) {
             tracing::debug!(error = %error, "own kernel not told");
@@ -306,7 +307,7 @@ impl Worker {
     /// Nobody serves it: its socket ends, and where there is none our kernel resets
     /// whoever speaks to it.
     fn end_unborn(&self, flow: FlowId, unborn: &Unborn) {
-        match destroy_tcp(self.ifindex, flow.key) {
+        match destroy_tcp(self.stand.ifindex(), flow.key) {
             Ok(true) => {}
             Ok(false) => {
                 let at = unborn.snapshot.queues.recv.len();
@@ -323,7 +324,7 @@ impl Worker {
     pub(super) fn end_half_born(&self, flow: FlowId) {
         self.stay(flow);
         self.tell_closed(flow.key, "agent_died");
-        if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
+        if let Err(error) = destroy_tcp(self.stand.ifindex(), flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
     }

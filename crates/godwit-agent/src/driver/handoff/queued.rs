@@ -197,7 +197,7 @@ impl Worker {
     /// Whether this is the socket that has these addresses: a client may have ended a
     /// connection, and begun another one from the same port.
     fn is_current(&self, key: FlowKey, socket: &OwnedFd) -> bool {
-        let view = view_tcp_socket(self.ifindex, key).ok().flatten();
+        let view = view_tcp_socket(self.stand.ifindex(), key).ok().flatten();
         let cookie = socket_cookie(socket.as_fd()).ok();
         view.is_some_and(|view| Some(view.cookie) == cookie)
     }
@@ -280,7 +280,7 @@ impl Worker {
 
     /// Whether its client has not ended its stream.
     fn is_open(&self, key: FlowKey) -> bool {
-        let view = view_tcp_socket(self.ifindex, key);
+        let view = view_tcp_socket(self.stand.ifindex(), key);
         let is_open = |view: SocketView| view.state == Some(TcpState::Established);
         view.map_or(true, |view| view.is_some_and(is_open))
     }
@@ -412,7 +412,7 @@ impl Worker {
     fn turn_away(&self, key: FlowKey, socket: OwnedFd, reason: &str) {
         self.tell_closed(key, reason);
         if self.is_current(key, &socket)
-            && let Err(error) = destroy_tcp(self.ifindex, key)
+            && let Err(error) = destroy_tcp(self.stand.ifindex(), key)
         {
             tracing::warn!(flow = %key, error = %error, "socket not ended");
         }

@@ -197,7 +197,7 @@ impl Worker {
     /// Whether a connection has ended here and went nowhere else: our kernel would answer
     /// what comes late with a RST. One that had come from elsewhere still has an entry.
     pub(super) fn is_over(&self, flow: FlowId) -> bool {
-        let gone = || matches!(view_tcp_socket(self.ifindex, flow.key), Ok(None));
+        let gone = || matches!(view_tcp_socket(self.stand.ifindex(), flow.key), Ok(None));
         let entry = self.places.get(flow);
         entry.is_none_or(|entry| entry.whereabouts == Whereabouts::Here) && gone()
     }

@@ -116,7 +116,7 @@ impl Worker {
     }
 
     fn look_at(&self, flow: FlowId) -> Result<SocketView, HandoffRefusal> {
-        let view = view_tcp_socket(self.ifindex, flow.key);
+        let view = view_tcp_socket(self.stand.ifindex(), flow.key);
         let view = view.map_err(|error| self.not_taken(flow, &TakeError::View(error)))?;
         view.ok_or(HandoffRefusal::Ended)
     }
@@ -205,7 +205,7 @@ impl Worker {
             return;
         }
         self.tell_closed(flow.key, "server_gave_up");
-        if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
+        if let Err(error) = destroy_tcp(self.stand.ifindex(), flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
         drop(socket);

@@ -20,6 +20,7 @@ use godwit_wire::{
     SeqNumber, ShareId, TcpSnapshot,
 };
 
+use super::Kit;
 use super::debts::{self, Debt};
 use super::departing::{Departure, Departures};
 use super::forwarding::Forwarding;
@@ -32,6 +33,7 @@ use super::waiting::Waiting;
 use super::words::Words;
 use crate::apps::{Apps, Bell, Offer};
 use crate::clock;
+use crate::driver::follow::Place as Stand;
 use crate::events::EventLog;
 use crate::input::Inbox;
 use crate::peers::PeerSender;
@@ -205,7 +207,7 @@ pub(super) struct Worker {
     pub(super) inbox: Inbox,
     pub(super) words: Words,
     pub(super) events: EventLog,
-    pub(super) ifindex: u32,
+    pub(super) stand: Arc<Stand>,
     /// What the data path knows of connections whose handshake was here.
     pub(super) flows: Arc<FlowTable>,
     pub(super) sockets: Destroyer,
@@ -273,7 +275,16 @@ pub(super) struct Placed {
 
 impl Worker {
     /// Until the driver is gone.
-    pub(super) fn run(mut self, errands: &Receiver<Errand>) {
+    /// Gives back what can't be made again, see [`Kit`].
+    pub(super) fn run(mut self, errands: &Receiver<Errand>) -> Kit {
+        self.work(errands);
+        Kit {
+            view: self.view,
+            waiting: self.waiting,
+        }
+    }
+
+    fn work(&mut self, errands: &Receiver<Errand>) {
         prefer("gw-handoff", Urgency::Handoffs);
         let mut queue = Jobs::default();
         loop {

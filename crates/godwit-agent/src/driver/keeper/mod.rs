@@ -31,6 +31,7 @@ use std::thread::{self, JoinHandle};
 use godwit_bpf::{FlowTable, Keepers};
 use godwit_wire::{Endpoint, FlowId, ShareId};
 
+use super::follow::Place;
 use super::parcels::Parcel;
 use crate::apps::Apps;
 use crate::config::Config;
@@ -60,7 +61,7 @@ pub(super) struct Means {
     /// To the driver.
     pub(super) inbox: Inbox,
     /// Where the services are.
-    pub(super) ifindex: u32,
+    pub(super) place: Arc<Place>,
 }
 
 /// What the driver wants.

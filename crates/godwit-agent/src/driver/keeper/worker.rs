@@ -248,7 +248,7 @@ impl Worker {
     /// owner says. So it ends, and the owner hears of that.
     fn note_early(&mut self, flow: FlowId, snapshot: Parcel) {
         if self.means.apps.stage(flow.key).is_some() {
-            return note(flow.key, destroy_tcp(self.means.ifindex, flow.key));
+            return note(flow.key, destroy_tcp(self.means.place.ifindex(), flow.key));
         }
         let early = Early {
             flow,

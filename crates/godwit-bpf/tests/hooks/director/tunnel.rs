@@ -202,6 +202,8 @@ fn back_end(pins: &str, at: IpAddr) -> Datapath {
     };
     let pins = PinDir::open(pins).expect("bpffs is there");
     let (datapath, _) = Datapath::open(&settings, pins).expect("the programs load");
+    let slot = datapath.share_slots.take(SHARE.0);
+    slot.expect("it is written").expect("there is room");
     let services = [false, true].map(|v6| (ends(1, v6).1, SHARE));
     datapath
         .services

@@ -160,21 +160,33 @@ fn what_was_promised_to_ourselves_can_be_given_up() {
 
 #[test]
 fn what_it_has_voted_for_binds_the_next_life_and_no_longer() {
-    assert_eq!(acceptor().bound_until(ms(T0)), ms(0), "nothing");
+    assert_eq!(acceptor().bound_until(name("w"), ms(T0)), ms(0), "nothing");
     let mut voter = leased();
-    assert_eq!(voter.bound_until(ms(T0)), ms(T0 + 60), "its lease");
+    assert_eq!(
+        voter.bound_until(name("w"), ms(T0)),
+        ms(T0 + 60),
+        "its lease"
+    );
     hear(&mut voter, "a", prepare(11), T0);
-    assert_eq!(voter.bound_until(ms(T0)), ms(T0 + 90), "its promise");
+    assert_eq!(
+        voter.bound_until(name("w"), ms(T0)),
+        ms(T0 + 90),
+        "its promise"
+    );
     let mut voter = leased();
     assert_eq!(silent(&mut voter, "a", release(10, 2), T0), None);
-    assert_eq!(voter.bound_until(ms(T0)), ms(0), "it was given back");
+    assert_eq!(
+        voter.bound_until(name("w"), ms(T0)),
+        ms(0),
+        "it was given back"
+    );
     // A lease without an end, and a life that began in the middle of a quarantine.
     let endless = Lease {
         term_ns: Lease::ENDLESS,
         ..lease("a", 10, 1)
     };
     let mut voter = Acceptor::new(terms(), [(SHARE, true)], ms(T0 + 7));
-    assert_eq!(voter.bound_until(ms(T0)), ms(T0 + 7));
+    assert_eq!(voter.bound_until(name("w"), ms(T0)), ms(T0 + 7));
     let proposed = LeaseMessage::Propose {
         share: SHARE,
         lease: endless,
@@ -182,7 +194,20 @@ fn what_it_has_voted_for_binds_the_next_life_and_no_longer() {
         void: Epoch::NONE,
     };
     hear(&mut voter, "a", proposed, T0 + 7);
-    assert_eq!(voter.bound_until(ms(T0 + 7)), ms(T0 + 237));
+    assert_eq!(voter.bound_until(name("w"), ms(T0 + 7)), ms(T0 + 237));
+    // What its own node holds is in the data path for the next life to find.
+    let mut holder = leased();
+    assert_eq!(
+        holder.bound_until(name("a"), ms(T0)),
+        ms(0),
+        "its own lease"
+    );
+    hear(&mut holder, "a", prepare(11), T0);
+    assert_eq!(
+        holder.bound_until(name("a"), ms(T0)),
+        ms(T0 + 90),
+        "a promise"
+    );
 }
 
 #[test]

@@ -307,7 +307,7 @@ impl Setup {
             } else {
                 &[Host::Director]
             },
-            ..ClusterOptions::default()
+            ..ClusterOptions::unfenced()
         }
     }
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::super::disturb::Disturbance;
 use super::super::inject::each;
+use super::super::reconfigure::{self, How};
 use super::plan::{Draw, Fault};
 use super::world::{Program, SERVERS, World, name_of, next};
 use crate::host::{Host, Network};
@@ -47,6 +49,8 @@ impl Target {
             | Fault::Muted(_)
             | Fault::Deafened(_)
             | Fault::Unplugged
+            | Fault::Disturbed(_)
+            | Fault::Reconfigured(_)
             | Fault::Lossy { dark: false, .. }
             | Fault::Moved { dark: false }
             | Fault::DirectorStopped
@@ -71,9 +75,12 @@ impl Target {
             | Fault::Muted(_)
             | Fault::Deafened(_)
             | Fault::Unplugged
+            | Fault::Disturbed(Disturbance::Bounce | Disturbance::Mac)
             | Fault::Lossy { dark: true, .. }
             | Fault::Moved { dark: true } => true,
             Fault::Lossy { dark: false, .. }
+            | Fault::Reconfigured(_)
+            | Fault::Disturbed(Disturbance::Flush | Disturbance::Mute | Disturbance::Strict)
             | Fault::Moved { dark: false }
             | Fault::DirectorStopped
             | Fault::DirectorKilled
@@ -109,6 +116,8 @@ impl Target {
             Fault::Muted(links) => one_way(world, host, links.networks(), Way::From, false),
             Fault::Deafened(links) => one_way(world, host, links.networks(), Way::To, false),
             Fault::Unplugged => lab.unplug(host, Network::Data),
+            Fault::Disturbed(disturbance) => disturbance.happen(lab, host),
+            Fault::Reconfigured(how) => reconfigure::begin(&mut world.cluster, &order(host), how),
             Fault::Moved { dark } => {
                 // Home if it was away, else away; one that is refused has changed nothing.
                 let (owner, standby) = world.parts_of(self.program, host)?;
@@ -143,6 +152,8 @@ impl Target {
             Fault::Muted(links) => one_way(world, host, links.networks(), Way::From, true),
             Fault::Deafened(links) => one_way(world, host, links.networks(), Way::To, true),
             Fault::Unplugged => lab.plug(host, Network::Data),
+            Fault::Disturbed(disturbance) => disturbance.pass(lab, host),
+            Fault::Reconfigured(how) => reconfigure::end(&mut world.cluster, &order(host), how),
         }
         .with_context(|| format!("healing {}", self.fault.name()))
     }
@@ -161,13 +172,29 @@ impl Fault {
             | Self::Deafened(_)
             | Self::Unplugged
             | Self::Moved { .. }
+            | Self::Reconfigured(How::Restart)
             | Self::Lossy { dark: true, .. } => true,
             Self::Lossy { dark: false, .. }
+            | Self::Disturbed(_)
+            | Self::Reconfigured(How::Reload)
             | Self::DirectorStopped
             | Self::DirectorKilled
             | Self::DirectorDark => false,
         }
     }
+}
+
+/// All nodes, that server first.
+fn order(host: Host) -> [Host; 6] {
+    let (second, third) = (next(host), next(next(host)));
+    [
+        host,
+        Host::Director,
+        second,
+        Host::Witness,
+        Host::Reserve,
+        third,
+    ]
 }
 
 fn one_way(

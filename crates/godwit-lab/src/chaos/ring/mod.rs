@@ -36,6 +36,7 @@ use inject::Target;
 use plan::Plan;
 use world::World;
 
+use super::disturb;
 use super::judge::{Said, SentAway, Verdict};
 use super::regulars::Regulars;
 use super::{ChaosOptions, LINK, count, say};
@@ -181,7 +182,7 @@ impl Run<'_> {
             let after = at.duration_since(moment).unwrap_or_default();
             let by = world::SERVERS
                 .into_iter()
-                .find(|host| host.mac(Network::Data) == from);
+                .find(|host| host.mac(Network::Data) == disturb::first(from));
             let by = by.map_or_else(|| from.to_string(), |host| host.to_string());
             self.progress(&format!(
                 "RST from {by} to {flow}, {after:?} after the fault"

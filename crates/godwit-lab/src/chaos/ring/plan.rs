@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+use super::super::disturb::Disturbance;
 use super::super::plan::{Links, Random};
+use super::super::reconfigure::How;
 use super::world::{PROGRAMS, Program, SERVERS};
 use crate::host::Host;
 use crate::links::Death;
@@ -34,6 +36,10 @@ pub(super) enum Fault {
     /// A share of its own goes home, or to its standby if it is there; then the machine goes
     /// dark, or not.
     Moved { dark: bool },
+    /// Nothing dies; something that its agent relies on changes.
+    Disturbed(Disturbance),
+    /// All nodes take changed files, this one's first.
+    Reconfigured(How),
     /// That director's agent is stopped, and goes on.
     DirectorStopped,
     /// It is killed, and starts again.
@@ -65,7 +71,7 @@ pub(super) struct Plan {
 }
 
 /// Every kind by its name; the loss of [`Fault::Lossy`] is drawn anew.
-const KINDS: [(&str, Fault); 22] = [
+const KINDS: [(&str, Fault); 28] = [
     ("dark", Fault::Dark(Death::Power)),
     ("hung", Fault::Dark(Death::Hang)),
     ("agent.stopped", stopped(true, false)),
@@ -85,6 +91,12 @@ const KINDS: [(&str, Fault); 22] = [
     ("lossy.dark", lossy(true)),
     ("moved", Fault::Moved { dark: false }),
     ("moved.dark", Fault::Moved { dark: true }),
+    ("mac", Fault::Disturbed(Disturbance::Mac)),
+    ("bounced", Fault::Disturbed(Disturbance::Bounce)),
+    ("flushed", Fault::Disturbed(Disturbance::Flush)),
+    ("mute", Fault::Disturbed(Disturbance::Mute)),
+    ("reload", Fault::Reconfigured(How::Reload)),
+    ("restart", Fault::Reconfigured(How::Restart)),
     ("director.stopped", Fault::DirectorStopped),
     ("director.killed", Fault::DirectorKilled),
     ("director.dark", Fault::DirectorDark),
@@ -173,6 +185,8 @@ impl Fault {
             | Self::Deafened(_)
             | Self::Unplugged
             | Self::Lossy { .. }
+            | Self::Disturbed(_)
+            | Self::Reconfigured(_)
             | Self::Moved { .. } => false,
         }
     }

@@ -1,0 +1,80 @@
+//! That each agent of a node is a later one than those before it.
+//!
+//! An incarnation is the clock of day, and epochs and heartbeats go by it. The clock may
+//! be set back while the host runs, so the last incarnation is kept in the runtime
+//! directory, and the next one is above it. After a boot the file is gone; then peers
+//! follow a lesser incarnation once that has said hello.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use godwit_wire::NodeName;
+
+/// The upper half of an incarnation is in seconds.
+const SECOND: u64 = 1 << 32;
+
+/// The incarnation of an agent that starts now, which `clock` says is that moment.
+///
+/// # Errors
+/// If the file can't be read or written.
+pub(crate) fn take(run_dir: &Path, cookie: u64, node: NodeName, clock: u64) -> io::Result<u64> {
+    let path = run_dir.join(format!("born-n{cookie}-{node}"));
+    let last = match fs::read_to_string(&path) {
+        // Torn or strange: nothing is known of it.
+        Ok(text) => text.trim().parse().unwrap_or(0),
+        Err(error) if error.kind() == ErrorKind::NotFound => 0,
+        Err(error) => return Err(error),
+    };
+    let incarnation = after(last, clock);
+    if incarnation != clock {
+        let behind = (last - clock) / SECOND;
+        tracing::warn!(
+            behind,
+            "the clock of day is behind the start of the last agent, by seconds"
+        );
+    }
+    fs::write(&path, format!("{incarnation}\n"))?;
+    Ok(incarnation)
+}
+
+/// In another second, for epochs know nothing less.
+const fn after(last: u64, clock: u64) -> u64 {
+    if clock > last {
+        clock
+    } else {
+        (last / SECOND).saturating_add(1).saturating_mul(SECOND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_counts_while_it_goes_on() {
+        for (last, clock, expected) in [
+            (0, 7, 7),
+            (5 * SECOND, 9 * SECOND + 3, 9 * SECOND + 3),
+            (5 * SECOND, 5 * SECOND + 1, 5 * SECOND + 1),
+            (5 * SECOND, 5 * SECOND, 6 * SECOND),
+            (5 * SECOND + 9, 2 * SECOND, 6 * SECOND),
+            (u64::MAX, 2 * SECOND, u64::MAX),
+        ] {
+            assert_eq!(after(last, clock), expected, "{last}, {clock}");
+        }
+    }
+
+    #[test]
+    fn an_agent_is_a_later_one_though_the_clock_was_set_back() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let node = "a".parse().expect("a name");
+        let born = |clock| take(dir.path(), 1, node, clock).expect("taken");
+        assert_eq!(born(100 * SECOND), 100 * SECOND);
+        assert_eq!(born(40 * SECOND), 101 * SECOND);
+        assert_eq!(born(40 * SECOND), 102 * SECOND);
+        assert_eq!(born(200 * SECOND), 200 * SECOND);
+        fs::write(dir.path().join("born-n1-a"), "x").expect("written");
+        assert_eq!(born(3 * SECOND), 3 * SECOND, "nothing is known");
+    }
+}

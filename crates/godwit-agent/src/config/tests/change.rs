@@ -1,0 +1,60 @@
+//! What another file would change.
+
+use super::*;
+
+const SECOND: &str = "\n[[service]]\nname = \"ssh\"\naddress = \"10.9.0.101:22\"\n\
+                      primary = \"b\"\nbackups = [\"a\"]\n";
+
+fn what(from: &str, to: &str) -> Vec<(String, &'static str)> {
+    let (from, to) = (parse(from).expect("valid"), parse(to).expect("valid"));
+    let changes = from.changes(&to).into_iter();
+    let changes = changes.filter(|change| change.what != "unchanged");
+    changes
+        .map(|change| (change.section, change.what))
+        .collect()
+}
+
+#[test]
+fn each_kind_of_change_has_its_name() {
+    let two = format!("{GOOD}{SECOND}");
+    let ssh = |what| vec![("service \"ssh\"".to_owned(), what)];
+    assert_eq!(what(&two, &two), []);
+    assert_eq!(what(GOOD, &two), ssh("added"));
+    assert_eq!(what(&two, GOOD), ssh("removed"));
+    let elsewhere = two.replace("10.9.0.101:22", "10.9.0.102:22");
+    assert_eq!(what(&two, &elsewhere), ssh("readdressed"));
+    let slower = two.replace(
+        "backups = [\"a\"]\n",
+        "backups = [\"a\"]\nlag_limit = \"1s\"\n",
+    );
+    assert_eq!(what(&two, &slower), ssh("changed"));
+    let renamed = two.replace("\"ssh\"", "\"shell\"");
+    let expected = [ssh("renamed"), vec![("service \"shell\"".into(), "added")]].concat();
+    assert_eq!(what(&two, &renamed), expected);
+}
+
+/// The digest says the same: two files that differ in order only are one.
+#[test]
+fn order_means_nothing() {
+    let two = format!("{GOOD}{SECOND}");
+    let start = GOOD.find("[[service]]").expect("it has one");
+    let (head, web) = GOOD.split_at(start);
+    let swapped = format!("{head}{SECOND}\n{web}");
+    assert_eq!(what(&two, &swapped), []);
+    let digest = |text: &str| parse(text).expect("valid").digest;
+    assert_eq!(digest(&two), digest(&swapped));
+    assert_ne!(digest(&two), digest(GOOD));
+}
+
+#[test]
+fn a_change_is_one_sentence() {
+    let from = parse(GOOD).expect("valid");
+    let to = parse(&GOOD.replace("10.9.0.100", "10.9.0.99")).expect("valid");
+    let changes = from.changes(&to);
+    let change = changes.iter().find(|it| it.what == "readdressed");
+    let sentence = change.expect("it is elsewhere").sentence();
+    assert!(
+        sentence.starts_with("service \"web\": readdressed; address from 10.9.0.100"),
+        "{sentence}"
+    );
+}

@@ -1,0 +1,115 @@
+//! How long the certificates of this node are valid.
+
+use std::path::Path;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use super::{Check, Host, Scope};
+use crate::config::TlsPaths;
+use crate::peers::Validity;
+
+/// Seconds of a day.
+const DAY: i64 = 86_400;
+
+/// Fewer days than these are a warning.
+const FEW: i64 = 14;
+
+/// A check, and the days that are left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Remaining {
+    pub(crate) check: Check,
+    pub(crate) days: Option<i64>,
+}
+
+pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
+    let Some(paths) = &scope.certificates else {
+        return Vec::new();
+    };
+    let remaining = named(paths).map(|(name, path)| {
+        let pem = host.read(&path.to_string_lossy()).unwrap_or_default();
+        remaining(name, path, &pem, host.seconds()).check
+    });
+    remaining.into()
+}
+
+/// The files with certificates, and the names of their facts.
+pub(crate) fn named(paths: &TlsPaths) -> [(&'static str, &Path); 2] {
+    [("certificate", &paths.cert), ("authority", &paths.ca)]
+}
+
+/// Of several certificates in one file, the first to end counts.
+pub(crate) fn remaining(name: &'static str, path: &Path, pem: &[u8], now: i64) -> Remaining {
+    let path = path.display();
+    let certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
+    let validities: Vec<_> = certificates.filter_map(|it| Validity::of(&it)).collect();
+    let first_end = validities.iter().map(|validity| validity.not_after).min();
+    let last_begin = validities.iter().map(|it| it.not_before).max();
+    let (Some(end), Some(begin)) = (first_end, last_begin) else {
+        return Remaining {
+            check: Check::warn(
+                name,
+                format!("{path} can't be read"),
+                "run as a user who may read it, and see that it holds PEM",
+            ),
+            days: None,
+        };
+    };
+    let days = (end - now).div_euclid(DAY);
+    let advice = "put renewed files there: the agent takes them without a restart";
+    let check = if now < begin {
+        Check::fail(
+            name,
+            format!("{path} is not valid yet: no new link to a peer can be made"),
+            "set the clock (timedatectl), or put a valid certificate there",
+        )
+    } else if now > end {
+        let found = format!("{path} has expired: no new link to a peer can be made");
+        Check::fail(name, found, advice)
+    } else if days < FEW {
+        Check::warn(name, format!("{path} expires in {days} days"), advice)
+    } else {
+        Check::ok(name, format!("{path}, {days} days left"))
+    };
+    Remaining {
+        check,
+        days: Some(days),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::doctor::Level;
+    use crate::pki;
+
+    /// By day of the life of a certificate.
+    #[test]
+    fn the_end_is_said_before_it_comes() {
+        let dir = tempfile::tempdir().expect("a folder");
+        pki::init(dir.path()).expect("an authority");
+        let name = "a".parse().expect("a name");
+        pki::issue(dir.path(), name, dir.path(), Some(100)).expect("a certificate");
+        let path = dir.path().join("node.pem");
+        let pem = fs::read(&path).expect("there");
+        let der = CertificateDer::from_pem_slice(&pem).expect("PEM");
+        let validity = Validity::of(&der).expect("a certificate");
+        let table = [
+            (validity.not_after - 100 * DAY, Level::Ok, "100 days left"),
+            (validity.not_after - 14 * DAY, Level::Ok, "14 days left"),
+            (validity.not_after - 13 * DAY, Level::Warn, "in 13 days"),
+            (validity.not_after, Level::Warn, "in 0 days"),
+            (validity.not_after + 1, Level::Fail, "has expired"),
+            (validity.not_before - 1, Level::Fail, "not valid yet"),
+        ];
+        for (now, level, found) in table {
+            let remaining = remaining("certificate", &path, &pem, now);
+            assert_eq!(remaining.check.level, level, "{found}");
+            assert!(remaining.check.found.contains(found), "{remaining:?}");
+        }
+        let torn = remaining("certificate", &path, &pem[..50], validity.not_before);
+        assert_eq!((torn.check.level, torn.days), (Level::Warn, None));
+    }
+}

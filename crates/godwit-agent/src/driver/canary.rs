@@ -1,0 +1,507 @@
+//! Canaries: the proof that twins can be born at a standby (`gw_canary.h`).
+//!
+//! As the owner, the driver sends one along each path, which is a standby and an address
+//! of a service, [`ROUND`] after [`ROUND`], and tells the core what came of the one
+//! before. With many paths each round has its share of them, see [`PER_ROUND`].
+//!
+//! As a standby, a thread has the listeners where sockets are made of other nodes'
+//! canaries. It ends them without a word that anybody hears: the gate drops their reset.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use godwit_bpf::{CANARY_MAGIC, CANARY_NONCES, CANARY_PORTS, CANARY_SLOTS, CanaryAnswer, Keepers};
+use godwit_core::{MonoTime, PeerId, Proof};
+use godwit_sock::Interface;
+use godwit_wire::{
+    Endpoint, MacAddr, Segment, SeqNumber, ShareId, TcpFlags, TcpOptions, TimeStamps,
+};
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
+    sockopt,
+};
+
+use super::{Driver, segments};
+use crate::config::ServiceConfig;
+use crate::realtime::be_ordinary;
+
+/// How often each path is asked.
+const ROUND: Duration = Duration::from_millis(300);
+
+/// As [`ROUND`], until a path is proved for the first time, or [`YOUTH`] canaries were
+/// sent: a standby waits for that to be admitted.
+const HASTE: Duration = Duration::from_millis(20);
+
+/// How many canaries are sent in haste.
+const YOUTH: u8 = 10;
+
+/// Canaries in a round. More paths are asked in turn, each less often.
+const PER_ROUND: usize = 32;
+
+/// How long a socket that a canary made lives: it has to answer.
+const LIFE: Duration = Duration::from_millis(100);
+
+/// Canaries that may wait for the thread.
+const BACKLOG: i32 = 64;
+
+/// Sequence numbers of all canaries. Not drawn: to connection tracking a canary of an
+/// earlier agent, from the same port, is the same connection.
+const SEQ: SeqNumber = SeqNumber(0x6777_0000);
+const ACK: SeqNumber = SeqNumber(0x6777_8000);
+
+/// The addresses that this node's canaries come from.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origins {
+    pub(super) v4: Option<Ipv4Addr>,
+    pub(super) v6: Option<Ipv6Addr>,
+}
+
+impl Origins {
+    /// One of the family of `service`.
+    fn towards(self, service: SocketAddr) -> Option<IpAddr> {
+        match service {
+            SocketAddr::V4(_) => self.v4.map(IpAddr::V4),
+            SocketAddr::V6(_) => self.v6.map(IpAddr::V6),
+        }
+    }
+}
+
+type Key = (ShareId, PeerId, u8);
+
+/// One path, from the first canary on.
+#[derive(Debug)]
+struct Path {
+    slot: u32,
+    mac: MacAddr,
+    /// The latest first.
+    nonces: [u32; CANARY_NONCES],
+    /// What had come back when it was last looked.
+    seen: CanaryAnswer,
+    port: u16,
+    /// How many are still sent in haste.
+    youth: u8,
+}
+
+/// What is asked, and when next.
+#[derive(Debug)]
+pub(super) struct Canaries {
+    origins: Origins,
+    due: MonoTime,
+    paths: BTreeMap<Key, Path>,
+    /// Whose turn it is.
+    turn: VecDeque<Key>,
+    /// Peers that are not found on the link.
+    unresolved: BTreeSet<(ShareId, PeerId)>,
+    random: u64,
+}
+
+impl Canaries {
+    /// A peer is found on the link: whether a share waited for that.
+    pub(super) fn find(&mut self, peer: PeerId) -> bool {
+        let before = self.unresolved.len();
+        self.unresolved.retain(|(_, missing)| *missing != peer);
+        self.unresolved.len() < before
+    }
+
+    pub(super) fn new(origins: Origins, seed: u64, now: MonoTime) -> Self {
+        Self {
+            origins,
+            due: now,
+            paths: BTreeMap::new(),
+            turn: VecDeque::new(),
+            unresolved: BTreeSet::new(),
+            random: seed | 1,
+        }
+    }
+
+    pub(super) const fn due(&self) -> MonoTime {
+        self.due
+    }
+
+    /// xorshift64: a nonce has to differ from others, it is no secret.
+    fn draw(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        u32::try_from(self.random >> 32).unwrap_or(1)
+    }
+
+    /// A nonce of a slot: its number is the lower part, and it is never 0.
+    fn nonce(&mut self, slot: u32) -> u32 {
+        let nonce = self.draw() / CANARY_SLOTS * CANARY_SLOTS + slot;
+        if nonce == 0 { CANARY_SLOTS } else { nonce }
+    }
+
+    fn free_slot(&self) -> Option<u32> {
+        let used: BTreeSet<_> = self.paths.values().map(|path| path.slot).collect();
+        (1..CANARY_SLOTS).find(|slot| !used.contains(slot))
+    }
+}
+
+impl Path {
+    /// What came of the latest canaries: an answer to one of them that is new.
+    fn judge(&mut self, answer: CanaryAnswer) -> Proof {
+        let is_new = |now: u32, before: u32| now != before && self.nonces.contains(&now);
+        let proof = if is_new(answer.born, self.seen.born) {
+            Proof::Born
+        } else if is_new(answer.heard, self.seen.heard) {
+            Proof::NotBorn
+        } else {
+            Proof::NotHeard
+        };
+        self.seen = answer;
+        if proof == Proof::Born {
+            self.youth = 0;
+        }
+        proof
+    }
+
+    fn ask(&mut self, nonce: u32) {
+        self.nonces.rotate_right(1);
+        self.nonces[0] = nonce;
+        self.youth = self.youth.saturating_sub(1);
+        // Port 0 is none.
+        self.port = self.port % (CANARY_PORTS - 1) + 1;
+    }
+}
+
+impl Driver {
+    /// Looks at what came back, and sends the next ones.
+    pub(super) fn send_canaries(&mut self, now: MonoTime) {
+        let wanted: BTreeSet<Key> = self.wanted_paths();
+        self.canaries.paths.retain(|key, _| wanted.contains(key));
+        self.canaries.turn.retain(|key| wanted.contains(key));
+        for key in wanted {
+            if !self.canaries.turn.contains(&key) {
+                self.canaries.turn.push_back(key);
+            }
+        }
+        for _ in 0..self.canaries.turn.len().min(PER_ROUND) {
+            let Some(key) = self.canaries.turn.pop_front() else {
+                break;
+            };
+            self.canaries.turn.push_back(key);
+            match self.address_of(key) {
+                Some(address) if self.canaries.origins.towards(address).is_some() => {
+                    self.judge_path(key, now);
+                    self.ask_path(key, address);
+                }
+                // Without an address of its own in a family this node can ask nothing.
+                _ => self
+                    .node
+                    .handle_proof(key.0, key.1, key.2, Proof::Born, now),
+            }
+        }
+        let mut paths = self.canaries.paths.values();
+        let pause = if paths.any(|path| path.youth > 0) {
+            HASTE
+        } else {
+            ROUND
+        };
+        self.canaries.due = now.saturating_add(pause);
+    }
+
+    /// The addresses that canaries come from may have changed.
+    pub(super) fn follow_origins(&mut self) {
+        let services: Vec<IpAddr> = self
+            .config
+            .own_shares()
+            .flat_map(|(_, service)| service.ips())
+            .collect();
+        if let Ok(interface) = Interface::by_name(self.config.node.interface.as_str()) {
+            self.canaries.origins = Origins {
+                v4: interface.own_v4(&services),
+                v6: interface.own_v6(&services),
+            };
+        }
+    }
+
+    fn wanted_paths(&self) -> BTreeSet<Key> {
+        let asked = self.node.to_prove();
+        let paths = asked.flat_map(|(share, peer)| {
+            let count = self.service_of(share).map_or(0, ServiceConfig::paths);
+            (0..count).map(move |path| (share, peer, path))
+        });
+        paths.collect()
+    }
+
+    fn judge_path(&mut self, key: Key, now: MonoTime) {
+        let (share, peer, number) = key;
+        if self.shares.mac(peer).is_none() {
+            if self.canaries.unresolved.insert((share, peer)) {
+                let name = self.name_of(share);
+                self.tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
+                self.resolver.hurry();
+            }
+            return self
+                .node
+                .handle_proof(share, peer, number, Proof::NotHeard, now);
+        }
+        self.canaries.unresolved.remove(&(share, peer));
+        let Some(path) = self.canaries.paths.get_mut(&key) else {
+            return;
+        };
+        let proof = match self.datapath.canaries.answer(path.slot) {
+            Ok(answer) => path.judge(answer),
+            Err(error) => return tracing::warn!(%error, "can't look for canaries"),
+        };
+        self.node.handle_proof(share, peer, number, proof, now);
+    }
+
+    fn service_of(&self, share: ShareId) -> Option<&ServiceConfig> {
+        let mut shares = self.config.own_shares();
+        shares.find_map(|(id, service)| (id == share).then_some(service))
+    }
+
+    fn address_of(&self, (share, _, path): Key) -> Option<SocketAddr> {
+        let service = self.service_of(share)?;
+        service.addresses.get(usize::from(path)).copied()
+    }
+
+    fn ask_path(&mut self, key: Key, address: SocketAddr) {
+        let (share, peer, _) = key;
+        let (Some(mac), Some(origin)) = (
+            self.shares.mac(peer),
+            self.canaries.origins.towards(address),
+        ) else {
+            return;
+        };
+        // The network itself copies what clients say to the group.
+        let group = self.service_of(share).and_then(ServiceConfig::group);
+        if !self.canaries.paths.contains_key(&key) && !self.open_path(key, mac) {
+            return;
+        }
+        let Some(slot) = self.canaries.paths.get(&key).map(|path| path.slot) else {
+            return;
+        };
+        let nonce = self.canaries.nonce(slot);
+        let Some(path) = self.canaries.paths.get_mut(&key) else {
+            return;
+        };
+        path.mac = mac;
+        path.ask(nonce);
+        let client = Endpoint::from(SocketAddr::new(origin, path.port));
+        let to = group.unwrap_or(mac);
+        let asked = self.datapath.canaries.ask(path.slot, mac, path.nonces);
+        let packet = canary(client, address.into(), nonce).to_packet();
+        let sent = packet.map(|packet| {
+            self.canary_frames
+                .send(&segments::frame(to, self.mac, &packet))
+        });
+        if let (Err(error), _) | (_, Ok(Err(error))) = (asked.map_err(io::Error::other), sent) {
+            tracing::debug!(%error, share = share.0, "canary not sent");
+        }
+    }
+
+    fn open_path(&mut self, key: Key, mac: MacAddr) -> bool {
+        let Some(slot) = self.canaries.free_slot() else {
+            return false;
+        };
+        let seen = self.datapath.canaries.answer(slot).unwrap_or_default();
+        let port = u16::try_from(self.canaries.draw() % u32::from(CANARY_PORTS)).unwrap_or(0);
+        let path = Path {
+            slot,
+            mac,
+            nonces: [0; CANARY_NONCES],
+            seen,
+            port,
+            youth: YOUTH,
+        };
+        self.canaries.paths.insert(key, path);
+        true
+    }
+}
+
+/// What looks like the third ACK of a handshake.
+fn canary(client: Endpoint, service: Endpoint, nonce: u32) -> Segment<'static> {
+    Segment {
+        source: client,
+        destination: service,
+        seq: SEQ,
+        ack: ACK,
+        flags: TcpFlags::ACK,
+        wnd: 512,
+        options: TcpOptions {
+            time_stamps: Some(TimeStamps {
+                ts_val: nonce,
+                ts_ecr: CANARY_MAGIC,
+            }),
+            ..TcpOptions::default()
+        },
+        payload: &[],
+    }
+}
+
+/// Where sockets of other nodes' canaries are born.
+#[derive(Debug)]
+pub(super) struct Nest {
+    listeners: Vec<TcpListener>,
+    ports: Keepers,
+}
+
+impl Nest {
+    /// A family that the loopback lacks has no services either.
+    pub(super) fn open() -> Self {
+        let v4 = nest(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+        let v6 = nest(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)));
+        let mut it = Self {
+            listeners: Vec::new(),
+            ports: Keepers::default(),
+        };
+        for (found, port) in [(v4, &mut it.ports.v4), (v6, &mut it.ports.v6)] {
+            match found {
+                Ok((listener, at)) => {
+                    *port = at;
+                    it.listeners.push(listener);
+                }
+                Err(error) => tracing::info!(%error, "no canary of this family is answered"),
+            }
+        }
+        it
+    }
+
+    pub(super) const fn ports(&self) -> Keepers {
+        self.ports
+    }
+
+    /// The thread ends with the process.
+    pub(super) fn spawn(self) -> io::Result<()> {
+        let watch = move || {
+            be_ordinary();
+            self.watch();
+        };
+        thread::Builder::new()
+            .name("gw-canary".into())
+            .spawn(watch)?;
+        Ok(())
+    }
+
+    fn watch(&self) {
+        let mut alive: VecDeque<(Instant, TcpStream)> = VecDeque::new();
+        loop {
+            let mut wanted: Vec<_> = self
+                .listeners
+                .iter()
+                .map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN))
+                .collect();
+            let timeout = if alive.is_empty() {
+                PollTimeout::NONE
+            } else {
+                PollTimeout::from(100_u8)
+            };
+            if let Err(error) = poll(&mut wanted, timeout)
+                && error != nix::errno::Errno::EINTR
+            {
+                return tracing::error!(%error, "canaries are not looked after any more");
+            }
+            for listener in &self.listeners {
+                while let Ok((socket, _)) = listener.accept() {
+                    alive.push_back((Instant::now(), socket));
+                }
+            }
+            while alive
+                .front()
+                .is_some_and(|(born, _)| born.elapsed() >= LIFE)
+            {
+                if let Some((_, socket)) = alive.pop_front() {
+                    end(&socket);
+                }
+            }
+        }
+    }
+}
+
+/// Its close is a reset, which the gate drops, and leaves nothing behind.
+fn end(socket: &TcpStream) {
+    let at_once = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    if let Err(error) = setsockopt(socket, sockopt::Linger, &at_once) {
+        tracing::debug!(%error, "the socket of a canary lingers");
+    }
+}
+
+fn nest(at: SocketAddr) -> io::Result<(TcpListener, u16)> {
+    let (family, address) = match at {
+        SocketAddr::V4(v4) => (AddressFamily::Inet, SockaddrStorage::from(v4)),
+        SocketAddr::V6(v6) => (AddressFamily::Inet6, SockaddrStorage::from(v6)),
+    };
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let listener = socket(family, SockType::Stream, flags, None)?;
+    // Its sockets are bound to a service's port, where a server may begin to listen.
+    setsockopt(&listener, sockopt::ReuseAddr, &true)?;
+    bind(listener.as_raw_fd(), &address)?;
+    listen(&listener, Backlog::new(BACKLOG)?)?;
+    let listener = TcpListener::from(listener);
+    let port = listener.local_addr()?.port();
+    Ok((listener, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path() -> Path {
+        Path {
+            slot: 1,
+            mac: MacAddr::ZERO,
+            nonces: [0; CANARY_NONCES],
+            seen: CanaryAnswer::default(),
+            port: 0,
+            youth: YOUTH,
+        }
+    }
+
+    fn answer(heard: u32, born: u32) -> CanaryAnswer {
+        CanaryAnswer { heard, born }
+    }
+
+    #[test]
+    fn an_answer_counts_once_and_for_the_latest_nonces_only() {
+        let mut path = path();
+        path.ask(101);
+        assert_eq!(path.judge(answer(0, 0)), Proof::NotHeard);
+        path.ask(102);
+        assert_eq!(path.judge(answer(102, 0)), Proof::NotBorn);
+        path.ask(103);
+        assert_eq!(path.judge(answer(103, 103)), Proof::Born);
+        path.ask(104);
+        assert_eq!(path.judge(answer(103, 103)), Proof::NotHeard, "as before");
+        path.ask(105);
+        assert_eq!(path.judge(answer(104, 104)), Proof::Born, "a moment late");
+        for nonce in 106..110 {
+            path.ask(nonce);
+        }
+        assert_eq!(path.judge(answer(105, 105)), Proof::NotHeard, "too late");
+    }
+
+    #[test]
+    fn each_canary_comes_from_another_port() {
+        let mut path = path();
+        let ports: BTreeSet<_> = (0..255)
+            .map(|nonce| {
+                path.ask(nonce);
+                path.port
+            })
+            .collect();
+        assert_eq!((ports.len(), ports.first()), (255, Some(&1)));
+    }
+
+    #[test]
+    fn a_nonce_names_its_slot() {
+        let origins = Origins { v4: None, v6: None };
+        let mut canaries = Canaries::new(origins, 7, MonoTime::ZERO);
+        for slot in [0, 1, 1023] {
+            let nonce = canaries.nonce(slot);
+            assert!(nonce != 0 && nonce % CANARY_SLOTS == slot);
+        }
+        assert_ne!(canaries.nonce(1), canaries.nonce(1));
+    }
+}

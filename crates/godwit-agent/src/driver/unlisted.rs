@@ -1,0 +1,138 @@
+//! Connections that the kernel serves and no list of ours has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use godwit_bpf::{FlowTable, HandoffTable};
+use godwit_core::fitness::Consequence;
+use godwit_core::unlisted::Unlisted;
+use godwit_sock::{Served, has_tcp_socket, served_at};
+use godwit_wire::{Endpoint, FlowKey};
+
+use super::follow::Place;
+use crate::config::Config;
+use crate::input::{Inbox, Input};
+use crate::realtime::be_ordinary;
+use crate::surroundings::{Look, Wrong};
+
+/// How often is looked.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// After a look it rests at least so many times as long as that took.
+const REST: u32 = 200;
+
+const NAME: &str = "unlisted";
+
+const ADVICE: &str = "find out by which way their clients come (`ip route get CLIENT`); a client \
+                      that connects again by the service's interface is protected";
+
+/// What is compared with the kernel's table.
+struct Lists {
+    services: BTreeSet<Endpoint>,
+    flows: Arc<FlowTable>,
+    handoffs: Arc<HandoffTable>,
+    place: Arc<Place>,
+}
+
+/// Looks until the driver is gone, off its thread: the kernel walks over all of its
+/// sockets.
+pub(super) fn spawn(
+    config: &Config,
+    (flows, handoffs): (Arc<FlowTable>, Arc<HandoffTable>),
+    place: Arc<Place>,
+    inbox: Inbox,
+) -> io::Result<()> {
+    let shares = config.own_shares().map(|(_, service)| service);
+    let lists = Lists {
+        services: shares
+            .flat_map(|service| service.addresses.iter().copied().map(Endpoint::from))
+            .collect(),
+        flows,
+        handoffs,
+        place,
+    };
+    let compare = move || {
+        be_ordinary();
+        let (mut unlisted, mut said) = (Unlisted::default(), None);
+        loop {
+            let began = Instant::now();
+            match lists.missing() {
+                Ok(missing) => {
+                    let look = look(&unlisted.note(missing));
+                    if said.as_ref() != Some(&look) {
+                        if inbox.send(Input::Facts(look.clone())).is_err() {
+                            return;
+                        }
+                        said = Some(look);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = %error, "can't compare sockets with flows");
+                }
+            }
+            if inbox.is_closed() {
+                return;
+            }
+            thread::sleep(PERIOD.max(began.elapsed() * REST));
+        }
+    };
+    thread::Builder::new()
+        .name("gw-unlisted".into())
+        .spawn(compare)
+        .map(drop)
+}
+
+impl Lists {
+    /// Sockets that are in no list. They are looked up after they were seen: a list has a
+    /// connection before its socket is there.
+    fn missing(&self) -> io::Result<BTreeSet<Served>> {
+        let mut missing = BTreeSet::new();
+        for served in served_at(&self.services)? {
+            if !self.have(served.flow)? && !self.is_local(served.flow)? {
+                missing.insert(served);
+            }
+        }
+        Ok(missing)
+    }
+
+    fn have(&self, flow: FlowKey) -> io::Result<bool> {
+        let known = self.flows.get(flow).map_err(io::Error::other)?.is_some();
+        Ok(known || self.handoffs.get(flow).map_err(io::Error::other)?.is_some())
+    }
+
+    /// Whether its client is a process of this network namespace, whose segments pass no
+    /// interface.
+    fn is_local(&self, flow: FlowKey) -> io::Result<bool> {
+        let other_end = FlowKey {
+            client: flow.service,
+            service: flow.client,
+        };
+        has_tcp_socket(self.place.ifindex(), other_end)
+    }
+}
+
+fn look(unlisted: &BTreeSet<Served>) -> Look {
+    let wrong = unlisted.iter().min_by_key(|it| it.flow).map(|first| {
+        let count = unlisted.len();
+        let found = match count {
+            1 => format!("the connection {} is in no list", first.flow),
+            _ => format!("{count} connections are in no list, such as {}", first.flow),
+        };
+        Wrong {
+            name: NAME.to_owned(),
+            share: None,
+            consequence: Consequence::Say,
+            found,
+            advice: ADVICE.to_owned(),
+        }
+    });
+    Look {
+        source: NAME,
+        watched: vec![NAME.to_owned()],
+        wrong: wrong.into_iter().collect(),
+        days_left: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,198 @@
+//! All facts of a node, as its driver knows them.
+
+use std::collections::BTreeMap;
+
+use godwit_core::fitness::FactId;
+use godwit_core::{MonoTime, Node};
+use godwit_wire::ShareId;
+
+use super::{FactReport, Look, Wrong};
+use crate::config::Config;
+use crate::events::EventLog;
+
+/// The last look of each source.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FactBoard {
+    looks: BTreeMap<&'static str, Look>,
+}
+
+/// A fact that became wrong, changed while it was wrong, or became right (`None`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Change {
+    fact: FactId,
+    wrong: Option<Wrong>,
+}
+
+impl FactBoard {
+    /// Takes a look: tells people what has changed, and the core what follows.
+    pub(crate) fn note(
+        &mut self,
+        look: Look,
+        (config, events): (&Config, &EventLog),
+        node: &mut Node,
+        now: MonoTime,
+    ) {
+        for Change { fact, wrong } in self.take(look) {
+            let service = fact.share.and_then(|share| name_of(config, share));
+            tell(events, &fact, service.as_deref(), wrong.as_ref());
+            node.handle_fact(fact, wrong.map(|wrong| wrong.consequence), now);
+        }
+    }
+
+    fn take(&mut self, look: Look) -> Vec<Change> {
+        let now = by_fact(&look);
+        let before = self.looks.insert(look.source, look);
+        let before = before.as_ref().map(by_fact).unwrap_or_default();
+        let right = before.keys().filter(|fact| !now.contains_key(*fact));
+        let right = right.cloned().map(|fact| Change { fact, wrong: None });
+        let news = now.clone().into_iter();
+        let news = news.filter(|(fact, wrong)| before.get(fact) != Some(wrong));
+        let news = news.map(|(fact, wrong)| Change {
+            fact,
+            wrong: Some(wrong),
+        });
+        right.chain(news).collect()
+    }
+
+    /// Every fact, for `status` and metrics.
+    pub(crate) fn reports(&self, config: &Config) -> Vec<FactReport> {
+        let mut reports = Vec::new();
+        for look in self.looks.values() {
+            for name in &look.watched {
+                if look.wrong.iter().all(|wrong| wrong.name != *name) {
+                    reports.push(FactReport {
+                        name: name.clone(),
+                        service: None,
+                        ok: true,
+                        consequence: None,
+                        found: None,
+                        advice: None,
+                        days_left: look.days_left.get(name).copied(),
+                    });
+                }
+            }
+            for wrong in &look.wrong {
+                reports.push(FactReport {
+                    name: wrong.name.clone(),
+                    service: wrong.share.and_then(|share| name_of(config, share)),
+                    ok: false,
+                    consequence: Some(wrong.consequence.as_str().into()),
+                    found: Some(wrong.found.clone()),
+                    advice: Some(wrong.advice.clone()),
+                    days_left: look.days_left.get(&wrong.name).copied(),
+                });
+            }
+        }
+        reports
+    }
+}
+
+fn by_fact(look: &Look) -> BTreeMap<FactId, Wrong> {
+    let wrong = look.wrong.iter().map(|wrong| {
+        let fact = FactId {
+            name: wrong.name.clone(),
+            share: wrong.share,
+        };
+        (fact, wrong.clone())
+    });
+    wrong.collect()
+}
+
+fn name_of(config: &Config, share: ShareId) -> Option<String> {
+    let mut shares = config.shares();
+    let (_, service) = shares.find(|(id, _)| *id == share)?;
+    Some(config.share_name(share, service))
+}
+
+/// `fact_wrong` or `fact_right`.
+fn tell(events: &EventLog, fact: &FactId, service: Option<&str>, wrong: Option<&Wrong>) {
+    let mut fields = vec![("fact", fact.name.as_str())];
+    fields.extend(service.map(|service| ("service", service)));
+    if let Some(wrong) = wrong {
+        fields.extend([
+            ("consequence", wrong.consequence.as_str()),
+            ("found", wrong.found.as_str()),
+            ("advice", wrong.advice.as_str()),
+        ]);
+    }
+    let event = wrong.map_or("fact_right", |_| "fact_wrong");
+    events.publish_own(event, wrong.is_some(), fields);
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_core::fitness::Consequence;
+
+    use super::*;
+    use crate::testing::Pair;
+
+    fn wrong(name: &str, found: &str) -> Wrong {
+        Wrong {
+            name: name.into(),
+            share: None,
+            consequence: Consequence::Say,
+            found: found.into(),
+            advice: "mend it".into(),
+        }
+    }
+
+    fn look(source: &'static str, wrong: &[Wrong]) -> Look {
+        Look {
+            source,
+            watched: vec!["a".into(), "b".into()],
+            wrong: wrong.to_vec(),
+            days_left: BTreeMap::new(),
+        }
+    }
+
+    /// What changes, by name, with what was found.
+    fn changes(board: &mut FactBoard, look: Look) -> Vec<(String, Option<String>)> {
+        let changes = board.take(look).into_iter();
+        changes
+            .map(|change| (change.fact.name, change.wrong.map(|wrong| wrong.found)))
+            .collect()
+    }
+
+    #[test]
+    fn only_what_is_new_is_told_and_what_is_no_longer_named_is_right() {
+        let mut board = FactBoard::default();
+        let said = |name: &str, found: &str| (name.to_owned(), Some(found.to_owned()));
+        let over = |name: &str| (name.to_owned(), None);
+        assert_eq!(changes(&mut board, look("one", &[])), []);
+        let bad = look("one", &[wrong("a", "1")]);
+        assert_eq!(changes(&mut board, bad.clone()), [said("a", "1")]);
+        assert_eq!(changes(&mut board, bad), [], "no news");
+        let other = look("two", &[wrong("a", "2")]);
+        assert_eq!(changes(&mut board, other), [said("a", "2")]);
+        let both = look("one", &[wrong("a", "3"), wrong("b", "4")]);
+        assert_eq!(
+            changes(&mut board, both),
+            [said("a", "3"), said("b", "4")],
+            "another value is news"
+        );
+        assert_eq!(
+            changes(&mut board, look("one", &[])),
+            [over("a"), over("b")]
+        );
+    }
+
+    #[test]
+    fn every_fact_is_reported_and_the_wrong_ones_warn() {
+        let config = &Pair::new().a;
+        let mut board = FactBoard::default();
+        let share = config.own_shares().next().map(|(share, _)| share);
+        let mut bad = wrong("a", "it is 0");
+        bad.share = share;
+        bad.consequence = Consequence::NoTwins;
+        board.take(look("one", &[bad]));
+        let reports = board.reports(config);
+        let said: Vec<_> = reports.iter().map(|it| (it.name.as_str(), it.ok)).collect();
+        assert_eq!(said, [("b", true), ("a", false)]);
+        let warnings: Vec<_> = reports.iter().filter_map(FactReport::warning).collect();
+        let [warning] = &warnings[..] else {
+            panic!("{warnings:?}");
+        };
+        assert!(warning.contains(": a: it is 0; mend it; this node does not stand by"));
+        assert!(warning.starts_with("service "), "{warning}");
+    }
+}

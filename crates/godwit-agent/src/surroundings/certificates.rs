@@ -1,0 +1,261 @@
+//! Certificates: how long they are valid, and renewed ones.
+//!
+//! Renewed files are taken without a restart: new links use them, running links go on.
+//! Files that can't be used are said, and the identity before is kept. They may be
+//! replaced one after the other, so files that do not fit together count only after a
+//! moment.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use godwit_core::MonoTime;
+use godwit_core::fitness::Consequence;
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+
+use super::watch::Source;
+use super::{Look, Wrong};
+use crate::clock;
+use crate::config::Config;
+use crate::doctor::{Host as _, LiveHost, certificates};
+use crate::peers::Identity;
+
+/// Three files are asked for when they were changed.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// As [`PERIOD`], while files do not fit together.
+const SOON: Duration = Duration::from_millis(100);
+
+/// How long one file may be newer than the others.
+const TORN: Duration = Duration::from_millis(400);
+
+/// The fact that renewed files are not in use.
+const RENEWAL: &str = "certificate_renewal";
+
+/// What tells a file from another of the same name.
+type Stamp = Option<(u64, u64, i64, i64, u64)>;
+
+/// The files of `[tls]`.
+pub(super) struct Certificates {
+    config: Arc<Config>,
+    identity: Identity,
+    events: Inotify,
+    /// The files as they are in use, `None` before the first look.
+    stamps: Option<Vec<Stamp>>,
+    /// Texts of what is in use, in the order of [`certificates::named`].
+    in_use: Vec<Vec<u8>>,
+    /// Since when the files can't be used.
+    failing: Option<MonoTime>,
+    /// Why renewed files are not in use, once that is said.
+    fault: Option<String>,
+}
+
+impl Certificates {
+    pub(super) fn new(config: &Arc<Config>, identity: Identity) -> io::Result<Self> {
+        let events = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+        let mut this = Self {
+            config: config.clone(),
+            identity,
+            events,
+            stamps: None,
+            in_use: Vec::new(),
+            failing: None,
+            fault: None,
+        };
+        this.watch_folders();
+        this.take();
+        Ok(this)
+    }
+
+    fn files(&self) -> [PathBuf; 3] {
+        let tls = &self.config.tls;
+        [tls.ca.clone(), tls.cert.clone(), tls.key.clone()]
+    }
+
+    /// Renamed files and links that are changed make events of their folder. A folder
+    /// that is replaced is noticed by the files in it.
+    fn watch_folders(&self) {
+        let changes = AddWatchFlags::IN_CLOSE_WRITE
+            | AddWatchFlags::IN_MOVED_TO
+            | AddWatchFlags::IN_CREATE
+            | AddWatchFlags::IN_DELETE;
+        for folder in self.files().iter().filter_map(|file| file.parent()) {
+            if let Err(error) = self.events.add_watch(folder, changes) {
+                tracing::debug!(folder = %folder.display(), %error, "not watched by events");
+            }
+        }
+    }
+
+    /// Remembers what is in use.
+    fn take(&mut self) {
+        self.stamps = Some(self.files().iter().map(stamp).collect());
+        let named = certificates::named(&self.config.tls);
+        let texts = named.map(|(_, path)| fs::read(path).unwrap_or_default());
+        self.in_use = texts.into();
+        self.failing = None;
+        self.fault = None;
+    }
+
+    /// Puts changed files into use, or says after a moment why not.
+    fn renew(&mut self, now: MonoTime) {
+        let stamps: Vec<_> = self.files().iter().map(stamp).collect();
+        if self.stamps.as_ref() == Some(&stamps) {
+            self.failing = None;
+            self.fault = None;
+            return;
+        }
+        match self.identity.renew(&self.config.tls, self.config.node.name) {
+            Ok(()) => {
+                tracing::info!("renewed certificates are in use for new links");
+                self.watch_folders();
+                self.take();
+            }
+            Err(error) => {
+                let since = *self.failing.get_or_insert(now);
+                if now.since(since) >= TORN {
+                    self.fault = Some(with_causes(&error));
+                }
+            }
+        }
+    }
+}
+
+/// `None` if it is not there.
+fn stamp(path: &PathBuf) -> Stamp {
+    let file = fs::metadata(path).ok()?;
+    let (seconds, nanos) = (file.mtime(), file.mtime_nsec());
+    Some((file.dev(), file.ino(), seconds, nanos, file.len()))
+}
+
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}
+
+impl Source for Certificates {
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.events.as_fd())
+    }
+
+    fn take_events(&mut self) -> bool {
+        while self.events.read_events().is_ok_and(|some| !some.is_empty()) {}
+        true
+    }
+
+    fn period(&self) -> Duration {
+        if self.failing.is_some() { SOON } else { PERIOD }
+    }
+
+    fn look(&mut self) -> Look {
+        self.renew(clock::now());
+        let (mut checks, mut look_days) = (Vec::new(), Vec::new());
+        let named = certificates::named(&self.config.tls);
+        for ((name, path), pem) in named.into_iter().zip(&self.in_use) {
+            let remaining = certificates::remaining(name, path, pem, LiveHost.seconds());
+            look_days.extend(remaining.days.map(|days| (name.to_owned(), days)));
+            checks.push(remaining.check);
+        }
+        let mut look = Look::of_checks("certificates", checks);
+        look.days_left = look_days.into_iter().collect();
+        look.watched.push(RENEWAL.into());
+        if let Some(fault) = &self.fault {
+            look.wrong.push(Wrong {
+                name: RENEWAL.into(),
+                share: None,
+                consequence: Consequence::Say,
+                found: format!("renewed files can't be used, the old ones are kept: {fault}"),
+                advice: "put a certificate of this node, its key and its authority there".into(),
+            });
+        }
+        look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::pki;
+    use crate::testing::{PATIENCE, Pair, node};
+
+    fn wrong(look: &Look) -> Vec<&str> {
+        look.wrong.iter().map(|wrong| wrong.name.as_str()).collect()
+    }
+
+    /// Looks until that is what is wrong.
+    fn until(source: &mut Certificates, expected: &[&str]) -> Look {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let look = source.look();
+            if wrong(&look) == expected {
+                return look;
+            }
+            assert!(Instant::now() < end, "{look:?}, not {expected:?}");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn renewed_files_are_taken_and_broken_ones_are_said() {
+        let pair = Pair::new();
+        let tls = &pair.a.tls;
+        let identity = Identity::load(tls, node("a")).expect("an identity");
+        let mut source =
+            Certificates::new(&Arc::new(pair.a.clone()), identity.clone()).expect("inotify");
+        let look = source.look();
+        assert_eq!(wrong(&look), Vec::<&str>::new());
+        let days = |look: &Look| look.days_left.get("certificate").copied();
+        assert!(days(&look).is_some_and(|days| days > 10_000), "{look:?}");
+
+        let folder = tls.cert.parent().expect("a folder").to_owned();
+        let authority = pair.dir().join("ca");
+        let issue = |name: &str, days| {
+            pki::issue(&authority, node(name), &folder, Some(days)).expect("issued");
+        };
+        issue("a", 90);
+        let look = until(&mut source, &[]);
+        assert!(days(&look).is_some_and(|days| (88..=91).contains(&days)));
+        issue("a", 5);
+        until(&mut source, &["certificate"]);
+        // Expired: the one before is kept, and still warns.
+        issue("a", -3);
+        let look = until(&mut source, &["certificate", RENEWAL]);
+        assert!(look.wrong[1].found.contains("xpired"), "{look:?}");
+        // Of another node, and no certificate at all.
+        issue("b", 90);
+        let look = until(&mut source, &["certificate", RENEWAL]);
+        assert!(look.wrong[1].found.contains("not the certificate of node"));
+        fs::write(&tls.cert, "nothing").expect("written");
+        until(&mut source, &["certificate", RENEWAL]);
+        issue("a", 365);
+        let look = until(&mut source, &[]);
+        assert!(days(&look).is_some_and(|days| days > 300), "{look:?}");
+    }
+
+    #[test]
+    fn files_of_another_authority_are_refused() {
+        let pair = Pair::new();
+        let tls = &pair.a.tls;
+        let identity = Identity::load(tls, node("a")).expect("an identity");
+        let mut source = Certificates::new(&Arc::new(pair.a.clone()), identity).expect("inotify");
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        pki::init(elsewhere.path()).expect("an authority");
+        let out = elsewhere.path().join("a");
+        pki::issue(elsewhere.path(), node("a"), &out, None).expect("issued");
+        fs::copy(out.join("node.key"), &tls.key).expect("copied");
+        fs::copy(out.join("node.pem"), &tls.cert).expect("copied");
+        until(&mut source, &[RENEWAL]);
+    }
+}

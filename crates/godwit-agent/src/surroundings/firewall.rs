@@ -1,0 +1,149 @@
+//! Firewall rules that drop what a service, its twins, or connections after a takeover
+//! consist of.
+//!
+//! The rules of nftables are read anew when the kernel says that they have changed; those
+//! of iptables-legacy, of which it says nothing, once a second where there are any.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::time::Duration;
+
+use godwit_core::fitness::Consequence;
+use godwit_sock::{Devices, Drops, Refusal, RulesetWatch, legacy_refusals, refusals};
+use godwit_wire::ShareId;
+
+use super::watch::Source;
+use super::{Look, Wrong};
+use crate::config::Config;
+use crate::doctor::{self, Host, LiveHost};
+
+/// What makes no event of the rules is looked at that often: it is to be said in a second.
+const PERIOD: Duration = Duration::from_millis(800);
+
+/// Rules that could not be read are tried again that soon.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// The rules of this namespace.
+pub(super) struct Firewall {
+    interface: String,
+    /// Index of the interface when the rules were read.
+    ifindex: u32,
+    services: Vec<(ShareId, SocketAddr)>,
+    /// `None` where the kernel has no nftables.
+    events: Option<RulesetWatch>,
+    /// What was read last; `None` before and after a change.
+    rules: Option<Vec<Refusal>>,
+}
+
+impl Firewall {
+    pub(super) fn new(config: &Config) -> Self {
+        let shares = config.own_shares();
+        let services = shares.flat_map(|(share, service)| {
+            let addresses = service.addresses.iter();
+            addresses.map(move |address| (share, *address))
+        });
+        Self {
+            interface: config.node.interface.to_string(),
+            ifindex: 0,
+            services: services.collect(),
+            events: RulesetWatch::open().ok(),
+            rules: None,
+        }
+    }
+
+    /// What drops packets of services, in rules of either kind.
+    fn read(&mut self, ifindex: u32) -> io::Result<Vec<Refusal>> {
+        if self.ifindex != ifindex {
+            (self.ifindex, self.rules) = (ifindex, None);
+        }
+        let interface = (&*self.interface, ifindex);
+        let mut services: Vec<_> = self.services.iter().map(|(_, at)| *at).collect();
+        services.sort_unstable();
+        services.dedup();
+        if self.events.is_some() && self.rules.is_none() {
+            self.rules = Some(refusals(interface, &services)?);
+        }
+        let mut all = self.rules.clone().unwrap_or_default();
+        all.extend(legacy_refusals(interface, &services)?);
+        Ok(all)
+    }
+
+    fn judge(&self, host: &impl Host, rules: &[Refusal], bridge: Option<&str>) -> Vec<Wrong> {
+        let mut all = Vec::new();
+        let twins = doctor::harm_to_twins(host, rules);
+        all.extend(twins.map(|(_, found, advice)| {
+            let consequence = Consequence::NoTwins;
+            wrong("conntrack", None, consequence, found, advice)
+        }));
+        for rule in rules.iter().filter(|rule| rule.drops == Drops::Service) {
+            let shares = self.services.iter().filter(|(_, at)| *at == rule.service);
+            all.extend(shares.map(|(share, _)| {
+                let (found, advice) = doctor::harm_to_clients(rule);
+                let consequence = Consequence::NoService;
+                wrong("firewall", Some(*share), consequence, found, advice)
+            }));
+        }
+        // One of a service, though it has several addresses.
+        all.dedup_by(|one, other| (&one.name, one.share) == (&other.name, other.share));
+        all.extend(
+            doctor::harm_by_settings(host, bridge)
+                .map(|(name, found, advice)| wrong(name, None, Consequence::Say, found, advice)),
+        );
+        all
+    }
+}
+
+fn wrong(
+    name: &str,
+    share: Option<ShareId>,
+    consequence: Consequence,
+    found: String,
+    advice: String,
+) -> Wrong {
+    Wrong {
+        name: name.into(),
+        share,
+        consequence,
+        found,
+        advice,
+    }
+}
+
+impl Source for Firewall {
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        self.events.as_ref().map(RulesetWatch::as_fd)
+    }
+
+    fn take_events(&mut self) -> bool {
+        let changed = self.events.as_ref().is_some_and(RulesetWatch::take);
+        if changed {
+            self.rules = None;
+        }
+        changed
+    }
+
+    fn period(&self) -> Duration {
+        let is_unread = self.events.is_some() && self.rules.is_none();
+        if is_unread { AGAIN } else { PERIOD }
+    }
+
+    fn look(&mut self) -> Look {
+        let devices = Devices::read().unwrap_or_default();
+        let device = devices.named(&self.interface);
+        let rules = self.read(device.map_or(0, |device| device.index));
+        let rules = rules.unwrap_or_else(|error| {
+            tracing::debug!(%error, "firewall rules can't be read");
+            self.rules.clone().unwrap_or_default()
+        });
+        let bridge = device.and_then(|device| devices.bridge_of(device));
+        Look {
+            source: "firewall",
+            watched: ["conntrack", "firewall", "conntrack_loose", "bridge_nf"]
+                .map(str::to_owned)
+                .to_vec(),
+            wrong: self.judge(&LiveHost, &rules, bridge),
+            days_left: Default::default(),
+        }
+    }
+}

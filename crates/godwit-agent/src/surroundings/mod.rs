@@ -1,0 +1,142 @@
+//! What this node relies on and does not control, watched as long as it runs.
+//!
+//! A *fact* has a stable name, and while it is wrong: what was found, what to do, and a
+//! [`Consequence`]. Facts come from *sources*. A source looks at one thing (sysctls,
+//! certificates, firewall rules) when an event says that it may have changed, and says
+//! in a [`Look`] what is wrong there now. What it no longer names is right again.
+//!
+//! ```text
+//!  inotify, netlink, timers ──► source ── Look ──► driver (Input::Facts)
+//!                                                     ├──► status, metrics, events
+//!                                                     └──► core: who stands by, who owns
+//! ```
+//!
+//! | thread | owner of | ends |
+//! |---|---|---|
+//! | `gw-facts` | the sources of this module | when the inbox is closed |
+//!
+//! A source that lives elsewhere sends [`Input::Facts`](crate::input::Input::Facts) by
+//! itself. `godwit doctor` makes the same checks ([`crate::doctor`]). Nothing here is
+//! ever waited for by the driver. To add a fact: make a [`Wrong`] with a new name in
+//! the look of a source, and describe it in `docs/facts.md`.
+
+mod board;
+mod certificates;
+mod claims;
+mod clocks;
+mod firewall;
+mod room;
+mod sysctl;
+mod watch;
+
+use std::collections::BTreeMap;
+
+use godwit_core::fitness::Consequence;
+use godwit_wire::ShareId;
+use serde::{Deserialize, Serialize};
+
+use crate::doctor::{Check, Level};
+
+pub(crate) use board::FactBoard;
+pub(crate) use watch::spawn;
+
+/// A fact that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrong {
+    /// The fact's stable name.
+    pub name: String,
+    /// The share that it concerns; `None`: the whole node.
+    pub share: Option<ShareId>,
+    /// What follows.
+    pub consequence: Consequence,
+    /// What was found.
+    pub found: String,
+    /// What to do.
+    pub advice: String,
+}
+
+/// All that one source knows at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// The source: a look replaces the one before of the same source.
+    pub source: &'static str,
+    /// Names of the facts that the source watches, wrong or right.
+    pub watched: Vec<String>,
+    /// Those that are wrong.
+    pub wrong: Vec<Wrong>,
+    /// Of certificates, by fact: the days that are left.
+    pub days_left: BTreeMap<String, i64>,
+}
+
+/// A fact in `godwit.status/1`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FactReport {
+    /// The stable name.
+    pub name: String,
+    /// The service that it concerns; absent: the whole node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// Whether it is as it should be.
+    pub ok: bool,
+    /// While it is wrong: `say`, `no_twins` or `no_service`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consequence: Option<String>,
+    /// While it is wrong: what was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<String>,
+    /// While it is wrong: what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// Of a certificate: the days that are left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub days_left: Option<i64>,
+}
+
+impl Look {
+    /// What checks of [`crate::doctor`] make of a machine: those that warn or fail are
+    /// wrong.
+    pub(crate) fn of_checks(source: &'static str, checks: Vec<Check>) -> Self {
+        let watched = checks.iter().map(|check| check.name.clone()).collect();
+        let bad = checks
+            .into_iter()
+            .filter(|check| check.level != Level::Ok)
+            .map(|check| Wrong {
+                consequence: consequence(&check),
+                name: check.name,
+                share: None,
+                found: check.found,
+                advice: check.advice.unwrap_or_default(),
+            });
+        Self {
+            source,
+            watched,
+            wrong: bad.collect(),
+            days_left: BTreeMap::new(),
+        }
+    }
+}
+
+impl FactReport {
+    /// As a sentence for `warnings`; `None` if the fact is right.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let (found, advice) = (self.found.as_ref()?, self.advice.as_ref()?);
+        let service = self.service.as_ref();
+        let service = service.map_or_else(String::new, |name| format!("service {name}: "));
+        let effect = match self.consequence.as_deref() {
+            Some("no_twins") => "; this node does not stand by until then",
+            Some("no_service") => "; this node neither stands by nor stays the owner until then",
+            _ => "",
+        };
+        let name = &self.name;
+        Some(format!("{service}{name}: {found}; {advice}{effect}"))
+    }
+}
+
+/// What follows from a check of the doctor that did not go well.
+fn consequence(check: &Check) -> Consequence {
+    match (check.level, check.name.as_str()) {
+        (Level::Fail, "tcp_syncookies" | "conntrack") => Consequence::NoTwins,
+        (Level::Fail, "arp_ignore" | "ipv6") => Consequence::NoService,
+        (Level::Ok | Level::Warn | Level::Fail, _) => Consequence::Say,
+    }
+}

@@ -1,0 +1,161 @@
+//! Room that the agent needs: its folder and descriptors.
+
+use std::fs;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use godwit_core::fitness::Consequence;
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+use super::watch::Source;
+use super::{Look, Wrong};
+use crate::config::Config;
+
+/// One statvfs(2), one small folder of /proc and one small file.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Less than these bytes: the next agent can't write down when it voted.
+const LITTLE: u64 = 64 * 1024;
+
+/// How many descriptors of a hundred may be in use.
+const MOST: u64 = 90;
+
+const FACTS: [&str; 2] = ["run_dir", "descriptors"];
+
+/// Room of the process that this runs in.
+pub(super) struct Room {
+    folder: PathBuf,
+    proc: PathBuf,
+}
+
+impl Room {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            folder: config.node.run_dir.clone(),
+            proc: PathBuf::from("/proc/self"),
+        }
+    }
+
+    /// The votes of this agent bind the next one for as long as it can't be told when
+    /// they end.
+    fn folder(&self) -> Option<Wrong> {
+        let folder = self.folder.display();
+        let advice = "without it the next agent here votes 10 s late, and `godwit status` \
+                      may not find the agent";
+        let found = match statvfs(&self.folder) {
+            Err(error) => format!("{folder}: {error}"),
+            Ok(stat) if stat.flags().contains(FsFlags::ST_RDONLY) => {
+                format!("{folder} is on a file system that is read-only")
+            }
+            Ok(stat) if stat.blocks_available() * stat.fragment_size() < LITTLE => {
+                format!("{folder} is on a file system that is full")
+            }
+            Ok(_) => return None,
+        };
+        Some(say(FACTS[0], found, advice))
+    }
+
+    fn descriptors(&self) -> Option<Wrong> {
+        let used = fs::read_dir(self.proc.join("fd")).ok()?.count() as u64;
+        let limits = fs::read_to_string(self.proc.join("limits")).ok()?;
+        let limit = limit(&limits, "Max open files")?;
+        (used * 100 >= limit.saturating_mul(MOST)).then(|| {
+            let found = format!("{used} of {limit} descriptors are in use");
+            say(
+                FACTS[1],
+                found,
+                "raise LimitNOFILE of godwit.service, and restart the agent",
+            )
+        })
+    }
+}
+
+/// `Max open files            1024                 524288               files`
+fn limit(limits: &str, name: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn say(name: &str, found: String, advice: &str) -> Wrong {
+    Wrong {
+        name: name.into(),
+        share: None,
+        consequence: Consequence::Say,
+        found,
+        advice: advice.into(),
+    }
+}
+
+impl Source for Room {
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn take_events(&mut self) -> bool {
+        false
+    }
+
+    fn period(&self) -> Duration {
+        PERIOD
+    }
+
+    fn look(&mut self) -> Look {
+        let wrong = [self.folder(), self.descriptors()];
+        Look {
+            source: "room",
+            watched: FACTS.map(str::to_owned).into(),
+            wrong: wrong.into_iter().flatten().collect(),
+            days_left: Default::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with `used` descriptors of `limit`.
+    fn wrong(used: usize, limit: &str) -> Vec<String> {
+        let dir = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: String| {
+            let path = dir.path().join(name);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("made");
+            fs::write(path, text).expect("written");
+        };
+        for number in 0..used {
+            write(&format!("fd/{number}"), String::new());
+        }
+        write(
+            "limits",
+            format!("Limit\nMax open files    {limit}   4096  files\n"),
+        );
+        let mut room = Room {
+            folder: dir.path().to_owned(),
+            proc: dir.path().to_owned(),
+        };
+        let wrong = room.look().wrong.into_iter();
+        wrong.map(|wrong| wrong.name).collect()
+    }
+
+    #[test]
+    fn what_is_short_is_said() {
+        let none: [&str; 0] = [];
+        assert_eq!(wrong(89, "100"), none);
+        assert_eq!(wrong(90, "100"), ["descriptors"]);
+        assert_eq!(wrong(3, "unlimited"), none);
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_is_said() {
+        let mut room = Room {
+            folder: PathBuf::from("/nowhere/at/all"),
+            proc: PathBuf::from("/nowhere"),
+        };
+        let wrong = room.look().wrong;
+        assert!(
+            matches!(&wrong[..], [it] if it.name == "run_dir"),
+            "{wrong:?}"
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! Who else says that a service address is his (RFC 5227 section 2.4, RFC 4861).
+//!
+//! A frame that says so from a machine that is no mate makes a conflict, once it is sure
+//! that it is none: mates are found on the link at the same time as they speak for the
+//! first time. While there is one, the link is asked for the address now and then; when
+//! nobody else has answered for a while it is over. An owner defends its address, at most
+//! once in [`DEFEND_INTERVAL`]: two that defend themselves must not flood the link.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use godwit_wire::MacAddr;
+
+use crate::MonoTime;
+use crate::time::earliest;
+
+/// From a claim until it counts: mates are looked for meanwhile.
+pub const CONFIRM: Duration = Duration::from_millis(200);
+
+/// DEFEND_INTERVAL of RFC 5227.
+pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often the link is asked for an address in conflict.
+pub const ASK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// After so long without another claim a conflict is over.
+pub const FORGET: Duration = Duration::from_secs(5);
+
+/// Most that are known at a time: whoever makes up more is said all the same.
+const MOST: usize = 64;
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClaimAction {
+    /// Look for the mates on the link: [`Claims::handle_mates`] follows.
+    FindMates,
+    /// Say on the link where the address is, if this node owns it: that one has claimed it.
+    Defend(Claimant),
+    /// Ask the link who has the address.
+    Ask(IpAddr),
+}
+
+/// Somebody who says that he has an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claimant {
+    /// The address.
+    pub address: IpAddr,
+    /// Where it is to be.
+    pub mac: MacAddr,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Claim {
+    first: MonoTime,
+    last: MonoTime,
+    /// When the link is asked next; `None`: it does not count yet.
+    ask: Option<MonoTime>,
+}
+
+impl Claim {
+    /// When it counts, and when the link is asked again.
+    fn due(&self) -> MonoTime {
+        let counts = || self.first.saturating_add(CONFIRM);
+        self.ask.unwrap_or_else(counts)
+    }
+}
+
+/// The claims that are known.
+#[derive(Debug, Clone, Default)]
+pub struct Claims {
+    /// Where this node and its mates are.
+    mates: BTreeSet<MacAddr>,
+    claims: BTreeMap<Claimant, Claim>,
+    defended: BTreeMap<IpAddr, MonoTime>,
+    actions: VecDeque<ClaimAction>,
+}
+
+impl Claims {
+    /// Takes what a frame says of a service address.
+    pub fn handle_claim(&mut self, claimant: Claimant, now: MonoTime) {
+        if self.mates.contains(&claimant.mac) {
+            return;
+        }
+        if let Some(claim) = self.claims.get_mut(&claimant) {
+            claim.last = now;
+        } else if self.claims.len() < MOST {
+            let claim = Claim {
+                first: now,
+                last: now,
+                ask: None,
+            };
+            self.claims.insert(claimant, claim);
+            self.actions.push_back(ClaimAction::FindMates);
+        }
+        if self.is_conflict(&claimant) {
+            self.defend(claimant, now);
+        }
+    }
+
+    /// Takes where this node and its mates are now: those have made no claim.
+    pub fn handle_mates(&mut self, mates: BTreeSet<MacAddr>) {
+        self.claims.retain(|it, _| !mates.contains(&it.mac));
+        self.mates = mates;
+    }
+
+    /// When [`Claims::handle_timeout`] is due.
+    pub fn poll_timeout(&self) -> Option<MonoTime> {
+        let due = self
+            .claims
+            .values()
+            .map(|claim| Some(claim.due().min(claim.last.saturating_add(FORGET))));
+        earliest(due)
+    }
+
+    /// Claims that are old enough count; those that were not repeated are over.
+    pub fn handle_timeout(&mut self, now: MonoTime) {
+        let is_over = |claim: &Claim| now.since(claim.last) >= FORGET;
+        self.claims.retain(|_, claim| !is_over(claim));
+        let mut asked = BTreeSet::new();
+        let mut new = Vec::new();
+        for (claimant, claim) in &mut self.claims {
+            let is_new = claim.ask.is_none();
+            if claim.due() > now {
+                continue;
+            }
+            claim.ask = Some(now.saturating_add(ASK_INTERVAL));
+            asked.insert(claimant.address);
+            if is_new {
+                new.push(*claimant);
+            }
+        }
+        for claimant in new {
+            self.defend(claimant, now);
+        }
+        self.actions.extend(asked.into_iter().map(ClaimAction::Ask));
+        let recent = |then: &MonoTime| now.since(*then) < DEFEND_INTERVAL;
+        self.defended.retain(|_, then| recent(then));
+    }
+
+    fn defend(&mut self, claimant: Claimant, now: MonoTime) {
+        let then = self.defended.get(&claimant.address);
+        if then.is_none_or(|then| now.since(*then) >= DEFEND_INTERVAL) {
+            self.defended.insert(claimant.address, now);
+            self.actions.push_back(ClaimAction::Defend(claimant));
+        }
+    }
+
+    fn is_conflict(&self, claimant: &Claimant) -> bool {
+        let claim = self.claims.get(claimant);
+        claim.is_some_and(|claim| claim.ask.is_some())
+    }
+
+    /// What is to be done next.
+    pub fn poll_action(&mut self) -> Option<ClaimAction> {
+        self.actions.pop_front()
+    }
+
+    /// Those who are no mates and have an address of a service.
+    pub fn conflicts(&self) -> impl Iterator<Item = Claimant> {
+        let counted = self.claims.iter().filter(|(_, claim)| claim.ask.is_some());
+        counted.map(|(claimant, _)| *claimant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MATE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+    const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xee]);
+
+    fn ms(ms: u64) -> MonoTime {
+        MonoTime(ms * 1_000_000)
+    }
+
+    fn at(mac: MacAddr) -> Claimant {
+        let address = "10.9.0.100".parse().expect("a literal");
+        Claimant { address, mac }
+    }
+
+    fn actions(claims: &mut Claims) -> Vec<ClaimAction> {
+        std::iter::from_fn(|| claims.poll_action()).collect()
+    }
+
+    fn said(claims: &Claims) -> Vec<Claimant> {
+        claims.conflicts().collect()
+    }
+
+    fn with_mate() -> Claims {
+        let mut claims = Claims::default();
+        claims.handle_mates(BTreeSet::from([MATE]));
+        claims
+    }
+
+    #[test]
+    fn a_stranger_is_said_and_defended_against_and_forgotten() {
+        let mut claims = with_mate();
+        claims.handle_claim(at(MATE), ms(0));
+        assert_eq!(
+            (actions(&mut claims), claims.poll_timeout()),
+            (vec![], None)
+        );
+        claims.handle_claim(at(STRANGER), ms(0));
+        assert_eq!(actions(&mut claims), [ClaimAction::FindMates]);
+        assert_eq!(
+            said(&claims),
+            [],
+            "it may be a mate that nobody has found yet"
+        );
+        assert_eq!(claims.poll_timeout(), Some(ms(200)));
+        claims.handle_timeout(ms(199));
+        assert_eq!(said(&claims), []);
+        claims.handle_timeout(ms(200));
+        assert_eq!(said(&claims), [at(STRANGER)]);
+        let both = [
+            ClaimAction::Defend(at(STRANGER)),
+            ClaimAction::Ask(at(STRANGER).address),
+        ];
+        assert_eq!(actions(&mut claims), both);
+        // Nobody has answered.
+        claims.handle_timeout(ms(4999));
+        assert_eq!(said(&claims), [at(STRANGER)]);
+        assert_eq!(claims.poll_timeout(), Some(ms(5000)));
+        claims.handle_timeout(ms(5000));
+        assert_eq!((said(&claims), claims.poll_timeout()), (vec![], None));
+    }
+
+    #[test]
+    fn one_that_turns_out_to_be_a_mate_was_none() {
+        let mut claims = with_mate();
+        claims.handle_claim(at(STRANGER), ms(0));
+        claims.handle_mates(BTreeSet::from([MATE, STRANGER]));
+        claims.handle_timeout(ms(200));
+        assert_eq!(said(&claims), []);
+        assert_eq!(actions(&mut claims), [ClaimAction::FindMates]);
+    }
+
+    #[test]
+    fn an_address_is_defended_once_in_ten_seconds() {
+        let mut claims = with_mate();
+        let mut defended = Vec::new();
+        for now in (0..25_000).step_by(50) {
+            claims.handle_claim(at(STRANGER), ms(now));
+            claims.handle_timeout(ms(now));
+            let all = actions(&mut claims).into_iter();
+            defended.extend(
+                all.filter(|it| matches!(it, ClaimAction::Defend(_)))
+                    .map(|_| now),
+            );
+        }
+        assert_eq!(defended, [200, 10_200, 20_200]);
+    }
+
+    /// It is repeated as long as somebody answers, and asked for once a second.
+    #[test]
+    fn as_long_as_somebody_answers_it_is_said() {
+        let mut claims = with_mate();
+        claims.handle_claim(at(STRANGER), ms(0));
+        let mut asked = 0;
+        while let Some(due) = claims.poll_timeout().filter(|due| *due < ms(20_000)) {
+            claims.handle_timeout(due);
+            for action in actions(&mut claims) {
+                if matches!(action, ClaimAction::Ask(_)) {
+                    asked += 1;
+                    claims.handle_claim(at(STRANGER), due);
+                }
+            }
+        }
+        assert_eq!((said(&claims), asked), (vec![at(STRANGER)], 20));
+    }
+
+    #[test]
+    fn made_up_claims_have_an_end() {
+        let mut claims = with_mate();
+        for number in 0..=255 {
+            claims.handle_claim(at(MacAddr([6, 0, 0, 0, 0, number])), ms(0));
+        }
+        claims.handle_timeout(ms(200));
+        assert_eq!(said(&claims).len(), MOST);
+        let defences = actions(&mut claims).into_iter();
+        let defences = defences.filter(|it| matches!(it, ClaimAction::Defend(_)));
+        assert_eq!(defences.count(), 1);
+    }
+}

@@ -1,0 +1,168 @@
+//! What a node does that is unfit for a share (see [`crate::fitness`]).
+//!
+//! | part | no twins | no service |
+//! |---|---|---|
+//! | standby in sync, its owner is heard | leaves the in-sync set | leaves the in-sync set |
+//! | standby in sync, its owner is not heard | stays: it may be all that is left | stays |
+//! | standby that is not in sync | does not join | does not join |
+//! | owner | goes on | hands over to a standby in sync, as a planned move that resets nothing |
+//! | anybody at start | begins as usual: a poor owner is better than none | the same |
+//!
+//! ```text
+//!  standby                                owner
+//!  a fact is wrong: ends its twins
+//!     ── StandbyLeft (unfit) ─────────────► takes it out of the set
+//!  the fact is right again
+//!     ── StandbyReady (0) ────────────────► offers a new generation
+//! ```
+
+use std::time::Duration;
+
+use godwit_wire::{Generation, LeaveReason, Message};
+
+use super::Node;
+use super::context::Context;
+use super::moving::Moving;
+use super::share::ShareSide;
+use crate::fitness::{Consequence, FactId, Fitness};
+use crate::share::{Ownership, Reason};
+use crate::{MonoTime, PeerId};
+
+/// The first pause between two attempts of an owner to hand over; doubled up to
+/// [`LONGEST_PAUSE`].
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// An unfit standby stays out for so long at least: what comes and goes costs connections
+/// their protection each time.
+const REST: Duration = Duration::from_secs(1);
+
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How fit this node is for one share, and what it does about that.
+#[derive(Debug, Clone)]
+pub(super) struct Condition {
+    fitness: Fitness,
+    /// As an unfit owner with a standby in sync: when it hands over, next time.
+    flight: Option<MonoTime>,
+    pause: Duration,
+}
+
+impl Condition {
+    pub(super) const fn new() -> Self {
+        Self {
+            fitness: Fitness::Fit,
+            flight: None,
+            pause: SHORTEST_PAUSE,
+        }
+    }
+
+    /// Whether the node can stand by.
+    pub(super) const fn is_fit(&self) -> bool {
+        self.fitness.is_fit()
+    }
+
+    /// When an unfit owner hands over.
+    pub(super) const fn poll_timeout(&self) -> Option<MonoTime> {
+        self.flight
+    }
+}
+
+impl Node {
+    /// Something that this node relies on is wrong, with that consequence, or right
+    /// (`None`). May be repeated.
+    pub fn handle_fact(&mut self, fact: FactId, wrong: Option<Consequence>, now: MonoTime) {
+        self.facts.handle_fact(fact, wrong);
+        self.settle(now);
+    }
+
+    /// What this node can do for a share.
+    pub fn fitness(&self, share: godwit_wire::ShareId) -> Fitness {
+        self.facts.fitness(share)
+    }
+
+    /// Tells each share how fit this node is for it.
+    pub(super) fn settle_fitness(&mut self) {
+        for share in &mut self.shares {
+            let fitness = self.facts.fitness(share.id);
+            let was_fit = share.condition.is_fit();
+            share.condition.fitness = fitness;
+            if fitness.is_fit() && !was_fit {
+                // The owner knows only that we hold nothing.
+                share.asked = false;
+            }
+        }
+    }
+}
+
+impl ShareSide {
+    /// As a standby: leaves the in-sync set if this node is unfit.
+    pub(super) fn settle_unfit_standby(
+        &mut self,
+        owner: Ownership,
+        generation: Generation,
+        context: &mut Context<'_>,
+    ) {
+        // What a move decides is decided first.
+        let settled = matches!(self.moving, Moving::No);
+        if self.condition.is_fit() || !settled || !context.is_ready(owner.peer) {
+            return;
+        }
+        self.machine.handle_retired(Reason::Unfit);
+        let left = Message::StandbyLeft {
+            share: self.id,
+            epoch: owner.epoch,
+            generation,
+            reason: LeaveReason::Unfit,
+        };
+        context.send(owner.peer, left);
+    }
+
+    /// As an owner that clients do not reach: hands over to a standby that is in sync.
+    /// Flows that would be lost are in the way; it is tried again then.
+    pub(super) fn settle_unfit_owner(&mut self, context: &mut Context<'_>) {
+        let settled = matches!(self.moving, Moving::No);
+        let wanted = self.condition.fitness == Fitness::NoService;
+        if !wanted {
+            self.condition = Condition {
+                fitness: self.condition.fitness,
+                ..Condition::new()
+            };
+            return;
+        }
+        let ready = self.in_sync.members().find(|peer| context.is_ready(*peer));
+        let Some(peer) = ready else {
+            self.condition.flight = None;
+            return;
+        };
+        let due = *self.condition.flight.get_or_insert(context.now);
+        if context.now < due {
+            return;
+        }
+        let pause = self.condition.pause;
+        self.condition.flight = Some(context.now.saturating_add(pause));
+        if !settled {
+            return;
+        }
+        self.condition.pause = (pause * 2).min(LONGEST_PAUSE);
+        let to = context.peer_name(peer);
+        self.handle_move(to, false, context);
+    }
+
+    /// As the owner: a standby says that it leaves the set, and why.
+    pub(super) fn handle_standby_leaves(
+        &mut self,
+        peer: PeerId,
+        reason: LeaveReason,
+        context: &mut Context<'_>,
+    ) {
+        if reason == LeaveReason::Unfit {
+            let again = context.now.saturating_add(REST);
+            self.rejoin_after = self.rejoin_after.max(again);
+        }
+        self.lose_standby(peer, reason, context);
+        if self.server.released_until.is_some() {
+            self.reopen(context);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Standbys that prove, or fail to, that twins are born there.
+
+mod common;
+
+use common::{A, B, CANARY_MS, World};
+use godwit_core::Proof;
+use godwit_core::node::ShareNews;
+use godwit_core::share::State;
+use godwit_wire::LeaveReason;
+
+/// `a` owns, `b` is in sync and proves itself along two paths.
+fn proving() -> World {
+    let mut world = World::dark();
+    world.paths = 2;
+    world.boot(A);
+    world.boot(B);
+    world.run(3000);
+    assert_eq!(world.state(A), State::Owner);
+    assert!(world.is_in_sync(A, B));
+    world
+}
+
+fn reasons(world: &World) -> Vec<LeaveReason> {
+    let left = world.share_news(A, |news| matches!(news, ShareNews::StandbyLeft { .. }));
+    let reason = |news| {
+        if let ShareNews::StandbyLeft { reason, .. } = news {
+            Some(reason)
+        } else {
+            None
+        }
+    };
+    left.into_iter().filter_map(reason).collect()
+}
+
+/// Whichever path fails, and whichever leg: out within two seconds, with the reason,
+/// and back when it is proved again.
+#[test]
+fn a_standby_that_can_bear_no_twins_leaves_and_comes_back() {
+    for (failing, reason) in [
+        (Proof::NotBorn, LeaveReason::NotBorn),
+        (Proof::NotHeard, LeaveReason::NotHeard),
+    ] {
+        for path in [0, 1] {
+            let mut world = proving();
+            world.forget_log();
+            world.canaries[path] = failing;
+            world.run(3 * CANARY_MS);
+            assert!(
+                world.is_in_sync(A, B),
+                "a lost canary or three are no proof"
+            );
+            world.run(2000 - 3 * CANARY_MS);
+            assert!(!world.is_in_sync(A, B));
+            assert_eq!(reasons(&world), [reason]);
+            let node = world.sides[A].node.as_ref().expect("it runs");
+            let status = node.share_status().next().expect("one share");
+            let unproved: Vec<_> = status.unproved.iter().map(|(_, why)| *why).collect();
+            assert_eq!(unproved, [reason], "status says so");
+            world.run(20_000);
+            assert!(!world.is_in_sync(A, B), "not even for a moment");
+            assert_eq!(reasons(&world), [reason], "it never came back");
+            world.canaries[path] = Proof::Born;
+            world.run(2000);
+            assert!(world.is_in_sync(A, B));
+            let node = world.sides[A].node.as_ref().expect("it runs");
+            let status = node.share_status().next().expect("one share");
+            assert_eq!(status.unproved, [], "and takes it back");
+        }
+    }
+}
+
+/// Nobody is admitted who has not proved it: no connection is gated for such a standby.
+#[test]
+fn a_standby_that_never_bore_a_twin_never_joins() {
+    let mut world = World::dark();
+    world.paths = 2;
+    world.canaries[1] = Proof::NotBorn;
+    world.boot(A);
+    world.boot(B);
+    world.run(10_000);
+    assert_eq!(world.owners(), [A]);
+    assert!(!world.is_in_sync(A, B));
+    assert_eq!(reasons(&world), []);
+    world.canaries[1] = Proof::Born;
+    world.run(1500);
+    assert!(world.is_in_sync(A, B));
+}
+
+/// Now and then a canary is lost on the way, as any frame may be.
+#[test]
+fn canaries_that_are_lost_now_and_then_change_nothing() {
+    let mut world = proving();
+    world.forget_log();
+    for _ in 0..20 {
+        world.canaries = [Proof::NotHeard; 2];
+        world.run(3 * CANARY_MS);
+        world.canaries = [Proof::Born; 2];
+        world.run(CANARY_MS);
+    }
+    assert!(world.is_in_sync(A, B));
+    assert_eq!(reasons(&world), []);
+}
+
+/// Nothing is asked of a peer that can't be reached, or by a node that does not own.
+#[test]
+fn canaries_are_sent_while_they_can_be_answered() {
+    let mut world = proving();
+    let before = world.canaries_sent;
+    world.run(10 * CANARY_MS);
+    assert_eq!(world.canaries_sent - before, 20, "two paths, one side");
+    world.crash(B);
+    world.run(100);
+    let before = world.canaries_sent;
+    world.run(3000);
+    assert_eq!(world.canaries_sent, before);
+}
+
+/// Who takes over begins anew, and so does who is handed the share.
+#[test]
+fn a_share_that_moves_is_proved_the_other_way() {
+    let mut world = proving();
+    world.ask_move(A, false);
+    world.run(100);
+    assert_eq!(world.owners(), [B]);
+    assert!(world.is_in_sync(B, A));
+    world.canaries[0] = Proof::NotBorn;
+    world.run(2000);
+    assert!(!world.is_in_sync(B, A));
+}

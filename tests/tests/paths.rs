@@ -1,0 +1,91 @@
+//! Switches that do not carry what servers send each other: nothing is handed over, each
+//! request is answered, and `status` says why.
+
+use std::time::{Duration, Instant};
+
+use godwit_lab::host::{Host, Network, SERVICE};
+use godwit_tests::cells::{Cells, Client, OWN_RULES, on_cells};
+use godwit_tests::stage::until;
+
+/// A warning comes within a second of the change.
+const SAID: Duration = Duration::from_secs(1);
+
+/// A question that was lost is settled by the agents within 50 ms. The rest is for a machine
+/// with two processors that runs all of it.
+const ANSWERED: Duration = Duration::from_millis(150);
+
+/// What `status` of a says of the path to b.
+fn warning(cells: &Cells<'_>) -> Option<String> {
+    let status = cells.cluster.status(Host::A).ok()?;
+    let mut warnings = status.warnings.into_iter();
+    warnings.find(|text| text.contains("does not carry what this node would send to b"))
+}
+
+/// Connections that are at a.
+fn clients(cells: &Cells<'_>) -> Vec<Client> {
+    let there = |address| {
+        let mut client = Client::connect(cells.lab, address);
+        assert_eq!(client.ask("/a/name"), "a");
+        client
+    };
+    SERVICE.into_iter().map(there).collect()
+}
+
+fn on_deaf_switch(rule: &str) {
+    on_cells(
+        OWN_RULES,
+        |_, _| (),
+        |cells| {
+            let mut clients = clients(cells);
+            for client in &mut clients {
+                assert_eq!(client.ask("/b/name"), "b", "it carries");
+                assert_eq!(client.ask("/a/name"), "a");
+            }
+            let chain = "add table bridge deaf; \
+                     add chain bridge deaf forth { type filter hook forward priority 0; }";
+            let rules = format!("{chain}; add rule bridge deaf forth {rule} drop");
+            cells.lab.filter(&rules).expect("the switch takes it");
+            let since = Instant::now();
+            // Nobody knows yet: the question is lost, or its answer.
+            for client in &mut clients {
+                let asked = Instant::now();
+                client.ask("/b/name");
+                let took = asked.elapsed();
+                println!("answered after {took:?}");
+                assert!(took < ANSWERED, "{took:?}");
+            }
+            until("it is said", || warning(cells));
+            let said = since.elapsed();
+            println!("said after {said:?}");
+            assert!(said < SAID, "{said:?}");
+            let before = cells.sum("asked");
+            let mut fresh = Client::connect(cells.lab, SERVICE[0]);
+            fresh.ask("/b/name");
+            cells
+                .lab
+                .filter("delete table bridge deaf")
+                .expect("it is there");
+            until("it is taken back", || {
+                warning(cells).is_none().then_some(())
+            });
+            for client in &mut clients {
+                assert_eq!(client.ask("/a/name"), "a");
+                assert_eq!(client.ask("/b/name"), "b", "it carries again");
+            }
+            assert!(cells.sum("asked") > before);
+        },
+    );
+}
+
+/// All of it is dropped.
+#[test]
+fn a_switch_that_drops_an_unknown_ether_type_is_said() {
+    on_deaf_switch("ether type 0x88b6");
+}
+
+/// Only what goes to b.
+#[test]
+fn a_switch_that_drops_one_way_is_said() {
+    let b = Host::B.mac(Network::Data);
+    on_deaf_switch(&format!("ether daddr {b} ether type 0x88b6"));
+}

@@ -1,0 +1,238 @@
+//! Files that change: services that come, go, and get other names, addresses and places,
+//! under running connections.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use godwit_lab::LabOptions;
+use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
+use godwit_lab::host::Host;
+use godwit_tests::change::{How, change, reload};
+use godwit_tests::stage::{
+    PORT, assert_one_voice, assert_unnoticed, flow, in_sync, servers, service_v4, service_v6,
+    stage, until, wait_in_sync, wait_protected, witness,
+};
+use godwit_tests::traffic::{Load, Traffic};
+use godwit_tests::{DEADLINE, STALL_LIMIT};
+
+/// Where the second service is.
+const SHOP: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(10, 9, 0, 101)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 0x101)),
+];
+
+fn two_services() -> ClusterOptions {
+    let web = Service::new("web", PORT);
+    let shop = Service {
+        addresses: SHOP,
+        ..Service::new("shop", PORT)
+    };
+    ClusterOptions {
+        services: vec![web, shop],
+        ..ClusterOptions::default()
+    }
+}
+
+/// A service before all others, where nobody listens.
+fn with_another_first(text: &str) -> String {
+    let another = "[[service]]\nname = \"another\"\naddress = [\"10.9.0.102:81\", \
+                   \"[2001:db8:9::102]:81\"]\nprimary = \"a\"\nbackups = [\"b\"]\n\n[[service]]";
+    text.replacen("[[service]]", another, 1)
+}
+
+/// The file without its last service.
+fn without_the_last(text: &str) -> String {
+    let last = text.rfind("[[service]]").expect("it has services");
+    text[..last].to_owned()
+}
+
+fn echoes(lab: &godwit_lab::Lab) -> [Traffic; 2] {
+    [service_v4(), service_v6()].map(|to| Traffic::start(lab, to, Load::Echo))
+}
+
+/// What people are told of a connection.
+fn name_of(cluster: &Cluster<'_>, host: Host, echo: &Traffic) -> Option<String> {
+    flow(cluster, host, echo.local()).map(|flow| flow.service)
+}
+
+fn has_address(lab: &godwit_lab::Lab, host: Host, address: IpAddr) -> bool {
+    let mut command = Command::new("ip");
+    command.args(["addr", "show"]);
+    let shown = lab.node(host).run(command, DEADLINE).expect("ip runs");
+    shown.stdout.contains(&format!("{address}/"))
+}
+
+/// Its flows were taken for the other service's, and its clients waited for ever.
+#[test]
+fn a_service_that_is_put_before_another_one_disturbs_nobody() {
+    for (order, how) in [
+        ([Host::A, Host::B], How::Restart),
+        ([Host::B, Host::A], How::Restart),
+        ([Host::A, Host::B], How::Reload),
+    ] {
+        let Some(lab) = stage(LabOptions::default()) else {
+            return;
+        };
+        let _servers = servers(&lab);
+        let mut cluster = in_sync(&lab, ClusterOptions::default());
+        let capture = witness(&lab);
+        let since = Instant::now();
+        let echoes = echoes(&lab);
+        for host in order {
+            for echo in &echoes {
+                wait_protected(&cluster, Host::A, echo.local());
+            }
+            change(&mut cluster, host, how, with_another_first);
+            wait_web_in_sync(&mut cluster);
+        }
+        for echo in echoes {
+            wait_protected(&cluster, Host::A, echo.local());
+            let name = name_of(&cluster, Host::A, &echo);
+            assert_eq!(name.as_deref(), Some("web"), "{order:?} {how:?}");
+            echo.finish(since, STALL_LIMIT);
+        }
+        assert_unnoticed(capture);
+    }
+}
+
+/// The new service has no server, so it alone is not in sync.
+fn wait_web_in_sync(cluster: &mut Cluster<'_>) {
+    until("b is in sync for web", || {
+        let status = cluster.status(Host::A).ok()?;
+        let mut services = status.services.iter();
+        let web = services.find(|service| service.name == "web")?;
+        (!web.in_sync.is_empty()).then_some(())
+    });
+}
+
+/// Twins end in silence, an owner's clients are told, and nobody answers for the address
+/// any more; the other service goes on.
+#[test]
+fn a_service_that_is_taken_out_ends_in_order() {
+    for how in [How::Restart, How::Reload] {
+        for order in [[Host::B, Host::A], [Host::A, Host::B]] {
+            take_out(order, how);
+        }
+    }
+}
+
+fn take_out(order: [Host; 2], how: How) {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, two_services());
+    let capture = witness(&lab);
+    let since = Instant::now();
+    let echoes = echoes(&lab);
+    let shop = Traffic::start(&lab, SocketAddr::new(SHOP[0], PORT), Load::Echo);
+    wait_protected(&cluster, Host::A, shop.local());
+    for host in order {
+        change(&mut cluster, host, how, without_the_last);
+        for echo in &echoes {
+            echo.goes_on();
+        }
+        for address in SHOP {
+            until("the address is gone", || {
+                (!has_address(&lab, host, address)).then_some(())
+            });
+        }
+        wait_web_in_sync(&mut cluster);
+    }
+    shop.outcome().expect_err("its service is gone");
+    for echo in echoes {
+        wait_protected(&cluster, Host::A, echo.local());
+        echo.finish(since, STALL_LIMIT);
+    }
+    assert_one_voice(&capture.finish().expect("the capture ends"));
+}
+
+/// The two of the other address go on; those of the old one end.
+#[test]
+fn a_service_that_gets_another_address_is_at_the_new_one_only() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, two_services());
+    let since = Instant::now();
+    let echoes = echoes(&lab);
+    let elsewhere = |text: &str| text.replace("10.9.0.101", "10.9.0.103");
+    for host in [Host::B, Host::A] {
+        change(&mut cluster, host, How::Reload, elsewhere);
+        assert!(!has_address(&lab, host, SHOP[0]), "the old one at {host}");
+    }
+    wait_in_sync(&mut cluster, Host::A);
+    let new = SocketAddr::from(([10, 9, 0, 103], PORT));
+    let fresh = Traffic::start(&lab, new, Load::Echo);
+    wait_protected(&cluster, Host::A, fresh.local());
+    for echo in echoes {
+        wait_protected(&cluster, Host::A, echo.local());
+        echo.finish(since, STALL_LIMIT);
+    }
+}
+
+/// Each node says which line it is, and takes it back; what both have stays protected.
+#[test]
+fn two_files_that_differ_are_told_apart_line_by_line() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, two_services());
+    let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+    let slower = |text: &str| {
+        let changed = text.replace(
+            "name = \"shop\"\n",
+            "name = \"shop\"\nlag_limit = \"900ms\"\n",
+        );
+        with_another_first(&changed)
+    };
+    let before = cluster.config_file(Host::B).expect("it was written");
+    let before = fs::read_to_string(before).expect("it can be read");
+    change(&mut cluster, Host::B, How::Reload, slower);
+    wait_web_in_sync(&mut cluster);
+    wait_protected(&cluster, Host::A, echo.local());
+    let says = |cluster: &Cluster<'_>, host, sentence: &str| {
+        let status = cluster.status(host).ok()?;
+        let mut warnings = status.warnings.iter();
+        warnings.any(|text| text.contains(sentence)).then_some(())
+    };
+    for host in Host::SERVERS {
+        until("the line is named", || {
+            says(&cluster, host, "service \"shop\": lag_limit differs")
+        });
+        until("the service is named", || {
+            says(&cluster, host, "service \"another\" in its file")
+        });
+    }
+    change(&mut cluster, Host::B, How::Reload, |_| before.clone());
+    for host in Host::SERVERS {
+        until("it is taken back", || {
+            says(&cluster, host, "in its file").is_none().then_some(())
+        });
+    }
+    echo.finish(Instant::now(), Duration::from_secs(60));
+}
+
+/// A bad file is refused with its sentence, and nothing changes.
+#[test]
+fn a_bad_file_is_not_reloaded() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let before = cluster.status(Host::A).expect("it answers").incarnation;
+    let path = cluster.config_file(Host::A).expect("it was written");
+    let text = fs::read_to_string(&path).expect("it can be read");
+    fs::write(&path, text.replace("primary", "primmary")).expect("it can be written");
+    let output = reload(&cluster, Host::A);
+    assert!(!output.status.success(), "{output:?}");
+    fs::write(&path, text).expect("it can be written");
+    let after = cluster.status(Host::A).expect("it answers").incarnation;
+    assert_eq!(before, after, "nothing was started anew");
+    wait_in_sync(&mut cluster, Host::A);
+}
