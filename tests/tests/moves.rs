@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use godwit_lab::apps::content::Content;
 use godwit_lab::apps::curl::{self, Patience};
 use godwit_lab::apps::nginx::Nginx;
-use godwit_lab::apps::{redis, server};
+use godwit_lab::apps::redis;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, Service};
 use godwit_lab::host::{Host, Network, SERVICE};
 use godwit_lab::links::{Loss, Shape};
@@ -216,59 +216,6 @@ fn a_server_that_is_drained_first_may_be_restarted() {
     assert_voices(&trace, 1);
     let opened = trace.segments().filter(|s| s.flags == TcpFlags::SYN);
     assert_eq!(opened.count(), 2, "one connection for each download");
-}
-
-/// An address is in one place: if one of its services can't move, all stay. The
-/// others used to go, and clients of that one found nobody.
-#[test]
-fn services_of_one_address_move_together_or_not_at_all() {
-    const OTHER: u16 = 8080;
-    let Some(lab) = stage(LabOptions::default()) else {
-        return;
-    };
-    let _servers = servers(&lab);
-    let _others = Host::SERVERS.map(|host| {
-        let other = server::start(lab.node(host), OTHER);
-        other.expect("the server starts")
-    });
-    let mut web = Service::new("web", PORT);
-    // Its new twin would need no tap, and come within milliseconds.
-    web.extra = "reprotect = \"off\"".to_owned();
-    let services = vec![web, Service::new("other", OTHER)];
-    let cluster = in_sync(
-        &lab,
-        ClusterOptions {
-            services,
-            ..options()
-        },
-    );
-    let owned = |host| {
-        let services = cluster.status(host).ok()?.services;
-        Some(services.iter().filter(|s| s.role == "owner").count())
-    };
-    let tap = |per_myriad| {
-        let (from, to) = (Host::A, Host::B);
-        let thinned = lab.lose(Loss {
-            from,
-            to,
-            per_myriad,
-        });
-        thinned.expect("the tap can be thinned");
-    };
-    tap(10_000);
-    let alone = connect(lab.client(), service_v4()).expect("it is answered");
-    let local = alone.local_addr().expect("it is connected");
-    wait_flow(&cluster, Host::A, local, |flow| flow.state == "unprotected");
-    tap(0);
-    let outcome = cluster.hand_over("other", Host::A, Host::B);
-    let stay = if outcome.is_ok() { 0 } else { 2 };
-    assert_eq!(owned(Host::A), Some(stay), "{outcome:?}");
-    drop(alone);
-    until("they have moved", || {
-        // Refused as long as that connection is known, and when they are there.
-        let _ = cluster.hand_over("other", Host::A, Host::B);
-        (owned(Host::B)? == 2).then_some(())
-    });
 }
 
 /// A connection that can't move is reset by its old owner while that still may

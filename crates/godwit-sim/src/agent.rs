@@ -246,7 +246,9 @@ impl World {
                     agent.handle_flow_check(share, check, now)
                 });
             }
-            Action::AskMove { share, to, force } => self.ask_move(node, share, to, force),
+            Action::AskMove {
+                share, to, force, ..
+            } => self.ask_move(node, share, to, force),
             Action::MoveEnded { share, outcome } => self.note_move(node, share, outcome.is_ok()),
             local @ (Action::Silence { .. }
             | Action::Reopen { .. }

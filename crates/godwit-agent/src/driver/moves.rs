@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_bpf::{FlowState, Order, Phase};
-use godwit_core::{Command, FlowCheck, MonoTime, MoveError};
+use godwit_core::{Command, FlowCheck, MonoTime, MoveCause, MoveError};
 use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
 use tokio::sync::oneshot;
 
@@ -22,6 +22,14 @@ const BUSY_NS: u64 = 1_000_000_000;
 pub(super) struct Moves {
     askers: Vec<Asker>,
     leaving: BTreeMap<ShareId, Leaving>,
+}
+
+impl Moves {
+    /// Whether one of these is on its way, or waits for another.
+    fn is_waited_for(&self, shares: &BTreeSet<ShareId>) -> bool {
+        let mut askers = self.askers.iter();
+        askers.any(|asker| !asker.waits.is_disjoint(shares))
+    }
 }
 
 /// Answered when the last of its shares has moved or has not.
@@ -67,13 +75,11 @@ impl Driver {
             // Whoever asked may have gone.
             Err(refused) => return drop(wish.reply.send(Err(refused))),
         };
-        // An address is in one place, so its services move together.
-        let mut waits: BTreeSet<_> = self.shares.mates(share).into_iter().collect();
-        waits.retain(|mate| {
-            let entry = self.shares.get(*mate).map(|mate| mate.entry.role);
-            entry == Some(Role::Owner)
-        });
-        waits.insert(share);
+        let waits = self.that_move_with(share);
+        if self.moves.is_waited_for(&waits) {
+            let refused = say(&wish.service, &wish.to, MoveError::AlreadyMoving);
+            return drop(wish.reply.send(Err(refused)));
+        }
         let report = MoveReport {
             schema: SCHEMA.into(),
             from: self.config.node.name.to_string(),
@@ -96,13 +102,15 @@ impl Driver {
         }
     }
 
-    /// This node's server is gone: the share and its mates move without anybody
-    /// asking.
-    pub(super) fn ask_move(&mut self, share: ShareId, to: NodeName, force: bool) {
+    /// The share and its mates move without anybody asking. Mates ask for the same at the
+    /// same time: one asker is enough.
+    pub(super) fn ask_move(&mut self, share: ShareId, to: NodeName, force: bool, cause: MoveCause) {
+        if self.moves.is_waited_for(&self.that_move_with(share)) {
+            return;
+        }
         let service = self.name_of(share);
         let fields = [("service", service.as_str()), ("to", to.as_str())];
-        self.events
-            .publish_own("server_missing_hand_over", true, fields);
+        self.events.publish_own(cause.as_str(), true, fields);
         let (reply, _nobody) = oneshot::channel();
         let wish = Wish {
             service,
@@ -111,6 +119,17 @@ impl Driver {
             reply,
         };
         self.start_move(wish, clock::now());
+    }
+
+    /// An address is in one place, so its services move together: this share and its mates.
+    fn that_move_with(&self, share: ShareId) -> BTreeSet<ShareId> {
+        let mut all: BTreeSet<_> = self.shares.mates(share).into_iter().collect();
+        all.retain(|mate| {
+            let entry = self.shares.get(*mate).map(|mate| mate.entry.role);
+            entry == Some(Role::Owner)
+        });
+        all.insert(share);
+        all
     }
 
     fn understand(&self, wish: &Wish) -> Result<(ShareId, NodeName), MoveRefused> {
@@ -149,7 +168,7 @@ impl Driver {
     pub(super) fn check_flows(&mut self, share: ShareId) {
         let mut askers = self.moves.askers.iter_mut();
         let asker = askers.find(|asker| asker.waits.contains(&share));
-        // Without one a share goes home by itself.
+        // An asker may have gone with a reload.
         let (together, mate_stays) = match asker {
             None => (BTreeSet::from([share]), false),
             Some(asker) if asker.refused.is_some() => (BTreeSet::from([share]), true),
@@ -296,9 +315,6 @@ impl Driver {
 
     /// The move of a share has come to its end: whoever waited for it hears.
     pub(super) fn end_move(&mut self, share: ShareId, outcome: Result<NodeName, MoveError>) {
-        if outcome == Err(MoveError::AlreadyMoving) {
-            return self.answer_second_asker(share);
-        }
         let leaving = self.moves.leaving.remove(&share).unwrap_or_default();
         let silent = leaving.silent_since.map(|since| clock::now().since(since));
         if outcome.is_ok() {
@@ -331,20 +347,6 @@ impl Driver {
         self.moves.askers = rest;
         for share in stay.into_iter().filter(|mate| *mate != share) {
             self.check_flows(share);
-        }
-    }
-
-    fn answer_second_asker(&mut self, share: ShareId) {
-        let name = self.name_of(share);
-        let last = self
-            .moves
-            .askers
-            .iter()
-            .rposition(|asker| asker.waits.contains(&share));
-        if let Some(index) = last {
-            let mut asker = self.moves.askers.remove(index);
-            asker.refused = Some(say(&name, &asker.report.to, MoveError::AlreadyMoving));
-            asker.answer();
         }
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::action::Action;
 use super::context::Context;
-use super::moving::Moving;
+use super::moving::{MoveCause, Moving};
 use super::peer::PeerSide;
 use super::share::ShareSide;
 use crate::share::State;
@@ -137,6 +137,7 @@ impl ShareSide {
             share: self.id,
             to,
             force,
+            cause: MoveCause::ServerMissing,
         });
     }
 }

@@ -9,7 +9,7 @@ use godwit_wire::{
 
 use super::event::{Event, EventKind};
 use super::handoff::HandoffWork;
-use super::moving::MoveError;
+use super::moving::{MoveCause, MoveError};
 use crate::{MonoTime, PeerId};
 
 /// Why sockets of this node are to end, silently.
@@ -163,7 +163,8 @@ pub enum Action {
         reason: UnprotectedReason,
     },
     /// Ask this node to move the share, and whatever moves with it, as
-    /// [`crate::Command::Move`] does: its server is gone, and `to` has one.
+    /// [`crate::Command::Move`] does for a person. Shares of one address go together or
+    /// stay together; which those are, the driver knows.
     AskMove {
         /// The share.
         share: ShareId,
@@ -171,6 +172,8 @@ pub enum Action {
         to: NodeName,
         /// Whether flows that can't move are reset.
         force: bool,
+        /// Why.
+        cause: MoveCause,
     },
     /// Send the flow's handshake to the standby again.
     ResendHandshake {

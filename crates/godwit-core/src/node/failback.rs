@@ -7,9 +7,10 @@
 
 use std::time::Duration;
 
+use super::action::Action;
 use super::config::{NodeConfig, ShareConfig};
 use super::context::Context;
-use super::moving::Moving;
+use super::moving::{MoveCause, Moving};
 use super::share::ShareSide;
 use crate::share::State;
 use crate::{MonoTime, PeerId};
@@ -65,7 +66,7 @@ impl ShareSide {
             .filter(|_| settled && self.in_sync.contains(failback.primary))
     }
 
-    /// Moves the share home if it is time. A move that is refused, because flows
+    /// Asks that the share moves home if it is time. A move that is refused, because flows
     /// would be lost or for another reason, is tried again as much later.
     pub(super) fn settle_failback(&mut self, context: &mut Context<'_>) {
         if self.failback_at().is_none_or(|due| context.now < due) {
@@ -76,6 +77,11 @@ impl ShareSide {
         };
         failback.due = Some(context.now.saturating_add(failback.after));
         let primary = context.peer_name(failback.primary);
-        self.handle_move(primary, false, context);
+        context.out.act(Action::AskMove {
+            share: self.id,
+            to: primary,
+            force: false,
+            cause: MoveCause::Failback,
+        });
     }
 }

@@ -21,8 +21,9 @@ use std::time::Duration;
 use godwit_wire::{Generation, LeaveReason, Message};
 
 use super::Node;
+use super::action::Action;
 use super::context::Context;
-use super::moving::Moving;
+use super::moving::{MoveCause, Moving};
 use super::share::ShareSide;
 use crate::fitness::{Consequence, FactId, Fitness};
 use crate::share::{Ownership, Reason};
@@ -118,8 +119,9 @@ impl ShareSide {
         context.send(owner.peer, left);
     }
 
-    /// As an owner that clients do not reach: hands over to a standby that is in sync.
-    /// Flows that would be lost are in the way; it is tried again then.
+    /// As an owner that clients do not reach: asks for a move to a standby that is in sync.
+    /// Flows that would be lost, of the share or of another of its address, are in the way;
+    /// it is tried again then.
     pub(super) fn settle_unfit_owner(&mut self, context: &mut Context<'_>) {
         let settled = matches!(self.moving, Moving::No);
         let wanted = self.condition.fitness == Fitness::NoService;
@@ -146,7 +148,12 @@ impl ShareSide {
         }
         self.condition.pause = (pause * 2).min(LONGEST_PAUSE);
         let to = context.peer_name(peer);
-        self.handle_move(to, false, context);
+        context.out.act(Action::AskMove {
+            share: self.id,
+            to,
+            force: false,
+            cause: MoveCause::Unfit,
+        });
     }
 
     /// As the owner: a standby says that it leaves the set, and why.

@@ -477,8 +477,12 @@ impl World {
             {
                 node.handle_flow_check(*share, self.check, self.now);
             }
-            if let (&Action::AskMove { share, to, force }, Some(node)) =
-                (&action, self.sides[side].node.as_mut())
+            if let (
+                &Action::AskMove {
+                    share, to, force, ..
+                },
+                Some(node),
+            ) = (&action, self.sides[side].node.as_mut())
             {
                 node.handle_command(Command::Move { share, to, force }, self.now);
             }

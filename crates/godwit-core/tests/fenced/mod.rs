@@ -541,7 +541,9 @@ impl World {
                         node.handle_flow_check(*share, check, now);
                     }
                 }
-                &Action::AskMove { share, to, force } => {
+                &Action::AskMove {
+                    share, to, force, ..
+                } => {
                     let (now, command) = (self.now(side), Command::Move { share, to, force });
                     if let Some(node) = self.sides[side].node.as_mut() {
                         node.handle_command(command, now);

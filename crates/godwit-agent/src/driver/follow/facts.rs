@@ -223,7 +223,7 @@ fn bare(name: &str, found: &Found) -> Option<Wrong> {
     (!families.is_empty()).then(|| {
         wrong(
             "interface_address",
-            Consequence::NoTwins,
+            Consequence::NoService,
             format!(
                 "{name} has no {families} address of its own any more, and no route to clients by it"
             ),
