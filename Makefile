@@ -68,8 +68,8 @@ test: setup build unit install-test sim root-test ## all tests; CI runs check, c
 
 unit: build ## tests without privileges
 	$(CARGO) test --locked --profile sim $(CORE:%=-p %)
-	$(CARGO) test --locked --release $(UNIT:%=-p %)
-	$(CARGO) test --locked --release -p godwit-lab --lib
+	packaging/twice.sh $(CARGO) test --locked --release $(UNIT:%=-p %)
+	packaging/twice.sh $(CARGO) test --locked --release -p godwit-lab --lib
 
 install-test: build ## a server is made of what make install leaves
 	packaging/check-install.sh

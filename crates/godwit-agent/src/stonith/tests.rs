@@ -1,4 +1,5 @@
 use std::fs;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::helper::serve;
@@ -56,9 +57,21 @@ fn a_command_that_hangs_is_killed_with_its_children() {
     let text = fs::read_to_string(pids).unwrap();
     assert_eq!(text.lines().count(), 2);
     for pid in text.lines() {
-        // A killed orphan may wait for init to bury it.
+        wait_dead(pid);
+    }
+}
+
+/// A signal is carried out when its process runs next, and a killed orphan may wait for
+/// init to bury it.
+fn wait_dead(pid: &str) {
+    let end = Instant::now() + AMPLE;
+    loop {
         let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        assert!(status.is_empty() || status.contains(") Z "), "{status}");
+        if status.is_empty() || status.contains(") Z ") {
+            return;
+        }
+        assert!(Instant::now() < end, "{status}");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
