@@ -49,8 +49,8 @@ pub mod unlisted;
 pub use node::{
     Action, Beat, Command, Difference, EndReason, Event, EventKind, Fencing, Field, FlowCheck,
     FlowEvent, FlowEventKind, FlowPolicy, LeaseConfig, LeaseStatus, Link, Listening, MoveCause,
-    MoveError, Node, NodeConfig, PeerConfig, PeerStatus, Power, Proof, ServerExit, ShareConfig,
-    ShareStatus, Side, StonithFault, VoterMemory,
+    MoveError, MoveWish, Node, NodeConfig, PeerConfig, PeerStatus, Power, Proof, ServerExit,
+    ShareConfig, ShareStatus, Side, StonithFault, VoterMemory,
 };
 pub use time::MonoTime;
 

@@ -2,8 +2,10 @@
 //! carries out its actions one by one, and can be stopped between any two.
 
 use godwit_core::node::{PeerNews, ShareNews};
-use godwit_core::{Action, Beat, Command, Event, EventKind, MonoTime, Node, StonithFault};
-use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, NodeName, Role, ShareId};
+use godwit_core::{
+    Action, Beat, Command, Event, EventKind, MonoTime, MoveWish, Node, StonithFault,
+};
+use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Role, ShareId};
 
 use crate::host::{Claims, Entry, Input, Sleep, node_of, peer_of};
 use crate::mutant::Mutant;
@@ -246,9 +248,7 @@ impl World {
                     agent.handle_flow_check(share, check, now)
                 });
             }
-            Action::AskMove {
-                share, to, force, ..
-            } => self.ask_move(node, share, to, force),
+            Action::AskMove { share, wish } => self.ask_move(node, share, wish),
             Action::MoveEnded { share, outcome } => self.note_move(node, share, outcome.is_ok()),
             local @ (Action::Silence { .. }
             | Action::Reopen { .. }
@@ -278,7 +278,8 @@ impl World {
     }
 
     /// The agent orders by itself what a person may order.
-    fn ask_move(&mut self, node: usize, share: ShareId, to: NodeName, force: bool) {
+    fn ask_move(&mut self, node: usize, share: ShareId, wish: MoveWish) {
+        let MoveWish { to, force, .. } = wish;
         let command = Command::Move { share, to, force };
         self.answer(node, |agent, now| agent.handle_command(command, now));
     }

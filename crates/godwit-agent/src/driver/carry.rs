@@ -51,12 +51,7 @@ impl Driver {
             Action::ResetUnprotected { share } => self.reset_unprotected(share),
             Action::HandOver { share } => self.hand_over(share),
             Action::Resume { share } => self.resume(share),
-            Action::AskMove {
-                share,
-                to,
-                force,
-                cause,
-            } => self.ask_move(share, to, force, cause),
+            Action::AskMove { share, wish } => self.ask_move(share, wish),
             Action::MoveEnded { share, outcome } => self.end_move(share, outcome),
             Action::ReleaseGate { share, generation } => self.release_gate(share, generation),
             Action::UngateFlow { .. }

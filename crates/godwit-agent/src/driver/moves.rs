@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_bpf::{FlowState, Order, Phase};
-use godwit_core::{Command, FlowCheck, MonoTime, MoveCause, MoveError};
+use godwit_core::{Command, FlowCheck, MonoTime, MoveError, MoveWish};
 use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
 use tokio::sync::oneshot;
 
@@ -104,7 +104,8 @@ impl Driver {
 
     /// The share and its mates move without anybody asking. Mates ask for the same at the
     /// same time: one asker is enough.
-    pub(super) fn ask_move(&mut self, share: ShareId, to: NodeName, force: bool, cause: MoveCause) {
+    pub(super) fn ask_move(&mut self, share: ShareId, wish: MoveWish) {
+        let MoveWish { to, force, cause } = wish;
         if self.moves.is_waited_for(&self.that_move_with(share)) {
             return;
         }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::action::Action;
 use super::context::Context;
-use super::moving::{MoveCause, Moving};
+use super::moving::{MoveCause, MoveWish, Moving};
 use super::peer::PeerSide;
 use super::share::ShareSide;
 use crate::share::State;
@@ -133,11 +133,12 @@ impl ShareSide {
         };
         let force = absence.try_again(context.now);
         let to = context.peer_name(peer);
-        context.out.act(Action::AskMove {
-            share: self.id,
+        let wish = MoveWish {
             to,
             force,
             cause: MoveCause::ServerMissing,
-        });
+        };
+        let share = self.id;
+        context.out.act(Action::AskMove { share, wish });
     }
 }

@@ -9,7 +9,7 @@ use godwit_wire::{
 
 use super::event::{Event, EventKind};
 use super::handoff::HandoffWork;
-use super::moving::{MoveCause, MoveError};
+use super::moving::{MoveError, MoveWish};
 use crate::{MonoTime, PeerId};
 
 /// Why sockets of this node are to end, silently.
@@ -168,12 +168,8 @@ pub enum Action {
     AskMove {
         /// The share.
         share: ShareId,
-        /// The node that is to own it.
-        to: NodeName,
-        /// Whether flows that can't move are reset.
-        force: bool,
-        /// Why.
-        cause: MoveCause,
+        /// Where to, and why.
+        wish: MoveWish,
     },
     /// Send the flow's handshake to the standby again.
     ResendHandshake {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::action::Action;
 use super::config::{NodeConfig, ShareConfig};
 use super::context::Context;
-use super::moving::{MoveCause, Moving};
+use super::moving::{MoveCause, MoveWish, Moving};
 use super::share::ShareSide;
 use crate::share::State;
 use crate::{MonoTime, PeerId};
@@ -77,11 +77,12 @@ impl ShareSide {
         };
         failback.due = Some(context.now.saturating_add(failback.after));
         let primary = context.peer_name(failback.primary);
-        context.out.act(Action::AskMove {
-            share: self.id,
+        let wish = MoveWish {
             to: primary,
             force: false,
             cause: MoveCause::Failback,
-        });
+        };
+        let share = self.id;
+        context.out.act(Action::AskMove { share, wish });
     }
 }

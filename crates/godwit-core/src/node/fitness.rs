@@ -23,7 +23,7 @@ use godwit_wire::{Generation, LeaveReason, Message};
 use super::Node;
 use super::action::Action;
 use super::context::Context;
-use super::moving::{MoveCause, Moving};
+use super::moving::{MoveCause, MoveWish, Moving};
 use super::share::ShareSide;
 use crate::fitness::{Consequence, FactId, Fitness};
 use crate::share::{Ownership, Reason};
@@ -148,12 +148,13 @@ impl ShareSide {
         }
         self.condition.pause = (pause * 2).min(LONGEST_PAUSE);
         let to = context.peer_name(peer);
-        context.out.act(Action::AskMove {
-            share: self.id,
+        let wish = MoveWish {
             to,
             force: false,
             cause: MoveCause::Unfit,
-        });
+        };
+        let share = self.id;
+        context.out.act(Action::AskMove { share, wish });
     }
 
     /// As the owner: a standby says that it leaves the set, and why.

@@ -72,7 +72,7 @@ pub use handoff::{HandoffReport, HandoffWork};
 pub use input::{
     Beat, Command, FlowEvent, FlowEventKind, Link, Listening, ServerExit, StonithFault,
 };
-pub use moving::{FlowCheck, MoveCause, MoveError};
+pub use moving::{FlowCheck, MoveCause, MoveError, MoveWish};
 pub use peer::Power;
 pub use proof::Proof;
 pub use status::{LeaseStatus, PeerStatus, ShareStatus};

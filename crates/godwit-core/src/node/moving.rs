@@ -127,6 +127,17 @@ impl MoveCause {
     }
 }
 
+/// Where a share is to move that nobody has asked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MoveWish {
+    /// The node that is to own it.
+    pub to: NodeName,
+    /// Whether flows that can't move are reset.
+    pub force: bool,
+    /// Why.
+    pub cause: MoveCause,
+}
+
 /// What the flows of a share, and of those that move with it, look like to an
 /// owner that wants to hand them over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

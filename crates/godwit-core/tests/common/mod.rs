@@ -477,13 +477,10 @@ impl World {
             {
                 node.handle_flow_check(*share, self.check, self.now);
             }
-            if let (
-                &Action::AskMove {
-                    share, to, force, ..
-                },
-                Some(node),
-            ) = (&action, self.sides[side].node.as_mut())
+            if let (&Action::AskMove { share, wish }, Some(node)) =
+                (&action, self.sides[side].node.as_mut())
             {
+                let (to, force) = (wish.to, wish.force);
                 node.handle_command(Command::Move { share, to, force }, self.now);
             }
             batch.push(action);

@@ -541,9 +541,8 @@ impl World {
                         node.handle_flow_check(*share, check, now);
                     }
                 }
-                &Action::AskMove {
-                    share, to, force, ..
-                } => {
+                &Action::AskMove { share, wish } => {
+                    let (to, force) = (wish.to, wish.force);
                     let (now, command) = (self.now(side), Command::Move { share, to, force });
                     if let Some(node) = self.sides[side].node.as_mut() {
                         node.handle_command(command, now);

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::client::{Client, Rounds};
 use super::content::Content;
-use super::{chats, exports, hiccup, odd, roam, server, stream, webstone};
+use super::{chats, exports, hiccup, holder, odd, roam, server, stream, webstone};
 use crate::cluster;
 use crate::meter::Meter;
 
@@ -29,13 +29,14 @@ pub(crate) const CONGESTION: &str = "--congestion";
 /// Option of `serve`: bytes per second follow.
 pub(crate) const PACE: &str = "--pace";
 
-const USAGE: &str = "usage:
+pub(super) const USAGE: &str = "usage:
   godwit-lab-app serve [--congestion NAME] [--pace BYTES] ADDRESS:PORT...
   godwit-lab-app roam [--manner STATE,CHUNK,MICROSECONDS,SESSIONS] ADDRESS:PORT...
   godwit-lab-app chats ADDRESS:PORT...
   godwit-lab-app stream [--manner BALLAST,EXPORTS,MICROSECONDS,AFTER,MICROSECONDS] ADDRESS:PORT...
   godwit-lab-app exports ADDRESS:PORT...
   godwit-lab-app odd MANNER PORT
+  godwit-lab-app hold files|sockets COUNT
   godwit-lab-app webstone OPTIONS
   godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
   godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
@@ -89,6 +90,9 @@ pub fn run(args: &[String]) -> Result<()> {
     }
     if verb == exports::VERB {
         return exports::run(&args[1..]);
+    }
+    if verb == holder::VERB {
+        return holder::run(&args[1..]);
     }
     if verb == odd::VERB {
         return odd::run(&args[1..]);

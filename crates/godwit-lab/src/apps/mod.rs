@@ -15,6 +15,7 @@ pub mod content;
 pub mod curl;
 pub(crate) mod exports;
 pub(crate) mod hiccup;
+pub(crate) mod holder;
 pub mod nginx;
 pub mod odd;
 pub mod raw;

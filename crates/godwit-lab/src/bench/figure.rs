@@ -27,6 +27,7 @@ pub(super) enum Theme {
     Idle,
     Changes,
     Reload,
+    Exit,
     Peers,
     Reprotect,
     Moved,
@@ -71,6 +72,7 @@ impl Theme {
             "idle" => Some(&Self::IDLE),
             "changes" => Some(&Self::CHANGES),
             "reload" => Some(&Self::RELOAD),
+            "exit" => Some(&Self::EXIT),
             "migrate" => Some(&Self::MIGRATE),
             "director" => Some(&Self::DIRECTOR),
             "handoff" => Some(&Self::HANDOFF),
@@ -87,6 +89,8 @@ impl Theme {
     const CHANGES: [Self; 1] = [Self::Changes];
 
     const RELOAD: [Self; 1] = [Self::Reload];
+
+    const EXIT: [Self; 1] = [Self::Exit];
 
     const HANDOFF: [Self; 1] = [Self::Handoff];
 
@@ -146,6 +150,7 @@ impl Theme {
             Self::Idle => "what an idle agent costs",
             Self::Changes => "what changes around a node, until it is followed or said",
             Self::Reload => "the configuration changes under running connections",
+            Self::Exit => "a process with 500 000 descriptors is killed on an owner",
             Self::Peers => "keepalived + haproxy, and Godwit",
             Self::Reprotect => "a standby returns to a running download",
             Self::Moved => "the service is moved as planned",

@@ -45,6 +45,7 @@ mod changes;
 mod crowd;
 mod dead;
 mod direct;
+mod exit;
 mod export;
 mod ferry;
 mod figure;
@@ -85,7 +86,7 @@ use figure::Theme;
 use report::Report;
 
 /// Names that [`run`] knows, with what each measures.
-pub const NAMES: [(&str, &str); 9] = [
+pub const NAMES: [(&str, &str); 10] = [
     (
         "standby",
         "a hot standby: cost without a failure, stalls with one",
@@ -109,6 +110,10 @@ pub const NAMES: [(&str, &str); 9] = [
     (
         "reload",
         "a hundred rolling reloads under running connections: resets, voices, pauses",
+    ),
+    (
+        "exit",
+        "a process with 500 000 descriptors that is killed on an owner: what that costs",
     ),
     (
         "migrate",
@@ -215,6 +220,7 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Idle => idle::run(budget, report),
         Theme::Changes => changes::run(budget, report),
         Theme::Reload => reload::run(budget, report),
+        Theme::Exit => exit::run(budget, report),
         Theme::Peers => peers::run(budget, report),
         Theme::Reprotect => reprotect::run(budget, report),
         Theme::Moved => moved::run(budget, report),

@@ -8,7 +8,7 @@ use crate::exit;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which: standby, failover, dead, idle, changes, reload, migrate, director, handoff.
+    /// Which: standby, failover, dead, idle, changes, reload, exit, migrate, director, handoff.
     name: String,
     /// One line of JSON per figure, schema godwit.bench/1.
     #[arg(long)]

@@ -20,6 +20,10 @@ const fn reload(name: &'static str, unit: &'static str, target: Target) -> Spec 
     figure(Theme::Reload, name, unit, target)
 }
 
+const fn exit(name: &'static str) -> Spec {
+    figure(Theme::Exit, name, "ms", AtMost(1.0))
+}
+
 pub(super) const SPECS: &[Spec] = &[
     dead("dead.minutes", "min", Target::None),
     dead("dead.longest", "ms", AtMost(20.0)),
@@ -51,4 +55,6 @@ pub(super) const SPECS: &[Spec] = &[
     reload("reload.voices", "flows", AtMost(0.0)),
     reload("reload.broken", "streams", AtMost(0.0)),
     reload("reload.longest", "ms", AtMost(50.0)),
+    exit("exit.files"),
+    exit("exit.sockets"),
 ];
