@@ -13,7 +13,7 @@ use godwit_lab::apps::nginx::Nginx;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::process::Process;
-use godwit_lab::{Lab, LabOptions, Switch};
+use godwit_lab::{Lab, LabOptions};
 
 use crate::stage::{PORT, stage, until};
 use crate::wait::DEADLINE;
@@ -81,7 +81,6 @@ pub fn on_cells_of(
 ) {
     let Some(lab) = stage(LabOptions {
         third: true,
-        switch: Switch::of_this_test(),
         ..LabOptions::default()
     }) else {
         return;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use godwit_lab::apps::nginx::Nginx;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing, FlowReport, Service, ServiceReport};
 use godwit_lab::host::{Host, SERVICE};
-use godwit_lab::{Lab, LabOptions, Switch};
+use godwit_lab::{Lab, LabOptions};
 
 use crate::cells::{BACKENDS, Client};
 use crate::stage::{PORT, flow, stage, until};
@@ -76,7 +76,6 @@ pub fn on_ring_of(
         third,
         director: true,
         witness: fencing == Fencing::Lease,
-        switch: Switch::of_this_test(),
         ..LabOptions::default()
     }) else {
         return;

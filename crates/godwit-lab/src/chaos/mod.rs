@@ -66,7 +66,7 @@ use world::World;
 use crate::capture::{Reset, Stays, Wire};
 use crate::cluster::EventReport;
 use crate::host::Host;
-use crate::lab::{Lab, LabOptions};
+use crate::lab::{Lab, LabOptions, Switch};
 use crate::links::Shape;
 
 /// What may be chosen.
@@ -122,6 +122,7 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
     }
     let lab = Lab::new(LabOptions {
         witness: true,
+        switch: Switch::of_seed(options.seed),
         ..LabOptions::default()
     })?;
     lab.shape(Host::Client, Some(LINK))?;

@@ -45,8 +45,8 @@ pub struct LabOptions {
     pub director: bool,
     /// Adds [`Host::Reserve`]. Default: false.
     pub reserve: bool,
-    /// How its switch treats packets. Default: what [`SWITCH_VARIABLE`] says, else
-    /// [`Switch::Plain`].
+    /// How its switch treats packets, and whether its hosts look for others with their
+    /// addresses. Default: [`Switch::of_this_test`].
     pub switch: Switch,
 }
 
@@ -59,7 +59,7 @@ impl Default for LabOptions {
             third: false,
             director: false,
             reserve: false,
-            switch: Switch::asked_for().unwrap_or(Switch::Plain),
+            switch: Switch::of_this_test(),
         }
     }
 }
@@ -267,7 +267,10 @@ impl Lab {
         let mut lines = Vec::new();
         for network in [Network::Data, Network::Control] {
             let bridge = network.bridge();
-            lines.push(format!("link add {bridge} type bridge mcast_snooping 0"));
+            let snoops = self.options.switch.snoops();
+            lines.push(format!(
+                "link add {bridge} type bridge mcast_snooping {snoops}"
+            ));
             lines.push(format!("link set {bridge} up"));
         }
         self.switch.ip(&lines)
@@ -277,9 +280,8 @@ impl Lab {
         let host = node.host();
         let netns = Netns::create(node.netns().name().to_owned())?;
         for scope in ["all", "default"] {
-            // Addresses are unique by construction: no waiting for DAD.
             for (key, value) in [
-                ("accept_dad", "0"),
+                ("accept_dad", self.options.switch.dad()),
                 ("accept_ra", "0"),
                 ("router_solicitations", "0"),
             ] {

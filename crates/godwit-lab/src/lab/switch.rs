@@ -1,4 +1,4 @@
-//! What a lab's switch does with packets beside forwarding them.
+//! What a lab's switch does with packets beside forwarding them, and its hosts with addresses.
 
 use std::thread;
 
@@ -10,8 +10,10 @@ pub const SWITCH_VARIABLE: &str = "GODWIT_SWITCH";
 pub enum Switch {
     /// It reads Ethernet headers only.
     Plain,
-    /// A Linux bridge with `bridge-nf-call-iptables=1`, the default of container hosts: it
-    /// checks IP packets, and cuts off what stands behind them in a frame.
+    /// A Linux bridge with its defaults and `bridge-nf-call-iptables=1`, the default of
+    /// container hosts: it checks IP packets, and cuts off what stands behind them in a
+    /// frame; it snoops IGMP and MLD. Its hosts look for others with their IPv6 addresses
+    /// (duplicate address detection), but for those that the lab gives them.
     Looks,
 }
 
@@ -34,6 +36,12 @@ impl Switch {
         })
     }
 
+    /// What [`SWITCH_VARIABLE`] says; else one that looks if `seed` is odd.
+    pub(crate) fn of_seed(seed: u64) -> Self {
+        let looks = !seed.is_multiple_of(2);
+        Self::asked_for().unwrap_or(if looks { Self::Looks } else { Self::Plain })
+    }
+
     fn of_name(name: &str) -> Self {
         let sum = name.bytes().fold(0_u8, u8::wrapping_add);
         if sum.is_multiple_of(2) {
@@ -41,6 +49,16 @@ impl Switch {
         } else {
             Self::Plain
         }
+    }
+
+    /// The bridge's `mcast_snooping`.
+    pub(super) const fn snoops(self) -> &'static str {
+        self.netfilter()
+    }
+
+    /// The hosts' `accept_dad`.
+    pub(super) const fn dad(self) -> &'static str {
+        self.netfilter()
     }
 
     /// The value of `bridge-nf-call-*`.

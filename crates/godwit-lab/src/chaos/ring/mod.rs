@@ -42,7 +42,7 @@ use super::regulars::Regulars;
 use super::{ChaosOptions, LINK, count, say};
 use crate::capture::{Reset, Wire};
 use crate::host::{Host, Network};
-use crate::lab::{Lab, LabOptions};
+use crate::lab::{Lab, LabOptions, Switch};
 
 /// Of a hundred faults, so many connections at most may be lost on their way.
 const LOST_PERCENT: u64 = 10;
@@ -90,6 +90,7 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
         director: true,
         reserve: true,
         witness: true,
+        switch: Switch::of_seed(options.seed),
         ..LabOptions::default()
     })?;
     lab.shape(Host::Client, Some(LINK))?;
