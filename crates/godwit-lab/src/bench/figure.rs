@@ -638,6 +638,7 @@ mod tests {
             &Theme::IDLE,
             &Theme::CHANGES,
             &Theme::RELOAD,
+            &Theme::EXIT,
             &Theme::MIGRATE,
             &Theme::DIRECTOR,
             &Theme::HANDOFF,
