@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::LabOptions;
 use godwit_lab::apps::odd::{self, Manner};
-use godwit_lab::cluster::{FlowReport, Service};
+use godwit_lab::cluster::{ClusterOptions, FlowReport, Service};
 use godwit_lab::host::{Host, SERVICE};
+use godwit_tests::stage::{
+    assert_unnoticed, flow, in_sync, servers, service_v4, service_v6, stage, throughout,
+    wait_protected, witness,
+};
 use godwit_tests::stream::{connect, expect, send};
-use godwit_tests::{Site, lab, until};
+use godwit_tests::{DEADLINE, Site, lab, until};
 use godwit_wire::Endpoint;
 
 const LIMIT: Duration = Duration::from_millis(300);
@@ -138,4 +142,40 @@ fn a_standby_that_answers_otherwise_does_not_take_over() -> Result<()> {
         ensure!(reset, "{} has ended as if all were well", talk.service);
     }
     site.trace().map(drop)
+}
+
+/// A server that is stopped has read nothing and says nothing. Its twin, which has answered,
+/// is not called diverged for that, and goes on when the stopped one is killed.
+#[test]
+fn a_server_that_is_stopped_is_no_measure_for_its_twins() -> Result<()> {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return Ok(());
+    };
+    let [mut a, _b] = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let mut streams = Vec::new();
+    for service in [service_v4(), service_v6()] {
+        let mut stream = connect(lab.client(), service)?;
+        send(&mut stream, "echo\nhello\n")?;
+        expect(&mut stream, "hello\n")?;
+        wait_protected(&cluster, Host::A, stream.local_addr()?);
+        streams.push((stream.local_addr()?, stream));
+    }
+    a.stop()?;
+    for (_, stream) in &mut streams {
+        send(stream, "are you there?\n")?;
+    }
+    // `divergence_limit`, the time until a twin shows a longer answer, and a second more.
+    throughout("it is protected", Duration::from_millis(3500), || {
+        let protected = |local| flow(&cluster, Host::A, local).is_some_and(|it| it.protected);
+        streams.iter().all(|(local, _)| protected(*local))
+    });
+    a.kill()?;
+    cluster.wait_owner(Host::B, DEADLINE)?;
+    for (_, stream) in &mut streams {
+        expect(stream, "are you there?\n")?;
+    }
+    assert_unnoticed(capture);
+    Ok(())
 }

@@ -91,11 +91,31 @@ pub fn has_tcp_socket(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
     Destroyer::open(ifindex)?.has(flow)
 }
 
+/// Bytes of the flow's client that its socket has and its server has not read, a FIN
+/// counted as one. `None` if it has no socket of its own, see [`Destroyer::has`].
+///
+/// # Errors
+/// As there.
+pub fn unread_bytes(ifindex: u32, flow: FlowKey) -> io::Result<Option<u32>> {
+    let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
+    read_of(&netlink, ifindex, flow, unread_of)
+}
+
 /// The cookie of the flow's own socket.
 fn look_up(netlink: &Netlink, ifindex: u32, flow: FlowKey) -> io::Result<Option<[u8; 8]>> {
+    read_of(netlink, ifindex, flow, cookie_of)
+}
+
+/// What `read` takes out of what the kernel says of the flow's socket.
+fn read_of<T>(
+    netlink: &Netlink,
+    ifindex: u32,
+    flow: FlowKey,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
     let request = request(ifindex, flow, INET_DIAG_NOCOOKIE, 0);
     match netlink.request(SOCK_DIAG_BY_FAMILY, NLM_F_ACK, &request) {
-        Ok(found) => Ok(found.iter().find_map(|message| cookie_of(message))),
+        Ok(found) => Ok(found.iter().find_map(|message| read(message))),
         Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(err) => Err(err),
     }
@@ -107,6 +127,13 @@ pub(crate) fn cookie_of(message: &[u8]) -> Option<[u8; 8]> {
     let state = *message.get(1)?;
     let cookie = message.get(44..52)?.try_into().ok()?;
     (state != TCP_LISTEN).then_some(cookie)
+}
+
+/// `idiag_rqueue`, behind `idiag_expires`. Of a listener that is something else.
+fn unread_of(message: &[u8]) -> Option<u32> {
+    cookie_of(message)?;
+    let bytes = message.get(56..60)?.try_into().ok()?;
+    Some(u32::from_ne_bytes(bytes))
 }
 
 /// `struct inet_diag_req_v2`; `more` is a bit per attribute that is asked for.

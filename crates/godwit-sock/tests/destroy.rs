@@ -1,12 +1,12 @@
 //! Ending sockets, in a namespace of a lab.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 
 use godwit_lab::host::Network;
 use godwit_lab::{Lab, LabOptions};
-use godwit_sock::{Interface, destroy_tcp, has_tcp_socket, without_tcp_socket};
+use godwit_sock::{Interface, destroy_tcp, has_tcp_socket, unread_bytes, without_tcp_socket};
 use godwit_wire::FlowKey;
 
 fn key(client: SocketAddr, service: SocketAddr) -> FlowKey {
@@ -45,6 +45,28 @@ fn a_flow_without_a_socket_costs_no_listener() {
         }
     };
     lab.a().enter(ends).expect("the machine is there");
+}
+
+/// What a server has not read is counted, until it has; of no socket nothing is known.
+#[test]
+fn what_a_server_has_not_read_is_counted() {
+    for ip in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
+        let listener = TcpListener::bind((ip, 0)).expect("a free port");
+        let service = listener.local_addr().expect("it is bound");
+        let mut client = TcpStream::connect(service).expect("it listens");
+        let (mut server, _) = listener.accept().expect("it accepts");
+        let flow = key(client.local_addr().expect("it is bound"), service);
+        let unread = || unread_bytes(0, flow).expect("the kernel answers");
+        assert_eq!(unread(), Some(0));
+        client.write_all(b"hello").expect("it is open");
+        assert_eq!(unread(), Some(5));
+        server.read_exact(&mut [0; 5]).expect("it has come");
+        assert_eq!(unread(), Some(0));
+        drop((client, server));
+        let nobody = key(SocketAddr::new(ip, 9), service);
+        let unread = unread_bytes(0, nobody).expect("the kernel answers");
+        assert_eq!(unread, None, "a listener is not the flow's");
+    }
 }
 
 /// The kernel ties a socket of a link-local client to the client's link, and knows

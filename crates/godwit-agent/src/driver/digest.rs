@@ -117,11 +117,13 @@ impl Digest {
         entries
     }
 
-    /// What the standby of each share should know by now.
+    /// What the standby of each share should know by now; `ifindex` is that of the service
+    /// interface.
     pub(super) fn collect(
         &mut self,
         datapath: &Datapath,
         shares: &Shares,
+        ifindex: u32,
         now: MonoTime,
     ) -> BTreeMap<ShareId, Vec<DigestEntry>> {
         let mut entries: BTreeMap<ShareId, Vec<DigestEntry>> = BTreeMap::new();
@@ -131,7 +133,7 @@ impl Digest {
             }
         }
         if shares.iter().any(|(share, _)| is_guarded(shares, share)) {
-            self.scan(datapath, shares, now, &mut entries);
+            self.scan(datapath, shares, ifindex, now, &mut entries);
         } else {
             self.flows = None;
             self.behind.clear();
@@ -152,11 +154,13 @@ impl Digest {
         &mut self,
         datapath: &Datapath,
         shares: &Shares,
+        ifindex: u32,
         now: MonoTime,
         entries: &mut BTreeMap<ShareId, Vec<DigestEntry>>,
     ) {
         self.behind.begin();
         self.reminded.begin();
+        self.lengths.begin();
         let mut count = 0;
         let scanned = datapath.flows.for_each(|flow| {
             count += 1;
@@ -172,7 +176,7 @@ impl Digest {
             let protected = flow.is_protected(generation);
             let quiet = now.0.saturating_sub(flow.heard_ns) >= QUIET_NS;
             if protected && quiet && !share.kept {
-                self.lengths.look_at(&flow);
+                self.lengths.look_at(&flow, ifindex, now);
             }
             if protected || is_rejoining(&flow, generation) {
                 let found = self.look_behind(&flow, quiet, share.entry.lag_limit, now);

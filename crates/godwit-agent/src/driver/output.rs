@@ -2,9 +2,11 @@
 //! compare (`compare.rs`): how long an answer is, and sums of what it says.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, OutputSum, Phase};
 use godwit_core::MonoTime;
+use godwit_sock::unread_bytes;
 use godwit_wire::{FlowKey, OutputEntry, Said, SeqNumber, ShareId};
 
 use super::shares::Shares;
@@ -19,11 +21,33 @@ const LENGTHS_PER_ROUND: usize = 16;
 /// As [`LENGTHS_PER_ROUND`], of sums: as many as a message holds.
 const SUMS_PER_ROUND: usize = 512;
 
+/// Sockets that the kernel is asked about in one round, some 10 us each.
+const LOOKS_PER_ROUND: usize = 16;
+
+/// A server that has not read all is looked at again after so long, then after twice as
+/// long, and so on.
+const FIRST_REST: Duration = Duration::from_millis(50);
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
 /// What was told of flows' lengths.
+///
+/// A server that has not read what the client has said has no answer yet: one that is
+/// stopped (SIGSTOP) or hangs says as much as one whose answer is empty. Its twin, which
+/// has answered, is not the one that is wrong. So nothing is told of it until it has read
+/// all.
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
     told: BTreeMap<FlowKey, (SeqNumber, SeqNumber)>,
+    /// Flows whose servers have not read all.
+    unread: BTreeMap<FlowKey, Rest>,
+    looks: usize,
     pub(super) entries: Vec<(ShareId, OutputEntry)>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    until: MonoTime,
+    length: Duration,
 }
 
 /// What was told of flows' sums.
@@ -39,12 +63,19 @@ struct Told {
 }
 
 impl Lengths {
-    /// Looks at a protected flow whose client is silent.
-    pub(super) fn look_at(&mut self, flow: &FlowState) {
+    /// Begins a round.
+    pub(super) fn begin(&mut self) {
+        self.looks = 0;
+    }
+
+    /// Looks at a protected flow whose client is silent; `ifindex` is that of the service
+    /// interface.
+    pub(super) fn look_at(&mut self, flow: &FlowState, ifindex: u32, now: MonoTime) {
         let said = (flow.rcv_nxt, flow.snd_nxt);
         if self.entries.len() >= LENGTHS_PER_ROUND
             || !is_answered(flow)
             || self.told.get(&flow.id.key) == Some(&said)
+            || !self.has_read_all(flow, ifindex, now)
         {
             return;
         }
@@ -57,12 +88,37 @@ impl Lengths {
         self.entries.push((flow.share, entry));
     }
 
+    /// Whether the flow's server has read what its client has said, as far as it may be
+    /// asked for now.
+    fn has_read_all(&mut self, flow: &FlowState, ifindex: u32, now: MonoTime) -> bool {
+        let key = flow.id.key;
+        let rest = self.unread.get(&key).copied();
+        if self.looks >= LOOKS_PER_ROUND || rest.is_some_and(|rest| now < rest.until) {
+            return false;
+        }
+        self.looks += 1;
+        // Nobody reads a FIN before the bytes in front of it.
+        let fin = u32::from(flow.client_fin);
+        // Without an answer of the kernel it is as if it had.
+        let unread = unread_bytes(ifindex, key).ok().flatten().unwrap_or(0);
+        if unread <= fin {
+            self.unread.remove(&key);
+            return true;
+        }
+        let length = rest.map_or(FIRST_REST, |rest| (2 * rest.length).min(LONGEST_REST));
+        let until = now.saturating_add(length);
+        self.unread.insert(key, Rest { until, length });
+        false
+    }
+
     pub(super) fn forget(&mut self, flow: FlowKey) {
         self.told.remove(&flow);
+        self.unread.remove(&flow);
     }
 
     pub(super) fn forget_all(&mut self) {
         self.told.clear();
+        self.unread.clear();
         self.entries.clear();
     }
 }

@@ -201,7 +201,9 @@ impl Driver {
     /// What is due by the clock and is none of the core's business.
     fn tick(&mut self, now: MonoTime) {
         if self.digest.due() <= now {
-            for (share, changes) in self.digest.collect(&self.datapath, &self.shares, now) {
+            let ifindex = self.ifindex;
+            let (datapath, shares) = (&self.datapath, &self.shares);
+            for (share, changes) in self.digest.collect(datapath, shares, ifindex, now) {
                 self.node.handle_changes(share, &changes, now);
             }
             for (share, entries) in self.digest.output(&self.datapath, &self.shares, now) {

@@ -257,12 +257,12 @@ impl Lab {
         // The switch itself has nothing to say: no MLD, no router solicitation.
         self.switch.sysctl("ipv6.conf.all.disable_ipv6", "1")?;
         self.switch.sysctl("ipv6.conf.default.disable_ipv6", "1")?;
-        // A kernel without br_netfilter has no such keys, and looks into nothing.
         for family in ["iptables", "ip6tables", "arptables"] {
-            let _ = self.switch.sysctl(
-                &format!("bridge.bridge-nf-call-{family}"),
-                self.options.switch.netfilter(),
-            );
+            let key = format!("bridge.bridge-nf-call-{family}");
+            let set = self.switch.sysctl(&key, self.options.switch.netfilter());
+            if let (Switch::Looks, Err(error)) = (self.options.switch, set) {
+                eprintln!("the switch looks into no packets without br_netfilter: {error:#}");
+            }
         }
         let mut lines = Vec::new();
         for network in [Network::Data, Network::Control] {
