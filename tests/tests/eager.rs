@@ -287,9 +287,17 @@ fn connections_that_stand_still_are_protected_again() {
         wait_protected(&cluster, Host::A, roamer);
     }
     lab.crash(Host::A).expect("it crashes");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
     for roamer in &roamers {
         roamer.resume();
     }
+    let status = cluster.status(Host::B).expect("b answers");
+    let resets = &status.services[0].resets;
+    assert!(
+        resets.is_empty(),
+        "{resets:?}, {:#?}",
+        cluster.event_reports(Host::B)
+    );
     end(&mut cluster, roamers);
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
