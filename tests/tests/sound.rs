@@ -9,8 +9,8 @@ use godwit_lab::cluster::ClusterOptions;
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::stage::{
-    PORT, assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, until, wait_flow,
-    wait_in_sync, wait_protected, witness,
+    PORT, assert_unnoticed, in_sync, service_v4, service_v6, stage, until, wait_flow, wait_in_sync,
+    wait_protected, witness,
 };
 use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
@@ -26,14 +26,16 @@ def sign(s, host):
     s.setsockopt(socket.IPPROTO_TCP, TCP_MD5SIG, name.ljust(128, b"\0") + struct.pack("@BBHI80s", 0, 0, len(KEY), 0, KEY))
 "#;
 
-/// Echoes the lines of one client address after the other, each connection in a process.
-const SIGNED_SERVER: &str = r#"
+/// Echoes what comes, each connection in a process; the arguments are a port and addresses
+/// whose segments are signed. Reads that block: tokio takes one that ends at an urgent mark
+/// for the last.
+const SERVER: &str = r#"
 import os, signal
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 s = socket.socket(socket.AF_INET6)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 s.bind(("::", int(sys.argv[1])))
-for host in sys.argv[2:]: sign(s, host)
+for host in sys.argv[2:]: sign(s, host if ":" in host else "::ffff:" + host)
 s.listen(16)
 while True:
     c, _ = s.accept()
@@ -63,11 +65,10 @@ fn python(script: &str, args: &[String]) -> Command {
     command
 }
 
-fn signed_server(lab: &Lab, host: Host) -> Process {
-    let clients = [Host::Client.v4().to_string(), Host::Client.v6().to_string()];
-    let args = [&[PORT.to_string()], &clients[..]].concat();
+fn server(lab: &Lab, host: Host, signing: &[String]) -> Process {
+    let args = [&[PORT.to_string()], signing].concat();
     lab.node(host)
-        .spawn("signed", python(SIGNED_SERVER, &args))
+        .spawn("echoing", python(SERVER, &args))
         .expect("python runs")
 }
 
@@ -78,7 +79,8 @@ fn a_connection_that_is_signed_is_served_and_named() {
     let Some(lab) = stage(LabOptions::default()) else {
         return;
     };
-    let _servers = Host::SERVERS.map(|host| signed_server(&lab, host));
+    let clients = [Host::Client.v4().to_string(), Host::Client.v6().to_string()];
+    let _servers = Host::SERVERS.map(|host| server(&lab, host, &clients));
     let cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
     for (service, port) in [(service_v4(), 5001_u16), (service_v6(), 5002)] {
@@ -130,12 +132,11 @@ fn urgent_data_outlive_an_owner_and_are_not_said_again() {
     let Some(lab) = stage(LabOptions::default()) else {
         return;
     };
-    let _servers = servers(&lab);
+    let mut servers = Host::SERVERS.map(|host| server(&lab, host, &[]));
     let mut cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
     let mut streams = [service_v4(), service_v6()].map(|service| {
         let mut stream = connect(lab.client(), service).expect("it listens");
-        send(&mut stream, "echo\n").expect("it takes that");
         exclaim(&mut stream);
         wait_protected(&cluster, Host::A, stream.local_addr().expect("connected"));
         stream
@@ -148,7 +149,7 @@ fn urgent_data_outlive_an_owner_and_are_not_said_again() {
         assert!(since.elapsed() < STALL_LIMIT, "{:?}", since.elapsed());
     }
     lab.reboot(Host::A).expect("it boots");
-    let _again = godwit_lab::apps::server::start(lab.a(), PORT).expect("the server starts");
+    servers[0] = server(&lab, Host::A, &[]);
     cluster.start_agent(Host::A).expect("its agent starts");
     wait_in_sync(&mut cluster, Host::B);
     for stream in &mut streams {
