@@ -217,6 +217,70 @@ fn two_files_that_differ_are_told_apart_line_by_line() {
     echo.finish(Instant::now(), Duration::from_secs(60));
 }
 
+/// What a command says, on either stream, and whether it went well.
+fn say(cluster: &Cluster<'_>, args: &[&str]) -> (String, bool) {
+    let output = cluster.godwit(Host::A, args).expect("it runs");
+    (
+        [output.stdout, output.stderr].concat(),
+        output.status.success(),
+    )
+}
+
+/// A file that is edited and not taken is said, whether it could be or not, until it says
+/// again what is in force. `godwit check` compares it with that, and who asks for the
+/// status is told it whatever the file says.
+#[test]
+fn a_file_that_is_not_in_force_is_said() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let path = cluster.config_file(Host::A).expect("it was written");
+    let text = fs::read_to_string(&path).expect("it can be read");
+    let file = path.to_str().expect("it is ASCII");
+    let said = |what: &str| {
+        let since = Instant::now();
+        until(what, || {
+            let status = cluster.status(Host::A).ok()?;
+            let mut warnings = status.warnings.iter();
+            warnings.any(|warning| warning.contains(what)).then_some(())
+        });
+        assert!(since.elapsed() < SAID, "{what}: {:?}", since.elapsed());
+    };
+    let (checked, _) = say(&cluster, &["check", file]);
+    assert!(
+        checked.contains("says what the agent of node a says"),
+        "{checked}"
+    );
+
+    fs::write(&path, text.replace("primary", "primmary")).expect("it can be written");
+    said("a restart would fail");
+    let (status, is_well) = say(&cluster, &["status", "--config", file]);
+    assert!(
+        is_well && status.contains("a restart would fail"),
+        "{status}"
+    );
+
+    let slower = text.replacen("primary = ", "lag_limit = \"900ms\"\nprimary = ", 1);
+    fs::write(&path, slower).expect("it can be written");
+    said("is not what is in force: service \"web\"");
+    for args in [&["check", file][..], &["check", file, "--config", file]] {
+        let (checked, is_well) = say(&cluster, args);
+        let wanted = "service \"web\": changed; lag_limit from 700ms to 900ms";
+        assert!(is_well && checked.contains(wanted), "{checked}");
+    }
+
+    fs::write(&path, format!("# as before\n{text}")).expect("it can be written");
+    until("it is taken back", || {
+        let status = cluster.status(Host::A).ok()?;
+        status.warnings.is_empty().then_some(())
+    });
+}
+
+/// A second, and what asking takes on a busy machine.
+const SAID: Duration = Duration::from_millis(2500);
+
 /// A bad file is refused with its sentence, and nothing changes.
 #[test]
 fn a_bad_file_is_not_reloaded() {

@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use godwit_lab::apps::server;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
-    in_sync, servers, service_v4, service_v6, stage, throughout, until, until_within, wait_in_sync,
-    wait_protected,
+    PORT, in_sync, servers, service_v4, service_v6, stage, throughout, until, until_within,
+    wait_in_sync, wait_protected,
 };
 use godwit_tests::traffic::{Load, Traffic};
 
@@ -294,5 +295,42 @@ fn certificates_are_renewed_without_a_restart_and_broken_ones_are_refused() {
     }
     assert!(has_standby(&cluster, Host::A), "no link has ended");
     cluster.start_agent(Host::B).expect("it starts again");
+    wait_in_sync(&mut cluster, Host::A);
+}
+
+/// Listens and accepts nobody.
+const DEAF: &str = r#"
+import socket, sys, time
+s = socket.socket(socket.AF_INET6)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(("::", int(sys.argv[1]))); s.listen(1)
+time.sleep(600)
+"#;
+
+/// A standby whose server accepts nobody has twins until its queue is full. Then new
+/// connections have none: it is said at that node, until there is room.
+#[test]
+fn a_server_that_accepts_nobody_is_said() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let [_a, mut b] = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    b.kill().expect("it runs");
+    wait_alone(&cluster, Host::A);
+    let mut command = Command::new("python3");
+    command.args(["-c", DEAF, &PORT.to_string()]);
+    let mut deaf = lab.b().spawn("deaf", command).expect("python runs");
+    wait_in_sync(&mut cluster, Host::A);
+    let echoes: Vec<_> = (0..4)
+        .map(|_| Traffic::start(&lab, service_v4(), Load::Echo))
+        .collect();
+    wait_said(&cluster, Host::B, "accept_queue");
+    for echo in &echoes {
+        echo.goes_on();
+    }
+    deaf.kill().expect("it runs");
+    let _b = server::start(lab.b(), PORT).expect("the server starts");
+    wait_taken_back(&cluster, Host::B, "accept_queue");
     wait_in_sync(&mut cluster, Host::A);
 }

@@ -229,3 +229,30 @@ fn another_machine_with_a_service_address_is_said_and_answered() {
 
 /// When nobody claims the address any more.
 const CONFLICT_OVER: Duration = Duration::from_secs(5);
+
+/// A node that has lost its own addresses finds its mates no more, and hears one of them say
+/// where the service is. That is no stranger.
+#[test]
+fn a_node_without_addresses_does_not_take_its_mates_for_strangers() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    run(&lab, Host::B, "ip addr flush dev eth0");
+    until_within(SOON, "it is said", || {
+        warns(&cluster, Host::B, "interface_address").then_some(())
+    });
+    for service in [service_v4(), service_v6()] {
+        let address = service.ip();
+        let mac = Host::A.mac(Network::Data);
+        let frame = match address {
+            IpAddr::V4(v4) => ArpPacket::gratuitous(ArpOperation::Reply, v4, mac).broadcast_frame(),
+            IpAddr::V6(target) => NeighbourAdvertisement { target, mac }.multicast_frame(),
+        };
+        lab.a().send_frames(&[frame]).expect("it is there");
+    }
+    throughout("a mate is no stranger", SOON, || {
+        !warns(&cluster, Host::B, "address_conflict")
+    });
+}

@@ -77,17 +77,31 @@ impl Listeners {
     /// # Errors
     /// Fails if the kernel lacks INET_DIAG.
     pub fn queues(address: SocketAddr) -> io::Result<Vec<AcceptQueue>> {
-        let mut found = Vec::new();
+        let found = Self::queues_of(&[address])?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The same of several addresses at once, in their order.
+    ///
+    /// # Errors
+    /// As [`Listeners::queues`].
+    pub fn queues_of(addresses: &[SocketAddr]) -> io::Result<Vec<Vec<AcceptQueue>>> {
+        let mut found = vec![Vec::new(); addresses.len()];
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut request = request(family);
             // idiag_ext: a bit per attribute
             request[2] = 1 << (INET_DIAG_SKMEMINFO - 1);
             let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
-            let answers = netlink.request(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request)?;
-            let serving = answers
-                .iter()
-                .filter(|message| listener(message).is_some_and(|it| it.serves(address)));
-            found.extend(serving.filter_map(|message| queue(message)));
+            for message in netlink.request(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request)? {
+                let Some((listener, queue)) = listener(&message).zip(queue(&message)) else {
+                    continue;
+                };
+                for (queues, address) in found.iter_mut().zip(addresses) {
+                    if listener.serves(*address) {
+                        queues.push(queue);
+                    }
+                }
+            }
         }
         Ok(found)
     }

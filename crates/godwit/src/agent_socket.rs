@@ -39,9 +39,12 @@ impl AgentSocket {
             .context("can't ask the kernel which network namespace this is")?;
         let (run_dir, node) = match &self.config {
             Some(file) => {
-                let config = Config::load(file)?;
-                let node = self.node.unwrap_or(config.node.name);
-                (config.node.run_dir, Some(node))
+                // An agent runs with what the file said before, whatever it says now.
+                let (name, run_dir) = match Config::whereabouts(file) {
+                    Some(found) => found,
+                    None => Config::load(file).map(|it| (it.node.name, it.node.run_dir))?,
+                };
+                (run_dir, Some(self.node.unwrap_or(name)))
             }
             None => {
                 let run_dir = self

@@ -28,6 +28,7 @@ mod value;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_core::PeerId;
@@ -53,8 +54,10 @@ use reader::Source;
 /// A whole configuration, valid in itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The file it was read from.
+    /// The file it was read from, from the root on.
     pub path: PathBuf,
+    /// What was in it.
+    pub text: Arc<str>,
     /// What differs from node to node.
     pub node: NodeConfig,
     /// Nodes that vote on leases.
@@ -198,6 +201,13 @@ impl Config {
         let source = Source::new(path, text);
         let (draft, places) = sections::read(&source)?;
         check::check(&source, draft, &places)
+    }
+
+    /// Which node a file is of, and where its `run_dir` is, also if the rest of the file
+    /// is wrong: who looks for the agent must find it then, too.
+    pub fn whereabouts(path: &Path) -> Option<(NodeName, PathBuf)> {
+        let text = std::fs::read_to_string(path).ok()?;
+        sections::whereabouts(&Source::new(path, &text))
     }
 
     /// What the file says of this node itself as a member of the cluster.

@@ -70,14 +70,20 @@ impl<'a> Source<'a> {
     /// Makes a path of the file absolute: relative ones start at the file's folder.
     pub(super) fn resolve(&self, path: &str) -> PathBuf {
         let folder = self.path.parent().unwrap_or_else(|| Path::new(""));
-        let path = folder.join(path);
-        // The agent may change its working folder with its mount namespace. It
-        // fails only where there is no working folder; then nothing is relative.
-        std::path::absolute(&path).unwrap_or(path)
+        absolute(&folder.join(path))
+    }
+
+    /// The file itself.
+    pub(super) fn absolute(&self) -> PathBuf {
+        absolute(self.path)
     }
 
     pub(super) fn path(&self) -> &Path {
         self.path
+    }
+
+    pub(super) const fn text(&self) -> &'a str {
+        self.text
     }
 
     /// The whole file as one table.
@@ -94,6 +100,12 @@ impl<'a> Source<'a> {
             table.into_inner(),
         ))
     }
+}
+
+/// The agent may change its working folder with its mount namespace. This fails only where
+/// there is no working folder; then nothing is relative.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 impl<'a> Section<'a> {

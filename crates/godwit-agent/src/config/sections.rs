@@ -1,6 +1,7 @@
 //! Reads every section into a draft, with the places that later checks point at.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use godwit_core::director::TableSize;
@@ -67,7 +68,8 @@ pub(super) fn read(source: &Source<'_>) -> Result<(Config, Places), ConfigError>
         services: service_places,
     };
     let config = Config {
-        path: source.path().to_owned(),
+        path: source.absolute(),
+        text: source.text().into(),
         node,
         voters: voters.into_iter().map(|voter| voter.value).collect(),
         peers,
@@ -79,6 +81,15 @@ pub(super) fn read(source: &Source<'_>) -> Result<(Config, Places), ConfigError>
         digest: [0; 32],
     };
     Ok((config, places))
+}
+
+/// Name and folder of `[node]`, whatever else is wrong.
+pub(super) fn whereabouts(source: &Source<'_>) -> Option<(NodeName, PathBuf)> {
+    let mut node = source.root().ok()?.table("node").ok()??;
+    let name = node.required::<NodeName>("name").ok()?;
+    let run_dir = node.optional::<String>("run_dir").ok()?;
+    let run_dir = run_dir.map_or_else(|| DEFAULT_RUN_DIR.into(), |dir| source.resolve(&dir.value));
+    Some((name.value, run_dir))
 }
 
 fn unzip<'a, T, P>(

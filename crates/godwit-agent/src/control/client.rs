@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use super::{Done, Refusal, Request, StopReason};
+use super::{Done, Refusal, Request, RunningFile, StopReason};
 use crate::director::BackendDrain;
 use crate::flows::Flows;
 use crate::moves::{FlowMoves, MoveReport};
@@ -145,6 +145,14 @@ impl Client {
             node: node.into(),
             drained,
         })
+    }
+
+    /// The file that the agent runs with.
+    ///
+    /// # Errors
+    /// If there is no answer.
+    pub fn file(&mut self) -> Result<RunningFile, ClientError> {
+        self.ask(Request::File)
     }
 
     /// Has the agent take its changed file; it is there again soon.

@@ -17,6 +17,8 @@
 //!                                           godwit.flow_moves/1
 //! {"cmd":"move_flows","service":"web","count":9,"to":"b"}   the same; or percent
 //! {"cmd":"drain","node":"b","drained":true}   godwit.backend/1, of a director
+//! {"cmd":"file"}                            godwit.file/1
+//! {"cmd":"reload"}                          godwit.done/1
 //! {"cmd":"stop","reason":"detach"}          godwit.done/1
 //! anything else                             godwit.error/1
 //! ```
@@ -28,8 +30,11 @@ mod server;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
+use crate::config::Config;
 use crate::moves::MoveRefused;
 
 pub use client::{Client, ClientError};
@@ -43,6 +48,18 @@ pub struct Done {
     schema: String,
 }
 
+/// `godwit.file/1`: what an agent runs with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningFile {
+    schema: String,
+    /// The agent's node.
+    pub node: String,
+    /// Where the file is.
+    pub path: PathBuf,
+    /// What was in it when it was taken.
+    pub text: String,
+}
+
 /// `godwit.error/1`: the request was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
@@ -52,6 +69,17 @@ pub struct Refusal {
     /// The stable name of the reason, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+impl RunningFile {
+    fn of(config: &Config) -> Self {
+        Self {
+            schema: "godwit.file/1".into(),
+            node: config.node.name.to_string(),
+            path: config.path.clone(),
+            text: config.text.to_string(),
+        }
+    }
 }
 
 impl Done {

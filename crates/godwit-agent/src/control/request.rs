@@ -52,6 +52,8 @@ pub enum Request {
         /// Whether it is to get none.
         drained: bool,
     },
+    /// The file that the agent runs with, as it was when it was taken.
+    File,
     /// Take the changed file: the agent starts anew with it, in the same process.
     Reload,
     /// End the agent.

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::{Done, Refusal, Request};
+use super::{Done, Refusal, Request, RunningFile};
 use crate::config::Config;
 use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
@@ -165,6 +165,7 @@ async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) 
             let done = ask(office, ANSWER_LIMIT, wish).await;
             answer_or_refuse(writer, done.and_then(|done| done.map_err(Into::into))).await
         }
+        Request::File => answer(writer, &RunningFile::of(&office.config)).await,
         Request::Reload => {
             let taken = reload::take(&office.config, &office.inbox).await;
             let taken = taken.map(|_| Done::new()).map_err(Refusal::new);

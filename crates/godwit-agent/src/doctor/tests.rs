@@ -172,6 +172,24 @@ fn a_machine_that_lacks_nothing_passes() {
     assert_eq!(preflight(&PaperHost::good()), Ok(()));
 }
 
+/// Its interface is gone: that is no kernel without IPv6.
+#[test]
+fn a_setting_of_an_interface_that_is_gone_is_no_fault_of_the_kernel() {
+    let mut host = PaperHost::good();
+    host.files
+        .remove("/proc/sys/net/ipv6/conf/eth0/disable_ipv6");
+    let ipv6 = |host: &PaperHost| {
+        let mut scope = scope();
+        scope.services = vec!["[2001:db8::100]:80".parse().expect("an address")];
+        let report = examine(host, &scope);
+        let check = report.checks.into_iter().find(|check| check.name == "ipv6");
+        check.expect("it is looked at").level
+    };
+    assert_eq!(ipv6(&host), Level::Fail);
+    host.set("/proc/sys/net/ipv6/conf/all/disable_ipv6", "0\n");
+    assert_eq!(ipv6(&host), Level::Ok);
+}
+
 #[test]
 fn every_check_that_complains_says_what_to_do() {
     let report = examine(&PaperHost::default(), &scope());

@@ -60,6 +60,16 @@ pub enum TlsError {
         #[source]
         source: rustls::Error,
     },
+    /// No authority that is in use is among the renewed ones.
+    #[error(
+        "[tls]: {}: none of the authorities that are in use is in it, so nodes with the old \
+         file would refuse this one and be refused",
+        path.display()
+    )]
+    AnotherAuthority {
+        /// The authorities' file.
+        path: PathBuf,
+    },
     /// The certificate is another node's.
     #[error("[tls]: {} is not the certificate of node \"{name}\"", path.display())]
     NotOurs {
@@ -81,6 +91,7 @@ pub struct Identity {
 struct Ends {
     connector: TlsConnector,
     acceptor: TlsAcceptor,
+    authorities: Arc<[CertificateDer<'static>]>,
 }
 
 impl std::fmt::Debug for Identity {
@@ -99,14 +110,20 @@ impl Identity {
         Ok(Self { current })
     }
 
-    /// Reads the files again. New links use them if peers would take them now; running
-    /// links go on.
+    /// Reads the files again. New links use them if peers would take them now, so one of
+    /// the authorities must be an old one; running links go on.
     ///
     /// # Errors
     /// If they can't be used; the identity before is kept.
     pub(crate) fn renew(&self, paths: &TlsPaths, name: NodeName) -> Result<(), TlsError> {
         let ends = Ends::load(paths, name, Judge::All)?;
-        *self.lock() = ends;
+        let mut current = self.lock();
+        let is_known = |it| current.authorities.contains(it);
+        if !ends.authorities.iter().any(is_known) {
+            let path = paths.ca.clone();
+            return Err(TlsError::AnotherAuthority { path });
+        }
+        *current = ends;
         Ok(())
     }
 
@@ -135,7 +152,8 @@ enum Judge {
 
 impl Ends {
     fn load(paths: &TlsPaths, name: NodeName, judge: Judge) -> Result<Self, TlsError> {
-        let roots = Arc::new(read_roots(&paths.ca)?);
+        let authorities = read_certificates(&paths.ca)?;
+        let roots = Arc::new(roots_of(&paths.ca, &authorities)?);
         let chain = read_certificates(&paths.cert)?;
         let key = PrivateKeyDer::from_pem_file(&paths.key).map_err(in_file(&paths.key))?;
         let ours = chain
@@ -181,6 +199,7 @@ impl Ends {
         Ok(Self {
             connector: Arc::new(client).into(),
             acceptor: Arc::new(server).into(),
+            authorities: authorities.into(),
         })
     }
 }
@@ -198,14 +217,14 @@ pub(super) fn server_name(name: NodeName) -> Option<ServerName<'static>> {
     ServerName::try_from(name.to_string()).ok()
 }
 
-fn read_roots(path: &Path) -> Result<RootCertStore, TlsError> {
+fn roots_of(path: &Path, all: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
-    for cert in read_certificates(path)? {
+    for cert in all {
         let source = |source| TlsError::Identity {
             path: path.to_owned(),
             source,
         };
-        roots.add(cert).map_err(source)?;
+        roots.add(cert.clone()).map_err(source)?;
     }
     Ok(roots)
 }

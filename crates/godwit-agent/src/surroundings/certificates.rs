@@ -257,5 +257,19 @@ mod tests {
         fs::copy(out.join("node.key"), &tls.key).expect("copied");
         fs::copy(out.join("node.pem"), &tls.cert).expect("copied");
         until(&mut source, &[RENEWAL]);
+        // Nor when its certificate is there: peers do not know it.
+        fs::copy(out.join("ca.pem"), &tls.ca).expect("copied");
+        let torn = Instant::now() + 2 * TORN;
+        while Instant::now() < torn {
+            assert_eq!(wrong(&source.look()), [RENEWAL]);
+            thread::sleep(Duration::from_millis(20));
+        }
+        // Beside the old one it may: that is how an authority is replaced.
+        let both = [
+            fs::read(pair.dir().join("ca/ca.pem")),
+            fs::read(out.join("ca.pem")),
+        ];
+        fs::write(&tls.ca, both.map(|it| it.expect("read")).concat()).expect("written");
+        until(&mut source, &[]);
     }
 }

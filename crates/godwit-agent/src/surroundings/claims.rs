@@ -3,7 +3,7 @@
 //! What frames say goes into [`Claims`], which decides; the driver announces the address
 //! if this node owns it ([`Input::Claimed`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -20,7 +20,7 @@ use godwit_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourSolicitation};
 use super::watch::Source;
 use super::{Look, Wrong};
 use crate::clock;
-use crate::config::Config;
+use crate::config::{Config, PeerConfig, PeerRole};
 use crate::input::{Inbox, Input};
 
 const NAME: &str = "address_conflict";
@@ -37,8 +37,9 @@ pub(super) struct Conflicts {
     services: BTreeSet<IpAddr>,
     /// Groups of multicast taps: owners say that their addresses are there.
     groups: Vec<MacAddr>,
-    /// Where mates and directors are to be.
-    peers: Vec<IpAddr>,
+    /// Where mates and directors are to be, and where they were found last: a node that has
+    /// lost its own addresses finds nobody, and its mates are still no strangers.
+    peers: BTreeMap<IpAddr, Option<MacAddr>>,
     claims: Claims,
     ears: Option<Ears>,
     inbox: Inbox,
@@ -59,7 +60,7 @@ impl Conflicts {
             interface: config.node.interface.to_string(),
             services: shares().flat_map(|service| service.ips()).collect(),
             groups: shares().filter_map(|service| service.group()).collect(),
-            peers: config.others().map(|peer| peer.data).collect(),
+            peers: mates(config).map(|mate| (mate, None)).collect(),
             claims: Claims::default(),
             ears: None,
             inbox,
@@ -88,8 +89,9 @@ impl Conflicts {
         }
         let own = devices.iter().filter_map(|device| device.mac);
         let mut mates: BTreeSet<_> = own.chain(self.groups.iter().copied()).collect();
-        for peer in &self.peers {
-            mates.extend(neighbour(ifindex, *peer)?);
+        for (peer, place) in &mut self.peers {
+            *place = neighbour(ifindex, *peer)?.or(*place);
+            mates.extend(*place);
         }
         self.claims.handle_mates(mates);
         Ok(())
@@ -101,7 +103,7 @@ impl Conflicts {
         };
         match action {
             ClaimAction::FindMates => {
-                for peer in &self.peers {
+                for peer in self.peers.keys() {
                     // One that is not on this link has made no claim here.
                     let _ = ask_neighbour(ears.ifindex, *peer);
                 }
@@ -152,6 +154,12 @@ impl Ears {
         };
         self.frames.send(&frame)
     }
+}
+
+/// Where those are who may say that they have a service's address; a witness may not.
+fn mates(config: &Config) -> impl Iterator<Item = IpAddr> {
+    let may = |peer: &&PeerConfig| peer.role != PeerRole::Witness;
+    config.others().filter(may).map(|peer| peer.data)
 }
 
 /// One sentence for all of them.
@@ -218,6 +226,18 @@ impl Source for Conflicts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_witness_is_no_mate() {
+        let text = include_str!("../../../../packaging/godwit.toml");
+        let witness = "[[peer]]\nname = \"w\"\nrole = \"witness\"\ncontrol = \"10.9.0.13:7400\"\n";
+        let text = format!("{text}\n{witness}");
+        let config = Config::parse("godwit.toml".as_ref(), &text).expect("it is valid");
+        assert_eq!(
+            mates(&config).collect::<Vec<_>>(),
+            [IpAddr::from([10, 9, 0, 12])]
+        );
+    }
 
     #[test]
     fn a_warning_names_address_and_machine_and_has_an_end() {

@@ -14,7 +14,9 @@ use super::Look;
 use super::certificates::Certificates;
 use super::claims::Conflicts;
 use super::clocks::Clock;
+use super::file::File;
 use super::firewall::Firewall;
+use super::queues::AcceptQueues;
 use super::room::Room;
 use super::sysctl::Sysctls;
 use crate::clock;
@@ -83,10 +85,12 @@ fn sources(
         Box::new(Certificates::new(config, identity)?),
         Box::new(Clock::new()?),
         Box::new(Room::new(config)),
+        Box::new(File::new(config)),
     ];
     if config.own_peer().role == PeerRole::Server {
         sources.push(Box::new(Sysctls::new(config, LiveHost)?));
         sources.push(Box::new(Firewall::new(config)));
+        sources.push(Box::new(AcceptQueues::new(config)));
         sources.push(Box::new(Conflicts::new(config, inbox.clone())));
     }
     Ok(sources)

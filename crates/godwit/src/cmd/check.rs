@@ -1,9 +1,11 @@
 //! `godwit check`: what another file would change, before it does.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use godwit_agent::config::{Change, Config};
+use godwit_agent::control::{Client, find};
 use serde::Serialize;
 
 use crate::out;
@@ -12,7 +14,8 @@ use crate::out;
 pub(crate) struct Args {
     /// The file to be checked. Nothing is changed anywhere.
     file: PathBuf,
-    /// The file that it is to replace. Without it the new file is only checked.
+    /// The file that it is to replace. Without it, and if it is FILE itself, the new file is
+    /// compared with what the running agent of its node has taken.
     #[arg(long, value_name = "RUNNING")]
     config: Option<PathBuf>,
     /// One line of JSON, schema godwit.check/1.
@@ -36,13 +39,17 @@ struct Report {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let next = Config::load(&args.file)?;
-    let running = args.config.as_deref().map(Config::load).transpose()?;
+    let running = match args.config.as_deref().filter(|it| !is_same(it, &args.file)) {
+        Some(path) => Some((shown(path), Config::load(path)?)),
+        None => in_force(&next),
+    };
+    let (name, running) = running.unzip();
     let sections = running.as_ref().map(|running| running.changes(&next));
     let is_changed = |all: &Vec<Change>| all.iter().any(|it| it.what != "unchanged");
     let report = Report {
         schema: "godwit.check/1",
         file: shown(&args.file),
-        running: args.config.as_deref().map(shown),
+        running: name,
         changes: sections.as_ref().map(is_changed),
         sections: sections.unwrap_or_default(),
         warnings: next.warnings.clone(),
@@ -55,6 +62,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn is_same(a: &Path, b: &Path) -> bool {
+    let real = |path| fs::canonicalize(path).ok();
+    a == b || real(a).is_some_and(|it| Some(it) == real(b))
+}
+
+/// What the agent of the file's node runs with, if one runs and answers here.
+fn in_force(next: &Config) -> Option<(String, Config)> {
+    let cookie = godwit_agent::netns_cookie().ok()?;
+    let socket = find(&next.node.run_dir, cookie, Some(next.node.name)).ok()?;
+    let file = Client::connect(&socket).ok()?.file().ok()?;
+    let running = Config::parse(&file.path, &file.text).ok()?;
+    Some((format!("the agent of node {}", file.node), running))
+}
+
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }
@@ -64,7 +85,10 @@ fn said(report: &Report) -> String {
     lines.push(match (report.changes, &report.running) {
         (Some(true), _) => format!("{}: valid", report.file),
         (Some(false), Some(running)) => format!("{}: valid, says what {running} says", report.file),
-        _ => format!("{}: valid", report.file),
+        _ => format!(
+            "{}: valid; no agent of its node runs here to compare with",
+            report.file
+        ),
     });
     let warnings = report.warnings.iter();
     lines.extend(warnings.map(|warning| format!("warning: {warning}")));

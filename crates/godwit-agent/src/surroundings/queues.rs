@@ -1,0 +1,145 @@
+//! The queues in which connections wait until the server accepts them.
+//!
+//! Where one is full the kernel turns clients away, and on a standby twins: then new
+//! connections are not protected although the standby is in sync.
+
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use godwit_core::fitness::Consequence;
+use godwit_sock::{AcceptQueue, Listeners};
+use godwit_wire::ShareId;
+
+use super::watch::Source;
+use super::{Look, Wrong};
+use crate::config::Config;
+
+/// One dump of the listeners. What is full twice in a row is said, so within a second: a
+/// burst of clients fills a queue for a moment.
+const PERIOD: Duration = Duration::from_millis(450);
+
+const FACT: &str = "accept_queue";
+
+/// The queues of this node's services.
+pub(super) struct AcceptQueues {
+    addresses: Vec<(ShareId, SocketAddr)>,
+    /// The addresses whose queues were full at the look before.
+    before: Vec<SocketAddr>,
+}
+
+impl AcceptQueues {
+    pub(super) fn new(config: &Config) -> Self {
+        let shares = config.own_shares();
+        let addresses = shares.flat_map(|(share, service)| {
+            let addresses = service.addresses.iter();
+            addresses.map(move |address| (share, *address))
+        });
+        Self {
+            addresses: addresses.collect(),
+            before: Vec::new(),
+        }
+    }
+
+    fn judge(&mut self, queues: &[Vec<AcceptQueue>]) -> Vec<Wrong> {
+        let mut full = Vec::new();
+        let mut wrong = Vec::new();
+        for ((share, address), queues) in self.addresses.iter().zip(queues) {
+            let Some(queue) = queues.first().filter(|_| are_full(queues)) else {
+                continue;
+            };
+            full.push(*address);
+            if self.before.contains(address) {
+                wrong.push(say(*share, *address, *queue));
+            }
+        }
+        self.before = full;
+        wrong
+    }
+}
+
+/// Where several listen (`SO_REUSEPORT`) the next connection may find room at another.
+fn are_full(queues: &[AcceptQueue]) -> bool {
+    queues.iter().all(|queue| !queue.has_room())
+}
+
+fn say(share: ShareId, address: SocketAddr, queue: AcceptQueue) -> Wrong {
+    let AcceptQueue { waiting, most, .. } = queue;
+    Wrong {
+        name: FACT.into(),
+        share: Some(share),
+        consequence: Consequence::Say,
+        found: format!(
+            "{waiting} connections wait to be accepted at {address}, which has room for {most}: \
+             new clients are turned away, and twins of new connections"
+        ),
+        advice: "see why the server does not accept them, or raise its backlog and \
+                 net.core.somaxconn"
+            .into(),
+    }
+}
+
+impl Source for AcceptQueues {
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn take_events(&mut self) -> bool {
+        false
+    }
+
+    fn period(&self) -> Duration {
+        PERIOD
+    }
+
+    fn look(&mut self) -> Look {
+        let addresses: Vec<_> = self.addresses.iter().map(|(_, at)| *at).collect();
+        let wrong = match Listeners::queues_of(&addresses) {
+            Ok(queues) => self.judge(&queues),
+            Err(error) => {
+                tracing::debug!(%error, "accept queues are not known");
+                Vec::new()
+            }
+        };
+        Look {
+            source: FACT,
+            watched: vec![FACT.into()],
+            wrong,
+            days_left: [].into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn queue(waiting: u32) -> AcceptQueue {
+        AcceptQueue {
+            inode: 7,
+            cookie: 7,
+            waiting,
+            most: 1,
+            rcvbuf: 0,
+        }
+    }
+
+    #[test]
+    fn what_is_full_twice_is_said_until_there_is_room() {
+        let address = SocketAddr::from(([10, 0, 0, 100], 80));
+        let mut queues = AcceptQueues {
+            addresses: vec![(ShareId(3), address)],
+            before: Vec::new(),
+        };
+        let full = [vec![queue(2)]];
+        assert_eq!(queues.judge(&full), [], "a burst");
+        let said = queues.judge(&full);
+        assert_eq!(said, [say(ShareId(3), address, queue(2))]);
+        assert_eq!(queues.judge(&[vec![queue(1)]]), [], "there is room");
+        assert_eq!(queues.judge(&full), []);
+        let beside = [vec![queue(2), queue(0)]];
+        assert_eq!(queues.judge(&beside), [], "another listener has room");
+        assert_eq!(queues.judge(&[Vec::new()]), [], "nobody listens");
+        assert_eq!(queues.judge(&[Vec::new()]), [], "that is another fact");
+    }
+}
