@@ -40,11 +40,15 @@ impl AgentSocket {
         let (run_dir, node) = match &self.config {
             Some(file) => {
                 // An agent runs with what the file said before, whatever it says now.
-                let (name, run_dir) = match Config::whereabouts(file) {
-                    Some(found) => found,
-                    None => Config::load(file).map(|it| (it.node.name, it.node.run_dir))?,
-                };
-                (run_dir, Some(self.node.unwrap_or(name)))
+                match (Config::whereabouts(file), Config::load(file)) {
+                    (Some((name, run_dir)), _) => (run_dir, Some(self.node.unwrap_or(name))),
+                    // It is no TOML any more: most agents are where they are by default.
+                    (None, Err(error)) => {
+                        let found = find(DEFAULT_RUN_DIR.as_ref(), cookie, self.node);
+                        return found.map_err(|_| error.into());
+                    }
+                    (None, Ok(config)) => (config.node.run_dir, self.node),
+                }
             }
             None => {
                 let run_dir = self
