@@ -1,6 +1,6 @@
 //! Finds the agent that a command talks to.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -38,18 +38,14 @@ impl AgentSocket {
         let cookie = godwit_agent::netns_cookie()
             .context("can't ask the kernel which network namespace this is")?;
         let (run_dir, node) = match &self.config {
-            Some(file) => {
-                // An agent runs with what the file said before, whatever it says now.
-                match (Config::whereabouts(file), Config::load(file)) {
-                    (Some((name, run_dir)), _) => (run_dir, Some(self.node.unwrap_or(name))),
-                    // It is no TOML any more: most agents are where they are by default.
-                    (None, Err(error)) => {
-                        let found = find(DEFAULT_RUN_DIR.as_ref(), cookie, self.node);
-                        return found.map_err(|_| error.into());
-                    }
-                    (None, Ok(config)) => (config.node.run_dir, self.node),
+            Some(file) => match Config::load(file) {
+                Ok(config) => {
+                    let node = self.node.unwrap_or(config.node.name);
+                    (config.node.run_dir, Some(node))
                 }
-            }
+                // An agent runs with what the file said before, whatever it says now.
+                Err(error) => return self.despite(file, cookie).ok_or(error.into()),
+            },
             None => {
                 let run_dir = self
                     .run_dir
@@ -59,5 +55,16 @@ impl AgentSocket {
             }
         };
         Ok(find(&run_dir, cookie, node)?)
+    }
+
+    /// The socket of an agent whose file can't be used any more. Where it is no TOML at all,
+    /// the agent may still be where most are.
+    fn despite(&self, file: &Path, cookie: u64) -> Option<PathBuf> {
+        let found = Config::whereabouts(file);
+        let (name, run_dir) = found.map_or_else(
+            || (None, DEFAULT_RUN_DIR.into()),
+            |(name, run_dir)| (Some(name), run_dir),
+        );
+        find(&run_dir, cookie, self.node.or(name)).ok()
     }
 }
