@@ -44,7 +44,7 @@ impl AgentSocket {
                     (config.node.run_dir, Some(node))
                 }
                 // An agent runs with what the file said before, whatever it says now.
-                Err(error) => return self.despite(file, cookie).ok_or(error.into()),
+                Err(error) => return self.despite(file, cookie).ok_or_else(|| error.into()),
             },
             None => {
                 let run_dir = self
