@@ -2,15 +2,14 @@
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::cluster::ClusterOptions;
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::stage::{
-    PORT, assert_unnoticed, in_sync, service_v4, service_v6, stage, until, wait_flow, wait_in_sync,
-    wait_protected, witness,
+    PORT, assert_unnoticed, flow, in_sync, service_v4, service_v6, stage, throughout, wait_flow,
+    wait_in_sync, wait_protected, witness,
 };
 use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
@@ -160,11 +159,12 @@ fn urgent_data_outlive_an_owner_and_are_not_said_again() {
         assert!(!report.protected, "{report:?}");
         exclaim(stream);
     }
-    until("a is in sync", || {
-        let status = cluster.status(Host::B).ok()?;
-        (!status.services[0].in_sync.is_empty()).then_some(())
+    throughout("it stays unprotected", Duration::from_millis(300), || {
+        streams.iter().all(|stream| {
+            let local = stream.local_addr().expect("connected");
+            flow(&cluster, Host::B, local).is_some_and(|it| !it.protected)
+        })
     });
-    thread::sleep(Duration::from_millis(300));
     for stream in &mut streams {
         exclaim(stream);
     }

@@ -5,7 +5,6 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,14 +94,6 @@ fn say(found: String, advice: String) -> Wrong {
 }
 
 impl Source for File {
-    fn events(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn take_events(&mut self) -> bool {
-        false
-    }
-
     fn period(&self) -> Duration {
         PERIOD
     }

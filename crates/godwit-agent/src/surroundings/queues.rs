@@ -4,7 +4,6 @@
 //! connections are not protected although the standby is in sync.
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use godwit_core::fitness::Consequence;
@@ -80,14 +79,6 @@ fn say(share: ShareId, address: SocketAddr, queue: AcceptQueue) -> Wrong {
 }
 
 impl Source for AcceptQueues {
-    fn events(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn take_events(&mut self) -> bool {
-        false
-    }
-
     fn period(&self) -> Duration {
         PERIOD
     }

@@ -1,7 +1,6 @@
 //! Room that the agent needs: its folder and descriptors.
 
 use std::fs;
-use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -88,14 +87,6 @@ fn say(name: &str, found: String, advice: &str) -> Wrong {
 }
 
 impl Source for Room {
-    fn events(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn take_events(&mut self) -> bool {
-        false
-    }
-
     fn period(&self) -> Duration {
         PERIOD
     }

@@ -28,11 +28,15 @@ use crate::realtime::be_ordinary;
 
 /// Something that is looked at.
 pub(super) trait Source: Send {
-    /// What becomes readable when something may have changed.
-    fn events(&self) -> Option<BorrowedFd<'_>>;
+    /// What becomes readable when something may have changed; `None`: only time tells.
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
     /// Takes what [`events`](Self::events) has; whether to look for it.
-    fn take_events(&mut self) -> bool;
+    fn take_events(&mut self) -> bool {
+        false
+    }
 
     /// When to look again without an event: cheap looks often, others seldom.
     fn period(&self) -> Duration;
