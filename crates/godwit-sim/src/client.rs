@@ -24,6 +24,8 @@ pub(crate) struct Client {
     pub(crate) stage: Stage,
     /// Names the connection.
     pub(crate) irs: u32,
+    /// Heard in the SYN-ACK.
+    pub(crate) iss: u32,
     pub(crate) script: Script,
     pub(crate) snd_una: u32,
     pub(crate) snd_nxt: u32,
@@ -147,6 +149,7 @@ impl World {
                 kind: Kind::Client,
                 slot,
                 irs: client.irs,
+                iss: client.iss,
                 seq: client.snd_nxt,
                 len,
                 ack: client.rcv_nxt,
@@ -162,6 +165,7 @@ impl World {
                 kind: Kind::Client,
                 slot,
                 irs: client.irs,
+                iss: client.iss,
                 seq: client.snd_nxt,
                 len: 0,
                 ack: client.rcv_nxt,
@@ -182,7 +186,7 @@ impl World {
             return;
         }
         match frame.kind {
-            Kind::SynAck => self.handshake_answered(frame.slot),
+            Kind::SynAck => self.handshake_answered(frame),
             Kind::Reset(why) => {
                 let refused = client.stage == Stage::Opening;
                 self.trace(|_| format!("client {}: reset, {why:?}", frame.slot));
@@ -206,18 +210,20 @@ impl World {
         }
     }
 
-    fn handshake_answered(&mut self, slot: usize) {
+    fn handshake_answered(&mut self, frame: Frame) {
+        let slot = frame.slot;
         let client = &mut self.clients[slot];
         let irs = client.irs;
         if client.stage == Stage::Opening {
             client.stage = Stage::Open;
+            client.iss = frame.iss;
             client.backoff = 0;
             self.tally.streams += 1;
-            self.client_sends(slot, Frame::bare(Kind::Third, slot, irs));
+            self.client_sends(slot, Frame::begun(Kind::Third, slot, irs, frame.iss));
             self.client_speaks(slot, false);
             self.client_arms(slot);
         } else {
-            // The third ACK was lost.
+            // The third ACK was lost; or a challenge ACK (RFC 5961 section 4).
             self.client_speaks(slot, true);
         }
     }
@@ -247,6 +253,7 @@ impl World {
                 kind: Kind::Fin,
                 slot,
                 irs: client.irs,
+                iss: client.iss,
                 seq: client.snd_nxt,
                 len: 0,
                 ack: client.rcv_nxt,

@@ -168,10 +168,22 @@ impl World {
         if self.hosts[node].flows[slot].irs != frame.irs {
             self.end(node, slot);
         }
-        self.hosts[node].halves[slot].answered = true;
-        let answer = Frame::bare(Kind::SynAck, slot, frame.irs);
+        let iss = self.draw_iss(node, slot);
+        let answer = Frame::begun(Kind::SynAck, slot, frame.irs, iss);
         self.mirror(node, answer);
         self.speak(node, share, answer);
+    }
+
+    /// The kernel answers, with one initial sequence number as often as it does: its
+    /// clock's, and no two hosts draw the same (RFC 9293 section 3.4.1).
+    fn draw_iss(&mut self, node: usize, slot: usize) -> u32 {
+        let drawn = u32::try_from(self.now_ns / US * SERVERS as u64 + node as u64);
+        let half = &mut self.hosts[node].halves[slot];
+        if !half.answered {
+            half.answered = true;
+            half.iss = drawn.unwrap_or(u32::MAX);
+        }
+        half.iss
     }
 
     /// To the standby, if there is one.
@@ -219,10 +231,10 @@ impl World {
         let half = self.hosts[node].halves[slot];
         let from = self.hosts[node].entries[share].from;
         let continued = from.map_or(Generation::NONE, |(_, generation)| generation);
-        if !half.not_in_sync && is_ahead(half, frame, continued) {
+        if !half.not_in_sync && half.is_ahead(frame, continued) {
             return;
         }
-        if half.not_in_sync || !is_third_ack(half, frame) {
+        if half.not_in_sync || !half.is_third_ack(frame) {
             let unknown = Kind::Reset(Why::UnprotectedAtTakeover);
             self.speak(node, share, Frame::bare(unknown, slot, frame.irs));
             return;
@@ -257,6 +269,7 @@ impl World {
         self.hosts[node].halves[frame.slot] = Half::default();
         *self.flow(node, frame.slot) = Flow {
             irs: frame.irs,
+            iss: half.iss,
             generation: half.generation,
             phase: if twin {
                 Phase::Twin
@@ -280,7 +293,7 @@ impl World {
             return;
         }
         let before = (flow.snd_una, flow.rcv_nxt);
-        take(flow, frame);
+        flow.take(frame);
         flow.changed |= before != (flow.snd_una, flow.rcv_nxt);
         flow.snd_nxt = flow.snd_nxt.max(flow.snd_una);
         if before.0 != flow.snd_una {
@@ -414,7 +427,7 @@ impl World {
         let generation = self.hosts[node].entries[share].generation;
         let open = self.plan.mutant == Some(Mutant::NoGate);
         let flow = self.flow(node, slot);
-        let (mut ack, irs) = (flow.rcv_nxt, flow.irs);
+        let (mut ack, irs, iss) = (flow.rcv_nxt, flow.irs, flow.iss);
         if flow.is_gated(generation) && !open {
             ack = flow.rcv_nxt.min(flow.twin_ack).max(flow.told_ack);
             if len == 0 && ack < flow.rcv_nxt && ack == flow.told_ack {
@@ -434,6 +447,7 @@ impl World {
                 kind,
                 slot,
                 irs,
+                iss,
                 seq,
                 len,
                 ack,
@@ -499,6 +513,7 @@ impl World {
             kind: Kind::Service,
             slot,
             irs: flow.irs,
+            iss: flow.iss,
             seq: flow.snd_nxt,
             len: 0,
             ack,
@@ -531,7 +546,7 @@ impl World {
         let flow = self.hosts[node].flows[slot];
         let half = self.hosts[node].halves[slot];
         if flow.irs == 0 || flow.is_over() {
-            if !is_third_ack(half, frame) || half.generation != entry.generation {
+            if !half.is_third_ack(frame) || half.generation != entry.generation {
                 return;
             }
             self.begin(node, frame, half);
@@ -550,7 +565,7 @@ impl World {
                 return;
             }
         }
-        take(flow, frame);
+        flow.take(frame);
         let (irs, ack) = (flow.irs, flow.rcv_nxt);
         let answered = flow.snd_una == flow.script.answered();
         if frame.kind == Kind::Fin && ack == flow.script.asked() && answered {
@@ -575,6 +590,7 @@ impl World {
                 return;
             }
             half.answered = true;
+            half.iss = frame.iss;
             if flow.irs != 0 && flow.irs != frame.irs {
                 self.end(node, slot);
             }
@@ -671,24 +687,4 @@ impl World {
         }
         changes
     }
-}
-
-/// What a segment of the client says to a kernel: only what comes in order.
-fn take(flow: &mut Flow, frame: Frame) {
-    flow.snd_una = flow.snd_una.max(frame.ack);
-    if frame.seq <= flow.rcv_nxt {
-        flow.rcv_nxt = flow.rcv_nxt.max(frame.seq + frame.len);
-    }
-}
-
-/// gw_is_third_ack
-fn is_third_ack(half: Half, frame: Frame) -> bool {
-    half.irs == frame.irs && half.answered && frame.seq == 0 && frame.ack == 0
-}
-
-/// gw_is_ahead
-fn is_ahead(half: Half, frame: Frame, continued: Generation) -> bool {
-    let known = half.tapped && half.irs == frame.irs && half.answered;
-    let gated = !continued.is_none() && half.generation == continued;
-    known && gated && frame.seq > 0 && frame.ack == 0
 }

@@ -62,6 +62,8 @@ pub(crate) enum Phase {
 pub(crate) struct Flow {
     /// Names the connection of its slot; 0: there is none.
     pub(crate) irs: u32,
+    /// The initial sequence number of the service.
+    pub(crate) iss: u32,
     pub(crate) generation: Generation,
     pub(crate) phase: Phase,
     pub(crate) gated: bool,
@@ -105,6 +107,14 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// What a segment of the client says to a kernel: only what comes in order.
+    pub(crate) fn take(&mut self, frame: Frame) {
+        self.snd_una = self.snd_una.max(frame.ack);
+        if frame.seq <= self.rcv_nxt {
+            self.rcv_nxt = self.rcv_nxt.max(frame.seq + frame.len);
+        }
+    }
+
     pub(crate) const fn is_over(&self) -> bool {
         match self.phase {
             Phase::None | Phase::Ended => true,
@@ -199,6 +209,8 @@ pub(crate) struct Frame {
     pub(crate) kind: Kind,
     pub(crate) slot: usize,
     pub(crate) irs: u32,
+    /// Of the service: with it SEG.ACK of the client, and SEG.SEQ of the service, begin.
+    pub(crate) iss: u32,
     pub(crate) seq: u32,
     pub(crate) len: u32,
     pub(crate) ack: u32,
@@ -210,9 +222,18 @@ impl Frame {
             kind,
             slot,
             irs,
+            iss: 0,
             seq: 0,
             len: 0,
             ack: 0,
+        }
+    }
+
+    /// As [`Self::bare`], of a handshake in which the service has answered.
+    pub(crate) const fn begun(kind: Kind, slot: usize, irs: u32, iss: u32) -> Self {
+        Self {
+            iss,
+            ..Self::bare(kind, slot, irs)
         }
     }
 }

@@ -8,7 +8,7 @@ use godwit_core::{FlowEvent, Link, MonoTime, Node, ServerExit};
 use godwit_wire::{Epoch, Generation, LeaseDatagram, Message, Role, ShareClaim, ShareId};
 
 use crate::clock::Clock;
-use crate::flow::Flow;
+use crate::flow::{Flow, Frame};
 use crate::plan::Plan;
 use crate::singles::Single;
 
@@ -60,12 +60,29 @@ impl Entry {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Half {
     pub(crate) irs: u32,
+    /// Drawn by the kernel of who answers.
+    pub(crate) iss: u32,
     pub(crate) generation: Generation,
     pub(crate) answered: bool,
     /// Through the tap: the socket is elsewhere.
     pub(crate) tapped: bool,
     /// The twin that comes of it must not be served.
     pub(crate) not_in_sync: bool,
+}
+
+impl Half {
+    /// gw_is_third_ack
+    pub(crate) const fn is_third_ack(&self, frame: Frame) -> bool {
+        let exact = frame.seq == 0 && frame.ack == 0 && frame.iss == self.iss;
+        self.irs == frame.irs && self.answered && exact
+    }
+
+    /// gw_is_ahead
+    pub(crate) fn is_ahead(&self, frame: Frame, continued: Generation) -> bool {
+        let known = self.tapped && self.irs == frame.irs && self.answered;
+        let gated = !continued.is_none() && self.generation == continued;
+        known && gated && frame.seq > 0 && frame.ack == 0
+    }
 }
 
 /// What heartbeats say of the shares.

@@ -140,7 +140,8 @@ impl World {
             let flow = self.hosts[node].flows[slot];
             let half = self.hosts[node].halves[slot];
             if attempt == 0 && half.tapped && half.answered {
-                self.speak(node, share, Frame::bare(Kind::SynAck, slot, half.irs));
+                let again = Frame::begun(Kind::SynAck, slot, half.irs, half.iss);
+                self.speak(node, share, again);
             }
             if !flow.twin || flow.is_over() {
                 continue;
@@ -185,7 +186,7 @@ impl World {
         let runs = flow.irs == irs && !flow.is_over();
         if let Some(peer) = entry.peer.filter(|_| runs) {
             for kind in [Kind::Syn, Kind::SynAck, Kind::Third] {
-                self.send_frame(node, peer, Frame::bare(kind, slot, irs));
+                self.send_frame(node, peer, Frame::begun(kind, slot, irs, flow.iss));
             }
         }
     }

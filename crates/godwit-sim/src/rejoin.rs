@@ -218,15 +218,16 @@ impl World {
         if entry.role != Role::Shadow || entry.generation != generation || in_use {
             return;
         }
-        let (born, script) = (self.clock(node), self.clients[slot].script);
+        let (born, client) = (self.clock(node), self.clients[slot]);
         *self.flow(node, slot) = Flow {
             irs,
+            iss: client.iss,
             generation,
             phase: Phase::Twin,
             twin: true,
             not_in_sync: true,
             socket: entry.listening,
-            script,
+            script: client.script,
             snd_una: restore.record.snd_una.0,
             born,
             ..Flow::default()
