@@ -1,10 +1,28 @@
-//! Maps as an agent of another version would have pinned them.
+//! Pinned maps: what is in them, and as an agent of another version would have pinned them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, MapType, libbpf_sys};
+
+/// All values of a pinned map, in the order of its keys.
+///
+/// # Errors
+/// If the map is not pinned below that folder, or the kernel refuses to read it.
+pub fn values(pins: &Path, name: &str) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    let path = pins.join("maps").join(name);
+    let pinned = MapHandle::from_pinned_path(&path).context("opening a pinned map")?;
+    let value = |key: Vec<u8>| {
+        let value = pinned.lookup(&key, MapFlags::ANY)?;
+        Ok(value.map(|value| (key, value)))
+    };
+    pinned
+        .keys()
+        .filter_map(|key| value(key).transpose())
+        .collect()
+}
 
 /// How much longer values are in the other version.
 const LONGER: usize = 8;

@@ -9,6 +9,7 @@ use godwit_lab::host::{Host, SERVICE};
 use godwit_tests::cells::{BACKENDS, Client};
 use godwit_tests::change::{How, change, reload};
 use godwit_tests::ring::{Ring, next, of, on_ring, own};
+use godwit_tests::shape::values;
 use godwit_tests::stage::{PORT, assert_no_live_reset, until, witness};
 
 /// Where the second service is.
@@ -53,6 +54,21 @@ fn serve_on(clients: &mut [(Host, Client)], what: &str) {
     }
 }
 
+/// The numbers by which a director's program knows the services at addresses in use; slots
+/// go by them.
+fn numbers(ring: &Ring<'_>) -> Vec<u32> {
+    let pins = ring.cluster.pins(Host::Director).expect("it runs");
+    let fronts = values(&pins, "gw_fronts").expect("the map is pinned");
+    let numbers = fronts.into_iter().filter_map(|(key, value)| {
+        let is_endpoint = key[16..18] == PORT.to_be_bytes();
+        is_endpoint.then(|| u32::from_ne_bytes(value.try_into().expect("a word")))
+    });
+    let mut numbers: Vec<_> = numbers.collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
 /// A service comes, moves and goes; each time the nodes take their files in that order.
 /// Whatever knows the new file serves it; the connections of the other service stay where
 /// they are. Then a machine dies: they are protected.
@@ -78,8 +94,11 @@ fn roll(ring: &mut Ring<'_>, order: [Host; 5], how: How) {
             until("the new service is served", || {
                 Client::try_connect(ring.lab, (*address, PORT).into())
             });
+            serve_on(&mut clients, &format!("{what}: it is served"));
+            assert_eq!(numbers(ring).len(), 2, "each has slots of its own: {what}");
         }
     }
+    assert_eq!(numbers(ring).len(), 1, "nothing is left of the other");
     for address in SHOP {
         let there = Client::try_connect(ring.lab, (address, PORT).into());
         assert!(there.is_none(), "{address} is nobody's");

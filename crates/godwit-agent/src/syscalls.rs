@@ -182,6 +182,7 @@ const DIRECTOR_BPF: &[u32] = &[
     1,  // BPF_MAP_LOOKUP_ELEM
     2,  // BPF_MAP_UPDATE_ELEM
     3,  // BPF_MAP_DELETE_ELEM
+    4,  // BPF_MAP_GET_NEXT_KEY
     6,  // BPF_OBJ_PIN
     7,  // BPF_OBJ_GET
     15, // BPF_OBJ_GET_INFO_BY_FD

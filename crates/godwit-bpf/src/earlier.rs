@@ -13,8 +13,8 @@ use godwit_wire::{FlowKey, Role, ShareId};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, OpenMapMut};
 
 use crate::convert::value_of;
-use crate::maps::MapError;
 use crate::maps::fences::Expiry;
+use crate::maps::{MapError, scan};
 use crate::pin::PinDir;
 use crate::skel::types;
 
@@ -96,10 +96,9 @@ impl Earlier {
     /// If the map can't be read.
     pub fn flows(&self) -> Result<Vec<FlowKey>, MapError> {
         let flows = self.map("gw_flows")?;
-        let keys = flows
-            .keys()
-            .filter_map(|key| value_of::<types::gw_flow_key>(&key));
-        Ok(keys.map(FlowKey::from).collect())
+        let keys = scan::keys::<types::gw_flow_key>(&flows)
+            .map_err(|source| MapError::new("read", "gw_flows", source.into()))?;
+        Ok(keys.into_iter().map(FlowKey::from).collect())
     }
 
     /// Takes programs and maps away.

@@ -189,7 +189,7 @@ impl Places {
         }
         self.put(0, tap)?;
         let used = u32::try_from(policies.len()).unwrap_or(u32::MAX);
-        for number in self.numbers.keys() {
+        for number in self.numbers.keys()? {
             // Keys are all that there are, empty places too.
             if number > used && self.numbers.lookup(&number).is_ok_and(|it| it.is_some()) {
                 self.numbers.delete(&number)?;

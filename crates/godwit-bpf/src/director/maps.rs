@@ -199,7 +199,7 @@ impl FrontTable {
     /// If the map can't be read.
     pub fn numbers(&self, services: &[Vec<Endpoint>]) -> Result<Vec<ServiceNumber>, MapError> {
         let mut left = BTreeSet::new();
-        for key in self.0.keys() {
+        for key in self.0.keys()? {
             left.extend(self.0.lookup(&key)?.filter(|number| *number != NO_SERVICE));
         }
         let mut given: Vec<Option<u32>> = Vec::new();
@@ -247,7 +247,7 @@ impl FrontTable {
         for (key, service) in &wanted {
             self.0.update(key, service)?;
         }
-        for key in self.0.keys() {
+        for key in self.0.keys()? {
             let is_wanted = |(kept, _): &(types::gw_endpoint, u32)| {
                 (kept.addr, kept.port) == (key.addr, key.port)
             };

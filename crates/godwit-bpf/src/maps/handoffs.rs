@@ -151,7 +151,7 @@ impl HandoffTable {
     /// Fails if the kernel refuses a read.
     pub fn entries(&self) -> Result<Vec<HandoffEntry>, MapError> {
         let mut entries = Vec::new();
-        for key in self.0.keys() {
+        for key in self.0.keys()? {
             entries.extend(self.get(FlowKey::from(key))?);
         }
         Ok(entries)

@@ -168,8 +168,11 @@ impl LogTable {
     }
 
     /// How many chunks there are, of all flows.
-    pub fn chunks(&self) -> usize {
-        self.0.keys().len()
+    ///
+    /// # Errors
+    /// If the map can't be read.
+    pub fn chunks(&self) -> Result<usize, MapError> {
+        Ok(self.0.keys()?.len())
     }
 }
 

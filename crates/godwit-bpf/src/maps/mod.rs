@@ -11,7 +11,7 @@ pub(crate) mod newborns;
 pub(crate) mod outputs;
 pub(crate) mod placing;
 pub(crate) mod questions;
-mod scan;
+pub(crate) mod scan;
 pub(crate) mod services;
 pub(crate) mod shares;
 pub(crate) mod slots;
@@ -87,11 +87,9 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
             .map_err(|source| self.error("write", source))
     }
 
-    pub(crate) fn keys(&self) -> Vec<K> {
-        self.handle
-            .keys()
-            .filter_map(|key| value_of(&key))
-            .collect()
+    /// Every key, one call each. Those that come or go meanwhile may be missed or seen.
+    pub(crate) fn keys(&self) -> Result<Vec<K>, MapError> {
+        scan::keys(&self.handle).map_err(|source| self.error("read", source.into()))
     }
 
     pub(crate) fn delete(&self, key: &K) -> Result<(), MapError> {

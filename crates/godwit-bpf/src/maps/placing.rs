@@ -157,13 +157,13 @@ impl PlacingTable {
             nodes: numbers.max().map_or(0, |most| most + 1),
         };
         self.placings.update(&slot, &raw)?;
-        for key in self.prefixes.keys() {
+        for key in self.prefixes.keys()? {
             let is_kept = prefixes.iter().any(|(kept, _)| is_same(kept, &key));
             if key.share == slot && !is_kept {
                 self.prefixes.delete(&key)?;
             }
         }
-        for key in self.suffixes.keys() {
+        for key in self.suffixes.keys()? {
             let of = |key: &types::gw_suffix_key| (key.host, key.suffix);
             let is_kept = suffixes.iter().any(|(kept, _)| of(kept) == of(&key));
             if key.share == slot && !is_kept {
@@ -232,7 +232,7 @@ impl PlacingTable {
     pub fn forget_mates(&self, share: ShareId, but: &[u32]) -> Result<(), MapError> {
         let slot = self.shares.of(share)?;
         let but: Vec<_> = but.iter().filter_map(|node| self.number(*node)).collect();
-        for key in self.mates.keys() {
+        for key in self.mates.keys()? {
             let is_kept = u16::try_from(key.node & !ITSELF).is_ok_and(|node| but.contains(&node));
             if key.share == slot && !is_kept {
                 self.mates.delete(&key)?;
@@ -246,7 +246,7 @@ impl PlacingTable {
     /// # Errors
     /// Fails if the kernel refuses a change.
     pub fn forget(&self, but: &[MacAddr]) -> Result<(), MapError> {
-        for key in self.macs.keys() {
+        for key in self.macs.keys()? {
             if !but.contains(&MacAddr(key.mac)) {
                 self.macs.delete(&key)?;
             }

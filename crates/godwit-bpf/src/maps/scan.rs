@@ -5,10 +5,12 @@
 //! for the last one and would miss entries, so the calls are made here.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::ptr;
 
 use libbpf_rs::MapHandle;
-use libbpf_rs::libbpf_sys::{bpf_map_batch_opts, bpf_map_lookup_batch};
+use libbpf_rs::libbpf_sys::{bpf_map_batch_opts, bpf_map_get_next_key, bpf_map_lookup_batch};
 
 use crate::convert::Plain;
 
@@ -55,6 +57,29 @@ pub(super) fn for_each<K: Plain, V: Plain>(
     }
 }
 
+/// Every key of a map of any type. libbpf-rs takes each error for the end, and so a map
+/// that may not be read for an empty one: only ENOENT is the end.
+///
+/// # Errors
+/// If the kernel refuses.
+pub(crate) fn keys<K: Plain>(map: &MapHandle) -> io::Result<Vec<K>> {
+    let fd = map.as_fd().as_raw_fd();
+    let mut keys = Vec::new();
+    loop {
+        let last = keys.last().map_or(ptr::null(), ptr::from_ref::<K>);
+        let mut next = MaybeUninit::<K>::uninit();
+        // SAFETY: `last` is null or a key, and `next` has room for one.
+        let refused =
+            unsafe { bpf_map_get_next_key(fd, last.cast(), next.as_mut_ptr().cast()) } != 0;
+        match refused.then(io::Error::last_os_error) {
+            // SAFETY: the kernel has written it.
+            None => keys.push(unsafe { next.assume_init() }),
+            Some(end) if end.raw_os_error() == Some(libc::ENOENT) => return Ok(keys),
+            Some(error) => return Err(error),
+        }
+    }
+}
+
 /// One call: how many entries were written, where to go on, and whether that
 /// was the end. `keys` and `values` are empty and have `room`.
 fn batch<K: Plain, V: Plain>(
@@ -70,16 +95,14 @@ fn batch<K: Plain, V: Plain>(
     };
     let mut next: Position = 0;
     let mut count = u32::try_from(room).unwrap_or(u32::MAX);
-    let from = position
-        .as_mut()
-        .map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    let from = position.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
     // SAFETY: the pointers are to positions and to `room` entries of the map's
     // own layouts, and outlive the call.
     let err = unsafe {
         bpf_map_lookup_batch(
             map.as_fd().as_raw_fd(),
             from.cast(),
-            std::ptr::from_mut(&mut next).cast(),
+            ptr::from_mut(&mut next).cast(),
             keys.as_mut_ptr().cast(),
             values.as_mut_ptr().cast(),
             &raw mut count,

@@ -57,7 +57,7 @@ impl ServiceTable {
         // A share that is a ward is never taken for the node's own.
         self.fill(&self.wards, wards)?;
         self.fill(&self.services, endpoints)?;
-        for key in self.addresses.keys() {
+        for key in self.addresses.keys()? {
             if !endpoints
                 .iter()
                 .any(|(endpoint, _)| addr_words(endpoint.addr) == key.addr)
@@ -75,7 +75,7 @@ impl ServiceTable {
     pub fn known(&self) -> Result<Vec<(Endpoint, ShareId)>, MapError> {
         let mut known = Vec::new();
         for map in [&self.services, &self.wards] {
-            for key in map.keys() {
+            for key in map.keys()? {
                 if let Some(slot) = map.lookup(&key)? {
                     known.push((Endpoint::from(key), self.slots.share_at(slot)));
                 }
@@ -131,7 +131,7 @@ impl ServiceTable {
                 &self.slots.of(*share)?,
             )?;
         }
-        for key in map.keys() {
+        for key in map.keys()? {
             let is_it = |(kept, _): &(Endpoint, ShareId)| {
                 let kept = types::gw_endpoint::from(*kept);
                 (kept.addr, kept.port) == (key.addr, key.port)

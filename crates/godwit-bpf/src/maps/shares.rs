@@ -228,7 +228,7 @@ impl ShareTable {
     /// Fails if the kernel refuses the read.
     pub fn unnamed(&self) -> Result<Vec<u32>, MapError> {
         let mut found = Vec::new();
-        for slot in self.entries.keys() {
+        for slot in self.entries.keys()? {
             let role = self.entries.lookup(&slot)?.map_or(0, |raw| raw.role);
             if role != 0 && self.slots.id_at(slot) == 0 {
                 found.push(slot);

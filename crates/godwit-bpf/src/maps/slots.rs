@@ -27,7 +27,7 @@ impl Slots {
     pub(crate) fn new(handle: MapHandle, name: &'static str) -> Result<Self, MapError> {
         let map = TypedMap::<u32, u32>::new(handle, name);
         let mut ids = Vec::new();
-        for slot in map.keys() {
+        for slot in map.keys()? {
             ids.push(map.lookup(&slot)?.unwrap_or(FREE));
         }
         Ok(Self {

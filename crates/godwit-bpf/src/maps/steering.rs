@@ -43,7 +43,7 @@ impl SteeringTable {
     /// # Errors
     /// Fails if the kernel refuses a change.
     pub(crate) fn forget_programs(&self) -> Result<(), MapError> {
-        for share in self.0.keys() {
+        for share in self.0.keys()? {
             match self.0.lookup(&share)? {
                 Some(raw) if raw.program != 0 => {
                     let raw = types::gw_steering { program: 0, ..raw };

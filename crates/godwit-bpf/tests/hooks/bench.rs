@@ -208,7 +208,7 @@ impl Bench {
 
     /// Chunks of all logs.
     pub(crate) fn chunks(&self) -> usize {
-        self.datapath.log.chunks()
+        self.datapath.log.chunks().expect("it can be read")
     }
 
     fn play_with(&self, role: Role, generation: Generation, turn: u16) {
