@@ -10,6 +10,7 @@ use godwit_lab::apps::raw::{RawClient, RawOptions};
 use godwit_lab::cluster::{Cluster, ClusterOptions};
 use godwit_lab::host::{Host, Network, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions, Switch};
+use godwit_tests::packet::{fold, set_tcp_checksum, sum_of};
 use godwit_tests::stage::{
     assert_one_voice, assert_unnoticed, counted, flow, in_sync, servers, service_v4, service_v6,
     stage, tcp_counter, wait_flow, wait_protected, witness,
@@ -44,8 +45,7 @@ fn with_unknown_option(packet: Vec<u8>) -> Vec<Vec<u8>> {
     longer.splice(20 + header..20 + header, [254, 4, 0x0d, 0x17]);
     longer[32] += 0x10;
     set_length(&mut longer, 20);
-    let sum = tcp_checksum(&longer);
-    longer[36..38].copy_from_slice(&sum.to_be_bytes());
+    set_tcp_checksum(&mut longer);
     vec![longer]
 }
 
@@ -106,23 +106,6 @@ fn set_length(packet: &mut [u8], header: usize) {
     packet[10..12].fill(0);
     let sum = fold(sum_of(&packet[..header]));
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
-}
-
-fn tcp_checksum(packet: &[u8]) -> u16 {
-    let mut tcp = packet[20..].to_vec();
-    tcp[16..18].fill(0);
-    let length = u32::try_from(tcp.len()).expect("a short packet");
-    fold(sum_of(&packet[12..20]) + 6 + length + sum_of(&tcp))
-}
-
-fn sum_of(bytes: &[u8]) -> u32 {
-    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
-    bytes.chunks(2).map(word).sum()
-}
-
-fn fold(sum: u32) -> u16 {
-    let sum = (sum & 0xffff) + (sum >> 16);
-    !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(u16::MAX)
 }
 
 /// Addresses of the client that can be disguised.

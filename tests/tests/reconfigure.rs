@@ -23,6 +23,9 @@ const SHOP: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 0x101)),
 ];
 
+/// How long an owner waits for a twin that says nothing (`lag_limit`).
+const TWIN_PATIENCE: Duration = Duration::from_millis(700);
+
 fn two_services() -> ClusterOptions {
     let web = Service::new("web", PORT);
     let shop = Service {
@@ -147,6 +150,48 @@ fn take_out(order: [Host; 2], how: How) {
         echo.finish(since, STALL_LIMIT);
     }
     assert_one_voice(&capture.finish().expect("the capture ends"));
+}
+
+/// One file has the service no longer, the other has: an owner hands it over, twins leave
+/// before they end, and nobody waits until a twin that is no more is given up.
+#[test]
+fn a_service_that_one_file_has_lost_is_served_by_the_other() {
+    for how in [How::Restart, How::Reload] {
+        for (loser, keeper) in [(Host::B, Host::A), (Host::A, Host::B)] {
+            for edit in [without_the_last, with_the_last_renamed] {
+                lose(loser, keeper, how, edit);
+            }
+        }
+    }
+}
+
+fn with_the_last_renamed(text: &str) -> String {
+    text.replace("name = \"shop\"", "name = \"mall\"")
+}
+
+fn lose(loser: Host, keeper: Host, how: How, edit: fn(&str) -> String) {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, two_services());
+    let since = Instant::now();
+    let shop = SHOP.map(|address| {
+        let echo = Traffic::start(&lab, SocketAddr::new(address, PORT), Load::Echo);
+        wait_protected(&cluster, Host::A, echo.local());
+        echo
+    });
+    change(&mut cluster, loser, how, edit);
+    until("its owner says that nobody stands by", || {
+        let status = cluster.status(keeper).ok()?;
+        let mut services = status.services.iter();
+        let shop = services.find(|service| service.name == "shop")?;
+        (shop.state == "owner" && shop.in_sync.is_empty()).then_some(())
+    });
+    for echo in shop {
+        echo.goes_on();
+        echo.finish(since, TWIN_PATIENCE / 2);
+    }
 }
 
 /// The two of the other address go on; those of the old one end.

@@ -1,9 +1,11 @@
 //! The end of an agent's life, in order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::share::State;
 use godwit_core::{Command, MonoTime, ShareStatus, VoterMemory};
 use godwit_wire::GoodbyeReason;
@@ -35,7 +37,10 @@ impl Driver {
     /// Without an answer the end comes all the same, and the lease goes on to
     /// run out.
     pub(super) fn get_ready(&mut self, reason: GoodbyeReason, inputs: &Receiver<Input>) {
-        self.hand_over_the_leaving(inputs);
+        if let Some((next, _)) = self.next.clone() {
+            self.hand_over_the_leaving(&next, inputs);
+            self.retire_from_the_leaving(&next, inputs);
+        }
         let end = clock::now().saturating_add(PATIENCE);
         self.node
             .handle_command(Command::Prepare(reason), clock::now());
@@ -49,10 +54,7 @@ impl Driver {
 
     /// What is no longer in the changed file goes to a standby that is in sync: as it
     /// takes part, its file still has it. Without one its connections end here.
-    fn hand_over_the_leaving(&mut self, inputs: &Receiver<Input>) {
-        let Some((next, _)) = self.next.clone() else {
-            return;
-        };
+    fn hand_over_the_leaving(&mut self, next: &Config, inputs: &Receiver<Input>) {
         let leaves = |share: &ShareStatus| {
             let stays = next.own_shares().any(|(id, _)| id == share.id);
             share.state == State::Owner && !stays
@@ -83,6 +85,37 @@ impl Driver {
             let _: Next = self.step(inputs);
             self.drain();
             answers.retain_mut(is_open);
+        }
+    }
+
+    /// Twins that end with the changed file leave the in-sync set before they do: an owner
+    /// whose file still has the service waits for none of them. That may have been this node
+    /// until a moment ago.
+    fn retire_from_the_leaving(&mut self, next: &Config, inputs: &Receiver<Input>) {
+        let config = self.config.clone();
+        let endpoints = |config: &Config, id| {
+            let mut own = config.own_shares();
+            let service = own.find_map(|(share, service)| (share == id).then_some(service));
+            service.map_or_else(BTreeSet::new, |it| it.addresses.iter().copied().collect())
+        };
+        let ends = |share: &ShareStatus| {
+            let kept = endpoints(next, share.id).is_superset(&endpoints(&config, share.id));
+            matches!(share.state, State::Shadow { .. }) && !kept
+        };
+        let ending: Vec<_> = self.node.share_status().filter(ends).collect();
+        for share in ending {
+            let fact = FactId {
+                name: "leaves_the_file".to_owned(),
+                share: Some(share.id),
+            };
+            self.node
+                .handle_fact(fact, Some(Consequence::NoTwins), clock::now());
+        }
+        self.drain();
+        let end = clock::now().saturating_add(PATIENCE);
+        while self.node.share_status().any(|share| ends(&share)) && clock::now() < end {
+            let _: Next = self.step(inputs);
+            self.drain();
         }
     }
 
