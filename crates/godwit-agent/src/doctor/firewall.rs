@@ -45,7 +45,7 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
         Some((_, found, advice)) => Check::fail(NAME, found, advice),
         None => Check::ok(NAME, "no rule drops what twins consist of"),
     }];
-    let clients = rules.iter().find(|rule| rule.drops == Drops::Service);
+    let clients = rules.iter().find(|rule| rule.drops.is_of_clients());
     if !scope.services.is_empty() {
         checks.push(match clients.map(harm_to_clients) {
             Some((found, advice)) => Check::fail("firewall", found, advice),
@@ -69,7 +69,7 @@ pub(crate) fn harm_to_twins<'a>(
 ) -> Option<(&'a Refusal, String, String)> {
     let liberal = tracking_is_liberal(host);
     let counts = |rule: &&Refusal| match rule.drops {
-        Drops::Service => false,
+        Drops::Service | Drops::Neighbours => false,
         Drops::Invalid => !liberal,
         Drops::NewWithoutSyn => true,
     };
@@ -92,12 +92,19 @@ pub(crate) fn harm_to_twins<'a>(
 
 /// The same of a rule that clients don't pass.
 pub(crate) fn harm_to_clients(rule: &Refusal) -> (String, String) {
-    let found = format!(
-        "{} drops what is said to or by {}",
-        place(rule),
-        rule.service
-    );
-    let advice = format!("accept the service's port before it, or remove it ({SHOW})");
+    let (place, service) = (place(rule), rule.service);
+    if rule.drops != Drops::Neighbours {
+        let found = format!("{place} drops what is said to or by {service}");
+        let advice = format!("accept the service's port before it, or remove it ({SHOW})");
+        return (found, advice);
+    }
+    let what = if service.is_ipv4() {
+        "ARP"
+    } else {
+        "neighbour solicitations and advertisements"
+    };
+    let found = format!("{place} drops {what} for {}", service.ip());
+    let advice = format!("accept {what} before it, or remove it ({SHOW})");
     (found, advice)
 }
 

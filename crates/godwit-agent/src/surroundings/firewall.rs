@@ -10,7 +10,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use godwit_core::fitness::Consequence;
-use godwit_sock::{Devices, Drops, Refusal, RulesetWatch, legacy_refusals, refusals};
+use godwit_sock::{Devices, Refusal, RulesetWatch, legacy_refusals, refusals};
 use godwit_wire::ShareId;
 
 use super::watch::Source;
@@ -76,7 +76,7 @@ impl Firewall {
             let consequence = Consequence::NoTwins;
             wrong("conntrack", None, consequence, found, advice)
         }));
-        for rule in rules.iter().filter(|rule| rule.drops == Drops::Service) {
+        for rule in rules.iter().filter(|rule| rule.drops.is_of_clients()) {
             let shares = self.services.iter().filter(|(_, at)| *at == rule.service);
             all.extend(shares.map(|(share, _)| {
                 let (found, advice) = doctor::harm_to_clients(rule);

@@ -89,7 +89,7 @@ pub fn legacy_refusals(
         let of_it = services
             .iter()
             .filter(|it| it.is_ipv4() == (layout.address == 4));
-        for probe in of_it.flat_map(|service| Probe::all(*service, interface)) {
+        for probe in of_it.flat_map(|service| Probe::segments(*service, interface)) {
             if !probe.is_answered(&found) {
                 found.extend(tables.iter().find_map(|table| table.refusal(probe)));
             }

@@ -32,7 +32,7 @@ use crate::netlink::{NLM_F_DUMP, Netlink, attribute, attributes, push_attribute}
 
 pub use legacy::legacy_refusals;
 pub use probe::{Drops, Refusal};
-use probe::{Fate, Hook, Probe, walk};
+use probe::{Fate, Hook, Kind, Probe, walk};
 use rule::{Element, Rule, verdict_of};
 
 const SUBSYSTEM: u16 = 10 << 8;
@@ -45,9 +45,10 @@ const GROUP: u32 = 1 << 6;
 /// struct nfgenmsg
 const NFGENMSG: usize = 4;
 
-// Families: NFPROTO_INET, NFPROTO_IPV4, NFPROTO_NETDEV, NFPROTO_IPV6.
+// Families: NFPROTO_INET, NFPROTO_IPV4, NFPROTO_ARP, NFPROTO_NETDEV, NFPROTO_IPV6.
 const INET: u8 = 1;
 const IPV4: u8 = 2;
+const ARP: u8 = 3;
 const NETDEV: u8 = 5;
 const IPV6: u8 = 10;
 
@@ -62,9 +63,34 @@ type ChainId = (u8, String, String);
 struct Base {
     hook: Hook,
     priority: i32,
-    /// Of chains that belong to one interface.
-    device: Option<String>,
+    /// Of chains that belong to interfaces.
+    devices: Vec<String>,
     drops: bool,
+}
+
+impl Base {
+    /// Whether a chain of that family may see a packet at all.
+    fn sees(&self, family: u8, probe: Probe<'_>) -> bool {
+        let (is_arp, service) = (probe.kind == Kind::Arp, probe.service);
+        let is_here = || self.devices.iter().any(|name| name == probe.interface.0);
+        match family {
+            INET => !is_arp && (self.hook != Hook::Ingress || is_here()),
+            IPV4 => !is_arp && service.is_ipv4(),
+            IPV6 => service.is_ipv6(),
+            ARP => is_arp,
+            NETDEV => is_here(),
+            _ => false,
+        }
+    }
+
+    /// Whether connection tracking has seen what comes here.
+    fn knows_connections(&self, family: u8) -> bool {
+        match self.hook {
+            Hook::Ingress => false,
+            Hook::Egress => true,
+            _ => family != ARP && self.priority > CONNTRACK,
+        }
+    }
 }
 
 /// All rules of nftables at one moment.
@@ -130,17 +156,10 @@ impl Ruleset<'_> {
     fn refusal(&self, probe: Probe<'_>) -> Option<Refusal> {
         self.bases.iter().find_map(|(id, base)| {
             let (family, table, name) = id;
-            let is_its = match *family {
-                INET => true,
-                IPV4 => probe.service.is_ipv4(),
-                IPV6 => probe.service.is_ipv6(),
-                NETDEV => base.device.as_deref() == Some(probe.interface.0),
-                _ => false,
-            };
-            if !is_its || !probe.passes(base.hook) {
+            if !base.sees(*family, probe) || !probe.passes(base.hook) {
                 return None;
             }
-            let is_tracked = base.hook != Hook::Ingress && base.priority > CONNTRACK;
+            let is_tracked = base.knows_connections(*family);
             let rules = |chain: &str| {
                 let of_it = (self.rules.iter()).filter(|rule| {
                     (rule.chain.0, &*rule.chain.1, &*rule.chain.2) == (*family, table, chain)
@@ -183,7 +202,10 @@ fn read_chain(message: &[u8]) -> Option<(ChainId, Base)> {
     let place = nested(all, 4)?;
     let hook = match (family, big_endian(attribute(place, 1)?)?) {
         (NETDEV, 0) | (INET, 5) => Hook::Ingress,
-        (NETDEV, _) => return None,
+        (NETDEV, 1) => Hook::Egress,
+        (ARP, 0) => Hook::LocalIn,
+        (ARP, 1) => Hook::LocalOut,
+        (NETDEV | ARP, _) => return None,
         (_, 0) => Hook::PreRouting,
         (_, 1) => Hook::LocalIn,
         (_, 3) => Hook::LocalOut,
@@ -193,11 +215,17 @@ fn read_chain(message: &[u8]) -> Option<(ChainId, Base)> {
     let base = Base {
         hook,
         priority: big_endian(attribute(place, 2)?)?.cast_signed(),
-        device: attribute(place, 3).map(text),
+        devices: devices(place),
         drops: attribute(all, 5).and_then(big_endian) == Some(0),
     };
     let id = (family, text(attribute(all, 1)?), text(attribute(all, 3)?));
     Some((id, base))
+}
+
+/// NFTA_HOOK_DEV, or NFTA_HOOK_DEVS with an NFTA_DEVICE_NAME each.
+fn devices(place: &[u8]) -> Vec<String> {
+    let all = nested(place, 4).map(|all| attributes(all).map(|(_, name)| text(name)).collect());
+    all.unwrap_or_else(|| attribute(place, 3).map(text).into_iter().collect())
 }
 
 fn read_set(netlink: &Netlink, id: &(u8, String, String)) -> io::Result<Vec<Element>> {

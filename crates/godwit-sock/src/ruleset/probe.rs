@@ -1,6 +1,6 @@
 //! The packets that rules are asked about, and what a chain makes of one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// NF_CT_STATE_INVALID_BIT
 pub(super) const INVALID: u32 = 1;
@@ -8,6 +8,12 @@ pub(super) const INVALID: u32 = 1;
 pub(super) const ESTABLISHED: u32 = 2;
 /// NF_CT_STATE_BIT(IP_CT_NEW)
 pub(super) const NEW: u32 = 8;
+/// NF_CT_STATE_UNTRACKED_BIT
+pub(super) const UNTRACKED: u32 = 64;
+
+/// ND_NEIGHBOR_SOLICIT, ND_NEIGHBOR_ADVERT (RFC 4861 sections 4.3 and 4.4)
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
 
 pub(super) const SYN: u8 = 0x02;
 pub(super) const ACK: u8 = 0x10;
@@ -25,6 +31,19 @@ pub(super) enum Hook {
     PostRouting,
     /// NF_INET_INGRESS, and that of the family `netdev`.
     Ingress,
+    /// NF_NETDEV_EGRESS
+    Egress,
+}
+
+/// What a packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A segment of TCP.
+    Segment,
+    /// Somebody asks for the service's address with ARP, or is answered.
+    Arp,
+    /// The same with ICMPv6.
+    Neighbour,
 }
 
 /// Which packets a rule drops that a service, its twins, or connections after a takeover
@@ -37,6 +56,15 @@ pub enum Drops {
     Invalid,
     /// What begins a connection for connection tracking, though it is no SYN.
     NewWithoutSyn,
+    /// Questions for the address of the service, or answers: ARP, neighbour discovery.
+    Neighbours,
+}
+
+impl Drops {
+    /// Whether clients miss it, rather than twins.
+    pub const fn is_of_clients(self) -> bool {
+        matches!(self, Self::Service | Self::Neighbours)
+    }
 }
 
 /// A rule that drops such packets.
@@ -57,6 +85,7 @@ pub struct Refusal {
 /// clients.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Probe<'a> {
+    pub(super) kind: Kind,
     pub(super) service: SocketAddr,
     /// Name and index of the service interface.
     pub(super) interface: (&'a str, u32),
@@ -72,8 +101,32 @@ pub(super) struct Probe<'a> {
 
 impl Probe<'_> {
     /// All packets that rules are asked about.
-    pub(super) fn all<'a>(service: SocketAddr, interface: (&'a str, u32)) -> [Probe<'a>; 7] {
+    pub(super) fn all<'a>(
+        service: SocketAddr,
+        interface: (&'a str, u32),
+    ) -> impl Iterator<Item = Probe<'a>> {
+        let kind = if service.is_ipv4() {
+            Kind::Arp
+        } else {
+            Kind::Neighbour
+        };
+        let neighbours = [true, false].map(|comes| Probe {
+            kind,
+            service,
+            interface,
+            comes,
+            state: UNTRACKED,
+            flags: 0,
+            means: Drops::Neighbours,
+        });
+        let segments = Self::segments(service, interface);
+        segments.into_iter().chain(neighbours)
+    }
+
+    /// Those of TCP.
+    pub(super) fn segments<'a>(service: SocketAddr, interface: (&'a str, u32)) -> [Probe<'a>; 7] {
         let probe = |means, comes, state, flags| Probe {
+            kind: Kind::Segment,
             service,
             interface,
             comes,
@@ -103,7 +156,7 @@ impl Probe<'_> {
     pub(super) const fn passes(self, hook: Hook) -> bool {
         match hook {
             Hook::PreRouting | Hook::LocalIn | Hook::Ingress => self.comes,
-            Hook::LocalOut | Hook::PostRouting => !self.comes,
+            Hook::LocalOut | Hook::PostRouting | Hook::Egress => !self.comes,
         }
     }
 
@@ -111,30 +164,63 @@ impl Probe<'_> {
     /// those of some clients only.
     pub(super) const fn is_meant(self, looked: Looked) -> bool {
         match self.means {
-            Drops::Service => false,
+            Drops::Service | Drops::Neighbours => false,
             Drops::Invalid => looked.state,
             Drops::NewWithoutSyn => looked.state && looked.flags,
         }
     }
 
-    /// Bytes of its IP header; `None`: they differ from client to client.
-    pub(super) fn network(&self, offset: usize, len: usize) -> Option<Vec<u8>> {
-        let (protocol, own) = match self.service.ip() {
-            IpAddr::V4(v4) => ((9, vec![6]), v4.octets().to_vec()),
-            IpAddr::V6(v6) => ((6, vec![6]), v6.octets().to_vec()),
-        };
-        // An address of the source stands before that of the destination.
-        let first = if self.service.is_ipv4() { 12 } else { 8 };
-        let own_at = first + if self.comes { own.len() } else { 0 };
-        part(&[protocol, (own_at, own)], offset, len)
+    /// The protocol that its IP header names; zero for ARP, which has none.
+    pub(super) const fn protocol(&self) -> u8 {
+        match self.kind {
+            Kind::Segment => 6,
+            Kind::Arp => 0,
+            Kind::Neighbour => 58,
+        }
     }
 
-    /// Bytes of its TCP header.
-    pub(super) fn transport(&self, offset: usize, len: usize) -> Option<Vec<u8>> {
-        let port = self.service.port().to_be_bytes().to_vec();
-        let port = (if self.comes { 2 } else { 0 }, port);
-        part(&[port, (13, vec![self.flags])], offset, len)
+    /// Bytes of its IP header, or of ARP (RFC 826); `None`: they differ from client to client.
+    pub(super) fn network(&self, offset: usize, len: usize) -> Option<Vec<u8>> {
+        let own = match (self.service.ip(), self.kind) {
+            (IpAddr::V4(v4), _) => v4.octets().to_vec(),
+            (IpAddr::V6(v6), Kind::Neighbour) if self.comes => solicited(v6).octets().to_vec(),
+            (IpAddr::V6(v6), _) => v6.octets().to_vec(),
+        };
+        // An address of the source stands before that of the destination.
+        let (fixed, first, next) = match (self.kind, self.service.ip()) {
+            (Kind::Arp, _) => {
+                let question = if self.comes { 1 } else { 2 };
+                ((0, vec![0, 1, 8, 0, 6, 4, 0, question]), 14, 10)
+            }
+            (_, IpAddr::V4(_)) => ((9, vec![self.protocol()]), 12, 4),
+            // RFC 4861 section 7.1: such a message has not passed a router.
+            (Kind::Neighbour, _) => ((6, vec![self.protocol(), 255]), 8, 16),
+            (_, IpAddr::V6(_)) => ((6, vec![self.protocol()]), 8, 16),
+        };
+        let own_at = first + if self.comes { next } else { 0 };
+        part(&[fixed, (own_at, own)], offset, len)
     }
+
+    /// Bytes of its TCP or ICMPv6 header.
+    pub(super) fn transport(&self, offset: usize, len: usize) -> Option<Vec<u8>> {
+        let known = match self.kind {
+            Kind::Segment => {
+                let port = self.service.port().to_be_bytes().to_vec();
+                let port = (if self.comes { 2 } else { 0 }, port);
+                vec![port, (13, vec![self.flags])]
+            }
+            Kind::Arp => vec![],
+            Kind::Neighbour if self.comes => vec![(0, vec![SOLICITATION, 0])],
+            Kind::Neighbour => vec![(0, vec![ADVERTISEMENT, 0])],
+        };
+        part(&known, offset, len)
+    }
+}
+
+/// The group in which the owner of an address is asked for it (RFC 4291 section 2.7.1).
+fn solicited(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., high, low] = address.segments();
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | (high & 0xff), low)
 }
 
 /// What lies within one of the parts that are known.
@@ -265,6 +351,7 @@ mod tests {
     fn probe(comes: bool, service: &str) -> Probe<'static> {
         let service = service.parse().expect("a literal");
         Probe {
+            kind: Kind::Segment,
             service,
             interface: ("eth0", 2),
             comes,

@@ -3,9 +3,9 @@
 
 use crate::netlink::{attribute, attributes};
 
-use super::probe::{Answer, Looked, Matches, Probe, Verdict};
+use super::probe::{Answer, Kind, Looked, Matches, Probe, Verdict};
 use super::xtables;
-use super::{ChainId, NFGENMSG, big_endian, nested, text};
+use super::{ARP, ChainId, NFGENMSG, big_endian, nested, text};
 
 /// Bytes of registers: NFT_REG_1 to NFT_REG_4.
 const ROOM: usize = 64;
@@ -182,6 +182,7 @@ impl Run<'_> {
         let is_v4 = self.probe.service.is_ipv4();
         match (attribute(data, 2).and_then(big_endian)?, self.probe.comes) {
             // NFT_META_PROTOCOL
+            (1, _) if self.probe.kind == Kind::Arp => Some(vec![8, 6]),
             (1, _) => Some(if is_v4 { vec![8, 0] } else { vec![0x86, 0xdd] }),
             // NFT_META_IIF, NFT_META_OIF
             (4, true) | (5, false) => Some(index.to_ne_bytes().to_vec()),
@@ -192,9 +193,10 @@ impl Run<'_> {
                 Some(bytes)
             }
             // NFT_META_NFPROTO
+            (15, _) if self.probe.kind == Kind::Arp => Some(vec![ARP]),
             (15, _) => Some(vec![if is_v4 { 2 } else { 10 }]),
             // NFT_META_L4PROTO
-            (16, _) => Some(vec![6]),
+            (16, _) => Some(vec![self.probe.protocol()]),
             _ => None,
         }
     }

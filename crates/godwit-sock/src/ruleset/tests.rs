@@ -84,7 +84,7 @@ fn what_is_dropped_for_every_client_is_said() {
         ("ct state invalid drop", rule("Invalid")),
         (
             "ct state { invalid, untracked } counter drop",
-            rule("Invalid"),
+            [rule("Invalid"), vec!["Neighbours6 f i rule".into()]].concat(),
         ),
         (
             "ct state vmap { established : accept, invalid : drop }",
@@ -155,11 +155,15 @@ fn chains_are_walked_as_packets_walk_them() {
             "add rule inet f i ct state established accept; \
              add rule inet f i ct state new tcp dport 80 accept; \
              add chain inet f i { policy drop; }",
-            &["Invalid4 f i policy", "Invalid6 f i policy"],
+            &[
+                "Invalid4 f i policy",
+                "Invalid6 f i policy",
+                "Neighbours6 f i policy",
+            ],
         ),
         (
             "add rule inet f i tcp dport 80 accept; add chain inet f i { policy drop; }",
-            &[],
+            &["Neighbours6 f i policy"],
         ),
         // Whom it accepts is not known here.
         (
@@ -340,6 +344,106 @@ fn what_iptables_legacy_makes_is_read() {
             assert_eq!(said()[0], "Service filter INPUT None");
             run("-w -A INPUT -p tcp --dport 80 -j ACCEPT").expect("as before");
             assert_eq!(said(), [""; 0]);
+        }
+    });
+}
+
+/// What asks for an address, and what answers, passes chains of its own kind, and with IPv6
+/// those of all IP. Chains at the way out of an interface see everything.
+#[test]
+fn who_asks_for_the_address_is_no_client_of_tcp() {
+    let arp = |hook: &str, rule: &str| {
+        format!(
+            "add table arp t; add chain arp t c {{ type filter hook {hook} priority 0; }}; \
+             add rule arp t c {rule}"
+        )
+    };
+    let device = |hook: &str, devices: &str, rule: &str| {
+        format!(
+            "add table netdev n; add chain netdev n c {{ type filter hook {hook} {devices} \
+             priority 0; }}; add rule netdev n c {rule}"
+        )
+    };
+    let input = |rules: &[&str]| {
+        let rules: Vec<_> = rules
+            .iter()
+            .map(|rule| format!("add rule inet f i {rule}"))
+            .collect();
+        format!(
+            "{TABLE} {}; add chain inet f i {{ policy drop; }}",
+            rules.join("; ")
+        )
+    };
+    let accepts = "tcp dport 80 accept";
+    let (service, neighbours) = (["Service4", "Service6"], ["Neighbours4", "Neighbours6"]);
+    let table: Vec<(String, Vec<String>)> = vec![
+        (arp("input", "drop"), vec!["Neighbours4 t c rule".into()]),
+        (
+            arp("output", "arp operation reply drop"),
+            vec!["Neighbours4 t c rule".into()],
+        ),
+        (arp("output", "arp operation request drop"), vec![]),
+        (
+            arp("input", "arp daddr ip 10.9.0.100 drop"),
+            vec!["Neighbours4 t c rule".into()],
+        ),
+        (arp("input", "arp daddr ip 10.9.0.101 drop"), vec![]),
+        (
+            device("egress", "device lo", "tcp sport 80 drop"),
+            service.map(|what| format!("{what} n c rule")).to_vec(),
+        ),
+        (device("egress", "device lo", "tcp dport 80 drop"), vec![]),
+        (
+            device("egress", "devices = { lo, other }", "tcp sport 80 drop"),
+            service.map(|what| format!("{what} n c rule")).to_vec(),
+        ),
+        (device("egress", "device other", "drop"), vec![]),
+        (
+            device("ingress", "device lo", "meta protocol arp drop"),
+            vec!["Neighbours4 n c rule".into()],
+        ),
+        (
+            device("ingress", "device lo", "meta l4proto != tcp drop"),
+            neighbours.map(|what| format!("{what} n c rule")).to_vec(),
+        ),
+        (input(&[accepts]), vec!["Neighbours6 f i policy".into()]),
+        (input(&[accepts, "meta l4proto ipv6-icmp accept"]), vec![]),
+        (input(&[accepts, "ip6 nexthdr ipv6-icmp accept"]), vec![]),
+        (
+            input(&[
+                accepts,
+                "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept",
+            ]),
+            vec![],
+        ),
+        (
+            input(&[accepts, "icmpv6 type echo-request accept"]),
+            vec!["Neighbours6 f i policy".into()],
+        ),
+        (
+            input(&[
+                accepts,
+                "ip6 hoplimit 255 icmpv6 type nd-neighbor-solicit accept",
+            ]),
+            vec![],
+        ),
+        (input(&[accepts, "ip6 saddr fe80::/10 accept"]), vec![]),
+        (input(&[accepts, "ct state untracked accept"]), vec![]),
+        (
+            input(&[accepts, "ip6 daddr ff02::1:ff00:0/104 accept"]),
+            vec![],
+        ),
+        (
+            input(&[accepts, "ip6 daddr 2001:db8::100 accept"]),
+            vec!["Neighbours6 f i policy".into()],
+        ),
+    ];
+    in_a_namespace(move || {
+        let other = ["link", "add", "other", "type", "veth"];
+        let output = Command::new("ip").args(other).output().expect("ip runs");
+        assert!(output.status.success(), "{output:?}");
+        for (script, expected) in table {
+            assert_eq!(said(&script), expected, "{script}");
         }
     });
 }
