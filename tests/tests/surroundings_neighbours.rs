@@ -8,7 +8,7 @@ use std::time::Duration;
 use godwit_lab::cluster::{Cluster, ClusterOptions};
 use godwit_lab::host::{Host, Network};
 use godwit_lab::{Lab, LabOptions};
-use godwit_sock::{ClaimWatch, Interface, neighbour};
+use godwit_sock::{ClaimWatch, Heard, Interface, neighbour};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
     counted, has_event, in_sync, servers, service_v4, service_v6, stage, throughout, until_within,
@@ -189,12 +189,9 @@ fn another_machine_with_a_service_address_is_said_and_answered() {
         let at = format!("{address}/{length} dev eth0");
         run(&lab, Host::Attacker, &format!("ip addr add {at}{more}"));
         let said = format!("{address} at {foreign}");
-        for host in Host::SERVERS {
-            assert!(!warns(&cluster, host, "address_conflict"), "{host} before");
-        }
         let ears = listen(&lab);
         claim(&lab, address);
-        let from_owner = (address, Host::A.mac(Network::Data));
+        let from_owner = Heard::Claim(address, Host::A.mac(Network::Data));
         until_within(SOON, "the owner answers", || {
             ears.take().contains(&from_owner).then_some(())
         });
@@ -225,6 +222,48 @@ fn another_machine_with_a_service_address_is_said_and_answered() {
     throughout("a mate is no stranger", SOON, || {
         !warns(&cluster, Host::B, "address_conflict")
     });
+}
+
+/// How often the link is asked for an address that nobody looks for.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// A machine that gets a service's address and announces nothing answers those alone who
+/// ask. Once a client has asked with ARP it is known; with IPv6, whose questions nobody else
+/// hears, when the link is asked the next time.
+#[test]
+fn another_machine_that_only_answers_is_found() {
+    let options = LabOptions {
+        attacker: true,
+        ..LabOptions::default()
+    };
+    let Some(lab) = stage(options) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let foreign = Host::Attacker.mac(Network::Data).to_string();
+    for (service, length, soon) in [
+        (service_v4(), "32", SOON * 2),
+        (service_v6(), "128", QUIET + SOON * 2),
+    ] {
+        let address = service.ip();
+        let echo = Traffic::start(&lab, service, Load::Echo);
+        wait_protected(&cluster, Host::A, echo.local());
+        let more = if address.is_ipv6() { " nodad" } else { "" };
+        let add = format!("ip addr add {address}/{length} dev eth0{more}");
+        run(&lab, Host::Attacker, &add);
+        run(&lab, Host::Client, "ip neigh flush dev eth0");
+        // One of the two answers, or refuses.
+        let asks = || TcpStream::connect_timeout(&service, SOON).map(drop);
+        let _ = lab.client().enter(asks).expect("the machine is there");
+        let said = format!("{address} at {foreign}");
+        for host in Host::SERVERS {
+            until_within(soon, "it is said", || {
+                warns(&cluster, host, &said).then_some(())
+            });
+        }
+        echo.goes_on();
+    }
 }
 
 /// When nobody claims the address any more.

@@ -3,7 +3,9 @@
 //! A frame that says so from a machine that is no mate makes a conflict, once it is sure
 //! that it is none: mates are found on the link at the same time as they speak for the
 //! first time. While there is one, the link is asked for the address now and then; when
-//! nobody else has answered for a while it is over. An owner defends its address, at most
+//! nobody else has answered for a while it is over. Who has an address and only answers says
+//! that to those who ask: so the link is asked now and then, and soon after a client has
+//! asked. An owner defends its address, at most
 //! once in [`DEFEND_INTERVAL`]: two that defend themselves must not flood the link.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,7 +23,10 @@ pub const CONFIRM: Duration = Duration::from_millis(200);
 /// DEFEND_INTERVAL of RFC 5227.
 pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often the link is asked for an address in conflict.
+/// How often the link is asked for an address that nobody looks for.
+pub const QUIET_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often the link is asked for an address in conflict, or that clients look for, at most.
 pub const ASK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// After so long without another claim a conflict is over.
@@ -66,17 +71,48 @@ impl Claim {
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    last: Option<MonoTime>,
+    due: MonoTime,
+}
+
 /// The claims that are known.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
     /// Where this node and its mates are.
     mates: BTreeSet<MacAddr>,
     claims: BTreeMap<Claimant, Claim>,
+    /// The addresses of services: when the link was asked for each, and is next.
+    asked: BTreeMap<IpAddr, Asked>,
     defended: BTreeMap<IpAddr, MonoTime>,
     actions: VecDeque<ClaimAction>,
 }
 
 impl Claims {
+    /// Nobody has been asked for these addresses yet.
+    pub fn new(addresses: impl IntoIterator<Item = IpAddr>, now: MonoTime) -> Self {
+        let due = now.saturating_add(QUIET_INTERVAL);
+        let asked = addresses.into_iter();
+        Self {
+            asked: asked.map(|it| (it, Asked { last: None, due })).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Somebody looks for an address: whoever has it answers him, and nobody else hears that.
+    pub fn handle_question(&mut self, address: IpAddr, asker: MacAddr, now: MonoTime) {
+        if self.mates.contains(&asker) {
+            return;
+        }
+        if let Some(asked) = self.asked.get_mut(&address) {
+            let soon = asked
+                .last
+                .map_or(now, |last| now.max(last.saturating_add(ASK_INTERVAL)));
+            asked.due = asked.due.min(soon);
+        }
+    }
+
     /// Takes what a frame says of a service address.
     pub fn handle_claim(&mut self, claimant: Claimant, now: MonoTime) {
         if self.mates.contains(&claimant.mac) {
@@ -106,18 +142,18 @@ impl Claims {
 
     /// When [`Claims::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<MonoTime> {
-        let due = self
-            .claims
-            .values()
-            .map(|claim| Some(claim.due().min(claim.last.saturating_add(FORGET))));
-        earliest(due)
+        let claims = self.claims.values();
+        let claims = claims.map(|claim| Some(claim.due().min(claim.last.saturating_add(FORGET))));
+        let questions = self.asked.values().map(|asked| Some(asked.due));
+        earliest(claims.chain(questions))
     }
 
     /// Claims that are old enough count; those that were not repeated are over.
     pub fn handle_timeout(&mut self, now: MonoTime) {
         let is_over = |claim: &Claim| now.since(claim.last) >= FORGET;
         self.claims.retain(|_, claim| !is_over(claim));
-        let mut asked = BTreeSet::new();
+        let due = self.asked.iter().filter(|(_, asked)| asked.due <= now);
+        let mut asked: BTreeSet<_> = due.map(|(address, _)| *address).collect();
         let mut new = Vec::new();
         for (claimant, claim) in &mut self.claims {
             let is_new = claim.ask.is_none();
@@ -132,6 +168,12 @@ impl Claims {
         }
         for claimant in new {
             self.defend(claimant, now);
+        }
+        for address in &asked {
+            if let Some(asked) = self.asked.get_mut(address) {
+                asked.last = Some(now);
+                asked.due = now.saturating_add(QUIET_INTERVAL);
+            }
         }
         self.actions.extend(asked.into_iter().map(ClaimAction::Ask));
         let recent = |then: &MonoTime| now.since(*then) < DEFEND_INTERVAL;
@@ -149,6 +191,11 @@ impl Claims {
     fn is_conflict(&self, claimant: &Claimant) -> bool {
         let claim = self.claims.get(claimant);
         claim.is_some_and(|claim| claim.ask.is_some())
+    }
+
+    /// Whether there is something to be done already.
+    pub fn is_pending(&self, now: MonoTime) -> bool {
+        !self.actions.is_empty() || self.poll_timeout().is_some_and(|due| due <= now)
     }
 
     /// What is to be done next.
@@ -268,6 +315,35 @@ mod tests {
             }
         }
         assert_eq!((said(&claims), asked), (vec![at(STRANGER)], 20));
+    }
+
+    /// Soon after a client has asked, if not just before; without that every ten seconds. A
+    /// mate's question asks nobody: two would ask each other for ever.
+    #[test]
+    fn who_only_answers_is_asked() {
+        let address = at(STRANGER).address;
+        let mut claims = Claims::new([address], ms(0));
+        claims.handle_mates(BTreeSet::from([MATE]));
+        let mut asked = |questions: &[(MacAddr, u64)], until: u64| {
+            let mut asked = Vec::new();
+            for now in (0..until).step_by(10) {
+                for (asker, _) in questions.iter().filter(|(_, at)| *at == now) {
+                    claims.handle_question(address, *asker, ms(now));
+                }
+                claims.handle_timeout(ms(now));
+                let all = actions(&mut claims);
+                asked.extend(all.iter().map(|_| now));
+            }
+            asked
+        };
+        let questions = [
+            (MATE, 100),
+            (STRANGER, 500),
+            (STRANGER, 510),
+            (STRANGER, 1490),
+            (STRANGER, 5000),
+        ];
+        assert_eq!(asked(&questions, 20_000), [500, 1500, 5000, 15_000]);
     }
 
     #[test]

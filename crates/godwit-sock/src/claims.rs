@@ -6,7 +6,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
-use godwit_wire::{ArpPacket, MacAddr};
+use godwit_wire::{ArpOperation, ArpPacket, MacAddr};
 use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::socket::{
@@ -26,6 +26,16 @@ const HOP_LIMIT: i32 = 255;
 const PACKET: usize = 256;
 /// Most that are taken at once.
 const BATCH: usize = 256;
+
+/// What somebody says on the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    /// That an address is there.
+    Claim(IpAddr, MacAddr),
+    /// That he looks for an address, by ARP. Who asks by neighbour discovery asks those alone
+    /// who have the address.
+    Question(IpAddr, MacAddr),
+}
 
 /// Hears claims on one interface.
 #[derive(Debug)]
@@ -52,9 +62,9 @@ impl ClaimWatch {
         Ok(Self { arp, nd, either })
     }
 
-    /// Takes what has been heard: addresses, and where they are to be. A probe (RFC 5227
-    /// section 2.1.1), which comes from no address, says nothing.
-    pub fn take(&self) -> Vec<(IpAddr, MacAddr)> {
+    /// Takes what has been heard. A probe (RFC 5227 section 2.1.1), which comes from no
+    /// address, says nothing.
+    pub fn take(&self) -> Vec<Heard> {
         let mut heard = Vec::new();
         let mut packet = [0; PACKET];
         for _ in 0..BATCH {
@@ -121,13 +131,18 @@ fn advertisements(name: &str) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-fn by_arp(packet: &[u8]) -> Option<(IpAddr, MacAddr)> {
-    let arp = ArpPacket::parse(packet).ok()?;
-    (!arp.sender.is_unspecified()).then_some((arp.sender.into(), arp.sender_mac))
+fn by_arp(packet: &[u8]) -> impl Iterator<Item = Heard> {
+    let arp = ArpPacket::parse(packet).ok();
+    let arp = arp.filter(|arp| !arp.sender.is_unspecified());
+    let claim = arp.map(|arp| Heard::Claim(arp.sender.into(), arp.sender_mac));
+    let asks = |arp: &ArpPacket| arp.operation == ArpOperation::Request && arp.sender != arp.target;
+    let question = arp.filter(asks);
+    let question = question.map(|arp| Heard::Question(arp.target.into(), arp.sender_mac));
+    claim.into_iter().chain(question)
 }
 
 /// One packet; `None` if it claims nothing.
-fn receive(fd: &OwnedFd) -> Result<Option<(IpAddr, MacAddr)>, Errno> {
+fn receive(fd: &OwnedFd) -> Result<Option<Heard>, Errno> {
     let mut packet = [0; PACKET];
     let mut control = nix::cmsg_space!(libc::c_int);
     let (len, is_near) = {
@@ -143,23 +158,27 @@ fn receive(fd: &OwnedFd) -> Result<Option<(IpAddr, MacAddr)>, Errno> {
 }
 
 /// Reads an ICMPv6 message, whose checksum the kernel has checked.
-fn by_advertisement(message: &[u8]) -> Option<(IpAddr, MacAddr)> {
+fn by_advertisement(message: &[u8]) -> Option<Heard> {
     let target: [u8; 16] = message.get(8..24)?.try_into().ok()?;
     let mac: [u8; 6] = message.get(26..32)?.try_into().ok()?;
     let is_one = message.first() == Some(&ADVERTISEMENT)
         && message.get(24..26) == Some(&TARGET_LINK_LAYER[..]);
-    is_one.then_some((Ipv6Addr::from(target).into(), MacAddr(mac)))
+    is_one.then(|| Heard::Claim(Ipv6Addr::from(target).into(), MacAddr(mac)))
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
-    use godwit_wire::{ArpOperation, NeighbourAdvertisement};
+    use godwit_wire::NeighbourAdvertisement;
 
     use super::*;
 
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 9]);
+
+    fn said(packet: &[u8]) -> Vec<Heard> {
+        by_arp(packet).collect()
+    }
 
     #[test]
     fn what_says_where_an_address_is_is_a_claim() {
@@ -167,15 +186,27 @@ mod tests {
         for operation in [ArpOperation::Request, ArpOperation::Reply] {
             let mut packet = Vec::new();
             ArpPacket::gratuitous(operation, address, MAC).emit(&mut packet);
-            assert_eq!(by_arp(&packet), Some((address.into(), MAC)));
+            assert_eq!(said(&packet), [Heard::Claim(address.into(), MAC)]);
             for cut in 0..packet.len() {
-                assert_eq!(by_arp(&packet[..cut]), None);
+                assert_eq!(said(&packet[..cut]), []);
             }
         }
-        let mut probe = Vec::new();
-        let asks = ArpPacket::gratuitous(ArpOperation::Request, Ipv4Addr::UNSPECIFIED, MAC);
-        asks.emit(&mut probe);
-        assert_eq!(by_arp(&probe), None);
+        let question = |sender| ArpPacket {
+            sender,
+            target: address,
+            ..ArpPacket::gratuitous(ArpOperation::Request, address, MAC)
+        };
+        let mut packet = Vec::new();
+        question(Ipv4Addr::UNSPECIFIED).emit(&mut packet);
+        assert_eq!(said(&packet), [], "a probe");
+        packet.clear();
+        let asker = Ipv4Addr::new(10, 9, 0, 10);
+        question(asker).emit(&mut packet);
+        let both = [
+            Heard::Claim(asker.into(), MAC),
+            Heard::Question(address.into(), MAC),
+        ];
+        assert_eq!(said(&packet), both);
     }
 
     #[test]
@@ -184,7 +215,8 @@ mod tests {
         let mut packet = Vec::new();
         NeighbourAdvertisement { target, mac: MAC }.emit(&mut packet);
         let mut message = packet.split_off(40);
-        assert_eq!(by_advertisement(&message), Some((target.into(), MAC)));
+        let claim = Heard::Claim(target.into(), MAC);
+        assert_eq!(by_advertisement(&message), Some(claim));
         for cut in 0..message.len() {
             assert_eq!(by_advertisement(&message[..cut]), None);
         }

@@ -38,7 +38,7 @@ mod view;
 mod watch;
 
 pub use address::{add_address, added_addresses, addresses, remove_address};
-pub use claims::ClaimWatch;
+pub use claims::{ClaimWatch, Heard};
 pub use destroy::{Destroyer, destroy_tcp, has_tcp_socket, unread_bytes};
 pub use device::{Device, Devices};
 pub use ends::connection_of;

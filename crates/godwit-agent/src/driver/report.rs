@@ -113,6 +113,13 @@ impl Driver {
                     until.since(now).as_secs() + 1
                 ));
             }
+            if share.lease.is_some_and(|lease| lease.lapsed) {
+                status.warnings.push(format!(
+                    "service {}: this node's lease has ended and too few voters answer, so \
+                     clients hear nothing until it is renewed or another node takes over",
+                    report.name
+                ));
+            }
             if share.no_quorum {
                 status.warnings.push(format!(
                     "service {}: too few voters besides this node know its lease, so nobody \

@@ -13,7 +13,7 @@ use godwit_bpf::MARK_SPOKEN;
 use godwit_core::claims::{ClaimAction, Claimant, Claims};
 use godwit_core::fitness::Consequence;
 use godwit_sock::{
-    ClaimWatch, Devices, FrameSender, addresses as all_addresses, ask_neighbour, neighbour,
+    ClaimWatch, Devices, FrameSender, Heard, addresses as all_addresses, ask_neighbour, neighbour,
 };
 use godwit_wire::{ArpOperation, ArpPacket, MacAddr, NeighbourSolicitation};
 
@@ -56,12 +56,13 @@ struct Ears {
 impl Conflicts {
     pub(super) fn new(config: &Config, inbox: Inbox) -> Self {
         let shares = || config.own_shares().map(|(_, service)| service);
+        let services: BTreeSet<_> = shares().flat_map(|service| service.ips()).collect();
         Self {
             interface: config.node.interface.to_string(),
-            services: shares().flat_map(|service| service.ips()).collect(),
+            claims: Claims::new(services.iter().copied(), clock::now()),
+            services,
             groups: shares().filter_map(|service| service.group()).collect(),
             peers: mates(config).map(|mate| (mate, None)).collect(),
-            claims: Claims::default(),
             ears: None,
             inbox,
         }
@@ -192,12 +193,18 @@ impl Source for Conflicts {
     fn take_events(&mut self) -> bool {
         let now = clock::now();
         let heard = self.ears.as_ref().map(|ears| ears.watch.take());
-        for (address, mac) in heard.unwrap_or_default() {
-            if self.services.contains(&address) {
-                self.claims.handle_claim(Claimant { address, mac }, now);
+        for heard in heard.unwrap_or_default() {
+            match heard {
+                Heard::Claim(address, mac) if self.services.contains(&address) => {
+                    self.claims.handle_claim(Claimant { address, mac }, now);
+                }
+                Heard::Question(address, asker) => {
+                    self.claims.handle_question(address, asker, now);
+                }
+                Heard::Claim(..) => {}
             }
         }
-        self.claims.poll_timeout().is_some()
+        self.claims.is_pending(now)
     }
 
     fn period(&self) -> Duration {
