@@ -2,7 +2,8 @@
 //! under running connections.
 
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::io::{ErrorKind, Read as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,11 @@ use godwit_lab::host::Host;
 use godwit_tests::change::{How, change, reload};
 use godwit_tests::stage::{
     PORT, assert_one_voice, assert_unnoticed, flow, in_sync, servers, service_v4, service_v6,
-    stage, until, wait_in_sync, wait_protected, witness,
+    stage, throughout, until, wait_in_sync, wait_protected, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
+use nix::sys::signal::Signal;
 
 /// Where the second service is.
 const SHOP: [IpAddr; 2] = [
@@ -206,8 +208,16 @@ fn a_service_that_gets_another_address_is_at_the_new_one_only() {
     let echoes = echoes(&lab);
     let elsewhere = |text: &str| text.replace("10.9.0.101", "10.9.0.103");
     for host in [Host::B, Host::A] {
+        let client = lab.client().enter(|| TcpStream::connect((SHOP[0], PORT)));
+        let mut client = client.expect("the machine is there").expect("it is served");
+        let patience = client.set_read_timeout(Some(DEADLINE));
+        patience.expect("it can be set");
         change(&mut cluster, host, How::Reload, elsewhere);
         assert!(!has_address(&lab, host, SHOP[0]), "the old one at {host}");
+        if host == Host::A {
+            let told = client.read(&mut [0]).expect_err("nobody serves it");
+            assert_eq!(told.kind(), ErrorKind::ConnectionReset, "{told}");
+        }
     }
     wait_in_sync(&mut cluster, Host::A);
     let new = SocketAddr::from(([10, 9, 0, 103], PORT));
@@ -344,4 +354,59 @@ fn a_bad_file_is_not_reloaded() {
     let after = cluster.status(Host::A).expect("it answers").incarnation;
     assert_eq!(before, after, "nothing was started anew");
     wait_in_sync(&mut cluster, Host::A);
+}
+
+/// Somebody deletes the folder by which commands find an agent. Told to reload, it goes on as
+/// it was; a restart makes the folder anew.
+#[test]
+fn a_folder_that_is_gone_ends_no_agent() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let since = Instant::now();
+    let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+    for host in [Host::B, Host::A] {
+        wait_protected(&cluster, Host::A, echo.local());
+        let socket = cluster.socket(host).expect("it has one");
+        let folder = socket.parent().expect("it is in a folder").to_owned();
+        fs::remove_dir_all(&folder).expect("it is there");
+        let agent = cluster.agent(host).expect("it runs");
+        agent.signal(Signal::SIGHUP).expect("it is told");
+        throughout("it goes on", Duration::from_secs(1), || agent.is_running());
+        echo.goes_on();
+        cluster.stop_agent(host).expect("the agent ends");
+        cluster.start_agent(host).expect("the agent starts");
+        wait_in_sync(&mut cluster, Host::A);
+    }
+    echo.finish(since, STALL_LIMIT);
+}
+
+/// Another agent of the same node, which keeps its folder elsewhere, is refused before it
+/// touches the programs of the one that runs.
+#[test]
+fn a_second_agent_is_refused_before_it_does_anything() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+    wait_protected(&cluster, Host::A, echo.local());
+    let path = cluster.config_file(Host::A).expect("it was written");
+    let text = fs::read_to_string(&path).expect("it can be read");
+    let other = path.with_file_name("another.toml");
+    fs::write(&other, text.replace("/run\"", "/another\"")).expect("it can be written");
+    let other = other.to_str().expect("it is UTF-8");
+    let refused = cluster.godwit(Host::A, &["agent", "--config", other]);
+    let refused = refused.expect("it runs");
+    assert!(
+        !refused.status.success() && refused.stderr.contains("in use"),
+        "{refused:?}"
+    );
+    let log = cluster.agent(Host::A).expect("it runs").log();
+    assert!(!log.contains("stand first"), "{log}");
+    wait_protected(&cluster, Host::A, echo.local());
+    echo.goes_on();
 }

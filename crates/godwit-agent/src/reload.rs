@@ -15,6 +15,7 @@ use godwit_wire::GoodbyeReason;
 use tokio::task::spawn_blocking;
 
 use crate::config::{Config, Fencing, PeerRole};
+use crate::control::lock_file;
 use crate::director;
 use crate::input::{Inbox, Input};
 use crate::privileges;
@@ -22,7 +23,7 @@ use crate::privileges;
 /// Takes the changed file, or says why not.
 pub(crate) async fn take(running: &Arc<Config>, inbox: &Inbox) -> Result<(), String> {
     let current = running.clone();
-    let checked = spawn_blocking(move || check(&current)).await;
+    let checked = spawn_blocking(move || has_place(&current).and_then(|()| check(&current))).await;
     let config = checked.map_err(|_| "the file can't be read now".to_owned())??;
     let gone = |_| "the agent is ending".to_owned();
     let (config, reloads) = (Arc::new(config), true);
@@ -41,6 +42,21 @@ pub(crate) async fn foretell(running: &Arc<Config>, inbox: &Inbox) {
         // If the driver has ended already, that was it.
         let _ = inbox.send(Input::Next { config, reloads });
     }
+}
+
+/// Whether the next life finds the folder in which this one is known to be alone.
+fn has_place(running: &Config) -> Result<(), String> {
+    let (run_dir, name) = (&running.node.run_dir, running.node.name);
+    let cookie = godwit_sock::netns_cookie().map_err(|error| error.to_string())?;
+    let lock = lock_file(run_dir, cookie, name);
+    if lock.exists() {
+        return Ok(());
+    }
+    Err(format!(
+        "{} has been deleted: that needs a restart (systemctl restart), which disturbs no \
+         connection",
+        lock.display()
+    ))
 }
 
 /// The file as it is now, if this process can go on with it.

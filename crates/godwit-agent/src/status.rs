@@ -271,6 +271,13 @@ impl Status {
             if peer.liveness == "failed" {
                 warnings.push(format!("peer {} is silent", peer.name));
             }
+            if peer.liveness == "alive" && !peer.linked {
+                warnings.push(format!(
+                    "peer {}: its heartbeats come, but the control connection (TCP, port 7400 \
+                     by default) is down: nothing joins and nothing moves",
+                    peer.name
+                ));
+            }
             if let Some(fault) = &peer.stonith_fault {
                 warnings.push(format!(
                     "peer {} can't be powered off ({fault}): nothing is taken over from it",
@@ -429,19 +436,7 @@ mod tests {
     /// What a node says with one peer, b, and one service.
     fn said(liveness: &str, service: ServiceReport) -> (bool, Vec<String>) {
         let mut status = Status::new(&Pair::new().a, 1, Duration::ZERO);
-        status.peers.push(PeerReport {
-            name: "b".into(),
-            role: "server".into(),
-            liveness: liveness.into(),
-            linked: liveness == "alive",
-            last_heard_ms: None,
-            max_interarrival_ms: 0.0,
-            ignored: 0,
-            config_differs: false,
-            differences: Vec::new(),
-            power: "unknown".into(),
-            stonith_fault: None,
-        });
+        status.peers.push(peer(liveness, liveness == "alive"));
         status.services.push(service);
         status.conclude();
         (status.services[0].watched, status.warnings)
@@ -459,6 +454,32 @@ mod tests {
                 };
                 assert!(warning.contains("is not heard"), "{warning}");
             }
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_heard_and_not_linked_is_said() {
+        let mut status = Status::new(&Pair::new().a, 1, Duration::ZERO);
+        let (_, none) = said("alive", report("owner", &["b"]));
+        assert_eq!(none, [""; 0]);
+        status.peers = vec![peer("alive", false)];
+        status.conclude();
+        assert!(status.warnings[0].contains("is down"), "{status:?}");
+    }
+
+    fn peer(liveness: &str, linked: bool) -> PeerReport {
+        PeerReport {
+            name: "b".into(),
+            role: "server".into(),
+            liveness: liveness.into(),
+            linked,
+            last_heard_ms: None,
+            max_interarrival_ms: 0.0,
+            ignored: 0,
+            config_differs: false,
+            differences: Vec::new(),
+            power: "unknown".into(),
+            stonith_fault: None,
         }
     }
 

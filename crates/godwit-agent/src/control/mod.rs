@@ -38,6 +38,7 @@ use crate::config::Config;
 use crate::moves::MoveRefused;
 
 pub use client::{Client, ClientError};
+pub(crate) use place::lock_file;
 pub use place::{FindError, Place, PlaceError, find, sweep};
 pub use request::{Request, StopReason};
 pub(crate) use server::{Office, serve};

@@ -80,7 +80,7 @@ impl Place {
     pub fn take(run_dir: &Path, cookie: u64, node: NodeName) -> Result<Self, PlaceError> {
         make_dir(run_dir, 0o755)?;
         sweep(run_dir);
-        let dir = run_dir.join(format!("n{cookie}-{node}"));
+        let dir = folder(run_dir, cookie, node);
         loop {
             make_dir(&dir, 0o750)?;
             match try_lock(&dir).map_err(at(&dir.join(LOCK)))? {
@@ -116,6 +116,17 @@ impl Drop for Place {
         self.remove_socket();
         remove_locked(&self.dir);
     }
+}
+
+/// The folder of a node in a network namespace.
+fn folder(run_dir: &Path, cookie: u64, node: NodeName) -> PathBuf {
+    run_dir.join(format!("n{cookie}-{node}"))
+}
+
+/// The file that the agent of a node keeps locked. Without it another one could start, and
+/// no command finds this one.
+pub(crate) fn lock_file(run_dir: &Path, cookie: u64, node: NodeName) -> PathBuf {
+    folder(run_dir, cookie, node).join(LOCK)
 }
 
 /// The socket of the one agent in a network namespace, or of the one that is named.

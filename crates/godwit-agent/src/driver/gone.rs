@@ -1,7 +1,8 @@
 //! What an earlier agent has left of services that are no longer in the file, or no longer
 //! there under that name or address. It ends in order, before anything new begins:
 //!
-//! 1. An owner without a standby tells its clients (RST): nobody else will.
+//! 1. An owner without a standby, or of an address that the service has no longer, tells its
+//!    clients (RST): nobody else will.
 //! 2. From here on the address is deaf and mute in the data path (`ServiceTable::bury`).
 //! 3. All sockets end; the resets of our kernel go nowhere. A standby that is in sync, and
 //!    has the service in its file, goes on with the connections.
@@ -202,10 +203,12 @@ impl<'a> Change<'a> {
         Ok(())
     }
 
-    /// Whether the clients of a share hear from nobody if not from this node.
+    /// Whether the clients of a share hear from nobody if not from this node: nobody stands
+    /// by, or it goes on owning the share at another address.
     fn has_the_last_voice(&self, share: ShareId) -> bool {
         let left = self.left.get(&share).and_then(Option::as_ref);
-        left.is_some_and(|it| it.role == Role::Owner && it.generation.is_none())
+        let goes_on = || self.config.own_shares().any(|(own, _)| own == share);
+        left.is_some_and(|it| it.role == Role::Owner && (it.generation.is_none() || goes_on()))
     }
 
     /// The flows that end.

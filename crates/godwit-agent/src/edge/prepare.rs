@@ -1,6 +1,7 @@
 //! What comes before anything is changed: files, rights, the control socket's place.
 
 use std::io;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -66,6 +67,13 @@ impl Prepared {
         Identity::load(&config.tls, name)?;
         let cookie = netns_cookie()?;
         let place = Place::take(&config.node.run_dir, cookie, name)?;
+        // Another agent with another `run_dir`, or another program, is there already.
+        let control = config.own_peer().control;
+        UdpSocket::bind(control).map_err(|source| StartError::Listen {
+            what: "control address (UDP)",
+            address: control.to_string(),
+            source,
+        })?;
         Self::at(config, place)
     }
 

@@ -10,6 +10,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use super::watch::Source;
 use super::{Look, Wrong};
 use crate::config::Config;
+use crate::control::lock_file;
 
 /// One statvfs(2), one small folder of /proc and one small file.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -25,20 +26,38 @@ const FACTS: [&str; 2] = ["run_dir", "descriptors"];
 /// Room of the process that this runs in.
 pub(super) struct Room {
     folder: PathBuf,
+    /// The agent's own file there, and whether it has been seen.
+    lock: Option<PathBuf>,
+    locked: bool,
     proc: PathBuf,
 }
 
 impl Room {
     pub(super) fn new(config: &Config) -> Self {
+        let (run_dir, name) = (&config.node.run_dir, config.node.name);
+        let cookie = godwit_sock::netns_cookie().ok();
         Self {
-            folder: config.node.run_dir.clone(),
+            folder: run_dir.clone(),
+            lock: cookie.map(|cookie| lock_file(run_dir, cookie, name)),
+            locked: false,
             proc: PathBuf::from("/proc/self"),
         }
     }
 
     /// The votes of this agent bind the next one for as long as it can't be told when
     /// they end.
-    fn folder(&self) -> Option<Wrong> {
+    fn folder(&mut self) -> Option<Wrong> {
+        if let Some(lock) = &self.lock {
+            let is_there = lock.exists();
+            if self.locked && !is_there {
+                let found = format!("{} has been deleted", lock.display());
+                let advice = "restart the agent (systemctl restart godwit), which disturbs no \
+                              connection: until then no command finds it, and it takes no \
+                              changed file";
+                return Some(say(FACTS[0], found, advice));
+            }
+            self.locked |= is_there;
+        }
         let folder = self.folder.display();
         let advice = "without it the next agent here votes 10 s late, and `godwit status` \
                       may not find the agent";
@@ -123,6 +142,8 @@ mod tests {
         );
         let mut room = Room {
             folder: dir.path().to_owned(),
+            lock: None,
+            locked: false,
             proc: dir.path().to_owned(),
         };
         let wrong = room.look().wrong.into_iter();
@@ -137,10 +158,32 @@ mod tests {
         assert_eq!(wrong(3, "unlimited"), none);
     }
 
+    /// Not before it was there: this runs without an agent's place, too.
+    #[test]
+    fn a_place_that_is_deleted_is_said() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let lock = dir.path().join("lock");
+        let mut room = Room {
+            folder: dir.path().to_owned(),
+            lock: Some(lock.clone()),
+            locked: false,
+            proc: dir.path().to_owned(),
+        };
+        assert_eq!(room.folder(), None);
+        fs::write(&lock, "").expect("written");
+        assert_eq!(room.folder(), None);
+        fs::remove_file(&lock).expect("it is there");
+        let wrong = room.folder().expect("it is gone");
+        assert_eq!(wrong.name, "run_dir");
+        assert!(wrong.found.contains("has been deleted"), "{wrong:?}");
+    }
+
     #[test]
     fn a_folder_that_is_gone_is_said() {
         let mut room = Room {
             folder: PathBuf::from("/nowhere/at/all"),
+            lock: None,
+            locked: false,
             proc: PathBuf::from("/nowhere"),
         };
         let wrong = room.look().wrong;
