@@ -350,7 +350,23 @@ fn a_bad_file_is_not_reloaded() {
     fs::write(&path, text.replace("primary", "primmary")).expect("it can be written");
     let output = reload(&cluster, Host::A);
     assert!(!output.status.success(), "{output:?}");
-    fs::write(&path, text).expect("it can be written");
+    fs::write(&path, &text).expect("it can be written");
+    // Nor one whose key or certificate can't be used: another life would not begin.
+    let lines = text.lines();
+    let files: Vec<_> = lines
+        .filter_map(|line| line.strip_prefix("key = ").or(line.strip_prefix("cert = ")))
+        .map(|quoted| quoted.trim_matches('"').to_owned())
+        .collect();
+    assert_eq!(files.len(), 2, "{text}");
+    for file in files {
+        let kept = fs::read(&file).expect("it can be read");
+        for torn in [&kept[..kept.len() / 2], &[]] {
+            fs::write(&file, torn).expect("it can be written");
+            let output = reload(&cluster, Host::A);
+            assert!(!output.status.success(), "{file}: {output:?}");
+        }
+        fs::write(&file, kept).expect("it can be written");
+    }
     let after = cluster.status(Host::A).expect("it answers").incarnation;
     assert_eq!(before, after, "nothing was started anew");
     wait_in_sync(&mut cluster, Host::A);

@@ -9,6 +9,8 @@
 //! A process that has given up its rights can't have them back, so some keys need a real
 //! restart; that disturbs nobody either.
 
+use std::error::Error;
+use std::iter;
 use std::sync::Arc;
 
 use godwit_wire::GoodbyeReason;
@@ -18,6 +20,7 @@ use crate::config::{Config, Fencing, PeerRole};
 use crate::control::lock_file;
 use crate::director;
 use crate::input::{Inbox, Input};
+use crate::peers::Identity;
 use crate::privileges;
 
 /// Takes the changed file, or says why not.
@@ -44,6 +47,12 @@ pub(crate) async fn foretell(running: &Arc<Config>, inbox: &Inbox) {
     }
 }
 
+/// A sentence with all that lies behind it.
+fn whole(error: &dyn Error) -> String {
+    let causes = iter::successors(error.source(), |cause| (*cause).source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
 /// Whether the next life finds the folder in which this one is known to be alone.
 fn has_place(running: &Config) -> Result<(), String> {
     let (run_dir, name) = (&running.node.run_dir, running.node.name);
@@ -62,6 +71,8 @@ fn has_place(running: &Config) -> Result<(), String> {
 /// The file as it is now, if this process can go on with it.
 fn check(running: &Config) -> Result<Config, String> {
     let next = Config::load(&running.path).map_err(|error| error.to_string())?;
+    // The next life begins with these, also if this one goes on with older ones.
+    Identity::load(&next.tls, next.node.name).map_err(|error| whole(&error))?;
     match needs_restart(running, &next) {
         None => Ok(next),
         Some(what) => Err(format!(
