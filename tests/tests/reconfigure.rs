@@ -354,7 +354,10 @@ fn a_bad_file_is_not_reloaded() {
     // Nor one whose key or certificate can't be used: another life would not begin.
     let lines = text.lines();
     let files: Vec<_> = lines
-        .filter_map(|line| line.strip_prefix("key = ").or(line.strip_prefix("cert = ")))
+        .filter_map(|line| {
+            line.strip_prefix("key = ")
+                .or_else(|| line.strip_prefix("cert = "))
+        })
         .map(|quoted| path.with_file_name(quoted.trim_matches('"')))
         .collect();
     assert_eq!(files.len(), 2, "{text}");

@@ -4,18 +4,18 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use godwit_lab::apps::server;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions};
-use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
     PORT, in_sync, servers, service_v4, service_v6, stage, throughout, until, until_within,
     wait_in_sync, wait_protected,
 };
 use godwit_tests::traffic::{Load, Traffic};
+use godwit_tests::{DEADLINE, STALL_LIMIT};
 
 /// A second, and what asking takes on a busy machine.
 const SAID: Duration = Duration::from_millis(2500);
@@ -198,6 +198,49 @@ fn rules_that_drop_what_clients_say_are_said_until_they_are_gone() {
     nft(&lab, Host::A, "add rule inet f i tcp dport 80 accept");
     wait_taken_back(&cluster, Host::A, "firewall: ");
     wait_in_sync(&mut cluster, Host::B);
+}
+
+/// Rules that see what leaves an interface, and those of ARP: canaries know nothing of them,
+/// as they go from server to server.
+#[test]
+fn an_owner_that_is_not_heard_or_found_hands_over() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let since = Instant::now();
+    let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+    let rules = [
+        (
+            Host::A,
+            "add table netdev n; \
+             add chain netdev n c { type filter hook egress device eth0 priority 0; }; \
+             add rule netdev n c tcp sport 80 drop",
+            "delete table netdev n",
+        ),
+        (
+            Host::B,
+            "add table arp t; add chain arp t c { type filter hook output priority 0; }; \
+             add rule arp t c arp saddr ip 10.9.0.100 drop",
+            "delete table arp t",
+        ),
+    ];
+    for (owner, add, delete) in rules {
+        let other = Host::SERVERS.into_iter().find(|host| *host != owner);
+        let other = other.expect("there are two");
+        wait_protected(&cluster, owner, echo.local());
+        nft(&lab, owner, add);
+        wait_said(&cluster, owner, "firewall: rule");
+        cluster
+            .wait_owner(other, DEADLINE)
+            .expect("it is handed over");
+        echo.goes_on();
+        nft(&lab, owner, delete);
+        wait_taken_back(&cluster, owner, "firewall: ");
+        wait_in_sync(&mut cluster, other);
+    }
+    echo.finish(since, STALL_LIMIT);
 }
 
 /// The kernel tells nobody of these rules. Skipped where iptables is not installed.

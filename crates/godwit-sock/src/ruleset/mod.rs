@@ -88,7 +88,9 @@ impl Base {
         match self.hook {
             Hook::Ingress => false,
             Hook::Egress => true,
-            _ => family != ARP && self.priority > CONNTRACK,
+            Hook::PreRouting | Hook::LocalIn | Hook::LocalOut | Hook::PostRouting => {
+                family != ARP && self.priority > CONNTRACK
+            }
         }
     }
 }

@@ -348,10 +348,20 @@ fn what_iptables_legacy_makes_is_read() {
     });
 }
 
-/// What asks for an address, and what answers, passes chains of its own kind, and with IPv6
-/// those of all IP. Chains at the way out of an interface see everything.
+fn check(table: Vec<(String, Vec<&'static str>)>) {
+    in_a_namespace(move || {
+        let other = ["link", "add", "other", "type", "veth"];
+        let output = Command::new("ip").args(other).output().expect("ip runs");
+        assert!(output.status.success(), "{output:?}");
+        for (script, expected) in table {
+            assert_eq!(said(&script), expected, "{script}");
+        }
+    });
+}
+
+/// ARP passes chains of its own. Chains of an interface see all that comes or leaves.
 #[test]
-fn who_asks_for_the_address_is_no_client_of_tcp() {
+fn chains_of_arp_and_of_interfaces_are_walked() {
     let arp = |hook: &str, rule: &str| {
         format!(
             "add table arp t; add chain arp t c {{ type filter hook {hook} priority 0; }}; \
@@ -364,86 +374,54 @@ fn who_asks_for_the_address_is_no_client_of_tcp() {
              priority 0; }}; add rule netdev n c {rule}"
         )
     };
-    let input = |rules: &[&str]| {
-        let rules: Vec<_> = rules
-            .iter()
-            .map(|rule| format!("add rule inet f i {rule}"))
-            .collect();
-        format!(
-            "{TABLE} {}; add chain inet f i {{ policy drop; }}",
-            rules.join("; ")
-        )
-    };
-    let accepts = "tcp dport 80 accept";
-    let (service, neighbours) = (["Service4", "Service6"], ["Neighbours4", "Neighbours6"]);
-    let table: Vec<(String, Vec<String>)> = vec![
-        (arp("input", "drop"), vec!["Neighbours4 t c rule".into()]),
-        (
-            arp("output", "arp operation reply drop"),
-            vec!["Neighbours4 t c rule".into()],
-        ),
-        (arp("output", "arp operation request drop"), vec![]),
-        (
-            arp("input", "arp daddr ip 10.9.0.100 drop"),
-            vec!["Neighbours4 t c rule".into()],
-        ),
+    let (asks, answers) = ("arp operation request drop", "arp operation reply drop");
+    let found = vec!["Neighbours4 t c rule"];
+    let service = vec!["Service4 n c rule", "Service6 n c rule"];
+    let leaves = "tcp sport 80 drop";
+    check(vec![
+        (arp("input", "drop"), found.clone()),
+        (arp("output", answers), found.clone()),
+        (arp("output", asks), vec![]),
+        (arp("input", "arp daddr ip 10.9.0.100 drop"), found),
         (arp("input", "arp daddr ip 10.9.0.101 drop"), vec![]),
-        (
-            device("egress", "device lo", "tcp sport 80 drop"),
-            service.map(|what| format!("{what} n c rule")).to_vec(),
-        ),
+        (device("egress", "device lo", leaves), service.clone()),
+        (device("egress", "devices = { lo, other }", leaves), service),
         (device("egress", "device lo", "tcp dport 80 drop"), vec![]),
-        (
-            device("egress", "devices = { lo, other }", "tcp sport 80 drop"),
-            service.map(|what| format!("{what} n c rule")).to_vec(),
-        ),
         (device("egress", "device other", "drop"), vec![]),
         (
             device("ingress", "device lo", "meta protocol arp drop"),
-            vec!["Neighbours4 n c rule".into()],
+            vec!["Neighbours4 n c rule"],
         ),
         (
             device("ingress", "device lo", "meta l4proto != tcp drop"),
-            neighbours.map(|what| format!("{what} n c rule")).to_vec(),
+            vec!["Neighbours4 n c rule", "Neighbours6 n c rule"],
         ),
-        (input(&[accepts]), vec!["Neighbours6 f i policy".into()]),
-        (input(&[accepts, "meta l4proto ipv6-icmp accept"]), vec![]),
-        (input(&[accepts, "ip6 nexthdr ipv6-icmp accept"]), vec![]),
-        (
-            input(&[
-                accepts,
-                "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept",
-            ]),
-            vec![],
-        ),
-        (
-            input(&[accepts, "icmpv6 type echo-request accept"]),
-            vec!["Neighbours6 f i policy".into()],
-        ),
-        (
-            input(&[
-                accepts,
-                "ip6 hoplimit 255 icmpv6 type nd-neighbor-solicit accept",
-            ]),
-            vec![],
-        ),
-        (input(&[accepts, "ip6 saddr fe80::/10 accept"]), vec![]),
-        (input(&[accepts, "ct state untracked accept"]), vec![]),
-        (
-            input(&[accepts, "ip6 daddr ff02::1:ff00:0/104 accept"]),
-            vec![],
-        ),
-        (
-            input(&[accepts, "ip6 daddr 2001:db8::100 accept"]),
-            vec!["Neighbours6 f i policy".into()],
-        ),
+    ]);
+}
+
+/// Neighbour discovery passes the chains of all IP, and connection tracking leaves it out.
+#[test]
+fn rules_that_forget_neighbour_discovery_are_said() {
+    let dropped = [
+        "icmpv6 type echo-request accept",
+        "ip6 daddr 2001:db8::100 accept",
     ];
-    in_a_namespace(move || {
-        let other = ["link", "add", "other", "type", "veth"];
-        let output = Command::new("ip").args(other).output().expect("ip runs");
-        assert!(output.status.success(), "{output:?}");
-        for (script, expected) in table {
-            assert_eq!(said(&script), expected, "{script}");
-        }
-    });
+    let passed = [
+        "meta l4proto ipv6-icmp accept",
+        "ip6 nexthdr ipv6-icmp accept",
+        "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept",
+        "ip6 hoplimit 255 icmpv6 type nd-neighbor-solicit accept",
+        "ip6 saddr fe80::/10 accept",
+        "ct state untracked accept",
+        "ip6 daddr ff02::1:ff00:0/104 accept",
+    ];
+    let said = dropped.map(|rule| (rule, vec!["Neighbours6 f i policy"]));
+    let table = said.into_iter().chain(passed.map(|rule| (rule, vec![])));
+    let script = |rule: &str| {
+        format!(
+            "{TABLE} add rule inet f i tcp dport 80 accept; add rule inet f i {rule}; \
+             add chain inet f i {{ policy drop; }}"
+        )
+    };
+    check(table.map(|(rule, said)| (script(rule), said)).collect());
 }
