@@ -1,6 +1,6 @@
 //! The other end of the control socket, for the command line: blocking.
 
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -16,6 +16,9 @@ use crate::status::Status;
 
 /// Longer than the agent's own limits, so that its refusal arrives.
 const READ_LIMIT: Duration = Duration::from_secs(35);
+
+/// What an agent says from memory comes sooner.
+const GLANCE: Duration = Duration::from_secs(5);
 
 /// From the end of an agent's runtime to that of its process.
 const LAST_STEPS: Duration = Duration::from_secs(2);
@@ -43,6 +46,9 @@ pub enum ClientError {
     /// The connection broke.
     #[error("the agent went away")]
     Broken(#[source] io::Error),
+    /// It has accepted the connection, or its kernel has, and says nothing.
+    #[error("the agent does not answer: it is stopped, or its host has no time for it")]
+    Silent,
     /// The agent refused.
     #[error("{}", .0.error)]
     Refused(Refusal),
@@ -209,13 +215,31 @@ impl Client {
     /// # Errors
     /// If there is no answer, or the agent refuses.
     pub fn line(&mut self, request: Request) -> Result<String, ClientError> {
+        let limit = match request {
+            Request::Status | Request::Flows | Request::File => GLANCE,
+            Request::Move { .. }
+            | Request::MoveFlows { .. }
+            | Request::Drain { .. }
+            | Request::Reload
+            | Request::Stop { .. }
+            | Request::Events { .. } => READ_LIMIT,
+        };
+        let stream = self.stream.get_ref();
+        stream
+            .set_read_timeout(Some(limit))
+            .map_err(ClientError::Broken)?;
         self.request(request)?;
         let mut line = String::new();
-        self.stream
-            .read_line(&mut line)
-            .map_err(ClientError::Broken)?;
+        let read = self.stream.read_line(&mut line);
+        read.map_err(|error| {
+            if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
+                ClientError::Silent
+            } else {
+                ClientError::Broken(error)
+            }
+        })?;
         if line.is_empty() {
-            return Err(ClientError::Broken(io::ErrorKind::UnexpectedEof.into()));
+            return Err(ClientError::Broken(ErrorKind::UnexpectedEof.into()));
         }
         line.truncate(line.trim_end().len());
         match serde_json::from_str::<Refusal>(&line) {

@@ -1,6 +1,6 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
@@ -313,6 +313,16 @@ fn what_killed_agents_left_is_cleared_away() {
     std::fs::write(dead.join("control.sock"), "").expect("made");
     let _place = Place::take(dir.path(), 1, node("a")).expect("free");
     assert!(!dead.exists());
+}
+
+/// The kernel accepts for a process that is stopped.
+#[test]
+fn an_agent_that_is_stopped_is_not_waited_for() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let path = dir.path().join("control.sock");
+    let _stopped = UnixListener::bind(&path).expect("bound");
+    let asked = Client::connect(&path).expect("accepted").status();
+    assert!(matches!(asked, Err(ClientError::Silent)), "{asked:?}");
 }
 
 #[test]
