@@ -102,6 +102,16 @@ fn a_second_interface_does_not_answer_for_the_service() {
     let echo = Traffic::start(&lab, service_v4(), Load::Echo);
     wait_protected(&cluster, Host::A, echo.local());
     assert!(!warns(&cluster, Host::A, "other_interface"));
+    // For the addresses of the first one it does answer.
+    for host in Host::SERVERS {
+        until_within(SOON, "it is said", || {
+            warns(&cluster, host, "arp_flux").then_some(())
+        });
+        run(&lab, host, "sysctl -qw net.ipv4.conf.eth2.arp_ignore=1");
+        until_within(SOON, "it is taken back", || {
+            (!warns(&cluster, host, "arp_flux")).then_some(())
+        });
+    }
 }
 
 /// A client may have an entry of its own, or a router a route. Whether its answers find

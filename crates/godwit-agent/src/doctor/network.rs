@@ -37,6 +37,7 @@ pub(super) fn settings(host: &impl Host, scope: &Scope) -> Vec<Check> {
     if scope.has_ipv6() {
         checks.push(ipv6(host, interface));
     }
+    checks.extend(interface.map(|name| arp_flux(host, name)));
     checks
 }
 
@@ -98,6 +99,44 @@ fn arp_ignore(host: &impl Host, interface: Option<&str>) -> Check {
         format!("sysctl -w net.ipv4.conf.all.arp_ignore=0 net.ipv4.conf.{name}.arp_ignore=0");
     // Before a takeover nobody would notice.
     Check::fail(NAME, found, advice)
+}
+
+/// The kernel answers ARP for each of its addresses on each interface. Peers that find
+/// another one in the subnet of the service's send there what a tap has to hear.
+fn arp_flux(host: &impl Host, interface: &str) -> Check {
+    const NAME: &str = "arp_flux";
+    let routes = host.text("/proc/net/route").unwrap_or_default();
+    let subnets: Vec<_> = routes.lines().filter_map(subnet).collect();
+    let own: Vec<_> = subnets
+        .iter()
+        .filter(|(name, _)| *name == interface)
+        .map(|(_, subnet)| *subnet)
+        .collect();
+    let answers = |name: &str| effective(host, "ipv4", Some(name), "arp_ignore") == 0;
+    let other = subnets
+        .iter()
+        .find(|(name, subnet)| *name != interface && own.contains(subnet) && answers(name));
+    match other {
+        None => Check::ok(NAME, "no other interface answers for this one's addresses"),
+        Some((other, _)) => Check::warn(
+            NAME,
+            format!(
+                "{other} is in the subnet of {interface} and answers ARP for its addresses: \
+                 what peers send may come by {other}, where no tap is"
+            ),
+            format!("sysctl -w net.ipv4.conf.{other}.arp_ignore=1"),
+        ),
+    }
+}
+
+/// Interface, and destination and mask, of a line of proc_net_route(5) that leads to a link.
+fn subnet(line: &str) -> Option<(&str, (&str, &str))> {
+    let words: Vec<_> = line.split_ascii_whitespace().collect();
+    let [name, destination, gateway, _, _, _, _, mask, ..] = words[..] else {
+        return None;
+    };
+    let is_link = gateway == "00000000" && mask != "00000000";
+    is_link.then_some((name, (destination, mask)))
 }
 
 fn ipv6(host: &impl Host, interface: Option<&str>) -> Check {

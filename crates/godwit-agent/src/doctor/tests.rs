@@ -492,6 +492,29 @@ fn what_is_below_the_service_interface_must_not_answer_arp() {
 }
 
 #[test]
+fn another_interface_of_the_subnet_must_not_answer_arp() {
+    const ROUTES: &str = "Iface Destination Gateway Flags RefCnt Use Metric Mask MTU Window IRTT\n\
+                          eth0 00000000 0109090A 0003 0 0 0 00000000 0 0 0\n\
+                          eth0 0000090A 00000000 0001 0 0 0 00FFFFFF 0 0 0\n";
+    let other =
+        |subnet: &str| format!("{ROUTES}eth1 {subnet} 00000000 0001 0 0 0 00FFFFFF 0 0 0\n");
+    let mut host = PaperHost::good();
+    let flux = |host: &PaperHost| check(&examine(host, &scope()), "arp_flux").clone();
+    for (routes, level) in [
+        (ROUTES.to_owned(), Level::Ok),
+        (other("0000080A"), Level::Ok),
+        (other("0000090A"), Level::Warn),
+    ] {
+        host.set("/proc/net/route", &routes);
+        assert_eq!(flux(&host).level, level, "{routes}");
+    }
+    let advice = "sysctl -w net.ipv4.conf.eth1.arp_ignore=1";
+    assert_eq!(flux(&host).advice.as_deref(), Some(advice));
+    host.set("/proc/sys/net/ipv4/conf/eth1/arp_ignore", "1\n");
+    assert_eq!(flux(&host).level, Level::Ok);
+}
+
+#[test]
 fn a_proxy_with_twins_is_warned_of() {
     let listener = "LISTEN 0 511 0.0.0.0:80 0.0.0.0:* users:((\"nginx\",pid=22,fd=6))\n";
     let client = "ESTAB 0 0 10.9.0.100:80 10.9.0.10:4000 users:((\"nginx\",pid=22,fd=7))\n";
