@@ -31,7 +31,8 @@ pub struct KeyChange {
     pub to: String,
 }
 
-const ENDS: &str = "its connections end, its addresses go from all nodes";
+const ENDS: &str = "its address goes from this node; a standby in sync whose file still has \
+                    it goes on with its connections, else they end";
 const OLD_ENDS: &str =
     "connections of the old addresses end, those of addresses that stay are not disturbed";
 
