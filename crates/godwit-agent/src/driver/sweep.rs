@@ -10,15 +10,18 @@ use std::time::{Duration, Instant};
 use godwit_bpf::{FlowState, FlowTable, Order, Phase};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_sock::without_tcp_socket;
-use godwit_wire::{FlowId, SeqNumber};
+use godwit_wire::{FlowId, SeqNumber, UnprotectedReason};
 
 use super::Driver;
 use super::follow::Place;
 use crate::clock;
 use crate::input::{Inbox, Input};
 
-/// How often flows without a socket are looked for.
-const SWEEP: Duration = Duration::from_secs(120);
+/// How often flows without a socket are looked for, at most.
+const SWEEP: Duration = Duration::from_secs(15);
+
+/// After a look it rests at least so many times as long as that took.
+const REST: u32 = 400;
 
 /// How often it looks whether the driver is gone.
 const STEP: Duration = Duration::from_secs(1);
@@ -26,6 +29,9 @@ const STEP: Duration = Duration::from_secs(1);
 /// A client that is silent for so long may have gone, and its socket with it;
 /// the kernel tells nobody when it gives up.
 const FORGOTTEN: Duration = Duration::from_secs(600);
+
+/// The same if its twin has closed: that is what twins of ended connections do.
+const ENDING: Duration = Duration::from_secs(10);
 
 /// Longer than a new socket is waited for, and in no step with the tries, one a second.
 const ANEW: Duration = Duration::from_millis(650);
@@ -77,8 +83,10 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
             if Instant::now() < due {
                 continue;
             }
-            due = Instant::now() + SWEEP;
-            match gone(&flows, place.ifindex(), clock::now()) {
+            let begun = Instant::now();
+            let found = gone(&flows, place.ifindex(), clock::now());
+            due = Instant::now() + SWEEP.max(begun.elapsed() * REST);
+            match found {
                 Ok(gone) if gone.is_empty() => {}
                 Ok(gone) => {
                     if inbox.send(Input::Gone(gone)).is_err() {
@@ -101,7 +109,7 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
 fn gone(flows: &FlowTable, ifindex: u32, now: MonoTime) -> io::Result<Vec<FlowEvent>> {
     let mut silent = BTreeMap::new();
     let scanned = flows.for_each(|flow| {
-        if now.since(MonoTime::from_nanos(flow.heard_ns)) > FORGOTTEN {
+        if now.since(MonoTime::from_nanos(flow.heard_ns)) > patience(&flow) {
             silent.insert(flow.id.key, ended(&flow));
         }
     });
@@ -118,6 +126,15 @@ fn gone(flows: &FlowTable, ifindex: u32, now: MonoTime) -> io::Result<Vec<FlowEv
     }
     silent.retain(|flow, _| gone.contains(flow));
     Ok(silent.into_values().collect())
+}
+
+fn patience(flow: &FlowState) -> Duration {
+    let is_owned = flow.phase == Phase::Unprotected;
+    if is_owned && flow.why == Some(UnprotectedReason::TwinClosed) {
+        ENDING
+    } else {
+        FORGOTTEN
+    }
 }
 
 fn ended(flow: &FlowState) -> FlowEvent {

@@ -90,8 +90,8 @@ fn an_address_that_is_taken_is_named() {
     let pair = Pair::new();
     let address = pair.a.own_peer().control;
     let _taken = std::net::UdpSocket::bind(address).expect("free");
-    let prepared = Prepared::load(&pair.a.path, PeerRole::Server).expect("ready to start");
-    let error = Edge::start(prepared, Inbox::new().0)
+    // Before anything is changed.
+    let error = Prepared::load(&pair.a.path, PeerRole::Server)
         .expect_err("taken")
         .to_string();
     assert!(
