@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use godwit_lab::apps::raw::{RawClient, RawOptions};
 use godwit_lab::capture::Trace;
-use godwit_lab::cluster::{Cluster, ClusterOptions};
+use godwit_lab::cluster::ClusterOptions;
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
@@ -62,7 +62,7 @@ fn exchange(client: &mut RawClient, rounds: usize) {
 
 /// Connections in both families, protected; then what `act` does with them, around the death
 /// of their owner; then what was on the client's wire.
-fn over_a_death(act: impl Fn(&mut RawClient, &Cluster<'_>, bool)) -> Option<Trace> {
+fn over_a_death(act: impl Fn(&mut RawClient)) -> Option<Trace> {
     let lab = stage(LabOptions::default())?;
     let _servers = servers(&lab);
     let cluster = in_sync(&lab, ClusterOptions::default());
@@ -71,12 +71,12 @@ fn over_a_death(act: impl Fn(&mut RawClient, &Cluster<'_>, bool)) -> Option<Trac
     for (client, address) in clients.iter_mut().zip(ADDRESSES) {
         exchange(client, 3);
         wait_protected(&cluster, Host::A, SocketAddr::new(address, PORT));
-        act(client, &cluster, false);
+        act(client);
         wait_protected(&cluster, Host::A, SocketAddr::new(address, PORT));
     }
     lab.crash(Host::A).expect("a crashes");
     for client in &mut clients {
-        act(client, &cluster, true);
+        act(client);
         let complaints = &client.complaints;
         let wrong = (
             complaints.old_stamps,
@@ -119,7 +119,7 @@ fn beyond(trace: &Trace, client: Endpoint) -> (u32, usize) {
 /// should not. Neither the owner nor who takes over from it sends more than fits.
 #[test]
 fn windows_that_are_taken_back_are_obeyed_over_a_death() {
-    let trace = over_a_death(|client, _, _| {
+    let trace = over_a_death(|client| {
         for disguise in [narrow, wide, narrow] {
             client.disguise(disguise);
             exchange(client, 5);
@@ -161,7 +161,7 @@ fn pestered(packet: Vec<u8>) -> Vec<Vec<u8>> {
 /// echoes a forged time stamp, and no window is nothing after a death.
 #[test]
 fn forged_segments_are_in_no_book_over_a_death() {
-    over_a_death(|client, _, _| {
+    over_a_death(|client| {
         client.disguise(pestered);
         exchange(client, 10);
         client.disguise(wide);

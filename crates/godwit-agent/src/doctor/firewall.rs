@@ -45,7 +45,11 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
         Some((_, found, advice)) => Check::fail(NAME, found, advice),
         None => Check::ok(NAME, "no rule drops what twins consist of"),
     }];
-    let clients = rules.iter().find(|rule| rule.drops.is_of_clients());
+    // Nobody looks here for what a director has in front.
+    let harms = |rule: &&Refusal| {
+        rule.drops == Drops::Service || rule.drops == Drops::Neighbours && !scope.fronted
+    };
+    let clients = rules.iter().find(harms);
     if !scope.services.is_empty() {
         checks.push(match clients.map(harm_to_clients) {
             Some((found, advice)) => Check::fail("firewall", found, advice),

@@ -293,6 +293,11 @@ fn rules_that_drop_what_a_service_needs_are_found() {
         assert_eq!(level == Level::Ok, may_be_liberal, "{drops:?}");
     }
     let mut host = PaperHost::good();
+    host.refusals = Some(vec![refusal(Drops::Neighbours, None)]);
+    for (fronted, level) in [(false, Level::Fail), (true, Level::Ok)] {
+        let scope = Scope { fronted, ..scope() };
+        assert_eq!(check(&examine(&host, &scope), "firewall").level, level);
+    }
     host.refusals = Some(vec![refusal(Drops::Service, None)]);
     let found = check(&examine(&host, &scope()), "firewall").found.clone();
     assert!(

@@ -4,13 +4,14 @@
 //! The rules of nftables are read anew when the kernel says that they have changed; those
 //! of iptables-legacy, of which it says nothing, once a second where there are any.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Duration;
 
 use godwit_core::fitness::Consequence;
-use godwit_sock::{Devices, Refusal, RulesetWatch, legacy_refusals, refusals};
+use godwit_sock::{Devices, Drops, Refusal, RulesetWatch, legacy_refusals, refusals};
 use godwit_wire::ShareId;
 
 use super::watch::Source;
@@ -30,6 +31,8 @@ pub(super) struct Firewall {
     /// Index of the interface when the rules were read.
     ifindex: u32,
     services: Vec<(ShareId, SocketAddr)>,
+    /// Those that a director gives frames to: nobody looks for their addresses here.
+    fronted: BTreeSet<SocketAddr>,
     /// `None` where the kernel has no nftables.
     events: Option<RulesetWatch>,
     /// What was read last; `None` before and after a change.
@@ -43,7 +46,12 @@ impl Firewall {
             let addresses = service.addresses.iter();
             addresses.map(move |address| (share, *address))
         });
+        let fronted = config
+            .own_shares()
+            .filter(|(_, service)| service.is_fronted());
+        let fronted = fronted.flat_map(|(_, service)| service.addresses.iter().copied());
         Self {
+            fronted: fronted.collect(),
             interface: config.node.interface.to_string(),
             ifindex: 0,
             services: services.collect(),
@@ -76,7 +84,11 @@ impl Firewall {
             let consequence = Consequence::NoTwins;
             wrong("conntrack", None, consequence, found, advice)
         }));
-        for rule in rules.iter().filter(|rule| rule.drops.is_of_clients()) {
+        let harms = |rule: &&Refusal| {
+            let is_asked = !self.fronted.contains(&rule.service);
+            rule.drops == Drops::Service || rule.drops == Drops::Neighbours && is_asked
+        };
+        for rule in rules.iter().filter(harms) {
             let shares = self.services.iter().filter(|(_, at)| *at == rule.service);
             all.extend(shares.map(|(share, _)| {
                 let (found, advice) = doctor::harm_to_clients(rule);

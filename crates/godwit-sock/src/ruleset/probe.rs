@@ -60,13 +60,6 @@ pub enum Drops {
     Neighbours,
 }
 
-impl Drops {
-    /// Whether clients miss it, rather than twins.
-    pub const fn is_of_clients(self) -> bool {
-        matches!(self, Self::Service | Self::Neighbours)
-    }
-}
-
 /// A rule that drops such packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
