@@ -114,6 +114,22 @@ fn heartbeats_may_be_lost_in_one_direction() {
     }
 }
 
+#[test]
+fn a_twin_may_close_while_its_owner_has_just_handed_over() {
+    for between in 0..12 {
+        let mut world = World::booted();
+        world.run(12);
+        world.crash(A);
+        world.boot(A);
+        world.run(11);
+        world.ask_move(B, false);
+        world.run(between);
+        world.flow_event(B, 1, FlowEventKind::TwinClosed);
+        check_recovered(&mut world);
+        assert_eq!(world.owners(), [A], "moved after {between} ms");
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 enum Op {
     Crash(usize),

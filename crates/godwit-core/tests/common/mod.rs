@@ -509,12 +509,18 @@ impl World {
                 generation,
                 ..
             } => {
-                self.sides[side].entry = Entry {
+                let this = &mut self.sides[side];
+                // Marks are kept with their flows: they last as long as the stay,
+                // however often the share is written.
+                if (this.entry.role, this.entry.generation) != (*role, *generation) {
+                    this.marked.clear();
+                }
+                this.entry = Entry {
                     role: *role,
                     epoch: *epoch,
                     generation: *generation,
                 };
-                self.sides[side].latest = self.sides[side].latest.max(*generation);
+                this.latest = this.latest.max(*generation);
                 if *role == Role::Owner {
                     let claimant = *self.claims.entry(*epoch).or_insert(side);
                     assert_eq!(claimant, side, "two owners under epoch {epoch}");
@@ -523,8 +529,6 @@ impl World {
                         assert!(stay >= self.last_stay, "generations only grow");
                         self.last_stay = stay;
                     }
-                } else {
-                    self.sides[side].marked.clear();
                 }
             }
             Action::MarkDemoted { flow, .. } => self.mark(side, *flow, true),
