@@ -4,14 +4,16 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use godwit_lab::apps::raw::{RawClient, RawOptions};
+use godwit_lab::apps::server;
 use godwit_lab::capture::Trace;
-use godwit_lab::cluster::ClusterOptions;
+use godwit_lab::cluster::{ClusterOptions, Service};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
 use godwit_tests::packet::{set_tcp, set_tcp_checksum, tcp_at};
 use godwit_tests::stage::{
-    assert_unnoticed, in_sync, servers, service_v4, service_v6, stage, wait_protected, witness,
+    PORT as PORT_OF_SERVICE, assert_unnoticed, in_sync, servers, service_v4, service_v6, stage,
+    wait_flow, wait_protected, witness,
 };
 use godwit_wire::{Endpoint, SeqNumber, TcpFlags};
 
@@ -20,7 +22,11 @@ const ADDRESSES: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, 0x77)),
 ];
 
+/// Of the clients.
 const PORT: u16 = 7007;
+
+/// What an echo takes in is more than the default of `reprotect_cap` in the end.
+const LONG_LOG: &str = "reprotect_cap = \"512KiB\"\n";
 
 /// The client takes no longer segments than these, by family: none is held back for a window
 /// that shrinks. No twin is born of a smaller MSS.
@@ -77,15 +83,19 @@ fn over_a_death(act: impl Fn(&mut RawClient)) -> Option<Trace> {
     lab.crash(Host::A).expect("a crashes");
     for client in &mut clients {
         act(client);
-        let complaints = &client.complaints;
-        let wrong = (
-            complaints.old_stamps,
-            complaints.bad_echoes,
-            complaints.acks_beyond,
-        );
-        assert_eq!(wrong, (0, 0, 0), "old stamps, foreign echoes, ACKs beyond");
+        assert_content(client);
     }
     Some(assert_unnoticed(capture))
+}
+
+fn assert_content(client: &RawClient) {
+    let complaints = &client.complaints;
+    let wrong = (
+        complaints.old_stamps,
+        complaints.bad_echoes,
+        complaints.acks_beyond,
+    );
+    assert_eq!(wrong, (0, 0, 0), "old stamps, foreign echoes, ACKs beyond");
 }
 
 /// Windows are 1280 bytes.
@@ -138,33 +148,79 @@ fn windows_that_are_taken_back_are_obeyed_over_a_death() {
 /// Where the value of the client's time stamp is: behind two options of one byte.
 const TS_VAL: usize = 24;
 
-/// Before each segment two forged ones, with a TSval from far in the future and a window of
-/// nothing: the first has a wrong checksum, the second is far outside the window.
+/// Before each segment three forged ones, with a window of nothing, a FIN and, if they have
+/// data, other data. One has a wrong checksum only; one has that, and a TSval from far in the
+/// future; one has that, and is far outside the window.
 fn pestered(packet: Vec<u8>) -> Vec<Vec<u8>> {
     let tcp = tcp_at(&packet);
     if packet[tcp + 13] & TcpFlags::SYN.0 != 0 {
         return vec![packet];
     }
     let mut forged = packet.clone();
+    forged[tcp + 13] |= TcpFlags::FIN.0;
+    let header = usize::from(packet[tcp + 12] >> 4) * 4;
+    forged[tcp + header..].fill(b'!');
     set_tcp(&mut forged, 14, &[0, 0]);
-    let stamp = tcp + TS_VAL;
-    forged[stamp] = forged[stamp].wrapping_add(0x40);
-    let mut outside = forged.clone();
+    let mut ahead = forged.clone();
+    ahead[tcp + TS_VAL] = ahead[tcp + TS_VAL].wrapping_add(0x40);
+    let mut outside = ahead.clone();
     outside[tcp + 4] = outside[tcp + 4].wrapping_add(0x40);
-    set_tcp_checksum(&mut outside);
-    set_tcp_checksum(&mut forged);
-    forged[tcp + 16] ^= 0x55;
-    vec![forged, outside, packet]
+    for segment in [&mut ahead, &mut outside] {
+        set_tcp_checksum(segment);
+    }
+    for segment in [&mut forged, &mut ahead] {
+        segment[tcp + 16] ^= 0x55;
+    }
+    vec![forged, ahead, outside, packet]
 }
 
-/// What the kernel throws away is in no book: the connection stays protected, no answer
-/// echoes a forged time stamp, and no window is nothing after a death.
+/// What the kernel throws away is in no book: the connection stays protected, a twin that is
+/// born of the log reads what the client has said, no answer echoes a forged time stamp, and
+/// no window is nothing after a death.
 #[test]
 fn forged_segments_are_in_no_book_over_a_death() {
-    over_a_death(|client| {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let [_a, mut b] = servers(&lab);
+    let mut service = Service::new("web", PORT_OF_SERVICE);
+    service.extra = LONG_LOG.to_owned();
+    let options = ClusterOptions {
+        services: vec![service],
+        ..ClusterOptions::default()
+    };
+    let cluster = in_sync(&lab, options);
+    let capture = witness(&lab);
+    let mut clients = ADDRESSES.map(|address| client(&lab, address));
+    for (client, address) in clients.iter_mut().zip(ADDRESSES) {
         client.disguise(pestered);
+        exchange(client, 10);
+        wait_protected(&cluster, Host::A, SocketAddr::new(address, PORT));
+    }
+    b.kill().expect("it runs");
+    for client in &mut clients {
+        exchange(client, 5);
+    }
+    b = server::start(lab.b(), PORT_OF_SERVICE).expect("the server starts again");
+    let are_again = || {
+        for address in ADDRESSES {
+            wait_flow(&cluster, Host::A, SocketAddr::new(address, PORT), |flow| {
+                flow.protected && flow.protected_again_ms.is_some()
+            });
+        }
+    };
+    are_again();
+    for client in &mut clients {
+        exchange(client, 5);
+    }
+    are_again();
+    lab.crash(Host::A).expect("a crashes");
+    for client in &mut clients {
         exchange(client, 10);
         client.disguise(wide);
         exchange(client, 3);
-    });
+        assert_content(client);
+    }
+    assert_unnoticed(capture);
+    drop(b);
 }

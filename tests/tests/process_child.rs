@@ -4,13 +4,14 @@
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use godwit_lab::cluster::ClusterOptions;
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::stage::{
-    PORT, assert_one_voice, has_event, in_sync, service_v4, service_v6, stage, until,
+    PORT, assert_one_voice, flow, has_event, in_sync, service_v4, service_v6, stage, until,
     wait_protected, witness,
 };
 use godwit_tests::stream::{connect, expect, send};
@@ -30,6 +31,11 @@ class Server(socketserver.ForkingMixIn, socketserver.TCPServer):
     address_family, allow_reuse_address, request_queue_size = socketserver.socket.AF_INET6, True, 64
 Server(("::", int(sys.argv[1])), Handler).serve_forever()
 "#;
+
+const ROUNDS: usize = 60;
+
+/// Between two that misbehave.
+const PAUSE: Duration = Duration::from_secs(1);
 
 fn forking(lab: &Lab, host: Host) -> Process {
     let mut command = Command::new("python3");
@@ -52,8 +58,9 @@ fn misbehave(lab: &Lab, address: SocketAddr, word: &str) {
     }
 }
 
-/// A process that refuses its client with a code, or crashes over it, ten times: each of
-/// those clients sees its connection end, the others stay protected, and nothing moves.
+/// A process that refuses its client with a code, or crashes over it, each second for a
+/// minute: each of those clients sees its connection end, the others stay protected all the
+/// time, and nothing moves.
 #[test]
 fn a_child_that_ends_by_its_own_client_concerns_no_other() {
     let Some(lab) = stage(LabOptions::default()) else {
@@ -67,18 +74,20 @@ fn a_child_that_ends_by_its_own_client_concerns_no_other() {
         wait_protected(&cluster, Host::A, stream.local_addr().expect("connected"));
         stream
     });
-    for round in 0..10 {
+    for round in 0..ROUNDS {
+        let due = Instant::now() + PAUSE;
         let word = ["refuse", "crash"][round % 2];
         let address = [service_v4(), service_v6()][round / 2 % 2];
         misbehave(&lab, address, word);
         for stream in &mut others {
             send(stream, "well\n").expect("it holds");
             expect(stream, "well\n").expect("it is answered");
+            let local = stream.local_addr().expect("connected");
+            let report = flow(&cluster, Host::A, local).expect("it is in the list");
+            let kept = report.protected && report.protected_again_ms.is_none();
+            assert!(kept, "round {round}: {report:?}");
         }
-    }
-    for stream in &others {
-        let local = stream.local_addr().expect("connected");
-        wait_protected(&cluster, Host::A, local);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
     }
     let status = cluster.status(Host::A).expect("a answers");
     assert_eq!(status.services[0].role, "owner");

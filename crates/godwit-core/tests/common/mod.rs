@@ -509,27 +509,12 @@ impl World {
                 generation,
                 ..
             } => {
-                let this = &mut self.sides[side];
-                // Marks are kept with their flows: they last as long as the stay,
-                // however often the share is written.
-                if (this.entry.role, this.entry.generation) != (*role, *generation) {
-                    this.marked.clear();
-                }
-                this.entry = Entry {
+                let entry = Entry {
                     role: *role,
                     epoch: *epoch,
                     generation: *generation,
                 };
-                this.latest = this.latest.max(*generation);
-                if *role == Role::Owner {
-                    let claimant = *self.claims.entry(*epoch).or_insert(side);
-                    assert_eq!(claimant, side, "two owners under epoch {epoch}");
-                    let stay = (*epoch, *generation);
-                    if !generation.is_none() {
-                        assert!(stay >= self.last_stay, "generations only grow");
-                        self.last_stay = stay;
-                    }
-                }
+                self.observe_share(side, entry);
             }
             Action::MarkDemoted { flow, .. } => self.mark(side, *flow, true),
             Action::RestoreTwin { restore, .. } => self.mark(side, restore.flow(), true),
@@ -576,6 +561,26 @@ impl World {
             | Action::KeepSnapshot { .. }
             | Action::SnapshotKept { .. }
             | Action::Send { .. } => {}
+        }
+    }
+
+    fn observe_share(&mut self, side: usize, entry: Entry) {
+        let this = &mut self.sides[side];
+        // Marks are kept with their flows: they last as long as the stay, however often the
+        // share is written.
+        if (this.entry.role, this.entry.generation) != (entry.role, entry.generation) {
+            this.marked.clear();
+        }
+        this.entry = entry;
+        this.latest = this.latest.max(entry.generation);
+        if entry.role == Role::Owner {
+            let claimant = *self.claims.entry(entry.epoch).or_insert(side);
+            assert_eq!(claimant, side, "two owners under epoch {}", entry.epoch);
+            let stay = (entry.epoch, entry.generation);
+            if !entry.generation.is_none() {
+                assert!(stay >= self.last_stay, "generations only grow");
+                self.last_stay = stay;
+            }
         }
     }
 
