@@ -9,7 +9,7 @@
 //! | ring buffer reader | [`Input::Flow`], [`Input::Unanswered`], [`Input::Exit`], [`Input::ListenerClosed`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | entries of a director | [`Input::Exceptions`], many at a time | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | facts, see [`crate::surroundings`] | [`Input::Facts`] | that thread waits |
-//! | device watch | [`Input::Devices`], [`Input::Place`], [`Input::Announce`] | that thread waits; changes meanwhile count as one |
+//! | device watch | [`Input::Devices`], [`Input::Place`], [`Input::LinkChanged`], [`Input::Announce`] | that thread waits; changes meanwhile count as one |
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
 //! | sweep | [`Input::Gone`] | that thread waits |
@@ -127,6 +127,9 @@ pub enum Input {
         /// Its MAC address.
         mac: MacAddr,
     },
+    /// The service interface lost its carrier or has another one, another MTU, another master,
+    /// or is another one: what it carried before proves nothing.
+    LinkChanged,
     /// The link is to hear where the services are that this node owns.
     Announce,
     /// A machine that is no mate says that it has an address of a service.

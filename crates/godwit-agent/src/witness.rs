@@ -159,6 +159,7 @@ impl Witness {
             | Input::Handoff { .. }
             | Input::Devices
             | Input::Place { .. }
+            | Input::LinkChanged
             | Input::Announce
             | Input::Claimed { .. }
             | Input::Exceptions(_)

@@ -23,6 +23,7 @@ const IFLA_QDISC: u16 = 6;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_CARRIER_CHANGES: u16 = 35;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_XDP: u16 = 43;
@@ -49,6 +50,8 @@ pub struct Device {
     pub is_loopback: bool,
     /// Whether it is up and has a carrier.
     pub is_running: bool,
+    /// How often its carrier has come or gone since it was made.
+    pub carrier_changes: u32,
     /// Link-layer address, if that has six bytes.
     pub mac: Option<MacAddr>,
     /// Longest packet that it takes, in bytes.
@@ -161,6 +164,7 @@ pub(crate) fn device(entry: &[u8]) -> Option<Device> {
         link: number(IFLA_LINK).filter(|_| !foreign),
         is_loopback: u32_at(entry, 8)? & IFF_LOOPBACK != 0,
         is_running: u32_at(entry, 8)? & IFF_RUNNING != 0,
+        carrier_changes: number(IFLA_CARRIER_CHANGES).unwrap_or(0),
         mac: attribute(attributes, IFLA_ADDRESS)
             .and_then(|mac| mac.try_into().ok())
             .map(MacAddr),
@@ -295,6 +299,7 @@ mod tests {
         push(IFLA_ADDRESS, &[2, 0, 0, 0, 0, 9]);
         push(IFLA_IFNAME, b"eth0.100\0");
         push(IFLA_MTU, &1496_u32.to_ne_bytes());
+        push(IFLA_CARRIER_CHANGES, &5_u32.to_ne_bytes());
         push(IFLA_QDISC, b"noqueue\0");
         push(IFLA_XDP, &[8, 0, 4, 0, 77, 0, 0, 0]);
         push(IFLA_LINK, &2u32.to_ne_bytes());
@@ -308,6 +313,7 @@ mod tests {
             name: "eth0.100".into(),
             master: Some(9),
             is_running: true,
+            carrier_changes: 5,
             mac: Some(MacAddr([2, 0, 0, 0, 0, 9])),
             mtu: 1496,
             qdisc: "noqueue".into(),

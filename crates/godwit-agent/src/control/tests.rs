@@ -119,6 +119,7 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Devices
             | Input::Facts(_)
             | Input::Place { .. }
+            | Input::LinkChanged
             | Input::Announce
             | Input::Claimed { .. }
             | Input::Exceptions(_)

@@ -252,6 +252,7 @@ impl Front {
             | Input::Exit(_)
             | Input::ListenerClosed
             | Input::Place { .. }
+            | Input::LinkChanged
             | Input::Announce
             | Input::Claimed { .. }
             | Input::Unanswered(_)

@@ -22,8 +22,6 @@ const LENGTHS: [usize; 2] = [1514, 1294];
 #[derive(Debug, Default)]
 pub(super) struct Paths {
     paths: BTreeMap<MacAddr, Path>,
-    /// This node's own address, when it was looked at last.
-    own: Option<MacAddr>,
 }
 
 impl Paths {
@@ -37,6 +35,13 @@ impl Paths {
         self.paths.get(&mac)?.unproved_for(now)
     }
 
+    /// The link is another one: nothing is proved.
+    pub(super) fn doubt(&mut self, now: MonoTime) {
+        for path in self.paths.values_mut() {
+            path.handle_change(now);
+        }
+    }
+
     /// Sends what probes are due, and looks for their answers.
     pub(super) fn prove(
         &mut self,
@@ -45,7 +50,6 @@ impl Paths {
         now: MonoTime,
     ) {
         self.paths.retain(|mac, _| macs.contains(mac));
-        let has_moved = self.own.replace(own).is_some_and(|before| before != own);
         for mac in macs {
             // Any number will do that an earlier agent has not just used.
             let number = now.since(MonoTime::ZERO).subsec_nanos();
@@ -53,9 +57,6 @@ impl Paths {
                 .paths
                 .entry(*mac)
                 .or_insert_with(|| Path::new(number, now));
-            if has_moved {
-                path.handle_change(now);
-            }
             match table.heard(*mac) {
                 Ok(number) => path.handle_answer(number, now),
                 Err(error) => tracing::error!(%error, "answers to probes can't be read"),

@@ -113,6 +113,13 @@ impl Placing {
         sides.filter(is_unproved).map(|side| side.name).collect()
     }
 
+    /// The link is another one than the paths were proved on.
+    pub(super) fn doubt_paths(&mut self, now: MonoTime) {
+        self.paths.doubt(now);
+        // It is written before anything else is asked.
+        self.again = self.again.min(now);
+    }
+
     /// What another server does for its shares.
     pub(super) fn note_beat(&mut self, peer: PeerId, beat: &Beat) {
         // One that tells of as many as it can may do more.

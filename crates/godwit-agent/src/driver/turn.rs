@@ -149,6 +149,7 @@ impl Driver {
                 self.facts.note(look, people, &mut self.node, now);
             }
             Input::Place { ifindex, mac } => self.follow_place(ifindex, mac),
+            Input::LinkChanged => self.placing.doubt_paths(now),
             Input::Announce => self.announce_owned(),
             Input::Claimed { address, mac } => self.defend(address, mac),
             // Of a director.

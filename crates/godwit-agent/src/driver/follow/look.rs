@@ -11,6 +11,7 @@ use godwit_sock::{Device, Devices, add_address, addresses as all_addresses, join
 use godwit_wire::MacAddr;
 
 use super::facts::Astray;
+use super::link::Link;
 use super::{Follower, facts};
 use crate::doctor::{self, LiveHost};
 use crate::driver::addresses::{announcements, home};
@@ -64,6 +65,10 @@ impl Follower {
                 mac,
             })?;
         }
+        let link = Link::of(device);
+        if self.link.replace(link) != Some(link) {
+            self.inbox.send(Input::LinkChanged)?;
+        }
         self.say(facts::look(&self.interface, Ok(&self.found)))?;
         // Last of all, for the kernel may wait for frames under way.
         if let Err(error) = self.hooks.watch(&devices.others(device.index)) {
@@ -75,6 +80,9 @@ impl Follower {
 
     fn note_lost(&mut self, why: &str) -> Result<(), DriverGone> {
         self.is_lost = true;
+        if self.link.take().is_some() {
+            self.inbox.send(Input::LinkChanged)?;
+        }
         self.say(facts::look(&self.interface, Err(why)))
     }
 

@@ -9,9 +9,10 @@
 //!
 //! A thread of its own does that, for the kernel waits for frames under way whenever a
 //! chain of programs changes. The driver hears of what concerns it
-//! ([`Input::Place`], [`Input::Announce`]), and what is wrong ([`Input::Facts`]).
+//! ([`Input::Place`], [`Input::LinkChanged`], [`Input::Announce`]), and what is wrong ([`Input::Facts`]).
 
 mod facts;
+mod link;
 mod look;
 mod place;
 
@@ -36,6 +37,7 @@ use crate::realtime::{Urgency, prefer};
 use crate::surroundings::Look;
 
 use facts::Found;
+use link::Link;
 
 pub(crate) use place::Place;
 
@@ -90,6 +92,8 @@ struct Follower {
     due: MonoTime,
     /// Since when the link is told where this node is, and how often it was.
     announced: Option<(MonoTime, usize)>,
+    /// What the link was when it was last looked at.
+    link: Option<Link>,
     /// Whether the interface is gone, or takes no program.
     is_lost: bool,
     /// What was found besides, and what was said of it last.
@@ -177,6 +181,7 @@ impl Follower {
                 ..Found::default()
             },
             said: None,
+            link: None,
             families: None,
             own: vec![config.own_peer().control.ip(), config.own_peer().data],
             passed: VecDeque::new(),
