@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,7 +11,7 @@ use godwit_lab::apps::odd::{self, Manner};
 use godwit_lab::cluster::{ClusterOptions, FlowReport, Service};
 use godwit_lab::host::{Host, SERVICE};
 use godwit_tests::stage::{
-    assert_unnoticed, flow, in_sync, servers, service_v4, service_v6, stage, throughout,
+    PORT, assert_unnoticed, flow, in_sync, servers, service_v4, service_v6, stage, throughout,
     wait_protected, witness,
 };
 use godwit_tests::stream::{connect, expect, send};
@@ -175,6 +176,61 @@ fn a_server_that_is_stopped_is_no_measure_for_its_twins() -> Result<()> {
     cluster.wait_owner(Host::B, DEADLINE)?;
     for (_, stream) in &mut streams {
         expect(stream, "are you there?\n")?;
+    }
+    assert_unnoticed(capture);
+    Ok(())
+}
+
+/// Answers each line in two halves, with half a second between them.
+const HALVES: &str = r#"
+import socketserver, sys, time
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile:
+            self.wfile.write(b"first, ")
+            time.sleep(0.5)
+            self.wfile.write(b"second\n")
+class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    address_family, allow_reuse_address, daemon_threads = socketserver.socket.AF_INET6, True, True
+Server(("::", int(sys.argv[1])), Handler).serve_forever()
+"#;
+
+/// One that is stopped in the middle of an answer has said less than its twin for as long as
+/// it stands. Its clients get the rest of the answer from who takes over.
+#[test]
+fn a_server_that_is_stopped_in_the_middle_of_an_answer_is_no_measure_either() -> Result<()> {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return Ok(());
+    };
+    let start = |host: Host| {
+        let mut command = Command::new("python3");
+        command.args(["-c", HALVES, &PORT.to_string()]);
+        lab.node(host).spawn("halves", command)
+    };
+    let (mut a, _b) = (start(Host::A)?, start(Host::B)?);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let mut streams = Vec::new();
+    for service in [service_v4(), service_v6()] {
+        let mut stream = connect(lab.client(), service)?;
+        wait_protected(&cluster, Host::A, stream.local_addr()?);
+        send(&mut stream, "a line\n")?;
+        expect(&mut stream, "first, second\n")?;
+        streams.push((stream.local_addr()?, stream));
+    }
+    for (_, stream) in &mut streams {
+        send(stream, "a line\n")?;
+        expect(stream, "first, ")?;
+    }
+    a.stop()?;
+    throughout("it is protected", Duration::from_millis(3500), || {
+        let protected = |local| flow(&cluster, Host::A, local).is_some_and(|it| it.protected);
+        streams.iter().all(|(local, _)| protected(*local))
+    });
+    a.kill()?;
+    cluster.wait_owner(Host::B, DEADLINE)?;
+    for (_, stream) in &mut streams {
+        expect(stream, "second\n")?;
     }
     assert_unnoticed(capture);
     Ok(())

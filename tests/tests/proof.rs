@@ -1,5 +1,6 @@
 //! A standby is in sync only while it proves that twins are born there; local clients.
 
+use std::net::SocketAddr;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
-    PORT, in_sync, servers, service_v4, service_v6, stage, until, wait_protected,
+    PORT, has_event, in_sync, servers, service_v4, service_v6, stage, until, wait_protected,
 };
 use godwit_tests::stream::{connect, expect, send};
 
@@ -160,4 +161,58 @@ fn a_local_client_of_a_standby_is_refused() {
     let status = cluster.status(Host::B).expect("b answers");
     let refused = status.data_path.reasons.get("local_client_refused");
     assert_eq!(refused, Some(&2), "{status:?}");
+}
+
+/// Echoes lines over one connection, and says how that ended.
+const LOCAL: &str = r#"
+import socket, sys, time
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 3)
+s.sendall(b"echo\n")
+try:
+    for i in range(500):
+        s.sendall(b"%04d\n" % i)
+        got = s.recv(5, socket.MSG_WAITALL)
+        if got != b"%04d\n" % i: break
+        if i == 0: print("well", flush=True)
+        time.sleep(0.02)
+    print("an end", flush=True)
+except (ConnectionResetError, ConnectionAbortedError):
+    print("a reset", flush=True)
+"#;
+
+/// Nor must what it says on a connection that is older than the node's being a standby.
+#[test]
+fn a_local_client_is_ended_when_its_service_goes() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let start = |host: Host, service: SocketAddr| {
+        let mut command = Command::new("python3");
+        let (ip, port) = (service.ip().to_string(), service.port().to_string());
+        command.args(["-c", LOCAL, &ip, &port]);
+        let local = lab.node(host).spawn("local", command).expect("python runs");
+        until("it is served", || {
+            local.log().contains("well").then_some(())
+        });
+        local
+    };
+    let services = [service_v4(), service_v6()];
+    let mut stream = connect(lab.client(), service_v4()).expect("it listens");
+    send(&mut stream, "echo\nhello\n").expect("it takes that");
+    expect(&mut stream, "hello\n").expect("an echo");
+    let locals = services.map(|service| start(Host::A, service));
+    cluster
+        .hand_over("web", Host::A, Host::B)
+        .expect("it moves");
+    for local in locals {
+        let output = until("it ends", || {
+            Some(local.log()).filter(|text| text.contains('\n') && text.lines().count() > 1)
+        });
+        assert_eq!(output.lines().nth(1), Some("a reset"), "{output}");
+    }
+    send(&mut stream, "hello again\n").expect("it takes that");
+    expect(&mut stream, "hello again\n").expect("others stay");
+    assert!(has_event(&cluster, Host::A, "local_clients_ended"));
 }

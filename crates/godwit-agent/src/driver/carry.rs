@@ -142,6 +142,7 @@ impl Driver {
         let (name, lost) = (set.name.clone(), set.unresolved());
         let kept = set.kept;
         self.write_share(share);
+        self.note_locals();
         if takes_over {
             self.shares.note_takeover(share, clock::now());
         }

@@ -37,6 +37,7 @@ use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
 use super::load::{self, Loads};
+use super::locals::Locals;
 use super::moves::Moves;
 use super::neighbours::Resolver;
 use super::placing::{self, Placing};
@@ -485,15 +486,13 @@ impl Installed {
         let keeper = self.start_keeper(&surroundings)?;
         let keepers = keeper.as_ref().map(Keeper::ports);
         let shares = Shares::new(&self.config, keepers, |share| self.left_over(share));
-        let resolver = Resolver::spawn(
-            &self.config,
-            self.parts.place.clone(),
-            surroundings.inbox.clone(),
-        )
-        .map_err(InstallError::Thread)?;
-        let place = self.parts.place.clone();
+        let (place, inbox) = (self.parts.place.clone(), surroundings.inbox.clone());
+        let resolver = Resolver::spawn(&self.config, place.clone(), inbox);
+        let resolver = resolver.map_err(InstallError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         self.start_readers(place, &surroundings.inbox)
+            .map_err(InstallError::Thread)?;
+        let locals = Locals::spawn(&self.config, surroundings.events.clone())
             .map_err(InstallError::Thread)?;
         let mut driver = Driver {
             incarnation: node.incarnation,
@@ -503,6 +502,7 @@ impl Installed {
             placing: Placing::new(&self.config),
             questions: Questions::default(),
             loads: Loads::new(&self.config, now),
+            locals,
             keeper,
             exports: Exports::new(&self.config, now),
             awaited_twins: AwaitedTwins::default(),

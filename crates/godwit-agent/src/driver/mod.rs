@@ -17,6 +17,7 @@
 //! | `gw-devices` | the programs' places, and this node's on the link (`follow`) | when the inbox is closed, or the data path is taken away |
 //! | `gw-census` | counts of busy flows | when the inbox is closed |
 //! | `gw-sweep` | looks for flows without a socket | when the inbox is closed |
+//! | `gw-locals` | ends local clients of services that this node owns no more | when the driver ends |
 //! | `gw-unlisted` | looks for sockets without a flow | when the inbox is closed |
 //! | `gw-offers` | after a takeover: windows of idle twins | when all are told |
 //! | `gw-neighbours` | where peers are on the link | when the driver is gone |
@@ -49,6 +50,7 @@ mod keeper;
 mod leash;
 mod leave;
 mod load;
+mod locals;
 mod logs;
 mod moves;
 pub(crate) mod neighbours;
@@ -110,6 +112,7 @@ pub use handoff::{FlowWish, HandoffStartError};
 use handoff::{Handoffs, Wishes};
 use keeper::Keeper;
 use load::Loads;
+use locals::Locals;
 use moves::Moves;
 pub use moves::Wish;
 use neighbours::Resolver;
@@ -166,6 +169,8 @@ pub struct Driver {
     placing: Placing,
     questions: Questions,
     loads: Loads,
+    /// Processes of this machine that are clients of its services.
+    locals: Locals,
     resolver: Resolver,
     /// Follows the service interface.
     follow: Follow,
