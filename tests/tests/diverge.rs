@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::LabOptions;
 use godwit_lab::apps::odd::{self, Manner};
-use godwit_lab::cluster::{ClusterOptions, FlowReport, Service};
+use godwit_lab::cluster::{Cluster, ClusterOptions, FlowReport, Service};
 use godwit_lab::host::{Host, SERVICE};
 use godwit_tests::stage::{
     PORT, assert_unnoticed, flow, in_sync, servers, service_v4, service_v6, stage, throughout,
@@ -195,6 +195,12 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 Server(("::", int(sys.argv[1])), Handler).serve_forever()
 "#;
 
+fn warns_of_a_stop(cluster: &Cluster<'_>) -> bool {
+    let status = cluster.status(Host::A);
+    let warns = |text: &String| text.contains("serves clients, and is stopped");
+    status.is_ok_and(|status| status.warnings.iter().any(warns))
+}
+
 /// One that is stopped in the middle of an answer has said less than its twin for as long as
 /// it stands. Its clients get the rest of the answer from who takes over.
 #[test]
@@ -223,10 +229,19 @@ fn a_server_that_is_stopped_in_the_middle_of_an_answer_is_no_measure_either() ->
         expect(stream, "first, ")?;
     }
     a.stop()?;
+    until("it is said", || Ok(warns_of_a_stop(&cluster)))?;
     throughout("it is protected", Duration::from_millis(3500), || {
         let protected = |local| flow(&cluster, Host::A, local).is_some_and(|it| it.protected);
         streams.iter().all(|(local, _)| protected(*local))
     });
+    a.cont()?;
+    until("it is taken back", || Ok(!warns_of_a_stop(&cluster)))?;
+    for (_, stream) in &mut streams {
+        expect(stream, "second\n")?;
+        send(stream, "a line\n")?;
+        expect(stream, "first, ")?;
+    }
+    a.stop()?;
     a.kill()?;
     cluster.wait_owner(Host::B, DEADLINE)?;
     for (_, stream) in &mut streams {

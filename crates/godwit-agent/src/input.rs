@@ -6,10 +6,11 @@
 //! | heartbeat receiver | [`Input::Lease`] | dropped and counted: voters and candidates say everything again |
 //! | stonith | [`Input::Stonith`] | that thread waits |
 //! | links | [`Input::Link`], [`Input::Message`], several at a time | the link's task waits, and TCP slows the peer down |
-//! | ring buffer reader | [`Input::Flow`], [`Input::Unanswered`], [`Input::Exit`], [`Input::ListenerClosed`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
+//! | ring buffer reader | [`Input::Flow`], [`Input::Unanswered`], [`Input::Exit`], [`Input::ListenerClosed`], [`Input::Stopped`] | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | entries of a director | [`Input::Exceptions`], many at a time | that thread waits; the ring buffer holds more, and the data path counts what it can't hold |
 //! | facts, see [`crate::surroundings`] | [`Input::Facts`] | that thread waits |
 //! | device watch | [`Input::Devices`], [`Input::Place`], [`Input::LinkChanged`], [`Input::Announce`] | that thread waits; changes meanwhile count as one |
+//! | watch over stopped servers | [`Input::Standstill`] | that thread waits |
 //! | neighbour search | [`Input::Neighbour`] | that thread waits |
 //! | flow count | [`Input::Census`] | dropped and counted: the next one is 250 ms away |
 //! | sweep | [`Input::Gone`] | that thread waits |
@@ -104,6 +105,10 @@ pub enum Input {
     Exit(ProcessExit),
     /// Some process closes a listening socket.
     ListenerClosed,
+    /// The process of this number, which serves clients, was sent a signal that may stop it.
+    Stopped(u32),
+    /// Whether a process that serves clients is stopped.
+    Standstill(bool),
     /// A peer was found on the link, or elsewhere on it than before.
     Neighbour {
         /// Whom.

@@ -152,6 +152,8 @@ impl Witness {
             Input::Flow(_)
             | Input::Exit(_)
             | Input::ListenerClosed
+            | Input::Stopped(_)
+            | Input::Standstill(_)
             | Input::Unanswered(_)
             | Input::Neighbour { .. }
             | Input::Census(_)

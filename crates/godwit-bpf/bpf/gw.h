@@ -63,6 +63,8 @@ enum gw_event_kind {
 	GW_EVENT_UNANSWERED = 11,
 	GW_EVENT_LISTENER =
 		12, /* a listener was closed, whose-ever: of no flow */
+	GW_EVENT_STOPPED =
+		13, /* the server process `detail` is sent a signal that stops */
 };
 
 /* What was negotiated, and what has been seen. */

@@ -72,6 +72,22 @@ static __noinline void gw_tell(const struct gw_flow_key *key,
 	bpf_ringbuf_submit(e, 0);
 }
 
+/* What concerns this machine, and no flow. */
+static __noinline void gw_tell_machine(__u32 kind, __s32 detail)
+{
+	struct gw_event *e = bpf_ringbuf_reserve(&gw_events, sizeof(*e), 0);
+
+	if (!e) {
+		gw_count(GW_REASON_EVENT_LOST);
+		return;
+	}
+	__builtin_memset(e, 0, sizeof(*e));
+	e->ns = gw_now();
+	e->kind = kind;
+	e->detail = detail;
+	bpf_ringbuf_submit(e, 0);
+}
+
 /* Has the connection ended? Another CPU may be writing a phase meanwhile. */
 static __always_inline bool gw_is_over(const struct gw_flow *f)
 {

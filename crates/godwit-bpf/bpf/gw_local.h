@@ -42,16 +42,7 @@ static __noinline int gw_connect_local(const struct gw_endpoint *to)
  */
 static __noinline void gw_tell_listener(void)
 {
-	struct gw_event *e = bpf_ringbuf_reserve(&gw_events, sizeof(*e), 0);
-
-	if (!e) {
-		gw_count(GW_REASON_EVENT_LOST);
-		return;
-	}
-	__builtin_memset(e, 0, sizeof(*e));
-	e->ns = gw_now();
-	e->kind = GW_EVENT_LISTENER;
-	bpf_ringbuf_submit(e, 0);
+	gw_tell_machine(GW_EVENT_LISTENER, 0);
 }
 
 #endif /* GW_LOCAL_H */

@@ -20,6 +20,11 @@
 	 GW_SIGNAL_BIT(28) | GW_SIGNAL_BIT(19) | GW_SIGNAL_BIT(20) | \
 	 GW_SIGNAL_BIT(21) | GW_SIGNAL_BIT(22))
 
+/* SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU */
+#define GW_STOPS                                                     \
+	(GW_SIGNAL_BIT(19) | GW_SIGNAL_BIT(20) | GW_SIGNAL_BIT(21) | \
+	 GW_SIGNAL_BIT(22))
+
 /* How many slots of a sender's files are looked at: it has the interrupts off. */
 #define GW_SENDER_WORDS 16
 
@@ -39,11 +44,19 @@ static __always_inline bool gw_is_fatal(int signal)
 	return signal > GW_SIGNALS || !(GW_NOT_FATAL & GW_SIGNAL_BIT(signal));
 }
 
-/* Looks for a listener of a service among the files of a process. */
+/* One that it may catch, all but SIGSTOP, too: the agent looks whether it stands. */
+static __always_inline bool gw_may_stop(int signal)
+{
+	return signal >= 1 && signal <= GW_SIGNALS &&
+	       (GW_STOPS & GW_SIGNAL_BIT(signal));
+}
+
+/* Looks for a listener, or any socket, of a service among the files of a process. */
 struct gw_holder {
 	struct gw_files files;
 	__u64 word;
 	__u32 base;
+	bool any;
 	bool found;
 };
 
@@ -56,12 +69,15 @@ static long gw_is_listened_at(void *map, const struct gw_endpoint *service,
 	return 1;
 }
 
-static __always_inline bool gw_serves(struct file *file)
+/* A socket that was accepted has its listener's port. */
+static __always_inline bool gw_serves(struct file *file, bool any)
 {
 	struct gw_endpoint at = {};
 	struct sock *sk = gw_tcp_of(file);
 
-	if (!sk || BPF_CORE_READ(sk, __sk_common.skc_state) != GW_TCP_LISTEN ||
+	if (!sk ||
+	    (!any &&
+	     BPF_CORE_READ(sk, __sk_common.skc_state) != GW_TCP_LISTEN) ||
 	    BPF_CORE_READ(sk, __sk_common.skc_net.net, net_cookie) !=
 		    gw_netns_cookie)
 		return false;
@@ -85,16 +101,16 @@ static long gw_holder_step(__u32 index, struct gw_holder *h)
 	}
 	h->word = word & (word - 1);
 	file = gw_file_at(&h->files, h->base - 64 + gw_lowest_bit(word));
-	if (file && gw_serves(file)) {
+	if (file && gw_serves(file, h->any)) {
 		h->found = true;
 		return 1;
 	}
 	return 0;
 }
 
-static __noinline bool gw_holds_listener(struct task_struct *task)
+static __noinline bool gw_holds_socket(struct task_struct *task, bool any)
 {
-	struct gw_holder h = {};
+	struct gw_holder h = { .any = any };
 
 	if (!gw_files_of(task, &h.files))
 		return false;
@@ -110,7 +126,7 @@ static __noinline int gw_sender_of(struct task_struct *victim)
 
 	if (sender == BPF_CORE_READ(victim, tgid))
 		return GW_SENDER_ITSELF;
-	if (gw_holds_listener(self))
+	if (gw_holds_socket(self, false))
 		return GW_SENDER_MANAGER;
 	if (sender == BPF_CORE_READ(victim, real_parent, tgid))
 		return GW_SENDER_PARENT;
@@ -134,10 +150,15 @@ static __noinline int gw_signal_sent(int signal, struct task_struct *victim)
 	__u32 pid = BPF_CORE_READ(victim, tgid);
 	struct gw_ending fresh = {}, *ending;
 
-	if (!gw_is_fatal(signal) ||
+	if (!(gw_is_fatal(signal) || gw_may_stop(signal)) ||
 	    BPF_CORE_READ(victim, nsproxy, net_ns, net_cookie) !=
 		    gw_netns_cookie)
 		return 0;
+	if (gw_may_stop(signal)) {
+		if (gw_holds_socket(victim, true))
+			gw_tell_machine(GW_EVENT_STOPPED, pid);
+		return 0;
+	}
 	fresh.born = BPF_CORE_READ(victim, group_leader, start_boottime);
 	fresh.signal = signal;
 	fresh.sender = gw_sender_of(victim);

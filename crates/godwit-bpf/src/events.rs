@@ -26,6 +26,8 @@ pub enum Record {
     Unanswered(Unanswered),
     /// A listening socket of this machine is being closed; which is not known.
     ListenerClosed,
+    /// The process of this number, which serves clients, was sent a signal that may stop it.
+    Stopped(u32),
     /// Of a process that has died.
     Exit(ProcessExit),
 }
@@ -166,6 +168,9 @@ fn record(raw: &types::gw_event, slots: &Slots, nodes: &Slots) -> Record {
     let event = raw_event(raw, slots);
     if raw.kind == types::gw_event_kind::GW_EVENT_LISTENER.0 {
         return Record::ListenerClosed;
+    }
+    if raw.kind == types::gw_event_kind::GW_EVENT_STOPPED.0 {
+        return Record::Stopped(raw.detail.cast_unsigned());
     }
     if raw.kind != types::gw_event_kind::GW_EVENT_UNANSWERED.0 {
         return Record::Flow(event);

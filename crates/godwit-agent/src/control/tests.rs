@@ -115,6 +115,8 @@ fn drive(inputs: &Receiver<Input>, status: &Status) {
             | Input::Flow(_)
             | Input::Exit(_)
             | Input::ListenerClosed
+            | Input::Stopped(_)
+            | Input::Standstill(_)
             | Input::Unanswered(_)
             | Input::Devices
             | Input::Facts(_)

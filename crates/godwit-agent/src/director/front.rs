@@ -251,6 +251,8 @@ impl Front {
             Input::Flow(_)
             | Input::Exit(_)
             | Input::ListenerClosed
+            | Input::Stopped(_)
+            | Input::Standstill(_)
             | Input::Place { .. }
             | Input::LinkChanged
             | Input::Announce

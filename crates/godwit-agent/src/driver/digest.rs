@@ -82,6 +82,12 @@ impl Digest {
         self.ended.push(event);
     }
 
+    /// Whether a server is stopped: how far its answers have come is no measure. What was
+    /// told of that is taken back.
+    pub(super) fn note_standstill(&mut self, stands: bool) {
+        self.lengths.note_standstill(stands);
+    }
+
     /// Flows whose twins lag, and flows that the data path's watchdog should have
     /// reported by now: its records can be lost when the ring buffer is full.
     pub(super) fn overdue(&mut self) -> Vec<FlowEvent> {

@@ -46,6 +46,7 @@ use super::rejoin::Rejoins;
 use super::replay::Replays;
 use super::servers::Servers;
 use super::shares::Shares;
+use super::standstill::Standstill;
 use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, sweep, unlisted};
 use crate::clock;
@@ -492,8 +493,8 @@ impl Installed {
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         self.start_readers(place, &surroundings.inbox)
             .map_err(InstallError::Thread)?;
-        let locals = Locals::spawn(&self.config, surroundings.events.clone())
-            .map_err(InstallError::Thread)?;
+        let locals = Locals::spawn(&self.config, surroundings.events.clone());
+        let standstill = Standstill::spawn(surroundings.inbox.clone());
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
@@ -502,7 +503,7 @@ impl Installed {
             placing: Placing::new(&self.config),
             questions: Questions::default(),
             loads: Loads::new(&self.config, now),
-            locals,
+            locals: locals.map_err(InstallError::Thread)?,
             keeper,
             exports: Exports::new(&self.config, now),
             awaited_twins: AwaitedTwins::default(),
@@ -533,6 +534,7 @@ impl Installed {
             farewells: Farewells::default(),
             dismissals: Dismissals::default(),
             servers: Servers::new(now),
+            standstill: standstill.map_err(InstallError::Thread)?,
             moves: Moves::default(),
             handoffs,
             wishes: Wishes::default(),

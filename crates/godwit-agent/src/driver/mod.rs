@@ -17,6 +17,7 @@
 //! | `gw-devices` | the programs' places, and this node's on the link (`follow`) | when the inbox is closed, or the data path is taken away |
 //! | `gw-census` | counts of busy flows | when the inbox is closed |
 //! | `gw-sweep` | looks for flows without a socket | when the inbox is closed |
+//! | `gw-standstill` | whether servers are stopped | when the driver ends |
 //! | `gw-locals` | ends local clients of services that this node owns no more | when the driver ends |
 //! | `gw-unlisted` | looks for sockets without a flow | when the inbox is closed |
 //! | `gw-offers` | after a takeover: windows of idle twins | when all are told |
@@ -71,6 +72,7 @@ mod room;
 mod segments;
 mod servers;
 mod shares;
+mod standstill;
 mod sweep;
 mod turn;
 mod twins;
@@ -122,6 +124,7 @@ use rejoin::Rejoins;
 use replay::Replays;
 use servers::Servers;
 use shares::Shares;
+use standstill::Standstill;
 use twins::Farewells;
 
 /// What the driver needs besides what [`Installed`] has.
@@ -199,6 +202,8 @@ pub struct Driver {
     farewells: Farewells,
     dismissals: Dismissals,
     servers: Servers,
+    /// Which of them are stopped.
+    standstill: Standstill,
     moves: Moves,
     /// Connections that go to other servers one by one; `None` if no service of
     /// this node has such.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use godwit_bpf::{Datapath, FlowState, OutputSum, Phase};
 use godwit_core::MonoTime;
 use godwit_sock::unread_bytes;
-use godwit_wire::{FlowKey, OutputEntry, Said, SeqNumber, ShareId};
+use godwit_wire::{FlowId, FlowKey, OutputEntry, Said, SeqNumber, ShareId};
 
 use super::shares::Shares;
 
@@ -34,14 +34,25 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 /// A server that has not read what the client has said has no answer yet: one that is
 /// stopped (SIGSTOP) or hangs says as much as one whose answer is empty. Its twin, which
 /// has answered, is not the one that is wrong. So nothing is told of it until it has read
-/// all.
+/// all. Nor is one that stands in the middle of an answer a measure for its twin, which goes
+/// on: what was told of it is taken back (`standstill.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
-    told: BTreeMap<FlowKey, (SeqNumber, SeqNumber)>,
+    told: BTreeMap<FlowKey, Length>,
+    /// Whether a server is stopped.
+    stands: bool,
     /// Flows whose servers have not read all.
     unread: BTreeMap<FlowKey, Rest>,
     looks: usize,
     pub(super) entries: Vec<(ShareId, OutputEntry)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Length {
+    share: ShareId,
+    flow: FlowId,
+    rcv_nxt: SeqNumber,
+    end: SeqNumber,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +73,21 @@ struct Told {
     upto: u32,
 }
 
+impl Length {
+    const fn entry(self) -> (ShareId, OutputEntry) {
+        let Self { rcv_nxt, end, .. } = self;
+        let said = Said::Length { rcv_nxt, end };
+        let flow = self.flow;
+        (self.share, OutputEntry { flow, said })
+    }
+
+    /// An end that the owner has gone on from long ago: nobody compares that any more.
+    const fn void(self) -> Self {
+        let end = SeqNumber(self.end.0.wrapping_sub(1 << 30));
+        Self { end, ..self }
+    }
+}
+
 impl Lengths {
     /// Begins a round.
     pub(super) fn begin(&mut self) {
@@ -71,21 +97,31 @@ impl Lengths {
     /// Looks at a protected flow whose client is silent; `ifindex` is that of the service
     /// interface.
     pub(super) fn look_at(&mut self, flow: &FlowState, ifindex: u32, now: MonoTime) {
-        let said = (flow.rcv_nxt, flow.snd_nxt);
+        let said = Length {
+            share: flow.share,
+            flow: flow.id,
+            rcv_nxt: flow.rcv_nxt,
+            end: flow.snd_nxt,
+        };
         if self.entries.len() >= LENGTHS_PER_ROUND
             || !is_answered(flow)
+            || self.stands
             || self.told.get(&flow.id.key) == Some(&said)
             || !self.has_read_all(flow, ifindex, now)
         {
             return;
         }
         self.told.insert(flow.id.key, said);
-        let (rcv_nxt, end) = said;
-        let entry = OutputEntry {
-            flow: flow.id,
-            said: Said::Length { rcv_nxt, end },
-        };
-        self.entries.push((flow.share, entry));
+        self.entries.push(said.entry());
+    }
+
+    /// While one stands nothing is told, and what was told is void.
+    pub(super) fn note_standstill(&mut self, stands: bool) {
+        self.stands = stands;
+        if stands {
+            let told = std::mem::take(&mut self.told).into_values();
+            self.entries.extend(told.map(|said| said.void().entry()));
+        }
     }
 
     /// Whether the flow's server has read what its client has said, as far as it may be

@@ -31,6 +31,7 @@ fn forward_events(events: &Events, inbox: &Inbox) {
                 Record::Flow(raw) => flow_event(raw).map(Input::Flow),
                 Record::Unanswered(question) => Some(Input::Unanswered(question)),
                 Record::ListenerClosed => Some(Input::ListenerClosed),
+                Record::Stopped(pid) => Some(Input::Stopped(pid)),
                 Record::Exit(exit) => Some(Input::Exit(exit)),
             };
             if input.is_some_and(|input| inbox.send(input).is_err()) {

@@ -141,6 +141,8 @@ impl Driver {
             Input::Flow(event) => self.feed_flow(event, now),
             Input::Exit(exit) => self.feed_exit(&exit, now),
             Input::ListenerClosed => self.servers.note_closed(now),
+            Input::Stopped(pid) => self.standstill.look_at(pid),
+            Input::Standstill(stands) => self.digest.note_standstill(stands),
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Census(census) => self.apply_census(&census),
             Input::Gone(gone) => self.forget_gone(gone, now),

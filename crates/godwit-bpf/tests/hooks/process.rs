@@ -112,7 +112,9 @@ pub(crate) fn records(bench: &Bench) -> Vec<ProcessExit> {
     let records = bench.events.wait(Duration::from_millis(200));
     let exit = |record| match record {
         Record::Exit(exit) => Some(exit),
-        Record::Flow(_) | Record::Unanswered(_) | Record::ListenerClosed => None,
+        Record::Flow(_) | Record::Unanswered(_) | Record::Stopped(_) | Record::ListenerClosed => {
+            None
+        }
     };
     records.into_iter().filter_map(exit).collect()
 }
