@@ -4,7 +4,8 @@ use std::io;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use godwit_core::VoterMemory;
 
@@ -12,12 +13,18 @@ use super::StartError;
 use crate::apps::AppSocket;
 use crate::births;
 use crate::config::{Config, PeerRole};
-use crate::control::Place;
+use crate::control::{Place, PlaceError};
 use crate::doctor::{self, LiveHost};
 use crate::heartbeat::draw_secret;
 use crate::membership::{Life, terms};
 use crate::peers::Identity;
 use crate::votes::Votes;
+
+/// An agent that was killed still has its place, until the kernel has closed all its files.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What can be known and taken before anything is changed.
 #[derive(Debug)]
@@ -66,10 +73,14 @@ impl Prepared {
         // Before anything is changed.
         Identity::load(&config.tls, name)?;
         let cookie = netns_cookie()?;
-        let place = Place::take(&config.node.run_dir, cookie, name)?;
+        let run_dir = &config.node.run_dir;
+        let is_taken = |error: &PlaceError| matches!(error, PlaceError::Taken { .. });
+        let place = patiently(|| Place::take(run_dir, cookie, name), is_taken)?;
         // Another agent with another `run_dir`, or another program, is there already.
         let control = config.own_peer().control;
-        UdpSocket::bind(control).map_err(|source| StartError::Listen {
+        let is_used = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
+        let bound = patiently(|| UdpSocket::bind(control), is_used);
+        bound.map_err(|source| StartError::Listen {
             what: "control address (UDP)",
             address: control.to_string(),
             source,
@@ -108,6 +119,20 @@ impl Prepared {
             identity,
             place,
         })
+    }
+}
+
+/// Tries for [`PATIENCE`] while `is_taken`.
+fn patiently<T, E>(
+    mut take: impl FnMut() -> Result<T, E>,
+    is_taken: impl Fn(&E) -> bool,
+) -> Result<T, E> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match take() {
+            Err(error) if is_taken(&error) && Instant::now() < end => thread::sleep(PAUSE),
+            taken => return taken,
+        }
     }
 }
 

@@ -82,6 +82,23 @@ fn a_second_agent_of_a_node_is_refused() {
     edge.shutdown();
 }
 
+/// The kernel closes the files of one that was killed some time later.
+#[test]
+fn a_place_that_becomes_free_in_a_moment_is_waited_for() {
+    if !is_privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let taken = std::net::UdpSocket::bind(pair.a.own_peer().control).expect("free");
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            drop(taken);
+        });
+        Prepared::load(&pair.a.path, PeerRole::Server).expect("it is free soon");
+    });
+}
+
 #[test]
 fn an_address_that_is_taken_is_named() {
     if !is_privileged() {
