@@ -142,3 +142,54 @@ fn nothing_is_handed_over_by_a_link_that_has_changed() {
         cells.lab.plug(Host::A, Network::Data).expect("a port");
     });
 }
+
+/// `ip` on a, with these words.
+fn ip(cells: &Cells<'_>, line: &str) {
+    let mut command = Command::new("ip");
+    command.args(line.split_whitespace());
+    let output = cells.lab.a().run(command, DEADLINE).expect("ip runs");
+    assert!(output.status.success(), "{line}: {output:?}");
+}
+
+/// The interface has the same name and another number: all that sends by it follows.
+#[test]
+fn requests_are_handed_over_by_an_interface_that_is_made_anew() {
+    on_cells(
+        OWN_RULES,
+        |_, _| (),
+        |cells| {
+            for client in &mut clients(cells) {
+                assert_eq!(client.ask("/b/name"), "b", "it carries");
+            }
+            let (eth, host) = (Network::Data.interface(), Host::A);
+            ip(cells, &format!("link set {eth} down"));
+            ip(cells, &format!("link set {eth} name card"));
+            ip(cells, "link set card address 02:00:00:00:ff:01 up");
+            ip(cells, "address flush dev card");
+            let mac = host.mac(Network::Data);
+            ip(
+                cells,
+                &format!("link add link card name {eth} address {mac} type macvlan"),
+            );
+            ip(cells, &format!("link set {eth} up"));
+            ip(cells, &format!("address add {}/24 dev {eth}", host.v4()));
+            ip(
+                cells,
+                &format!("address add {}/64 dev {eth} nodad", host.v6()),
+            );
+            until("a serves, and the path is proved", || {
+                let mut client = Client::connect(cells.lab, SERVICE[0]);
+                let here = client.ask("/a/name") == "a";
+                (here && client.ask("/b/name") == "b").then_some(())
+            });
+            let mut clients = clients(cells);
+            for _ in 0..20 {
+                for client in &mut clients {
+                    assert_eq!(client.ask("/b/name"), "b", "it carries");
+                    assert_eq!(client.ask("/a/name"), "a");
+                    assert_eq!(client.ask("/c/name"), "c");
+                }
+            }
+        },
+    );
+}
