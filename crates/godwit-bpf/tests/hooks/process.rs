@@ -119,6 +119,45 @@ pub(crate) fn records(bench: &Bench) -> Vec<ProcessExit> {
     records.into_iter().filter_map(exit).collect()
 }
 
+/// Starts `command` and, when it is `ready`, stops it: what is said of that, and its number.
+fn stopped(
+    bench: &Bench,
+    lab: &Lab,
+    command: Command,
+    ready: impl Fn() -> bool,
+) -> (Vec<u32>, u32) {
+    let mut process = lab.a().spawn("stopped", command).expect("it starts");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !ready() {
+        assert!(Instant::now() < deadline, "it is not ready");
+        thread::sleep(Duration::from_millis(1));
+    }
+    process.stop().expect("it runs");
+    let records = bench.events.wait(Duration::from_millis(200)).into_iter();
+    let said = records.filter_map(|record| match record {
+        Record::Stopped(pid) => Some(pid),
+        Record::Flow(_) | Record::Unanswered(_) | Record::ListenerClosed | Record::Exit(_) => None,
+    });
+    (said.collect(), process.pid().as_raw().cast_unsigned())
+}
+
+/// Of a signal that stops a server is told, of one to somebody else is not.
+#[test]
+fn a_server_that_is_stopped_is_told_of() {
+    on_bench_of(|bench, lab, _| {
+        let mut server = Command::new(env::current_exe().expect("this test"));
+        server.args(["--ignored", "--exact", "process::helper"]);
+        server.env(ENDS, "by signal");
+        let ready = || TcpStream::connect(READY).is_ok();
+        let (said, pid) = stopped(bench, lab, server, ready);
+        assert_eq!(said, [pid]);
+        let mut stranger = Command::new("sleep");
+        stranger.arg("60");
+        let (said, _) = stopped(bench, lab, stranger, || true);
+        assert!(said.is_empty(), "{said:?}");
+    });
+}
+
 fn refusal() -> Vec<u8> {
     let flags = TcpFlags::RST.with(TcpFlags::ACK);
     from_service(9, false, ISS, IRS.wrapping_add(1), flags, b"")
