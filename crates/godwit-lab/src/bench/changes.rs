@@ -1,9 +1,10 @@
 //! What changes around a running standby: how long until it is followed or said.
 //!
 //! Each change is made by a shell on the standby of a pair with a witness, all defaults (the
-//! conflict of addresses on another machine of the link), and undone when it has been seen. The clock starts before the shell does. What is followed
-//! is seen on the machine itself or in the agent's events, what is said in `warnings` of
-//! `godwit status`, asked for every few milliseconds.
+//! conflict of addresses on another machine of the link), and undone when it has been seen.
+//! The clock starts before the shell does. What is followed is seen on the machine itself or
+//! in the agent's events, what is said in `warnings` of `godwit status`, asked for every few
+//! milliseconds.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -75,9 +76,9 @@ fn rule(figure: &'static str, said: &'static str, rule: &str) -> Change {
     warned(figure, said, &wrong, "nft delete table inet f")
 }
 
-/// Every kind of change that has a figure.
-fn all() -> Vec<Change> {
-    let mut all = vec![conflict(), mac()];
+/// Every kind of change that has a figure; `folder` has the standby's certificate.
+fn all(folder: &str) -> Vec<Change> {
+    let mut all = vec![conflict(), mac(), made_anew(), certificate(folder)];
     all.extend([
         address("changes.address.v4", SERVICE_V4.into(), "lo"),
         address("changes.address.v6", SERVICE_V6.into(), "eth0"),
@@ -110,6 +111,39 @@ fn mac() -> Change {
         right: format!("ip link set eth0 address {mac}"),
         seen: Seen::Event("interface_changed"),
     }
+}
+
+/// Its frames go by another device of the same name, then by the first one again.
+fn made_anew() -> Change {
+    let (v4, v6) = (Host::B.v4(), Host::B.v6());
+    let mac = Host::B.mac(Network::Data);
+    let addresses = format!("ip addr add {v4}/24 dev eth0; ip addr add {v6}/64 dev eth0 nodad");
+    Change {
+        figure: "changes.anew",
+        at: Host::B,
+        wrong: format!(
+            "ip link set eth0 down; ip link set eth0 name card; ip addr flush dev card; \
+             ip link set card address 02:00:00:00:ff:01 up; \
+             ip link add link card name eth0 address {mac} type macvlan; \
+             ip link set eth0 up; {addresses}"
+        ),
+        right: format!(
+            "ip link del eth0; ip link set card down; \
+             ip link set card name eth0 address {mac}; ip link set eth0 up; {addresses}"
+        ),
+        seen: Seen::Event("interface_changed"),
+    }
+}
+
+/// A file that no certificate is in.
+fn certificate(folder: &str) -> Change {
+    let file = format!("{folder}/node.pem");
+    warned(
+        "changes.certificate",
+        "certificate_renewal: ",
+        &format!("cp {file} {file}.old; echo nothing > {file}"),
+        &format!("mv {file}.old {file}"),
+    )
 }
 
 /// An address of the service that is gone.
@@ -180,8 +214,9 @@ pub(super) fn run(budget: Budget, report: &Report) -> Result<()> {
         ..ClusterOptions::default()
     };
     let mut pair = Pair::start(&lab, options)?;
+    let folder = lab.node(Host::B).folder()?.display().to_string();
     let mut back = (Duration::ZERO, 0);
-    for change in all() {
+    for change in all(&folder) {
         let (mut longest, mut runs) = (Duration::ZERO, 0);
         for _ in budget.runs(RUNS, QUICK_RUNS, COST) {
             let (seen, over) = make(&pair, &change)?;
@@ -290,7 +325,7 @@ mod tests {
 
     #[test]
     fn every_change_has_a_figure() {
-        for change in all() {
+        for change in all("/") {
             assert!(spec(change.figure).is_some(), "{}", change.figure);
         }
     }

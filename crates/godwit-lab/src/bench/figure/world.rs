@@ -34,6 +34,8 @@ pub(super) const SPECS: &[Spec] = &[
     idle("idle.hot", Target::None),
     change("changes.conflict"),
     change("changes.mac"),
+    change("changes.anew"),
+    change("changes.certificate"),
     change("changes.address.v4"),
     change("changes.address.v6"),
     change("changes.down_up"),
