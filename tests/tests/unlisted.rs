@@ -64,7 +64,7 @@ fn a_connection_in_no_list_is_said() {
     until("it is taken back", || {
         unlisted(&cluster).is_none().then_some(())
     });
-    let local = lab.a().enter(|| std::net::TcpStream::connect(service_v4()));
+    let local = lab.a().enter(|| TcpStream::connect(service_v4()));
     let _local = local.expect("a namespace").expect("it owns the service");
     let end = Instant::now() + Duration::from_secs(4);
     let mut count = 0;
