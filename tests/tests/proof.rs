@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::server;
-use godwit_lab::cluster::{Cluster, ClusterOptions};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
 use godwit_lab::host::Host;
-use godwit_lab::{Lab, LabOptions};
+use godwit_lab::{Lab, LabOptions, Process};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{
     PORT, has_event, in_sync, servers, service_v4, service_v6, stage, until, wait_protected,
@@ -138,6 +138,13 @@ fn twins_that_can_t_be_born_are_asked_for_ever_more_seldom() {
     drop(b);
 }
 
+/// Whether a process of `host` can connect.
+fn connects(lab: &Lab, host: Host, service: SocketAddr) -> bool {
+    let (ip, port) = (service.ip(), service.port());
+    let script = format!("import socket; socket.create_connection(('{ip}', {port}), 3)");
+    run(lab, host, "python3", &["-c", &script])
+}
+
 /// What a process of the standby says to the service must not reach the silent copy.
 #[test]
 fn a_local_client_of_a_standby_is_refused() {
@@ -147,16 +154,11 @@ fn a_local_client_of_a_standby_is_refused() {
     let _servers = servers(&lab);
     let cluster = in_sync(&lab, ClusterOptions::default());
     for service in [service_v4(), service_v6()] {
-        let connect = |host: Host| {
-            let script = format!(
-                "import socket; socket.create_connection(('{}', {}), 3)",
-                service.ip(),
-                service.port()
-            );
-            run(&lab, host, "python3", &["-c", &script])
-        };
-        assert!(!connect(Host::B), "{service} on the standby");
-        assert!(connect(Host::A), "{service} on the owner");
+        assert!(
+            !connects(&lab, Host::B, service),
+            "{service} on the standby"
+        );
+        assert!(connects(&lab, Host::A, service), "{service} on the owner");
     }
     let status = cluster.status(Host::B).expect("b answers");
     let refused = status.data_path.reasons.get("local_client_refused");
@@ -180,6 +182,25 @@ except (ConnectionResetError, ConnectionAbortedError):
     print("a reset", flush=True)
 "#;
 
+/// A local client of `host`, which is served.
+fn local_client(lab: &Lab, host: Host, service: SocketAddr) -> Process {
+    let mut command = Command::new("python3");
+    let (ip, port) = (service.ip().to_string(), service.port().to_string());
+    command.args(["-c", LOCAL, &ip, &port]);
+    let local = lab.node(host).spawn("local", command).expect("python runs");
+    until("it is served", || {
+        local.log().contains("well").then_some(())
+    });
+    local
+}
+
+fn expect_reset(local: &Process) {
+    let log = until("it ends", || {
+        Some(local.log()).filter(|text| text.lines().count() > 1)
+    });
+    assert_eq!(log.lines().nth(1), Some("a reset"), "{log}");
+}
+
 /// Nor must what it says on a connection that is older than the node's being a standby.
 #[test]
 fn a_local_client_is_ended_when_its_service_goes() {
@@ -188,31 +209,51 @@ fn a_local_client_is_ended_when_its_service_goes() {
     };
     let _servers = servers(&lab);
     let cluster = in_sync(&lab, ClusterOptions::default());
-    let start = |host: Host, service: SocketAddr| {
-        let mut command = Command::new("python3");
-        let (ip, port) = (service.ip().to_string(), service.port().to_string());
-        command.args(["-c", LOCAL, &ip, &port]);
-        let local = lab.node(host).spawn("local", command).expect("python runs");
-        until("it is served", || {
-            local.log().contains("well").then_some(())
-        });
-        local
-    };
-    let services = [service_v4(), service_v6()];
     let mut stream = connect(lab.client(), service_v4()).expect("it listens");
     send(&mut stream, "echo\nhello\n").expect("it takes that");
     expect(&mut stream, "hello\n").expect("an echo");
-    let locals = services.map(|service| start(Host::A, service));
+    let services = [service_v4(), service_v6()];
+    let locals = services.map(|service| local_client(&lab, Host::A, service));
     cluster
         .hand_over("web", Host::A, Host::B)
         .expect("it moves");
-    for local in locals {
-        let output = until("it ends", || {
-            Some(local.log()).filter(|text| text.contains('\n') && text.lines().count() > 1)
-        });
-        assert_eq!(output.lines().nth(1), Some("a reset"), "{output}");
+    for local in &locals {
+        expect_reset(local);
     }
     send(&mut stream, "hello again\n").expect("it takes that");
     expect(&mut stream, "hello again\n").expect("others stay");
     assert!(has_event(&cluster, Host::A, "local_clients_ended"));
+}
+
+/// An owner whose agent is dead may not speak when its lease has ended: local clients are
+/// refused, and when an agent is back those that are left are ended.
+#[test]
+fn a_local_client_of_an_owner_that_may_not_speak_is_refused() {
+    let Some(lab) = stage(LabOptions {
+        witness: true,
+        ..LabOptions::default()
+    }) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let options = ClusterOptions {
+        fencing: Fencing::Lease,
+        ..ClusterOptions::default()
+    };
+    let mut cluster = in_sync(&lab, options);
+    let services = [service_v4(), service_v6()];
+    let locals = services.map(|service| local_client(&lab, Host::A, service));
+    let agent = cluster.agent(Host::A).expect("it runs");
+    agent.kill().expect("it runs");
+    cluster.wait_owner(Host::B, DEADLINE).expect("b takes over");
+    for service in services {
+        assert!(!connects(&lab, Host::A, service), "{service}, b owns it");
+    }
+    cluster.start_agent(Host::A).expect("it starts again");
+    for local in &locals {
+        expect_reset(local);
+    }
+    for service in services {
+        assert!(!connects(&lab, Host::A, service), "{service}, b owns it");
+    }
 }

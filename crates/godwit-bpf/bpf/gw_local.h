@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * What processes of this machine do. Local clients: processes of this machine that connect to a service address. The address
- * is local, so the kernel would bring them to the server here over the loopback, past tap
- * and gate. Where this node does not own the service that server is a silent twin's: what
- * it is told there nobody else learns. So connect() is refused (EPERM) unless one of the
- * shares at that address is owned here.
+ * What processes of this machine do. Local clients: processes of this machine that connect
+ * to a service address. The address is local, so the kernel would bring them to the server
+ * here over the loopback, past tap and gate. Where this node does not own the service that
+ * server is a silent twin's: what it is told there nobody else learns. So connect() is
+ * refused (EPERM) unless one of the shares at that address is owned here, and may speak: an
+ * owner whose lease has ended, its agent dead, is none.
  */
 #ifndef GW_LOCAL_H
 #define GW_LOCAL_H
 
-#include "gw_flow.h"
+#include "gw_fence.h"
 
 #define GW_CONNECT_REFUSED 0
 #define GW_CONNECT_ALLOWED 1
@@ -18,7 +19,7 @@ static __always_inline bool gw_is_owned(const __u32 *share)
 {
 	const struct gw_share *s = share ? gw_share_at(*share) : NULL;
 
-	return s && s->role == GW_ROLE_OWNER;
+	return s && s->role == GW_ROLE_OWNER && !gw_silenced(*share);
 }
 
 static __noinline int gw_connect_local(const struct gw_endpoint *to)

@@ -48,6 +48,8 @@ pub(super) struct Comparisons {
     open: BTreeMap<Subject, Open>,
     /// Flows that were found to differ and go on all the same.
     reported: BTreeMap<FlowId, MonoTime>,
+    /// Whether a server of this node is stopped: what its twins have said is no answer.
+    stands: bool,
     due: MonoTime,
 }
 
@@ -69,6 +71,7 @@ impl Comparisons {
         Self {
             open: BTreeMap::new(),
             reported: BTreeMap::new(),
+            stands: false,
             due: now,
         }
     }
@@ -80,6 +83,12 @@ impl Comparisons {
         } else {
             self.due
         }
+    }
+
+    /// While one of this node's servers stands, none of its twins is called diverged: those
+    /// that lag too long are given up for that.
+    pub(super) fn note_standstill(&mut self, stands: bool) {
+        self.stands = stands;
     }
 
     /// The owner has said something. What it said before of the same is void.
@@ -119,6 +128,10 @@ impl Comparisons {
                 return true;
             }
             open.due = now.saturating_add(LOOK);
+            if self.stands {
+                open.differs = None;
+                return now.since(open.since) < PATIENCE;
+            }
             let Some(limit) = limits(open.share) else {
                 return false;
             };

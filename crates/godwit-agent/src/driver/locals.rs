@@ -61,11 +61,15 @@ impl Locals {
         })
     }
 
-    /// Who owns what now.
-    fn note(&mut self, owns: impl Fn(ShareId) -> bool) {
+    /// Who owns what now. Before anything is known of a service its clients are let be: this
+    /// node may be about to own it.
+    fn note(&mut self, role: impl Fn(ShareId) -> Role) {
         let mut owned = BTreeMap::new();
         for (endpoint, share) in &self.services {
-            *owned.entry(*endpoint).or_default() |= owns(*share);
+            let role = role(*share);
+            if role != Role::None || self.told.contains_key(endpoint) {
+                *owned.entry(*endpoint).or_default() |= role == Role::Owner;
+            }
         }
         if owned != self.told {
             // Without that thread they stay: nothing else depends on it.
@@ -81,10 +85,8 @@ impl Driver {
     /// A role has changed: those who may not stay are ended.
     pub(super) fn note_locals(&mut self) {
         let shares = &self.shares;
-        self.locals.note(|share| {
-            let share = shares.get(share);
-            share.is_some_and(|share| share.entry.role == Role::Owner)
-        });
+        self.locals
+            .note(|share| shares.get(share).map_or(Role::None, |it| it.entry.role));
     }
 }
 

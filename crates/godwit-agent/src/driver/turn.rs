@@ -142,7 +142,10 @@ impl Driver {
             Input::Exit(exit) => self.feed_exit(&exit, now),
             Input::ListenerClosed => self.servers.note_closed(now),
             Input::Stopped(pid) => self.standstill.look_at(pid),
-            Input::Standstill(stands) => self.digest.note_standstill(stands),
+            Input::Standstill(stands) => {
+                self.digest.note_standstill(stands);
+                self.comparisons.note_standstill(stands);
+            }
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Census(census) => self.apply_census(&census),
             Input::Gone(gone) => self.forget_gone(gone, now),
