@@ -214,7 +214,7 @@ fn a_server_that_is_stopped_in_the_middle_of_an_answer_is_no_measure_either() ->
         lab.node(host).spawn("halves", command)
     };
     let (mut a, _b) = (start(Host::A)?, start(Host::B)?);
-    let cluster = in_sync(&lab, ClusterOptions::default());
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
     let mut streams = Vec::new();
     for service in [service_v4(), service_v6()] {
@@ -230,6 +230,14 @@ fn a_server_that_is_stopped_in_the_middle_of_an_answer_is_no_measure_either() ->
     }
     a.stop()?;
     until("it is said", || Ok(warns_of_a_stop(&cluster)))?;
+    // The next agent knows of it, too.
+    cluster.stop_agent(Host::A)?;
+    cluster.start_agent(Host::A)?;
+    until("it is said again", || Ok(warns_of_a_stop(&cluster)))?;
+    cluster.wait_owner(Host::A, DEADLINE)?;
+    for (local, _) in &streams {
+        wait_protected(&cluster, Host::A, *local);
+    }
     throughout("it is protected", Duration::from_millis(3500), || {
         let protected = |local| flow(&cluster, Host::A, local).is_some_and(|it| it.protected);
         streams.iter().all(|(local, _)| protected(*local))

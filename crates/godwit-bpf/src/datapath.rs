@@ -38,6 +38,7 @@ use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
 use crate::maps::slots::Slots;
 use crate::maps::steering::SteeringTable;
+use crate::maps::stopped::StoppedTable;
 use crate::maps::{MapError, TypedMap};
 use crate::orders::Orders;
 use crate::pin::PinDir;
@@ -143,6 +144,8 @@ pub struct Datapath {
     pub handoffs: Arc<HandoffTable>,
     /// Those of them that get a socket here.
     pub newborns: Arc<NewbornTable>,
+    /// Server processes that may be stopped.
+    pub stopped: Arc<StoppedTable>,
     /// Where requests are served best.
     pub placing: PlacingTable,
     /// Where connections begin.
@@ -224,6 +227,7 @@ impl Datapath {
             ),
             handoffs: Arc::new(HandoffTable::new(handle(&maps.gw_handoffs, "gw_handoffs")?)),
             newborns: Arc::new(NewbornTable::new(handle(&maps.gw_newborns, "gw_newborns")?)),
+            stopped: Arc::new(StoppedTable::new(handle(&maps.gw_stopped, "gw_stopped")?)),
             placing: placing_table(&skel, share_slots.clone(), node_slots.clone())?,
             steering: SteeringTable::new(
                 handle(&maps.gw_steerings, "gw_steerings")?,
@@ -397,6 +401,7 @@ fn configure(
         &mut maps.gw_egress_places,
         &mut maps.gw_events,
         &mut maps.gw_exits,
+        &mut maps.gw_stopped,
         &mut maps.gw_counters,
     ] {
         let name = map.name().to_string_lossy().into_owned();

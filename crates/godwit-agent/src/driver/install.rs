@@ -399,6 +399,11 @@ impl Installed {
         started.map(Some).map_err(InstallError::Thread)
     }
 
+    fn start_standstill(&self, surroundings: &Surroundings) -> Result<Standstill, InstallError> {
+        let stopped = self.parts.datapath.stopped.clone();
+        Standstill::spawn(stopped, surroundings.inbox.clone()).map_err(InstallError::Thread)
+    }
+
     fn start_handoffs(
         &mut self,
         surroundings: &Surroundings,
@@ -484,6 +489,7 @@ impl Installed {
         let now = clock::now();
         let inherited = self.inherited();
         let handoffs = self.start_handoffs(&surroundings)?;
+        let standstill = self.start_standstill(&surroundings)?;
         let keeper = self.start_keeper(&surroundings)?;
         let keepers = keeper.as_ref().map(Keeper::ports);
         let shares = Shares::new(&self.config, keepers, |share| self.left_over(share));
@@ -494,7 +500,6 @@ impl Installed {
         self.start_readers(place, &surroundings.inbox)
             .map_err(InstallError::Thread)?;
         let locals = Locals::spawn(&self.config, surroundings.events.clone());
-        let standstill = Standstill::spawn(surroundings.inbox.clone());
         let mut driver = Driver {
             incarnation: node.incarnation,
             started: now,
@@ -534,7 +539,7 @@ impl Installed {
             farewells: Farewells::default(),
             dismissals: Dismissals::default(),
             servers: Servers::new(now),
-            standstill: standstill.map_err(InstallError::Thread)?,
+            standstill,
             moves: Moves::default(),
             handoffs,
             wishes: Wishes::default(),

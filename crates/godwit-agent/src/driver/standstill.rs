@@ -9,10 +9,12 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use godwit_bpf::StoppedTable;
 use godwit_core::fitness::Consequence;
 
 use crate::input::{DriverGone, Inbox, Input};
@@ -44,13 +46,15 @@ const ADVICE: &str = "let it go on (`kill -CONT PID`) or end it: until then its 
 pub(super) struct Standstill(Sender<u32>);
 
 impl Standstill {
-    pub(super) fn spawn(inbox: Inbox) -> io::Result<Self> {
+    /// `stopped` has what was stopped before this agent began.
+    pub(super) fn spawn(stopped: Arc<StoppedTable>, inbox: Inbox) -> io::Result<Self> {
         let (sender, signals) = channel();
+        let mut watch = Watch::new(stopped);
         thread::Builder::new()
             .name("gw-standstill".into())
             .spawn(move || {
                 be_ordinary();
-                Watch::default().run(&signals, &inbox);
+                watch.run(&signals, &inbox);
             })?;
         Ok(Self(sender))
     }
@@ -63,8 +67,9 @@ impl Standstill {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Watch {
+    stopped: Arc<StoppedTable>,
     processes: BTreeMap<u32, Process>,
     /// What the driver knows: whether one stands, and which are said.
     told: (bool, Vec<u32>),
@@ -77,7 +82,31 @@ struct Process {
     since: Instant,
 }
 
+impl Process {
+    fn new() -> Self {
+        Self {
+            stands: false,
+            since: Instant::now(),
+        }
+    }
+}
+
 impl Watch {
+    fn new(stopped: Arc<StoppedTable>) -> Self {
+        let before = stopped.all().unwrap_or_else(|error| {
+            tracing::warn!(%error, "servers that were stopped before are not known");
+            Vec::new()
+        });
+        Self {
+            stopped,
+            processes: before
+                .into_iter()
+                .map(|pid| (pid, Process::new()))
+                .collect(),
+            told: (false, Vec::new()),
+        }
+    }
+
     fn run(&mut self, signals: &Receiver<u32>, inbox: &Inbox) {
         loop {
             let patience = if self.processes.is_empty() {
@@ -87,10 +116,7 @@ impl Watch {
             };
             match signals.recv_timeout(patience) {
                 Ok(pid) if self.processes.len() < MAX_WATCHED => {
-                    self.processes.entry(pid).or_insert_with(|| Process {
-                        stands: false,
-                        since: Instant::now(),
-                    });
+                    self.processes.entry(pid).or_insert_with(Process::new);
                 }
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -108,7 +134,12 @@ impl Watch {
                 process.since = Instant::now();
             }
             // One that was caught, or that goes on, is over.
-            process.stands || !stood && process.since.elapsed() < PATIENCE
+            let stays = process.stands || !stood && process.since.elapsed() < PATIENCE;
+            // Somebody else may have taken it out: there is another agent, perhaps.
+            if !stays && let Err(error) = self.stopped.remove(*pid) {
+                tracing::debug!(pid, %error, "not in the list of stopped servers");
+            }
+            stays
         });
         let standing = self.processes.iter().filter(|(_, it)| it.stands);
         let long = standing
