@@ -193,6 +193,7 @@ impl Client {
         mut self,
         follow: bool,
     ) -> Result<impl Iterator<Item = io::Result<String>>, ClientError> {
+        self.greet()?;
         self.request(Request::Events { follow })?;
         let stream = self.stream.get_ref();
         if follow {
@@ -204,6 +205,16 @@ impl Client {
                 .map_err(ClientError::Broken)?;
         }
         Ok(self.stream.lines())
+    }
+
+    /// Nothing is asked of an agent that does not answer: it would do that when it goes on,
+    /// perhaps long after whoever asked has given up.
+    fn greet(&mut self) -> Result<(), ClientError> {
+        match self.line(Request::File) {
+            // One of an earlier version does not know the question.
+            Ok(_) | Err(ClientError::Refused(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     fn ask<T: DeserializeOwned>(&mut self, request: Request) -> Result<T, ClientError> {
@@ -222,7 +233,10 @@ impl Client {
             | Request::Drain { .. }
             | Request::Reload
             | Request::Stop { .. }
-            | Request::Events { .. } => READ_LIMIT,
+            | Request::Events { .. } => {
+                self.greet()?;
+                READ_LIMIT
+            }
         };
         let stream = self.stream.get_ref();
         stream

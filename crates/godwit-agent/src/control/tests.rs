@@ -328,6 +328,36 @@ fn an_agent_that_is_stopped_is_not_waited_for() {
     assert!(matches!(asked, Err(ClientError::Silent)), "{asked:?}");
 }
 
+/// When it goes on it would do what it was told meanwhile, though nobody waits for that.
+#[test]
+fn an_agent_that_is_stopped_is_told_nothing() {
+    let dir = tempfile::tempdir().expect("temporary folder");
+    let path = dir.path().join("control.sock");
+    let stopped = UnixListener::bind(&path).expect("bound");
+    let asks: [fn(Client) -> Result<(), ClientError>; 4] = [
+        |mut client| client.stop(StopReason::Detach),
+        |mut client| client.hand_over("web", "b", true).map(drop),
+        |mut client| client.reload(),
+        |client| client.events(false).map(drop),
+    ];
+    thread::scope(|scope| {
+        for ask in asks {
+            let client = Client::connect(&path).expect("accepted");
+            scope.spawn(move || {
+                let asked = ask(client);
+                assert!(matches!(asked, Err(ClientError::Silent)), "{asked:?}");
+            });
+        }
+    });
+    for _ in asks {
+        let mut heard = String::new();
+        let (mut stream, _) = stopped.accept().expect("one has come");
+        stream.read_to_string(&mut heard).expect("it has left");
+        assert_eq!(heard.lines().count(), 1, "{heard}");
+        assert!(heard.contains("file"), "{heard}");
+    }
+}
+
 #[test]
 fn several_agents_are_told_apart_by_name() {
     let dir = tempfile::tempdir().expect("temporary folder");
