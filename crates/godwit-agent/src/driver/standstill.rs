@@ -15,11 +15,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_bpf::StoppedTable;
-use godwit_core::fitness::Consequence;
 
 use crate::input::{DriverGone, Inbox, Input};
 use crate::realtime::be_ordinary;
-use crate::surroundings::{Look, Wrong};
+use crate::surroundings::Look;
 
 /// How often is looked while a process stands, or may be about to.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -118,7 +117,8 @@ impl Watch {
                 Ok(pid) if self.processes.len() < MAX_WATCHED => {
                     self.processes.entry(pid).or_insert_with(Process::new);
                 }
-                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(pid) => tracing::warn!(pid, "more servers are stopped than are watched"),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.look(inbox).is_err() {
@@ -161,27 +161,15 @@ impl Watch {
 }
 
 fn look(stopped: &[u32]) -> Look {
-    let wrong = stopped.first().map(|pid| {
+    let found = stopped.first().map(|pid| {
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let first = format!("process {pid} ({})", comm.trim_end());
-        let found = match stopped.len() {
+        match stopped.len() {
             1 => format!("{first} serves clients, and is stopped"),
             count => format!("{count} processes serve clients, and are stopped, such as {first}"),
-        };
-        Wrong {
-            name: NAME.to_owned(),
-            share: None,
-            consequence: Consequence::Say,
-            found,
-            advice: ADVICE.to_owned(),
         }
     });
-    Look {
-        source: NAME,
-        watched: vec![NAME.to_owned()],
-        wrong: wrong.into_iter().collect(),
-        days_left: BTreeMap::new(),
-    }
+    Look::of_one(NAME, found, ADVICE)
 }
 
 /// Whether all of a process is stopped, or traced and stopped.

@@ -1,13 +1,12 @@
 //! Connections that the kernel serves and no list of ours has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_bpf::{FlowTable, HandoffTable};
-use godwit_core::fitness::Consequence;
 use godwit_core::unlisted::Unlisted;
 use godwit_sock::{Served, has_tcp_socket, served_at};
 use godwit_wire::{Endpoint, FlowKey};
@@ -16,7 +15,7 @@ use super::follow::Place;
 use crate::config::Config;
 use crate::input::{Inbox, Input};
 use crate::realtime::be_ordinary;
-use crate::surroundings::{Look, Wrong};
+use crate::surroundings::Look;
 
 /// How often is looked.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -116,24 +115,12 @@ impl Lists {
 }
 
 fn look(unlisted: &BTreeSet<Served>) -> Look {
-    let wrong = unlisted.iter().min_by_key(|it| it.flow).map(|first| {
+    let found = unlisted.iter().min_by_key(|it| it.flow).map(|first| {
         let count = unlisted.len();
-        let found = match count {
+        match count {
             1 => format!("the connection {} is in no list", first.flow),
             _ => format!("{count} connections are in no list, such as {}", first.flow),
-        };
-        Wrong {
-            name: NAME.to_owned(),
-            share: None,
-            consequence: Consequence::Say,
-            found,
-            advice: ADVICE.to_owned(),
         }
     });
-    Look {
-        source: NAME,
-        watched: vec![NAME.to_owned()],
-        wrong: wrong.into_iter().collect(),
-        days_left: BTreeMap::new(),
-    }
+    Look::of_one(NAME, found, ADVICE)
 }

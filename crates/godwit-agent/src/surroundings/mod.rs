@@ -95,6 +95,24 @@ pub struct FactReport {
 }
 
 impl Look {
+    /// Of a source with one fact of its own name, which is said and has no other consequence:
+    /// what was found, if it is wrong.
+    pub(crate) fn of_one(name: &'static str, found: Option<String>, advice: &str) -> Self {
+        let wrong = found.map(|found| Wrong {
+            name: name.to_owned(),
+            share: None,
+            consequence: Consequence::Say,
+            found,
+            advice: advice.to_owned(),
+        });
+        Self {
+            source: name,
+            watched: vec![name.to_owned()],
+            wrong: wrong.into_iter().collect(),
+            days_left: BTreeMap::new(),
+        }
+    }
+
     /// What checks of [`crate::doctor`] make of a machine: those that warn or fail are
     /// wrong.
     pub(crate) fn of_checks(source: &'static str, checks: Vec<Check>) -> Self {

@@ -9,7 +9,8 @@
 //!
 //! A thread of its own does that, for the kernel waits for frames under way whenever a
 //! chain of programs changes. The driver hears of what concerns it
-//! ([`Input::Place`], [`Input::LinkChanged`], [`Input::Announce`]), and what is wrong ([`Input::Facts`]).
+//! ([`Input::Place`], [`Input::LinkChanged`], [`Input::Announce`]), and what is wrong
+//! ([`Input::Facts`]).
 
 mod facts;
 mod link;
