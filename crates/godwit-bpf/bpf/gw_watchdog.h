@@ -58,9 +58,10 @@ static __noinline __u64 gw_check_lag(const struct gw_flow_key *key,
 }
 
 /*
- * A twin sent its FIN a while ago and the owner has not: its server is gone or
- * says less. At a takeover it would end the client's stream too early. When to
- * look again; 0: never.
+ * A twin sent its FIN a while ago. If the client has all that is in front of it and the
+ * owner has sent none, the twin would end the client's stream too early at a takeover: its
+ * server is gone, or has closed. An owner that has not come there is no measure: it is
+ * slow, or stopped. When to look again; 0: never.
  */
 static __always_inline __u64 gw_judge_fin(const struct gw_flow_key *key,
 					  struct gw_flow *f,
@@ -72,8 +73,9 @@ static __always_inline __u64 gw_judge_fin(const struct gw_flow_key *key,
 	/* the owner's frame was lost, but the client acknowledges a FIN there */
 	if (!gw_before(f->client.ack, f->own.fin))
 		return 0;
-	/* the client has left the owner's no room */
-	if (gw_after(f->own.fin, f->client.edge))
+	/* the owner has not come there, or the client has left it no room */
+	if (gw_before(f->client.ack, f->own.fin - 1) ||
+	    gw_after(f->own.fin, f->client.edge))
 		return s->lag_limit_ns;
 	gw_close_twin(key, f);
 	return 0;
