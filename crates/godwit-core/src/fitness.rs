@@ -15,6 +15,8 @@ use godwit_wire::ShareId;
 pub enum Consequence {
     /// People are told.
     Say,
+    /// Twins are born and kept, and nobody is served at present: no planned move comes here.
+    NoMoves,
     /// No twin can be born or live here: as a standby, the node leaves the in-sync set.
     NoTwins,
     /// Clients do not reach the service here. As [`Consequence::NoTwins`], and an owner
@@ -24,12 +26,13 @@ pub enum Consequence {
 
 impl Consequence {
     /// Every consequence, the least first.
-    pub const ALL: [Self; 3] = [Self::Say, Self::NoTwins, Self::NoService];
+    pub const ALL: [Self; 4] = [Self::Say, Self::NoMoves, Self::NoTwins, Self::NoService];
 
     /// The stable name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Say => "say",
+            Self::NoMoves => "no_moves",
             Self::NoTwins => "no_twins",
             Self::NoService => "no_service",
         }
@@ -38,6 +41,7 @@ impl Consequence {
     const fn fitness(self) -> Fitness {
         match self {
             Self::Say => Fitness::Fit,
+            Self::NoMoves => Fitness::NoMoves,
             Self::NoTwins => Fitness::NoTwins,
             Self::NoService => Fitness::NoService,
         }
@@ -50,6 +54,8 @@ pub enum Fitness {
     /// Everything.
     #[default]
     Fit,
+    /// It can stand by and take over, but nothing is moved here without need.
+    NoMoves,
     /// It can own the share, but not stand by for it.
     NoTwins,
     /// Neither.
@@ -59,7 +65,7 @@ pub enum Fitness {
 impl Fitness {
     /// Whether the node can stand by.
     pub const fn is_fit(self) -> bool {
-        matches!(self, Self::Fit)
+        matches!(self, Self::Fit | Self::NoMoves)
     }
 }
 
@@ -117,6 +123,7 @@ mod tests {
         let table = [
             (vec![], Fitness::Fit),
             (vec![Consequence::Say], Fitness::Fit),
+            (vec![Consequence::NoMoves], Fitness::NoMoves),
             (vec![Consequence::NoTwins], Fitness::NoTwins),
             (vec![Consequence::NoService], Fitness::NoService),
             (
@@ -134,7 +141,7 @@ mod tests {
                 facts.handle_fact(fact(&number.to_string(), None), Some(*consequence));
             }
             assert_eq!(facts.fitness(WEB), fitness, "{wrong:?}");
-            assert_eq!(fitness.is_fit(), fitness == Fitness::Fit);
+            assert_eq!(fitness.is_fit(), fitness < Fitness::NoTwins);
         }
     }
 

@@ -7,7 +7,7 @@ use godwit_core::fitness::{Consequence, FactId, Fitness};
 use godwit_core::node::ShareNews;
 use godwit_core::share::State;
 use godwit_core::{FlowCheck, MoveError};
-use godwit_wire::{LeaveReason, Role};
+use godwit_wire::{LeaveReason, MoveRefusal, Role};
 
 /// A fact of the whole node `side`, wrong with that consequence or right.
 fn fact(world: &mut World, side: usize, wrong: Option<Consequence>) {
@@ -34,6 +34,8 @@ fn each_part_does_what_its_fitness_says() {
     let table = [
         (A, Consequence::Say, A, true),
         (B, Consequence::Say, A, true),
+        (A, Consequence::NoMoves, A, true),
+        (B, Consequence::NoMoves, A, true),
         (A, Consequence::NoTwins, A, true),
         (B, Consequence::NoTwins, A, false),
         // The old owner does not stand by either.
@@ -118,6 +120,23 @@ fn an_unfit_standby_takes_over_from_an_owner_that_is_gone() {
         panic!("{:?}", world.takeovers(B));
     };
     assert!(!generation.is_none(), "with its twins");
+}
+
+/// Its server is stopped, say: clients would be served by nobody.
+#[test]
+fn who_serves_nobody_refuses_planned_moves_and_takes_over() {
+    let mut world = World::in_sync();
+    fact(&mut world, B, Some(Consequence::NoMoves));
+    world.ask_move(A, false);
+    world.run(100);
+    assert_eq!(
+        world.moves(A),
+        [Err(MoveError::Target(MoveRefusal::NoServer))]
+    );
+    assert!(world.is_in_sync(A, B));
+    world.crash(A);
+    world.run(1000);
+    assert_eq!(world.owners(), [B]);
 }
 
 /// What can't move is not reset for it: the attempts get rarer.

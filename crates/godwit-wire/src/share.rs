@@ -220,7 +220,7 @@ wire_enum! {
     MoveRefusal, "move refusal" {
         /// It does not hold the twins of that generation.
         NotInSync = 1, "not_in_sync";
-        /// Nothing listens there.
+        /// Nothing listens there, or what does is stopped.
         NoServer = 2, "no_server";
         /// Its server process has died within the last second.
         ServerDied = 3, "server_died";

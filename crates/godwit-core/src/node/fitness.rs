@@ -5,8 +5,12 @@
 //! | standby in sync, its owner is heard | leaves the in-sync set | leaves the in-sync set |
 //! | standby in sync, its owner is not heard | stays: it may be all that is left | stays |
 //! | standby that is not in sync | does not join | does not join |
+//! | target of a planned move | is in no set | is in no set |
 //! | owner | goes on | hands over to a standby in sync, as a planned move that resets nothing |
 //! | anybody at start | begins as usual: a poor owner is better than none | the same |
+//!
+//! One that can stand by but serves nobody at present (no moves) refuses planned moves, and
+//! does all else as a fit one.
 //!
 //! ```text
 //!  standby                                owner
@@ -61,6 +65,11 @@ impl Condition {
     /// Whether the node can stand by.
     pub(super) const fn is_fit(&self) -> bool {
         self.fitness.is_fit()
+    }
+
+    /// Whether a planned move may come here.
+    pub(super) const fn takes_moves(&self) -> bool {
+        matches!(self.fitness, Fitness::Fit)
     }
 
     /// When an unfit owner hands over.

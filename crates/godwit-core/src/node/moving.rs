@@ -470,7 +470,7 @@ impl ShareSide {
         let refusal = match self.machine.state() {
             State::Shadow {
                 generation: held, ..
-            } if held == generation => self.server.refusal(context.now),
+            } if held == generation => self.refusal(context.now),
             State::Starting { .. }
             | State::Standby { .. }
             | State::Shadow { .. }
@@ -491,6 +491,13 @@ impl ShareSide {
             MoveStep::Ready { successor }
         };
         self.say_move(owner.peer, owner.epoch, generation, step, context);
+    }
+
+    /// Why this node does not become the owner when it is asked to, if it does not.
+    fn refusal(&self, now: MonoTime) -> Option<MoveRefusal> {
+        let stands = !self.condition.takes_moves();
+        let refusal = self.server.refusal(now);
+        refusal.or_else(|| stands.then_some(MoveRefusal::NoServer))
     }
 
     /// As the owner that was: the new one refuses after all.
@@ -589,7 +596,7 @@ impl ShareSide {
             }
         };
         let refusal = if held {
-            self.server.refusal(context.now)
+            self.refusal(context.now)
         } else {
             Some(MoveRefusal::NotInSync)
         };
