@@ -2,20 +2,15 @@
 
 use std::io::Read as _;
 use std::net::{SocketAddr, TcpStream};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use godwit_lab::LabOptions;
 use godwit_lab::apps::odd::{self, Manner};
-use godwit_lab::cluster::{Cluster, ClusterOptions, FlowReport, Service};
+use godwit_lab::cluster::{FlowReport, Service};
 use godwit_lab::host::{Host, SERVICE};
-use godwit_tests::stage::{
-    PORT, assert_unnoticed, flow, in_sync, servers, service_v4, service_v6, stage, throughout,
-    wait_protected, witness,
-};
 use godwit_tests::stream::{connect, expect, send};
-use godwit_tests::{DEADLINE, Site, lab, until};
+use godwit_tests::{Site, lab, until};
 use godwit_wire::Endpoint;
 
 const LIMIT: Duration = Duration::from_millis(300);
@@ -143,118 +138,4 @@ fn a_standby_that_answers_otherwise_does_not_take_over() -> Result<()> {
         ensure!(reset, "{} has ended as if all were well", talk.service);
     }
     site.trace().map(drop)
-}
-
-/// A server that is stopped has read nothing and says nothing. Its twin, which has answered,
-/// is not called diverged for that, and goes on when the stopped one is killed.
-#[test]
-fn a_server_that_is_stopped_is_no_measure_for_its_twins() -> Result<()> {
-    let Some(lab) = stage(LabOptions::default()) else {
-        return Ok(());
-    };
-    let [mut a, _b] = servers(&lab);
-    let cluster = in_sync(&lab, ClusterOptions::default());
-    let capture = witness(&lab);
-    let mut streams = Vec::new();
-    for service in [service_v4(), service_v6()] {
-        let mut stream = connect(lab.client(), service)?;
-        send(&mut stream, "echo\nhello\n")?;
-        expect(&mut stream, "hello\n")?;
-        wait_protected(&cluster, Host::A, stream.local_addr()?);
-        streams.push((stream.local_addr()?, stream));
-    }
-    a.stop()?;
-    for (_, stream) in &mut streams {
-        send(stream, "are you there?\n")?;
-    }
-    // `divergence_limit`, the time until a twin shows a longer answer, and a second more.
-    throughout("it is protected", Duration::from_millis(3500), || {
-        let protected = |local| flow(&cluster, Host::A, local).is_some_and(|it| it.protected);
-        streams.iter().all(|(local, _)| protected(*local))
-    });
-    a.kill()?;
-    cluster.wait_owner(Host::B, DEADLINE)?;
-    for (_, stream) in &mut streams {
-        expect(stream, "are you there?\n")?;
-    }
-    assert_unnoticed(capture);
-    Ok(())
-}
-
-/// Answers each line in two halves, with half a second between them.
-const HALVES: &str = r#"
-import socketserver, sys, time
-class Handler(socketserver.StreamRequestHandler):
-    def handle(self):
-        for line in self.rfile:
-            self.wfile.write(b"first, ")
-            time.sleep(0.5)
-            self.wfile.write(b"second\n")
-class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    address_family, allow_reuse_address, daemon_threads = socketserver.socket.AF_INET6, True, True
-Server(("::", int(sys.argv[1])), Handler).serve_forever()
-"#;
-
-fn warns_of_a_stop(cluster: &Cluster<'_>) -> bool {
-    let status = cluster.status(Host::A);
-    let warns = |text: &String| text.contains("serves clients, and is stopped");
-    status.is_ok_and(|status| status.warnings.iter().any(warns))
-}
-
-/// One that is stopped in the middle of an answer has said less than its twin for as long as
-/// it stands. Its clients get the rest of the answer from who takes over.
-#[test]
-fn a_server_that_is_stopped_in_the_middle_of_an_answer_is_no_measure_either() -> Result<()> {
-    let Some(lab) = stage(LabOptions::default()) else {
-        return Ok(());
-    };
-    let start = |host: Host| {
-        let mut command = Command::new("python3");
-        command.args(["-c", HALVES, &PORT.to_string()]);
-        lab.node(host).spawn("halves", command)
-    };
-    let (mut a, _b) = (start(Host::A)?, start(Host::B)?);
-    let mut cluster = in_sync(&lab, ClusterOptions::default());
-    let capture = witness(&lab);
-    let mut streams = Vec::new();
-    for service in [service_v4(), service_v6()] {
-        let mut stream = connect(lab.client(), service)?;
-        wait_protected(&cluster, Host::A, stream.local_addr()?);
-        send(&mut stream, "a line\n")?;
-        expect(&mut stream, "first, second\n")?;
-        streams.push((stream.local_addr()?, stream));
-    }
-    for (_, stream) in &mut streams {
-        send(stream, "a line\n")?;
-        expect(stream, "first, ")?;
-    }
-    a.stop()?;
-    until("it is said", || Ok(warns_of_a_stop(&cluster)))?;
-    // The next agent knows of it, too.
-    cluster.stop_agent(Host::A)?;
-    cluster.start_agent(Host::A)?;
-    until("it is said again", || Ok(warns_of_a_stop(&cluster)))?;
-    cluster.wait_owner(Host::A, DEADLINE)?;
-    for (local, _) in &streams {
-        wait_protected(&cluster, Host::A, *local);
-    }
-    throughout("it is protected", Duration::from_millis(3500), || {
-        let protected = |local| flow(&cluster, Host::A, local).is_some_and(|it| it.protected);
-        streams.iter().all(|(local, _)| protected(*local))
-    });
-    a.cont()?;
-    until("it is taken back", || Ok(!warns_of_a_stop(&cluster)))?;
-    for (_, stream) in &mut streams {
-        expect(stream, "second\n")?;
-        send(stream, "a line\n")?;
-        expect(stream, "first, ")?;
-    }
-    a.stop()?;
-    a.kill()?;
-    cluster.wait_owner(Host::B, DEADLINE)?;
-    for (_, stream) in &mut streams {
-        expect(stream, "second\n")?;
-    }
-    assert_unnoticed(capture);
-    Ok(())
 }

@@ -54,6 +54,15 @@ pub struct Census {
     pub logs: BTreeMap<ShareId, u32>,
 }
 
+/// Why servers may stand from now on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopHint {
+    /// The process of this number, which serves clients, was sent a signal that may stop it.
+    Signal(u32),
+    /// A control group freezes, with whomever.
+    Frozen,
+}
+
 /// Inputs that may wait; half a second of a busy node.
 const CAPACITY: usize = 8192;
 
@@ -105,8 +114,8 @@ pub enum Input {
     Exit(ProcessExit),
     /// Some process closes a listening socket.
     ListenerClosed,
-    /// The process of this number, which serves clients, was sent a signal that may stop it.
-    Stopped(u32),
+    /// Servers may stand from now on.
+    Stopped(StopHint),
     /// Whether a process that serves clients is stopped.
     Standstill(bool),
     /// A peer was found on the link, or elsewhere on it than before.

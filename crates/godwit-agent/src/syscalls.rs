@@ -170,6 +170,7 @@ const BPF: &[u32] = &[
     24, // BPF_MAP_LOOKUP_BATCH
     28, // BPF_LINK_CREATE
     29, // BPF_LINK_UPDATE
+    33, // BPF_ITER_CREATE
     34, // BPF_LINK_DETACH
 ];
 

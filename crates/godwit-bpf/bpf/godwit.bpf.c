@@ -21,6 +21,7 @@
 #include "gw_path.h"
 #include "gw_shadow.h"
 #include "gw_signal.h"
+#include "gw_stand.h"
 #include "gw_sound.h"
 #include "gw_stray.h"
 #include "gw_suppress.h"
@@ -414,6 +415,19 @@ SEC("tp_btf/signal_deliver")
 int signal_taken(__u64 *args)
 {
 	return gw_signal_taken((int)args[0], (struct k_sigaction *)args[2]);
+}
+
+SEC("tp_btf/cgroup_freeze")
+int group_freezes(__u64 *args)
+{
+	return gw_group_freezes();
+}
+
+/* Of each task, when the agent asks who stands. */
+SEC("iter/task")
+int standing(struct bpf_iter__task *ctx)
+{
+	return gw_look_at_task(ctx);
 }
 
 /* A process of this machine is about to connect. */

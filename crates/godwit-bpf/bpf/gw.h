@@ -65,6 +65,8 @@ enum gw_event_kind {
 		12, /* a listener was closed, whose-ever: of no flow */
 	GW_EVENT_STOPPED =
 		13, /* the server process `detail` is sent a signal that stops */
+	GW_EVENT_FROZEN =
+		14, /* a control group freezes, with whomever: of no flow */
 };
 
 /* What was negotiated, and what has been seen. */

@@ -213,17 +213,6 @@ struct {
 	__type(value, struct gw_ending);
 } gw_endings SEC(".maps");
 
-/*
- * Server processes that were sent a signal that may stop them, by their number: an agent that
- * starts later finds them here. It takes out who goes on, or is gone.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
-	__type(key, __u32);
-	__type(value, __u64); /* when the signal was sent */
-} gw_stopped SEC(".maps");
-
 #define GW_LAST_EXITS 64
 
 /* When the processes that ended last were born, by their number. */

@@ -73,6 +73,15 @@ struct signal_struct {
 	unsigned int flags;
 } __attribute__((preserve_access_index));
 
+/* include/linux/cgroup-defs.h */
+struct cgroup {
+	unsigned long flags;
+} __attribute__((preserve_access_index));
+
+struct css_set {
+	struct cgroup *dfl_cgrp; /* of version 2 */
+} __attribute__((preserve_access_index));
+
 /* include/linux/mm_types.h */
 struct mm_struct;
 
@@ -83,7 +92,9 @@ struct nsproxy {
 
 /* include/linux/sched.h */
 struct task_struct {
+	unsigned int __state;
 	int exit_code;
+	int pid;
 	int tgid;
 	__u64 start_boottime; /* CLOCK_BOOTTIME, nanoseconds */
 	char comm[16];
@@ -93,7 +104,15 @@ struct task_struct {
 	struct files_struct *files;
 	struct nsproxy *nsproxy;
 	struct signal_struct *signal;
+	struct css_set *cgroups;
 } __attribute__((preserve_access_index));
+
+/* include/linux/sched.h */
+#define GW_TASK_STOPPED 0x4
+#define GW_TASK_TRACED 0x8
+
+/* include/linux/cgroup-defs.h */
+#define GW_CGRP_FREEZE (1 << 2)
 
 /* include/linux/sched/signal.h */
 #define GW_SIGNAL_GROUP_EXIT 0x4

@@ -149,18 +149,14 @@ static __noinline int gw_signal_sent(int signal, struct task_struct *victim)
 {
 	__u32 pid = BPF_CORE_READ(victim, tgid);
 	struct gw_ending fresh = {}, *ending;
-	__u64 now;
 
 	if (!(gw_is_fatal(signal) || gw_may_stop(signal)) ||
 	    BPF_CORE_READ(victim, nsproxy, net_ns, net_cookie) !=
 		    gw_netns_cookie)
 		return 0;
 	if (gw_may_stop(signal)) {
-		if (gw_holds_socket(victim, true)) {
-			now = gw_now();
-			bpf_map_update_elem(&gw_stopped, &pid, &now, BPF_ANY);
+		if (gw_holds_socket(victim, true))
 			gw_tell_machine(GW_EVENT_STOPPED, pid);
-		}
 		return 0;
 	}
 	fresh.born = BPF_CORE_READ(victim, group_leader, start_boottime);

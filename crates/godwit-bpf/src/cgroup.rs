@@ -17,11 +17,18 @@ pub(crate) fn congestion_name() -> String {
     format!("gw{}.{nth}", process::id())
 }
 
-/// The topmost control group of version 2 that this process sees.
-pub(crate) fn root() -> io::Result<File> {
+/// Where the topmost control group of version 2 is that this process sees.
+///
+/// # Errors
+/// If control groups of version 2 are not mounted, or mounts can't be read.
+pub fn cgroup_root() -> io::Result<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     let path = mounts.lines().find_map(cgroup2_mount);
-    File::open(path.ok_or(io::ErrorKind::NotFound)?)
+    path.ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+pub(crate) fn root() -> io::Result<File> {
+    File::open(cgroup_root()?)
 }
 
 /// A line of /proc/self/mountinfo (proc(5)): five fields, of which the last is

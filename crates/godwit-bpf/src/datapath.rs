@@ -38,13 +38,13 @@ use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
 use crate::maps::slots::Slots;
 use crate::maps::steering::SteeringTable;
-use crate::maps::stopped::StoppedTable;
 use crate::maps::{MapError, TypedMap};
 use crate::orders::Orders;
 use crate::pin::PinDir;
 use crate::policy::{Places, Policy, PolicyError};
 use crate::skel::types;
 use crate::skel::{GodwitSkel, GodwitSkelBuilder, OpenGodwitSkel};
+use crate::stopped::{self, StoppedServers};
 use crate::trial::Hook;
 
 /// What the programs must know before they are loaded.
@@ -144,8 +144,6 @@ pub struct Datapath {
     pub handoffs: Arc<HandoffTable>,
     /// Those of them that get a socket here.
     pub newborns: Arc<NewbornTable>,
-    /// Server processes that may be stopped.
-    pub stopped: Arc<StoppedTable>,
     /// Where requests are served best.
     pub placing: PlacingTable,
     /// Where connections begin.
@@ -168,6 +166,8 @@ pub struct Datapath {
     pub births: Births,
     /// Whether local clients of services that are owned elsewhere are refused.
     pub locals: Result<(), LocalError>,
+    /// Where servers that stand are found.
+    pub stopped: Arc<StoppedServers>,
     /// Where the programs are, until somebody takes it to follow the interfaces.
     pub hooks: Option<Hooks>,
     /// The loaded object stays for the life of the process.
@@ -205,7 +205,9 @@ impl Datapath {
         } else {
             Births::Plain
         };
-        let skel = open.load().map_err(OpenError::Load)?;
+        stopped::configure(&mut open);
+        let mut skel = open.load().map_err(OpenError::Load)?;
+        let stopped = Arc::new(stopped::attach(&mut skel)?);
         // SAFETY: the loaded object lives as long as the process.
         let object = unsafe { skel.object().as_libbpf_object().as_ref() };
         let btf = Btf::from_bpf_object(object).ok().flatten();
@@ -227,7 +229,6 @@ impl Datapath {
             ),
             handoffs: Arc::new(HandoffTable::new(handle(&maps.gw_handoffs, "gw_handoffs")?)),
             newborns: Arc::new(NewbornTable::new(handle(&maps.gw_newborns, "gw_newborns")?)),
-            stopped: Arc::new(StoppedTable::new(handle(&maps.gw_stopped, "gw_stopped")?)),
             placing: placing_table(&skel, share_slots.clone(), node_slots.clone())?,
             steering: SteeringTable::new(
                 handle(&maps.gw_steerings, "gw_steerings")?,
@@ -245,6 +246,7 @@ impl Datapath {
             canaries: canary_table(&skel)?,
             births,
             locals: Ok(()),
+            stopped,
             hooks: None,
             skel: Box::leak(Box::new(MaybeSkel(skel))),
             pins,
@@ -401,7 +403,6 @@ fn configure(
         &mut maps.gw_egress_places,
         &mut maps.gw_events,
         &mut maps.gw_exits,
-        &mut maps.gw_stopped,
         &mut maps.gw_counters,
     ] {
         let name = map.name().to_string_lossy().into_owned();

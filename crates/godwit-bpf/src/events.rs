@@ -28,6 +28,9 @@ pub enum Record {
     ListenerClosed,
     /// The process of this number, which serves clients, was sent a signal that may stop it.
     Stopped(u32),
+    /// A control group is being frozen: some that serve clients may be in it, see
+    /// [`StoppedServers`](crate::StoppedServers).
+    Frozen,
     /// Of a process that has died.
     Exit(ProcessExit),
 }
@@ -171,6 +174,9 @@ fn record(raw: &types::gw_event, slots: &Slots, nodes: &Slots) -> Record {
     }
     if raw.kind == types::gw_event_kind::GW_EVENT_STOPPED.0 {
         return Record::Stopped(raw.detail.cast_unsigned());
+    }
+    if raw.kind == types::gw_event_kind::GW_EVENT_FROZEN.0 {
+        return Record::Frozen;
     }
     if raw.kind != types::gw_event_kind::GW_EVENT_UNANSWERED.0 {
         return Record::Flow(event);

@@ -39,12 +39,14 @@ mod skel;
 mod socket;
 mod socket_skel;
 mod stale;
+mod stopped;
 mod syscall;
 mod tcx;
 mod trial;
 
 pub use attach::AttachError;
 pub use birth::{BirthError, Births};
+pub use cgroup::cgroup_root;
 pub use datapath::{Datapath, OpenError, Settings, TunnelEnd};
 pub use earlier::Earlier;
 pub use events::{Events, ProcessExit, RawEvent, Record};
@@ -73,13 +75,13 @@ pub use maps::services::ServiceTable;
 pub use maps::shares::{Front, Keepers, Moves, ShareEntry, ShareTable};
 pub use maps::slots::Slots;
 pub use maps::steering::{Steering, SteeringTable};
-pub use maps::stopped::StoppedTable;
 pub use orders::{Order, OrderError, Orders, Settlement};
 pub use pin::{PinDir, PinError};
 pub use policy::{MAX_POLICIES, Policy, PolicyError};
 pub use print::report_with;
 pub use socket::{KernelView, KernelViewError};
 pub use stale::remove_stale_pins;
+pub use stopped::StoppedServers;
 pub use trial::{Hook, Trial};
 
 /// What this build leaves out for a chaos run to find; `None` in every build that

@@ -30,6 +30,7 @@ pub mod chaos;
 pub mod cluster;
 pub mod control;
 pub mod demo;
+pub mod freezer;
 pub mod host;
 pub mod lab;
 pub mod limits;

@@ -400,8 +400,8 @@ impl Installed {
     }
 
     fn start_standstill(&self, surroundings: &Surroundings) -> Result<Standstill, InstallError> {
-        let stopped = self.parts.datapath.stopped.clone();
-        Standstill::spawn(stopped, surroundings.inbox.clone()).map_err(InstallError::Thread)
+        let servers = self.parts.datapath.stopped.clone();
+        Standstill::spawn(servers, surroundings.inbox.clone()).map_err(InstallError::Thread)
     }
 
     fn start_handoffs(

@@ -44,6 +44,7 @@ mod earlier;
 mod exports;
 mod fence;
 pub(crate) mod follow;
+mod freezer;
 mod gone;
 mod handoff;
 mod install;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use godwit_bpf::{Events, RawEvent, Record};
 use godwit_core::{FlowEvent, FlowEventKind};
 
-use crate::input::{Inbox, Input};
+use crate::input::{Inbox, Input, StopHint};
 use crate::realtime::{Urgency, prefer};
 
 /// `events` is shared with the life after this one, which waits for the end of this thread.
@@ -31,7 +31,8 @@ fn forward_events(events: &Events, inbox: &Inbox) {
                 Record::Flow(raw) => flow_event(raw).map(Input::Flow),
                 Record::Unanswered(question) => Some(Input::Unanswered(question)),
                 Record::ListenerClosed => Some(Input::ListenerClosed),
-                Record::Stopped(pid) => Some(Input::Stopped(pid)),
+                Record::Stopped(pid) => Some(Input::Stopped(StopHint::Signal(pid))),
+                Record::Frozen => Some(Input::Stopped(StopHint::Frozen)),
                 Record::Exit(exit) => Some(Input::Exit(exit)),
             };
             if input.is_some_and(|input| inbox.send(input).is_err()) {

@@ -1,10 +1,11 @@
-//! Servers that are stopped (SIGSTOP, SIGTSTP, a debugger) stand in the middle of what they
-//! say: how far their answers have come is no measure for their twins ([`super::output`]).
-//! Their clients wait, so people hear of it (fact `server_stopped`).
+//! Servers that are stopped (SIGSTOP, SIGTSTP, a debugger) or frozen with their control group
+//! (`docker pause`) stand in the middle of what they say: how far their answers have come is
+//! no measure for their twins ([`super::output`]). Their clients wait, so people hear of it
+//! (fact `server_stopped`).
 //!
 //! The data path sees the signal, and whether the process has sockets of a service
-//! (`gw_signal.h`). Whether it stands, and until when, is looked up here. One that a control
-//! group freezes (`cgroup.freeze`) is sent no signal, and is not noticed.
+//! (`gw_signal.h`). When a group freezes, and when the agent begins, all tasks are looked
+//! through (`gw_stand.h`). Whether a process stands, and until when, is looked up here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,9 +15,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::StoppedTable;
+use godwit_bpf::StoppedServers;
+use godwit_core::fitness::Consequence;
 
-use crate::input::{DriverGone, Inbox, Input};
+use super::freezer::Freezer;
+use crate::input::{DriverGone, Inbox, Input, StopHint};
 use crate::realtime::be_ordinary;
 use crate::surroundings::Look;
 
@@ -37,30 +40,30 @@ const MAX_WATCHED: usize = 256;
 
 const NAME: &str = "server_stopped";
 
-const ADVICE: &str = "let it go on (`kill -CONT PID`) or end it: until then its clients wait, and \
-                      lengths of answers are not compared with those of twins";
+const ADVICE: &str = "let it go on (`kill -CONT PID`, or `docker unpause`) or end it: until then \
+                      its clients wait, and lengths of answers are not compared with those of \
+                      twins";
 
 /// The way to the thread that looks; it ends with this.
 #[derive(Debug)]
-pub(super) struct Standstill(Sender<u32>);
+pub(super) struct Standstill(Sender<StopHint>);
 
 impl Standstill {
-    /// `stopped` has what was stopped before this agent began.
-    pub(super) fn spawn(stopped: Arc<StoppedTable>, inbox: Inbox) -> io::Result<Self> {
-        let (sender, signals) = channel();
-        let mut watch = Watch::new(stopped);
+    pub(super) fn spawn(servers: Arc<StoppedServers>, inbox: Inbox) -> io::Result<Self> {
+        let (sender, hints) = channel();
+        let mut watch = Watch::new(servers);
         thread::Builder::new()
             .name("gw-standstill".into())
             .spawn(move || {
                 be_ordinary();
-                watch.run(&signals, &inbox);
+                watch.run(&hints, &inbox);
             })?;
         Ok(Self(sender))
     }
 
-    /// A process was sent a signal that may stop it.
-    pub(super) fn look_at(&self, pid: u32) {
-        if self.0.send(pid).is_err() {
+    /// Servers may stand from now on.
+    pub(super) fn note(&self, hint: StopHint) {
+        if self.0.send(hint).is_err() {
             tracing::error!("stopped servers are not noticed: their thread is gone");
         }
     }
@@ -68,7 +71,8 @@ impl Standstill {
 
 #[derive(Debug)]
 struct Watch {
-    stopped: Arc<StoppedTable>,
+    servers: Arc<StoppedServers>,
+    freezer: Freezer,
     processes: BTreeMap<u32, Process>,
     /// What the driver knows: whether one stands, and which are said.
     told: (bool, Vec<u32>),
@@ -81,65 +85,74 @@ struct Process {
     since: Instant,
 }
 
-impl Process {
-    fn new() -> Self {
-        Self {
-            stands: false,
-            since: Instant::now(),
-        }
-    }
-}
-
 impl Watch {
-    fn new(stopped: Arc<StoppedTable>) -> Self {
-        let before = stopped.all().unwrap_or_else(|error| {
-            tracing::warn!(%error, "servers that were stopped before are not known");
-            Vec::new()
+    fn new(servers: Arc<StoppedServers>) -> Self {
+        let freezer = Freezer::find().unwrap_or_else(|error| {
+            tracing::warn!(%error, "servers that a control group freezes are not known");
+            Freezer::default()
         });
         Self {
-            stopped,
-            processes: before
-                .into_iter()
-                .map(|pid| (pid, Process::new()))
-                .collect(),
+            servers,
+            freezer,
+            processes: BTreeMap::new(),
             told: (false, Vec::new()),
         }
     }
 
-    fn run(&mut self, signals: &Receiver<u32>, inbox: &Inbox) {
+    /// Who was stopped before is looked for first.
+    fn run(&mut self, hints: &Receiver<StopHint>, inbox: &Inbox) {
+        let mut hint = Ok(StopHint::Frozen);
         loop {
-            let patience = if self.processes.is_empty() {
-                FOREVER
-            } else {
-                PERIOD
-            };
-            match signals.recv_timeout(patience) {
-                Ok(pid) if self.processes.len() < MAX_WATCHED => {
-                    self.processes.entry(pid).or_insert_with(Process::new);
-                }
-                Ok(pid) => tracing::warn!(pid, "more servers are stopped than are watched"),
+            match hint {
+                Ok(StopHint::Signal(pid)) => self.watch(pid),
+                Ok(StopHint::Frozen) => self.look_around(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.look(inbox).is_err() {
                 return;
             }
+            let patience = if self.processes.is_empty() {
+                FOREVER
+            } else {
+                PERIOD
+            };
+            hint = hints.recv_timeout(patience);
         }
     }
 
+    fn watch(&mut self, pid: u32) {
+        if self.processes.len() < MAX_WATCHED {
+            let process = Process {
+                stands: false,
+                since: Instant::now(),
+            };
+            self.processes.entry(pid).or_insert(process);
+        } else {
+            tracing::warn!(pid, "more servers are stopped than are watched");
+        }
+    }
+
+    /// Takes a while where there are many tasks, and anybody may freeze groups of their own:
+    /// it rests behind that.
+    fn look_around(&mut self) {
+        match self.servers.look() {
+            Ok(found) => found.into_iter().for_each(|pid| self.watch(pid)),
+            Err(error) => tracing::warn!(%error, "can't look for servers that are stopped"),
+        }
+        thread::sleep(PERIOD);
+    }
+
     fn look(&mut self, inbox: &Inbox) -> Result<(), DriverGone> {
+        let freezer = &self.freezer;
         self.processes.retain(|pid, process| {
-            let stood = std::mem::replace(&mut process.stands, stands(*pid));
+            let stands = is_stopped(*pid) || freezer.holds(*pid);
+            let stood = std::mem::replace(&mut process.stands, stands);
             if process.stands && !stood {
                 process.since = Instant::now();
             }
             // One that was caught, or that goes on, is over.
-            let stays = process.stands || !stood && process.since.elapsed() < PATIENCE;
-            // Somebody else may have taken it out: there is another agent, perhaps.
-            if !stays && let Err(error) = self.stopped.remove(*pid) {
-                tracing::debug!(pid, %error, "not in the list of stopped servers");
-            }
-            stays
+            process.stands || !stood && process.since.elapsed() < PATIENCE
         });
         let standing = self.processes.iter().filter(|(_, it)| it.stands);
         let long = standing
@@ -169,17 +182,17 @@ fn look(stopped: &[u32]) -> Look {
             count => format!("{count} processes serve clients, and are stopped, such as {first}"),
         }
     });
-    Look::of_one(NAME, found, ADVICE)
+    Look::of_one(NAME, Consequence::NoMoves, found, ADVICE)
 }
 
 /// Whether all of a process is stopped, or traced and stopped.
-fn stands(pid: u32) -> bool {
+fn is_stopped(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|stat| is_stopped(&stat))
+    stat.is_ok_and(|stat| says_stopped(&stat))
 }
 
 /// By the state behind the name, which may have any characters (proc_pid_stat(5)).
-fn is_stopped(stat: &str) -> bool {
+fn says_stopped(stat: &str) -> bool {
     let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
     state.starts_with(['T', 't'])
 }
@@ -201,20 +214,20 @@ mod tests {
         for (signal, expected) in [(Signal::SIGSTOP, true), (Signal::SIGCONT, false)] {
             kill(number, signal).expect("it is ours");
             let deadline = Instant::now() + Duration::from_secs(10);
-            while stands(pid) != expected {
+            while is_stopped(pid) != expected {
                 assert!(Instant::now() < deadline, "{signal}");
                 thread::sleep(Duration::from_millis(1));
             }
         }
         child.kill().expect("it runs");
         child.wait().expect("it was killed");
-        assert!(!stands(pid));
+        assert!(!is_stopped(pid));
     }
 
     #[test]
     fn the_state_is_behind_the_name() {
-        assert!(is_stopped("12 (a) R) T 1 12"));
-        assert!(is_stopped("12 (a) t 1 12"));
-        assert!(!is_stopped("12 (a) T) S 1 12"));
+        assert!(says_stopped("12 (a) R) T 1 12"));
+        assert!(says_stopped("12 (a) t 1 12"));
+        assert!(!says_stopped("12 (a) T) S 1 12"));
     }
 }

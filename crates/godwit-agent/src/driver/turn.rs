@@ -141,7 +141,7 @@ impl Driver {
             Input::Flow(event) => self.feed_flow(event, now),
             Input::Exit(exit) => self.feed_exit(&exit, now),
             Input::ListenerClosed => self.servers.note_closed(now),
-            Input::Stopped(pid) => self.standstill.look_at(pid),
+            Input::Stopped(hint) => self.standstill.note(hint),
             Input::Standstill(stands) => {
                 self.digest.note_standstill(stands);
                 self.comparisons.note_standstill(stands);

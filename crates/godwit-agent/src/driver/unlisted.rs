@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_bpf::{FlowTable, HandoffTable};
+use godwit_core::fitness::Consequence;
 use godwit_core::unlisted::Unlisted;
 use godwit_sock::{Served, has_tcp_socket, served_at};
 use godwit_wire::{Endpoint, FlowKey};
@@ -122,5 +123,5 @@ fn look(unlisted: &BTreeSet<Served>) -> Look {
             _ => format!("{count} connections are in no list, such as {}", first.flow),
         }
     });
-    Look::of_one(NAME, found, ADVICE)
+    Look::of_one(NAME, Consequence::Say, found, ADVICE)
 }

@@ -95,13 +95,17 @@ pub struct FactReport {
 }
 
 impl Look {
-    /// Of a source with one fact of its own name, which is said and has no other consequence:
-    /// what was found, if it is wrong.
-    pub(crate) fn of_one(name: &'static str, found: Option<String>, advice: &str) -> Self {
+    /// Of a source with one fact of its own name: what was found, if it is wrong.
+    pub(crate) fn of_one(
+        name: &'static str,
+        consequence: Consequence,
+        found: Option<String>,
+        advice: &str,
+    ) -> Self {
         let wrong = found.map(|found| Wrong {
             name: name.to_owned(),
             share: None,
-            consequence: Consequence::Say,
+            consequence,
             found,
             advice: advice.to_owned(),
         });

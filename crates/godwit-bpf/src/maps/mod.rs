@@ -16,7 +16,6 @@ pub(crate) mod services;
 pub(crate) mod shares;
 pub(crate) mod slots;
 pub(crate) mod steering;
-pub(crate) mod stopped;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};
 use thiserror::Error;

@@ -112,9 +112,11 @@ pub(crate) fn records(bench: &Bench) -> Vec<ProcessExit> {
     let records = bench.events.wait(Duration::from_millis(200));
     let exit = |record| match record {
         Record::Exit(exit) => Some(exit),
-        Record::Flow(_) | Record::Unanswered(_) | Record::Stopped(_) | Record::ListenerClosed => {
-            None
-        }
+        Record::Flow(_)
+        | Record::Unanswered(_)
+        | Record::Stopped(_)
+        | Record::Frozen
+        | Record::ListenerClosed => None,
     };
     records.into_iter().filter_map(exit).collect()
 }
@@ -136,9 +138,31 @@ fn stopped(
     let records = bench.events.wait(Duration::from_millis(200)).into_iter();
     let said = records.filter_map(|record| match record {
         Record::Stopped(pid) => Some(pid),
-        Record::Flow(_) | Record::Unanswered(_) | Record::ListenerClosed | Record::Exit(_) => None,
+        Record::Flow(_)
+        | Record::Unanswered(_)
+        | Record::Frozen
+        | Record::ListenerClosed
+        | Record::Exit(_) => None,
     });
-    (said.collect(), process.pid().as_raw().cast_unsigned())
+    let pid = process.pid().as_raw().cast_unsigned();
+    let said: Vec<_> = said.collect();
+    // Who looks later finds the same.
+    let found = bench.datapath.stopped.look().expect("it looks");
+    assert_eq!(found.contains(&pid), said.contains(&pid), "{found:?}");
+    process.cont().expect("it stands");
+    let stands = || {
+        bench
+            .datapath
+            .stopped
+            .look()
+            .expect("it looks")
+            .contains(&pid)
+    };
+    while stands() {
+        assert!(Instant::now() < deadline, "it goes on");
+        thread::sleep(Duration::from_millis(1));
+    }
+    (said, pid)
 }
 
 /// Of a signal that stops a server is told, of one to somebody else is not.
