@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use godwit_lab::LabOptions;
-use godwit_lab::cluster::ClusterOptions;
-use godwit_lab::host::Host;
-use godwit_tests::DEADLINE;
+use godwit_lab::cluster::{Cluster, ClusterOptions};
+use godwit_lab::host::{Host, Network};
 use godwit_tests::stage::{in_sync, servers, stage};
+use godwit_tests::{DEADLINE, until};
+use serde_json::Value;
 
 /// Lines of fenced blocks that begin with `godwit`, without what `#` says of them.
 fn commands(readme: &str) -> Vec<Vec<&str>> {
@@ -70,4 +71,42 @@ fn the_doctor_finds_servers_ready_that_are() {
         let output = output.expect("it ends");
         assert!(output.status.success(), "{host}: {output:?}");
     }
+}
+
+/// What no single look at the machine shows: an agent that is stopped, a link that carries
+/// no frames of servers.
+#[test]
+fn the_doctor_says_what_the_running_agent_knows() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let file = cluster.config_file(Host::A).expect("it is there");
+    let file = file.to_str().expect("it is text").to_owned();
+    let agent = |cluster: &Cluster<'_>| {
+        let output = cluster.godwit(Host::A, &["doctor", "--json", "--config", &file]);
+        let output = output.expect("it ends");
+        let report: Value = serde_json::from_str(&output.stdout).expect("it is JSON");
+        let checks = report["checks"].as_array().expect("checks");
+        let about = checks.iter().filter(|check| check["name"] == "agent");
+        let said = about.map(|check| format!("{}: {}", check["level"], check["found"]));
+        (output.status.success(), said.collect::<Vec<_>>().join("\n"))
+    };
+    let (good, said) = agent(&cluster);
+    assert!(good && said.contains("warns of nothing"), "{said}");
+    let link = [Network::Data];
+    lab.cut(Host::B, &link).expect("the switch has the port");
+    until("it is said", || Ok(agent(&cluster).1.contains("\"warn\"")))
+        .expect("what status warns of, doctor does");
+    lab.heal(Host::B, &link).expect("the switch has the port");
+    let stop = |cluster: &mut Cluster<'_>, stands: bool| {
+        let agent = cluster.agent(Host::A).expect("it runs");
+        let done = if stands { agent.stop() } else { agent.cont() };
+        done.expect("it runs");
+    };
+    stop(&mut cluster, true);
+    let (good, said) = agent(&cluster);
+    stop(&mut cluster, false);
+    assert!(!good && said.contains("does not answer"), "{said}");
 }

@@ -4,6 +4,7 @@
 //! that tests can show it any machine. It never changes anything. A check that
 //! can't see what it looks for says so; only what will not work is a failure.
 
+mod agent;
 pub(crate) mod certificates;
 mod devices;
 mod firewall;
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Config, Fencing, Standby, TlsPaths};
 use crate::driver::pin_name;
 
+pub use agent::Running;
 pub(crate) use firewall::{harm_by_settings, harm_to_clients, harm_to_twins};
 pub use host::{Host, LiveHost};
 pub(crate) use network::long_queue;
@@ -54,6 +56,8 @@ pub struct Scope {
     pub pins: Option<String>,
     /// Certificates of this node.
     pub certificates: Option<TlsPaths>,
+    /// The agent that runs with this configuration; `None`: it is not asked.
+    pub running: Option<Running>,
 }
 
 /// All checks of one machine.
@@ -125,6 +129,7 @@ impl Scope {
             fronted: config.own_shares().all(|(_, service)| service.is_fronted()),
             pins: pin_name(config).ok(),
             certificates: Some(config.tls.clone()),
+            running: None,
         }
     }
 
@@ -197,6 +202,7 @@ pub fn examine(host: &impl Host, scope: &Scope) -> Report {
     checks.extend(firewall::checks(host, scope));
     checks.extend(certificates::checks(host, scope));
     checks.extend(purpose::checks(host, scope));
+    checks.extend(agent::checks(scope.running.as_ref()));
     Report {
         schema: SCHEMA.into(),
         ok: checks.iter().all(|check| check.level != Level::Fail),

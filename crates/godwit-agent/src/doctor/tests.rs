@@ -142,6 +142,7 @@ fn scope() -> Scope {
         fronted: false,
         pins: Some("n1-a".into()),
         certificates: None,
+        running: None,
     }
 }
 
@@ -556,4 +557,28 @@ fn a_translated_service_is_warned_of() {
             .found
             .contains("`tcp dport 80 dnat to 10.9.0.5:8080`")
     );
+}
+
+#[test]
+fn what_the_running_agent_says_is_among_the_checks() {
+    let table = [
+        (Running::Nobody, vec![Level::Ok]),
+        (Running::Silent, vec![Level::Fail]),
+        (Running::Unclear("no rights".into()), vec![Level::Warn]),
+        (Running::Warns(vec![]), vec![Level::Ok]),
+        (
+            Running::Warns(vec!["one".into(), "another".into()]),
+            vec![Level::Warn, Level::Warn],
+        ),
+    ];
+    for (running, levels) in table {
+        let scope = Scope {
+            running: Some(running.clone()),
+            ..Scope::default()
+        };
+        let report = examine(&PaperHost::good(), &scope);
+        let about = report.checks.iter().filter(|check| check.name == "agent");
+        let found: Vec<_> = about.map(|check| check.level).collect();
+        assert_eq!(found, levels, "{running:?}");
+    }
 }

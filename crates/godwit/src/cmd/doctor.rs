@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use godwit_agent::config::Config;
-use godwit_agent::doctor::{Level, LiveHost, Report, Scope, examine};
+use godwit_agent::doctor::{Level, LiveHost, Report, Running, Scope, examine};
 
 use crate::{exit, out};
 
@@ -13,14 +13,18 @@ pub(crate) struct Args {
     /// One line of JSON, schema godwit.doctor/1.
     #[arg(long)]
     json: bool,
-    /// Check for this configuration: its interface, services and addresses.
+    /// Check for this configuration: its interface, services and addresses; and ask the agent
+    /// that runs with it.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let config = args.config.as_deref().map(Config::load).transpose()?;
-    let scope = config.as_ref().map_or_else(Scope::default, Scope::of);
+    let scope = config.as_ref().map_or_else(Scope::default, |config| Scope {
+        running: Some(Running::ask(config)),
+        ..Scope::of(config)
+    });
     let report = examine(&LiveHost, &scope);
     if args.json {
         out::json(&report)?;
