@@ -351,6 +351,86 @@ fn the_gateway_gets_another_mac_address() {
 }
 
 /// What can't be followed is said, and taken back.
+/// The routes to clients, taken away at one machine or given back.
+fn routes(lab: &Lab, host: Host, there: bool) {
+    let (by_v4, by_v6) = (Host::Attacker.v4(), Host::Attacker.v6());
+    let verb = if there { "add" } else { "del" };
+    for line in [
+        format!("ip route {verb} 192.0.2.0/24 via {by_v4}"),
+        format!("ip route {verb} 2001:db8:a::/64 via {by_v6}"),
+    ] {
+        run(lab, host, &line);
+    }
+}
+
+const NO_ROUTE: &str = "no route leads there";
+
+/// No client can be answered from there: an owner hands over, a standby leaves.
+#[test]
+fn who_has_no_route_to_clients_serves_none_until_it_has() {
+    let options = LabOptions {
+        attacker: true,
+        ..LabOptions::default()
+    };
+    let Some(lab) = stage(options) else {
+        return;
+    };
+    behind_a_router(&lab);
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    let old = echoes(&lab, &cluster);
+    // The standby first, then the owner, to whom it has come back.
+    routes(&lab, Host::B, false);
+    until_within(SOON, NO_ROUTE, || {
+        warns(&cluster, Host::B, NO_ROUTE).then_some(())
+    });
+    until_within(SOON, "nobody is in sync", || {
+        let status = cluster.status(Host::A).expect("the agent answers");
+        status.services[0].in_sync.is_empty().then_some(())
+    });
+    routes(&lab, Host::B, true);
+    cluster
+        .wait_in_sync(Host::A, DEADLINE)
+        .expect("b is in sync again");
+    drop(old);
+    let old = echoes(&lab, &cluster);
+    routes(&lab, Host::A, false);
+    cluster.wait_owner(Host::B, DEADLINE).expect("it is moved");
+    old.iter().for_each(Traffic::goes_on);
+    assert!(warns(&cluster, Host::A, NO_ROUTE));
+    routes(&lab, Host::A, true);
+    cluster
+        .wait_in_sync(Host::B, DEADLINE)
+        .expect("a is in sync again");
+    assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// A ban of one client is somebody's will: it is said, and costs no other anything.
+#[test]
+fn a_client_that_a_route_drops_is_said() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let old = echoes(&lab, &cluster);
+    let client = old[0].local().ip();
+    for kind in ["blackhole", "unreachable", "prohibit"] {
+        run(&lab, Host::B, &format!("ip route add {kind} {client}/32"));
+        let fact = format!("of type {kind} drops it");
+        until_within(SOON, kind, || warns(&cluster, Host::B, &fact).then_some(()));
+        run(&lab, Host::B, &format!("ip route del {kind} {client}/32"));
+        until_within(SOON, kind, || {
+            (!warns(&cluster, Host::B, &fact)).then_some(())
+        });
+    }
+    cluster
+        .wait_in_sync(Host::A, DEADLINE)
+        .expect("b has been in sync");
+    survives(&lab, &cluster, old);
+}
+
 #[test]
 fn what_is_wrong_with_the_link_is_said_and_taken_back() {
     let Some(lab) = stage(LabOptions::default()) else {

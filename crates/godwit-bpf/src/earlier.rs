@@ -96,7 +96,7 @@ impl Earlier {
     /// If the map can't be read.
     pub fn flows(&self) -> Result<Vec<FlowKey>, MapError> {
         let flows = self.map("gw_flows")?;
-        let keys = scan::keys::<types::gw_flow_key>(&flows)
+        let keys = scan::keys::<types::gw_flow_key>(&flows, usize::MAX)
             .map_err(|source| MapError::new("read", "gw_flows", source.into()))?;
         Ok(keys.into_iter().map(FlowKey::from).collect())
     }

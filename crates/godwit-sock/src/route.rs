@@ -1,7 +1,7 @@
 //! The way to an address that is not on the link, as the kernel finds it (rtnetlink(7)).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
 use nix::sys::socket::SockProtocol;
 
@@ -9,10 +9,49 @@ use crate::netlink::{NLM_F_ACK, Netlink, attribute, push_attribute};
 
 const RTM_GETROUTE: u16 = 26;
 const RTA_DST: u16 = 1;
+const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
 /// Size of `struct rtmsg`; attributes follow.
 const RTMSG: usize = 12;
+
+/// What the kernel does with a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It leaves, or is for this machine.
+    Leads,
+    /// No route is for it.
+    Nowhere,
+    /// A route or rule drops it: `blackhole`, `unreachable`, `prohibit`.
+    Refused(&'static str),
+}
+
+/// What becomes of a packet of this machine's address `from` to `to`.
+///
+/// # Errors
+/// If the kernel does not say; so if `from` is none of this machine's.
+pub fn way(from: IpAddr, to: IpAddr) -> io::Result<Way> {
+    let mut body = asked(to);
+    push_attribute(&mut body, RTA_SRC, &octets(from));
+    let netlink = Netlink::open(SockProtocol::NetlinkRoute)?;
+    let answer = netlink.request(RTM_GETROUTE, NLM_F_ACK, &body);
+    let Err(error) = answer else {
+        return Ok(Way::Leads);
+    };
+    // fib_props in net/ipv4/fib_semantics.c; ip6_rt_type_to_error().
+    match error.raw_os_error() {
+        Some(libc::ENETUNREACH) if is_own(from) => Ok(Way::Nowhere),
+        Some(libc::EHOSTUNREACH) => Ok(Way::Refused("unreachable")),
+        Some(libc::EACCES) => Ok(Way::Refused("prohibit")),
+        Some(libc::EINVAL) if is_own(from) => Ok(Way::Refused("blackhole")),
+        _ => Err(error),
+    }
+}
+
+/// Without such an address these errors say that, and nothing of the way.
+fn is_own(address: IpAddr) -> bool {
+    UdpSocket::bind((address, 0)).is_ok()
+}
 
 /// Who on the link of interface `ifindex` a packet to `to` is given to: itself, or a router.
 /// `None`: there is no way by that interface.
@@ -37,17 +76,32 @@ pub fn next_hop(ifindex: u32, to: IpAddr) -> io::Result<Option<IpAddr>> {
 
 /// `struct rtmsg` and attributes.
 fn question(ifindex: u32, to: IpAddr) -> Vec<u8> {
-    let (family, octets) = match to {
-        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
-        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    let mut body = asked(to);
+    push_attribute(&mut body, RTA_OIF, &ifindex.to_ne_bytes());
+    body
+}
+
+/// As [`question`], by any interface.
+fn asked(to: IpAddr) -> Vec<u8> {
+    let family = if to.is_ipv4() {
+        libc::AF_INET
+    } else {
+        libc::AF_INET6
     };
+    let octets = octets(to);
     let family = u8::try_from(family).expect("address families are small");
     let bits = u8::try_from(octets.len() * 8).expect("128 at most");
     let mut body = vec![family, bits];
     body.resize(RTMSG, 0);
     push_attribute(&mut body, RTA_DST, &octets);
-    push_attribute(&mut body, RTA_OIF, &ifindex.to_ne_bytes());
     body
+}
+
+fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(v4) => v4.octets().to_vec(),
+        IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
 }
 
 fn hop(answer: &[u8], ifindex: u32, to: IpAddr) -> Option<IpAddr> {
@@ -81,6 +135,16 @@ mod tests {
         }
         let beyond = next_hop(u32::MAX, at("192.0.2.1"));
         assert!(!matches!(beyond, Ok(Some(_))), "{beyond:?}");
+    }
+
+    #[test]
+    fn this_machine_finds_the_way_to_itself() {
+        for host in ["127.0.0.1", "::1"] {
+            let host = host.parse().expect("a literal");
+            assert_eq!(way(host, host).expect("the kernel says"), Way::Leads);
+        }
+        let strange = way([192, 0, 2, 1].into(), [127, 0, 0, 1].into());
+        assert!(strange.is_err(), "it has no such address: {strange:?}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ use super::servers::Servers;
 use super::shares::Shares;
 use super::standstill::Standstill;
 use super::twins::Farewells;
-use super::{Driver, Surroundings, ring, sweep, unlisted};
+use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
 use crate::input::{Inbox, Input};
@@ -473,6 +473,7 @@ impl Installed {
         sweep::spawn(flows.clone(), place.clone(), inbox.clone())?;
         let lists = (flows.clone(), self.parts.datapath.handoffs.clone());
         unlisted::spawn(&self.config, lists, place, inbox.clone())?;
+        routes::spawn(flows.clone(), inbox.clone())?;
         ring::spawn_reader(self.parts.events.clone(), inbox.clone())?;
         self.nest.take().map_or(Ok(()), Nest::spawn)
     }

@@ -20,6 +20,7 @@
 //! | `gw-standstill` | whether servers are stopped | when the driver ends |
 //! | `gw-locals` | ends local clients of services that this node owns no more | when the driver ends |
 //! | `gw-unlisted` | looks for sockets without a flow | when the inbox is closed |
+//! | `gw-routes` | whether the kernel finds clients | when the inbox is closed |
 //! | `gw-offers` | after a takeover: windows of idle twins | when all are told |
 //! | `gw-neighbours` | where peers are on the link | when the driver is gone |
 //! | `gw-canary` | sockets that other nodes' canaries make here | with the process |
@@ -70,6 +71,7 @@ mod resets;
 mod revive;
 mod ring;
 mod room;
+mod routes;
 mod segments;
 mod servers;
 mod shares;

@@ -244,6 +244,15 @@ impl FlowTable {
             .map(|raw| flow_state(raw_key, &raw, self.1.share_at(raw.share))))
     }
 
+    /// Some flows, at most `most`; which is not said.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn some(&self, most: usize) -> Result<Vec<FlowKey>, MapError> {
+        let keys = self.0.some_keys(most)?;
+        Ok(keys.into_iter().map(FlowKey::from).collect())
+    }
+
     /// Calls `each` for every flow; those that come or go meanwhile may be
     /// missed or seen.
     ///

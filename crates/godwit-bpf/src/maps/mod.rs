@@ -89,7 +89,12 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
 
     /// Every key, one call each. Those that come or go meanwhile may be missed or seen.
     pub(crate) fn keys(&self) -> Result<Vec<K>, MapError> {
-        scan::keys(&self.handle).map_err(|source| self.error("read", source.into()))
+        self.some_keys(usize::MAX)
+    }
+
+    /// At most so many keys.
+    pub(crate) fn some_keys(&self, most: usize) -> Result<Vec<K>, MapError> {
+        scan::keys(&self.handle, most).map_err(|source| self.error("read", source.into()))
     }
 
     pub(crate) fn delete(&self, key: &K) -> Result<(), MapError> {

@@ -57,15 +57,15 @@ pub(super) fn for_each<K: Plain, V: Plain>(
     }
 }
 
-/// Every key of a map of any type. libbpf-rs takes each error for the end, and so a map
-/// that may not be read for an empty one: only ENOENT is the end.
+/// Every key of a map of any type, or `most` of them. libbpf-rs takes each error for the end,
+/// and so a map that may not be read for an empty one: only ENOENT is the end.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub(crate) fn keys<K: Plain>(map: &MapHandle) -> io::Result<Vec<K>> {
+pub(crate) fn keys<K: Plain>(map: &MapHandle, most: usize) -> io::Result<Vec<K>> {
     let fd = map.as_fd().as_raw_fd();
     let mut keys = Vec::new();
-    loop {
+    while keys.len() < most {
         let last = keys.last().map_or(ptr::null(), ptr::from_ref::<K>);
         let mut next = MaybeUninit::<K>::uninit();
         // SAFETY: `last` is null or a key, and `next` has room for one.
@@ -78,6 +78,7 @@ pub(crate) fn keys<K: Plain>(map: &MapHandle) -> io::Result<Vec<K>> {
             Some(error) => return Err(error),
         }
     }
+    Ok(keys)
 }
 
 /// One call: how many entries were written, where to go on, and whether that
