@@ -16,7 +16,7 @@
  * costs. A process that is killed is walked over twice, in less than 1 ms together:
  * docs/benchmarks.md.
  */
-#define GW_WALK_BUDGET 20000
+#define GW_WALK_BUDGET 16000
 #define GW_WALK_WORD 1
 #define GW_WALK_FILE 6
 #define GW_WALK_SOCKET 12
