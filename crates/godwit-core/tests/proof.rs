@@ -4,6 +4,7 @@ mod common;
 
 use common::{A, B, CANARY_MS, World};
 use godwit_core::Proof;
+use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::node::ShareNews;
 use godwit_core::share::State;
 use godwit_wire::LeaveReason;
@@ -18,6 +19,13 @@ fn proving() -> World {
     assert_eq!(world.state(A), State::Owner);
     assert!(world.is_in_sync(A, B));
     world
+}
+
+/// Something around `b` is wrong, or right.
+fn fact(world: &mut World, wrong: Option<Consequence>) {
+    let name = "tcp_syncookies".to_owned();
+    let id = FactId { name, share: None };
+    world.input(B, |node, now| node.handle_fact(id, wrong, now));
 }
 
 fn reasons(world: &World) -> Vec<LeaveReason> {
@@ -113,6 +121,25 @@ fn canaries_are_sent_while_they_can_be_answered() {
     let before = world.canaries_sent;
     world.run(3000);
     assert_eq!(world.canaries_sent, before);
+}
+
+/// While a standby is out of the set nothing is asked of it: what it had proved says nothing
+/// of the time when it comes back.
+#[test]
+fn a_standby_that_left_for_something_else_proves_itself_anew() {
+    let mut world = proving();
+    world.forget_log();
+    fact(&mut world, Some(Consequence::NoTwins));
+    world.run(3000);
+    assert!(!world.is_in_sync(A, B));
+    world.canaries[1] = Proof::NotBorn;
+    fact(&mut world, None);
+    world.run(5000);
+    assert!(!world.is_in_sync(A, B));
+    assert_eq!(reasons(&world), [LeaveReason::Unfit], "it never came back");
+    world.canaries[1] = Proof::Born;
+    world.run(1500);
+    assert!(world.is_in_sync(A, B));
 }
 
 /// Who takes over begins anew, and so does who is handed the share.

@@ -185,7 +185,11 @@ impl ShareSide {
 
     /// A standby says what it holds: see `settle_in_sync`.
     pub(super) fn handle_request(&mut self, peer: PeerId, held: Generation) {
-        self.requests.insert(peer, held);
+        let confirms = self.in_sync.offered(peer) == Some(held);
+        let waits = self.requests.insert(peer, held).is_some();
+        if !waits && !confirms && !self.in_sync.contains(peer) {
+            self.proofs.doubt(peer);
+        }
     }
 
     /// Where supervised flows and waiting standbys are dealt with.

@@ -11,7 +11,8 @@
 //!     ◄── born ─────────────────────────────────┘
 //! ```
 //!
-//! A standby is admitted when the latest canary of each path was born. It leaves when
+//! A standby is admitted when the latest canary of each path was born, of those that were
+//! sent since it asked: before, none were, and much may have changed. It leaves when
 //! [`MISSES`] in a row were not, on any path. The reason names the leg that failed. A
 //! standby that left for that has to prove more before it returns ([`AFTER_A_MISS`]).
 //!
@@ -127,6 +128,14 @@ impl Proofs {
     /// What the peer has proved does not count any more.
     pub(super) fn forget(&mut self, peer: PeerId) {
         self.records.retain(|(known, _), _| *known != peer);
+    }
+
+    /// The peer was not asked for a while: it has to prove itself anew.
+    pub(super) fn doubt(&mut self, peer: PeerId) {
+        let records = self.records.iter_mut();
+        for (_, record) in records.filter(|((known, _), _)| *known == peer) {
+            record.born = 0;
+        }
     }
 
     /// Whether every path to the peer is proved.
