@@ -37,6 +37,14 @@ impl ProbeSchedule {
         }
     }
 
+    /// One round, which is due at once.
+    pub fn once(now: MonoTime) -> Self {
+        Self {
+            end: now,
+            ..Self::new(now)
+        }
+    }
+
     /// When the next round is due; `None` after the last.
     pub const fn poll_timeout(&self) -> Option<MonoTime> {
         self.next
@@ -81,6 +89,14 @@ mod tests {
                 .last()
                 .is_some_and(|last| (29_000..=30_000).contains(last))
         );
+    }
+
+    #[test]
+    fn one_round_is_one() {
+        let mut schedule = ProbeSchedule::once(ms(100));
+        assert_eq!(schedule.handle_timeout(ms(99)), None);
+        assert_eq!(schedule.handle_timeout(ms(130)), Some(0));
+        assert_eq!(schedule.poll_timeout(), None);
     }
 
     #[test]

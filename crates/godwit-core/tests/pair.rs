@@ -76,6 +76,32 @@ fn a_takeover_writes_the_map_then_announces_then_revives() {
     assert!(count(|action| matches!(action, Action::Revive { .. })) > 30);
 }
 
+/// Its predecessor may have died in the middle of a takeover.
+#[test]
+fn an_agent_that_resumes_an_owner_announces_and_revives_once() {
+    let mut world = World::in_sync();
+    world.crash(A);
+    world.run(38);
+    assert_eq!(world.owners(), [B]);
+    world.kill_agent(B);
+    world.forget_log();
+    world.resume(B);
+    world.run(5000);
+    let actions = world.local_actions(B);
+    let [
+        Action::SetShare { .. },
+        Action::Announce { .. },
+        Action::Revive { attempt: 0, .. },
+        rest @ ..,
+    ] = &actions[..]
+    else {
+        panic!("{actions:?}");
+    };
+    let announces = |action: &Action| matches!(action, Action::Announce { .. });
+    assert!(rest.iter().all(announces), "{rest:?}");
+    assert_eq!(world.owners(), [B]);
+}
+
 #[test]
 fn an_owner_that_returns_becomes_the_standby() {
     let mut world = World::in_sync();

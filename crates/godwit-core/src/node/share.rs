@@ -595,8 +595,14 @@ impl ShareSide {
         context.tell(self.id, news);
     }
 
-    /// A resumed role that nobody has confirmed is given up.
+    /// A resumed role that nobody has confirmed is given up. An owner that nobody has
+    /// superseded tells clients again: the agent before may have died in the middle of a
+    /// takeover, and who is not served would wait for ever.
     fn doubt_resumed(&mut self, context: &mut Context<'_>) {
+        if self.machine.state() == State::Owner && !self.members.is_empty() {
+            self.announce = Some(AnnounceSchedule::new(context.now));
+            self.revive = Some(ProbeSchedule::once(context.now));
+        }
         if let Some(owner) = self.owner()
             && !context.is_alive(owner.peer)
         {
