@@ -145,6 +145,27 @@ fn a_standby_that_does_not_say_whether_it_serves_has_to_mark_the_twin() {
     assert!(world.is_in_sync(A, B));
 }
 
+/// An owner that was stopped hears of both at once: that its client waits, and that the new
+/// twin has all. What is asked last of the standby holds.
+#[test]
+fn a_twin_that_has_all_is_not_admitted_while_the_standby_marks_it() {
+    let mut world = told();
+    world.flow_event(A, 1, FlowEventKind::Rejoined);
+    world.flow_event(A, 1, FlowEventKind::Stalled);
+    world.flow_event(A, 1, FlowEventKind::Whole);
+    world.run(700);
+    let admits = |action: &Action| matches!(action, Action::AdmitTwin { .. });
+    assert!(!world.local_actions(B).iter().any(admits));
+    assert!(world.sides[B].marked.contains(&flow(1)));
+    let ungated = Action::UngateFlow {
+        share: SHARE,
+        flow: flow(1),
+        reason: UnprotectedReason::Lagging,
+    };
+    assert!(world.local_actions(A).contains(&ungated));
+    assert!(!protects(&world));
+}
+
 #[test]
 fn a_standby_that_leaves_takes_its_half_made_twins_along() {
     let mut world = told();

@@ -350,7 +350,11 @@ impl ShareSide {
             Order::ResendHandshake(flow) => {
                 context.out.act(Action::ResendHandshake { share, flow });
             }
-            Order::AskDemotion(flow, reason) => self.ask_demotion(flow, reason, context),
+            Order::AskDemotion(flow, reason) => {
+                // A word that admits its new twin would come behind this one, and undo it.
+                self.rejoin.handle_lost(flow, context.now);
+                self.ask_demotion(flow, reason, context);
+            }
             Order::Ungate(flow, reason) => {
                 self.rejoin.handle_lost(flow, context.now);
                 context.out.act(Action::UngateFlow {
