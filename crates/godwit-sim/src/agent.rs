@@ -111,6 +111,10 @@ impl World {
                     agent.handle_listening(id, listening, now)
                 });
             }
+            Input::Facts => {
+                self.report_facts(node);
+                self.carry_on(node);
+            }
             Input::Stonith(target, off) => self.input(node, |agent, now| {
                 let outcome = off.then_some(()).ok_or(StonithFault::CommandFailed);
                 agent.handle_stonith(peer_of(node, target), outcome, now);
@@ -185,6 +189,16 @@ impl World {
                     self.tally.takeovers += 1;
                 }
             }
+            EventKind::Share {
+                share,
+                news: ShareNews::StandbyJoined { .. },
+            } => {
+                self.audit_join(node, Self::share_at(*share));
+            }
+            EventKind::Share {
+                news: ShareNews::StandbyLeft { reason, .. },
+                ..
+            } => self.note_left(*reason),
             EventKind::Peer {
                 peer,
                 news: PeerNews::Down { .. },

@@ -9,14 +9,17 @@
 //!    protected by the stay that it continues.
 //! 3. *The stream is exact.* Clients never hear of bytes that they did not send,
 //!    and once all is well every connection comes to its end (`history.rs`).
+//! 4. *In sync is proved* (`insync.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_wire::{Epoch, Generation, Role};
 
 use crate::flow::{Flow, Frame, Kind, Phase};
+use crate::insync::Watch;
 use crate::mutant::Mutant;
 use crate::plan::SERVERS;
+use crate::proof::Way;
 use crate::singles;
 use crate::world::World;
 
@@ -53,6 +56,10 @@ pub(crate) struct Audit {
     pub(crate) singles: BTreeMap<u32, singles::Told>,
     /// Who has owned under which epoch.
     claims: Vec<Vec<(Epoch, usize)>>,
+    /// When the latest canary was born that a node has sent along a way.
+    births: BTreeMap<(usize, Way), u64>,
+    /// Owners, by share, that hear their standby.
+    pub(crate) watches: BTreeMap<(usize, usize), Watch>,
 }
 
 impl Audit {
@@ -65,6 +72,8 @@ impl Audit {
             stale: vec![Vec::new(); shares],
             singles: BTreeMap::new(),
             claims: vec![Vec::new(); shares],
+            births: BTreeMap::new(),
+            watches: BTreeMap::new(),
         }
     }
 
@@ -74,6 +83,21 @@ impl Audit {
             irs,
             ..Told::default()
         };
+    }
+
+    /// A canary that `node` has sent was born.
+    pub(crate) fn note_birth(&mut self, node: usize, way: Way, now_ns: u64) {
+        self.births.insert((node, way), now_ns);
+    }
+
+    /// The agent of a node begins anew: nothing was proved to it.
+    pub(crate) fn forget_births(&mut self, node: usize) {
+        self.births.retain(|(asker, _), _| *asker != node);
+    }
+
+    /// When the latest canary was born.
+    pub(crate) fn birth(&self, node: usize, way: Way) -> Option<u64> {
+        self.births.get(&(node, way)).copied()
     }
 
     /// An owner has a standby in sync.

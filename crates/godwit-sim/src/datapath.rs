@@ -114,6 +114,9 @@ impl World {
             return self.single_arrives(from, to, frame);
         }
         let share = self.share_of(frame.slot);
+        if from == self.plan.nodes && self.is_out_of_reach(to, share) {
+            return;
+        }
         let entry = &self.hosts[to].entries[share];
         let tapped = entry.peer == Some(from);
         match (entry.role, frame.kind) {
@@ -214,6 +217,9 @@ impl World {
             }
             self.adopt(node, slot);
             self.flow(node, slot).heard = true;
+            if self.reset_unborn(node, slot) {
+                return;
+            }
         }
         if self.flow(node, slot).is_tapped(generation) {
             self.mirror(node, frame);
@@ -234,9 +240,14 @@ impl World {
         if !half.not_in_sync && half.is_ahead(frame, continued) {
             return;
         }
-        if half.not_in_sync || !half.is_third_ack(frame) {
-            let unknown = Kind::Reset(Why::UnprotectedAtTakeover);
-            self.speak(node, share, Frame::bare(unknown, slot, frame.irs));
+        let barren = half.tapped && self.is_barren(node, slot);
+        if half.not_in_sync || !half.is_third_ack(frame) || barren {
+            let why = if barren {
+                Why::Unborn
+            } else {
+                Why::UnprotectedAtTakeover
+            };
+            self.speak(node, share, Frame::bare(Kind::Reset(why), slot, frame.irs));
             return;
         }
         let generation = self.hosts[node].entries[share].generation;
@@ -550,17 +561,15 @@ impl World {
                 return;
             }
             self.begin(node, frame, half);
-            if !entry.listening {
-                self.flow(node, slot).socket = false;
-                self.tell(node, slot, FlowEventKind::MaterialiseFailed);
-            }
+            self.materialise(node, slot);
         } else if flow.irs != frame.irs || flow.phase == Phase::Closed {
             return;
         }
+        let bears = entry.listening && !self.is_barren(node, slot);
         let flow = self.flow(node, slot);
         if !flow.socket {
             // gw_shadow_retry
-            flow.socket = entry.listening && frame.seq == 0 && frame.ack == 0;
+            flow.socket = bears && frame.seq == 0 && frame.ack == 0;
             if !flow.socket {
                 return;
             }

@@ -65,11 +65,15 @@ pub enum FaultKind {
     Weather,
     /// What passes a host's data path stays in its queues for as long as it may.
     DeepQueue,
+    /// At a node no twins are born for a while.
+    NoBirths,
+    /// Something around a node is wrong for a while, and its agent sees that.
+    WrongFact,
 }
 
 impl FaultKind {
     /// Every one.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::HostCrash,
         Self::AgentKill,
         Self::AgentStop,
@@ -91,6 +95,8 @@ impl FaultKind {
         Self::Isolation,
         Self::Weather,
         Self::DeepQueue,
+        Self::NoBirths,
+        Self::WrongFact,
     ];
 
     /// What people read.
@@ -117,6 +123,8 @@ impl FaultKind {
             Self::Isolation => "node isolated",
             Self::Weather => "loss, delay, reordering, duplication",
             Self::DeepQueue => "deep queue",
+            Self::NoBirths => "no twins born",
+            Self::WrongFact => "wrong fact",
         }
     }
 
@@ -134,12 +142,14 @@ impl FaultKind {
             (Self::AgentStop | Self::DriverStall | Self::HostPause, true) => 3,
             (Self::ServerDeath | Self::WorkerDeath | Self::Isolation | Self::Weather, true) => 3,
             (Self::ClockStop | Self::Restart | Self::Shutdown | Self::Release, true) => 2,
+            (Self::NoBirths | Self::WrongFact, true) => 2,
             // Those between two actions happen where these are carried out.
             (Self::MidStep, _)
             | (Self::LinkDrop | Self::ClockRate | Self::TwinClose | Self::DeepQueue, true)
             | (Self::HostCrash | Self::AgentKill | Self::ServerDeath, false)
             | (Self::WorkerDeath | Self::Isolation, false)
-            | (Self::Restart | Self::Shutdown | Self::Release, false) => 0,
+            | (Self::Restart | Self::Shutdown | Self::Release, false)
+            | (Self::NoBirths | Self::WrongFact, false) => 0,
         }
     }
 }
@@ -267,6 +277,14 @@ impl World {
                     let lasts_ns = self.random.spread(5 * MS, 300 * MS);
                     self.hosts[node].deep_until_ns = self.now_ns + lasts_ns;
                 }
+            }
+            FaultKind::NoBirths => {
+                let node = self.any_server();
+                self.prevent_births(node);
+            }
+            FaultKind::WrongFact => {
+                let node = self.any_server();
+                self.make_wrong(node);
             }
             FaultKind::MidStep => {}
         }

@@ -159,6 +159,8 @@ pub(crate) enum Why {
     NotInSync,
     /// Its twin had closed.
     TwinClosed,
+    /// Its twin was never born.
+    Unborn,
     /// The process that served it died, and no other node held it.
     ServerDied,
     /// The process died and nobody took over.
@@ -171,7 +173,7 @@ impl Why {
     /// Whether its node had not spoken to the client before.
     pub(crate) const fn is_of_twin(self) -> bool {
         match self {
-            Self::NotInSync | Self::TwinClosed => true,
+            Self::NotInSync | Self::TwinClosed | Self::Unborn => true,
             Self::Refused
             | Self::UnprotectedAtTakeover
             | Self::ServerDied

@@ -49,10 +49,12 @@ pub fn run(seed: u64, mutant: Option<Mutant>, tracing: bool) -> Outcome {
 }
 
 impl World {
-    /// No faults until all is well, or for so long.
+    /// No faults until all is well, or for so long after those that last have ended.
     fn calm(&mut self, at_most_ns: u64) {
-        let end_ns = self.now_ns + at_most_ns;
-        while self.violation.is_none() && self.now_ns < end_ns && !self.is_whole() {
+        let right_ns = self.all_right_ns().max(self.now_ns);
+        let end_ns = right_ns + at_most_ns;
+        let is_well = |world: &Self| world.now_ns >= right_ns && world.is_whole();
+        while self.violation.is_none() && self.now_ns < end_ns && !is_well(self) {
             self.run_until(self.now_ns + 20 * MS);
         }
         self.run_until(self.now_ns + self.plan.gap_ns);
@@ -93,6 +95,7 @@ impl World {
     /// come to its end.
     fn recover(&mut self) {
         self.network.heal();
+        self.put_right();
         for node in 0..self.plan.nodes {
             self.hosts[node].deep_until_ns = 0;
         }

@@ -106,6 +106,8 @@ pub(crate) enum Input {
     Exit(ServerExit),
     Handoff(ShareId, HandoffReport),
     Listening(usize),
+    /// What is wrong around the node has changed.
+    Facts,
     Stonith(usize, bool),
 }
 

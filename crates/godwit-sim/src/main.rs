@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum as _};
 use godwit_sim::check::{self, Bounds, Flaw};
 use godwit_sim::{Limits, Mutant};
 
@@ -80,11 +80,15 @@ fn main() -> io::Result<ExitCode> {
     } else {
         godwit_sim::run(&limits(&args))
     };
+    // Without it the history is another one.
+    let mutant = args.mutant.and_then(|it| it.to_possible_value());
+    let mutant = mutant.map_or_else(String::new, |it| format!(" --mutant {}", it.get_name()));
     let mut out = io::stdout().lock();
     for outcome in &wrong {
         let what = outcome.violation.as_deref().unwrap_or_default();
         writeln!(out, "seed {}: {what}", outcome.seed)?;
-        writeln!(out, "    again: godwit-sim --seed {} --trace", outcome.seed)?;
+        let again = format!("godwit-sim --seed {} --trace", outcome.seed);
+        writeln!(out, "    again: {again}{mutant}")?;
     }
     writeln!(out, "{tally}")?;
     writeln!(

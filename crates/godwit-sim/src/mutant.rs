@@ -36,11 +36,15 @@ pub enum Mutant {
     /// What was decided of a connection that goes to another server does not outlive
     /// the agent.
     NoNote,
+    /// An owner takes each canary for one that was born.
+    BlindCanary,
+    /// Agents do not see what is wrong around them.
+    NoFacts,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::NoFence,
         Self::NoGate,
         Self::NoWait,
@@ -55,5 +59,7 @@ impl Mutant {
         Self::EarlyCommit,
         Self::NoCatchUp,
         Self::NoNote,
+        Self::BlindCanary,
+        Self::NoFacts,
     ];
 }

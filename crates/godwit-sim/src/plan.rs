@@ -57,13 +57,16 @@ pub(crate) struct Plan {
     pub(crate) singles: usize,
 }
 
-/// What a cluster does by itself when nothing is wrong any more.
+/// What a cluster does by itself.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Habits {
     /// Failures within a minute from which a standby is held off; 0: it never is.
     pub(crate) flap_limit: u32,
     /// How long a primary is in sync until its share goes home; `None`: it does not.
     pub(crate) failback: Option<Duration>,
+    /// Addresses of a share, along each of which standbys prove that twins are born
+    /// there; 0: none is asked.
+    pub(crate) paths: u8,
 }
 
 impl Habits {
@@ -72,6 +75,7 @@ impl Habits {
         Self {
             flap_limit: random.pick(&[0, 0, 0, 2, 4]),
             failback: failback.map(Duration::from_millis),
+            paths: random.pick(&[0, 1, 1, 2]),
         }
     }
 }
@@ -95,6 +99,10 @@ impl Plan {
         }
         if let Some(Mutant::NoSilence | Mutant::EarlyCommit) = mutant {
             plan.heavy = 300;
+        }
+        if let Some(Mutant::BlindCanary | Mutant::NoFacts) = mutant {
+            plan.heavy = 500;
+            plan.habits.paths = plan.habits.paths.max(1);
         }
         if mutant == Some(Mutant::FenceFirst) {
             plan.heavy = 500;
@@ -179,7 +187,9 @@ fn fencing(mutant: Option<Mutant>, random: &mut Random) -> Fencing {
             | Mutant::NoSilence
             | Mutant::EarlyCommit
             | Mutant::NoCatchUp
-            | Mutant::NoNote,
+            | Mutant::NoNote
+            | Mutant::BlindCanary
+            | Mutant::NoFacts,
         )
         | None => random.pick(&[
             Fencing::Lease,

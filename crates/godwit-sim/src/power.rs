@@ -132,12 +132,16 @@ impl World {
             agent.handle_listening(Self::share_id(share), listening, now);
         }
         host.agent = Some(agent);
+        if node < SERVERS {
+            self.report_facts(node);
+        }
         self.resume_singles(node);
         let host = &mut self.hosts[node];
         let life = host.life;
         self.trace(|_| format!("{node}: agent starts, incarnation {incarnation:#x}"));
         let tick_ns = self.now_ns + self.random.below(self.plan.heartbeat_ns);
         self.queue.push(tick_ns, Happening::Tick { node, life });
+        self.begin_canaries(node);
         for other in (0..self.plan.nodes).filter(|other| *other != node) {
             self.dial_later(node, other);
         }
@@ -160,7 +164,7 @@ impl World {
                 policy: FlowPolicy::default(),
                 flap_limit: self.plan.habits.flap_limit,
                 failback: self.plan.habits.failback,
-                paths: 0,
+                paths: self.plan.habits.paths,
                 moves_within: None,
                 resume: (node < SERVERS).then_some(Resume {
                     role: entry.role,

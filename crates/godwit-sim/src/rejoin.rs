@@ -226,16 +226,13 @@ impl World {
             phase: Phase::Twin,
             twin: true,
             not_in_sync: true,
-            socket: entry.listening,
             script: client.script,
             snd_una: restore.record.snd_una.0,
             born,
             ..Flow::default()
         };
-        if entry.listening {
+        if self.materialise(node, slot) {
             self.replay(node, slot, 0, restore.input.len());
-        } else {
-            self.tell(node, slot, FlowEventKind::MaterialiseFailed);
         }
     }
 

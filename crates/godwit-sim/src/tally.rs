@@ -27,6 +27,10 @@ pub struct Tally {
     pub forced: u64,
     /// Connections that a node went on serving whose owner was gone.
     pub continued: u64,
+    /// Standbys that were let go since no twin was born there.
+    pub unproved: u64,
+    /// Standbys that left since something around them was wrong.
+    pub unfit: u64,
     /// Running connections that a new standby came to protect.
     pub reprotected: u64,
     /// Connections that clients opened.
@@ -58,6 +62,8 @@ impl Tally {
         self.lost += other.lost;
         self.forced += other.forced;
         self.continued += other.continued;
+        self.unproved += other.unproved;
+        self.unfit += other.unfit;
         self.reprotected += other.reprotected;
         self.streams += other.streams;
         self.completed += other.completed;
@@ -81,6 +87,11 @@ impl fmt::Display for Tally {
             self.simulated_ms / 1000,
             self.steps,
             self.injected
+        )?;
+        writeln!(
+            f,
+            "{} standbys let go at which no twin was born, {} that were unfit",
+            self.unproved, self.unfit
         )?;
         write!(
             f,

@@ -8,12 +8,14 @@ use godwit_wire::{Endpoint, FlowId, FlowKey, LeaseDatagram, NodeName, SeqNumber,
 
 use crate::audit::Audit;
 use crate::client::Client;
+use crate::facts::Around;
 use crate::fault::Faults;
 use crate::flow::Frame;
 use crate::host::{Claims, Host, Input};
 use crate::link::Links;
 use crate::network::Network;
 use crate::plan::{MS, Plan, SERVERS};
+use crate::proof::{Canaries, Canary};
 use crate::queue::Queue;
 use crate::random::Random;
 use crate::tally::Tally;
@@ -124,6 +126,21 @@ pub(crate) enum Happening {
     ClientOpen {
         slot: usize,
     },
+    /// An agent looks for its canaries, and sends more.
+    Round {
+        node: usize,
+        life: u64,
+    },
+    /// A canary arrives, or what has come of it.
+    Canary {
+        from: usize,
+        to: usize,
+        canary: Canary,
+    },
+    /// The fact that is wrong at a node is right again.
+    Right {
+        node: usize,
+    },
     /// Somebody wants a connection to be at the other server.
     Wish,
     /// The next fault of a storm.
@@ -142,6 +159,9 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) links: Links,
     pub(crate) hosts: Vec<Host>,
+    /// What is wrong around each server.
+    pub(crate) around: Vec<Around>,
+    pub(crate) canaries: Vec<Canaries>,
     pub(crate) clients: Vec<Client>,
     /// Where clients send what is for a share.
     pub(crate) paths: Vec<usize>,
@@ -169,6 +189,8 @@ impl World {
             network: Network::new(&plan),
             links: Links::new(plan.nodes),
             hosts: (0..plan.nodes).map(|_| Host::new(&plan)).collect(),
+            around: vec![Around::default(); SERVERS],
+            canaries: vec![Canaries::default(); SERVERS],
             clients: vec![Client::default(); count],
             paths: vec![0; plan.shares + 1],
             audit: Audit::new(plan.shares, count),
@@ -269,6 +291,9 @@ impl World {
             Happening::Repeat { node, slot, irs } => self.repeat(node, slot, irs),
             Happening::ClientRepeat { slot, irs } => self.client_repeats(slot, irs),
             Happening::ClientOpen { slot } => self.client_opens(slot),
+            Happening::Round { node, life } => self.canary_round(node, life),
+            Happening::Canary { from, to, canary } => self.canary_arrives(from, to, canary),
+            Happening::Right { node } => self.facts_change(node),
             Happening::Wish => self.wish(),
             Happening::Harm { storm } => {
                 if self.storming && self.storm == storm {

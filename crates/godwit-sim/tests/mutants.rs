@@ -95,3 +95,13 @@ fn twins_of_an_earlier_stay_must_not_be_served() {
 fn what_was_decided_of_a_connection_that_moves_outlives_the_agent() {
     finds(Mutant::NoNote);
 }
+
+#[test]
+fn a_canary_that_is_always_born_proves_nothing() {
+    assert!(finds(Mutant::BlindCanary).contains("no twin was born"));
+}
+
+#[test]
+fn a_node_that_does_not_see_what_is_wrong_stays_in_sync() {
+    assert!(finds(Mutant::NoFacts).contains("unfit"));
+}
