@@ -240,13 +240,7 @@ impl World {
         if !half.not_in_sync && half.is_ahead(frame, continued) {
             return;
         }
-        let barren = half.tapped && self.is_barren(node, slot);
-        if half.not_in_sync || !half.is_third_ack(frame) || barren {
-            let why = if barren {
-                Why::Unborn
-            } else {
-                Why::UnprotectedAtTakeover
-            };
+        if let Some(why) = self.why_unknown(node, half, frame) {
             self.speak(node, share, Frame::bare(Kind::Reset(why), slot, frame.irs));
             return;
         }

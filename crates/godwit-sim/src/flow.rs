@@ -159,7 +159,7 @@ pub(crate) enum Why {
     NotInSync,
     /// Its twin had closed.
     TwinClosed,
-    /// Its twin was never born.
+    /// Its twin, or its own socket, was not born yet.
     Unborn,
     /// The process that served it died, and no other node held it.
     ServerDied,

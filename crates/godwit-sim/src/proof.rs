@@ -17,7 +17,7 @@ use godwit_core::{FlowEventKind, Proof};
 
 use crate::fault::FaultKind;
 use crate::flow::{Frame, Kind, Why};
-use crate::host::{node_of, peer_of};
+use crate::host::{Half, node_of, peer_of};
 use crate::mutant::Mutant;
 use crate::network::Net;
 use crate::plan::{MS, SERVERS};
@@ -270,6 +270,21 @@ impl World {
             self.tell(node, slot, FlowEventKind::MaterialiseFailed);
         }
         born
+    }
+
+    /// Why an owner can't begin a flow with a segment; `None` if it can. A kernel has no
+    /// socket of its own handshake before the third ACK either.
+    pub(crate) fn why_unknown(&self, node: usize, half: Half, frame: Frame) -> Option<Why> {
+        let barren = half.tapped && self.is_barren(node, frame.slot);
+        if !half.not_in_sync && half.is_third_ack(frame) && !barren {
+            return None;
+        }
+        let own = !half.tapped && half.irs == frame.irs;
+        Some(if barren || own {
+            Why::Unborn
+        } else {
+            Why::UnprotectedAtTakeover
+        })
     }
 
     /// After a takeover the kernel knows nothing of a twin that was not born, and says so.
