@@ -83,6 +83,21 @@ fn an_unfit_standby_leaves_within_a_message_and_says_why() {
     assert!(world.is_in_sync(A, B));
 }
 
+/// It was ready to take the share over, and nobody says that it is not to.
+#[test]
+fn a_standby_leaves_after_a_move_that_was_called_off() {
+    let mut world = World::in_sync();
+    world.check.unprotected = 1;
+    world.ask_move(A, false);
+    world.run(100);
+    assert_eq!(world.moves(A), [Err(MoveError::Unprotected { flows: 1 })]);
+    world.forget_log();
+    fact(&mut world, B, Some(Consequence::NoTwins));
+    world.run(2000);
+    assert_eq!(left(&world, A), [LeaveReason::Unfit]);
+    assert!(!world.is_in_sync(A, B));
+}
+
 #[test]
 fn a_node_that_was_never_fit_never_joins() {
     let mut world = World::booted();

@@ -114,7 +114,7 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         // What a move decides is decided first.
-        let settled = matches!(self.moving, Moving::No);
+        let settled = self.moving.is_settled();
         if self.condition.is_fit() || !settled || !context.is_ready(owner.peer) {
             return;
         }

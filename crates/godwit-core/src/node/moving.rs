@@ -224,6 +224,16 @@ impl Moving {
         }
     }
 
+    /// Whether a standby may leave the in-sync set: the owner does not count on it. Nobody
+    /// says that a move was called off for which it was ready.
+    pub(super) const fn is_settled(&self) -> bool {
+        match self {
+            Self::No => true,
+            Self::Incoming(incoming) => !incoming.taking && incoming.until.is_none(),
+            Self::Asked(_) | Self::Released(_) | Self::Followed(_) => false,
+        }
+    }
+
     pub(super) fn poll_timeout(&self) -> Option<MonoTime> {
         match self {
             Self::Asked(asked) => Some(asked.look_at.unwrap_or(asked.until)),
