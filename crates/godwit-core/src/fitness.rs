@@ -17,55 +17,79 @@ pub enum Consequence {
     Say,
     /// Twins are born and kept, and nobody is served at present: no planned move comes here.
     NoMoves,
+    /// Some clients do not reach the service here. As [`Consequence::NoMoves`], and an owner
+    /// hands the share to a standby that is in sync.
+    HandOver,
     /// No twin can be born or live here: as a standby, the node leaves the in-sync set.
     NoTwins,
     /// Clients do not reach the service here. As [`Consequence::NoTwins`], and an owner
-    /// hands the share to a standby that is in sync.
+    /// hands the share over as with [`Consequence::HandOver`].
     NoService,
 }
 
 impl Consequence {
     /// Every consequence, the least first.
-    pub const ALL: [Self; 4] = [Self::Say, Self::NoMoves, Self::NoTwins, Self::NoService];
+    pub const ALL: [Self; 5] = [
+        Self::Say,
+        Self::NoMoves,
+        Self::HandOver,
+        Self::NoTwins,
+        Self::NoService,
+    ];
 
     /// The stable name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Say => "say",
             Self::NoMoves => "no_moves",
+            Self::HandOver => "hand_over",
             Self::NoTwins => "no_twins",
             Self::NoService => "no_service",
         }
     }
 
     const fn fitness(self) -> Fitness {
-        match self {
-            Self::Say => Fitness::Fit,
-            Self::NoMoves => Fitness::NoMoves,
-            Self::NoTwins => Fitness::NoTwins,
-            Self::NoService => Fitness::NoService,
+        let (stands_by, takes_moves, stays) = match self {
+            Self::Say => (true, true, true),
+            Self::NoMoves => (true, false, true),
+            Self::HandOver => (true, false, false),
+            Self::NoTwins => (false, false, true),
+            Self::NoService => (false, false, false),
+        };
+        Fitness {
+            stands_by,
+            takes_moves,
+            stays,
         }
     }
 }
 
 /// What a node can do for a share.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fitness {
-    /// Everything.
-    #[default]
-    Fit,
-    /// It can stand by and take over, but nothing is moved here without need.
-    NoMoves,
-    /// It can own the share, but not stand by for it.
-    NoTwins,
-    /// Neither.
-    NoService,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fitness {
+    /// It can stand by, and take over from an owner that fails.
+    pub stands_by: bool,
+    /// It may be moved here as planned.
+    pub takes_moves: bool,
+    /// As the owner it may stay that, although a standby is in sync.
+    pub stays: bool,
 }
 
 impl Fitness {
-    /// Whether the node can stand by.
-    pub const fn is_fit(self) -> bool {
-        matches!(self, Self::Fit | Self::NoMoves)
+    /// Everything.
+    pub const FIT: Self = Self {
+        stands_by: true,
+        takes_moves: true,
+        stays: true,
+    };
+
+    /// What two facts leave of it.
+    const fn and(self, other: Self) -> Self {
+        Self {
+            stands_by: self.stands_by && other.stands_by,
+            takes_moves: self.takes_moves && other.takes_moves,
+            stays: self.stays && other.stays,
+        }
     }
 }
 
@@ -99,8 +123,7 @@ impl Facts {
         let wrong = self.wrong.iter().filter(|(fact, _)| concerns(fact));
         wrong
             .map(|(_, consequence)| consequence.fitness())
-            .max()
-            .unwrap_or_default()
+            .fold(Fitness::FIT, Fitness::and)
     }
 }
 
@@ -118,30 +141,38 @@ mod tests {
         }
     }
 
+    /// Stands by, takes moves, stays.
+    fn fitness(stands_by: bool, takes_moves: bool, stays: bool) -> Fitness {
+        Fitness {
+            stands_by,
+            takes_moves,
+            stays,
+        }
+    }
+
     #[test]
-    fn the_worst_consequence_counts() {
+    fn what_each_fact_takes_away_is_gone() {
         let table = [
-            (vec![], Fitness::Fit),
-            (vec![Consequence::Say], Fitness::Fit),
-            (vec![Consequence::NoMoves], Fitness::NoMoves),
-            (vec![Consequence::NoTwins], Fitness::NoTwins),
-            (vec![Consequence::NoService], Fitness::NoService),
+            (vec![], Fitness::FIT),
+            (vec![Consequence::Say], Fitness::FIT),
+            (vec![Consequence::NoMoves], fitness(true, false, true)),
+            (vec![Consequence::HandOver], fitness(true, false, false)),
+            (vec![Consequence::NoTwins], fitness(false, false, true)),
+            (
+                vec![Consequence::NoTwins, Consequence::HandOver],
+                fitness(false, false, false),
+            ),
             (
                 vec![Consequence::NoService, Consequence::Say],
-                Fitness::NoService,
-            ),
-            (
-                vec![Consequence::Say, Consequence::NoTwins],
-                Fitness::NoTwins,
+                fitness(false, false, false),
             ),
         ];
-        for (wrong, fitness) in table {
+        for (wrong, wanted) in table {
             let mut facts = Facts::default();
             for (number, consequence) in wrong.iter().enumerate() {
                 facts.handle_fact(fact(&number.to_string(), None), Some(*consequence));
             }
-            assert_eq!(facts.fitness(WEB), fitness, "{wrong:?}");
-            assert_eq!(fitness.is_fit(), fitness < Fitness::NoTwins);
+            assert_eq!(facts.fitness(WEB), wanted, "{wrong:?}");
         }
     }
 
@@ -150,12 +181,12 @@ mod tests {
         let mut facts = Facts::default();
         let listener = || fact("listener", Some(WEB));
         facts.handle_fact(listener(), Some(Consequence::NoTwins));
-        assert_eq!(facts.fitness(WEB), Fitness::NoTwins);
-        assert_eq!(facts.fitness(MAIL), Fitness::Fit);
+        assert_eq!(facts.fitness(WEB), Consequence::NoTwins.fitness());
+        assert_eq!(facts.fitness(MAIL), Fitness::FIT);
         facts.handle_fact(fact("listener", None), None);
-        assert_eq!(facts.fitness(WEB), Fitness::NoTwins, "another fact");
+        assert!(!facts.fitness(WEB).stands_by, "another fact");
         facts.handle_fact(listener(), None);
-        assert_eq!(facts.fitness(WEB), Fitness::Fit);
+        assert_eq!(facts.fitness(WEB), Fitness::FIT);
     }
 
     #[test]
@@ -166,6 +197,6 @@ mod tests {
             assert_eq!(facts.fitness(WEB), consequence.fitness());
         }
         facts.handle_fact(fact("x", None), None);
-        assert_eq!(facts.fitness(WEB), Fitness::Fit);
+        assert_eq!(facts.fitness(WEB), Fitness::FIT);
     }
 }

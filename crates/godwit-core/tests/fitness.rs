@@ -3,7 +3,7 @@
 mod common;
 
 use common::{A, B, World};
-use godwit_core::fitness::{Consequence, FactId, Fitness};
+use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::node::ShareNews;
 use godwit_core::share::State;
 use godwit_core::{FlowCheck, MoveError};
@@ -34,6 +34,9 @@ fn each_part_does_what_its_fitness_says() {
     let table = [
         (A, Consequence::Say, A, true),
         (B, Consequence::Say, A, true),
+        // Where some clients are not reached the others still are.
+        (A, Consequence::HandOver, B, true),
+        (B, Consequence::HandOver, A, true),
         (A, Consequence::NoMoves, A, true),
         (B, Consequence::NoMoves, A, true),
         (A, Consequence::NoTwins, A, true),
@@ -154,6 +157,20 @@ fn who_serves_nobody_refuses_planned_moves_and_takes_over() {
     assert_eq!(world.owners(), [B]);
 }
 
+/// Clients of both wait for the same, such as a router that both have lost.
+#[test]
+fn where_neither_reaches_all_clients_nothing_goes_to_and_fro() {
+    let mut world = World::in_sync();
+    fact(&mut world, B, Some(Consequence::HandOver));
+    fact(&mut world, A, Some(Consequence::HandOver));
+    world.run(20_000);
+    assert_eq!(world.owners(), [A]);
+    assert!(world.is_in_sync(A, B), "it may be all that is left");
+    fact(&mut world, B, None);
+    world.run(31_000);
+    assert_eq!(world.owners(), [B]);
+}
+
 /// What can't move is not reset for it: the attempts get rarer.
 #[test]
 fn an_owner_that_can_not_hand_over_tries_again_with_growing_pauses() {
@@ -190,8 +207,8 @@ fn where_both_are_unfit_nothing_goes_to_and_fro() {
         let node = world.sides[side].node.as_ref().expect("it runs");
         node.fitness(common::SHARE)
     };
-    assert_eq!(fitness(&world, A), Fitness::NoService);
-    assert_eq!(fitness(&world, B), Fitness::NoTwins);
+    assert!(!fitness(&world, A).stays && !fitness(&world, A).stands_by);
+    assert!(fitness(&world, B).stays && !fitness(&world, B).stands_by);
 }
 
 /// Each stay that ends costs connections their protection.

@@ -44,7 +44,7 @@ impl World {
     pub(crate) fn is_unfit(&self, node: usize, share: usize) -> bool {
         match self.consequence(node, share) {
             Some(Consequence::NoTwins | Consequence::NoService) => true,
-            Some(Consequence::Say) | None => false,
+            Some(Consequence::Say | Consequence::NoMoves | Consequence::HandOver) | None => false,
         }
     }
 
@@ -89,9 +89,7 @@ impl World {
         self.strike(FaultKind::WrongFact, false);
         let lasts_ns = self.random.spread(100 * MS, 6_000 * MS);
         let share = self.random.chance(500).then(|| self.any_share());
-        let consequence = self
-            .random
-            .pick(&[Consequence::NoTwins, Consequence::NoService]);
+        let consequence = self.random.pick(&Consequence::ALL[1..]);
         let wrong = Wrong {
             until_ns: self.now_ns + lasts_ns,
             share,

@@ -9,8 +9,9 @@
 //! | owner | goes on | hands over to a standby in sync, as a planned move that resets nothing |
 //! | anybody at start | begins as usual: a poor owner is better than none | the same |
 //!
-//! One that can stand by but serves nobody at present (no moves) refuses planned moves, and
-//! does all else as a fit one.
+//! One that can stand by but serves nobody at present (no moves), or not all (hand over),
+//! refuses planned moves, and does all else as a fit one. Of the latter kind, an owner hands
+//! over as without service.
 //!
 //! ```text
 //!  standby                                owner
@@ -56,7 +57,7 @@ pub(super) struct Condition {
 impl Condition {
     pub(super) const fn new() -> Self {
         Self {
-            fitness: Fitness::Fit,
+            fitness: Fitness::FIT,
             flight: None,
             pause: SHORTEST_PAUSE,
         }
@@ -64,12 +65,20 @@ impl Condition {
 
     /// Whether the node can stand by.
     pub(super) const fn is_fit(&self) -> bool {
-        self.fitness.is_fit()
+        self.fitness.stands_by
     }
 
     /// Whether a planned move may come here.
     pub(super) const fn takes_moves(&self) -> bool {
-        matches!(self.fitness, Fitness::Fit)
+        self.fitness.takes_moves
+    }
+
+    /// Only an owner hands over.
+    pub(super) fn settle_down(&mut self) {
+        *self = Self {
+            fitness: self.fitness,
+            ..Self::new()
+        };
     }
 
     /// When an unfit owner hands over.
@@ -97,7 +106,7 @@ impl Node {
             let fitness = self.facts.fitness(share.id);
             let was_fit = share.condition.is_fit();
             share.condition.fitness = fitness;
-            if fitness.is_fit() && !was_fit {
+            if fitness.stands_by && !was_fit {
                 // The owner knows only that we hold nothing.
                 share.asked = false;
             }
@@ -133,13 +142,8 @@ impl ShareSide {
     /// it is tried again then.
     pub(super) fn settle_unfit_owner(&mut self, context: &mut Context<'_>) {
         let settled = matches!(self.moving, Moving::No);
-        let wanted = self.condition.fitness == Fitness::NoService;
-        if !wanted {
-            self.condition = Condition {
-                fitness: self.condition.fitness,
-                ..Condition::new()
-            };
-            return;
+        if self.condition.fitness.stays {
+            return self.condition.settle_down();
         }
         let ready = self.in_sync.members().find(|peer| context.is_ready(*peer));
         let Some(peer) = ready else {

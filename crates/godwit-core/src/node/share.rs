@@ -443,6 +443,9 @@ impl ShareSide {
 
     /// Last step: the in-sync set, seen from either side.
     pub(super) fn settle_standby(&mut self, context: &mut Context<'_>) {
+        if self.machine.state() != State::Owner {
+            self.condition.settle_down();
+        }
         match self.machine.state() {
             State::Owner => {
                 self.settle_in_sync(context);

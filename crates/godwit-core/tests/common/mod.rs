@@ -358,6 +358,9 @@ impl World {
             let due = |node: &Node| node.poll_timeout().is_some_and(|due| due <= now);
             if self.sides[side].node.as_ref().is_some_and(due) {
                 self.input(side, Node::handle_timeout);
+                let node = self.sides[side].node.as_ref();
+                let spins = node.is_some_and(due) && !self.sides[side].stopped;
+                assert!(!spins, "{side} is due again at once, for ever");
             }
         }
     }
