@@ -1,22 +1,24 @@
 //! Services of one address: an address is in one place, so they move together or stay
 //! together, whoever asks.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use godwit_lab::apps::server;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Service};
-use godwit_lab::host::Host;
+use godwit_lab::host::{Host, SERVICE};
 use godwit_lab::links::Loss;
 use godwit_lab::process::Process;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
-use godwit_tests::stage::assert_no_reset;
+use godwit_tests::change::{How, change};
 use godwit_tests::stage::{
-    PORT, in_sync, servers, service_v4, stage, until, wait_event, wait_flow, witness,
+    PORT, assert_no_reset, in_sync, servers, service_v4, stage, throughout, until, wait_event,
+    wait_flow, witness,
 };
 use godwit_tests::stream::connect;
+use godwit_tests::traffic::{Load, Traffic};
 
 /// The port of the second service.
 const OTHER: u16 = 8080;
@@ -123,4 +125,72 @@ fn an_unfit_owner_hands_them_over_together_or_not_at_all() {
     });
     ignore_arp(&lab, 0);
     assert_no_reset(&capture.finish().expect("the capture is complete"));
+}
+
+/// `other`, at the address of `web`.
+fn with_other(text: &str) -> String {
+    let [v4, v6] = SERVICE;
+    format!(
+        "{text}\n[[service]]\nname = \"other\"\naddress = [\"{v4}:{OTHER}\", \"[{v6}]:{OTHER}\"]\n\
+         primary = \"a\"\nbackups = [\"b\"]\n"
+    )
+}
+
+/// Who owns a service, as one node knows it.
+fn owner_of(cluster: &Cluster<'_>, host: Host, name: &str) -> Option<String> {
+    let services = cluster.status(host).ok()?.services;
+    let service = services.into_iter().find(|service| service.name == name)?;
+    service.owner
+}
+
+/// A service comes to an address whose other service is owned by `owner`, the standby's file
+/// first: that one began to own it alone, and both announced the address.
+#[test]
+fn a_service_begins_where_its_address_is() {
+    for (owner, how) in [
+        (Host::A, How::Reload),
+        (Host::B, How::Reload),
+        (Host::B, How::Restart),
+    ] {
+        let Some(lab) = stage(LabOptions::default()) else {
+            return;
+        };
+        let standby = if owner == Host::A { Host::B } else { Host::A };
+        let _servers = all_servers(&lab);
+        let mut cluster = in_sync(&lab, ClusterOptions::default());
+        if owner == Host::B {
+            let moved = cluster.hand_over("web", Host::A, Host::B);
+            moved.expect("it moves");
+        }
+        let capture = witness(&lab);
+        let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+        change(&mut cluster, Host::Witness, How::Reload, with_other);
+        change(&mut cluster, standby, how, with_other);
+        // A backup that never hears an owner claims after 3 s.
+        throughout("it waits", Duration::from_secs(4), || {
+            owner_of(&cluster, standby, "other").is_none()
+        });
+        change(&mut cluster, owner, how, with_other);
+        let wanted = ["web", "other"].map(|_| Some(owner.to_string()));
+        for host in [owner, standby] {
+            let found = || ["web", "other"].map(|name| owner_of(&cluster, host, name));
+            let end = Instant::now() + DEADLINE;
+            while found() != wanted {
+                let status = || cluster.status(host);
+                assert!(
+                    Instant::now() < end,
+                    "{owner}, {how:?}, {host}: {:?}",
+                    status()
+                );
+            }
+        }
+        let other = SocketAddr::new(SERVICE[0], OTHER);
+        Traffic::start(&lab, other, Load::Echo).goes_on();
+        until("they move together", || {
+            let _ = cluster.hand_over("web", owner, standby);
+            (owned(&cluster, standby)? == 2).then_some(())
+        });
+        echo.goes_on();
+        assert_no_reset(&capture.finish().expect("the capture is complete"));
+    }
 }

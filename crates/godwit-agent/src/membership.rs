@@ -1,10 +1,13 @@
 //! What the core must know of the cluster, from the configuration.
 
+use std::net::IpAddr;
+
 use godwit_core::lease::Terms;
 use godwit_core::node::LeaseConfig;
 use godwit_core::{FlowPolicy, MonoTime, Node, NodeConfig, PeerConfig, ShareConfig};
+use godwit_wire::ShareId;
 
-use crate::config::{Config, Failback, Fencing, OnDivergence, OnLag};
+use crate::config::{Config, Failback, Fencing, OnDivergence, OnLag, ServiceConfig};
 
 /// One life of an agent or a witness.
 #[derive(Debug, Clone, Copy)]
@@ -53,6 +56,7 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
         name: config.share_name(id, service),
         primary: home,
         backups: service.standbys_of(home),
+        mates: mates(config, id, service),
         // Nobody else ever owns it (ADR 17).
         fencing: if service.moves() {
             godwit_core::Fencing::None
@@ -70,6 +74,20 @@ fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
         failback: (service.failback == Failback::Auto).then_some(service.failback_after),
         resume: None,
     })
+}
+
+/// The other shares that have an address in common with one. In a ring each server has a
+/// share, and directors see to it that all have the address.
+fn mates(config: &Config, of: ShareId, service: &ServiceConfig) -> Vec<ShareId> {
+    if service.is_ring() {
+        return Vec::new();
+    }
+    let shares = |ip: &IpAddr| service.ips().contains(ip);
+    config
+        .homes()
+        .filter(|(id, other, _)| *id != of && !other.is_ring() && other.ips().iter().any(shares))
+        .map(|(id, _, _)| id)
+        .collect()
 }
 
 fn leases(config: &Config, life: &Life) -> LeaseConfig {

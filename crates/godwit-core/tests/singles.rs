@@ -63,6 +63,7 @@ fn config(node: usize) -> NodeConfig {
         id: SHARES[home],
         name: "web".into(),
         primary: name(home),
+        mates: Vec::new(),
         backups: Vec::new(),
         fencing: Fencing::None,
         server_lost_hold: Duration::ZERO,

@@ -158,6 +158,7 @@ impl World {
                 id: Self::share_id(share),
                 name: String::new(),
                 primary: name(primary),
+                mates: Vec::new(),
                 backups: vec![name(1 - primary)],
                 fencing: self.plan.fencing,
                 server_lost_hold: self.hold(),

@@ -127,6 +127,7 @@ impl World {
             id: SHARES[home],
             name: String::new(),
             primary: name(home),
+            mates: Vec::new(),
             backups: Vec::new(),
             fencing: Fencing::None,
             server_lost_hold: Duration::ZERO,

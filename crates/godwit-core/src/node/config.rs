@@ -133,6 +133,8 @@ pub struct ShareConfig {
     pub primary: NodeName,
     /// Who may take it over, in order.
     pub backups: Vec<NodeName>,
+    /// The other shares that have an address in common with it.
+    pub mates: Vec<ShareId>,
     /// What keeps a failed owner silent.
     pub fencing: Fencing,
     /// How long the owner, when its server process has died, stays silent for a

@@ -46,6 +46,7 @@ mod event;
 mod failback;
 mod fitness;
 mod handoff;
+mod homes;
 mod input;
 mod kept;
 mod leased;
@@ -69,6 +70,7 @@ pub use config::{Fencing, FlowPolicy, LeaseConfig, NodeConfig, PeerConfig, Resum
 pub use differences::{Difference, Side};
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use handoff::{HandoffReport, HandoffWork};
+use homes::Mates;
 pub use input::{
     Beat, Command, FlowEvent, FlowEventKind, Link, Listening, ServerExit, StonithFault,
 };
@@ -117,6 +119,7 @@ pub struct Node {
     hello: Hello,
     peers: Vec<PeerSide>,
     shares: Vec<ShareSide>,
+    mates: Mates,
     /// `None` if no share needs a lease.
     ballots: Option<Ballots>,
     /// What is wrong around this node.
@@ -149,6 +152,7 @@ impl Node {
             shares: Vec::new(),
             ballots: Ballots::new(config),
             facts: Facts::default(),
+            mates: homes::mates(config),
             quitting: false,
             lines: Vec::new(),
             out: Outbox::default(),
@@ -490,6 +494,7 @@ impl Node {
     /// revived: a map write is short, a thousand probes are not.
     fn settle(&mut self, now: MonoTime) {
         self.settle_fitness();
+        self.settle_homes(now);
         self.settle_leases(now);
         self.with_shares(now, ShareSide::settle_handoffs);
         self.with_shares(now, ShareSide::settle_announcement);

@@ -21,6 +21,7 @@ fn config() -> NodeConfig {
         id: ShareId(id),
         name: format!("service {id}"),
         primary: name("a"),
+        mates: Vec::new(),
         backups: vec![name("b")],
         fencing: Fencing::None,
         server_lost_hold: Duration::from_millis(120),
@@ -110,6 +111,49 @@ fn an_agent_that_resumes_nothing_ends_what_another_has_left() {
     };
     assert!(ends(None) && ends(Some(Role::None)));
     assert!(!ends(Some(Role::Owner)) && !ends(Some(Role::Shadow)));
+}
+
+/// A service comes into the files of nodes one after the other, at the address of another
+/// one. What the peer says of it, and whether this node begins to own it: share 1 is the new
+/// one, of which this node is the primary.
+#[test]
+fn a_share_begins_where_its_address_is() {
+    let begins = |mates: bool, owns: bool| {
+        let mut config = config();
+        config.shares[1].primary = name("b");
+        config.shares[1].backups = vec![name("a")];
+        if mates {
+            config.shares[0].mates = vec![ShareId(1)];
+            config.shares[1].mates = vec![ShareId(0)];
+        }
+        let mut node = Node::new(&config, ms(0));
+        for beat in 1..=500 {
+            let mut said = owner_beat(beat, u32::from(owns));
+            let (share, role) = (ShareId(1), Role::None);
+            let epoch = Epoch::NONE;
+            said.shares.insert(0, ShareClaim { share, role, epoch });
+            node.handle_heartbeat(PEER, &said, ms(beat * 10));
+            node.handle_timeout(ms(beat * 10));
+            assert!(node.poll_timeout().is_none_or(|due| due > ms(beat * 10)));
+        }
+        let roles = actions(&mut node).into_iter().filter_map(|action| {
+            let Action::SetShare { share, role, .. } = action else {
+                return None;
+            };
+            (share == ShareId(1)).then_some(role)
+        });
+        (roles.collect::<Vec<_>>().last() == Some(&Role::Owner), node)
+    };
+    assert!(begins(false, true).0, "it has an address of its own");
+    assert!(begins(true, false).0, "its address is nowhere");
+    let (begun, mut node) = begins(true, true);
+    assert!(!begun, "its address is at the peer");
+    // The peer has failed.
+    for at in (5010..=5500).step_by(10) {
+        node.handle_timeout(ms(at));
+    }
+    let roles = node.share_claims().map(|claim| claim.role);
+    assert_eq!(roles.collect::<Vec<_>>(), [Role::Owner; 2]);
 }
 
 /// A node with a certificate of the cluster may own what it is configured to own; of

@@ -34,6 +34,17 @@ pub enum Claiming {
     Leased,
 }
 
+/// Where another share of the same address is. An address is in one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Home {
+    /// Nowhere, as far as is known, or there is none.
+    Unknown,
+    /// This node owns it.
+    Here,
+    /// Another node owns it.
+    Elsewhere,
+}
+
 /// What does not change while the agent runs.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -88,6 +99,8 @@ pub struct ShareMachine {
     wish: Option<Reason>,
     /// Peers that said, since start, that they do nothing for the share.
     idle: BTreeSet<PeerId>,
+    /// `None`: no other share has its address.
+    home: Option<Home>,
     changes: VecDeque<Change>,
 }
 
@@ -109,6 +122,7 @@ impl ShareMachine {
             epoch: Epoch::NONE,
             wish: None,
             idle: BTreeSet::new(),
+            home: None,
             changes: VecDeque::new(),
         }
     }
@@ -121,6 +135,7 @@ impl ShareMachine {
             epoch,
             wish: None,
             idle: BTreeSet::new(),
+            home: None,
             changes: VecDeque::new(),
         }
     }
@@ -129,6 +144,28 @@ impl ShareMachine {
     /// that is started twice in a second would use them again.
     pub fn handle_used(&mut self, epoch: Epoch) {
         self.learn(epoch);
+    }
+
+    /// Where other shares of its address are, if nobody owns this one yet: it begins there,
+    /// whoever is its primary. May be repeated.
+    pub fn handle_home(&mut self, home: Home, now: MonoTime) {
+        let State::Starting { until } = self.state else {
+            self.home = None;
+            return;
+        };
+        let before = self.home.replace(home);
+        let grace = now.saturating_add(self.config.startup_grace);
+        let until = match home {
+            Home::Unknown => until,
+            Home::Here if before == Some(Home::Here) => until,
+            Home::Here => until.min(grace),
+            Home::Elsewhere => now.saturating_add(COLD_START),
+        };
+        self.state = State::Starting { until };
+        if home == Home::Elsewhere {
+            self.wish = None;
+        }
+        self.begin_if_all_are_idle();
     }
 
     /// A peer says what it does for the share.
@@ -477,12 +514,20 @@ impl ShareMachine {
         } else {
             self.idle.remove(&claim.peer);
         }
-        let all_idle = self
-            .config
-            .peers
-            .iter()
-            .all(|peer| self.idle.contains(peer));
-        if self.config.primary && all_idle {
+        // Where the others are is looked at when all is heard that one message says.
+        if self.home.is_none() {
+            self.begin_if_all_are_idle();
+        }
+    }
+
+    fn begin_if_all_are_idle(&mut self) {
+        let begins = match self.home {
+            None | Some(Home::Unknown) => self.config.primary,
+            Some(Home::Here) => true,
+            Some(Home::Elsewhere) => false,
+        };
+        let mut peers = self.config.peers.iter();
+        if begins && peers.all(|peer| self.idle.contains(peer)) {
             self.claim(Reason::ColdStart);
         }
     }

@@ -349,6 +349,42 @@ fn a_primary_claims_at_once_when_all_others_do_nothing() {
     assert_eq!(machine.state(), State::Owner);
 }
 
+/// Another share of its address is somewhere.
+#[test]
+fn a_share_begins_where_its_address_is() {
+    let idle = says(A, Role::None, Epoch::NONE);
+    for primary in [true, false] {
+        let mut machine = ShareMachine::new(config(primary, &[A]), ms(0));
+        machine.handle_home(Home::Elsewhere, ms(1));
+        machine.handle_claim(idle, ms(2));
+        machine.handle_timeout(ms(300));
+        assert!(
+            matches!(machine.state(), State::Starting { .. }),
+            "it waits"
+        );
+        machine.handle_home(Home::Elsewhere, ms(5000));
+        machine.handle_timeout(ms(7999));
+        assert!(
+            matches!(machine.state(), State::Starting { .. }),
+            "as long as it is so"
+        );
+        machine.handle_home(Home::Here, ms(8000));
+        assert_eq!(machine.state(), State::Owner, "the others do nothing");
+        machine.handle_home(Home::Elsewhere, ms(8001));
+        assert_eq!(machine.state(), State::Owner, "it has begun");
+    }
+}
+
+#[test]
+fn a_backup_at_whom_the_address_is_begins_as_a_primary() {
+    let mut machine = ShareMachine::new(config(false, &[A]), ms(0));
+    machine.handle_home(Home::Here, ms(10));
+    machine.handle_home(Home::Here, ms(200));
+    assert_eq!(machine.poll_timeout(), Some(ms(310)));
+    machine.handle_timeout(ms(310));
+    assert_eq!(machine.state(), State::Owner);
+}
+
 #[test]
 fn a_primary_waits_for_a_peer_that_has_twins() {
     let mut machine = ShareMachine::new(config(true, &[A]), ms(0));

@@ -126,6 +126,7 @@ pub(crate) fn config(side: usize, starts: u64, resume: Option<Resume>) -> NodeCo
             id: SHARE,
             name: "web".into(),
             primary: name(A),
+            mates: Vec::new(),
             backups: vec![name(B)],
             fencing: Fencing::None,
             server_lost_hold: Duration::from_millis(HOLD_MS),

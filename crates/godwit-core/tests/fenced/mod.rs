@@ -213,6 +213,7 @@ impl World {
                 id: SHARE,
                 name: "web".into(),
                 primary: name(A),
+                mates: Vec::new(),
                 backups: vec![name(B)],
                 fencing: self.fencing,
                 server_lost_hold: 2 * TERMS.term,

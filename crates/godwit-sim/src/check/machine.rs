@@ -172,6 +172,7 @@ impl Machine {
                 id: SHARE,
                 name: String::new(),
                 primary: name(0),
+                mates: Vec::new(),
                 backups: vec![name(1)],
                 fencing: Fencing::Lease,
                 server_lost_hold: HOLD,
