@@ -78,6 +78,12 @@ impl World {
         self.tell_later(node, delay_ns, Input::Facts);
     }
 
+    /// What was wrong at a node is right.
+    pub(crate) fn facts_end(&mut self, node: usize) {
+        self.note_fit(node);
+        self.facts_change(node);
+    }
+
     /// A fact is wrong at a node for a while.
     pub(crate) fn make_wrong(&mut self, node: usize) {
         if self.around[node]

@@ -80,6 +80,18 @@ impl World {
         }
     }
 
+    /// What was wrong at a standby is right, perhaps for less than a round.
+    pub(crate) fn note_fit(&mut self, standby: usize) {
+        let now_ns = self.now_ns;
+        for share in 0..self.plan.shares {
+            let fit = !self.is_unfit(standby, share);
+            let watch = self.audit.watches.get_mut(&(1 - standby, share));
+            if let Some(watch) = watch.filter(|_| fit) {
+                watch.fit_ns = now_ns;
+            }
+        }
+    }
+
     fn keep_watch(&mut self, node: usize, share: usize) -> Watch {
         let now_ns = self.now_ns;
         let begun = Watch {

@@ -52,6 +52,10 @@ impl World {
         };
         let owns = entry.role == Role::Owner;
         let same = owns && before.role == Role::Owner && before.epoch == entry.epoch;
+        if before.role == Role::Owner && entry.role == Role::Shadow {
+            // Its claim is what hands the share over; the lease is given back with it.
+            entry.given_back = before.epoch;
+        }
         if same && before.generation != entry.generation {
             self.audit.give_up(share, before.epoch, before.generation);
         }

@@ -293,7 +293,7 @@ impl World {
             Happening::ClientOpen { slot } => self.client_opens(slot),
             Happening::Round { node, life } => self.canary_round(node, life),
             Happening::Canary { from, to, canary } => self.canary_arrives(from, to, canary),
-            Happening::Right { node } => self.facts_change(node),
+            Happening::Right { node } => self.facts_end(node),
             Happening::Wish => self.wish(),
             Happening::Harm { storm } => {
                 if self.storming && self.storm == storm {
