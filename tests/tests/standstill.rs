@@ -24,11 +24,14 @@ enum Manner {
     Signal,
     /// `cgroup.freeze`
     Group,
+    /// It is put into a group that is frozen: nothing tells of that.
+    Moved,
 }
 
 /// A server that can be made to stand.
 struct Server {
     process: Process,
+    manner: Manner,
     group: Option<FrozenGroup>,
 }
 
@@ -36,16 +39,26 @@ impl Server {
     fn new(process: Process, manner: Manner) -> Result<Self> {
         let group = match manner {
             Manner::Signal => None,
-            Manner::Group => {
-                let pid = process.pid();
-                FrozenGroup::new(&format!("godwit-test-{pid}"), &[pid])?
+            Manner::Group | Manner::Moved => {
+                FrozenGroup::new(&format!("godwit-test-{}", process.pid()))?
             }
         };
-        Ok(Self { process, group })
+        if let (Manner::Group, Some(group)) = (manner, &group) {
+            group.take(process.pid())?;
+        }
+        Ok(Self {
+            process,
+            manner,
+            group,
+        })
     }
 
     fn stop(&mut self) -> Result<()> {
         match &self.group {
+            Some(group) if matches!(self.manner, Manner::Moved) => {
+                group.freeze()?;
+                group.take(self.process.pid())
+            }
             Some(group) => group.freeze(),
             None => self.process.stop(),
         }
@@ -111,7 +124,7 @@ Server(("::", int(sys.argv[1])), Handler).serve_forever()
 
 fn warns_of_a_stop(cluster: &Cluster<'_>, host: Host) -> bool {
     let status = cluster.status(host);
-    let warns = |text: &String| text.contains("serves clients, and is stopped");
+    let warns = |text: &String| text.contains("server_stopped: ");
     status.is_ok_and(|status| status.warnings.iter().any(warns))
 }
 
@@ -126,6 +139,11 @@ fn a_server_that_is_stopped_in_the_middle_of_an_answer_is_no_measure_either() ->
 #[test]
 fn a_server_whose_group_is_frozen_is_no_measure_either() -> Result<()> {
     stands_in_the_middle_of_an_answer(Manner::Group)
+}
+
+#[test]
+fn a_server_that_comes_into_a_frozen_group_is_no_measure_either() -> Result<()> {
+    stands_in_the_middle_of_an_answer(Manner::Moved)
 }
 
 fn stands_in_the_middle_of_an_answer(manner: Manner) -> Result<()> {
@@ -274,7 +292,7 @@ fn a_twin_that_ends_its_stream_alone_is_given_up() -> Result<()> {
 /// Its clients would wait there. That of the owner dies, and then it is the best there is.
 #[test]
 fn nothing_is_moved_to_a_server_that_stands() -> Result<()> {
-    for manner in [Manner::Signal, Manner::Group] {
+    for manner in [Manner::Signal, Manner::Group, Manner::Moved] {
         let Some(lab) = stage(LabOptions::default()) else {
             return Ok(());
         };

@@ -20,25 +20,29 @@ pub struct FrozenGroup {
 }
 
 impl FrozenGroup {
-    /// Puts processes into a group of their own, not frozen yet; `None` on a machine without
-    /// control groups of version 2.
+    /// An empty group, not frozen yet; `None` on a machine without control groups of
+    /// version 2.
     ///
     /// # Errors
-    /// If there is one of that name, or a process has ended.
-    pub fn new(name: &str, processes: &[Pid]) -> Result<Option<Self>> {
+    /// If there is one of that name.
+    pub fn new(name: &str) -> Result<Option<Self>> {
         let Some(root) = root() else {
             return Ok(None);
         };
         let path = root.join(name);
         fs::create_dir(&path).with_context(|| format!("creating {}", path.display()))?;
-        let group = Self { path, root };
-        for process in processes {
-            group.write("cgroup.procs", &process.to_string())?;
-        }
-        Ok(Some(group))
+        Ok(Some(Self { path, root }))
     }
 
-    /// Freezes them, and waits until all are.
+    /// Puts a process into it.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn take(&self, process: Pid) -> Result<()> {
+        self.write("cgroup.procs", &process.to_string())
+    }
+
+    /// Freezes it, and waits until all in it are.
     ///
     /// # Errors
     /// If the kernel refuses it, or does not get there.

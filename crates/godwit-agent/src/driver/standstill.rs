@@ -4,8 +4,8 @@
 //! (fact `server_stopped`).
 //!
 //! The data path sees the signal, and whether the process has sockets of a service
-//! (`gw_signal.h`). When a group freezes, and when the agent begins, all tasks are looked
-//! through (`gw_stand.h`). Whether a process stands, and until when, is looked up here.
+//! (`gw_signal.h`). When a group freezes, when the agent begins, and now and then, all tasks
+//! are looked through (`gw_stand.h`). Whether a process stands, and until when, is looked up here.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,8 +32,13 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Who stands for so long is said: debuggers stop a process for moments.
 const SAID_AFTER: Duration = Duration::from_millis(500);
 
-/// Without a signal. The end of the driver is noticed at once.
-const FOREVER: Duration = Duration::from_secs(3600);
+/// Nothing tells of a tracer that takes hold of a process (PTRACE_SEIZE), or of one that is
+/// moved into a frozen group: all tasks are looked through so often, or as often as
+/// [`REST`] allows.
+const ROUND: Duration = Duration::from_millis(400);
+
+/// After a look through all tasks it rests at least so many times as long as that took.
+const REST: u32 = 500;
 
 /// Processes that are watched, at most: anybody may stop as many as they like.
 const MAX_WATCHED: usize = 256;
@@ -101,23 +106,26 @@ impl Watch {
 
     /// Who was stopped before is looked for first.
     fn run(&mut self, hints: &Receiver<StopHint>, inbox: &Inbox) {
-        let mut hint = Ok(StopHint::Frozen);
+        let (mut hint, mut next) = (Ok(StopHint::Frozen), Instant::now());
         loop {
             match hint {
                 Ok(StopHint::Signal(pid)) => self.watch(pid),
-                Ok(StopHint::Frozen) => self.look_around(),
+                Ok(StopHint::Frozen) => next = self.look_around(),
+                Err(RecvTimeoutError::Timeout) if next <= Instant::now() => {
+                    next = self.look_around();
+                }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.look(inbox).is_err() {
                 return;
             }
-            let patience = if self.processes.is_empty() {
-                FOREVER
+            let rest = next.saturating_duration_since(Instant::now());
+            hint = hints.recv_timeout(if self.processes.is_empty() {
+                rest
             } else {
-                PERIOD
-            };
-            hint = hints.recv_timeout(patience);
+                rest.min(PERIOD)
+            });
         }
     }
 
@@ -133,14 +141,17 @@ impl Watch {
         }
     }
 
-    /// Takes a while where there are many tasks, and anybody may freeze groups of their own:
+    /// Looks through all tasks; when to do so again. Anybody may freeze groups of their own:
     /// it rests behind that.
-    fn look_around(&mut self) {
+    fn look_around(&mut self) -> Instant {
+        let began = Instant::now();
         match self.servers.look() {
             Ok(found) => found.into_iter().for_each(|pid| self.watch(pid)),
             Err(error) => tracing::warn!(%error, "can't look for servers that are stopped"),
         }
+        let took = began.elapsed();
         thread::sleep(PERIOD);
+        began + ROUND.max(took * REST)
     }
 
     fn look(&mut self, inbox: &Inbox) -> Result<(), DriverGone> {
@@ -178,8 +189,12 @@ fn look(stopped: &[u32]) -> Look {
         let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let first = format!("process {pid} ({})", comm.trim_end());
         match stopped.len() {
-            1 => format!("{first} serves clients, and is stopped"),
-            count => format!("{count} processes serve clients, and are stopped, such as {first}"),
+            1 => format!("{first} has a socket of a service, and is stopped"),
+            count => {
+                format!(
+                    "{count} processes have sockets of services, and are stopped, such as {first}"
+                )
+            }
         }
     });
     Look::of_one(NAME, Consequence::NoMoves, found, ADVICE)
