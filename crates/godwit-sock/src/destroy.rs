@@ -10,7 +10,7 @@ use std::io;
 use godwit_wire::{Endpoint, FlowKey};
 use nix::sys::socket::SockProtocol;
 
-use crate::netlink::{NLM_F_ACK, Netlink};
+use crate::netlink::{NLM_F_ACK, Netlink, u32_at};
 
 pub(crate) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
@@ -91,14 +91,23 @@ pub fn has_tcp_socket(ifindex: u32, flow: FlowKey) -> io::Result<bool> {
     Destroyer::open(ifindex)?.has(flow)
 }
 
-/// Bytes of the flow's client that its socket has and its server has not read, a FIN
-/// counted as one. `None` if it has no socket of its own, see [`Destroyer::has`].
+/// What waits in a socket, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Of the client, and its server has not read it; a FIN counts as one.
+    pub unread: u32,
+    /// Of the server, and the client has not acknowledged it; a FIN counts as one.
+    pub unacked: u32,
+}
+
+/// What waits in the flow's socket. `None` if it has none of its own, see
+/// [`Destroyer::has`].
 ///
 /// # Errors
 /// As there.
-pub fn unread_bytes(ifindex: u32, flow: FlowKey) -> io::Result<Option<u32>> {
+pub fn waiting_bytes(ifindex: u32, flow: FlowKey) -> io::Result<Option<Waiting>> {
     let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
-    read_of(&netlink, ifindex, flow, unread_of)
+    read_of(&netlink, ifindex, flow, waiting_of)
 }
 
 /// The cookie of the flow's own socket.
@@ -129,11 +138,14 @@ pub(crate) fn cookie_of(message: &[u8]) -> Option<[u8; 8]> {
     (state != TCP_LISTEN).then_some(cookie)
 }
 
-/// `idiag_rqueue`, behind `idiag_expires`. Of a listener that is something else.
-fn unread_of(message: &[u8]) -> Option<u32> {
+/// `idiag_rqueue` and `idiag_wqueue`, behind `idiag_expires`. Of a listener they are something
+/// else.
+fn waiting_of(message: &[u8]) -> Option<Waiting> {
     cookie_of(message)?;
-    let bytes = message.get(56..60)?.try_into().ok()?;
-    Some(u32::from_ne_bytes(bytes))
+    Some(Waiting {
+        unread: u32_at(message, 56)?,
+        unacked: u32_at(message, 60)?,
+    })
 }
 
 /// `struct inet_diag_req_v2`; `more` is a bit per attribute that is asked for.

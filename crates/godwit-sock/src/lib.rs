@@ -39,7 +39,7 @@ mod watch;
 
 pub use address::{add_address, added_addresses, addresses, remove_address};
 pub use claims::{ClaimWatch, Heard};
-pub use destroy::{Destroyer, destroy_tcp, has_tcp_socket, unread_bytes};
+pub use destroy::{Destroyer, Waiting, destroy_tcp, has_tcp_socket, waiting_bytes};
 pub use device::{Device, Devices};
 pub use ends::connection_of;
 pub use filter::{leave_out, take_in};

@@ -1,7 +1,7 @@
 //! The way to an address that is not on the link, as the kernel finds it (rtnetlink(7)).
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 
 use nix::sys::socket::SockProtocol;
 
@@ -18,8 +18,13 @@ const RTMSG: usize = 12;
 /// What the kernel does with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// It leaves, or is for this machine.
-    Leads,
+    /// It leaves by that interface, to that router if there is one before the receiver.
+    Leads {
+        /// Index of the interface; that of loopback if it is for this machine.
+        ifindex: u32,
+        /// The router.
+        router: Option<IpAddr>,
+    },
     /// No route is for it.
     Nowhere,
     /// A route or rule drops it: `blackhole`, `unreachable`, `prohibit`.
@@ -34,9 +39,12 @@ pub fn way(from: IpAddr, to: IpAddr) -> io::Result<Way> {
     let mut body = asked(to);
     push_attribute(&mut body, RTA_SRC, &octets(from));
     let netlink = Netlink::open(SockProtocol::NetlinkRoute)?;
-    let answer = netlink.request(RTM_GETROUTE, NLM_F_ACK, &body);
-    let Err(error) = answer else {
-        return Ok(Way::Leads);
+    let error = match netlink.request(RTM_GETROUTE, NLM_F_ACK, &body) {
+        Ok(answers) => {
+            let way = answers.iter().find_map(|answer| leads(answer));
+            return way.ok_or_else(|| io::ErrorKind::InvalidData.into());
+        }
+        Err(error) => error,
     };
     // fib_props in net/ipv4/fib_semantics.c; ip6_rt_type_to_error().
     match error.raw_os_error() {
@@ -105,19 +113,25 @@ fn octets(address: IpAddr) -> Vec<u8> {
 }
 
 fn hop(answer: &[u8], ifindex: u32, to: IpAddr) -> Option<IpAddr> {
+    match leads(answer)? {
+        Way::Leads {
+            ifindex: out,
+            router,
+        } if out == ifindex => Some(router.unwrap_or(to)),
+        Way::Leads { .. } | Way::Nowhere | Way::Refused(_) => None,
+    }
+}
+
+fn leads(answer: &[u8]) -> Option<Way> {
     let attributes = answer.get(RTMSG..)?;
     let out = attribute(attributes, RTA_OIF)?.try_into().ok()?;
-    if u32::from_ne_bytes(out) != ifindex {
-        return None;
-    }
-    let Some(gateway) = attribute(attributes, RTA_GATEWAY) else {
-        return Some(to);
-    };
-    if let Ok(v4) = <[u8; 4]>::try_from(gateway) {
-        return Some(Ipv4Addr::from(v4).into());
-    }
-    let v6 = <[u8; 16]>::try_from(gateway).ok()?;
-    Some(Ipv6Addr::from(v6).into())
+    let v4 = |octets| Some(<[u8; 4]>::try_from(octets).ok()?.into());
+    let v6 = |octets| Some(<[u8; 16]>::try_from(octets).ok()?.into());
+    let gateway = attribute(attributes, RTA_GATEWAY);
+    Some(Way::Leads {
+        ifindex: u32::from_ne_bytes(out),
+        router: gateway.and_then(|octets| v4(octets).or_else(|| v6(octets))),
+    })
 }
 
 #[cfg(test)]
@@ -141,7 +155,12 @@ mod tests {
     fn this_machine_finds_the_way_to_itself() {
         for host in ["127.0.0.1", "::1"] {
             let host = host.parse().expect("a literal");
-            assert_eq!(way(host, host).expect("the kernel says"), Way::Leads);
+            let lo = nix::net::if_::if_nametoindex("lo").expect("there is one");
+            let leads = Way::Leads {
+                ifindex: lo,
+                router: None,
+            };
+            assert_eq!(way(host, host).expect("the kernel says"), leads);
         }
         let strange = way([192, 0, 2, 1].into(), [127, 0, 0, 1].into());
         assert!(strange.is_err(), "it has no such address: {strange:?}");

@@ -6,7 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener
 
 use godwit_lab::host::Network;
 use godwit_lab::{Lab, LabOptions};
-use godwit_sock::{Interface, destroy_tcp, has_tcp_socket, unread_bytes, without_tcp_socket};
+use godwit_sock::{
+    Interface, Waiting, destroy_tcp, has_tcp_socket, waiting_bytes, without_tcp_socket,
+};
 use godwit_wire::FlowKey;
 
 fn key(client: SocketAddr, service: SocketAddr) -> FlowKey {
@@ -47,25 +49,32 @@ fn a_flow_without_a_socket_costs_no_listener() {
     lab.a().enter(ends).expect("the machine is there");
 }
 
-/// What a server has not read is counted, until it has; of no socket nothing is known.
+/// What a server has not read is counted, until it has, and what its client has not
+/// acknowledged; of no socket nothing is known.
 #[test]
-fn what_a_server_has_not_read_is_counted() {
+fn what_waits_in_a_socket_is_counted() {
     for ip in [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] {
         let listener = TcpListener::bind((ip, 0)).expect("a free port");
         let service = listener.local_addr().expect("it is bound");
         let mut client = TcpStream::connect(service).expect("it listens");
         let (mut server, _) = listener.accept().expect("it accepts");
         let flow = key(client.local_addr().expect("it is bound"), service);
-        let unread = || unread_bytes(0, flow).expect("the kernel answers");
-        assert_eq!(unread(), Some(0));
+        let waits = || waiting_bytes(0, flow).expect("the kernel answers");
+        assert_eq!(waits(), Some(Waiting::default()));
         client.write_all(b"hello").expect("it is open");
-        assert_eq!(unread(), Some(5));
+        assert_eq!(waits().map(|it| it.unread), Some(5));
         server.read_exact(&mut [0; 5]).expect("it has come");
-        assert_eq!(unread(), Some(0));
+        assert_eq!(waits(), Some(Waiting::default()));
+        server.set_nonblocking(true).expect("it is open");
+        while server.write(&[0; 4096]).is_ok() {}
+        assert!(
+            waits().is_some_and(|it| it.unacked > 0),
+            "the client reads nothing"
+        );
         drop((client, server));
         let nobody = key(SocketAddr::new(ip, 9), service);
-        let unread = unread_bytes(0, nobody).expect("the kernel answers");
-        assert_eq!(unread, None, "a listener is not the flow's");
+        let waits = waiting_bytes(0, nobody).expect("the kernel answers");
+        assert_eq!(waits, None, "a listener is not the flow's");
     }
 }
 

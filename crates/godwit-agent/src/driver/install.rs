@@ -472,8 +472,8 @@ impl Installed {
         leash::spawn_census(flows.clone(), inbox.clone())?;
         sweep::spawn(flows.clone(), place.clone(), inbox.clone())?;
         let lists = (flows.clone(), self.parts.datapath.handoffs.clone());
+        routes::spawn(flows.clone(), place.clone(), inbox.clone())?;
         unlisted::spawn(&self.config, lists, place, inbox.clone())?;
-        routes::spawn(flows.clone(), inbox.clone())?;
         ring::spawn_reader(self.parts.events.clone(), inbox.clone())?;
         self.nest.take().map_or(Ok(()), Nest::spawn)
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, OutputSum, Phase};
 use godwit_core::MonoTime;
-use godwit_sock::unread_bytes;
+use godwit_sock::waiting_bytes;
 use godwit_wire::{FlowId, FlowKey, OutputEntry, Said, SeqNumber, ShareId};
 
 use super::shares::Shares;
@@ -34,7 +34,8 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 /// A server that has not read what the client has said has no answer yet: one that is
 /// stopped (SIGSTOP) or hangs says as much as one whose answer is empty. Its twin, which
 /// has answered, is not the one that is wrong. So nothing is told of it until it has read
-/// all. Nor is one that stands in the middle of an answer a measure for its twin, which goes
+/// all. The same holds while its kernel can't send what it has said: a route is missing, or
+/// a rule drops it. Nor is one that stands in the middle of an answer a measure for its twin, which goes
 /// on: what was told of it is taken back (`standstill.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
@@ -124,8 +125,8 @@ impl Lengths {
         }
     }
 
-    /// Whether the flow's server has read what its client has said, as far as it may be
-    /// asked for now.
+    /// Whether the flow's server has read what its client has said, and its kernel has sent
+    /// what it says, as far as it may be asked for now.
     fn has_read_all(&mut self, flow: &FlowState, ifindex: u32, now: MonoTime) -> bool {
         let key = flow.id.key;
         let rest = self.unread.get(&key).copied();
@@ -136,8 +137,11 @@ impl Lengths {
         // Nobody reads a FIN before the bytes in front of it.
         let fin = u32::from(flow.client_fin);
         // Without an answer of the kernel it is as if it had.
-        let unread = unread_bytes(ifindex, key).ok().flatten().unwrap_or(0);
-        if unread <= fin {
+        let waits = waiting_bytes(ifindex, key)
+            .ok()
+            .flatten()
+            .unwrap_or_default();
+        if waits.unread <= fin && waits.unacked == 0 {
             self.unread.remove(&key);
             return true;
         }

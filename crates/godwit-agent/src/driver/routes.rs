@@ -15,7 +15,9 @@ use godwit_bpf::FlowTable;
 use godwit_core::fitness::Consequence;
 use godwit_sock::{Way, way};
 use godwit_wire::FlowKey;
+use nix::net::if_::if_indextoname;
 
+use super::follow::Place;
 use crate::input::{Inbox, Input};
 use crate::realtime::be_ordinary;
 use crate::surroundings::Look;
@@ -27,6 +29,12 @@ const PERIOD: Duration = Duration::from_millis(500);
 const FLOWS: usize = 64;
 const CLIENTS: usize = 16;
 
+/// So many clients are not banned all at once.
+const MANY: usize = 3;
+
+/// LOOPBACK_IFINDEX of include/net/flow.h: clients of this machine.
+const LOOPBACK: u32 = 1;
+
 const NAME: &str = "client_routes";
 
 const ADVICE: &str = "see `ip route get CLIENT from SERVICE`, `ip rule` and the default route";
@@ -35,7 +43,7 @@ const ADVICE: &str = "see `ip route get CLIENT from SERVICE`, `ip rule` and the 
 type Pair = (IpAddr, IpAddr);
 
 /// Looks until the driver is gone.
-pub(super) fn spawn(flows: Arc<FlowTable>, inbox: Inbox) -> io::Result<()> {
+pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> io::Result<()> {
     let look = move || {
         be_ordinary();
         let (mut pairs, mut said) = (BTreeSet::new(), None);
@@ -46,7 +54,9 @@ pub(super) fn spawn(flows: Arc<FlowTable>, inbox: Inbox) -> io::Result<()> {
                 Ok(found) => pairs = sample(&found),
                 Err(error) => tracing::warn!(%error, "can't see to whom routes are needed"),
             }
-            let look = judge(&pairs, |(client, service)| way(service, client).ok());
+            let look = judge(&pairs, place.ifindex(), |(client, service)| {
+                way(service, client).ok()
+            });
             if said.as_ref() != Some(&look) {
                 if inbox.send(Input::Facts(look.clone())).is_err() {
                     return;
@@ -78,30 +88,68 @@ fn sample(flows: &[FlowKey]) -> BTreeSet<Pair> {
     pairs.into_iter().take(CLIENTS).collect()
 }
 
-/// Somebody may have banned some clients, or all that happen to be here, on purpose: then it is
-/// said. Where no client has a route at all, others won't have one either.
-fn judge(pairs: &BTreeSet<Pair>, ask: impl Fn(Pair) -> Option<Way>) -> Look {
-    let ways = pairs
+/// Why a client hears nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loss {
+    /// Somebody's will, perhaps: clients are banned like that.
+    Refused(&'static str),
+    /// It would leave by that interface, where the data path lets nothing out.
+    Elsewhere(u32),
+    Nowhere,
+}
+
+impl Loss {
+    fn of(way: Way, ifindex: u32) -> Option<Self> {
+        match way {
+            Way::Leads { ifindex: out, .. } if out == ifindex || out == LOOPBACK => None,
+            Way::Leads { ifindex: out, .. } => Some(Self::Elsewhere(out)),
+            Way::Nowhere => Some(Self::Nowhere),
+            Way::Refused(kind) => Some(Self::Refused(kind)),
+        }
+    }
+
+    const fn is_ban(self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
+    fn why(self) -> String {
+        match self {
+            Self::Refused(kind) => format!("a route or rule of type {kind} drops it"),
+            Self::Elsewhere(out) => {
+                let name = if_indextoname(out).ok();
+                let name = name.and_then(|name| name.into_string().ok());
+                let name = name.unwrap_or_else(|| out.to_string());
+                format!("the route leads by {name}, where nothing of a service is let out")
+            }
+            Self::Nowhere => "no route leads there".to_owned(),
+        }
+    }
+}
+
+/// Where no client has a route others won't have one either. Where some have none, those are
+/// better served elsewhere. Clients that are refused may have been banned, as long as they
+/// are few.
+fn judge(pairs: &BTreeSet<Pair>, ifindex: u32, ask: impl Fn(Pair) -> Option<Way>) -> Look {
+    let asked = pairs.iter().filter_map(|pair| Some((*pair, ask(*pair)?)));
+    let asked: Vec<_> = asked.collect();
+    let lost = asked
         .iter()
-        .filter_map(|pair| ask(*pair).map(|way| (*pair, way)));
-    let ways: Vec<_> = ways.collect();
-    let nowhere = !ways.is_empty() && ways.iter().all(|(_, way)| *way == Way::Nowhere);
-    let lost = ways.iter().find_map(|((client, service), way)| {
-        let why = match way {
-            Way::Leads => return None,
-            Way::Nowhere => "no route leads there".to_owned(),
-            Way::Refused(kind) => format!("a route or rule of type {kind} drops it"),
-        };
-        Some(format!(
-            "what {service} says to clients such as {client} goes nowhere: {why}"
-        ))
-    });
-    let consequence = if nowhere {
+        .filter_map(|(pair, way)| Some((*pair, Loss::of(*way, ifindex)?)));
+    let lost: Vec<_> = lost.collect();
+    let banned = lost.iter().filter(|(_, loss)| loss.is_ban()).count();
+    let consequence = if !lost.is_empty() && lost.len() == asked.len() && banned == 0 {
         Consequence::NoService
+    } else if lost.len() > banned || banned >= MANY {
+        Consequence::HandOver
     } else {
         Consequence::Say
     };
-    Look::of_one(NAME, consequence, lost, ADVICE)
+    let worst = lost.iter().min_by_key(|(_, loss)| loss.is_ban());
+    let found = worst.map(|((client, service), loss)| {
+        let why = loss.why();
+        format!("what {service} says to clients such as {client} goes nowhere: {why}")
+    });
+    Look::of_one(NAME, consequence, found, ADVICE)
 }
 
 fn serves_nobody(look: &Look) -> bool {
@@ -117,30 +165,39 @@ mod tests {
         ([192, 0, 2, host].into(), [10, 0, 0, 100].into())
     }
 
+    const HERE: u32 = 7;
+
+    fn leads(ifindex: u32) -> Option<Way> {
+        let router = None;
+        Some(Way::Leads { ifindex, router })
+    }
+
     #[test]
-    fn only_where_no_client_has_a_route_nobody_is_served() {
+    fn who_has_no_route_is_better_served_elsewhere() {
+        use Consequence::{HandOver, NoService, Say};
         let pairs: BTreeSet<_> = (1..=3).map(pair).collect();
+        let (nowhere, banned) = (Some(Way::Nowhere), Some(Way::Refused("blackhole")));
         let table = [
-            (Some(Way::Leads), Some(Way::Leads), None),
-            (
-                Some(Way::Nowhere),
-                Some(Way::Nowhere),
-                Some(Consequence::NoService),
-            ),
-            (Some(Way::Leads), Some(Way::Nowhere), Some(Consequence::Say)),
-            (
-                Some(Way::Refused("blackhole")),
-                Some(Way::Refused("blackhole")),
-                Some(Consequence::Say),
-            ),
+            (leads(HERE), leads(HERE), None),
+            (leads(LOOPBACK), leads(HERE), None),
+            (nowhere, nowhere, Some(NoService)),
+            (nowhere, leads(8), Some(NoService)),
+            (leads(HERE), nowhere, Some(HandOver)),
+            (nowhere, leads(HERE), Some(HandOver)),
+            (leads(8), leads(HERE), Some(HandOver)),
+            (nowhere, banned, Some(HandOver)),
+            (banned, leads(HERE), Some(Say)),
+            (leads(HERE), banned, Some(Say)),
+            (banned, banned, Some(HandOver)),
             (None, None, None),
         ];
         for (first, others, wanted) in table {
-            let look = judge(&pairs, |it| if it == pair(1) { first } else { others });
+            let ask = |it| if it == pair(1) { first } else { others };
+            let look = judge(&pairs, HERE, ask);
             let found = look.wrong.first().map(|wrong| wrong.consequence);
             assert_eq!(found, wanted, "{first:?}, {others:?}");
         }
-        assert!(judge(&BTreeSet::new(), |_| None).wrong.is_empty());
+        assert!(judge(&BTreeSet::new(), HERE, |_| None).wrong.is_empty());
     }
 
     #[test]
