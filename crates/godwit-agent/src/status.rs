@@ -4,6 +4,7 @@
 //! `docs/cli.md` describes each for people.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use godwit_core::{Difference, MonoTime, PeerStatus, ShareStatus, Side};
@@ -21,6 +22,13 @@ pub const SCHEMA: &str = "godwit.status/1";
 
 /// As many as people read.
 const MOST_DIFFERENCES: usize = 8;
+
+/// A node that has run for longer has no services that begin for long.
+const STARTS_FOR_MS: u64 = 5000;
+
+/// Connections that are not protected, from which on that may be said: one has reasons of its
+/// own.
+const FEW: u64 = 2;
 
 /// What differs between this file and a peer's, and what follows.
 fn differences(peer: NodeName, found: &[Difference]) -> Vec<String> {
@@ -154,6 +162,9 @@ pub struct ServiceReport {
     pub load: Option<u8>,
     /// Flows by state.
     pub flows: FlowCounts,
+    /// Whether it is one of a ring.
+    #[serde(skip)]
+    pub is_ring: bool,
     /// Flows that would survive the owner's failure now.
     pub protected: u64,
     /// Takeovers by this node since its data path was attached.
@@ -286,24 +297,62 @@ impl Status {
             }
         }
         for service in &self.services {
-            if service.state == "owner" && !service.backups.is_empty() && service.in_sync.is_empty()
-            {
-                warnings.push(format!("service {} has no standby in sync", service.name));
-            } else if service.is_unwatched() {
-                // After a start: the peer's heartbeats count once it is linked.
+            warnings.extend(self.conclusions_of(service));
+        }
+        warnings.extend(self.split_addresses());
+        warnings
+    }
+
+    fn conclusions_of(&self, service: &ServiceReport) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if service.state == "owner" && !service.backups.is_empty() && service.in_sync.is_empty() {
+            warnings.push(format!("service {} has no standby in sync", service.name));
+        } else if service.is_unwatched() {
+            // After a start: the peer's heartbeats count once it is linked.
+            warnings.push(format!(
+                "service {}: the other side is not heard, so its failure \
+                 would be noticed seconds late",
+                service.name
+            ));
+        }
+        warnings.extend(service.protects_few());
+        if !service.not_listening.is_empty() {
+            warnings.push(service.missing_listener());
+        }
+        if service.state == "starting" && self.uptime_ms > STARTS_FOR_MS {
+            warnings.push(format!(
+                "service {} has no owner: it begins when a majority of the voters has it in \
+                 their files, and the node that has other services of its address",
+                service.name
+            ));
+        }
+        if service.state == "standby" && service.owner.is_none() {
+            warnings.push(format!(
+                "service {} has no owner: the last one was detached, and nobody takes over",
+                service.name
+            ));
+        }
+        warnings
+    }
+
+    /// An address is in one place. Where its services have different owners each of them
+    /// announces it, and clients of the other ones reach nobody.
+    fn split_addresses(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (at, one) in self.services.iter().enumerate() {
+            for other in self.services.iter().skip(at + 1) {
+                let (Some(owner), Some(elsewhere)) = (&one.owner, &other.owner) else {
+                    continue;
+                };
+                let ips = one.ips();
+                let common = other.ips().into_iter().find(|ip| ips.contains(ip));
+                let Some(ip) = common.filter(|_| owner != elsewhere) else {
+                    continue;
+                };
                 warnings.push(format!(
-                    "service {}: the other side is not heard, so its failure \
-                     would be noticed seconds late",
-                    service.name
-                ));
-            }
-            if !service.not_listening.is_empty() {
-                warnings.push(service.missing_listener());
-            }
-            if service.state == "standby" && service.owner.is_none() {
-                warnings.push(format!(
-                    "service {} has no owner: the last one was detached, and nobody takes over",
-                    service.name
+                    "address {ip} has two owners, {owner} of service {} and {elsewhere} of \
+                     service {}: clients may reach nobody; `godwit move` one to the other",
+                    one.name, other.name
                 ));
             }
         }
@@ -359,6 +408,7 @@ impl ServiceReport {
             not_listening: Vec::new(),
             gate: config.gate_in_force().as_str().into(),
             watched: false,
+            is_ring: config.is_ring(),
             leash_bytes: config.leash,
             asks: None,
             load: None,
@@ -375,6 +425,33 @@ impl ServiceReport {
     /// In sync with a side that is not heard.
     fn is_unwatched(&self) -> bool {
         !self.in_sync.is_empty() && !self.watched
+    }
+
+    /// As the owner: a standby is in sync, and most connections are not protected.
+    fn protects_few(&self) -> Option<String> {
+        let FlowCounts {
+            protected,
+            unprotected,
+            ..
+        } = self.flows;
+        let few = unprotected >= FEW && unprotected > protected;
+        let owns = self.state == "owner" && !self.in_sync.is_empty();
+        (owns && few).then(|| {
+            format!(
+                "service {}: {unprotected} of {} connections are not protected, although {} is \
+                 in sync: `godwit flows` says why, and `godwit status` there what is wrong",
+                self.name,
+                unprotected + protected,
+                self.in_sync.join(", ")
+            )
+        })
+    }
+
+    /// Its addresses without ports; none where directors see to it that each server has them.
+    fn ips(&self) -> Vec<IpAddr> {
+        let addresses = self.addresses.iter().filter(|_| !self.is_ring);
+        let sockets = addresses.filter_map(|address| address.parse::<SocketAddr>().ok());
+        sockets.map(|socket| socket.ip()).collect()
     }
 
     /// What follows from the addresses at which nothing listens.
@@ -427,6 +504,7 @@ mod tests {
             load: None,
             protected: 0,
             flows: FlowCounts::default(),
+            is_ring: false,
             takeovers: 0,
             last_takeover: None,
             resets: BTreeMap::new(),
@@ -455,6 +533,56 @@ mod tests {
                 assert!(warning.contains("is not heard"), "{warning}");
             }
         }
+    }
+
+    #[test]
+    fn an_owner_says_that_most_connections_are_not_protected() {
+        for (protected, unprotected, is_said) in [(0, 1, false), (2, 2, false), (1, 2, true)] {
+            let mut service = report("owner", &["b"]);
+            service.flows = FlowCounts {
+                protected,
+                unprotected,
+                ..FlowCounts::default()
+            };
+            let (_, warnings) = said("alive", service.clone());
+            assert_eq!(!warnings.is_empty(), is_said, "{warnings:?}");
+            let alone = ServiceReport {
+                in_sync: Vec::new(),
+                ..service
+            };
+            let (_, warnings) = said("alive", alone);
+            assert!(warnings[0].contains("no standby in sync"), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_with_two_owners_is_said() {
+        let services = |owner: &str, is_ring: bool| {
+            let one = ServiceReport {
+                addresses: vec!["10.0.0.100:80".into()],
+                is_ring,
+                ..report("shadow", &["a"])
+            };
+            let other = ServiceReport {
+                name: "mail".into(),
+                addresses: vec!["[2001:db8::1]:25".into(), "10.0.0.100:25".into()],
+                owner: Some(owner.to_owned()),
+                ..one.clone()
+            };
+            let mut status = Status::new(&Pair::new().a, 1, Duration::ZERO);
+            status.services.extend([one, other]);
+            status.split_addresses()
+        };
+        assert!(services("b", false).is_empty());
+        let said = services("a", false);
+        let [said] = &said[..] else {
+            panic!("{said:?}");
+        };
+        assert!(
+            said.starts_with("address 10.0.0.100 has two owners"),
+            "{said}"
+        );
+        assert!(services("a", true).is_empty(), "directors have it");
     }
 
     #[test]

@@ -35,6 +35,7 @@ impl Running {
         match status {
             Ok(status) => Self::Warns(status.warnings),
             Err(ClientError::Connect { source, .. }) if is_absent(&source) => Self::Nobody,
+            Err(ClientError::Connect { source, .. }) => Self::Unclear(source.to_string()),
             Err(ClientError::Silent) => Self::Silent,
             Err(error) => Self::Unclear(error.to_string()),
         }

@@ -404,7 +404,9 @@ fn say(service: &str, to: &str, error: MoveError) -> MoveRefused {
         MoveError::NotInSync => format!("node {to} is not in sync"),
         MoveError::NotInForce => "this node may not speak for it at present".into(),
         MoveError::Target(reason) => match reason.as_str() {
-            "no_server" => format!("nothing listens on node {to}"),
+            "no_server" => {
+                format!("nothing listens on node {to}, or a process that does is stopped")
+            }
             "server_died" => format!("the server on node {to} has just died"),
             _ => format!("node {to} does not hold its connections"),
         },

@@ -30,6 +30,7 @@ fn status(pair: &Pair) -> Status {
         in_sync: vec!["b".into()],
         not_listening: Vec::new(),
         gate: "ack".into(),
+        is_ring: false,
         watched: true,
         leash_bytes: 4 << 20,
         asks: None,
