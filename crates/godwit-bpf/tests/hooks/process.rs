@@ -146,19 +146,14 @@ fn stopped(
     });
     let pid = process.pid().as_raw().cast_unsigned();
     let said: Vec<_> = said.collect();
-    // Who looks later finds the same.
-    let found = bench.datapath.stopped.look().expect("it looks");
-    assert_eq!(found.contains(&pid), said.contains(&pid), "{found:?}");
+    // Who looks finds the same, as soon as the signal is taken.
+    let found = || bench.datapath.stopped.look().expect("it looks");
+    while found().contains(&pid) != said.contains(&pid) {
+        assert!(Instant::now() < deadline, "{said:?}, {:?}", found());
+        thread::sleep(Duration::from_millis(1));
+    }
     process.cont().expect("it stands");
-    let stands = || {
-        bench
-            .datapath
-            .stopped
-            .look()
-            .expect("it looks")
-            .contains(&pid)
-    };
-    while stands() {
+    while found().contains(&pid) {
         assert!(Instant::now() < deadline, "it goes on");
         thread::sleep(Duration::from_millis(1));
     }
