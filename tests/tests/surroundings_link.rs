@@ -270,6 +270,16 @@ fn a_carrier_that_is_lost_is_said_and_taken_back() {
     survives(&lab, &cluster, old);
 }
 
+/// A lab in which the client is behind a router.
+fn stage_behind_a_router() -> Option<Lab> {
+    let lab = stage(LabOptions {
+        attacker: true,
+        ..LabOptions::default()
+    })?;
+    behind_a_router(&lab);
+    Some(lab)
+}
+
 /// The client's address is behind another machine, which forwards.
 fn behind_a_router(lab: &Lab) {
     let (router, client) = (Host::Attacker, Host::Client);
@@ -321,14 +331,9 @@ fn behind_a_router(lab: &Lab) {
 /// Clients are behind a router, and another machine takes its address, as VRRP does.
 #[test]
 fn the_gateway_gets_another_mac_address() {
-    let options = LabOptions {
-        attacker: true,
-        ..LabOptions::default()
-    };
-    let Some(lab) = stage(options) else {
+    let Some(lab) = stage_behind_a_router() else {
         return;
     };
-    behind_a_router(&lab);
     let _servers = servers(&lab);
     let cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
@@ -368,14 +373,9 @@ const NO_ROUTE: &str = "no route leads there";
 /// No client can be answered from there: an owner hands over, a standby leaves.
 #[test]
 fn who_has_no_route_to_clients_serves_none_until_it_has() {
-    let options = LabOptions {
-        attacker: true,
-        ..LabOptions::default()
-    };
-    let Some(lab) = stage(options) else {
+    let Some(lab) = stage_behind_a_router() else {
         return;
     };
-    behind_a_router(&lab);
     let _servers = servers(&lab);
     let mut cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);
@@ -413,14 +413,9 @@ fn who_has_no_route_to_clients_serves_none_until_it_has() {
 /// sent is no measure for its twin.
 #[test]
 fn an_owner_that_does_not_reach_all_clients_hands_over() {
-    let options = LabOptions {
-        attacker: true,
-        ..LabOptions::default()
-    };
-    let Some(lab) = stage(options) else {
+    let Some(lab) = stage_behind_a_router() else {
         return;
     };
-    behind_a_router(&lab);
     let _servers = servers(&lab);
     let mut cluster = in_sync(&lab, ClusterOptions::default());
     let capture = witness(&lab);

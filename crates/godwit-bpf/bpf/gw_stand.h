@@ -3,7 +3,7 @@
  * Servers that stand: stopped by a signal or a debugger, or frozen with their control group
  * (`docker pause`). A signal is seen when it is sent (gw_signal.h). A group that freezes says
  * so, and not who is in it: the agent is told, and looks through all tasks, as it does when it
- * begins.
+ * begins and now and then. Nothing tells of a tracer, or of who joins a frozen group.
  */
 #ifndef GW_STAND_H
 #define GW_STAND_H

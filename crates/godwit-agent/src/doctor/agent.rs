@@ -3,7 +3,7 @@
 
 use super::{Check, Level};
 use crate::config::Config;
-use crate::control::{Client, ClientError, find};
+use crate::control::{Client, ClientError, FindError, find};
 use crate::netns_cookie;
 
 const NAME: &str = "agent";
@@ -28,8 +28,10 @@ impl Running {
             Ok(cookie) => cookie,
             Err(error) => return Self::Unclear(error.to_string()),
         };
-        let Ok(path) = find(&config.node.run_dir, cookie, Some(config.node.name)) else {
-            return Self::Nobody;
+        let path = match find(&config.node.run_dir, cookie, Some(config.node.name)) {
+            Ok(path) => path,
+            Err(FindError::NoAgent { .. }) => return Self::Nobody,
+            Err(error) => return Self::Unclear(error.to_string()),
         };
         let status = Client::connect(&path).and_then(|mut client| client.status());
         match status {

@@ -405,7 +405,10 @@ fn say(service: &str, to: &str, error: MoveError) -> MoveRefused {
         MoveError::NotInForce => "this node may not speak for it at present".into(),
         MoveError::Target(reason) => match reason.as_str() {
             "no_server" => {
-                format!("nothing listens on node {to}, or a process that does is stopped")
+                format!(
+                    "nothing listens on node {to}, or it does not serve all clients at present \
+                     (`godwit status` there says why)"
+                )
             }
             "server_died" => format!("the server on node {to} has just died"),
             _ => format!("node {to} does not hold its connections"),

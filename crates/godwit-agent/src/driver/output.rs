@@ -35,8 +35,8 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 /// stopped (SIGSTOP) or hangs says as much as one whose answer is empty. Its twin, which
 /// has answered, is not the one that is wrong. So nothing is told of it until it has read
 /// all. The same holds while its kernel can't send what it has said: a route is missing, or
-/// a rule drops it. Nor is one that stands in the middle of an answer a measure for its twin, which goes
-/// on: what was told of it is taken back (`standstill.rs`).
+/// a rule drops it. Nor is one that stands in the middle of an answer a measure for its twin,
+/// which goes on: what was told of it is taken back (`standstill.rs`).
 #[derive(Debug, Default)]
 pub(super) struct Lengths {
     told: BTreeMap<FlowKey, Length>,

@@ -148,7 +148,15 @@ impl FactReport {
         let service = service.map_or_else(String::new, |name| format!("service {name}: "));
         let effect = match self.consequence.as_deref() {
             Some("no_twins") => "; this node does not stand by until then",
-            Some("no_service") => "; this node neither stands by nor stays the owner until then",
+            Some("no_moves") => "; no planned move comes here until then",
+            Some("hand_over") => {
+                "; an owner hands over to a standby in sync, and no planned move comes here until \
+                 then"
+            }
+            Some("no_service") => {
+                "; this node does not stand by until then, and an owner hands over to a standby \
+                 in sync"
+            }
             _ => "",
         };
         let name = &self.name;

@@ -6,6 +6,8 @@
 //! [`World::observe`], so that every test checks it.
 #![allow(dead_code, reason = "each test uses a part of the harness")]
 
+mod contract;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -489,7 +491,7 @@ impl World {
             }
             batch.push(action);
         }
-        check_order(&batch);
+        contract::check_order(&batch);
         for action in &batch {
             if let Action::Send { message, .. } = action
                 && self.linked
@@ -551,7 +553,7 @@ impl World {
             Action::CheckFlows { .. }
             | Action::ResetUnprotected { .. }
             | Action::HandOver { .. }
-            | Action::Resume { .. } => observe_move(self.sides[side].entry, action),
+            | Action::Resume { .. } => contract::observe_move(self.sides[side].entry, action),
             Action::MoveEnded { .. }
             | Action::AskMove { .. }
             | Action::ResendHandshake { .. }
@@ -668,35 +670,5 @@ impl World {
             .filter(local)
             .cloned()
             .collect()
-    }
-}
-
-/// The contract of `Action` for a planned move.
-fn observe_move(entry: Entry, action: &Action) {
-    if let Action::HandOver { .. } = action {
-        return assert_eq!(entry.role, Role::Shadow, "silent first");
-    }
-    assert_eq!(entry.role, Role::Owner, "only an owner speaks");
-    if let Action::Resume { .. } = action {
-        assert!(!entry.generation.is_none(), "gated from the first word on");
-    }
-}
-
-/// The contract of `Action` for a takeover, within the batch that begins it.
-fn check_order(batch: &[Action]) {
-    let position = |wanted: fn(&Action) -> bool| batch.iter().position(wanted);
-    let revive = position(|action| matches!(action, Action::Revive { attempt: 0, .. }));
-    let announce = position(|action| matches!(action, Action::Announce { .. }));
-    let write = position(|action| {
-        matches!(
-            action,
-            Action::SetShare {
-                role: Role::Owner,
-                ..
-            }
-        )
-    });
-    if revive.is_some() {
-        assert!(write < announce && announce < revive, "{batch:?}");
     }
 }
