@@ -1,10 +1,11 @@
 //! Servers that stand: stopped by a signal, or frozen with their control group.
 
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
+use godwit_lab::apps::server;
 use godwit_lab::cluster::{Cluster, ClusterOptions};
 use godwit_lab::freezer::FrozenGroup;
 use godwit_lab::host::Host;
@@ -12,7 +13,7 @@ use godwit_lab::process::Process;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
     PORT, assert_unnoticed, flow, in_sync, servers, service_v4, service_v6, stage, throughout,
-    wait_protected, witness,
+    wait_event, wait_in_sync, wait_protected, witness,
 };
 use godwit_tests::stream::{connect, expect, send};
 use godwit_tests::{DEADLINE, until};
@@ -289,7 +290,7 @@ fn a_twin_that_ends_its_stream_alone_is_given_up() -> Result<()> {
     Ok(())
 }
 
-/// Its clients would wait there. That of the owner dies, and then it is the best there is.
+/// Its clients would wait there.
 #[test]
 fn nothing_is_moved_to_a_server_that_stands() -> Result<()> {
     for manner in [Manner::Signal, Manner::Group, Manner::Moved] {
@@ -318,5 +319,102 @@ fn nothing_is_moved_to_a_server_that_stands() -> Result<()> {
         expect(&mut stream, "hello again\n")?;
         assert_unnoticed(capture);
     }
+    Ok(())
+}
+
+/// Its machine lives: clients had better come again there than wait where nobody answers.
+#[test]
+fn what_a_server_dies_with_does_not_go_to_one_that_stands() -> Result<()> {
+    for manner in [Manner::Signal, Manner::Group] {
+        let Some(lab) = stage(LabOptions::default()) else {
+            return Ok(());
+        };
+        let [mut a, b] = servers(&lab);
+        let mut b = Server::new(b, manner)?;
+        let mut cluster = in_sync(&lab, ClusterOptions::default());
+        let mut stream = connect(lab.client(), service_v4())?;
+        wait_protected(&cluster, Host::A, stream.local_addr()?);
+        b.stop()?;
+        until("it is said", || Ok(nobody_listens(&cluster, Host::B)))?;
+        a.kill()?;
+        wait_event(&cluster, Host::B, "takeover_declined");
+        wait_event(&cluster, Host::A, "no_taker");
+        match stream.read(&mut [0; 64]) {
+            Ok(0) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+            other => panic!("the client hears of it: {other:?}"),
+        }
+        a = server::start(lab.node(Host::A), PORT)?;
+        let mut stream = connect(lab.client(), service_v4())?;
+        send(&mut stream, "echo\nhello\n")?;
+        expect(&mut stream, "hello\n")?;
+        cluster.wait_owner(Host::A, DEADLINE)?;
+
+        b.go_on()?;
+        until("it is taken back", || {
+            Ok(!nobody_listens(&cluster, Host::B))
+        })?;
+        wait_in_sync(&mut cluster, Host::A);
+        let mut stream = connect(lab.client(), service_v6())?;
+        wait_protected(&cluster, Host::A, stream.local_addr()?);
+        a.kill()?;
+        cluster.wait_owner(Host::B, DEADLINE)?;
+        send(&mut stream, "echo\nhello again\n")?;
+        expect(&mut stream, "hello again\n")?;
+    }
+    Ok(())
+}
+
+fn nobody_listens(cluster: &Cluster<'_>, host: Host) -> bool {
+    let status = cluster.status(host);
+    let warns = |text: &String| {
+        text.starts_with("service web: server_stopped: ") && text.contains("nobody else listens")
+    };
+    status.is_ok_and(|status| status.warnings.iter().any(warns))
+}
+
+/// Answers each line with itself, in one process or in two that accept from one listener.
+const WORKERS: &str = r#"
+import ctypes, os, signal, socketserver, sys
+class Handler(socketserver.StreamRequestHandler):
+    def handle(self):
+        for line in self.rfile:
+            self.wfile.write(line)
+class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    address_family, allow_reuse_address, daemon_threads = socketserver.socket.AF_INET6, True, True
+server = Server(("::", int(sys.argv[1])), Handler)
+if sys.argv[2] == "2" and os.fork() == 0:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    os.setsid()  # signals of the lab go to groups
+server.serve_forever()
+"#;
+
+/// A process that listens beside it takes its clients, and accepts what a server elsewhere
+/// dies with.
+#[test]
+fn who_listens_beside_a_server_that_stands_takes_over() -> Result<()> {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return Ok(());
+    };
+    let start = |host: Host, workers: u8| {
+        let mut command = Command::new("python3");
+        command.args(["-c", WORKERS, &PORT.to_string(), &workers.to_string()]);
+        lab.node(host).spawn("workers", command)
+    };
+    let (mut a, mut b) = (start(Host::A, 1)?, start(Host::B, 2)?);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let capture = witness(&lab);
+    b.stop()?;
+    until("it is said", || Ok(warns_of_a_stop(&cluster, Host::B)))?;
+    assert!(!nobody_listens(&cluster, Host::B));
+    let mut stream = connect(lab.client(), service_v4())?;
+    send(&mut stream, "hello\n")?;
+    expect(&mut stream, "hello\n")?;
+    wait_protected(&cluster, Host::A, stream.local_addr()?);
+    a.kill()?;
+    cluster.wait_owner(Host::B, DEADLINE)?;
+    send(&mut stream, "hello again\n")?;
+    expect(&mut stream, "hello again\n")?;
+    assert_unnoticed(capture);
     Ok(())
 }

@@ -430,6 +430,13 @@ int standing(struct bpf_iter__task *ctx)
 	return gw_look_at_task(ctx);
 }
 
+/* Of each task, while some stand. */
+SEC("iter/task")
+int holding(struct bpf_iter__task *ctx)
+{
+	return gw_look_at_hands(ctx);
+}
+
 /* A process of this machine is about to connect. */
 SEC("cgroup/connect4")
 int connect4(struct bpf_sock_addr *ctx)

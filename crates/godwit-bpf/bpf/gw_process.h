@@ -23,6 +23,7 @@ struct gw_file_ref {
 /* include/linux/fs.h */
 struct inode {
 	unsigned short i_mode;
+	unsigned long i_ino;
 } __attribute__((preserve_access_index));
 
 struct qstr {

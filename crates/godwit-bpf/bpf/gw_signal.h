@@ -51,11 +51,16 @@ static __always_inline bool gw_may_stop(int signal)
 	       (GW_STOPS & GW_SIGNAL_BIT(signal));
 }
 
+/* The first files of a process, one by one. */
+struct gw_browse {
+	struct gw_files files;
+	__u64 word; /* slots of those that were not looked at yet ... */
+	__u32 base; /* ... and where the next word begins */
+};
+
 /* Looks for a listener, or any socket, of a service among the files of a process. */
 struct gw_holder {
-	struct gw_files files;
-	__u64 word;
-	__u32 base;
+	struct gw_browse browse;
 	bool any;
 	bool found;
 };
@@ -86,33 +91,41 @@ static __always_inline bool gw_serves(struct file *file, bool any)
 	return at.pad;
 }
 
-static long gw_holder_step(__u32 index, struct gw_holder *h)
+/* The next file, if there is one in this word. 1: there are no more words. */
+static __always_inline long gw_browse_step(struct gw_browse *b,
+					   struct file **file)
 {
-	__u64 word = h->word;
-	struct file *file;
+	__u64 word = b->word;
 
+	*file = NULL;
 	if (!word) {
-		if (h->base >= h->files.count ||
-		    h->base >= GW_SENDER_WORDS * 64)
+		if (b->base >= b->files.count ||
+		    b->base >= GW_SENDER_WORDS * 64)
 			return 1;
-		h->word = gw_slots_in_use(&h->files, h->base);
-		h->base += 64;
+		b->word = gw_slots_in_use(&b->files, b->base);
+		b->base += 64;
 		return 0;
 	}
-	h->word = word & (word - 1);
-	file = gw_file_at(&h->files, h->base - 64 + gw_lowest_bit(word));
-	if (file && gw_serves(file, h->any)) {
-		h->found = true;
-		return 1;
-	}
+	b->word = word & (word - 1);
+	*file = gw_file_at(&b->files, b->base - 64 + gw_lowest_bit(word));
 	return 0;
+}
+
+static long gw_holder_step(__u32 index, struct gw_holder *h)
+{
+	struct file *file;
+
+	if (gw_browse_step(&h->browse, &file))
+		return 1;
+	h->found = file && gw_serves(file, h->any);
+	return h->found;
 }
 
 static __noinline bool gw_holds_socket(struct task_struct *task, bool any)
 {
 	struct gw_holder h = { .any = any };
 
-	if (!gw_files_of(task, &h.files))
+	if (!gw_files_of(task, &h.browse.files))
 		return false;
 	bpf_loop(GW_SENDER_WORDS * 65, gw_holder_step, &h, 0);
 	return h.found;

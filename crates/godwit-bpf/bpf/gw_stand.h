@@ -76,4 +76,45 @@ static __always_inline int gw_look_at_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* A listener of a service in the hands of a process. */
+struct gw_held {
+	__u64 inode;
+	__u64 pid;
+	__u64 stands;
+};
+
+struct gw_hands {
+	struct gw_browse browse;
+	struct seq_file *seq;
+	struct gw_held held;
+};
+
+static long gw_hands_step(__u32 index, struct gw_hands *h)
+{
+	struct file *file;
+
+	if (gw_browse_step(&h->browse, &file))
+		return 1;
+	if (!file || !gw_serves(file, false))
+		return 0;
+	h->held.inode = BPF_CORE_READ(file, f_inode, i_ino);
+	bpf_seq_write(h->seq, &h->held, sizeof(h->held));
+	return 0;
+}
+
+/* Writes the listeners of services that a process holds. */
+static __always_inline int gw_look_at_hands(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct gw_hands h = { .seq = ctx->meta->seq };
+
+	if (!task || task->pid != task->tgid ||
+	    !gw_files_of(task, &h.browse.files))
+		return 0;
+	h.held.pid = task->tgid;
+	h.held.stands = gw_stands(task);
+	bpf_loop(GW_SENDER_WORDS * 65, gw_hands_step, &h, 0);
+	return 0;
+}
+
 #endif /* GW_STAND_H */

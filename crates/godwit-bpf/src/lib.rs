@@ -81,7 +81,7 @@ pub use policy::{MAX_POLICIES, Policy, PolicyError};
 pub use print::report_with;
 pub use socket::{KernelView, KernelViewError};
 pub use stale::remove_stale_pins;
-pub use stopped::StoppedServers;
+pub use stopped::{Holder, StoppedServers};
 pub use trial::{Hook, Trial};
 
 /// What this build leaves out for a chaos run to find; `None` in every build that

@@ -15,8 +15,13 @@ use godwit_wire::ShareId;
 pub enum Consequence {
     /// People are told.
     Say,
-    /// Twins are born and kept, and nobody is served at present: no planned move comes here.
+    /// Twins are born and kept, and some clients are not served at present: no planned move
+    /// comes here.
     NoMoves,
+    /// Twins are born and kept, and no client is served at present. As
+    /// [`Consequence::NoMoves`], and what a server elsewhere dies with is not taken over while
+    /// its machine lives.
+    NoServer,
     /// Some clients do not reach the service here. As [`Consequence::NoMoves`], and an owner
     /// hands the share to a standby that is in sync.
     HandOver,
@@ -29,9 +34,10 @@ pub enum Consequence {
 
 impl Consequence {
     /// Every consequence, the least first.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Say,
         Self::NoMoves,
+        Self::NoServer,
         Self::HandOver,
         Self::NoTwins,
         Self::NoService,
@@ -42,6 +48,7 @@ impl Consequence {
         match self {
             Self::Say => "say",
             Self::NoMoves => "no_moves",
+            Self::NoServer => "no_server",
             Self::HandOver => "hand_over",
             Self::NoTwins => "no_twins",
             Self::NoService => "no_service",
@@ -49,19 +56,31 @@ impl Consequence {
     }
 
     const fn fitness(self) -> Fitness {
-        let (stands_by, takes_moves, stays) = match self {
-            Self::Say => (true, true, true),
-            Self::NoMoves => (true, false, true),
-            Self::HandOver => (true, false, false),
-            Self::NoTwins => (false, false, true),
-            Self::NoService => (false, false, false),
+        let (stands_by, takes, stays) = match self {
+            Self::Say => (true, Takes::All, true),
+            Self::NoMoves => (true, Takes::Lost, true),
+            Self::NoServer => (true, Takes::Failed, true),
+            Self::HandOver => (true, Takes::Lost, false),
+            Self::NoTwins => (false, Takes::Lost, true),
+            Self::NoService => (false, Takes::Failed, false),
         };
         Fitness {
             stands_by,
-            takes_moves,
+            takes,
             stays,
         }
     }
+}
+
+/// From which owners a node takes a share over, the fewest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Takes {
+    /// From one that fails or ends.
+    Failed,
+    /// Also from one whose server has died.
+    Lost,
+    /// Also from one that would go on: as planned.
+    All,
 }
 
 /// What a node can do for a share.
@@ -69,8 +88,8 @@ impl Consequence {
 pub struct Fitness {
     /// It can stand by, and take over from an owner that fails.
     pub stands_by: bool,
-    /// It may be moved here as planned.
-    pub takes_moves: bool,
+    /// From which owners it takes the share over.
+    pub takes: Takes,
     /// As the owner it may stay that, although a standby is in sync.
     pub stays: bool,
 }
@@ -79,15 +98,15 @@ impl Fitness {
     /// Everything.
     pub const FIT: Self = Self {
         stands_by: true,
-        takes_moves: true,
+        takes: Takes::All,
         stays: true,
     };
 
     /// What two facts leave of it.
-    const fn and(self, other: Self) -> Self {
+    fn and(self, other: Self) -> Self {
         Self {
             stands_by: self.stands_by && other.stands_by,
-            takes_moves: self.takes_moves && other.takes_moves,
+            takes: self.takes.min(other.takes),
             stays: self.stays && other.stays,
         }
     }
@@ -141,30 +160,35 @@ mod tests {
         }
     }
 
-    /// Stands by, takes moves, stays.
-    fn fitness(stands_by: bool, takes_moves: bool, stays: bool) -> Fitness {
+    fn fitness(stands_by: bool, takes: Takes, stays: bool) -> Fitness {
         Fitness {
             stands_by,
-            takes_moves,
+            takes,
             stays,
         }
     }
 
     #[test]
     fn what_each_fact_takes_away_is_gone() {
+        use Takes::{Failed, Lost};
         let table = [
             (vec![], Fitness::FIT),
             (vec![Consequence::Say], Fitness::FIT),
-            (vec![Consequence::NoMoves], fitness(true, false, true)),
-            (vec![Consequence::HandOver], fitness(true, false, false)),
-            (vec![Consequence::NoTwins], fitness(false, false, true)),
+            (vec![Consequence::NoMoves], fitness(true, Lost, true)),
+            (vec![Consequence::NoServer], fitness(true, Failed, true)),
+            (vec![Consequence::HandOver], fitness(true, Lost, false)),
+            (vec![Consequence::NoTwins], fitness(false, Lost, true)),
             (
                 vec![Consequence::NoTwins, Consequence::HandOver],
-                fitness(false, false, false),
+                fitness(false, Lost, false),
+            ),
+            (
+                vec![Consequence::NoServer, Consequence::HandOver],
+                fitness(true, Failed, false),
             ),
             (
                 vec![Consequence::NoService, Consequence::Say],
-                fitness(false, false, false),
+                fitness(false, Failed, false),
             ),
         ];
         for (wrong, wanted) in table {

@@ -39,6 +39,8 @@ fn each_part_does_what_its_fitness_says() {
         (B, Consequence::HandOver, A, true),
         (A, Consequence::NoMoves, A, true),
         (B, Consequence::NoMoves, A, true),
+        (A, Consequence::NoServer, A, true),
+        (B, Consequence::NoServer, A, true),
         (A, Consequence::NoTwins, A, true),
         (B, Consequence::NoTwins, A, false),
         // The old owner does not stand by either.
@@ -140,20 +142,75 @@ fn an_unfit_standby_takes_over_from_an_owner_that_is_gone() {
     assert!(!generation.is_none(), "with its twins");
 }
 
-/// Its server is stopped, say: clients would be served by nobody.
+/// Its server is stopped, say: clients would be served by nobody, or some by nobody.
 #[test]
-fn who_serves_nobody_refuses_planned_moves_and_takes_over() {
+fn who_does_not_serve_all_refuses_planned_moves_and_takes_over() {
+    for consequence in [Consequence::NoMoves, Consequence::NoServer] {
+        let mut world = World::in_sync();
+        fact(&mut world, B, Some(consequence));
+        world.ask_move(A, false);
+        world.run(100);
+        assert_eq!(
+            world.moves(A),
+            [Err(MoveError::Target(MoveRefusal::NoServer))]
+        );
+        assert!(world.is_in_sync(A, B));
+        world.crash(A);
+        world.run(1000);
+        assert_eq!(world.owners(), [B]);
+    }
+}
+
+/// Its machine lives, and its manager starts another: clients had better come again than
+/// wait for a server that is stopped.
+#[test]
+fn what_a_server_dies_with_is_not_taken_over_where_nobody_is_served() {
+    for (consequence, owner) in [
+        (Consequence::NoMoves, B),
+        (Consequence::NoServer, A),
+        (Consequence::HandOver, B),
+    ] {
+        let mut world = World::in_sync();
+        fact(&mut world, B, Some(consequence));
+        world.run(2000);
+        world.forget_log();
+        world.server_exit(A, 3, true);
+        world.run(10);
+        assert_eq!(world.owners(), [owner], "{consequence:?}");
+        let declined = ShareNews::TakeoverDeclined {
+            reason: MoveRefusal::NoServer,
+        };
+        let said = world.share_news(B, |news| matches!(news, ShareNews::TakeoverDeclined { .. }));
+        let no_taker = world.share_news(A, |news| *news == ShareNews::NoTaker);
+        if owner == A {
+            assert_eq!(said, [declined]);
+            assert_eq!(no_taker.len(), 1, "clients see the end at once");
+        } else {
+            assert!(said.is_empty() && no_taker.is_empty());
+        }
+        world.listening(A, true);
+        fact(&mut world, B, None);
+        world.run(3000);
+        assert_eq!(world.owners(), [owner], "{consequence:?}");
+        assert!(world.is_in_sync(owner, 1 - owner), "{consequence:?}");
+    }
+}
+
+/// The server is not started again where it died, and goes on where it was stopped.
+#[test]
+fn a_share_goes_to_a_server_that_goes_on() {
     let mut world = World::in_sync();
-    fact(&mut world, B, Some(Consequence::NoMoves));
-    world.ask_move(A, false);
-    world.run(100);
-    assert_eq!(
-        world.moves(A),
-        [Err(MoveError::Target(MoveRefusal::NoServer))]
+    fact(&mut world, B, Some(Consequence::NoServer));
+    world.run(10_000);
+    world.server_exit(A, 3, true);
+    world.run(5000);
+    assert_eq!(world.owners(), [A]);
+    assert!(
+        world.is_in_sync(A, B),
+        "it stands by, for the machine may die"
     );
-    assert!(world.is_in_sync(A, B));
-    world.crash(A);
-    world.run(1000);
+    fact(&mut world, B, None);
+    world.run(31_000);
     assert_eq!(world.owners(), [B]);
 }
 

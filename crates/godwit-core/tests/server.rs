@@ -23,7 +23,7 @@ fn left(world: &World, side: usize) -> Vec<LeaveReason> {
         | ShareNews::ClaimDisputed { .. }
         | ShareNews::ShareReleased { .. }
         | ShareNews::NoTaker
-        | ShareNews::TakeoverDeclined
+        | ShareNews::TakeoverDeclined { .. }
         | ShareNews::StandbyJoined { .. }
         | ShareNews::Moved { .. }
         | ShareNews::MoveRefused { .. }

@@ -44,7 +44,13 @@ impl World {
     pub(crate) fn is_unfit(&self, node: usize, share: usize) -> bool {
         match self.consequence(node, share) {
             Some(Consequence::NoTwins | Consequence::NoService) => true,
-            Some(Consequence::Say | Consequence::NoMoves | Consequence::HandOver) | None => false,
+            Some(
+                Consequence::Say
+                | Consequence::NoMoves
+                | Consequence::NoServer
+                | Consequence::HandOver,
+            )
+            | None => false,
         }
     }
 

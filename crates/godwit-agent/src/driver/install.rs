@@ -401,7 +401,8 @@ impl Installed {
 
     fn start_standstill(&self, surroundings: &Surroundings) -> Result<Standstill, InstallError> {
         let servers = self.parts.datapath.stopped.clone();
-        Standstill::spawn(servers, surroundings.inbox.clone()).map_err(InstallError::Thread)
+        let inbox = surroundings.inbox.clone();
+        Standstill::spawn(servers, &self.config, inbox).map_err(InstallError::Thread)
     }
 
     fn start_handoffs(

@@ -6,22 +6,29 @@
 //! The data path sees the signal, and whether the process has sockets of a service
 //! (`gw_signal.h`). When a group freezes, when the agent begins, and now and then, all tasks
 //! are looked through (`gw_stand.h`). Whether a process stands, and until when, is looked up here.
+//!
+//! Where all stand that have a listener of a service, nobody accepts its clients: then what a
+//! server elsewhere dies with is not taken over ([`Consequence::NoServer`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::StoppedServers;
+use godwit_bpf::{Holder, StoppedServers};
 use godwit_core::fitness::Consequence;
+use godwit_sock::Listeners;
+use godwit_wire::ShareId;
 
 use super::freezer::Freezer;
+use crate::config::Config;
 use crate::input::{DriverGone, Inbox, Input, StopHint};
 use crate::realtime::be_ordinary;
-use crate::surroundings::Look;
+use crate::surroundings::{Look, Wrong};
 
 /// How often is looked while a process stands, or may be about to.
 const PERIOD: Duration = Duration::from_millis(20);
@@ -54,9 +61,13 @@ const ADVICE: &str = "let it go on (`kill -CONT PID`, or `docker unpause`) or en
 pub(super) struct Standstill(Sender<StopHint>);
 
 impl Standstill {
-    pub(super) fn spawn(servers: Arc<StoppedServers>, inbox: Inbox) -> io::Result<Self> {
+    pub(super) fn spawn(
+        servers: Arc<StoppedServers>,
+        config: &Config,
+        inbox: Inbox,
+    ) -> io::Result<Self> {
         let (sender, hints) = channel();
-        let mut watch = Watch::new(servers);
+        let mut watch = Watch::new(servers, config);
         thread::Builder::new()
             .name("gw-standstill".into())
             .spawn(move || {
@@ -77,10 +88,21 @@ impl Standstill {
 #[derive(Debug)]
 struct Watch {
     servers: Arc<StoppedServers>,
+    services: Vec<(ShareId, Vec<SocketAddr>)>,
     freezer: Freezer,
     processes: BTreeMap<u32, Process>,
-    /// What the driver knows: whether one stands, and which are said.
-    told: (bool, Vec<u32>),
+    /// Whether a process stands, as the driver knows.
+    stands: bool,
+    said: Said,
+}
+
+/// What is said of processes that stand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Said {
+    /// All of them.
+    pids: Vec<u32>,
+    /// The services whose listeners are in the hands of such processes alone, and these.
+    idle: BTreeMap<ShareId, BTreeSet<u32>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,16 +113,20 @@ struct Process {
 }
 
 impl Watch {
-    fn new(servers: Arc<StoppedServers>) -> Self {
+    fn new(servers: Arc<StoppedServers>, config: &Config) -> Self {
+        let shares = config.own_shares();
+        let services = shares.map(|(share, service)| (share, service.addresses.clone()));
         let freezer = Freezer::find().unwrap_or_else(|error| {
             tracing::warn!(%error, "servers that a control group freezes are not known");
             Freezer::default()
         });
         Self {
             servers,
+            services: services.collect(),
             freezer,
             processes: BTreeMap::new(),
-            told: (false, Vec::new()),
+            stands: false,
+            said: Said::default(),
         }
     }
 
@@ -108,16 +134,19 @@ impl Watch {
     fn run(&mut self, hints: &Receiver<StopHint>, inbox: &Inbox) {
         let (mut hint, mut next) = (Ok(StopHint::Frozen), Instant::now());
         loop {
-            match hint {
-                Ok(StopHint::Signal(pid)) => self.watch(pid),
-                Ok(StopHint::Frozen) => next = self.look_around(),
-                Err(RecvTimeoutError::Timeout) if next <= Instant::now() => {
-                    next = self.look_around();
+            let around = match hint {
+                Ok(StopHint::Signal(pid)) => {
+                    self.watch(pid);
+                    false
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(StopHint::Frozen) => true,
+                Err(RecvTimeoutError::Timeout) => next <= Instant::now(),
                 Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if around {
+                next = self.look_around();
             }
-            if self.look(inbox).is_err() {
+            if self.look(around, inbox).is_err() {
                 return;
             }
             let rest = next.saturating_duration_since(Instant::now());
@@ -154,7 +183,8 @@ impl Watch {
         began + ROUND.max(took * REST)
     }
 
-    fn look(&mut self, inbox: &Inbox) -> Result<(), DriverGone> {
+    /// Looks at those that are watched; with `around`, at who has listeners too.
+    fn look(&mut self, around: bool, inbox: &Inbox) -> Result<(), DriverGone> {
         let freezer = &self.freezer;
         self.processes.retain(|pid, process| {
             let stands = is_stopped(*pid) || freezer.holds(*pid);
@@ -169,35 +199,81 @@ impl Watch {
         let long = standing
             .clone()
             .filter(|(_, it)| it.since.elapsed() >= SAID_AFTER);
-        let long: Vec<_> = long.map(|(pid, _)| *pid).collect();
+        let pids: Vec<_> = long.map(|(pid, _)| *pid).collect();
         let stands = standing.count() > 0;
-        if stands != self.told.0 {
-            self.told.0 = stands;
+        if stands != self.stands {
+            self.stands = stands;
             inbox.send(Input::Standstill(stands))?;
         }
-        if long != self.told.1 {
-            let look = look(&long);
-            self.told.1 = long;
-            inbox.send(Input::Facts(look))?;
+        if around || pids != self.said.pids {
+            let idle = self.idle(&pids);
+            let said = Said { pids, idle };
+            if said != self.said {
+                inbox.send(Input::Facts(look(&said)))?;
+                self.said = said;
+            }
         }
         Ok(())
     }
+
+    /// The services at which nobody goes on while those stand, and who has their listeners.
+    fn idle(&self, pids: &[u32]) -> BTreeMap<ShareId, BTreeSet<u32>> {
+        if pids.is_empty() {
+            return BTreeMap::new();
+        }
+        let holders = match self.servers.holders() {
+            Ok(holders) => holders,
+            Err(error) => {
+                tracing::warn!(%error, "can't look who has the listeners of services");
+                return BTreeMap::new();
+            }
+        };
+        let services = self.services.iter();
+        let idle = services.filter_map(|(share, addresses)| {
+            let queues = Listeners::queues_of(addresses).ok()?;
+            let inodes = queues.iter().flatten();
+            let inodes = inodes.map(|queue| u64::from(queue.inode)).collect();
+            Some((*share, all_stand(&inodes, &holders)?))
+        });
+        idle.collect()
+    }
 }
 
-fn look(stopped: &[u32]) -> Look {
-    let found = stopped.first().map(|pid| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        let first = format!("process {pid} ({})", comm.trim_end());
-        match stopped.len() {
-            1 => format!("{first} has a socket of a service, and is stopped"),
-            count => {
-                format!(
-                    "{count} processes have sockets of services, and are stopped, such as {first}"
-                )
-            }
-        }
+/// Who has one of the listeners, if somebody has and all of these stand.
+fn all_stand(listeners: &BTreeSet<u64>, holders: &[Holder]) -> Option<BTreeSet<u32>> {
+    let of = holders.iter().filter(|it| listeners.contains(&it.inode));
+    let stands = of.clone().all(|it| it.stands);
+    let pids: BTreeSet<_> = of.map(|it| it.pid).collect();
+    (stands && !pids.is_empty()).then_some(pids)
+}
+
+fn look(said: &Said) -> Look {
+    let idle = said.idle.iter().map(|(share, pids)| Wrong {
+        name: NAME.to_owned(),
+        share: Some(*share),
+        consequence: Consequence::NoServer,
+        found: format!("{}: nobody else listens", stopped(pids, "its listener")),
+        advice: ADVICE.to_owned(),
     });
-    Look::of_one(NAME, Consequence::NoMoves, found, ADVICE)
+    let idle: Vec<_> = idle.collect();
+    let listen: BTreeSet<_> = said.idle.values().flatten().collect();
+    let others = said.pids.iter().filter(|pid| !listen.contains(pid));
+    let others: BTreeSet<_> = others.copied().collect();
+    let found = (!others.is_empty()).then(|| stopped(&others, "a socket of a service"));
+    let mut look = Look::of_one(NAME, Consequence::NoMoves, found, ADVICE);
+    look.wrong.extend(idle);
+    look
+}
+
+/// Which processes are stopped, in words.
+fn stopped(pids: &BTreeSet<u32>, what: &str) -> String {
+    let first = pids.first().copied().unwrap_or_default();
+    let comm = fs::read_to_string(format!("/proc/{first}/comm")).unwrap_or_default();
+    let first = format!("process {first} ({})", comm.trim_end());
+    match pids.len() {
+        1 => format!("{first} has {what}, and is stopped"),
+        count => format!("{count} processes have {what}, and are stopped, such as {first}"),
+    }
 }
 
 /// Whether all of a process is stopped, or traced and stopped.
@@ -237,6 +313,44 @@ mod tests {
         child.kill().expect("it runs");
         child.wait().expect("it was killed");
         assert!(!is_stopped(pid));
+    }
+
+    #[test]
+    fn nobody_listens_where_all_who_do_stand() {
+        let holder = |inode, pid, stands| Holder { inode, pid, stands };
+        let held = [
+            holder(7, 1, true),
+            holder(7, 2, true),
+            holder(8, 1, true),
+            holder(8, 3, false),
+        ];
+        let of = |listeners: &[u64]| all_stand(&listeners.iter().copied().collect(), &held);
+        assert_eq!(of(&[7]), Some([1, 2].into()));
+        assert_eq!(of(&[8]), None, "another accepts its clients");
+        assert_eq!(of(&[7, 8]), None, "some address is served");
+        assert_eq!(of(&[9]), None, "who has it is not seen");
+        assert_eq!(of(&[]), None, "where nobody listens is another matter");
+    }
+
+    #[test]
+    fn a_process_is_said_once() {
+        let said = Said {
+            pids: vec![1, 2, 4],
+            idle: [(ShareId(3), [1, 2].into())].into(),
+        };
+        let wrong = look(&said).wrong;
+        let short = wrong.iter().map(|it| (it.share, it.consequence));
+        let short: Vec<_> = short.collect();
+        let wanted = [
+            (None, Consequence::NoMoves),
+            (Some(ShareId(3)), Consequence::NoServer),
+        ];
+        assert_eq!(short, wanted);
+        let rest = Said {
+            pids: vec![1, 2],
+            ..said
+        };
+        assert_eq!(look(&rest).wrong.len(), 1);
     }
 
     #[test]

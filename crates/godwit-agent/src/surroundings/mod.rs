@@ -80,7 +80,7 @@ pub struct FactReport {
     pub service: Option<String>,
     /// Whether it is as it should be.
     pub ok: bool,
-    /// While it is wrong: `say`, `no_twins` or `no_service`.
+    /// While it is wrong: the name of its [`Consequence`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub consequence: Option<String>,
     /// While it is wrong: what was found.
@@ -149,6 +149,10 @@ impl FactReport {
         let effect = match self.consequence.as_deref() {
             Some("no_twins") => "; this node does not stand by until then",
             Some("no_moves") => "; no planned move comes here until then",
+            Some("no_server") => {
+                "; until then no planned move comes here, and what a server elsewhere dies with is \
+                 not taken over while its machine lives"
+            }
             Some("hand_over") => {
                 "; an owner hands over to a standby in sync, and no planned move comes here until \
                  then"

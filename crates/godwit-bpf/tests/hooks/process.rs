@@ -152,11 +152,20 @@ fn stopped(
         assert!(Instant::now() < deadline, "{said:?}, {:?}", found());
         thread::sleep(Duration::from_millis(1));
     }
+    let hands = || {
+        let holders = bench.datapath.stopped.holders().expect("it looks");
+        let of = holders.into_iter().filter(|it| it.pid == pid);
+        of.map(|it| it.stands).collect::<Vec<_>>()
+    };
+    // Two descriptors of its listener at port 80; the other port is no service's.
+    let held = if said.is_empty() { 0 } else { 2 };
+    assert_eq!(hands(), vec![true; held]);
     process.cont().expect("it stands");
     while found().contains(&pid) {
         assert!(Instant::now() < deadline, "it goes on");
         thread::sleep(Duration::from_millis(1));
     }
+    assert_eq!(hands(), vec![false; held]);
     (said, pid)
 }
 

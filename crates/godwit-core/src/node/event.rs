@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, NodeName, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, LeaveReason, MoveRefusal, NodeName, ShareId,
+    UnprotectedReason,
 };
 
 use super::input::StonithFault;
@@ -147,9 +148,12 @@ pub enum ShareNews {
     },
     /// Nobody took over from a node whose server died: clients see its end.
     NoTaker,
-    /// As a standby: the owner's server died within a second of our own. What
-    /// did that to both must not go on to a third.
-    TakeoverDeclined,
+    /// As a standby: the owner's server died, and clients would not be served here.
+    TakeoverDeclined {
+        /// Why: our own died within a second of it, and what did that to both must not go on
+        /// to a third; or it is stopped.
+        reason: MoveRefusal,
+    },
     /// A standby is in sync: new connections are protected.
     StandbyJoined {
         /// The standby.
@@ -396,7 +400,7 @@ impl ShareNews {
             Self::ClaimDisputed { .. } => "claim_disputed",
             Self::ShareReleased { .. } => "share_released",
             Self::NoTaker => "no_taker",
-            Self::TakeoverDeclined => "takeover_declined",
+            Self::TakeoverDeclined { .. } => "takeover_declined",
             Self::StandbyJoined { .. } => "standby_joined",
             Self::StandbyHeldOff { .. } => "standby_held_off",
             Self::NoQuorum => "no_quorum",
@@ -421,7 +425,7 @@ impl ShareNews {
             | Self::ShareReleased { .. }
             | Self::NoTaker
             | Self::MoveRefused { .. }
-            | Self::TakeoverDeclined => true,
+            | Self::TakeoverDeclined { .. } => true,
             Self::Moved { .. }
             | Self::RoleChanged { .. }
             | Self::StandbyJoined { .. }
@@ -464,7 +468,8 @@ impl ShareNews {
                 ("peer_epoch", text(peer_epoch)),
                 ("epoch", text(epoch)),
             ],
-            Self::NoTaker | Self::TakeoverDeclined => Vec::new(),
+            Self::NoTaker => Vec::new(),
+            Self::TakeoverDeclined { reason } => vec![("reason", text(&reason.as_str()))],
             Self::ShareReleased { peer, generation } | Self::StandbyJoined { peer, generation } => {
                 vec![("peer", text(peer)), ("generation", count(*generation))]
             }

@@ -9,9 +9,11 @@
 //! | owner | goes on | hands over to a standby in sync, as a planned move that resets nothing |
 //! | anybody at start | begins as usual: a poor owner is better than none | the same |
 //!
-//! One that can stand by but serves nobody at present (no moves), or not all (hand over),
-//! refuses planned moves, and does all else as a fit one. Of the latter kind, an owner hands
-//! over as without service.
+//! One that can stand by but does not serve all at present (no moves, hand over) refuses
+//! planned moves, and does all else as a fit one. With the latter, an owner hands over as
+//! without service. Where nobody is served (no server), a share whose owner's server has died
+//! is not taken over either, unless its machine or agent fails too: its clients had better see
+//! the end of their connections than wait for ever. The standby leaves the set for that.
 //!
 //! ```text
 //!  standby                                owner
@@ -30,7 +32,7 @@ use super::action::Action;
 use super::context::Context;
 use super::moving::{MoveCause, MoveWish, Moving};
 use super::share::ShareSide;
-use crate::fitness::{Consequence, FactId, Fitness};
+use crate::fitness::{Consequence, FactId, Fitness, Takes};
 use crate::share::{Ownership, Reason};
 use crate::{MonoTime, PeerId};
 
@@ -69,8 +71,13 @@ impl Condition {
     }
 
     /// Whether a planned move may come here.
-    pub(super) const fn takes_moves(&self) -> bool {
-        self.fitness.takes_moves
+    pub(super) fn takes_moves(&self) -> bool {
+        self.fitness.takes >= Takes::All
+    }
+
+    /// Whether a share is taken over whose owner's server has died.
+    pub(super) fn takes_lost(&self) -> bool {
+        self.fitness.takes >= Takes::Lost
     }
 
     /// Only an owner hands over.

@@ -213,7 +213,8 @@ impl ShareSide {
         };
         let over = view.expires.saturating_add(lease.grace(failed)) <= now;
         let expected = self.moving.is_expected() && !failed;
-        if view.released && (!self.server.may_claim(now) || expected) {
+        let reluctant = !self.condition.takes_lost() && !failed;
+        if view.released && (!self.server.may_claim(now) || expected || reluctant) {
             // Its owner takes it back, or says in a moment that it is handed over.
         } else if view.released {
             self.machine.handle_lapse(owner.peer, Reason::OwnerReleased);

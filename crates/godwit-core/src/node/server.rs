@@ -7,7 +7,8 @@
 //!     ◄───────────────── claim, higher epoch
 //!  steps down, ends its sockets
 //!
-//!  or nobody claims, or ◄──────── ServerLost  its own server died just now too
+//!  or nobody claims, or ◄──────── ServerLost  its own server died just now too, or
+//!                                              serves nobody at present
 //!     ── StandbyLeft ───────────────────────►
 //!  Reopen: clients see the connections end
 //! ```
@@ -197,8 +198,15 @@ impl ShareSide {
         generation: Generation,
         context: &mut Context<'_>,
     ) {
-        if self.server.died_just_now(context.now) {
-            context.tell(self.id, ShareNews::TakeoverDeclined);
+        let refusal = if self.server.died_just_now(context.now) {
+            Some(MoveRefusal::ServerDied)
+        } else if !self.condition.takes_lost() {
+            Some(MoveRefusal::NoServer)
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            context.tell(self.id, ShareNews::TakeoverDeclined { reason });
             self.retire(owner, generation, context);
         } else {
             self.machine.handle_owner_server_lost(generation);
