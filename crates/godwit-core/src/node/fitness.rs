@@ -25,14 +25,15 @@
 
 use std::time::Duration;
 
-use godwit_wire::{Generation, LeaveReason, Message};
+use godwit_wire::{Generation, LeaveReason, Message, ShareId};
 
 use super::Node;
 use super::action::Action;
 use super::context::Context;
+use super::homes::Mates;
 use super::moving::{MoveCause, MoveWish, Moving};
 use super::share::ShareSide;
-use crate::fitness::{Consequence, FactId, Fitness, Takes};
+use crate::fitness::{Consequence, FactId, Facts, Fitness, Takes};
 use crate::share::{Ownership, Reason};
 use crate::{MonoTime, PeerId};
 
@@ -103,14 +104,14 @@ impl Node {
     }
 
     /// What this node can do for a share.
-    pub fn fitness(&self, share: godwit_wire::ShareId) -> Fitness {
-        self.facts.fitness(share)
+    pub fn fitness(&self, share: ShareId) -> Fitness {
+        fitness(&self.facts, &self.mates, share)
     }
 
     /// Tells each share how fit this node is for it.
     pub(super) fn settle_fitness(&mut self) {
         for share in &mut self.shares {
-            let fitness = self.facts.fitness(share.id);
+            let fitness = fitness(&self.facts, &self.mates, share.id);
             let was_fit = share.condition.is_fit();
             share.condition.fitness = fitness;
             if fitness.stands_by && !was_fit {
@@ -118,6 +119,17 @@ impl Node {
                 share.asked = false;
             }
         }
+    }
+}
+
+/// Shares of one address are taken over together, or none of them.
+fn fitness(facts: &Facts, mates: &Mates, share: ShareId) -> Fitness {
+    let own = facts.fitness(share);
+    let mates = mates.get(&share).map_or(&[][..], Vec::as_slice);
+    let takes = mates.iter().map(|mate| facts.fitness(*mate).takes);
+    Fitness {
+        takes: takes.fold(own.takes, Takes::min),
+        ..own
     }
 }
 

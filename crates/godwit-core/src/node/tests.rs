@@ -3,6 +3,7 @@
 use godwit_wire::{Endpoint, Epoch, FlowId, FlowKey, GoodbyeReason, MoveStep, Role, SeqNumber};
 
 use super::*;
+use crate::fitness::{Consequence, FactId, Takes};
 use crate::share::{Reason, State};
 
 const PEER: PeerId = PeerId(0);
@@ -154,6 +155,27 @@ fn a_share_begins_where_its_address_is() {
     }
     let roles = node.share_claims().map(|claim| claim.role);
     assert_eq!(roles.collect::<Vec<_>>(), [Role::Owner; 2]);
+}
+
+/// An address is in one place: whoever declines one of its shares declines all.
+#[test]
+fn shares_of_one_address_are_taken_over_together() {
+    let takes = |mates: bool| {
+        let mut config = config();
+        if mates {
+            config.shares[0].mates = vec![ShareId(1)];
+            config.shares[1].mates = vec![ShareId(0)];
+        }
+        let mut node = Node::new(&config, ms(0));
+        let fact = FactId {
+            name: "server_stopped".into(),
+            share: Some(ShareId(0)),
+        };
+        node.handle_fact(fact, Some(Consequence::NoServer), ms(1));
+        [0, 1].map(|share| node.fitness(ShareId(share)).takes)
+    };
+    assert_eq!(takes(true), [Takes::Failed; 2]);
+    assert_eq!(takes(false), [Takes::Failed, Takes::All]);
 }
 
 /// A node with a certificate of the cluster may own what it is configured to own; of
