@@ -355,7 +355,37 @@ fn the_gateway_gets_another_mac_address() {
     assert_no_reset(&capture.finish().expect("the capture is complete"));
 }
 
-/// What can't be followed is said, and taken back.
+/// It may be as silent to the other node: that is said, and nothing moves.
+#[test]
+fn a_gateway_that_does_not_answer_is_said() {
+    let Some(lab) = stage_behind_a_router() else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let old = echoes(&lab, &cluster);
+    let router = Host::Attacker;
+    let answers = |lab: &Lab, yes: bool| {
+        let ignore = if yes { 0 } else { 8 };
+        let setting = format!("sysctl -qw net.ipv4.conf.eth0.arp_ignore={ignore}");
+        run(lab, router, &setting);
+        run(lab, Host::A, "ip neigh flush dev eth0");
+    };
+    answers(&lab, false);
+    let silent = format!("router {} does not answer", router.v4());
+    until_within(2 * SOON, &silent, || {
+        warns(&cluster, Host::A, &silent).then_some(())
+    });
+    answers(&lab, true);
+    until_within(2 * SOON, "taken back", || {
+        (!warns(&cluster, Host::A, &silent)).then_some(())
+    });
+    old.iter().for_each(Traffic::goes_on);
+    cluster
+        .wait_owner(Host::A, DEADLINE)
+        .expect("it has stayed");
+}
+
 /// The routes to clients, taken away at one machine or given back.
 fn routes(lab: &Lab, host: Host, there: bool) {
     let (by_v4, by_v6) = (Host::Attacker.v4(), Host::Attacker.v6());
@@ -477,6 +507,7 @@ fn a_client_that_a_route_drops_is_said() {
     survives(&lab, &cluster, old);
 }
 
+/// What can't be followed is said, and taken back.
 #[test]
 fn what_is_wrong_with_the_link_is_said_and_taken_back() {
     let Some(lab) = stage(LabOptions::default()) else {

@@ -47,7 +47,7 @@ pub use foreign::{ForeignProcess, Holders, holds_socket};
 pub use interface::{Interface, InterfaceError, join_group};
 pub use listeners::{AcceptQueue, Listener, Listeners};
 pub use namespace::netns_cookie;
-pub use neighbour::{ask_neighbour, neighbour};
+pub use neighbour::{ask_neighbour, is_unanswered, neighbour};
 pub use offload::{OFFLOAD_HEADER, ignore_outgoing, keep_offload};
 pub use option::{option, set_option, socket_cookie};
 pub use passing::{MAX_PASSED, receive_with, send_with};

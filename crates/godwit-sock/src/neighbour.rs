@@ -37,6 +37,30 @@ pub fn neighbour(ifindex: u32, addr: IpAddr) -> io::Result<Option<MacAddr>> {
     }
 }
 
+/// Whether the kernel asks for `addr` on interface `ifindex`, or has asked in vain; never
+/// waits. Of one that nobody has asked for: `false`.
+///
+/// # Errors
+/// Fails if the kernel's table can't be read.
+pub fn is_unanswered(ifindex: u32, addr: IpAddr) -> io::Result<bool> {
+    let answers = Netlink::open(SockProtocol::NetlinkRoute)?.request(
+        RTM_GETNEIGH,
+        NLM_F_ACK,
+        &question(ifindex, addr),
+    );
+    match answers {
+        Ok(answers) => Ok(answers.iter().any(|answer| says_unanswered(answer))),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// NUD_INCOMPLETE | NUD_FAILED
+fn says_unanswered(answer: &[u8]) -> bool {
+    let state = answer.get(8..10).and_then(|state| state.try_into().ok());
+    state.is_some_and(|state| u16::from_ne_bytes(state) & (0x01 | 0x20) != 0)
+}
+
 /// Makes the kernel resolve `addr` on interface `ifindex`, by one datagram
 /// to the discard port.
 ///

@@ -2,7 +2,9 @@
 //!
 //! Routes and rules are lost and made by many: a link that goes down, a lease of DHCP that
 //! ends, somebody who bans an address. The kernel tells only of some of that, so it is asked
-//! for a sample of the clients that have connections here, twins included.
+//! for a sample of the clients that have connections here, twins included. A router to them
+//! that does not answer (ARP, RFC 826; neighbour discovery, RFC 4861) is said: it may be as
+//! silent to the other node.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use godwit_bpf::FlowTable;
 use godwit_core::fitness::Consequence;
-use godwit_sock::{Way, way};
+use godwit_sock::{Way, is_unanswered, way};
 use godwit_wire::FlowKey;
 use nix::net::if_::if_indextoname;
 
@@ -37,7 +39,8 @@ const LOOPBACK: u32 = 1;
 
 const NAME: &str = "client_routes";
 
-const ADVICE: &str = "see `ip route get CLIENT from SERVICE`, `ip rule` and the default route";
+const ADVICE: &str = "see `ip route get CLIENT from SERVICE`, `ip rule`, the default route and \
+                      `ip neigh`";
 
 /// A client, and the address of the service that it speaks to.
 type Pair = (IpAddr, IpAddr);
@@ -47,6 +50,7 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
     let look = move || {
         be_ordinary();
         let (mut pairs, mut said) = (BTreeSet::new(), None);
+        let mut silence = Silence::default();
         loop {
             match flows.some(FLOWS) {
                 // Where nobody has a route, connections may have ended because of that.
@@ -54,9 +58,12 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
                 Ok(found) => pairs = sample(&found),
                 Err(error) => tracing::warn!(%error, "can't see to whom routes are needed"),
             }
-            let look = judge(&pairs, place.ifindex(), |(client, service)| {
-                way(service, client).ok()
+            let ifindex = place.ifindex();
+            let ways = ways(&pairs, |(client, service)| way(service, client).ok());
+            let silent = silence.judge(&ways, |router| {
+                is_unanswered(ifindex, router).unwrap_or_default()
             });
+            let look = judge(&ways, ifindex, silent);
             if said.as_ref() != Some(&look) {
                 if inbox.send(Input::Facts(look.clone())).is_err() {
                     return;
@@ -126,18 +133,51 @@ impl Loss {
     }
 }
 
+/// What becomes of what is said to each client, if the kernel says.
+fn ways(pairs: &BTreeSet<Pair>, ask: impl Fn(Pair) -> Option<Way>) -> Vec<(Pair, Way)> {
+    let asked = pairs.iter().filter_map(|pair| Some((*pair, ask(*pair)?)));
+    asked.collect()
+}
+
+/// A client, and the router before it that does not answer.
+type Silent = (Pair, IpAddr);
+
+/// Routers that were asked for in vain.
+#[derive(Debug, Default)]
+struct Silence(BTreeSet<IpAddr>);
+
+impl Silence {
+    /// One that did not answer at the look before either: an answer may take a moment.
+    fn judge(
+        &mut self,
+        ways: &[(Pair, Way)],
+        is_unanswered: impl Fn(IpAddr) -> bool,
+    ) -> Option<Silent> {
+        let routed = ways.iter().filter_map(|(pair, way)| match way {
+            Way::Leads { router, .. } => Some((*pair, (*router)?)),
+            Way::Nowhere | Way::Refused(_) => None,
+        });
+        let silent: Vec<_> = routed
+            .filter(|(_, router)| is_unanswered(*router))
+            .collect();
+        let now = silent.iter().map(|(_, router)| *router).collect();
+        let before = std::mem::replace(&mut self.0, now);
+        silent
+            .into_iter()
+            .find(|(_, router)| before.contains(router))
+    }
+}
+
 /// Where no client has a route others won't have one either. Where some have none, those are
 /// better served elsewhere. Clients that are refused may have been banned, as long as they
 /// are few.
-fn judge(pairs: &BTreeSet<Pair>, ifindex: u32, ask: impl Fn(Pair) -> Option<Way>) -> Look {
-    let asked = pairs.iter().filter_map(|pair| Some((*pair, ask(*pair)?)));
-    let asked: Vec<_> = asked.collect();
-    let lost = asked
+fn judge(ways: &[(Pair, Way)], ifindex: u32, silent: Option<Silent>) -> Look {
+    let lost = ways
         .iter()
         .filter_map(|(pair, way)| Some((*pair, Loss::of(*way, ifindex)?)));
     let lost: Vec<_> = lost.collect();
     let banned = lost.iter().filter(|(_, loss)| loss.is_ban()).count();
-    let consequence = if !lost.is_empty() && lost.len() == asked.len() && banned == 0 {
+    let consequence = if !lost.is_empty() && lost.len() == ways.len() && banned == 0 {
         Consequence::NoService
     } else if lost.len() > banned || banned >= MANY {
         Consequence::HandOver
@@ -145,11 +185,14 @@ fn judge(pairs: &BTreeSet<Pair>, ifindex: u32, ask: impl Fn(Pair) -> Option<Way>
         Consequence::Say
     };
     let worst = lost.iter().min_by_key(|(_, loss)| loss.is_ban());
-    let found = worst.map(|((client, service), loss)| {
+    let lost = worst.map(|((client, service), loss)| {
         let why = loss.why();
         format!("what {service} says to clients such as {client} goes nowhere: {why}")
     });
-    Look::of_one(NAME, consequence, found, ADVICE)
+    let silent = silent.map(|((client, _), router)| {
+        format!("router {router} does not answer, and clients such as {client} are behind it")
+    });
+    Look::of_one(NAME, consequence, lost.or(silent), ADVICE)
 }
 
 fn serves_nobody(look: &Look) -> bool {
@@ -193,11 +236,36 @@ mod tests {
         ];
         for (first, others, wanted) in table {
             let ask = |it| if it == pair(1) { first } else { others };
-            let look = judge(&pairs, HERE, ask);
+            let look = judge(&ways(&pairs, ask), HERE, None);
             let found = look.wrong.first().map(|wrong| wrong.consequence);
             assert_eq!(found, wanted, "{first:?}, {others:?}");
         }
-        assert!(judge(&BTreeSet::new(), HERE, |_| None).wrong.is_empty());
+        assert!(judge(&[], HERE, None).wrong.is_empty());
+    }
+
+    #[test]
+    fn a_router_that_does_not_answer_twice_is_said() {
+        let router = IpAddr::from([10, 0, 0, 254]);
+        let routed = Way::Leads {
+            ifindex: HERE,
+            router: Some(router),
+        };
+        let known = [(pair(1), leads(HERE).expect("a way")), (pair(2), routed)];
+        let mut silence = Silence::default();
+        let mut look = |unanswered: bool| {
+            let silent = silence.judge(&known, |_| unanswered);
+            let wrong = judge(&known, HERE, silent).wrong;
+            wrong
+                .first()
+                .map(|wrong| (wrong.consequence, wrong.found.clone()))
+        };
+        assert_eq!(look(true), None, "it may yet answer");
+        let (consequence, found) = look(true).expect("it does not");
+        assert_eq!(consequence, Consequence::Say);
+        assert!(found.contains("router 10.0.0.254 does"), "{found}");
+        assert!(found.contains("192.0.2.2"), "{found}");
+        assert_eq!(look(false), None);
+        assert_eq!(look(true), None);
     }
 
     #[test]
