@@ -29,7 +29,9 @@ impl Node {
     pub(super) fn settle_homes(&mut self, now: MonoTime) {
         for (id, mates) in &self.mates {
             let homes = self.shares.iter().filter(|it| mates.contains(&it.id));
-            let home = homes.map(Self::home_of).fold(Home::Unknown, nearer);
+            let home = homes
+                .map(|it| Self::home_of(it, now))
+                .fold(Home::Unknown, nearer);
             let share = self.shares.iter_mut().find(|it| it.id == *id);
             if let Some(share) = share {
                 share.machine.handle_home(home, now);
@@ -38,9 +40,11 @@ impl Node {
     }
 
     /// Where a share is. An owner that is not heard is still there: its agent may be about to
-    /// come back, and if it does not, another node will own the share.
-    const fn home_of(share: &ShareSide) -> Home {
+    /// come back, and if it does not, another node will own the share. So may one already if
+    /// our own lease has ended.
+    fn home_of(share: &ShareSide, now: MonoTime) -> Home {
         match share.machine.state() {
+            State::Owner if share.is_silent(now) => Home::Elsewhere,
             State::Owner => Home::Here,
             State::Standby { owner: Some(_) } | State::Shadow { .. } => Home::Elsewhere,
             State::Starting { .. } | State::Standby { owner: None } | State::Quitting => {
@@ -58,3 +62,6 @@ fn nearer(one: Home, other: Home) -> Home {
         (Home::Unknown, Home::Unknown) => Home::Unknown,
     }
 }
+
+#[cfg(test)]
+mod tests;

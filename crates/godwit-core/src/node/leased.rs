@@ -274,6 +274,11 @@ impl ShareSide {
     /// What the voters have decided.
     pub(super) fn handle_lease_event(&mut self, event: LeaseEvent, context: &mut Context<'_>) {
         match event {
+            LeaseEvent::Granted { .. } if self.machine.is_elsewhere() => {
+                if let Some(lease) = &mut self.lease {
+                    lease.hand_over(context.now);
+                }
+            }
             LeaseEvent::Granted { epoch, member } => {
                 if let Some(lease) = &mut self.lease {
                     lease.wished_at = None;

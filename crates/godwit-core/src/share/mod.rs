@@ -41,7 +41,7 @@ pub enum Home {
     Unknown,
     /// This node owns it.
     Here,
-    /// Another node owns it.
+    /// Another node owns it, or may by now.
     Elsewhere,
 }
 
@@ -166,6 +166,12 @@ impl ShareMachine {
             self.wish = None;
         }
         self.begin_if_all_are_idle();
+    }
+
+    /// Whether it waits for another node to begin. A grant that was under way when the wish
+    /// was withdrawn is not made use of.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.state, State::Starting { .. }) && self.home == Some(Home::Elsewhere)
     }
 
     /// A peer says what it does for the share.

@@ -1,0 +1,243 @@
+//! Node `b` with `web` (share 0, primary `a`) and `mail` (share 1, primary `b`) at one
+//! address; `w` votes, or nobody else does.
+
+use std::time::Duration;
+
+use godwit_wire::{
+    Epoch, Generation, Hello, Lease, LeaseDatagram, LeaseMessage, MAX_VERSION, MIN_VERSION,
+    Message, NodeName, Role, ShareClaim,
+};
+
+use super::*;
+use crate::PeerId;
+use crate::lease::voters_digest;
+use crate::node::{
+    Action, Beat, Fencing, FlowPolicy, LeaseConfig, Link, PeerConfig, Resume, ShareConfig,
+};
+
+const W: PeerId = PeerId(1);
+const WEB: ShareId = ShareId(0);
+const MAIL: ShareId = ShareId(1);
+const ME: u64 = 7 << 32;
+const LIFE: u64 = 3 << 32;
+const OWNED: Epoch = Epoch::new(5, 2);
+
+fn name(text: &str) -> NodeName {
+    NodeName::new(text).expect("a literal")
+}
+
+fn ms(ms: u64) -> MonoTime {
+    MonoTime(ms * 1_000_000)
+}
+
+fn config(fencing: Fencing, others: &[&str]) -> NodeConfig {
+    let share = |id, mate, primary: &str, backup: &str| ShareConfig {
+        id,
+        name: String::new(),
+        primary: name(primary),
+        backups: vec![name(backup)],
+        mates: vec![mate],
+        fencing,
+        server_lost_hold: Duration::from_millis(120),
+        policy: FlowPolicy::default(),
+        flap_limit: 0,
+        failback: None,
+        paths: 0,
+        moves_within: None,
+        resume: None,
+    };
+    let others = others.iter().map(|other| name(other));
+    NodeConfig {
+        name: name("b"),
+        incarnation: ME,
+        peers: others.clone().map(|name| PeerConfig { name }).collect(),
+        shares: vec![share(WEB, MAIL, "a", "b"), share(MAIL, WEB, "b", "a")],
+        lease: LeaseConfig {
+            voters: others.chain([name("b")]).collect(),
+            ..LeaseConfig::default()
+        },
+        heartbeat: Duration::from_millis(10),
+        misses: 3,
+        startup_grace: NodeConfig::STARTUP_GRACE,
+        heartbeat_key: [1; 32],
+        config_digest: [2; 32],
+    }
+}
+
+const fn owned_until(expiry: Option<MonoTime>) -> Resume {
+    Resume {
+        role: Role::Owner,
+        epoch: OWNED,
+        generation: Generation::NONE,
+        expiry,
+    }
+}
+
+/// What the node asks of voters.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Promise(ShareId, Epoch),
+    Accept(ShareId, Lease),
+    Release(ShareId),
+}
+
+impl Request {
+    fn of(message: LeaseMessage) -> Option<Self> {
+        match message {
+            LeaseMessage::Prepare { share, epoch, .. } => Some(Self::Promise(share, epoch)),
+            LeaseMessage::Propose { share, lease, .. } => Some(Self::Accept(share, lease)),
+            LeaseMessage::Release { share, .. } => Some(Self::Release(share)),
+            LeaseMessage::Promise { .. }
+            | LeaseMessage::Accepted { .. }
+            | LeaseMessage::Refused { .. } => None,
+        }
+    }
+}
+
+/// The node, and what others say to it.
+struct Talk {
+    node: Node,
+    voters: u64,
+    said: u64,
+}
+
+impl Talk {
+    fn new(config: &NodeConfig) -> Self {
+        Self {
+            node: Node::new(config, ms(0)),
+            voters: voters_digest(&config.lease.voters),
+            said: 0,
+        }
+    }
+
+    fn greet(&mut self, peer: PeerId, life: u64, now: MonoTime) {
+        let hello = Hello {
+            name: self.node.peer_name(peer).expect("it is configured"),
+            incarnation: life,
+            min_version: MIN_VERSION,
+            max_version: MAX_VERSION,
+            heartbeat_key: [3; 32],
+            config_digest: [2; 32],
+        };
+        self.node.handle_link(peer, Link::Down, now);
+        self.node.handle_link(peer, Link::Up, now);
+        self.node.handle_message(peer, &Message::Hello(hello), now);
+    }
+
+    fn say(&mut self, peer: PeerId, life: u64, message: LeaseMessage, now: MonoTime) {
+        self.said += 1;
+        let datagram = LeaseDatagram {
+            sender: self.node.peer_name(peer).expect("it is configured"),
+            incarnation: life,
+            receiver: ME,
+            sequence: self.said,
+            voters: self.voters,
+            messages: vec![message],
+        };
+        self.node.handle_lease(peer, &datagram, now);
+    }
+
+    fn beat(&mut self, peer: PeerId, life: u64, claims: &[ShareClaim], at: u64) {
+        let beat = Beat {
+            incarnation: life,
+            sequence: at,
+            shares: claims.to_vec(),
+        };
+        self.node.handle_heartbeat(peer, &beat, ms(at));
+        self.node.handle_timeout(ms(at));
+    }
+
+    /// What it has asked of a peer since this was called last.
+    fn heard(&mut self, by: PeerId) -> Vec<Request> {
+        let actions = std::iter::from_fn(|| self.node.poll_action());
+        let mut requests = Vec::new();
+        for action in actions {
+            if let Action::SendLease { peer, datagram } = action
+                && peer == by
+            {
+                requests.extend(datagram.messages.into_iter().filter_map(Request::of));
+            }
+        }
+        requests
+    }
+
+    fn state(&self, share: ShareId) -> State {
+        let mut shares = self.node.share_status();
+        let found = shares.find(|it| it.id == share);
+        found.expect("it is configured").state
+    }
+}
+
+const fn promise(share: ShareId, epoch: Epoch) -> LeaseMessage {
+    let last = None;
+    LeaseMessage::Promise { share, epoch, last }
+}
+
+const fn accepted(lease: &Lease, share: ShareId) -> LeaseMessage {
+    let (epoch, number) = (lease.epoch, lease.number);
+    LeaseMessage::Accepted {
+        share,
+        epoch,
+        number,
+    }
+}
+
+/// `b` owns `web`, and `mail` is new. `w` elects `b` for `mail`, late, and renews the lease of
+/// `web` meanwhile or not. What `b` says then.
+fn is_granted_mail(renews: bool) -> (Talk, Vec<Request>) {
+    let mut config = config(Fencing::Lease, &["a", "w"]);
+    config.shares[0].resume = Some(owned_until(Some(ms(60))));
+    let mut talk = Talk::new(&config);
+    talk.greet(W, LIFE, ms(0));
+    let (mut asked, mut proposed) = (None, None);
+    for at in 1..1000 {
+        talk.beat(W, LIFE, &[], at);
+        for request in talk.heard(W) {
+            match request {
+                Request::Promise(_, epoch) => {
+                    asked.get_or_insert((epoch, at));
+                }
+                Request::Accept(MAIL, lease) => proposed = Some(lease),
+                Request::Accept(_, lease) if renews || asked.is_none() => {
+                    talk.say(W, LIFE, accepted(&lease, WEB), ms(at));
+                }
+                Request::Accept(..) | Request::Release(_) => {}
+            }
+        }
+        if let Some((epoch, _)) = asked.filter(|(_, then)| at == then + 5) {
+            talk.say(W, LIFE, promise(MAIL, epoch), ms(at));
+        }
+        if let (Some((_, then)), Some(lease)) = (asked, proposed.take()) {
+            // Whoever decides has slept.
+            let until = then + if renews { 7 } else { 62 };
+            talk.say(W, LIFE, accepted(&lease, MAIL), ms(until));
+            let said = talk.heard(W);
+            return (talk, said);
+        }
+    }
+    panic!("it does not want to begin");
+}
+
+#[test]
+fn a_grant_that_is_under_way_when_the_address_is_elsewhere_is_given_back() {
+    let (talk, _) = is_granted_mail(true);
+    assert_eq!(talk.state(MAIL), State::Owner, "the address is here");
+    let (talk, said) = is_granted_mail(false);
+    assert!(matches!(talk.state(MAIL), State::Starting { .. }));
+    assert!(said.contains(&Request::Release(MAIL)), "{said:?}");
+}
+
+/// Another node may own `web` by now: where `mail` begins is decided when that is known.
+#[test]
+fn nothing_begins_at_an_owner_whose_lease_has_ended() {
+    let mut config = config(Fencing::Lease, &["a", "w"]);
+    config.shares[0].resume = Some(owned_until(Some(ms(100))));
+    let mut talk = Talk::new(&config);
+    talk.greet(W, LIFE, ms(0));
+    let asks = |request: &Request| matches!(request, Request::Promise(..));
+    for at in 1..5000 {
+        talk.beat(W, LIFE, &[], at);
+        assert!(!talk.heard(W).iter().any(asks), "{at}");
+    }
+    assert_eq!(talk.state(WEB), State::Owner, "it may have it back");
+}
