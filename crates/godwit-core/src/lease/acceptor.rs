@@ -28,6 +28,8 @@ pub struct View<'a> {
     pub expires: MonoTime,
     /// Whether the holder has given it back.
     pub released: bool,
+    /// Start of the holder's agent that had it accepted; the latest if that is not known.
+    pub life: u64,
 }
 
 impl View<'_> {
@@ -73,6 +75,8 @@ struct Accepted {
     /// which says who was in sync.
     latest: u64,
     released: bool,
+    /// Start of the agent that has proposed it.
+    life: u64,
 }
 
 /// A proposal, and when it came. Its number is the time of sending.
@@ -140,6 +144,7 @@ impl Acceptor {
                 at: MonoTime::ZERO,
                 expires,
                 released: false,
+                life: u64::MAX,
             });
         }
     }
@@ -221,6 +226,7 @@ impl Acceptor {
             lease: &last.lease,
             expires: last.expires,
             released: last.released,
+            life: last.life,
         })
     }
 
@@ -340,6 +346,7 @@ impl Slot {
             expires: now.saturating_add(term),
             latest: lease.number,
             released: false,
+            life: from.incarnation,
         });
         Ok(Some(Answer::Accepted))
     }

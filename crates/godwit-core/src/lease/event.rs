@@ -40,7 +40,7 @@ pub struct Candidacy {
     /// The epoch under which it owned last itself, if it has kept all flows: it
     /// goes on with them if nobody has owned since.
     pub kept: Option<Epoch>,
-    /// A lease that no longer counts: its holder has handed the share over.
+    /// A lease that no longer counts: its holder has handed the share over, or forgotten it.
     pub void: Option<Epoch>,
     /// How long it leaves others the precedence.
     pub stagger: Duration,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use godwit_wire::{Epoch, Generation, Lease, LeaveReason, NodeName, Stay};
+use godwit_wire::{Epoch, Generation, Lease, LeaveReason, NodeName, Role, Stay};
 
 use super::action::Action;
 use super::ballots::Audience;
@@ -239,6 +239,7 @@ impl ShareSide {
         let (wish, now) = (self.machine.wish(), context.now);
         let stay = self.stay_to_be(context);
         let kept = self.moving.kept_epoch();
+        let forgotten = self.forgotten(view, context);
         let holder = self.owner().map(|owner| context.peer_name(owner.peer));
         let Some(lease) = &mut self.lease else {
             return;
@@ -259,7 +260,7 @@ impl ShareSide {
             above: self.machine.epoch(),
             held,
             kept,
-            void: stay.and(held).map(|(epoch, _)| epoch),
+            void: stay.and(held).map(|(epoch, _)| epoch).or(forgotten),
             stagger: lease.stagger(context.name, holder, view),
             yields: lease.yields(context.name, reason),
             fresh_after: patient,
@@ -269,6 +270,19 @@ impl ShareSide {
         lease.proposer.handle_stay(stay);
         lease.proposer.handle_candidacy(candidacy, now);
         lease.proposer.handle_timeout(now);
+    }
+
+    /// The endless lease of an owner that says in a later life of its agent that it does
+    /// nothing for the share. It would have it again for the asking; where it does not ask,
+    /// because the share is to begin here, the lease would be in the way for ever.
+    fn forgotten(&self, view: Option<View<'_>>, context: &Context<'_>) -> Option<Epoch> {
+        let endless = self.lease.as_ref().is_some_and(|lease| lease.endless);
+        let view = view.filter(|_| endless)?;
+        let mut members = self.members();
+        let holder = members.find(|peer| context.peer_name(*peer) == view.lease.holder)?;
+        let said = self.said(holder)?;
+        let forgot = said.role == Role::None && view.life < said.incarnation;
+        forgot.then_some(view.lease.epoch)
     }
 
     /// What the voters have decided.

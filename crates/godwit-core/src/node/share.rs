@@ -203,6 +203,11 @@ impl ShareSide {
         self.members.iter().copied()
     }
 
+    /// What a peer said last of the share.
+    pub(super) fn said(&self, peer: PeerId) -> Option<Known> {
+        self.claims.get(&peer).copied()
+    }
+
     pub(super) fn has_member(&self, peer: PeerId) -> bool {
         self.members.contains(&peer)
     }

@@ -5,7 +5,7 @@
 //! ```text
 //! quiet 81000000000
 //! share 3839256262 0
-//! last 3839256262 a 7712596... 81523... 10000000000 81600... 91600... 81523... 0 b:4,c:7
+//! last 3839256262 a 7712596... 81523... 10000000000 81600... 91600... 81523... 0 b:4,c:7 7712595...
 //! promise 3839256262 7712596... b 1795728591000 81700...
 //! end
 //! ```
@@ -92,7 +92,7 @@ impl Accepted {
         let stay = |stay: &Stay| format!("{}:{}", stay.node, stay.generation.0);
         let in_sync: Vec<_> = lease.in_sync.iter().map(stay).collect();
         format!(
-            "{} {} {} {} {} {} {} {} {}",
+            "{} {} {} {} {} {} {} {} {} {}",
             lease.holder,
             lease.epoch.0,
             lease.number,
@@ -102,6 +102,7 @@ impl Accepted {
             self.latest,
             u8::from(self.released),
             in_sync.join(","),
+            self.life,
         )
     }
 
@@ -124,12 +125,15 @@ impl Accepted {
             })
         };
         lease.in_sync = in_sync.map(stay).collect::<Option<_>>()?;
+        // An earlier version has not written it down.
+        let life = words.next().map_or(Ok(u64::MAX), str::parse).ok()?;
         Some(Self {
             lease,
             at: MonoTime::from_nanos(at),
             expires: MonoTime::from_nanos(expires),
             latest,
             released,
+            life,
         })
     }
 }
@@ -172,6 +176,7 @@ mod tests {
             expires: MonoTime::from_nanos(u64::MAX),
             latest: 18,
             released,
+            life: 11,
         };
         let slot = acceptor.slots.get_mut(&ShareId(1)).expect("it is there");
         slot.last = Some(accepted(true));
@@ -201,6 +206,16 @@ mod tests {
         let text = before.to_text();
         let after = Acceptor::of_text(&text, Terms::default()).expect("it is whole");
         assert_eq!(format!("{before:?}"), format!("{after:?}"));
+    }
+
+    #[test]
+    fn what_an_earlier_version_has_written_is_read() {
+        let text = acceptor().to_text();
+        let earlier = text.replace(" 11\n", "\n");
+        assert_ne!(earlier, text);
+        let read = Acceptor::of_text(&earlier, Terms::default()).expect("it is whole");
+        let life = read.view(ShareId(1)).map(|view| view.life);
+        assert_eq!(life, Some(u64::MAX), "the latest");
     }
 
     #[test]

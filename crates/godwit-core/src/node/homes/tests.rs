@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use godwit_wire::{
     Epoch, Generation, Hello, Lease, LeaseDatagram, LeaseMessage, MAX_VERSION, MIN_VERSION,
-    Message, NodeName, Role, ShareClaim,
+    Message, NodeName, Role, ShareClaim, Standing,
 };
 
 use super::*;
@@ -15,6 +15,7 @@ use crate::node::{
     Action, Beat, Fencing, FlowPolicy, LeaseConfig, Link, PeerConfig, Resume, ShareConfig,
 };
 
+const A: PeerId = PeerId(0);
 const W: PeerId = PeerId(1);
 const WEB: ShareId = ShareId(0);
 const MAIL: ShareId = ShareId(1);
@@ -168,6 +169,10 @@ impl Talk {
     }
 }
 
+const fn says(share: ShareId, role: Role, epoch: Epoch) -> ShareClaim {
+    ShareClaim { share, role, epoch }
+}
+
 const fn promise(share: ShareId, epoch: Epoch) -> LeaseMessage {
     let last = None;
     LeaseMessage::Promise { share, epoch, last }
@@ -240,4 +245,55 @@ fn nothing_begins_at_an_owner_whose_lease_has_ended() {
         assert!(!talk.heard(W).iter().any(asks), "{at}");
     }
     assert_eq!(talk.state(WEB), State::Owner, "it may have it back");
+}
+
+/// `a` owned `web`, and its machine was booted; `b` owns `mail`. `a` leaves `web` to `b`, so it
+/// does not ask for what the voters still call its own.
+#[test]
+fn an_endless_lease_that_its_holder_has_forgotten_is_not_in_the_way() {
+    let mut config = config(Fencing::Stonith, &["a"]);
+    config.shares[1].resume = Some(owned_until(None));
+    let mut talk = Talk::new(&config);
+    let (before, now) = (5 << 32, 6 << 32);
+    talk.greet(A, before, ms(0));
+    let (share, epoch, void) = (WEB, Epoch::new(5, 1), Epoch::NONE);
+    let lease = Lease {
+        holder: name("a"),
+        epoch,
+        number: 1,
+        term_ns: Lease::ENDLESS,
+        in_sync: Vec::new(),
+    };
+    let standing = Standing::Elected;
+    let ask = LeaseMessage::Prepare { share, epoch, void };
+    talk.say(A, before, ask, ms(1));
+    let propose = LeaseMessage::Propose {
+        share,
+        lease,
+        standing,
+        void,
+    };
+    talk.say(A, before, propose, ms(2));
+    talk.greet(A, now, ms(10));
+    talk.said = 0;
+    for at in 11..3000 {
+        talk.beat(
+            A,
+            now,
+            &[WEB, MAIL].map(|share| says(share, Role::None, Epoch::NONE)),
+            at,
+        );
+        for request in talk.heard(A) {
+            match request {
+                Request::Promise(share, epoch) => {
+                    talk.say(A, now, promise(share, epoch), ms(at));
+                }
+                Request::Accept(share, lease) => {
+                    talk.say(A, now, accepted(&lease, share), ms(at));
+                }
+                Request::Release(_) => {}
+            }
+        }
+    }
+    assert_eq!(talk.state(WEB), State::Owner);
 }
