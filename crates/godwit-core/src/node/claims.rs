@@ -20,6 +20,13 @@ impl Known {
         let steps_back = self.role == Role::Owner && next.role != Role::Owner;
         next.epoch > self.epoch || (next.epoch == self.epoch && !steps_back)
     }
+
+    /// Whether `next` says that the owner is none any more, under no other epoch. It was said
+    /// before, or as the last words of an agent; or the owner has lost its lease to nobody.
+    pub(super) fn is_denied_by(self, next: Self) -> bool {
+        let same = (next.incarnation, next.epoch) == (self.incarnation, self.epoch);
+        same && self.role == Role::Owner && next.role != Role::Owner
+    }
 }
 
 #[cfg(test)]
@@ -41,6 +48,8 @@ mod tests {
         assert!(owner.allows(owner) && idle.allows(idle), "repetition");
         assert!(idle.allows(owner), "it claimed");
         assert!(!owner.allows(idle), "said before it claimed");
+        assert!(owner.is_denied_by(idle) && !idle.is_denied_by(idle));
+        assert!(!owner.is_denied_by(known(2, 6, Role::None)));
         assert!(owner.allows(known(2, 6, Role::None)), "it stepped down");
         assert!(!idle.allows(known(2, 4, Role::Owner)), "an older epoch");
         assert!(owner.allows(known(3, 0, Role::None)), "a new life");

@@ -47,6 +47,8 @@ pub(super) struct ShareSide {
     members: Vec<PeerId>,
     pub(super) machine: ShareMachine,
     claims: BTreeMap<PeerId, Known>,
+    /// Since when peers that owned say that they do not, under no other epoch.
+    denied: BTreeMap<PeerId, MonoTime>,
     announce: Option<AnnounceSchedule>,
     revive: Option<ProbeSchedule>,
     /// When a resumed role needs to have heard the other side.
@@ -139,6 +141,7 @@ impl ShareSide {
             },
             members,
             claims: BTreeMap::new(),
+            denied: BTreeMap::new(),
             announce: None,
             revive: None,
             resumed_until: resume.map(|_| now.saturating_add(RESUME_ALLOWANCE)),
@@ -225,7 +228,7 @@ impl ShareSide {
             role: claim.role,
         };
         let before = self.claims.get(&peer).copied();
-        if !self.has_member(peer) || before.is_some_and(|before| !before.allows(known)) {
+        if !self.has_member(peer) || !self.is_news(peer, known, context.now) {
             return;
         }
         self.claims.insert(peer, known);
@@ -255,9 +258,26 @@ impl ShareSide {
         }
     }
 
+    /// Whether a peer's claim may follow what it has said before. An owner that has lost its
+    /// lease to nobody may wait for us, as for a node that its address is at: in the end it
+    /// is believed.
+    fn is_news(&mut self, peer: PeerId, known: Known, now: MonoTime) -> bool {
+        let before = self.claims.get(&peer);
+        let Some(before) = before.filter(|before| !before.allows(known)) else {
+            self.denied.remove(&peer);
+            return true;
+        };
+        if self.lease.is_none() || !before.is_denied_by(known) {
+            return false;
+        }
+        let since = *self.denied.entry(peer).or_insert(now);
+        now.since(since) >= share::COLD_START
+    }
+
     /// A peer's agent was started anew: its clock may have been set back.
     pub(super) fn forget_claim(&mut self, peer: PeerId) {
         self.claims.remove(&peer);
+        self.denied.remove(&peer);
     }
 
     pub(super) fn handle_failed(&mut self, peer: PeerId, context: &mut Context<'_>) {

@@ -297,3 +297,34 @@ fn an_endless_lease_that_its_holder_has_forgotten_is_not_in_the_way() {
     }
     assert_eq!(talk.state(WEB), State::Owner);
 }
+
+/// `a` owned `mail`, and has lost its lease to nobody. `b` owns `web`, so `a` waits for it to
+/// begin; and `b`, whose vote was not asked for, followed `a`.
+#[test]
+fn who_says_for_long_that_it_is_no_owner_any_more_is_believed() {
+    let mut config = config(Fencing::Lease, &["a", "w"]);
+    config.shares[0].resume = Some(owned_until(Some(ms(60))));
+    let mut talk = Talk::new(&config);
+    talk.greet(A, LIFE, ms(0));
+    talk.greet(W, LIFE, ms(0));
+    let owned = Epoch::new(6, 2);
+    let mut wants = None;
+    for at in 1..4000 {
+        talk.beat(W, LIFE, &[], at);
+        let role = if at < 100 { Role::Owner } else { Role::None };
+        talk.beat(A, LIFE, &[says(MAIL, role, owned)], at);
+        for request in talk.heard(W) {
+            match request {
+                Request::Promise(share, _) => wants = wants.or(Some(share)),
+                Request::Accept(share, lease) => {
+                    talk.say(W, LIFE, accepted(&lease, share), ms(at));
+                }
+                Request::Release(_) => {}
+            }
+        }
+        if at < 3000 {
+            assert!(talk.state(MAIL).owner().is_some(), "{at}: it may be late");
+        }
+    }
+    assert_eq!(wants, Some(MAIL), "{:?}", talk.state(MAIL));
+}
