@@ -2,9 +2,7 @@
 //! carries out its actions one by one, and can be stopped between any two.
 
 use godwit_core::node::{PeerNews, ShareNews};
-use godwit_core::{
-    Action, Beat, Command, Event, EventKind, MonoTime, MoveWish, Node, StonithFault,
-};
+use godwit_core::{Action, Beat, Event, EventKind, MonoTime, Node, StonithFault};
 use godwit_wire::{Generation, LeaseDatagram, LeaseMessage, Role, ShareId};
 
 use crate::host::{Claims, Entry, Input, Sleep, node_of, peer_of};
@@ -98,9 +96,7 @@ impl World {
                 self.trace(|_| format!("{node}: {event:?}"));
                 self.input(node, |agent, now| agent.handle_flow_event(event, now));
             }
-            Input::Exit(exit) => self.input(node, |agent, now| {
-                agent.handle_server_exit(exit, now);
-            }),
+            Input::Exit(exit) => self.pass_exit_on(node, exit),
             Input::Handoff(share, report) => self.input(node, |agent, now| {
                 agent.handle_handoff_report(share, report, now);
             }),
@@ -180,6 +176,9 @@ impl World {
 
     fn note(&mut self, node: usize, event: &Event) {
         self.trace(|_| format!("{node}: {:?}", event.kind));
+        if let EventKind::Share { share, news } = &event.kind {
+            self.audit_role(node, *share, news);
+        }
         match &event.kind {
             EventKind::Share {
                 news: ShareNews::TakeoverStarted { generation, .. },
@@ -256,12 +255,7 @@ impl World {
                 self.commit_early(node, &message);
                 self.send_message(node, node_of(node, peer), message);
             }
-            Action::CheckFlows { share, .. } => {
-                let check = self.check_flows(node, Self::share_at(share));
-                self.answer(node, |agent, now| {
-                    agent.handle_flow_check(share, check, now)
-                });
-            }
+            Action::CheckFlows { share, .. } => self.check_together(node, Self::share_at(share)),
             Action::AskMove { share, wish } => self.ask_move(node, share, wish),
             Action::MoveEnded { share, outcome } => self.note_move(node, share, outcome.is_ok()),
             local @ (Action::Silence { .. }
@@ -291,19 +285,13 @@ impl World {
         }
     }
 
-    /// The agent orders by itself what a person may order.
-    fn ask_move(&mut self, node: usize, share: ShareId, wish: MoveWish) {
-        let MoveWish { to, force, .. } = wish;
-        let command = Command::Move { share, to, force };
-        self.answer(node, |agent, now| agent.handle_command(command, now));
-    }
-
     fn note_move(&mut self, node: usize, share: ShareId, moved: bool) {
         self.trace(|_| format!("{node}: {share:?} has moved: {moved}"));
         if moved {
             self.tally.moves += 1;
             self.audit_move(node, Self::share_at(share));
         }
+        self.end_move(node, Self::share_at(share), moved);
     }
 
     fn send_lease(&mut self, from: usize, to: usize, datagram: LeaseDatagram) {

@@ -10,6 +10,8 @@
 //! 3. *The stream is exact.* Clients never hear of bytes that they did not send,
 //!    and once all is well every connection comes to its end (`history.rs`).
 //! 4. *In sync is proved* (`insync.rs`).
+//! 5. *An address is in one place* (`homes.rs`), as far as that is decided when a share
+//!    begins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,6 +62,8 @@ pub(crate) struct Audit {
     births: BTreeMap<(usize, Way), u64>,
     /// Owners, by share, that hear their standby.
     pub(crate) watches: BTreeMap<(usize, usize), Watch>,
+    /// Nodes and shares that their agents know another owner of.
+    pub(crate) followed: BTreeSet<(usize, usize)>,
 }
 
 impl Audit {
@@ -74,6 +78,7 @@ impl Audit {
             claims: vec![Vec::new(); shares],
             births: BTreeMap::new(),
             watches: BTreeMap::new(),
+            followed: BTreeSet::new(),
         }
     }
 

@@ -446,7 +446,9 @@ impl World {
         if self.is_owner(node, share) {
             let hit = self.is_busy(node);
             self.strike(FaultKind::Release, hit);
-            self.command(node, Command::Release(Self::share_id(share)));
+            for share in self.that_move_with(node, share) {
+                self.command(node, Command::Release(Self::share_id(share)));
+            }
         }
     }
 
@@ -459,14 +461,8 @@ impl World {
         let hit = self.is_busy(node);
         self.strike(FaultKind::Move, hit);
         let force = self.random.below(3) == 0;
-        self.command(
-            node,
-            Command::Move {
-                share: Self::share_id(share),
-                to: name(1 - node),
-                force,
-            },
-        );
+        self.order_move(node, share, name(1 - node), force);
+        self.carry_on(node);
     }
 
     fn restart_an_agent(&mut self) {
@@ -499,7 +495,7 @@ impl World {
         usize::try_from(self.random.below(self.plan.shares as u64)).unwrap_or(0)
     }
 
-    fn prepare_restart(&mut self, node: usize) {
+    pub(crate) fn prepare_restart(&mut self, node: usize) {
         // As `godwit agent` does on SIGTERM: it waits, but not for ever.
         let patience = Duration::from_millis(500);
         self.command(node, Command::Prepare(GoodbyeReason::Restart));

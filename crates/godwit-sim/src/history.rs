@@ -14,6 +14,9 @@ const RECOVERY_NS: u64 = 30_000 * MS;
 /// The same if standbys are held off: at most for a minute.
 const HELD_OFF_NS: u64 = 60_000 * MS;
 
+/// The same if a share is added meanwhile.
+const EDITS_NS: u64 = 30_000 * MS;
+
 /// What one history has come to.
 #[derive(Debug, Clone)]
 pub struct Outcome {
@@ -31,6 +34,7 @@ pub fn run(seed: u64, mutant: Option<Mutant>, tracing: bool) -> Outcome {
     let mut world = World::new(plan, seed, tracing);
     world.trace(|world| format!("{:?}", world.plan));
     let begun_ns = world.now_ns;
+    world.begin_addition(0);
     world.calm(4_000 * MS);
     for _ in 0..world.plan.storms {
         if world.violation.is_some() {
@@ -65,6 +69,7 @@ impl World {
         self.storming = true;
         self.trace(|_| "a storm begins".to_owned());
         let storm = self.storm;
+        self.begin_addition(storm);
         self.queue.push(self.now_ns, Happening::Harm { storm });
         let lasts_ns = self
             .random
@@ -76,7 +81,8 @@ impl World {
 
     /// Whether each share has an owner and a standby in sync.
     pub(crate) fn is_whole(&self) -> bool {
-        (0..self.plan.shares).all(|share| {
+        let mut shares = (0..self.plan.shares).filter(|share| self.is_added(*share));
+        shares.all(|share| {
             let whole = |owner: usize| {
                 let (one, two) = (
                     self.hosts[owner].entries[share],
@@ -105,14 +111,24 @@ impl World {
         } else {
             0
         };
-        let end_ns = self.now_ns + RECOVERY_NS + held_off_ns;
+        let edits_ns = self.plan.addition.as_ref().map_or(0, |_| EDITS_NS);
+        let end_ns = self.now_ns + RECOVERY_NS + held_off_ns + edits_ns;
         let mut rested = 0;
+        let mut edits = Some(self.plan.storms + 1);
         while self.violation.is_none() && self.now_ns < end_ns {
             self.run_until(self.now_ns + 50 * MS);
+            if self.is_whole()
+                && self.all_think()
+                && let Some(storm) = edits.take()
+            {
+                self.begin_addition(storm);
+            }
             let idle = |slot: usize| self.clients[slot].stage == Stage::Idle;
-            let done = self.is_whole() && (0..self.clients.len()).all(idle);
+            let added = (0..self.plan.shares).all(|share| self.is_added(share));
+            let done = added && self.is_whole() && (0..self.clients.len()).all(idle);
             rested = if done { rested + 1 } else { 0 };
             if rested == 4 {
+                self.audit_homes();
                 return;
             }
         }

@@ -9,6 +9,7 @@ use godwit_wire::{Epoch, Generation, LeaseDatagram, Message, Role, ShareClaim, S
 
 use crate::clock::Clock;
 use crate::flow::{Flow, Frame};
+use crate::homes::{Asker, File};
 use crate::plan::Plan;
 use crate::singles::Single;
 
@@ -186,6 +187,9 @@ pub(crate) struct Host {
     pub(crate) unwritten: Option<(usize, Entry)>,
     /// A planned restart that waits for its preparation, until then.
     pub(crate) parting_ns: Option<u64>,
+    pub(crate) file: File,
+    /// What moves away from here together.
+    pub(crate) askers: Vec<Asker>,
 }
 
 impl Host {
@@ -214,6 +218,8 @@ impl Host {
             deep_until_ns: 0,
             unwritten: None,
             parting_ns: None,
+            file: File::new(plan),
+            askers: Vec::new(),
         }
     }
 

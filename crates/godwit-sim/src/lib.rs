@@ -24,6 +24,7 @@ mod facts;
 mod fault;
 mod flow;
 mod history;
+mod homes;
 mod host;
 mod insync;
 mod link;

@@ -40,11 +40,13 @@ pub enum Mutant {
     BlindCanary,
     /// Agents do not see what is wrong around them.
     NoFacts,
+    /// Agents do not know which shares have an address in common.
+    NoHomes,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::NoFence,
         Self::NoGate,
         Self::NoWait,
@@ -61,5 +63,6 @@ impl Mutant {
         Self::NoNote,
         Self::BlindCanary,
         Self::NoFacts,
+        Self::NoHomes,
     ];
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use godwit_core::Fencing;
 use godwit_core::lease::Terms;
 
+use crate::homes::Addition;
 use crate::mutant::Mutant;
 use crate::random::Random;
 
@@ -55,6 +56,8 @@ pub(crate) struct Plan {
     /// Clients of a service whose connections go from server to server by themselves:
     /// none, or as many as of a share.
     pub(crate) singles: usize,
+    /// Of a share at the address of another one.
+    pub(crate) addition: Option<Addition>,
 }
 
 /// What a cluster does by itself.
@@ -107,6 +110,14 @@ impl Plan {
         if mutant == Some(Mutant::FenceFirst) {
             plan.heavy = 500;
             plan.interrupt = 20;
+        }
+        if mutant == Some(Mutant::NoHomes) {
+            plan.shares = SERVERS;
+        }
+        plan.addition = Addition::drawn(seed, &plan);
+        if plan.addition.is_some() {
+            // Each of two primaries would want both back.
+            plan.habits.failback = None;
         }
         plan
     }
@@ -164,6 +175,7 @@ impl Plan {
             interrupt: random.pick(&[0, 1, 3]),
             habits: Habits::drawn(random),
             singles: 0,
+            addition: None,
         }
     }
 }
@@ -189,7 +201,8 @@ fn fencing(mutant: Option<Mutant>, random: &mut Random) -> Fencing {
             | Mutant::NoCatchUp
             | Mutant::NoNote
             | Mutant::BlindCanary
-            | Mutant::NoFacts,
+            | Mutant::NoFacts
+            | Mutant::NoHomes,
         )
         | None => random.pick(&[
             Fencing::Lease,

@@ -83,6 +83,7 @@ impl World {
         host.inbox.clear();
         host.unwritten = None;
         host.parting_ns = None;
+        host.askers.clear();
         host.keys.fill(0);
         if matches!(host.sleep, Sleep::Driver | Sleep::Agent) {
             host.sleep = Sleep::No;
@@ -113,6 +114,7 @@ impl World {
         host.life += 1;
         host.incarnation = incarnation;
         host.votes = Votes::Unknown;
+        host.file.read = host.file.written;
         host.beats = 0;
         host.wake_ns = u64::MAX;
         let config = NodeConfig {
@@ -132,6 +134,7 @@ impl World {
             agent.handle_listening(Self::share_id(share), listening, now);
         }
         host.agent = Some(agent);
+        self.note_followed(node);
         if node < SERVERS {
             self.report_facts(node);
         }
@@ -158,7 +161,7 @@ impl World {
                 id: Self::share_id(share),
                 name: String::new(),
                 primary: name(primary),
-                mates: Vec::new(),
+                mates: self.mates(node, share),
                 backups: vec![name(1 - primary)],
                 fencing: self.plan.fencing,
                 server_lost_hold: self.hold(),
@@ -182,6 +185,7 @@ impl World {
                 .map(|other| PeerConfig { name: name(other) })
                 .collect(),
             shares: (0..self.plan.shares)
+                .filter(|it| self.has_share(node, *it))
                 .map(share)
                 .chain(self.single_shares(node))
                 .collect(),

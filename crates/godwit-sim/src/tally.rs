@@ -31,6 +31,8 @@ pub struct Tally {
     pub unproved: u64,
     /// Standbys that left since something around them was wrong.
     pub unfit: u64,
+    /// Shares that were added, and begun where their address was.
+    pub homes: u64,
     /// Running connections that a new standby came to protect.
     pub reprotected: u64,
     /// Connections that clients opened.
@@ -64,6 +66,7 @@ impl Tally {
         self.continued += other.continued;
         self.unproved += other.unproved;
         self.unfit += other.unfit;
+        self.homes += other.homes;
         self.reprotected += other.reprotected;
         self.streams += other.streams;
         self.completed += other.completed;
@@ -90,8 +93,9 @@ impl fmt::Display for Tally {
         )?;
         writeln!(
             f,
-            "{} standbys let go at which no twin was born, {} that were unfit",
-            self.unproved, self.unfit
+            "{} standbys let go at which no twin was born, {} that were unfit; {} shares begun \
+             where their address was",
+            self.unproved, self.unfit, self.homes
         )?;
         write!(
             f,

@@ -92,6 +92,10 @@ pub(crate) enum Happening {
     Start {
         node: usize,
     },
+    /// The file of a node is changed, or its agent asked again to read it.
+    Edit {
+        node: usize,
+    },
     /// A planned restart may be due.
     Part {
         node: usize,
@@ -280,6 +284,7 @@ impl World {
             }
             Happening::Boot { node } => self.boot(node),
             Happening::Start { node } => self.start(node),
+            Happening::Edit { node } => self.edit(node),
             Happening::Part { node, life } => {
                 if self.hosts[node].life == life {
                     self.part(node);

@@ -105,3 +105,8 @@ fn a_canary_that_is_always_born_proves_nothing() {
 fn a_node_that_does_not_see_what_is_wrong_stays_in_sync() {
     assert!(finds(Mutant::NoFacts).contains("unfit"));
 }
+
+#[test]
+fn a_share_begins_where_its_address_is_only_if_that_is_known() {
+    assert!(finds(Mutant::NoHomes).contains("of its address is elsewhere"));
+}
