@@ -74,6 +74,41 @@ fn a_rule_for_one_family_on_the_standby_is_noticed() {
     expect_noticed("meta nfproto ipv6 tcp dport 80 drop");
 }
 
+/// A rule of the standby's firewall bans a client, whose short connections have no twin. They
+/// end as others do, and what has ended is in nobody's way.
+#[test]
+fn a_client_that_the_standby_bans_leaves_nothing_behind() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::default());
+    let rules = format!(
+        "add table inet strict; \
+         add chain inet strict in {{ type filter hook input priority filter; }}; \
+         add rule inet strict in ip saddr {} tcp dport {PORT} drop",
+        Host::Client.v4()
+    );
+    assert!(run(&lab, Host::B, "nft", &[&rules]), "the rule is taken");
+    for _ in 0..5 {
+        let mut stream = connect(lab.client(), service_v4()).expect("it is served");
+        send(&mut stream, "echo\nhello\n").expect("it takes that");
+        expect(&mut stream, "hello\n").expect("an echo");
+        drop(stream);
+    }
+    let lasting = connect(lab.client(), service_v6()).expect("it is served");
+    let lasting = lasting.local_addr().expect("it has one");
+    wait_protected(&cluster, Host::A, lasting);
+    until("what has ended is forgotten", || {
+        let flows = cluster.flows(Host::A).ok()?.flows;
+        (flows.len() == 1).then_some(())
+    });
+    assert!(run(&lab, Host::B, "nft", &["delete table inet strict"]));
+    cluster
+        .hand_over("web", Host::A, Host::B)
+        .expect("nothing is in the way");
+}
+
 /// Packets that the rule of [`twins_that_can_t_be_born_are_asked_for_ever_more_seldom`] has dropped.
 fn dropped(lab: &Lab) -> u64 {
     let mut command = Command::new("nft");

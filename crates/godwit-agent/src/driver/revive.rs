@@ -1,6 +1,6 @@
 //! After a takeover: tell the clients that their connections go on.
 
-use godwit_bpf::{FlowState, HalfOpen, Phase};
+use godwit_bpf::{FlowState, HalfOpen, Order, Phase};
 use godwit_core::MonoTime;
 use godwit_wire::{FlowId, ShareId};
 
@@ -148,11 +148,15 @@ impl Driver {
     }
 
     /// The client hears all that our kernel thinks it has said long ago, and
-    /// our kernel the window that the leash kept from it.
+    /// our kernel the window that the leash kept from it. If that was the last word the
+    /// connection is over: no segment will come that says so.
     pub(super) fn let_go(&self, flow: &FlowState, now: MonoTime) {
         self.speak(flow, segments::ack(flow, now));
         if flow.leashed {
             self.inject(flow, segments::client_window(flow));
+        }
+        if flow.through {
+            self.give(flow.share, flow.id, Order::End);
         }
     }
 

@@ -30,7 +30,7 @@ const STEP: Duration = Duration::from_secs(1);
 /// the kernel tells nobody when it gives up.
 const FORGOTTEN: Duration = Duration::from_secs(600);
 
-/// The same if its twin has closed: that is what twins of ended connections do.
+/// The same if its twin has closed, as twins of ended connections do, or both sides have.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// Longer than a new socket is waited for, and in no step with the tries, one a second.
@@ -129,8 +129,9 @@ fn gone(flows: &FlowTable, ifindex: u32, now: MonoTime) -> io::Result<Vec<FlowEv
 }
 
 fn patience(flow: &FlowState) -> Duration {
-    let is_owned = flow.phase == Phase::Unprotected;
-    if is_owned && flow.why == Some(UnprotectedReason::TwinClosed) {
+    let closed = flow.why == Some(UnprotectedReason::TwinClosed);
+    let ends = closed || flow.client_fin && flow.own_fin;
+    if flow.phase == Phase::Unprotected && ends {
         ENDING
     } else {
         FORGOTTEN

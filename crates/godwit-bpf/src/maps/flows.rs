@@ -102,6 +102,8 @@ pub struct FlowState {
     pub client_fin: bool,
     /// Whether the service has sent its FIN.
     pub own_fin: bool,
+    /// Whether each side has the other's FIN, though the client may not have been told.
+    pub through: bool,
     /// Initial sequence number of the service.
     pub iss: SeqNumber,
     /// First byte of the client that the socket here was to have: `irs` + 1, or
@@ -348,6 +350,10 @@ fn flow_state(raw_key: types::gw_flow_key, raw: &types::gw_flow, share: ShareId)
         leashed: has(Flag::GW_FLOW_LEASHED),
         client_fin: has(Flag::GW_FLOW_CLIENT_FIN),
         own_fin: has(Flag::GW_FLOW_OWN_FIN),
+        through: has(Flag::GW_FLOW_CLIENT_FIN)
+            && has(Flag::GW_FLOW_OWN_FIN)
+            && SeqNumber(raw.own.fin).le(SeqNumber(raw.client.ack))
+            && SeqNumber(raw.client.fin).le(SeqNumber(raw.own.ack)),
         iss: SeqNumber(raw.iss),
         birth: SeqNumber(raw.birth),
         birth_ack: SeqNumber(raw.birth_ack),

@@ -50,6 +50,25 @@ fn a_flow_that_lost_its_standby_ends() {
     });
 }
 
+/// Both sides have closed, and the twin has not said that it has the client's FIN: the
+/// client is told when the flow is let go, and no segment comes that ends it.
+#[test]
+fn a_flow_that_is_let_go_behind_its_end_is_through() {
+    on_bench(|bench| {
+        bench.connect(7, false);
+        assert!(!bench.flow().through);
+        close(bench);
+        let held = bench.flow();
+        assert!(held.through && held.is_held(), "{held:?}");
+        assert_eq!(held.phase, Phase::Protected);
+        let reason = UnprotectedReason::NotConfirmed;
+        bench.order(Order::Ungate(reason)).expect("it is there");
+        assert!(bench.flow().through);
+        bench.order(Order::End).expect("it is there");
+        assert_eq!(bench.flow().phase, Phase::Ended);
+    });
+}
+
 /// The agent's order may come when the connection is already over.
 #[test]
 fn an_order_does_not_revive_what_is_over() {
