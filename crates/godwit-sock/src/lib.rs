@@ -52,7 +52,7 @@ pub use offload::{OFFLOAD_HEADER, ignore_outgoing, keep_offload};
 pub use option::{option, set_option, socket_cookie};
 pub use passing::{MAX_PASSED, receive_with, send_with};
 pub use raw::{FrameSender, SegmentSender};
-pub use route::{Way, next_hop, way};
+pub use route::{Way, is_local, next_hop, way};
 pub use ruleset::{Drops, Refusal, RulesetWatch, legacy_refusals, refusals};
 pub use seccomp::filter_system_calls;
 pub use sockets::{Served, served_at, without_tcp_socket};

@@ -12,6 +12,7 @@ const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
 const RTA_OIF: u16 = 4;
 const RTA_GATEWAY: u16 = 5;
+const RTN_LOCAL: u8 = 2;
 /// Size of `struct rtmsg`; attributes follow.
 const RTMSG: usize = 12;
 
@@ -53,6 +54,24 @@ pub fn way(from: IpAddr, to: IpAddr) -> io::Result<Way> {
         Some(libc::EACCES) => Ok(Way::Refused("prohibit")),
         Some(libc::EINVAL) if is_own(from) => Ok(Way::Refused("blackhole")),
         _ => Err(error),
+    }
+}
+
+/// Whether this machine takes what is sent to `address` for its own.
+///
+/// # Errors
+/// If the kernel does not say.
+pub fn is_local(address: IpAddr) -> io::Result<bool> {
+    let netlink = Netlink::open(SockProtocol::NetlinkRoute)?;
+    match netlink.request(RTM_GETROUTE, NLM_F_ACK, &asked(address)) {
+        // rtm_type
+        Ok(answers) => Ok(answers
+            .iter()
+            .any(|answer| answer.get(7) == Some(&RTN_LOCAL))),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EACCES | libc::EINVAL) => Ok(false),
+            _ => Err(error),
+        },
     }
 }
 
@@ -161,7 +180,10 @@ mod tests {
                 router: None,
             };
             assert_eq!(way(host, host).expect("the kernel says"), leads);
+            assert!(is_local(host).expect("the kernel says"));
         }
+        let other = is_local([192, 0, 2, 1].into());
+        assert!(!other.expect("the kernel says"));
         let strange = way([192, 0, 2, 1].into(), [127, 0, 0, 1].into());
         assert!(strange.is_err(), "it has no such address: {strange:?}");
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use godwit_bpf::Fronting;
+use godwit_core::MonoTime;
 use godwit_core::fitness::Consequence;
 use godwit_sock::Device;
 
@@ -55,6 +56,10 @@ pub(super) struct Found {
     pub(super) fronting: Vec<Fronting>,
     /// Service addresses that can't be put back.
     pub(super) unplaced: Vec<IpAddr>,
+    /// Since when each service address is here.
+    pub(super) placed: BTreeMap<IpAddr, MonoTime>,
+    /// Service addresses that no route of type `local` leads to.
+    pub(super) strange: Vec<IpAddr>,
     /// Addresses of this node that it does not have.
     pub(super) own_missing: Vec<IpAddr>,
     /// Families (`IPv4`, `IPv6`) of services of which the interface has no address of its
@@ -100,6 +105,7 @@ pub(super) fn look(name: &str, found: Result<&Found, &str>) -> Look {
 
 fn wrong_of(name: &str, found: &Found) -> Vec<Wrong> {
     let mut all = Vec::new();
+    all.extend(unplugged(name, found));
     all.extend(port_of(name, found));
     all.extend(fronted(name, found));
     all.extend(quiet(name, found));
@@ -118,6 +124,17 @@ fn wrong_of(name: &str, found: &Found) -> Vec<Wrong> {
         )
     }));
     all
+}
+
+fn unplugged(name: &str, found: &Found) -> Option<Wrong> {
+    (!found.device.is_running).then(|| {
+        wrong(
+            "carrier",
+            Consequence::NoService,
+            format!("{name} is down or has no carrier"),
+            format!("ip link set {name} up, or look at its cable"),
+        )
+    })
 }
 
 /// A VRF takes packets as they are; others take frames away.
@@ -162,14 +179,6 @@ fn quiet(name: &str, found: &Found) -> Vec<Wrong> {
     let mut say = |fact, found: String, advice: String| {
         all.push(wrong(fact, Consequence::Say, found, advice));
     };
-    if !device.is_running {
-        let text = format!("{name} is down or has no carrier");
-        say(
-            "carrier",
-            text,
-            format!("ip link set {name} up, or look at its cable"),
-        );
-    }
     if let Some(id) = device.xdp {
         say(
             "xdp",
@@ -205,6 +214,20 @@ fn addresses(found: &Found) -> Vec<Wrong> {
             "see the agent's log for the reason",
         )
     });
+    let strange = found.strange.iter().map(|address| {
+        wrong(
+            "service_address",
+            Consequence::NoService,
+            format!(
+                "{address} is on this machine, and no local route leads to it: what clients say \
+                 is not taken in"
+            ),
+            format!(
+                "remove the address (`ip address del`): Godwit puts it back with its route; \
+                     see `ip route get {address}` and `ip rule`"
+            ),
+        )
+    });
     let own = found.own_missing.iter().map(|address| {
         wrong(
             "own_address",
@@ -214,7 +237,8 @@ fn addresses(found: &Found) -> Vec<Wrong> {
         )
     });
     // One of each: a fact is wrong or right.
-    unplaced.take(1).chain(own.take(1)).collect()
+    let service = unplaced.chain(strange).take(1);
+    service.chain(own.take(1)).collect()
 }
 
 /// Routes go with addresses: clients of that family are not reached.
@@ -307,7 +331,10 @@ mod tests {
             name: None,
         };
         type Change = (&'static str, fn(&mut Found));
-        let changes: [Change; 9] = [
+        let changes: [Change; 10] = [
+            ("service_address", |it| {
+                it.strange = vec![[10, 0, 0, 9].into()]
+            }),
             ("residence", |it| {
                 it.long_queue = Some(("12 ms".into(), "shorten it".into()))
             }),

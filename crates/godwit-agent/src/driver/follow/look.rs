@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use godwit_bpf::Identity;
 use godwit_core::MonoTime;
-use godwit_sock::{Device, Devices, add_address, addresses as all_addresses, join_group};
+use godwit_sock::{Device, Devices, add_address, addresses as all_addresses, is_local, join_group};
 use godwit_wire::MacAddr;
 
 use super::facts::Astray;
@@ -26,6 +26,9 @@ const TRUCE: Duration = Duration::from_secs(60);
 const STRAYED: Duration = Duration::from_secs(10);
 
 type Failure = Box<dyn Error + Send + Sync>;
+
+/// An IPv6 address has its route when duplicates have been looked for.
+const SETTLED: Duration = Duration::from_millis(2500);
 
 impl Follower {
     /// Looks at what there is, and brings this node's programs and addresses in place.
@@ -51,6 +54,8 @@ impl Follower {
         }
         self.identify(device.index, mac, &addresses);
         self.found.unplaced = self.put_back(device.index, &addresses);
+        self.note_placed(&addresses, now);
+        self.found.strange = self.strange(now);
         self.note_found(device, &devices, &addresses);
         self.found.strays = self.strays(&devices, now);
         self.note_families(device.index, &addresses);
@@ -196,6 +201,24 @@ impl Follower {
                 tracing::warn!(error, "the data path does not know this node's addresses");
             }
         }
+    }
+
+    fn note_placed(&mut self, addresses: &[(u32, IpAddr)], now: MonoTime) {
+        let here = |service: &IpAddr| addresses.iter().any(|(_, own)| own == service);
+        self.found.placed.retain(|service, _| here(service));
+        for service in self.services.iter().filter(|it| here(it)) {
+            self.found.placed.entry(*service).or_insert(now);
+        }
+    }
+
+    /// Those that the kernel does not take for its own, although they are here.
+    fn strange(&self, now: MonoTime) -> Vec<IpAddr> {
+        let placed = self.found.placed.iter();
+        let settled = placed.filter(|(_, since)| now.since(**since) >= SETTLED);
+        settled
+            .map(|(address, _)| *address)
+            .filter(|address| is_local(*address).is_ok_and(|local| !local))
+            .collect()
     }
 
     /// Those that can't be put back.
