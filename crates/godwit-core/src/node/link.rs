@@ -104,6 +104,7 @@ impl Node {
         if reborn {
             for share in &mut self.shares {
                 share.forget_claim(peer);
+                share.announce_again(now);
             }
         }
     }

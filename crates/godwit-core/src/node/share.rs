@@ -280,6 +280,14 @@ impl ShareSide {
         self.denied.remove(&peer);
     }
 
+    /// As the owner: an agent that begins anew may have had our addresses in the file before,
+    /// and clients may have heard them there.
+    pub(super) fn announce_again(&mut self, now: MonoTime) {
+        if self.machine.state() == State::Owner {
+            self.announce = Some(AnnounceSchedule::new(now));
+        }
+    }
+
     pub(super) fn handle_failed(&mut self, peer: PeerId, context: &mut Context<'_>) {
         // With a lease, an owner is followed when that ends: `settle_candidacy`.
         if self.lease.is_none() || self.owner().is_none() {
