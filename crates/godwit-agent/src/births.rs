@@ -14,18 +14,26 @@ use godwit_wire::NodeName;
 /// The upper half of an incarnation is in seconds.
 const SECOND: u64 = 1 << 32;
 
-/// The incarnation of an agent that starts now, which `clock` says is that moment.
+/// The incarnation of an agent that starts now, which `clock` says is that moment. `before`: of
+/// a life before in this process. Where the disk is full only a clock that is set back later
+/// could make it matter.
 ///
 /// # Errors
-/// If the file can't be read or written.
-pub(crate) fn take(run_dir: &Path, cookie: u64, node: NodeName, clock: u64) -> io::Result<u64> {
+/// If the file can't be read.
+pub(crate) fn take(
+    run_dir: &Path,
+    cookie: u64,
+    node: NodeName,
+    (before, clock): (Option<u64>, u64),
+) -> io::Result<u64> {
     let path = run_dir.join(format!("born-n{cookie}-{node}"));
-    let last = match fs::read_to_string(&path) {
+    let written = match fs::read_to_string(&path) {
         // Torn or strange: nothing is known of it.
         Ok(text) => text.trim().parse().unwrap_or(0),
         Err(error) if error.kind() == ErrorKind::NotFound => 0,
         Err(error) => return Err(error),
     };
+    let last = written.max(before.unwrap_or(0));
     let incarnation = after(last, clock);
     if incarnation != clock {
         let behind = (last - clock) / SECOND;
@@ -34,7 +42,10 @@ pub(crate) fn take(run_dir: &Path, cookie: u64, node: NodeName, clock: u64) -> i
             "the clock of day is behind the start of the last agent, by seconds"
         );
     }
-    fs::write(&path, format!("{incarnation}\n"))?;
+    if let Err(error) = fs::write(&path, format!("{incarnation}\n")) {
+        let path = path.display();
+        tracing::warn!(%path, %error, "the next agent will not know when this one has begun");
+    }
     Ok(incarnation)
 }
 
@@ -69,12 +80,16 @@ mod tests {
     fn an_agent_is_a_later_one_though_the_clock_was_set_back() {
         let dir = tempfile::tempdir().expect("a folder");
         let node = "a".parse().expect("a name");
-        let born = |clock| take(dir.path(), 1, node, clock).expect("taken");
+        let born = |clock| take(dir.path(), 1, node, (None, clock)).expect("taken");
         assert_eq!(born(100 * SECOND), 100 * SECOND);
         assert_eq!(born(40 * SECOND), 101 * SECOND);
         assert_eq!(born(40 * SECOND), 102 * SECOND);
         assert_eq!(born(200 * SECOND), 200 * SECOND);
         fs::write(dir.path().join("born-n1-a"), "x").expect("written");
         assert_eq!(born(3 * SECOND), 3 * SECOND, "nothing is known");
+        let again = take(dir.path(), 1, node, (Some(9 * SECOND), 3 * SECOND));
+        assert_eq!(again.expect("taken"), 10 * SECOND, "of this process");
+        let nowhere = take(&dir.path().join("gone"), 1, node, (None, 7));
+        assert_eq!(nowhere.expect("taken"), 7, "it can't be written");
     }
 }

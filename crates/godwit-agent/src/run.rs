@@ -9,10 +9,9 @@ use thiserror::Error;
 
 use crate::apps::{AppSocket, Apps};
 use crate::config::{Config, ConfigError, PeerRole};
-use crate::control::Place;
 use crate::director;
 use crate::driver::{DetachError, InstallError, Installed, Remains, Surroundings, pin_name};
-use crate::edge::{Edge, Prepared, StartError};
+use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::input::{Inbox, Input};
 use crate::logging;
 use crate::privileges::{self, PrivilegeError};
@@ -77,7 +76,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
     let queue = (inbox, inputs);
     let mut ended = live(prepared, installed, (&app_socket, stonith), queue)?;
     while let Some((next, remains)) = ended.next {
-        let (prepared, installed) = again((ended.config, next), remains, ended.place)?;
+        let (prepared, installed) = again((ended.config, next), remains, ended.left)?;
         let means = (&app_socket, Stonith::default());
         ended = live(prepared, installed, means, Inbox::new())?;
     }
@@ -87,7 +86,7 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
 /// How one life of an agent has ended.
 struct Ended {
     config: Arc<Config>,
-    place: Place,
+    left: Left,
     /// The changed file, and what another life begins with.
     next: Option<(Arc<Config>, Remains)>,
 }
@@ -140,25 +139,22 @@ fn live(
             prefer("gw-driver", Urgency::Decisions);
             let end = driver.run(&inputs);
             inbox.close();
-            votes.close(end.bound_until, end.memory.as_ref());
+            let last = votes.close(end.bound_until, end.memory.as_ref());
             // Here the queue closes: nobody waits for an answer any more.
-            end.next
+            (end.next, last)
         });
     drop(apps);
-    let place = edge.shutdown();
-    let next = run?;
-    Ok(Ended {
-        config,
-        place,
-        next,
-    })
+    let mut left = edge.shutdown();
+    let (next, last) = run?;
+    left.votes = Some(last);
+    Ok(Ended { config, left, next })
 }
 
 /// Another life with the changed file; if that can't be carried out, with the old one.
 fn again(
     (old, next): (Arc<Config>, Arc<Config>),
     remains: Remains,
-    place: Place,
+    left: Left,
 ) -> Result<(Prepared, Installed), AgentError> {
     be_ordinary();
     let installed = match Installed::again(next, remains) {
@@ -172,7 +168,7 @@ fn again(
             back.map_err(|failed| AgentError::from(failed.0))?
         }
     };
-    let prepared = Prepared::at(installed.config.clone(), place)?;
+    let prepared = Prepared::again(installed.config.clone(), left)?;
     Ok((prepared, installed))
 }
 

@@ -28,10 +28,15 @@ pub(crate) struct Votes {
     path: PathBuf,
 }
 
+/// What an agent says of its votes when it ends, as the file has it. The next life of the same
+/// process has it from here, for the disk may be full.
+#[derive(Debug, Clone)]
+pub(crate) struct LastWord(String);
+
 impl Votes {
     /// What the last agent left: until when this one must not vote if it does not know what
     /// that has voted for, and that. It stays there until [`Votes::begin`], as long as this
-    /// one may be ended without having voted.
+    /// one may be ended without having voted. `last`: of a life before in this process.
     ///
     /// # Errors
     /// If the file can't be read.
@@ -40,12 +45,14 @@ impl Votes {
         cookie: u64,
         node: NodeName,
         terms: &Terms,
+        last: Option<LastWord>,
     ) -> io::Result<(Self, MonoTime, Option<VoterMemory>)> {
         let path = run_dir.join(format!("voted-n{cookie}-{node}"));
-        let left = match fs::read(&path) {
-            Ok(left) => Some(left),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => return Err(error),
+        let left = match (last, fs::read(&path)) {
+            (Some(LastWord(text)), _) => Some(text.into_bytes()),
+            (None, Ok(left)) => Some(left),
+            (None, Err(error)) if error.kind() == ErrorKind::NotFound => None,
+            (None, Err(error)) => return Err(error),
         };
         let now = clock::now();
         let unknown = now.saturating_add(terms.quarantine());
@@ -71,13 +78,15 @@ impl Votes {
     }
 
     /// The last word of an agent that will not vote again.
-    pub(crate) fn close(&self, bound: MonoTime, memory: Option<&VoterMemory>) {
+    pub(crate) fn close(&self, bound: MonoTime, memory: Option<&VoterMemory>) -> LastWord {
         let nanos = bound.since(MonoTime::ZERO).as_nanos();
         let memory = memory.map(VoterMemory::to_text).unwrap_or_default();
-        if let Err(error) = fs::write(&self.path, format!("{nanos}\n{memory}")) {
+        let text = format!("{nanos}\n{memory}");
+        if let Err(error) = fs::write(&self.path, &text) {
             let path = self.path.display();
-            tracing::warn!(%path, %error, "the next agent here will vote later than it could");
+            tracing::warn!(%path, %error, "the next process here will vote later than it could");
         }
+        LastWord(text)
     }
 }
 
@@ -102,7 +111,7 @@ mod tests {
         if let Some(left) = left {
             fs::write(&path, left).expect("written");
         }
-        let found = Votes::find(dir.path(), 1, node, &Terms::default());
+        let found = Votes::find(dir.path(), 1, node, &Terms::default(), None);
         let (votes, until, memory) = found.expect("found");
         let kept = fs::read_to_string(&path).ok();
         assert_eq!(

@@ -14,8 +14,7 @@ use godwit_wire::GoodbyeReason;
 use crate::bystander::Bystander;
 use crate::clock;
 use crate::config::{Config, PeerRole};
-use crate::control::Place;
-use crate::edge::{Edge, Prepared, StartError};
+use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Query};
 use crate::logging;
@@ -39,17 +38,17 @@ pub fn witness(config: &Path) -> Result<(), AgentError> {
     privileges::give_up(&prepared.config)?;
     logging::start().map_err(StartError::Thread)?;
     loop {
-        let (place, next) = live(prepared)?;
+        let (left, next) = live(prepared)?;
         let Some(next) = next else {
             return Ok(());
         };
         be_ordinary();
-        prepared = Prepared::at(next, place)?;
+        prepared = Prepared::again(next, left)?;
     }
 }
 
-/// What is left of a life: its place, and the file of the next one.
-type Life = (Place, Option<Arc<Config>>);
+/// What is left of a life, and the file of the next one.
+type Life = (Left, Option<Arc<Config>>);
 
 /// One life, with one file; gives the changed one that another life is to begin with.
 fn live(mut prepared: Prepared) -> Result<Life, AgentError> {
@@ -74,10 +73,12 @@ fn live(mut prepared: Prepared) -> Result<Life, AgentError> {
     };
     prefer("gw-witness", Urgency::Decisions);
     let bound_until = witness.run(&inputs);
-    votes.close(bound_until, witness.node.into_memory().as_ref());
+    let last = votes.close(bound_until, witness.node.into_memory().as_ref());
     inbox.close();
     drop(inputs);
-    Ok((edge.shutdown(), witness.next))
+    let mut left = edge.shutdown();
+    left.votes = Some(last);
+    Ok((left, witness.next))
 }
 
 struct Witness {

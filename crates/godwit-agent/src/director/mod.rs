@@ -31,10 +31,9 @@ use godwit_wire::GoodbyeReason;
 
 use crate::clock;
 use crate::config::{Config, PeerRole};
-use crate::control::Place;
 use crate::driver::InstallError;
 use crate::driver::neighbours::Resolver;
-use crate::edge::{Edge, Prepared, StartError};
+use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::input::Inbox;
 use crate::logging;
 use crate::privileges;
@@ -67,7 +66,7 @@ pub fn direct(config: &Path) -> Result<(), AgentError> {
     while let Some(ended) = live(prepared, installed)? {
         be_ordinary();
         installed = again((&ended.config, ended.next), ended.remains)?;
-        prepared = Prepared::at(installed.config.clone(), ended.place)?;
+        prepared = Prepared::again(installed.config.clone(), ended.left)?;
     }
     Ok(())
 }
@@ -77,7 +76,7 @@ struct Ended {
     config: Arc<Config>,
     next: Arc<Config>,
     remains: Remains,
-    place: Place,
+    left: Left,
 }
 
 /// One life, with one file.
@@ -116,15 +115,16 @@ fn live(mut prepared: Prepared, installed: Installed) -> Result<Option<Ended>, A
     // One at a time may read what the program writes down.
     let _ = reader.map(JoinHandle::join);
     let (next, remains, memory) = front.into_remains();
-    votes.close(end.bound_until, memory.as_ref());
+    let last = votes.close(end.bound_until, memory.as_ref());
     if let (GoodbyeReason::Restart, Some(next)) = (end.reason, next) {
         drop(inputs);
-        let place = edge.shutdown();
+        let mut left = edge.shutdown();
+        left.votes = Some(last);
         return Ok(Some(Ended {
             config,
             next,
             remains,
-            place,
+            left,
         }));
     }
     let removed = match end.reason {

@@ -42,6 +42,7 @@ use crate::reload;
 use crate::surroundings;
 
 pub use error::StartError;
+pub(crate) use prepare::Left;
 pub use prepare::Prepared;
 
 /// How long the last words may take: a goodbye to each peer, an answer to a client.
@@ -70,6 +71,7 @@ struct Threads {
     heartbeats: Heartbeats,
     edge: JoinHandle<()>,
     stop: oneshot::Sender<()>,
+    incarnation: u64,
     // Given up last: until then no second agent starts.
     place: Place,
 }
@@ -84,12 +86,12 @@ impl Edge {
             config,
             life,
             identity,
+            events,
             place,
             votes,
             memory: _,
         } = prepared;
         let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret));
-        let events = EventLog::new(&config);
         for warning in &config.warnings {
             events.publish_own("config_warning", true, [("text", warning.as_str())]);
         }
@@ -137,6 +139,7 @@ impl Edge {
                 heartbeats,
                 edge,
                 stop,
+                incarnation: life.incarnation,
                 place,
             },
         })
@@ -144,11 +147,12 @@ impl Edge {
 
     /// Says what is queued, then ends all threads. Call it after the driver's end. No
     /// second agent starts as long as the place is kept.
-    pub fn shutdown(self) -> Place {
+    pub(crate) fn shutdown(self) -> Left {
         let Threads {
             heartbeats,
             edge,
             stop,
+            incarnation,
             place,
         } = self.threads;
         // Silence before the goodbye is acted upon would look like a failure.
@@ -157,7 +161,12 @@ impl Edge {
         let _ = stop.send(());
         let _ = edge.join();
         drop(heartbeats);
-        place
+        Left {
+            place,
+            events: self.events,
+            incarnation,
+            votes: None,
+        }
     }
 }
 

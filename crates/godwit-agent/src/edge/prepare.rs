@@ -15,10 +15,11 @@ use crate::births;
 use crate::config::{Config, PeerRole};
 use crate::control::{Place, PlaceError};
 use crate::doctor::{self, LiveHost};
+use crate::events::EventLog;
 use crate::heartbeat::draw_secret;
 use crate::membership::{Life, terms};
 use crate::peers::Identity;
-use crate::votes::Votes;
+use crate::votes::{LastWord, Votes};
 
 /// An agent that was killed still has its place, until the kernel has closed all its files.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -37,7 +38,18 @@ pub struct Prepared {
     /// What the process before this one has voted for.
     pub(crate) memory: Option<VoterMemory>,
     pub(super) identity: Identity,
+    pub(super) events: EventLog,
     pub(super) place: Place,
+}
+
+/// What a life leaves to the next one in the same process.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(super) place: Place,
+    pub(super) events: EventLog,
+    pub(super) incarnation: u64,
+    /// `None` if it was not said.
+    pub(crate) votes: Option<LastWord>,
 }
 
 impl Prepared {
@@ -85,7 +97,8 @@ impl Prepared {
             address: control.to_string(),
             source,
         })?;
-        Self::at(config, place)
+        let events = EventLog::new(&config);
+        Self::at(config, (place, events), (None, None))
     }
 
     /// The same for another life in this process: `config` has been checked, and the
@@ -93,7 +106,17 @@ impl Prepared {
     ///
     /// # Errors
     /// If a certificate can't be read, or the kernel refuses something.
-    pub(crate) fn at(config: Arc<Config>, place: Place) -> Result<Self, StartError> {
+    pub(crate) fn again(config: Arc<Config>, left: Left) -> Result<Self, StartError> {
+        let events = left.events.go_on(&config);
+        let before = (Some(left.incarnation), left.votes);
+        Self::at(config, (left.place, events), before)
+    }
+
+    fn at(
+        config: Arc<Config>,
+        (place, events): (Place, EventLog),
+        (before, votes): (Option<u64>, Option<LastWord>),
+    ) -> Result<Self, StartError> {
         let name = config.node.name;
         let identity = Identity::load(&config.tls, name)?;
         let kernel = |what| move |source| StartError::Kernel { what, source };
@@ -102,11 +125,11 @@ impl Prepared {
             .map_err(|_| io::Error::other("getrandom failed"))
             .map_err(kernel("the kernel gives no random numbers"))?;
         let (votes, quiet_until, memory) =
-            Votes::find(&config.node.run_dir, cookie, name, &terms(&config))
+            Votes::find(&config.node.run_dir, cookie, name, &terms(&config), votes)
                 .map_err(kernel("can't read the runtime directory"))?;
         let run_dir = &config.node.run_dir;
-        let incarnation = births::take(run_dir, cookie, name, incarnation())
-            .map_err(kernel("can't write into the runtime directory"))?;
+        let incarnation = births::take(run_dir, cookie, name, (before, incarnation()))
+            .map_err(kernel("can't read the runtime directory"))?;
         Ok(Self {
             config,
             life: Life {
@@ -117,6 +140,7 @@ impl Prepared {
             votes,
             memory,
             identity,
+            events,
             place,
         })
     }
