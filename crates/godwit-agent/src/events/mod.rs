@@ -8,7 +8,7 @@ mod timestamp;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use godwit_core::{Event, Field};
 use godwit_wire::ShareId;
@@ -30,6 +30,21 @@ pub const LOST: &str = "events_lost";
 
 /// Events that are remembered, and that a follower may lag behind.
 const KEPT: usize = 1024;
+
+/// What is tried again and again until something changes is told once in this time, each try
+/// for itself counted: it would push out what led to it.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Names of such events.
+const TRIES: [&str; 4] = [
+    "server_missing_hand_over",
+    "unfit_hand_over",
+    "move_refused",
+    "materialise_failed",
+];
+
+/// How many such tries are told apart.
+const TRIED: usize = 64;
 
 /// One event, as a line of JSON.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,11 +77,16 @@ pub struct EventLog {
     state: Arc<Mutex<State>>,
 }
 
+/// What of, of which service, how.
+type Try = (String, Option<String>, Map<String, Value>);
+
 #[derive(Debug)]
 struct State {
     sequence: u64,
     kept: VecDeque<Arc<EventRecord>>,
     counts: BTreeMap<String, u64>,
+    /// Tries, and when each was told last, oldest first.
+    tried: VecDeque<(Try, Instant)>,
     followers: broadcast::Sender<Arc<EventRecord>>,
 }
 
@@ -90,12 +110,22 @@ impl EventLog {
             sequence: 0,
             kept: VecDeque::new(),
             counts: BTreeMap::new(),
+            tried: VecDeque::new(),
             followers,
         };
         Self {
             node: config.node.name.to_string(),
             services: Arc::new(services.collect()),
             state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    /// The same log for another life in the same process.
+    pub(crate) fn go_on(self, config: &Config) -> Self {
+        let fresh = Self::new(config);
+        Self {
+            state: self.state,
+            ..fresh
         }
     }
 
@@ -168,9 +198,12 @@ impl EventLog {
 
     fn record(&self, mut record: EventRecord) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state.counts.entry(record.event.clone()).or_default() += 1;
+        if state.has_told(&record, Instant::now()) {
+            return;
+        }
         state.sequence += 1;
         record.sequence = state.sequence;
-        *state.counts.entry(record.event.clone()).or_default() += 1;
         log(&record);
         let record = Arc::new(record);
         if state.kept.len() == KEPT {
@@ -179,6 +212,28 @@ impl EventLog {
         state.kept.push_back(record.clone());
         // Nobody follows: fine.
         let _ = state.followers.send(record);
+    }
+}
+
+impl State {
+    /// Whether the same try was told a moment ago.
+    fn has_told(&mut self, record: &EventRecord, now: Instant) -> bool {
+        if !TRIES.contains(&record.event.as_str()) {
+            return false;
+        }
+        let age = |at: &Instant| now.duration_since(*at);
+        self.tried.retain(|(_, at)| age(at) < AGAIN);
+        let parts = (&record.event, &record.service, &record.fields);
+        if self.tried.iter().any(|((a, b, c), _)| (a, b, c) == parts) {
+            return true;
+        }
+        if self.tried.len() == TRIED {
+            self.tried.pop_front();
+        }
+        let (event, service, fields) = parts;
+        let this = (event.clone(), service.clone(), fields.clone());
+        self.tried.push_back((this, now));
+        false
     }
 }
 
@@ -231,5 +286,57 @@ fn to_json(name: &str, field: Field) -> (String, Value) {
         Field::Text(text) => (name.into(), Value::from(text)),
         Field::Count(count) => (name.into(), Value::from(count)),
         Field::Span(span) => (format!("{name}_ms"), Value::from(ms(span))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Pair;
+
+    fn told(log: &EventLog) -> usize {
+        log.subscribe().past.len()
+    }
+
+    #[test]
+    fn a_try_is_told_once_and_counted_each_time() {
+        let pair = Pair::new();
+        let log = EventLog::new(&pair.a);
+        let refused = |reason: &str| log.publish_own("move_refused", true, [("reason", reason)]);
+        for _ in 0..100 {
+            refused("unprotected");
+        }
+        assert_eq!(told(&log), 1);
+        assert_eq!(log.counts().get("move_refused"), Some(&100));
+        refused("target_down");
+        log.publish_own("share_moved", false, [("to", "b")]);
+        log.publish_own("share_moved", false, [("to", "b")]);
+        assert_eq!(told(&log), 4, "what else is new, and what happens twice");
+        for number in 0..2 * TRIED {
+            refused(&number.to_string());
+        }
+        refused("unprotected");
+        assert_eq!(told(&log), 4 + 2 * TRIED + 1, "it is bounded");
+        let mut state = log.state.lock().expect("nobody panics");
+        let record = state.kept.back().cloned().expect("there is one");
+        let now = Instant::now();
+        assert!(state.has_told(&record, now));
+        assert!(!state.has_told(&record, now + AGAIN), "a minute later");
+    }
+
+    #[test]
+    fn the_log_goes_on_in_another_life_of_the_process() {
+        let pair = Pair::new();
+        let log = EventLog::new(&pair.a);
+        log.publish_own("share_moved", false, [("to", "b")]);
+        let next = log.go_on(&pair.a);
+        next.publish_own("share_moved", false, [("to", "a")]);
+        let sequence = next
+            .subscribe()
+            .past
+            .iter()
+            .map(|it| it.sequence)
+            .collect::<Vec<_>>();
+        assert_eq!(sequence, [1, 2]);
     }
 }
