@@ -158,8 +158,8 @@ impl Driver {
             ),
             (_, _, LeaveReason::NotBorn) => format!(
                 "service {service}: peer {peer} gets what is mirrored to it and no twin is \
-                 born there ({why}), so nothing is protected: look at its listeners and \
-                 firewall"
+                 born there ({why}), so nothing is protected: see `godwit status` there, and \
+                 if that says nothing, its listeners and firewall"
             ),
             (_, _, _) => format!(
                 "service {service}: what is mirrored to peer {peer} has no answer ({why}), \

@@ -53,8 +53,8 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
         let mut silence = Silence::default();
         loop {
             match flows.some(FLOWS) {
-                // Where nobody has a route, connections may have ended because of that.
-                Ok(found) if found.is_empty() && said.as_ref().is_some_and(serves_nobody) => {}
+                // Connections may have ended, and twins left, because of what is wrong.
+                Ok(found) if found.is_empty() && said.as_ref().is_some_and(is_wrong) => {}
                 Ok(found) => pairs = sample(&found),
                 Err(error) => tracing::warn!(%error, "can't see to whom routes are needed"),
             }
@@ -195,9 +195,8 @@ fn judge(ways: &[(Pair, Way)], ifindex: u32, silent: Option<Silent>) -> Look {
     Look::of_one(NAME, consequence, lost.or(silent), ADVICE)
 }
 
-fn serves_nobody(look: &Look) -> bool {
-    let mut wrong = look.wrong.iter();
-    wrong.any(|it| it.consequence == Consequence::NoService)
+fn is_wrong(look: &Look) -> bool {
+    !look.wrong.is_empty()
 }
 
 #[cfg(test)]
