@@ -8,11 +8,12 @@
 //!
 //! * not there: no agent has voted since the host booted;
 //! * empty: the last one votes, or did not end in order;
+//! * blank: the same, with room for what the last one will say, for the disk may be full then;
 //! * a line: until when its votes bind, in nanoseconds of [`clock`]; and behind that, if it
 //!   had votes, what they were ([`VoterMemory`]).
 
-use std::fs;
-use std::io::{self, ErrorKind};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ use godwit_core::{MonoTime, VoterMemory};
 use godwit_wire::NodeName;
 
 use crate::clock;
+
+/// Bytes for the votes of some 40 shares.
+const ROOM: usize = 16 << 10;
 
 /// Where the next agent will look.
 #[derive(Debug, Clone)]
@@ -74,7 +78,13 @@ impl Votes {
     /// # Errors
     /// If the file can't be written: it must not vote then.
     pub(crate) fn begin(&self) -> io::Result<()> {
-        fs::write(&self.path, "")
+        fs::write(&self.path, "")?;
+        if let Err(error) = fs::write(&self.path, [b' '; ROOM]) {
+            let path = self.path.display();
+            tracing::warn!(%path, %error, "no room for the votes of this agent");
+            fs::write(&self.path, "")?;
+        }
+        Ok(())
     }
 
     /// The last word of an agent that will not vote again.
@@ -82,12 +92,24 @@ impl Votes {
         let nanos = bound.since(MonoTime::ZERO).as_nanos();
         let memory = memory.map(VoterMemory::to_text).unwrap_or_default();
         let text = format!("{nanos}\n{memory}");
-        if let Err(error) = fs::write(&self.path, &text) {
+        if let Err(error) = write_over(&self.path, &text) {
             let path = self.path.display();
             tracing::warn!(%path, %error, "the next process here will vote later than it could");
         }
         LastWord(text)
     }
+}
+
+/// Where there is room, without giving it back first. What is behind the text is blank.
+fn write_over(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)?;
+    let room = usize::try_from(file.metadata()?.len()).unwrap_or_default();
+    file.write_all(format!("{text:<room$}").as_bytes())?;
+    file.set_len(room.max(text.len()) as u64)
 }
 
 /// The moment, and what is behind it; `None` if it does not begin with a whole line of
@@ -96,7 +118,7 @@ fn parse(left: &[u8]) -> Option<(MonoTime, &str)> {
     let (digits, rest) = str::from_utf8(left).ok()?.split_once('\n')?;
     let nanos = digits.parse().ok()?;
     let bound = MonoTime::ZERO.saturating_add(Duration::from_nanos(nanos));
-    Some((bound, rest))
+    Some((bound, rest.trim_end_matches(' ')))
 }
 
 #[cfg(test)]
@@ -120,9 +142,14 @@ mod tests {
             "one that never votes takes nothing away"
         );
         votes.begin().expect("it may be written");
-        assert_eq!(fs::read(&path).expect("there"), b"", "it is taken once");
-        votes.close(until, memory.as_ref());
-        (until, fs::read_to_string(&path).expect("there"))
+        let begun = fs::read_to_string(&path).expect("there");
+        assert!(begun.trim().is_empty(), "it is taken once");
+        assert_eq!(begun.len(), ROOM);
+        let LastWord(word) = votes.close(until, memory.as_ref());
+        let closed = fs::read_to_string(&path).expect("there");
+        assert_eq!(closed.len(), ROOM, "no room is asked for");
+        assert_eq!(closed.trim_end_matches(' '), word);
+        (until, word)
     }
 
     fn quarantine() -> Duration {
@@ -143,6 +170,19 @@ mod tests {
         assert_eq!(left, "12345\n", "half of that is as good as none");
         let (until, _) = taken(None);
         assert_eq!(until.since(MonoTime::ZERO), quarantine(), "since the boot");
+    }
+
+    /// The disk is full, perhaps.
+    #[test]
+    fn another_life_of_the_process_needs_no_file() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let node = "a".parse().expect("a name");
+        let find = |last| Votes::find(dir.path(), 1, node, &Terms::default(), last);
+        let (votes, ..) = find(None).expect("found");
+        let word = votes.close(MonoTime::from_nanos(12345), None);
+        fs::write(dir.path().join("voted-n1-a"), "").expect("written");
+        let (_, until, _) = find(Some(word)).expect("found");
+        assert_eq!(until, MonoTime::from_nanos(12345));
     }
 
     #[test]
