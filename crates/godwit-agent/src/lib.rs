@@ -23,7 +23,7 @@ pub mod peers;
 pub mod pki;
 mod privileges;
 pub mod realtime;
-mod reload;
+pub mod reload;
 mod reprotect;
 mod run;
 pub mod status;

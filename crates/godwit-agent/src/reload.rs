@@ -14,6 +14,7 @@ use std::iter;
 use std::sync::Arc;
 
 use godwit_wire::GoodbyeReason;
+use nix::net::if_::if_nametoindex;
 use tokio::task::spawn_blocking;
 
 use crate::config::{Config, Fencing, PeerRole};
@@ -47,8 +48,22 @@ pub(crate) async fn foretell(running: &Arc<Config>, inbox: &Inbox) {
     }
 }
 
+/// What stands in the way of a file that is valid: why an agent would not start with it on
+/// this machine, or why the agent that runs here would not take it.
+pub fn obstacles(running: Option<&Config>, next: &Config) -> Vec<String> {
+    let identity = Identity::load(&next.tls, next.node.name).err();
+    let identity = identity.map(|error| format!("an agent would not start: {}", whole(&error)));
+    let restart = running.and_then(|running| needs_restart(running, next));
+    let restart =
+        restart.map(|what| format!("{what} needs a restart, which disturbs no connection"));
+    let interface = &next.node.interface;
+    let is_missing = running.is_some() && if_nametoindex(interface.as_str()).is_err();
+    let missing = is_missing.then(|| format!("there is no interface {interface} here"));
+    identity.into_iter().chain(missing).chain(restart).collect()
+}
+
 /// A sentence with all that lies behind it.
-fn whole(error: &dyn Error) -> String {
+pub(crate) fn whole(error: &dyn Error) -> String {
     let causes = iter::successors(error.source(), |cause| (*cause).source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
@@ -70,7 +85,7 @@ fn has_place(running: &Config) -> Result<(), String> {
 
 /// The file as it is now, if this process can go on with it.
 fn check(running: &Config) -> Result<Config, String> {
-    let next = Config::load(&running.path).map_err(|error| error.to_string())?;
+    let next = Config::load(&running.path).map_err(|error| whole(&error))?;
     // The next life begins with these, also if this one goes on with older ones.
     Identity::load(&next.tls, next.node.name).map_err(|error| whole(&error))?;
     match needs_restart(running, &next) {

@@ -33,6 +33,8 @@ pub struct KeyChange {
 
 const ENDS: &str = "its address goes from this node; a standby in sync whose file still has \
                     it goes on with its connections, else they end";
+const RESTART: &str = "it needs a restart, which disturbs no connection";
+
 const OLD_ENDS: &str =
     "connections of the old addresses end, those of addresses that stay are not disturbed";
 
@@ -143,8 +145,8 @@ impl Config {
     }
 
     /// What is this node's own: other nodes do not compare it.
-    fn own_changes(&self, next: &Self) -> Option<Change> {
-        let own = |config: &Self| {
+    fn own_changes(&self, next: &Self) -> Vec<Change> {
+        let node = |config: &Self| {
             let node = &config.node;
             [
                 ("name", node.name.to_string()),
@@ -157,13 +159,33 @@ impl Config {
                 ),
             ]
         };
-        let pairs = own(self).into_iter().zip(own(next));
-        let keys: Vec<_> = pairs
-            .filter(|((_, from), (_, to))| from != to)
-            .map(|((key, from), (_, to))| key_change(key, &from, &to))
-            .collect();
-        (!keys.is_empty()).then(|| change("node", "changed", keys, ""))
+        let tls = |config: &Self| {
+            let tls = &config.tls;
+            [
+                ("ca", tls.ca.display().to_string()),
+                ("cert", tls.cert.display().to_string()),
+                ("key", tls.key.display().to_string()),
+            ]
+        };
+        let node = own_change("node", node(self), node(next), RESTART);
+        let tls = own_change("tls", tls(self), tls(next), "");
+        node.into_iter().chain(tls).collect()
     }
+}
+
+/// What a section says of this node alone, by key.
+fn own_change<const N: usize>(
+    section: &str,
+    old: [(&str, String); N],
+    new: [(&str, String); N],
+    means: &'static str,
+) -> Option<Change> {
+    let pairs = old.into_iter().zip(new);
+    let keys: Vec<_> = pairs
+        .filter(|((_, from), (_, to))| from != to)
+        .map(|((key, from), (_, to))| key_change(key, &from, &to))
+        .collect();
+    (!keys.is_empty()).then(|| change(section, "changed", keys, means))
 }
 
 /// The service that has the same addresses under another name, if it is new there.

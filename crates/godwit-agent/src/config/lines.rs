@@ -123,7 +123,7 @@ impl Lines {
         let on_divergence = format!("{:?}", service.on_divergence).to_lowercase();
         self.add(section, "on_divergence", on_divergence);
         self.time(section, "divergence_limit", service.divergence_limit);
-        self.add(section, "verify", format!("{:?}", service.verify));
+        self.add(section, "verify", service.verify.to_string());
         self.add(section, "mask", service.mask.join(", "));
         let failback = format!("{:?}", service.failback).to_lowercase();
         self.add(section, "failback", failback);

@@ -14,6 +14,8 @@ use godwit_core::fitness::Consequence;
 use super::watch::Source;
 use super::{Look, Wrong};
 use crate::config::Config;
+use crate::peers::Identity;
+use crate::reload::whole;
 
 /// One small file is read. What is found twice in a row is said, so within a second:
 /// editors write in steps, and who edits reloads.
@@ -54,6 +56,13 @@ impl File {
             Ok(next) => next,
             Err(error) => return Some(unusable(path, &error.to_string())),
         };
+        // Those that are in force are facts of their own.
+        let identity = |config: &Config| (config.tls.clone(), config.node.name);
+        if identity(&next) != identity(&self.config)
+            && let Err(error) = Identity::load(&next.tls, next.node.name)
+        {
+            return Some(unusable(path, &whole(&error)));
+        }
         let changes = self.config.changes(&next);
         let changed = changes.iter().filter(|it| it.what != "unchanged");
         let changed: Vec<_> = changed.map(|it| it.section.as_str()).collect();
@@ -126,9 +135,8 @@ mod tests {
     fn a_file_that_is_not_in_force_is_said_until_it_is() {
         let pair = Pair::new();
         let path = pair.dir().join("godwit.toml");
-        let mut config = pair.a.clone();
-        let text = config.text.to_string();
-        config.path.clone_from(&path);
+        let text = pair.a.text.to_string();
+        let config = Config::parse(&path, &text).expect("it is valid");
         fs::write(&path, &text).expect("written");
         let mut file = File::new(&Arc::new(config));
         assert_eq!(found(&mut file), None);
@@ -146,6 +154,12 @@ mod tests {
         fs::write(&path, slower).expect("written");
         let other = found(&mut file).expect("it is another");
         assert!(other.ends_with("not what is in force: detect"), "{other}");
+
+        let keyless = text.replacen("node.key", "no.key", 1);
+        assert_ne!(keyless, text);
+        fs::write(&path, keyless).expect("written");
+        let other = found(&mut file).expect("no agent could begin with it");
+        assert!(other.contains("a restart would fail"), "{other}");
 
         fs::remove_file(&path).expect("it is there");
         let gone = found(&mut file).expect("it is gone");

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use godwit_agent::config::{Change, Config};
 use godwit_agent::control::{Client, find};
+use godwit_agent::reload::obstacles;
 use serde::Serialize;
 
 use crate::out;
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => in_force(&next),
     };
     let (name, running) = running.unzip();
+    let obstacles = obstacles(running.as_ref(), &next);
     let sections = running.as_ref().map(|running| running.changes(&next));
     let is_changed = |all: &Vec<Change>| all.iter().any(|it| it.what != "unchanged");
     let report = Report {
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         running: name,
         changes: sections.as_ref().map(is_changed),
         sections: sections.unwrap_or_default(),
-        warnings: next.warnings.clone(),
+        warnings: [next.warnings.clone(), obstacles].concat(),
     };
     if args.json {
         out::json(&report)?;
