@@ -161,7 +161,7 @@ pub struct Datapath {
     /// The way to have twins of running flows.
     pub installer: Installer,
     /// Proof that twins can be born at a standby.
-    pub canaries: CanaryTable,
+    pub canaries: Arc<CanaryTable>,
     /// Whether twins are looked at when they are born.
     pub births: Births,
     /// Whether local clients of services that are owned elsewhere are refused.
@@ -243,7 +243,7 @@ impl Datapath {
                 .map_err(no_descriptor)?,
             share_slots,
             node_slots,
-            canaries: canary_table(&skel)?,
+            canaries: Arc::new(canary_table(&skel)?),
             births,
             locals: Ok(()),
             stopped,

@@ -11,10 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::{CANARY_MAGIC, CANARY_NONCES, CANARY_PORTS, CANARY_SLOTS, CanaryAnswer, Keepers};
+use godwit_bpf::{
+    CANARY_MAGIC, CANARY_NONCES, CANARY_PORTS, CANARY_SLOTS, CanaryAnswer, CanaryTable, Keepers,
+};
 use godwit_core::{MonoTime, PeerId, Proof};
 use godwit_sock::Interface;
 use godwit_wire::{
@@ -346,24 +349,48 @@ pub(super) struct Nest {
 }
 
 impl Nest {
-    /// A family that the loopback lacks has no services either.
     pub(super) fn open() -> Self {
-        let v4 = nest(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let v6 = nest(SocketAddr::from((Ipv6Addr::LOCALHOST, 0)));
         let mut it = Self {
             listeners: Vec::new(),
             ports: Keepers::default(),
         };
-        for (found, port) in [(v4, &mut it.ports.v4), (v6, &mut it.ports.v6)] {
-            match found {
+        it.complete();
+        it
+    }
+
+    /// Opens what is not open yet: the loopback may lack a family, and get it. Whether
+    /// anything is new.
+    fn complete(&mut self) -> bool {
+        let before = self.ports;
+        let homes = [
+            (IpAddr::from(Ipv4Addr::LOCALHOST), &mut self.ports.v4),
+            (IpAddr::from(Ipv6Addr::LOCALHOST), &mut self.ports.v6),
+        ];
+        for (home, port) in homes.into_iter().filter(|(_, port)| **port == 0) {
+            match nest(SocketAddr::from((home, 0))) {
                 Ok((listener, at)) => {
                     *port = at;
-                    it.listeners.push(listener);
+                    self.listeners.push(listener);
                 }
-                Err(error) => tracing::info!(%error, "no canary of this family is answered"),
+                Err(error) => {
+                    tracing::debug!(%error, %home, "no canary of this family is answered")
+                }
             }
         }
-        it
+        self.ports != before
+    }
+
+    const fn is_complete(&self) -> bool {
+        self.ports.v4 != 0 && self.ports.v6 != 0
+    }
+
+    /// The data path hears of what is open now.
+    fn try_again(&mut self, canaries: &CanaryTable) {
+        if self.complete()
+            && let Err(error) = canaries.set_home(self.ports)
+        {
+            tracing::error!(%error, "canaries of a family are not answered");
+        }
     }
 
     pub(super) const fn ports(&self) -> Keepers {
@@ -371,10 +398,10 @@ impl Nest {
     }
 
     /// The thread ends with the process.
-    pub(super) fn spawn(self) -> io::Result<()> {
+    pub(super) fn spawn(mut self, canaries: Arc<CanaryTable>) -> io::Result<()> {
         let watch = move || {
             be_ordinary();
-            self.watch();
+            self.watch(&canaries);
         };
         thread::Builder::new()
             .name("gw-canary".into())
@@ -382,7 +409,7 @@ impl Nest {
         Ok(())
     }
 
-    fn watch(&self) {
+    fn watch(&mut self, canaries: &CanaryTable) {
         let mut alive: VecDeque<(Instant, TcpStream)> = VecDeque::new();
         loop {
             let mut wanted: Vec<_> = self
@@ -390,15 +417,19 @@ impl Nest {
                 .iter()
                 .map(|it| PollFd::new(it.as_fd(), PollFlags::POLLIN))
                 .collect();
-            let timeout = if alive.is_empty() {
-                PollTimeout::NONE
-            } else {
-                PollTimeout::from(100_u8)
+            let timeout = match (alive.is_empty(), self.is_complete()) {
+                (false, _) => PollTimeout::from(100_u8),
+                (true, false) => PollTimeout::from(1000_u16),
+                (true, true) => PollTimeout::NONE,
             };
             if let Err(error) = poll(&mut wanted, timeout)
                 && error != nix::errno::Errno::EINTR
             {
                 return tracing::error!(%error, "canaries are not looked after any more");
+            }
+            drop(wanted);
+            if !self.is_complete() {
+                self.try_again(canaries);
             }
             for listener in &self.listeners {
                 while let Ok((socket, _)) = listener.accept() {

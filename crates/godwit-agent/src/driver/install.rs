@@ -476,7 +476,9 @@ impl Installed {
         routes::spawn(flows.clone(), place.clone(), inbox.clone())?;
         unlisted::spawn(&self.config, lists, place, inbox.clone())?;
         ring::spawn_reader(self.parts.events.clone(), inbox.clone())?;
-        self.nest.take().map_or(Ok(()), Nest::spawn)
+        let canaries = self.parts.datapath.canaries.clone();
+        let nest = self.nest.take();
+        nest.map_or(Ok(()), |nest| nest.spawn(canaries))
     }
 
     /// Puts the driver together; [`Driver::run`] starts it.
