@@ -15,6 +15,7 @@ const IFINFOMSG: usize = 16;
 // include/uapi/linux/if.h
 const IFF_LOOPBACK: u32 = 0x8;
 const IFF_RUNNING: u32 = 0x40;
+const IFF_NOARP: u32 = 0x80;
 // include/uapi/linux/if_link.h
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -50,6 +51,8 @@ pub struct Device {
     pub is_loopback: bool,
     /// Whether it is up and has a carrier.
     pub is_running: bool,
+    /// Whether it resolves no addresses (IFF_NOARP), and answers none who do.
+    pub is_mute: bool,
     /// How often its carrier has come or gone since it was made.
     pub carrier_changes: u32,
     /// Link-layer address, if that has six bytes.
@@ -164,6 +167,7 @@ pub(crate) fn device(entry: &[u8]) -> Option<Device> {
         link: number(IFLA_LINK).filter(|_| !foreign),
         is_loopback: u32_at(entry, 8)? & IFF_LOOPBACK != 0,
         is_running: u32_at(entry, 8)? & IFF_RUNNING != 0,
+        is_mute: u32_at(entry, 8)? & IFF_NOARP != 0,
         carrier_changes: number(IFLA_CARRIER_CHANGES).unwrap_or(0),
         mac: attribute(attributes, IFLA_ADDRESS)
             .and_then(|mac| mac.try_into().ok())

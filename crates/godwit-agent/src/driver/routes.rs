@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -33,6 +33,12 @@ const CLIENTS: usize = 16;
 
 /// So many clients are not banned all at once.
 const MANY: usize = 3;
+
+/// Who is no client (RFC 2544, RFC 5180): what is dropped on the way there, too, bans nobody.
+const NOBODY: (IpAddr, IpAddr) = (
+    IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1)),
+);
 
 /// LOOPBACK_IFINDEX of include/net/flow.h: clients of this machine.
 const LOOPBACK: u32 = 1;
@@ -59,11 +65,12 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
                 Err(error) => tracing::warn!(%error, "can't see to whom routes are needed"),
             }
             let ifindex = place.ifindex();
-            let ways = ways(&pairs, |(client, service)| way(service, client).ok());
+            let ask = |(client, service)| way(service, client).ok();
+            let ways = ways(&pairs, ask);
             let silent = silence.judge(&ways, |router| {
                 is_unanswered(ifindex, router).unwrap_or_default()
             });
-            let look = judge(&ways, ifindex, silent);
+            let look = judge(&ways, ifindex, is_for_all(&ways, ask), silent);
             if said.as_ref() != Some(&look) {
                 if inbox.send(Input::Facts(look.clone())).is_err() {
                     return;
@@ -168,15 +175,26 @@ impl Silence {
     }
 }
 
+/// Whether a route or rule drops what is said to a client and would drop it for others.
+fn is_for_all(ways: &[(Pair, Way)], ask: impl Fn(Pair) -> Option<Way>) -> bool {
+    let is_refused = |way: Way| matches!(way, Way::Refused(_));
+    let mut refused = ways.iter().filter(|(_, way)| is_refused(*way));
+    refused.any(|((client, service), _)| {
+        let nobody = if client.is_ipv4() { NOBODY.0 } else { NOBODY.1 };
+        ask((nobody, *service)).is_some_and(is_refused)
+    })
+}
+
 /// Where no client has a route others won't have one either. Where some have none, those are
 /// better served elsewhere. Clients that are refused may have been banned, as long as they
 /// are few.
-fn judge(ways: &[(Pair, Way)], ifindex: u32, silent: Option<Silent>) -> Look {
+fn judge(ways: &[(Pair, Way)], ifindex: u32, for_all: bool, silent: Option<Silent>) -> Look {
     let lost = ways
         .iter()
         .filter_map(|(pair, way)| Some((*pair, Loss::of(*way, ifindex)?)));
     let lost: Vec<_> = lost.collect();
-    let banned = lost.iter().filter(|(_, loss)| loss.is_ban()).count();
+    let is_ban = |loss: Loss| loss.is_ban() && !for_all;
+    let banned = lost.iter().filter(|(_, loss)| is_ban(*loss)).count();
     let consequence = if !lost.is_empty() && lost.len() == ways.len() && banned == 0 {
         Consequence::NoService
     } else if lost.len() > banned || banned >= MANY {
@@ -235,11 +253,11 @@ mod tests {
         ];
         for (first, others, wanted) in table {
             let ask = |it| if it == pair(1) { first } else { others };
-            let look = judge(&ways(&pairs, ask), HERE, None);
+            let look = judge(&ways(&pairs, ask), HERE, false, None);
             let found = look.wrong.first().map(|wrong| wrong.consequence);
             assert_eq!(found, wanted, "{first:?}, {others:?}");
         }
-        assert!(judge(&[], HERE, None).wrong.is_empty());
+        assert!(judge(&[], HERE, false, None).wrong.is_empty());
     }
 
     #[test]
@@ -253,7 +271,7 @@ mod tests {
         let mut silence = Silence::default();
         let mut look = |unanswered: bool| {
             let silent = silence.judge(&known, |_| unanswered);
-            let wrong = judge(&known, HERE, silent).wrong;
+            let wrong = judge(&known, HERE, false, silent).wrong;
             wrong
                 .first()
                 .map(|wrong| (wrong.consequence, wrong.found.clone()))
@@ -265,6 +283,25 @@ mod tests {
         assert!(found.contains("192.0.2.2"), "{found}");
         assert_eq!(look(false), None);
         assert_eq!(look(true), None);
+    }
+
+    #[test]
+    fn what_is_dropped_for_all_bans_nobody() {
+        let ban = Way::Refused("prohibit");
+        let ways = [(pair(1), ban), (pair(2), leads(HERE).expect("a way"))];
+        assert!(is_for_all(&ways, |_| Some(ban)));
+        assert!(!is_for_all(&ways, |_| leads(HERE)));
+        assert!(
+            !is_for_all(&ways[1..], |_| Some(ban)),
+            "no client is concerned"
+        );
+        let consequence = |ways, all| {
+            let look = judge(ways, HERE, all, None);
+            look.wrong.first().map(|wrong| wrong.consequence)
+        };
+        assert_eq!(consequence(&ways, false), Some(Consequence::Say));
+        assert_eq!(consequence(&ways, true), Some(Consequence::HandOver));
+        assert_eq!(consequence(&ways[..1], true), Some(Consequence::NoService));
     }
 
     #[test]

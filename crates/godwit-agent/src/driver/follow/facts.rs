@@ -14,9 +14,10 @@ use crate::surroundings::{Look, Wrong};
 const SOURCE: &str = "link";
 
 /// Every fact of this source.
-const WATCHED: [&str; 13] = [
+const WATCHED: [&str; 14] = [
     "interface",
     "carrier",
+    "arp",
     "master",
     "fronted",
     "xdp",
@@ -106,6 +107,7 @@ pub(super) fn look(name: &str, found: Result<&Found, &str>) -> Look {
 fn wrong_of(name: &str, found: &Found) -> Vec<Wrong> {
     let mut all = Vec::new();
     all.extend(unplugged(name, found));
+    all.extend(mute(name, found));
     all.extend(port_of(name, found));
     all.extend(fronted(name, found));
     all.extend(quiet(name, found));
@@ -133,6 +135,17 @@ fn unplugged(name: &str, found: &Found) -> Option<Wrong> {
             Consequence::NoService,
             format!("{name} is down or has no carrier"),
             format!("ip link set {name} up, or look at its cable"),
+        )
+    })
+}
+
+fn mute(name: &str, found: &Found) -> Option<Wrong> {
+    found.device.is_mute.then(|| {
+        wrong(
+            "arp",
+            Consequence::NoService,
+            format!("{name} answers no ARP and no neighbour discovery"),
+            format!("ip link set {name} arp on"),
         )
     })
 }
@@ -331,7 +344,8 @@ mod tests {
             name: None,
         };
         type Change = (&'static str, fn(&mut Found));
-        let changes: [Change; 10] = [
+        let changes: [Change; 11] = [
+            ("arp", |it| it.device.is_mute = true),
             ("service_address", |it| {
                 it.strange = vec![[10, 0, 0, 9].into()]
             }),
