@@ -26,9 +26,10 @@ const REST: u32 = 200;
 
 const NAME: &str = "unlisted";
 
-const ADVICE: &str = "find out by which way their clients come (`ip route get CLIENT`): one \
-                      that connects again by the service's interface is protected, unless it \
-                      puts options into its IP headers (counter `ip_options`)";
+const ADVICE: &str = "they are older than the service here, or came by another way (`ip route get \
+                      CLIENT`): a client that connects again by the service's interface is \
+                      protected, unless it puts options into its IP headers (counter \
+                      `ip_options`)";
 
 /// What is compared with the kernel's table.
 struct Lists {
