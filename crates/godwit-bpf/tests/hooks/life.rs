@@ -57,7 +57,13 @@ fn a_flow_that_is_let_go_behind_its_end_is_through() {
     on_bench(|bench| {
         bench.connect(7, false);
         assert!(!bench.flow().through);
-        close(bench);
+        let (next, fin) = (IRS.wrapping_add(1), TcpFlags::FIN.with(ACK));
+        let client_fin = to_service(7, false, next, ISS + 1, fin, b"");
+        bench.pass(Hook::Tap, &client_fin);
+        let own_fin = from_service(7, false, ISS + 1, next.wrapping_add(1), fin, b"");
+        bench.pass(Hook::Gate, &own_fin);
+        let last = to_service(7, false, next.wrapping_add(1), ISS + 2, ACK, b"");
+        bench.pass(Hook::Tap, &last);
         let held = bench.flow();
         assert!(held.through && held.is_held(), "{held:?}");
         assert_eq!(held.phase, Phase::Protected);
