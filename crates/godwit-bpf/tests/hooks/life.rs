@@ -66,7 +66,7 @@ fn a_flow_that_is_let_go_behind_its_end_is_through() {
         bench.pass(Hook::Tap, &last);
         let held = bench.flow();
         assert!(held.through && held.is_held(), "{held:?}");
-        assert_eq!(held.phase, Phase::Protected);
+        assert_eq!(held.phase, Phase::Confirming);
         let reason = UnprotectedReason::NotConfirmed;
         bench.order(Order::Ungate(reason)).expect("it is there");
         assert!(bench.flow().through);
