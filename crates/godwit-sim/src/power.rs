@@ -89,6 +89,7 @@ impl World {
             host.sleep = Sleep::No;
             host.nap += 1;
         }
+        self.end_made(node);
         self.close_links(node, aloud);
     }
 

@@ -83,6 +83,8 @@ pub(crate) struct Told {
     ack: u32,
     /// A server that knew of it has crashed: it may be lost.
     at_risk: bool,
+    /// A server has heard its client out.
+    over: bool,
 }
 
 impl Socket {
@@ -437,6 +439,15 @@ impl World {
         self.hosts[node].singles_epoch = Epoch::NONE;
     }
 
+    /// An agent ends, and with it what was not placed: a kernel closes a socket that is
+    /// under TCP_REPAIR without a segment (`RestoredSocket` of `godwit-sock`).
+    pub(crate) fn end_made(&mut self, node: usize) {
+        let is_made = |socket: &mut Socket| socket.voice == Voice::Made;
+        for single in self.hosts[node].singles.values_mut() {
+            single.socket.take_if(is_made);
+        }
+    }
+
     /// gw_handoff_client: a segment of a client, perhaps by way of the other server.
     pub(crate) fn single_arrives(&mut self, from: usize, node: usize, frame: Frame) {
         if frame.kind == Kind::Syn {
@@ -500,12 +511,14 @@ impl World {
     /// A kernel without a socket answers with RST.
     fn single_unknown(&mut self, node: usize, frame: Frame) {
         let told = self.told(frame.irs);
-        let speaks = |single: &Single| single.socket.is_some();
+        // Of an attempt that was called off: its origin went on to the end, and its target
+        // has yet to hear of that.
+        let is_left = |socket: Socket| told.over && socket.voice == Voice::Made;
         let lives = self
             .hosts
             .iter()
-            .filter_map(|host| host.singles.get(&frame.irs))
-            .any(speaks);
+            .filter_map(|host| host.singles.get(&frame.irs)?.socket)
+            .any(|socket| !is_left(socket));
         if lives && !told.at_risk {
             self.violate(|_| format!("{node} resets slot {}, which lives", frame.slot));
         }
@@ -538,6 +551,7 @@ impl World {
         let heard_out = socket.rcv_nxt == script.asked() && socket.snd_una == script.answered();
         if frame.kind == Kind::Fin && heard_out {
             single.socket = None;
+            self.audit.singles.entry(irs).or_default().over = true;
             self.report_single(node, HandoffReport::Ended(flow_id(slot, irs)));
             return;
         }
