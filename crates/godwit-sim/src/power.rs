@@ -107,6 +107,13 @@ impl World {
         let now = host.clock.read(self.now_ns);
         // Seconds and a fraction; the wall clock is right enough.
         let seconds = 1_000_000 + self.now_ns / (1_000 * MS);
+        // Epochs are of a second, and after a boot nothing tells them from those before: so
+        // they count on boots that take longer.
+        if matches!(host.votes, Votes::None) && seconds == host.incarnation >> 32 {
+            let again_ns = (self.now_ns / (1_000 * MS) + 1) * (1_000 * MS);
+            self.queue.push(again_ns, Happening::Start { node });
+            return;
+        }
         let fraction = (self.now_ns % (1_000 * MS)) << 2;
         let incarnation = seconds << 32 | fraction;
         let config = self.config(node, incarnation, now);
