@@ -139,11 +139,12 @@ fn unplugged(name: &str, found: &Found) -> Option<Wrong> {
     })
 }
 
+/// Who knows the address already still comes, and announcements are Godwit's own.
 fn mute(name: &str, found: &Found) -> Option<Wrong> {
     found.device.is_mute.then(|| {
         wrong(
             "arp",
-            Consequence::NoService,
+            Consequence::HandOver,
             format!("{name} answers no ARP and no neighbour discovery"),
             format!("ip link set {name} arp on"),
         )
