@@ -16,7 +16,7 @@ pub(crate) struct Bystander {
 
 impl Bystander {
     /// Carries out and tells what the core wants by now.
-    pub(crate) fn drain(&self, node: &mut Node) {
+    pub(crate) fn drain(&mut self, node: &mut Node) {
         while let Some(action) = node.poll_action() {
             if let Err(error) = self.carry_out(action) {
                 tracing::debug!(error, "not sent");
@@ -28,8 +28,12 @@ impl Bystander {
         }
     }
 
-    fn carry_out(&self, action: Action) -> Result<(), String> {
+    fn carry_out(&mut self, action: Action) -> Result<(), String> {
         match action {
+            Action::KeepVotes { votes } => {
+                self.leases.keep(&votes);
+                Ok(())
+            }
             Action::SendLease { peer, datagram } => self
                 .leases
                 .send(peer, &datagram)

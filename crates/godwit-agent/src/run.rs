@@ -93,19 +93,19 @@ struct Ended {
 
 /// One life, from the first word to peers to the last.
 fn live(
-    mut prepared: Prepared,
+    prepared: Prepared,
     installed: Installed,
     (app_socket, stonith): (&AppSocket, Stonith),
     (inbox, inputs): (Inbox, Receiver<Input>),
 ) -> Result<Ended, AgentError> {
     let (life, votes) = (prepared.life, prepared.votes.clone());
-    let memory = prepared.memory.take();
+    let memory = prepared.votes.found().cloned();
     let config = prepared.config.clone();
     let services = config.services.iter();
     let services = services.flat_map(|service| service.addresses.clone());
     let services: Vec<_> = services.collect();
-    let edge = match Edge::start(prepared, inbox.clone()) {
-        Ok(edge) => edge,
+    let (edge, leases) = match Edge::start(prepared, inbox.clone()) {
+        Ok(started) => started,
         Err(error) => {
             installed.remove();
             return Err(error.into());
@@ -126,7 +126,7 @@ fn live(
         inbox: inbox.clone(),
         peers: edge.peers.clone(),
         board: edge.board.clone(),
-        leases: edge.leases.clone(),
+        leases,
         events: edge.events.clone(),
         metrics: edge.metrics.clone(),
         stonith,

@@ -51,12 +51,12 @@ pub fn witness(config: &Path) -> Result<(), AgentError> {
 type Life = (Left, Option<Arc<Config>>);
 
 /// One life, with one file; gives the changed one that another life is to begin with.
-fn live(mut prepared: Prepared) -> Result<Life, AgentError> {
-    let memory = prepared.memory.take();
+fn live(prepared: Prepared) -> Result<Life, AgentError> {
+    let memory = prepared.votes.found().cloned();
     let (config, life) = (prepared.config.clone(), prepared.life);
     let votes = prepared.votes.clone();
     let (inbox, inputs) = Inbox::new();
-    let edge = Edge::start(prepared, inbox.clone())?;
+    let (edge, leases) = Edge::start(prepared, inbox.clone())?;
     let now = clock::now();
     let mut witness = Witness {
         node: membership::node(&config, &node_config(&config, &life), now).remembering(memory),
@@ -67,7 +67,7 @@ fn live(mut prepared: Prepared) -> Result<Life, AgentError> {
         facts: FactBoard::default(),
         out: Bystander {
             peers: edge.peers.clone(),
-            leases: edge.leases.clone(),
+            leases,
             events: edge.events.clone(),
         },
     };

@@ -162,8 +162,12 @@ proptest! {
     #![proptest_config(histories(24))]
 
     #[test]
-    fn any_history_with_leases_keeps_the_invariants_and_recovers(history in history()) {
+    fn any_history_with_leases_keeps_the_invariants_and_recovers(
+        history in history(),
+        keeps in any::<bool>(),
+    ) {
         let mut world = World::booted(Fencing::Lease, 3);
+        world.keeps = keeps;
         for (op, ms) in history {
             apply(&mut world, op);
             world.run(ms);
@@ -172,8 +176,12 @@ proptest! {
     }
 
     #[test]
-    fn any_history_with_stonith_and_a_witness_keeps_the_invariants(history in history()) {
+    fn any_history_with_stonith_and_a_witness_keeps_the_invariants(
+        history in history(),
+        keeps in any::<bool>(),
+    ) {
         let mut world = World::booted(Fencing::Stonith, 3);
+        world.keeps = keeps;
         for (op, ms) in history {
             apply(&mut world, op);
             world.run(ms);
@@ -182,8 +190,12 @@ proptest! {
     }
 
     #[test]
-    fn any_history_with_stonith_keeps_the_invariants_and_recovers(history in history()) {
+    fn any_history_with_stonith_keeps_the_invariants_and_recovers(
+        history in history(),
+        keeps in any::<bool>(),
+    ) {
         let mut world = World::booted(Fencing::Stonith, 2);
+        world.keeps = keeps;
         for (op, ms) in history {
             apply(&mut world, op);
             world.run(ms);

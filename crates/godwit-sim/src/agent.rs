@@ -243,6 +243,7 @@ impl World {
                 };
                 self.set_share(node, share, entry);
             }
+            Action::KeepVotes { votes } => self.keep_votes(node, votes),
             Action::SetExpiry { share, expiry, .. } => {
                 self.hosts[node].entries[Self::share_at(share)].expiry = Some(expiry);
                 self.check_voices(Self::share_at(share));
@@ -282,6 +283,15 @@ impl World {
             | Action::KeepSnapshot { .. }
             | Action::SnapshotKept { .. }
             | Action::Handoff { .. }) => self.carry_out_locally(node, local),
+        }
+    }
+
+    /// In a file that a boot takes away, if there is one.
+    fn keep_votes(&mut self, node: usize, votes: String) {
+        let kept = &mut self.hosts[node].kept;
+        let forgets = self.plan.mutant == Some(Mutant::StaleVotes) && kept.is_some();
+        if self.plan.habits.keeps && !forgets {
+            *kept = Some(votes);
         }
     }
 
@@ -381,6 +391,7 @@ impl World {
             // All servers say the same here. The others the caller carries out.
             Action::Compare { .. }
             | Action::SetShare { .. }
+            | Action::KeepVotes { .. }
             | Action::SetExpiry { .. }
             | Action::SendLease { .. }
             | Action::Stonith { .. }

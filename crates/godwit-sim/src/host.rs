@@ -164,6 +164,8 @@ pub(crate) struct Host {
     pub(crate) votes: Votes,
     /// What the last one has written down of its own, if it ended in order.
     pub(crate) memory: Option<String>,
+    /// What the agent has voted for, where it outlives it.
+    pub(crate) kept: Option<String>,
     pub(crate) beats: u64,
     pub(crate) claims: Claims,
     /// Incarnation of each node whose key is known.
@@ -203,6 +205,7 @@ impl Host {
             incarnation: 0,
             votes: Votes::None,
             memory: None,
+            kept: None,
             beats: 0,
             claims: [None; SHARES],
             keys: vec![0; plan.nodes],

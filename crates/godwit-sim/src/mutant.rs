@@ -42,11 +42,13 @@ pub enum Mutant {
     NoFacts,
     /// Agents do not know which shares have an address in common.
     NoHomes,
+    /// What is kept of an agent's votes is what it knew when it began.
+    StaleVotes,
 }
 
 impl Mutant {
     /// Every one.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::NoFence,
         Self::NoGate,
         Self::NoWait,
@@ -64,5 +66,6 @@ impl Mutant {
         Self::BlindCanary,
         Self::NoFacts,
         Self::NoHomes,
+        Self::StaleVotes,
     ];
 }

@@ -70,6 +70,8 @@ pub(crate) struct Habits {
     /// Addresses of a share, along each of which standbys prove that twins are born
     /// there; 0: none is asked.
     pub(crate) paths: u8,
+    /// What agents have voted for outlives them.
+    pub(crate) keeps: bool,
 }
 
 impl Habits {
@@ -79,6 +81,7 @@ impl Habits {
             flap_limit: random.pick(&[0, 0, 0, 2, 4]),
             failback: failback.map(Duration::from_millis),
             paths: random.pick(&[0, 1, 1, 2]),
+            keeps: random.chance(750),
         }
     }
 }
@@ -110,6 +113,10 @@ impl Plan {
         if mutant == Some(Mutant::FenceFirst) {
             plan.heavy = 500;
             plan.interrupt = 20;
+        }
+        if mutant == Some(Mutant::StaleVotes) {
+            plan.heavy = 300;
+            plan.habits.keeps = true;
         }
         if mutant == Some(Mutant::NoHomes) {
             plan.shares = SERVERS;
@@ -188,7 +195,8 @@ fn fencing(mutant: Option<Mutant>, random: &mut Random) -> Fencing {
             | Mutant::NoDrift
             | Mutant::NoResidence
             | Mutant::StoppedClock
-            | Mutant::FenceFirst,
+            | Mutant::FenceFirst
+            | Mutant::StaleVotes,
         ) => Fencing::Lease,
         Some(
             Mutant::NoGate

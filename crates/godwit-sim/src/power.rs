@@ -29,6 +29,7 @@ impl World {
         host.clock = Clock::new(now_ns, 0, ppm);
         host.votes = Votes::None;
         host.memory = None;
+        host.kept = None;
         host.sleep = Sleep::No;
         self.trace(|_| format!("{node}: host boots, clock wrong by {ppm} ppm"));
         // Init runs a while before it comes to the agent.
@@ -68,6 +69,7 @@ impl World {
         }
         let memory = host.agent.clone().and_then(Node::into_memory);
         host.memory = memory.map(|memory| memory.to_text());
+        host.kept = None;
         if self.random.chance(250) {
             self.hosts[node].memory = None;
         }
@@ -132,7 +134,8 @@ impl World {
             },
             ..config
         };
-        let memory = host.memory.take();
+        let kept = host.kept.take();
+        let memory = host.memory.take().or(kept);
         let terms = config.lease.terms;
         let memory = memory.map(|text| VoterMemory::of_text(&text, terms).expect("it is whole"));
         let mut agent = Node::new(&config, now).remembering(memory);

@@ -38,6 +38,7 @@ impl World {
             Action::AdmitTwin { share, flow } => self.admit_twin(node, share, flow),
             // The caller carries those out.
             Action::SetShare { .. }
+            | Action::KeepVotes { .. }
             | Action::SetExpiry { .. }
             | Action::Silence { .. }
             | Action::Reopen { .. }

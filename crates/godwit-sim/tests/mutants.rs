@@ -107,6 +107,11 @@ fn a_node_that_does_not_see_what_is_wrong_stays_in_sync() {
 }
 
 #[test]
+fn votes_that_outlive_an_agent_are_its_last_ones() {
+    finds(Mutant::StaleVotes);
+}
+
+#[test]
 fn a_share_begins_where_its_address_is_only_if_that_is_known() {
     assert!(finds(Mutant::NoHomes).contains("of its address is elsewhere"));
 }

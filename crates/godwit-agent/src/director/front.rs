@@ -23,7 +23,7 @@ use crate::config::{Config, DirectorConfig};
 use crate::driver::neighbours::Resolver;
 use crate::edge::Edge;
 use crate::flows::Flows;
-use crate::heartbeat::ShareBoard;
+use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input, Query};
 use crate::membership::{Life, node_config};
 use crate::moves::MoveRefused;
@@ -84,7 +84,7 @@ impl Front {
         installed: Installed,
         roster: Roster,
         life: &Life,
-        edge: &Edge,
+        (edge, leases): (&Edge, LeaseSender),
         (resolver, inbox): (Resolver, Inbox),
     ) -> Self {
         let now = clock::now();
@@ -109,7 +109,7 @@ impl Front {
             inbox,
             out: Bystander {
                 peers: edge.peers.clone(),
-                leases: edge.leases.clone(),
+                leases,
                 events: edge.events.clone(),
             },
             facts: FactBoard::default(),

@@ -80,8 +80,8 @@ struct Ended {
 }
 
 /// One life, with one file.
-fn live(mut prepared: Prepared, installed: Installed) -> Result<Option<Ended>, AgentError> {
-    let memory = prepared.memory.take();
+fn live(prepared: Prepared, installed: Installed) -> Result<Option<Ended>, AgentError> {
+    let memory = prepared.votes.found().cloned();
     let (config, life) = (prepared.config.clone(), prepared.life);
     let votes = prepared.votes.clone();
     let roster = match installed.roster(clock::now()) {
@@ -92,8 +92,8 @@ fn live(mut prepared: Prepared, installed: Installed) -> Result<Option<Ended>, A
         }
     };
     let (inbox, inputs) = Inbox::new();
-    let edge = match Edge::start(prepared, inbox.clone()) {
-        Ok(edge) => edge,
+    let (edge, leases) = match Edge::start(prepared, inbox.clone()) {
+        Ok(started) => started,
         Err(error) => {
             installed.remove();
             return Err(error.into());
@@ -109,7 +109,8 @@ fn live(mut prepared: Prepared, installed: Installed) -> Result<Option<Ended>, A
     };
     prefer("gw-director", Urgency::Decisions);
     let threads = (resolver, inbox.clone());
-    let mut front = Front::new(installed, roster, &life, &edge, threads).remembering(memory);
+    let front = Front::new(installed, roster, &life, (&edge, leases), threads);
+    let mut front = front.remembering(memory);
     let end = front.run(&inputs);
     inbox.close();
     // One at a time may read what the program writes down.

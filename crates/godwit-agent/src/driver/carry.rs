@@ -35,6 +35,7 @@ impl Driver {
                 };
                 self.set_share(share, part);
             }
+            Action::KeepVotes { votes } => self.leases.keep(&votes),
             Action::SetExpiry { share, expiry, .. } => self.renew(share, expiry),
             Action::SendLease { peer, datagram } => {
                 self.settle_dismissals();

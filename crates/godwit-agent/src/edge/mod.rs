@@ -55,8 +55,6 @@ pub struct Edge {
     pub peers: PeerSender,
     /// Takes what heartbeats say of the shares.
     pub board: ShareBoard,
-    /// Sends lease datagrams to voters.
-    pub leases: LeaseSender,
     /// Takes events.
     pub events: EventLog,
     /// Takes stalls.
@@ -77,11 +75,12 @@ struct Threads {
 }
 
 impl Edge {
-    /// Lets the world in: from here on inputs arrive in `inbox`.
+    /// Lets the world in: from here on inputs arrive in `inbox`. Gives the way to voters
+    /// besides, which one thread has.
     ///
     /// # Errors
     /// If an address is taken or a thread can't be started.
-    pub fn start(prepared: Prepared, inbox: Inbox) -> Result<Self, StartError> {
+    pub fn start(prepared: Prepared, inbox: Inbox) -> Result<(Self, LeaseSender), StartError> {
         let Prepared {
             config,
             life,
@@ -89,7 +88,6 @@ impl Edge {
             events,
             place,
             votes,
-            memory: _,
         } = prepared;
         let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret));
         for warning in &config.warnings {
@@ -124,14 +122,14 @@ impl Edge {
         let gone = || StartError::Thread(io::ErrorKind::BrokenPipe.into());
         let peers = started.recv().map_err(|_| gone())??;
         // From here on signals end it in order, and nothing was voted for before.
-        votes.begin().map_err(|source| StartError::Kernel {
+        let book = votes.begin().map_err(|source| StartError::Kernel {
             what: "can't write into the runtime directory",
             source,
         })?;
-        Ok(Self {
+        let leases = heartbeats.leases(book);
+        let started = Self {
             peers,
             board: heartbeats.board(),
-            leases: heartbeats.leases(),
             events,
             metrics,
             heartbeats: heartbeats.counters(),
@@ -142,7 +140,8 @@ impl Edge {
                 incarnation: life.incarnation,
                 place,
             },
-        })
+        };
+        Ok((started, leases))
     }
 
     /// Says what is queued, then ends all threads. Call it after the driver's end. No

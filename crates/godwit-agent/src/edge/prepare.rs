@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use godwit_core::VoterMemory;
-
 use super::StartError;
 use crate::apps::AppSocket;
 use crate::births;
@@ -36,7 +34,6 @@ pub struct Prepared {
     pub life: Life,
     pub(crate) votes: Votes,
     /// What the process before this one has voted for.
-    pub(crate) memory: Option<VoterMemory>,
     pub(super) identity: Identity,
     pub(super) events: EventLog,
     pub(super) place: Place,
@@ -124,7 +121,7 @@ impl Prepared {
         let secret = draw_secret()
             .map_err(|_| io::Error::other("getrandom failed"))
             .map_err(kernel("the kernel gives no random numbers"))?;
-        let (votes, quiet_until, memory) =
+        let (votes, quiet_until) =
             Votes::find(&config.node.run_dir, cookie, name, &terms(&config), votes)
                 .map_err(kernel("can't read the runtime directory"))?;
         let run_dir = &config.node.run_dir;
@@ -138,7 +135,6 @@ impl Prepared {
                 quiet_until,
             },
             votes,
-            memory,
             identity,
             events,
             place,

@@ -23,7 +23,8 @@ fn is_privileged() -> bool {
 fn start(config: &Config) -> (Edge, Receiver<Input>) {
     let prepared = Prepared::load(&config.path, PeerRole::Server).expect("ready to start");
     let (inbox, inputs) = Inbox::new();
-    (Edge::start(prepared, inbox).expect("started"), inputs)
+    let (edge, _leases) = Edge::start(prepared, inbox).expect("started");
+    (edge, inputs)
 }
 
 fn link(input: &Input, wanted: Link) -> Option<()> {

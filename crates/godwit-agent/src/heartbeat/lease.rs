@@ -1,5 +1,6 @@
 //! Lease datagrams on their way out: written by the driver itself, beside the
-//! heartbeats, as a decision must not wait for a tick.
+//! heartbeats, as a decision must not wait for a tick. What this node votes for is
+//! kept before.
 
 use std::borrow::Cow;
 use std::io;
@@ -9,17 +10,24 @@ use godwit_core::PeerId;
 use godwit_wire::LeaseDatagram;
 
 use super::{HeartbeatKeys, Ways};
+use crate::votes::VoteBook;
 
-/// The way to the voters.
-#[derive(Debug, Clone)]
+/// The way to the voters, of one thread.
+#[derive(Debug)]
 pub struct LeaseSender {
     ways: Ways,
     keys: Arc<HeartbeatKeys>,
+    book: VoteBook,
 }
 
 impl LeaseSender {
-    pub(super) const fn new(ways: Ways, keys: Arc<HeartbeatKeys>) -> Self {
-        Self { ways, keys }
+    pub(super) const fn new(ways: Ways, keys: Arc<HeartbeatKeys>, book: VoteBook) -> Self {
+        Self { ways, keys, book }
+    }
+
+    /// Keeps what this node has voted for, before anybody hears of it.
+    pub fn keep(&mut self, votes: &str) {
+        self.book.keep(votes);
     }
 
     /// Signs and sends a datagram; what is lost is said again by its author.

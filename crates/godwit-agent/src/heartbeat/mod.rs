@@ -31,6 +31,7 @@ use godwit_wire::ShareClaim;
 
 use crate::config::Config;
 use crate::input::Inbox;
+use crate::votes::VoteBook;
 
 pub use keys::{HeartbeatKeys, Refused, draw_secret};
 pub use lease::LeaseSender;
@@ -60,7 +61,8 @@ pub struct HeartbeatCounters {
 pub struct Heartbeats {
     counters: Arc<HeartbeatCounters>,
     board: ShareBoard,
-    leases: LeaseSender,
+    ways: Ways,
+    keys: Arc<HeartbeatKeys>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -143,7 +145,8 @@ impl Heartbeats {
         let mut heartbeats = Self {
             counters: Arc::new(HeartbeatCounters::new(ways.clone())),
             board: ShareBoard::default(),
-            leases: LeaseSender::new(ways.clone(), keys.clone()),
+            ways: ways.clone(),
+            keys: keys.clone(),
             stop: Arc::default(),
             threads: Vec::new(),
         };
@@ -179,9 +182,9 @@ impl Heartbeats {
         self.board.clone()
     }
 
-    /// The way to the voters.
-    pub fn leases(&self) -> LeaseSender {
-        self.leases.clone()
+    /// The way to the voters, of one who keeps votes in this book.
+    pub(crate) fn leases(&self, book: VoteBook) -> LeaseSender {
+        LeaseSender::new(self.ways.clone(), self.keys.clone(), book)
     }
 
     /// Counts, for metrics.

@@ -39,8 +39,9 @@ impl View<'_> {
     }
 }
 
-/// Votes on the leases of all shares. It keeps nothing on disk while it votes; what it has
-/// voted for can be handed to the next process ([`Acceptor::to_text`]).
+/// Votes on the leases of all shares. What it has voted for can be handed to the next
+/// process ([`Acceptor::to_text`]); who keeps it where a killed process can't take it along
+/// does so before any answer leaves ([`Acceptor::take_news`]).
 ///
 /// Witnesses have one and nothing else.
 #[derive(Debug, Clone)]
@@ -50,6 +51,8 @@ pub struct Acceptor {
     quiet_until: MonoTime,
     slots: BTreeMap<ShareId, Slot>,
     answers: VecDeque<(NodeName, LeaseMessage)>,
+    /// Whether the text is another one than when it was last taken.
+    news: bool,
 }
 
 /// What is remembered of one share.
@@ -128,7 +131,13 @@ impl Acceptor {
             quiet_until,
             slots: shares.into_iter().map(slot).collect(),
             answers: VecDeque::new(),
+            news: true,
         }
+    }
+
+    /// What the next process must know, if that has changed since the last call.
+    pub fn take_news(&mut self) -> Option<String> {
+        std::mem::take(&mut self.news).then(|| self.to_text())
     }
 
     /// The data path says that this node holds `lease` until `expires`, from an
@@ -146,18 +155,27 @@ impl Acceptor {
                 released: false,
                 life: u64::MAX,
             });
+            self.news = true;
         }
     }
 
-    /// Goes on where an earlier life that ended in order has stopped: nothing that it voted
-    /// for is forgotten, so there is nothing to keep quiet for that it did not.
+    /// Goes on where an earlier life has stopped: nothing that it voted for is forgotten, so
+    /// there is nothing to keep quiet for that it did not.
     pub fn remember(&mut self, earlier: Self) {
+        self.news = true;
         self.quiet_until = earlier.quiet_until;
         for (share, old) in earlier.slots {
             let endless = self.slots.get(&share).map(|slot| slot.endless);
             let endless = endless.unwrap_or(old.endless);
+            // That a lease was given back may be kept before the data path has heard of it.
+            let found = self.slots.remove(&share).and_then(|slot| slot.inherited);
+            let slot = Slot {
+                endless,
+                inherited: found.or(old.inherited),
+                ..old
+            };
             // Of a share that is no longer in the file, too: it may come back.
-            self.slots.insert(share, Slot { endless, ..old });
+            self.slots.insert(share, slot);
         }
     }
 
@@ -195,12 +213,14 @@ impl Acceptor {
             }
             LeaseMessage::Release { epoch, number, .. } => {
                 slot.release(from.node, *epoch, *number);
+                self.news = true;
                 return;
             }
             LeaseMessage::Promise { .. }
             | LeaseMessage::Accepted { .. }
             | LeaseMessage::Refused { .. } => return,
         };
+        self.news |= outcome.is_ok();
         if let Some(answer) = answer(share, epoch, number, outcome) {
             self.answers.push_back((from.node, answer));
         }
@@ -211,6 +231,7 @@ impl Acceptor {
     pub fn handle_given_up(&mut self, share: ShareId, node: NodeName) {
         if let Some(slot) = self.slots.get_mut(&share) {
             slot.promise = slot.promise.filter(|promise| promise.to.node != node);
+            self.news = true;
         }
     }
 

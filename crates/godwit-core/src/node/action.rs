@@ -58,10 +58,18 @@ impl EndReason {
 ///   claim); then on the target `SetShare` (owner), `Announce`, `Resume`;
 /// - a connection that goes to another server: what [`HandoffWork::Obey`] has is
 ///   written down before the next action is carried out;
+/// - a vote: `KeepVotes`, then whatever follows from it;
 /// - a lease that is given back, or shortened: `SetShare` or `SetExpiry`, then
 ///   `SendLease`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
+    /// Keep what this node has voted for where it outlives a killed agent, but no boot, in
+    /// place of what was kept before. Where that can't be, nothing need be done: the next
+    /// agent keeps quiet for as long as any vote may bind.
+    KeepVotes {
+        /// What [`VoterMemory::of_text`](super::VoterMemory::of_text) reads.
+        votes: String,
+    },
     /// Write the share's entry in the data path: one map write.
     SetShare {
         /// The share.
@@ -362,7 +370,7 @@ impl Action {
             | Self::SnapshotKept { share, .. }
             | Self::Handoff { share, .. } => Some(*share),
             Self::Send { message, .. } => message.share(),
-            Self::SendLease { .. } | Self::Stonith { .. } => None,
+            Self::KeepVotes { .. } | Self::SendLease { .. } | Self::Stonith { .. } => None,
         }
     }
 }

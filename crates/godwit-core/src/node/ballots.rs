@@ -69,6 +69,11 @@ impl Ballots {
         self.acceptor.bound_until(self.me.node, now)
     }
 
+    /// See [`Acceptor::take_news`].
+    pub(super) fn take_news(&mut self) -> Option<String> {
+        self.acceptor.take_news()
+    }
+
     pub(super) const fn me(&self) -> Speaker {
         self.me
     }

@@ -403,8 +403,13 @@ impl Node {
     }
 
     /// The next thing to do, in the order of [`Action`].
+    ///
+    /// What this node has voted for comes first: none of the others is carried out before
+    /// that is kept.
     pub fn poll_action(&mut self) -> Option<Action> {
-        self.out.next_action()
+        let news = self.ballots.as_mut().and_then(Ballots::take_news);
+        let kept = news.map(|votes| Action::KeepVotes { votes });
+        kept.or_else(|| self.out.next_action())
     }
 
     /// The next thing to tell people.

@@ -547,7 +547,10 @@ impl World {
             | Action::Reopen { .. } => {
                 assert_eq!(self.sides[side].entry.role, Role::Owner, "an owner speaks");
             }
-            Action::SetExpiry { .. } | Action::SendLease { .. } | Action::Stonith { .. } => {
+            Action::KeepVotes { .. }
+            | Action::SetExpiry { .. }
+            | Action::SendLease { .. }
+            | Action::Stonith { .. } => {
                 panic!("there is no fence here");
             }
             Action::CheckFlows { .. }

@@ -26,6 +26,9 @@ impl World {
                 assert_eq!((before.role, before.epoch), (Role::Owner, *epoch));
                 self.sides[side].entry.expiry = Some(*expiry);
             }
+            Action::KeepVotes { votes } => {
+                self.sides[side].kept = self.keeps.then(|| votes.clone());
+            }
             Action::EndFlows { .. } => assert_eq!(before.role, Role::None, "sockets end silently"),
             Action::HandOver { .. } => assert_eq!(before.role, Role::Shadow, "silent first"),
             Action::Announce { .. }

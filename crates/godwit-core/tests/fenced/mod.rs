@@ -18,7 +18,7 @@ use godwit_core::share::State;
 use godwit_core::{
     Action, Beat, Command, Event, EventKind, Fencing, FlowCheck, FlowEvent, FlowEventKind,
     FlowPolicy, LeaseConfig, Link, MonoTime, Node, NodeConfig, PeerConfig, PeerId, Power,
-    ShareConfig, StonithFault,
+    ShareConfig, StonithFault, VoterMemory,
 };
 use godwit_wire::{
     Endpoint, Epoch, FlowId, FlowKey, Generation, GoodbyeReason, LeaseDatagram, Message, NodeName,
@@ -76,6 +76,8 @@ pub(crate) struct Side {
     pub(crate) stopped: bool,
     /// Until when its agent does not vote, by the host's clock.
     quiet_until: MonoTime,
+    /// What its agent has voted for, if that outlives it.
+    kept: Option<String>,
     inbox: VecDeque<Parcel>,
 }
 
@@ -110,6 +112,8 @@ pub(crate) struct World {
     pub(crate) flap_limit: u32,
     /// `ShareConfig::failback` of the same.
     pub(crate) failback: Option<Duration>,
+    /// What agents have voted for outlives them, but no boot.
+    pub(crate) keeps: bool,
     /// What [`Action::CheckFlows`] finds.
     pub(crate) flow_check: FlowCheck,
     random: u64,
@@ -147,6 +151,7 @@ impl World {
             events: Vec::new(),
             stopped: false,
             quiet_until: MonoTime::ZERO.saturating_add(TERMS.quarantine()),
+            kept: None,
             inbox: VecDeque::new(),
         };
         Self {
@@ -166,6 +171,7 @@ impl World {
             switched: 0,
             flap_limit: 0,
             failback: None,
+            keeps: false,
             flow_check: FlowCheck::default(),
             random: 0,
             last_owner: Epoch::NONE,
@@ -270,7 +276,9 @@ impl World {
         this.beats = 0;
         this.stopped = false;
         this.inbox.clear();
-        this.node = Some(Node::new(&config, now));
+        let kept = this.kept.take();
+        let memory = kept.map(|votes| VoterMemory::of_text(&votes, TERMS).expect("whole"));
+        this.node = Some(Node::new(&config, now).remembering(memory));
         self.drop_links(side);
         self.drain(side);
     }
@@ -279,6 +287,7 @@ impl World {
     pub(crate) fn crash(&mut self, side: usize) {
         self.kill_agent(side);
         self.sides[side].entry = NOTHING;
+        self.sides[side].kept = None;
     }
 
     /// The agent is gone; the data path goes on until its lease ends.
@@ -304,6 +313,7 @@ impl World {
         let bound = self.sides[side].node.as_ref().map(|it| it.bound_until(now));
         self.kill_agent(side);
         self.sides[side].quiet_until = bound.unwrap_or(now);
+        self.sides[side].kept = None;
     }
 
     pub(crate) fn drop_links(&mut self, side: usize) {
@@ -549,7 +559,8 @@ impl World {
                         node.handle_command(command, now);
                     }
                 }
-                Action::SetShare { .. }
+                Action::KeepVotes { .. }
+                | Action::SetShare { .. }
                 | Action::ResetUnprotected { .. }
                 | Action::HandOver { .. }
                 | Action::Resume { .. }
@@ -626,7 +637,10 @@ impl World {
         let local = |action: &&Action| {
             !matches!(
                 action,
-                Action::Send { .. } | Action::SendLease { .. } | Action::SetExpiry { .. }
+                Action::Send { .. }
+                    | Action::SendLease { .. }
+                    | Action::SetExpiry { .. }
+                    | Action::KeepVotes { .. }
             )
         };
         self.sides[side]

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::sys::signal::Signal;
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use serde::de::DeserializeOwned;
 
 pub use config::{ClusterOptions, Fencing, Service};
@@ -83,6 +85,7 @@ impl<'a> Cluster<'a> {
             let text = cluster
                 .options
                 .file_for(host, lab.options().control_network, folder);
+            cluster.run_in_memory(folder)?;
             let path = config_path(folder);
             fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
             let out = folder.to_str().context("the lab's folder is no UTF-8")?;
@@ -98,6 +101,22 @@ impl<'a> Cluster<'a> {
             )?;
         }
         Ok(cluster)
+    }
+
+    /// Run-time files are in memory, as on most systems; where they are not, here neither.
+    fn run_in_memory(&self, folder: &Path) -> Result<()> {
+        let run = folder.join("run");
+        let memory = Path::new("/dev/shm");
+        if run.exists() || statfs(memory).is_ok_and(|it| it.filesystem_type() != TMPFS_MAGIC) {
+            return Ok(());
+        }
+        let lab = self.lab.folder().file_name().unwrap_or_default();
+        let own = folder.file_name().unwrap_or_default();
+        let name = [lab, own].map(|part| part.to_string_lossy()).join("-");
+        let place = memory.join(name);
+        self.lab.remove_at_end(&place)?;
+        fs::create_dir(&place).with_context(|| format!("creating {}", place.display()))?;
+        symlink(&place, &run).with_context(|| format!("creating {}", run.display()))
     }
 
     /// Starts the agent of one server, or the witness; one that runs already is killed first.

@@ -47,7 +47,8 @@ impl Cluster {
                 }
             }
             // Nothing follows from these for roles, leases and stays.
-            Action::Announce { .. }
+            Action::KeepVotes { .. }
+            | Action::Announce { .. }
             | Action::Revive { .. }
             | Action::ResetUnprotected { .. }
             | Action::HandOver { .. }

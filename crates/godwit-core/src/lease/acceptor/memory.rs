@@ -1,6 +1,6 @@
-//! What an acceptor has voted for, as text: for the next process, if this one ends in
-//! order. Without it that one would have to keep quiet for as long as its votes bind, and
-//! voters that restart one after the other would leave no majority.
+//! What an acceptor has voted for, as text: for the next process. Without it that one would
+//! have to keep quiet for as long as its votes bind, and voters that restart one after the
+//! other would leave no majority.
 //!
 //! ```text
 //! quiet 81000000000

@@ -518,3 +518,35 @@ fn between_a_promise_and_the_first_lease_nothing_is_accepted() {
     let next = hear(&mut acceptor, "b", prepare(12), T0 + 151);
     assert!(matches!(next, LeaseMessage::Promise { .. }), "{next:?}");
 }
+
+/// That a lease was given back is kept before the data path falls silent. If the agent is
+/// killed in between, the next one finds the lease there.
+#[test]
+fn a_lease_that_the_data_path_has_yet_outweighs_a_release_that_was_kept() {
+    let mut acceptor = leased();
+    silent(&mut acceptor, "a", release(10, 2), T0 + 10);
+    let text = acceptor.take_news().expect("it has voted");
+    assert_eq!(acceptor.take_news(), None, "once");
+    let memory = || Acceptor::of_text(&text, terms()).expect("it is whole");
+    for found in [false, true] {
+        let mut next = self::acceptor();
+        if found {
+            next.handle_inherited(SHARE, lease("a", 10, 1), ms(T0 + 100));
+        }
+        next.remember(memory());
+        let answer = hear(&mut next, "b", prepare(11), T0 + 20);
+        let promised = matches!(answer, LeaseMessage::Promise { .. });
+        assert_eq!(promised, !found, "{answer:?}");
+    }
+}
+
+#[test]
+fn what_changes_no_vote_is_no_news() {
+    let mut acceptor = leased();
+    assert!(acceptor.take_news().is_some());
+    hear(&mut acceptor, "b", prepare(11), T0 + 10);
+    assert_eq!(acceptor.take_news(), None, "refused");
+    let renewed = propose("a", 10, 2, Standing::Unbroken);
+    hear(&mut acceptor, "a", renewed, T0 + 20);
+    assert!(acceptor.take_news().is_some());
+}

@@ -1,19 +1,22 @@
 //! What the start of an agent knows of the votes of those before it.
 //!
-//! A voter keeps nothing on disk: one that was killed keeps quiet until whatever
-//! it may have voted for is over, ten seconds with long leases (PaxosLease,
-//! section 4). One that ends in order says what it has voted for, and the next one goes on
-//! from there: voters that restart one after the other would leave no majority otherwise.
-//! That is a file in the runtime directory, which does not outlive a boot. It is
+//! A voter that has forgotten what it voted for keeps quiet until all of that is over, ten
+//! seconds with long leases (PaxosLease, section 4). So that voters may restart one after the
+//! other, or be killed, and leave a majority, each one writes it down, and the next one goes
+//! on from there. That is a file in the runtime directory, which does not outlive a boot.
+//! [`ROOM`] bytes of it are
 //!
 //! * not there: no agent has voted since the host booted;
-//! * empty: the last one votes, or did not end in order;
-//! * blank: the same, with room for what the last one will say, for the disk may be full then;
-//! * a line: until when its votes bind, in nanoseconds of [`clock`]; and behind that, if it
-//!   had votes, what they were ([`VoterMemory`]).
+//! * blank: the last one votes, or was killed. What it has voted for is behind the room
+//!   ([`book`]) if the directory is in memory (tmpfs), else it is not known;
+//! * a line, if the last one has ended in order: until when its votes bind, in nanoseconds of
+//!   [`clock`]; and behind that, if it had votes, what they were ([`VoterMemory`]).
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write as _};
+mod book;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,13 +26,17 @@ use godwit_wire::NodeName;
 
 use crate::clock;
 
-/// Bytes for the votes of some 40 shares.
-const ROOM: usize = 16 << 10;
+pub(crate) use book::VoteBook;
+
+/// Bytes for the votes of some 150 shares.
+const ROOM: usize = 64 << 10;
 
 /// Where the next agent will look.
 #[derive(Debug, Clone)]
 pub(crate) struct Votes {
     path: PathBuf,
+    /// What was found there.
+    found: Option<VoterMemory>,
 }
 
 /// What an agent says of its votes when it ends, as the file has it. The next life of the same
@@ -50,12 +57,12 @@ impl Votes {
         node: NodeName,
         terms: &Terms,
         last: Option<LastWord>,
-    ) -> io::Result<(Self, MonoTime, Option<VoterMemory>)> {
+    ) -> io::Result<(Self, MonoTime)> {
         let path = run_dir.join(format!("voted-n{cookie}-{node}"));
-        let left = match (last, fs::read(&path)) {
-            (Some(LastWord(text)), _) => Some(text.into_bytes()),
-            (None, Ok(left)) => Some(left),
-            (None, Err(error)) if error.kind() == ErrorKind::NotFound => None,
+        let (left, kept) = match (last, File::open(&path)) {
+            (Some(LastWord(text)), _) => (Some(text.into_bytes()), None),
+            (None, Ok(file)) => (Some(last_word(&file)?), book::kept(&file)),
+            (None, Err(error)) if error.kind() == ErrorKind::NotFound => (None, None),
             (None, Err(error)) => return Err(error),
         };
         let now = clock::now();
@@ -65,26 +72,40 @@ impl Votes {
             // Further away than any vote binds, it is not of this boot.
             Some(ref left) => parse(left).map_or(unknown, |(bound, _)| bound.min(unknown)),
         };
-        let memory = left.as_ref().and_then(|left| parse(left)).and_then(|read| {
+        let found = match left.as_ref().and_then(|left| parse(left)) {
             // It may be of another boot.
-            let is_near = read.0 <= unknown;
-            VoterMemory::of_text(read.1, *terms).filter(|_| is_near)
-        });
-        Ok((Self { path }, quiet_until, memory))
+            Some((bound, _)) if bound > unknown => None,
+            Some((_, text)) => VoterMemory::of_text(text, *terms),
+            None => kept.and_then(|text| VoterMemory::of_text(&text, *terms)),
+        };
+        Ok((Self { path, found }, quiet_until))
     }
 
-    /// From here on this agent votes: should it not end in order, nobody knows for what.
+    /// What the agent before has voted for, if it is known.
+    pub(crate) const fn found(&self) -> Option<&VoterMemory> {
+        self.found.as_ref()
+    }
+
+    /// From here on this agent votes. Should it not end in order, what it voted for is in the
+    /// book, or nowhere.
     ///
     /// # Errors
     /// If the file can't be written: it must not vote then.
-    pub(crate) fn begin(&self) -> io::Result<()> {
-        fs::write(&self.path, "")?;
-        if let Err(error) = fs::write(&self.path, [b' '; ROOM]) {
+    pub(crate) fn begin(&self) -> io::Result<VoteBook> {
+        let open = || {
+            let mut options = File::options();
+            let options = options.read(true).write(true).create(true);
+            options.truncate(false).open(&self.path)
+        };
+        let last = self.found.as_ref().map(VoterMemory::to_text);
+        let book = VoteBook::begin(open()?, last.as_deref())?;
+        let file = open()?;
+        if let Err(error) = file.write_all_at(&[b' '; ROOM], 0) {
             let path = self.path.display();
             tracing::warn!(%path, %error, "no room for the votes of this agent");
-            fs::write(&self.path, "")?;
+            file.set_len(0)?;
         }
-        Ok(())
+        Ok(book)
     }
 
     /// The last word of an agent that will not vote again.
@@ -92,7 +113,7 @@ impl Votes {
         let nanos = bound.since(MonoTime::ZERO).as_nanos();
         let memory = memory.map(VoterMemory::to_text).unwrap_or_default();
         let text = format!("{nanos}\n{memory}");
-        if let Err(error) = write_over(&self.path, &text) {
+        if let Err(error) = write_last(&self.path, &text) {
             let path = self.path.display();
             tracing::warn!(%path, %error, "the next process here will vote later than it could");
         }
@@ -100,16 +121,23 @@ impl Votes {
     }
 }
 
-/// Where there is room, without giving it back first. What is behind the text is blank.
-fn write_over(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
-    let room = usize::try_from(file.metadata()?.len()).unwrap_or_default();
-    file.write_all(format!("{text:<room$}").as_bytes())?;
-    file.set_len(room.max(text.len()) as u64)
+/// Where there is room, without giving it back first. What is behind the text is blank, and
+/// then the file ends.
+fn write_last(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = File::options();
+    let options = options.write(true).create(true).truncate(false);
+    let file = options.open(path)?;
+    let mut word = text.as_bytes().to_vec();
+    word.resize(ROOM.max(text.len()), b' ');
+    file.write_all_at(&word, 0)?;
+    file.set_len(word.len() as u64)
+}
+
+/// What stands in the room.
+fn last_word(file: &File) -> io::Result<Vec<u8>> {
+    let mut word = Vec::with_capacity(ROOM);
+    file.take(ROOM as u64).read_to_end(&mut word)?;
+    Ok(word)
 }
 
 /// The moment, and what is behind it; `None` if it does not begin with a whole line of
@@ -123,6 +151,8 @@ fn parse(left: &[u8]) -> Option<(MonoTime, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// What an agent that finds `left` is told: the end of its quarantine.
@@ -134,18 +164,18 @@ mod tests {
             fs::write(&path, left).expect("written");
         }
         let found = Votes::find(dir.path(), 1, node, &Terms::default(), None);
-        let (votes, until, memory) = found.expect("found");
+        let (votes, until) = found.expect("found");
         let kept = fs::read_to_string(&path).ok();
         assert_eq!(
             kept.as_deref(),
             left,
             "one that never votes takes nothing away"
         );
-        votes.begin().expect("it may be written");
-        let begun = fs::read_to_string(&path).expect("there");
-        assert!(begun.trim().is_empty(), "it is taken once");
-        assert_eq!(begun.len(), ROOM);
-        let LastWord(word) = votes.close(until, memory.as_ref());
+        let book = votes.begin().expect("it may be written");
+        let begun = fs::read(&path).expect("there");
+        assert_eq!(begun[..ROOM], [b' '; ROOM], "it is taken once");
+        drop(book);
+        let LastWord(word) = votes.close(until, votes.found());
         let closed = fs::read_to_string(&path).expect("there");
         assert_eq!(closed.len(), ROOM, "no room is asked for");
         assert_eq!(closed.trim_end_matches(' '), word);
@@ -178,11 +208,34 @@ mod tests {
         let dir = tempfile::tempdir().expect("a folder");
         let node = "a".parse().expect("a name");
         let find = |last| Votes::find(dir.path(), 1, node, &Terms::default(), last);
-        let (votes, ..) = find(None).expect("found");
+        let (votes, _) = find(None).expect("found");
         let word = votes.close(MonoTime::from_nanos(12345), None);
         fs::write(dir.path().join("voted-n1-a"), "").expect("written");
-        let (_, until, _) = find(Some(word)).expect("found");
+        let (_, until) = find(Some(word)).expect("found");
         assert_eq!(until, MonoTime::from_nanos(12345));
+    }
+
+    /// In memory, which the folder of these tests may not be.
+    #[test]
+    fn an_agent_that_was_killed_has_forgotten_nothing() {
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a folder");
+        let node = "a".parse().expect("a name");
+        let find = || Votes::find(dir.path(), 1, node, &Terms::default(), None).expect("found");
+        let (votes, _) = find();
+        let mut book = votes.begin().expect("begun");
+        assert!(find().0.found().is_none(), "it has voted for nothing");
+        let votes_of = |share| format!("quiet 12\nshare {share} 0\nend\n");
+        book.keep(&votes_of(7));
+        book.keep(&votes_of(8));
+        drop(book);
+        let (votes, _) = find();
+        let text = |votes: &Votes| votes.found().map(VoterMemory::to_text);
+        assert_eq!(text(&votes), Some(votes_of(8)));
+        let book = votes.begin().expect("begun");
+        assert_eq!(text(&find().0), Some(votes_of(8)), "nor has its successor");
+        drop(book);
+        votes.close(MonoTime::from_nanos(12345), None);
+        assert_eq!(text(&find().0), None, "the last word is the last one");
     }
 
     #[test]
