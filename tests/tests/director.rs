@@ -16,6 +16,8 @@ use godwit_lab::{Lab, LabOptions};
 use godwit_tests::DEADLINE;
 use godwit_tests::stage::{PORT, stage, until};
 
+#[path = "director/forged.rs"]
+mod forged;
 #[path = "director/pair.rs"]
 mod pair;
 #[path = "director/tunnel.rs"]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause)
 /*
  * A director's data path: a client's frame goes to a back-end, with other MAC addresses and
- * nothing else changed; in a tunnel to one that is not on the link. `direct` is for XDP, `direct_tc` for
+ * nothing else changed; in a tunnel to one that is not on the link. A SYN of which nobody
+ * can tell here whether its connection goes on is sent under another EtherType first. `direct` is for XDP, `direct_tc` for
  * interfaces that have none. Read docs/director.md first.
  */
 #include "gw_encap.h"
@@ -49,6 +50,22 @@ static __always_inline void gw_own_mac(__u8 *mac)
 	__builtin_memcpy(mac, &self, 6);
 }
 
+/*
+ * What is in a note that begins as an IP packet does: a SYN that a back-end gives back, as it
+ * knows no such connection. 0: it is another note.
+ */
+static __always_inline __be16 gw_given_back(const struct ethhdr *eth,
+					    const void *end)
+{
+	const __u8 *first = (const void *)(eth + 1);
+
+	if ((const void *)(first + 1) > end)
+		return 0;
+	if (*first >> 4 == 4)
+		return bpf_htons(ETH_P_IP);
+	return *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : 0;
+}
+
 static __always_inline enum gw_act gw_direct(void *data, void *end,
 					     struct gw_way *way)
 {
@@ -57,7 +74,8 @@ static __always_inline enum gw_act gw_direct(void *data, void *end,
 	struct ethhdr *eth = data;
 	enum gw_reason reason;
 	struct gw_slot slot;
-	__u32 *service, place = 0;
+	__u32 *service, place = 0, by = 0;
+	__be16 proto;
 	__u8 self[6];
 	int err;
 
@@ -67,14 +85,21 @@ static __always_inline enum gw_act gw_direct(void *data, void *end,
 	/* broadcasts, and what a switch floods: it is another's */
 	if (!gw_mac_equal(eth->h_dest, self))
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_ACT_LEAVE);
-	if (eth->h_proto == bpf_htons(GW_ETH_P_NOTE))
-		return gw_verdict(gw_learn(eth, end), GW_ACT_STOP);
-	if (eth->h_proto == bpf_htons(ETH_P_IP))
+	proto = eth->h_proto;
+	if (proto == bpf_htons(GW_ETH_P_NOTE)) {
+		proto = gw_given_back(eth, end);
+		if (!proto)
+			return gw_verdict(gw_learn(eth, end), GW_ACT_STOP);
+		by = gw_station_of(eth->h_source) + 1;
+	}
+	if (proto == bpf_htons(ETH_P_IP))
 		err = gw_told_v4((void *)(eth + 1), end, &t);
-	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
+	else if (proto == bpf_htons(ETH_P_IPV6))
 		err = gw_told_v6((void *)(eth + 1), end, &t);
 	else
 		err = GW_REASON_NOT_IP;
+	if (proto != eth->h_proto && (err || !by || !t.syn))
+		return gw_verdict(GW_REASON_ANSWER_STALE, GW_ACT_STOP);
 	if (err == GW_REASON_NOT_IP || err == GW_REASON_NOT_OURS)
 		return gw_verdict(err, GW_ACT_LEAVE);
 	/* not understood: our kernel would reset the connection */
@@ -86,10 +111,18 @@ static __always_inline enum gw_act gw_direct(void *data, void *end,
 		return gw_verdict(GW_REASON_NOT_OURS, GW_ACT_LEAVE);
 	way->slot = gw_slot_of(&t.key);
 	slot = gw_slot_at(*service * gw_table_size + way->slot);
-	b = gw_place(&slot, &t, *service, &place, &reason);
+	reason = GW_REASON_NO_BACKEND;
+	b = gw_place(&slot, &t, *service, &place, by, &reason);
 	if (!b)
-		return gw_verdict(GW_REASON_NO_BACKEND, GW_ACT_STOP);
-	b = gw_follow_owner(b, &t, *service, way->slot, &place);
+		return gw_verdict(reason == GW_REASON_ANSWER_STALE ?
+					  reason :
+					  GW_REASON_NO_BACKEND,
+				  GW_ACT_STOP);
+	b = gw_follow_owner(b, &t, reason == GW_REASON_DIRECTED_ASKED, *service,
+			    way->slot, &place);
+	eth->h_proto = reason == GW_REASON_DIRECTED_ASKED ?
+			       bpf_htons(GW_ETH_P_NOTE) :
+			       proto;
 	/* not on the link */
 	if (b->there == GW_THERE_FAR) {
 		way->backend = place - 1;

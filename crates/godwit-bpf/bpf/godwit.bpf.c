@@ -7,6 +7,7 @@
  * gw_shadow.h, gw_takeover.h.
  */
 #include "gw_address.h"
+#include "gw_asked.h"
 #include "gw_birth.h"
 #include "gw_canary.h"
 #include "gw_handoff.h"
@@ -119,6 +120,7 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (!s)
 		return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
+	gw_cut_foreign(skb, p);
 	gw_key(&key, &p->src, &p->dst);
 	verdict = gw_handoff_client(skb, p, &key, s);
 	if (verdict == GW_UNDECIDED)
@@ -147,8 +149,7 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!gw_mac_equal(p->smac, s->peer_mac) && !gw_is_copied(p, s)) {
 		if (s->front)
 			return gw_forward_front(skb, p, &key, s);
-		if (!gw_hand_on(skb, p, s))
-			return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
+		return gw_hand_on(skb, p, s);
 	}
 	return gw_shadow_client(skb, p, &key, share, s);
 }
@@ -200,7 +201,7 @@ int tap(struct __sk_buff *skb)
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
 	if (skb->protocol == bpf_htons(GW_ETH_P_NOTE) &&
 	    skb->pkt_type == GW_PACKET_HOST)
-		return gw_hear_load(skb);
+		return gw_hear_note(skb);
 	if (skb->protocol == bpf_htons(GW_ETH_P_SLIP))
 		return skb->pkt_type == GW_PACKET_HOST ?
 			       gw_hear_server(skb) :
@@ -219,6 +220,8 @@ int tap(struct __sk_buff *skb)
 		return gw_canary_hear(skb, &p);
 	if (share != GW_NO_SHARE) {
 		err = gw_refuse_unsound(skb, &p, share);
+		if (err == GW_UNDECIDED && skb->mark == GW_MARK_ASKED)
+			err = gw_answer_asked(skb, &p, share);
 		if (err != GW_UNDECIDED)
 			return err;
 		return gw_consult(skb, gw_tap_client(skb, &p, share));

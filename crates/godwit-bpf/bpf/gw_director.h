@@ -39,6 +39,8 @@ enum gw_backend_marks {
 	GW_BACKEND_DRAINED = 1 << 0,
 	GW_BACKEND_FOLLOWED = 1 << 1, /* others may have what it had */
 	GW_BACKEND_GONE = 1 << 2, /* and it has nothing itself */
+	/* it says which connections it does not have (gw_ask_first.h) */
+	GW_BACKEND_TELLS = 1 << 3,
 };
 
 /* A server behind the director. */

@@ -194,6 +194,17 @@ static __always_inline void gw_confirm(const struct gw_flow_key *key,
 	gw_tell(key, f, GW_EVENT_CONFIRMED, 0);
 }
 
+/*
+ * How far a twin can be: its client acknowledges what we have sent, or the last owner has under
+ * way, and no more is it let; but for a FIN.
+ */
+static __always_inline __u32 gw_sent_most(const struct gw_flow *f)
+{
+	__u32 most = gw_max_seq(f->own.snd_nxt + 1, f->gated.twin_snd_nxt);
+
+	return gw_max_seq(most, f->client.ack);
+}
+
 /* May this frame count as the twin's acknowledgement? 0 or a reason. */
 static __always_inline int gw_check_twin_ack(struct __sk_buff *skb,
 					     struct gw_pkt *p,
@@ -218,6 +229,8 @@ static __always_inline int gw_check_twin_ack(struct __sk_buff *skb,
 		return GW_REASON_TWIN_ACK_BEYOND;
 	if (gw_before(p->ack, f->gated.twin_ack))
 		return GW_REASON_TWIN_ACK_STALE;
+	if (gw_after(p->seq, gw_sent_most(f)))
+		return GW_REASON_TWIN_ACK_AHEAD;
 	return 0;
 }
 

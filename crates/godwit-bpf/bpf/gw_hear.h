@@ -119,9 +119,6 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 			if (!syn)
 				return GW_UNDECIDED;
 		}
-	} else if (skb->len >= gw_packet_end(p) + sizeof(struct gw_slip)) {
-		/* nobody else's is to look like one where it is sent on */
-		gw_cut_slip(skb, p);
 	}
 	if (s->role == GW_ROLE_SHADOW && gw_mac_equal(p->smac, s->peer_mac)) {
 		gw_forget_question(p, key);

@@ -21,6 +21,8 @@
 #define GW_MARK_TOLD 0x67770007u /* ingress: a director knows where it begins */
 #define GW_MARK_SLIP 0x67770008u /* ingress: another server's, with a slip */
 
+/* ingress: a SYN about which a director asks; gw_asked.h */
+#define GW_MARK_ASKED 0x6777000au
 /* egress: from the agent, an answer to our own question; turn to ingress */
 #define GW_MARK_SETTLED 0x67770009u
 

@@ -40,22 +40,12 @@ static __always_inline void gw_mirror(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_mirror_to(skb, p, peer);
 }
 
-/*
- * Did the client's segment reach the standby first, and come from there? Behind a director
- * a standby hands on what it has no use for.
- */
-static __always_inline bool gw_is_handed_on(const struct gw_pkt *p,
-					    const struct gw_share *s)
-{
-	return gw_mac_equal(p->smac, s->peer_mac) && !s->front;
-}
-
-/* A client's segment that the standby must have, unless it got its own. */
+/* A client's segment that the standby must have, unless the network gives it its own. */
 static __always_inline void gw_mirror_client(struct __sk_buff *skb,
 					     struct gw_pkt *p,
 					     const struct gw_share *s)
 {
-	if (!gw_is_multicast(s) && !gw_is_handed_on(p, s))
+	if (!gw_is_multicast(s))
 		gw_mirror(skb, p, s);
 }
 
@@ -93,7 +83,7 @@ gw_mirror_if(struct __sk_buff *skb, struct gw_pkt *p, const struct gw_share *s,
 {
 	if (!gw_is_tapped(s, f) || gw_is_multicast(s))
 		return;
-	if (!news || gw_is_handed_on(p, s)) {
+	if (!news) {
 		gw_count(GW_REASON_MIRROR_SPARED);
 		return;
 	}

@@ -6,52 +6,53 @@
 #include "gw_hops.h"
 #include "gw_ward.h"
 
-/*
- * A client that has not heard yet where its service is: an owner that has
- * stepped down hands its segments on, or the client would have to repeat them
- * after 200 ms. Never what the peer hands on itself: that would be a circle.
- */
-static __noinline int gw_forward(struct __sk_buff *skb, const struct gw_pkt *p,
-				 const struct gw_share *s)
+/* To the peer of the share, unless that has sent it: it would go round in a circle. */
+static __noinline int gw_send_to_peer(struct __sk_buff *skb,
+				      const struct gw_pkt *p,
+				      const struct gw_share *s,
+				      enum gw_reason reason)
 {
 	__u8 self[6], peer[6];
 
 	__builtin_memcpy(peer, s->peer_mac, 6);
 	if (gw_is_multicast(s) || gw_mac_equal(p->smac, peer) ||
-	    gw_mac_equal(p->dmac, peer) ||
-	    !(peer[0] | peer[1] | peer[2] | peer[3] | peer[4] | peer[5]))
-		return gw_verdict(GW_REASON_NOT_OWNER, GW_DROP);
+	    gw_mac_equal(p->dmac, peer) || !gw_is_node(peer))
+		return gw_verdict(s->role == GW_ROLE_SHADOW ?
+					  GW_REASON_NOT_FROM_OWNER :
+					  GW_REASON_NOT_OWNER,
+				  GW_DROP);
 	if (gw_spend_hop(skb, p))
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_self(self);
 	gw_set_macs(skb, peer, self);
 	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_FORWARDED);
+	gw_count(reason);
 	return bpf_redirect(skb->ifindex, 0);
 }
 
 /*
- * A client that has not heard yet that its owner is the standby now. The new
- * owner is to have the segment, and so are we; it need not come back to us.
+ * A client that has not heard yet where its service is: an owner that has
+ * stepped down hands its segments on, or the client would have to repeat them
+ * after 200 ms.
  */
-static __noinline bool gw_hand_on(struct __sk_buff *skb, struct gw_pkt *p,
-				  const struct gw_share *s)
+static __always_inline int gw_forward(struct __sk_buff *skb,
+				      const struct gw_pkt *p,
+				      const struct gw_share *s)
 {
-	__u32 mark = skb->mark;
-	__u8 self[6], peer[6];
+	return gw_send_to_peer(skb, p, s, GW_REASON_FORWARDED);
+}
 
-	__builtin_memcpy(peer, s->peer_mac, 6);
-	if (!s->turn || gw_is_multicast(s) ||
-	    !(peer[0] | peer[1] | peer[2] | peer[3] | peer[4] | peer[5]))
-		return false;
-	gw_self(self);
-	gw_set_macs(skb, peer, self);
-	skb->mark = GW_MARK_SPOKEN;
-	bpf_clone_redirect(skb, skb->ifindex, 0);
-	skb->mark = mark;
-	gw_set_macs(skb, p->dmac, p->smac);
-	gw_count(GW_REASON_HANDED_ON);
-	return true;
+/*
+ * A client that has not heard yet that its owner is the standby now. It may as well be
+ * anybody else: the new owner is to have the segment and, if it believes it, mirrors it.
+ */
+static __always_inline int gw_hand_on(struct __sk_buff *skb,
+				      const struct gw_pkt *p,
+				      const struct gw_share *s)
+{
+	if (!s->turn)
+		return gw_verdict(GW_REASON_NOT_FROM_OWNER, GW_DROP);
+	return gw_send_to_peer(skb, p, s, GW_REASON_HANDED_ON);
 }
 
 /* A director that has not heard yet who owns the connection, or its share. */

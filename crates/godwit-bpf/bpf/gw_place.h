@@ -87,13 +87,21 @@ static __always_inline void gw_share(const struct gw_flow_key *key,
 		gw_count(GW_REASON_NOT_SHARED);
 }
 
+/* What its entry says is not so any more. */
+static __always_inline void gw_forget_entry(const struct gw_told *t)
+{
+	struct gw_entry none = { .irs = t->irs, .backend = GW_NO_ENTRY };
+
+	if (!bpf_map_delete_elem(&gw_entries, &t->key))
+		gw_share(&t->key, &none);
+}
+
 /*
  * A new connection goes where the table says. What its slot would not say of it
  * later on is written down; if it can't be, it goes where the slot says.
  */
 static __always_inline __u16 gw_begin(const struct gw_slot *slot,
-				      const struct gw_told *t,
-				      const struct gw_entry *earlier)
+				      const struct gw_told *t)
 {
 	struct gw_entry entry = { .irs = t->irs, .backend = slot->now - 1 };
 
@@ -101,10 +109,7 @@ static __always_inline __u16 gw_begin(const struct gw_slot *slot,
 		return slot->now;
 	if (slot->now == slot->base) {
 		/* of an earlier connection, or it would not have got here */
-		if (earlier && !bpf_map_delete_elem(&gw_entries, &t->key)) {
-			entry.backend = GW_NO_ENTRY;
-			gw_share(&t->key, &entry);
-		}
+		gw_forget_entry(t);
 		return slot->now;
 	}
 	if (!bpf_map_update_elem(&gw_entries, &t->key, &entry, BPF_ANY)) {
@@ -115,13 +120,86 @@ static __always_inline __u16 gw_begin(const struct gw_slot *slot,
 	return slot->base;
 }
 
+/* Who has what that one had of a service; itself, if nobody else. */
+static __always_inline const struct gw_backend *
+gw_keeper_of(const struct gw_backend *b, __u32 service, __u32 *place)
+{
+	const struct gw_backend *owner;
+	const __u32 *number;
+
+	if (!(b->marks & GW_BACKEND_FOLLOWED))
+		return b;
+	number = gw_owner_of(service, *place - 1);
+	owner = number ? gw_backend_of(*number) : NULL;
+	if (!owner)
+		return b;
+	*place = *number + 1;
+	return owner;
+}
+
+/*
+ * A SYN with another number than the flow's entry, or of a flow without one: anybody can
+ * send it, and the connection may go on. Who would have that, `b`, is to be asked, unless it
+ * is who would begin a new one, or can't tell: false.
+ */
+static __always_inline bool gw_is_to_ask(const struct gw_slot *slot,
+					 const struct gw_backend *b,
+					 __u32 service, __u32 place)
+{
+	const struct gw_backend *keeper = gw_keeper_of(b, service, &place);
+
+	return place != slot->now && keeper->there == GW_THERE_ON_LINK &&
+	       (keeper->marks & GW_BACKEND_TELLS);
+}
+
+/* Has it come from who would have the connection, and was asked? */
+static __always_inline bool gw_was_asked(const struct gw_slot *slot,
+					 const struct gw_backend *b,
+					 __u32 service, __u32 place, __u32 by)
+{
+	if (!b || !gw_is_to_ask(slot, b, service, place))
+		return false;
+	gw_keeper_of(b, service, &place);
+	return place == by;
+}
+
+/* The same of a SYN that is not of an entry; `b`: who the entry names, if it is there. */
+static __always_inline const struct gw_backend *
+gw_place_syn(const struct gw_slot *slot, const struct gw_told *t, __u32 service,
+	     const struct gw_backend *b, __u32 *place, __u32 by,
+	     enum gw_reason *reason)
+{
+	bool mixed = slot->mixed;
+
+	if (!b && mixed) {
+		*place = slot->base;
+		b = gw_backend_in(service, slot->base);
+	}
+	if (by && (!mixed || !gw_was_asked(slot, b, service, *place, by))) {
+		*reason = GW_REASON_ANSWER_STALE;
+		return NULL;
+	}
+	if (!by && b && mixed && *place == slot->now) {
+		*reason = GW_REASON_DIRECTED_NEW;
+		return b;
+	}
+	if (!by && b && gw_is_to_ask(slot, b, service, *place)) {
+		*reason = GW_REASON_DIRECTED_ASKED;
+		return b;
+	}
+	*reason = GW_REASON_DIRECTED_NEW;
+	*place = gw_begin(slot, t);
+	return gw_backend_in(service, *place);
+}
+
 /*
  * The back-end of a frame, its number + 1 and the reason; NULL: there is none. A number
- * that is not below GW_MAX_BACKENDS has no back-end.
+ * that is not below GW_MAX_BACKENDS has no back-end. `by`: the number + 1 of who says that
+ * it does not know the connection of this SYN.
  */
 static __always_inline const struct gw_backend *
 gw_place(const struct gw_slot *slot, const struct gw_told *t, __u32 service,
-	 __u32 *place, enum gw_reason *reason)
+	 __u32 *place, __u32 by, enum gw_reason *reason)
 {
 	const struct gw_entry *entry = NULL;
 	const struct gw_backend *b = NULL;
@@ -129,20 +207,19 @@ gw_place(const struct gw_slot *slot, const struct gw_told *t, __u32 service,
 	if (slot->mixed)
 		entry = bpf_map_lookup_elem(&gw_entries, &t->key);
 	/* of a back-end that is gone it is none */
-	if (entry && (!t->syn || entry->irs == t->irs)) {
+	if (entry) {
 		*place = entry->backend + 1;
 		b = gw_serving(service, entry->backend);
 	}
-	if (b) {
+	if (b && (!t->syn || entry->irs == t->irs)) {
 		*reason = t->error ? GW_REASON_DIRECTED_ERROR :
 				     GW_REASON_DIRECTED_ENTRY;
 		return b;
 	}
-	if (t->syn) {
-		*reason = GW_REASON_DIRECTED_NEW;
-		*place = gw_begin(slot, t, entry);
-		return gw_backend_in(service, *place);
-	}
+	if (t->syn && entry && !b)
+		gw_forget_entry(t);
+	if (t->syn)
+		return gw_place_syn(slot, t, service, b, place, by, reason);
 	*reason = slot->mixed ? GW_REASON_DIRECTED_BASE : GW_REASON_DIRECTED;
 	if (t->error)
 		*reason = GW_REASON_DIRECTED_ERROR;
@@ -168,25 +245,19 @@ static __always_inline void gw_note_beginning(const struct gw_told *t,
 
 /* To who has what a back-end had of a service, if others stand by for it. */
 static __always_inline const struct gw_backend *
-gw_follow_owner(const struct gw_backend *b, const struct gw_told *t,
+gw_follow_owner(const struct gw_backend *b, const struct gw_told *t, bool asked,
 		__u32 service, __u32 slot, __u32 *place)
 {
-	const struct gw_backend *owner;
-	const __u32 *number;
+	__u32 named = *place;
+	const struct gw_backend *owner = gw_keeper_of(b, service, place);
 
-	if (!(b->marks & GW_BACKEND_FOLLOWED))
+	if (*place == named)
 		return b;
-	number = gw_owner_of(service, *place - 1);
-	if (!number)
-		return b;
-	owner = gw_backend_of(*number);
-	if (!owner)
-		return b;
-	*place = *number + 1;
 	gw_count(GW_REASON_DIRECTED_OWNER);
 	/* who has no share of its own any more begins in this one */
-	if (t->syn && !gw_owner_of(service, *number))
-		gw_note_beginning(t, service * gw_table_size + slot, *number);
+	if (t->syn && !asked && !gw_owner_of(service, *place - 1))
+		gw_note_beginning(t, service * gw_table_size + slot,
+				  *place - 1);
 	return owner;
 }
 

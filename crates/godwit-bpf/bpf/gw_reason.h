@@ -48,6 +48,8 @@ enum gw_reason {
 		29, /* beside a verdict: TCP takes nothing of it */
 
 	/* Owner, from the standby. */
+	/* owner: of what neither we have sent, nor the last owner */
+	GW_REASON_TWIN_ACK_AHEAD = 63,
 	GW_REASON_TWIN_ACK = 30,
 	GW_REASON_TWIN_ACK_FORWARDED = 31,
 	GW_REASON_TWIN_ACK_STALE = 32,
@@ -71,6 +73,8 @@ enum gw_reason {
 	GW_REASON_LATE_RST = 48,
 
 	/* Shadow, from the tap. */
+	/* shadow: what the owner can't have said, or sent (gw_shadow.h) */
+	GW_REASON_OWNER_WORD_ABSURD = 49,
 	GW_REASON_TAPPED_SYN = 50,
 	GW_REASON_TAPPED_SYN_ACK = 51,
 	GW_REASON_TAPPED_SEGMENT = 52,
@@ -141,7 +145,7 @@ enum gw_reason {
 	/* a planned move */
 	GW_REASON_TURNING = 124, /* the share has just changed hands */
 	GW_REASON_UNDER_WAY = 125, /* what an owner sent before the move */
-	GW_REASON_HANDED_ON = 126, /* beside a verdict: to the owner, too */
+	GW_REASON_HANDED_ON = 126, /* shadow: to the owner, which mirrors it */
 	GW_REASON_OWNER_WORD = 127, /* shadow: what the owner has */
 
 	GW_REASON_CLIENT_AHEAD = 128, /* owner: of a handshake of before */
@@ -168,6 +172,12 @@ enum gw_reason {
 	GW_REASON_DIRECTED_ENTRY = 152, /* its entry says where */
 	GW_REASON_DIRECTED_BASE = 153, /* it began before the slot changed */
 	GW_REASON_DIRECTED_ERROR = 154, /* an ICMP error about it */
+	/* a SYN, to who would have its connection (gw_place.h) */
+	GW_REASON_DIRECTED_ASKED = 64,
+	GW_REASON_ANSWER_STALE = 65, /* of who was not asked */
+	/* a director has asked about a SYN: its connection is here, or not (gw_asked.h) */
+	GW_REASON_ASKED_KNOWN = 66, /* beside a verdict */
+	GW_REASON_ASKED_UNKNOWN = 67,
 	GW_REASON_NO_BACKEND = 155, /* nobody is there to have it */
 	GW_REASON_ENTRY_FAILED =
 		156, /* beside a verdict: it goes to the base */

@@ -255,23 +255,54 @@ static __noinline int gw_end_time_wait(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_TIME_WAIT_ENDED, GW_PASS);
 }
 
+/* By how much the clock of an owner's stamps may be ahead of what is known of it, in ms. */
+#define GW_WORD_TS_MOST (1u << 20)
+
+/*
+ * Can its owner have said that? It may be anybody with its address. An owner takes no more
+ * than a twin offers, and is at most so far ahead of it.
+ */
+static __always_inline bool gw_is_word_absurd(const struct gw_flow *f,
+					      const struct gw_share *s,
+					      const struct gw_pkt *p, __u64 now)
+{
+	/* one that repeats a running flow has yet to come there */
+	if (!(f->flags & GW_FLOW_NOT_IN_SYNC) &&
+	    gw_after(p->ack, gw_floored(f, f->own.edge) + 1))
+		return true;
+	if (gw_is_lead_absurd(f, s, p->seq))
+		return true;
+	return p->ts_at && gw_after(p->ts_val, gw_owner_ts(f, now)) &&
+	       p->ts_val - gw_owner_ts(f, now) > GW_WORD_TS_MOST;
+}
+
+/* An owner resets what its client has not acknowledged, and it has sent. */
+static __always_inline bool
+gw_is_owners_end(const struct gw_flow *f, const struct gw_share *s, __u32 seq)
+{
+	return !gw_before(seq, f->client.ack) && !gw_is_lead_absurd(f, s, seq);
+}
+
 /*
  * The owner is about to hand the share over to us, and says of each flow what
  * it has: from there on we are to speak. With PSH it is what the client was
  * told before there was a twin (gw_edge.h), and nothing else.
  */
 static __always_inline int gw_owner_word(struct __sk_buff *skb,
-					 struct gw_pkt *p, struct gw_flow *f)
+					 struct gw_pkt *p, struct gw_flow *f,
+					 const struct gw_share *s)
 {
 	__u32 edge = gw_offered(f, p);
 	__u64 now = gw_now();
 
+	gw_find_ts(skb, p);
+	if (gw_is_word_absurd(f, s, p, now))
+		return gw_verdict(GW_REASON_OWNER_WORD_ABSURD, GW_DROP);
 	if (p->flags & GW_TCP_PSH) {
 		if (gw_after(edge, f->own.edge))
 			gw_raise_floor(f, edge);
 		return gw_verdict(GW_REASON_OWNER_WORD, GW_DROP);
 	}
-	gw_find_ts(skb, p);
 	gw_advance(&f->gated.twin_ack, p->ack);
 	gw_advance(&f->gated.twin_edge, edge);
 	gw_advance(&f->gated.twin_snd_nxt, p->seq);
@@ -294,7 +325,7 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 	if (f && f->share == share && !gw_follow(f, s, GW_ROLE_SHADOW))
 		return gw_verdict(GW_REASON_TURNING, GW_DROP);
 	if (f && gw_is_pure_ack(p) && (p->flags & GW_TCP_ACK) && !gw_is_over(f))
-		return gw_owner_word(skb, p, f);
+		return gw_owner_word(skb, p, f, s);
 
 	if ((p->flags & GW_TCP_SYN) && (p->flags & GW_TCP_ACK)) {
 		if (f && p->seq == f->iss) /* again: its ACK was lost */
@@ -307,7 +338,9 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_end_time_wait(skb, p, key);
 	}
 	if (f && (p->flags & GW_TCP_RST) && !gw_is_over(f))
-		return gw_reset_twin(skb, p, key, f);
+		return gw_is_owners_end(f, s, p->seq) ?
+			       gw_reset_twin(skb, p, key, f) :
+			       gw_verdict(GW_REASON_OWNER_WORD_ABSURD, GW_DROP);
 	if (f && (p->flags & GW_TCP_FIN)) {
 		/* the same for its twin, once that has come there */
 		if (!(f->flags & GW_FLOW_OWN_FIN))

@@ -169,6 +169,19 @@ static __always_inline void gw_cut_slip(struct __sk_buff *skb,
 	bpf_skb_change_tail(skb, gw_packet_end(p), 0);
 }
 
+/*
+ * What stands behind a packet is a slip only if a server has put it there. Nobody else's is
+ * to look like one here, or where we send the frame on under our own address. Padding is shorter.
+ */
+static __noinline int gw_cut_foreign(struct __sk_buff *skb,
+				     const struct gw_pkt *p)
+{
+	if (skb->len >= gw_packet_end(p) + sizeof(struct gw_slip) &&
+	    !gw_is_mate(p->smac))
+		gw_cut_slip(skb, p);
+	return 0;
+}
+
 /* The slip that is there says something else from here on. */
 static __always_inline int gw_turn_slip(struct __sk_buff *skb,
 					const struct gw_pkt *p,

@@ -2,8 +2,8 @@
 /*
  * A frame of a director that came by way of a tunnel (gw_tunnel.h) becomes the client's
  * packet that is in it, as if it had come over the link; `tap` is next. Only from a
- * director, only with our number, only for a service of ours: all else is left alone, so
- * that a VXLAN device may be on this machine, too.
+ * director, only with our number, only TCP, only for a service of ours: all else is left
+ * alone, so that a VXLAN device may be on this machine, too.
  */
 #ifndef GW_UNTUNNEL_H
 #define GW_UNTUNNEL_H
@@ -71,7 +71,7 @@ static __always_inline __u32 gw_outer_len(struct __sk_buff *skb, __be16 proto)
 	return len + sizeof(head);
 }
 
-/* Is what begins at `at` a packet for a service of ours? Its EtherType, or 0. */
+/* Is what begins at `at` a TCP segment for a service of ours? Its EtherType, or 0. */
 static __always_inline __be16 gw_inner_proto(struct __sk_buff *skb, __u32 at)
 {
 	struct gw_endpoint to = {};
@@ -85,17 +85,18 @@ static __always_inline __be16 gw_inner_proto(struct __sk_buff *skb, __u32 at)
 	if (eth.h_proto == bpf_htons(ETH_P_IP)) {
 		struct iphdr ip;
 
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) || ip.ihl != 5)
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) ||
+		    ip.ihl != 5 || ip.protocol != IPPROTO_TCP)
 			return 0;
 		gw_map_v4(to.addr, ip.daddr);
 		at += sizeof(ip);
 	} else if (eth.h_proto == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr ip;
 
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)) ||
+		    ip.nexthdr != IPPROTO_TCP)
 			return 0;
 		__builtin_memcpy(to.addr, &ip.daddr, 16);
-		/* the segment that an ICMPv6 error is about is not looked for */
 		at += sizeof(ip);
 	} else {
 		return 0;

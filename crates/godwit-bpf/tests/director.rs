@@ -82,6 +82,7 @@ impl Front {
                 drained,
                 followed: false,
                 gone: false,
+                tells: true,
             };
             self.director
                 .backends

@@ -17,15 +17,18 @@ use crate::{Epoch, Message, ParseError, v1};
 /// Oldest version that this build speaks.
 pub const MIN_VERSION: u8 = v1::VERSION;
 
-/// Latest version that this build speaks. Version 2 has the messages of version 1, and
-/// calls a share by the number of its name; version 1 calls it by its place in the file.
-pub const MAX_VERSION: u8 = NAMED_SHARES;
+/// Latest version that this build speaks. All have the messages of version 1. From version 2
+/// on a share is called by the number of its name; version 1 calls it by its place in the file.
+pub const MAX_VERSION: u8 = ASKED_VERSION;
 
 /// The first version in which a share has the number of its name.
 pub const NAMED_SHARES: u8 = 2;
 
 /// The first version in which a node's data path answers canaries.
 pub const CANARY_VERSION: u8 = 2;
+
+/// The first version in which a node's data path says of a SYN whether it has its connection.
+pub const ASKED_VERSION: u8 = 3;
 
 pub(crate) const MAGIC: [u8; 2] = *b"GW";
 

@@ -31,6 +31,8 @@ pub(super) struct Known {
     pub(super) shares: Vec<(usize, ShareId)>,
     /// Another one takes over what it has of some service.
     pub(super) followed: bool,
+    /// It says of a SYN whether it has the connection.
+    pub(super) tells: bool,
     /// Of its agent.
     pub(super) life: Life,
 }
@@ -102,6 +104,7 @@ impl Backends {
                     tunnel: tunnel(config, file),
                     shares: share.into_iter().collect(),
                     followed: it.is_ring(),
+                    tells: earlier.is_some_and(|(_, backend)| backend.tells),
                     life: Life::default(),
                 });
             }
@@ -260,6 +263,7 @@ mod tests {
             drained: false,
             followed: false,
             gone: false,
+            tells: true,
         };
         (number, backend)
     }

@@ -211,6 +211,9 @@ impl Front {
                     return self.hear_word(peer, word);
                 }
                 self.node.handle_message(peer, &message, now);
+                if matches!(message, Message::Hello(_)) {
+                    self.follow_version(peer);
+                }
                 let is_fellow = self.fellows.place_of(peer).is_some();
                 if is_fellow && matches!(message, Message::Hello(_)) {
                     self.tell_all(peer);
@@ -266,6 +269,20 @@ impl Front {
             | Input::CommitHeld { .. }
             | Input::Stop { .. } => {}
             Input::Next { config, reloads } => self.next = reloads.then_some(config),
+        }
+    }
+
+    /// Another version may tell less of its connections.
+    fn follow_version(&mut self, peer: PeerId) {
+        let status = self.node.peer_status().nth(usize::from(peer.0));
+        let tells = status.is_some_and(|status| status.tells_connections);
+        let Some(id) = self.backends.of_peer(peer) else {
+            return;
+        };
+        let known = self.backends.get_mut(id);
+        if let Some(known) = known.filter(|known| known.tells != tells) {
+            known.tells = tells;
+            self.write_backend(id);
         }
     }
 

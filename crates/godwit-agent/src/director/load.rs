@@ -113,6 +113,7 @@ impl Bench {
                 drained: false,
                 followed: false,
                 gone: false,
+                tells: false,
             };
             self.director.backends.set(number, &backend)?;
             let id = BackendId(number);

@@ -75,6 +75,7 @@ impl Tables {
             drained: roster.is_drained(id),
             followed: known.followed,
             gone: known.followed && !roster.lives(id),
+            tells: known.tells,
         };
         let written = self.programs.backends.set(known.number, &backend);
         self.note(known.name.as_str(), written);

@@ -58,6 +58,8 @@ pub struct Backend {
     pub followed: bool,
     /// Whether it has nothing itself any more, and is there for that only.
     pub gone: bool,
+    /// Whether it says of a SYN that it has no such connection, when it is asked.
+    pub tells: bool,
 }
 
 /// A tunnel (VXLAN, RFC 7348) to a back-end that is not on the link. Both ends are of one
@@ -332,12 +334,14 @@ impl SlotTable {
 const MARK_DRAINED: u32 = types::gw_backend_marks::GW_BACKEND_DRAINED.0;
 const MARK_FOLLOWED: u32 = types::gw_backend_marks::GW_BACKEND_FOLLOWED.0;
 const MARK_GONE: u32 = types::gw_backend_marks::GW_BACKEND_GONE.0;
+const MARK_TELLS: u32 = types::gw_backend_marks::GW_BACKEND_TELLS.0;
 
 fn marks(backend: &Backend) -> u8 {
     let marks = [
         (backend.drained, MARK_DRAINED),
         (backend.followed, MARK_FOLLOWED),
         (backend.gone, MARK_GONE),
+        (backend.tells, MARK_TELLS),
     ];
     let marks = marks.into_iter().filter(|(is, _)| *is);
     let sum = marks.fold(0, |sum, (_, mark)| sum | mark);
@@ -428,6 +432,7 @@ impl BackendTable {
             drained: u32::from(value.marks) & MARK_DRAINED != 0,
             followed: u32::from(value.marks) & MARK_FOLLOWED != 0,
             gone: u32::from(value.marks) & MARK_GONE != 0,
+            tells: u32::from(value.marks) & MARK_TELLS != 0,
         }))
     }
 }

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use godwit_bpf::PinDir;
 use godwit_bpf::director::{Backend, Director, Settings, Slot, Via};
 use godwit_core::director::{
-    BackendId, Entry, FlowHash, Member, Slots, TableSize, Word, lookup_table,
+    BackendId, Entry, FlowHash, Member, Placed, Route, Slots, TableSize, Word, lookup_table,
 };
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_lab::{Lab, LabOptions};
@@ -27,6 +27,8 @@ const SIZE: u32 = 251;
 pub(crate) const SEED: u64 = 0x0123_4567_89ab_cdef;
 /// First byte behind the Ethernet header.
 const IP: usize = EthernetHeader::LEN;
+/// EtherType of notes.
+const NOTE: [u8; 2] = [0x88, 0xb5];
 /// Numbers of the back-ends.
 const BACKENDS: [u16; 3] = [4, 1, 7];
 /// More connections than slots, so that some share one.
@@ -48,6 +50,8 @@ pub(crate) struct Bench {
     slots: Slots,
     members: Vec<Member>,
     gone: Vec<BackendId>,
+    /// Back-ends say which connections they do not have.
+    tell: bool,
 }
 
 pub(crate) fn settings(trial_flows: Option<u32>) -> Settings {
@@ -123,6 +127,7 @@ impl Bench {
             slots: Slots::new(settings.table_size as usize),
             members: members.to_vec(),
             gone: Vec::new(),
+            tell: true,
         };
         bench.change();
         bench
@@ -146,6 +151,7 @@ impl Bench {
                 drained: member.weight == 0,
                 followed: false,
                 gone: false,
+                tells: self.tell,
             };
             let table = &self.director.backends;
             table.set(member.id.0, &backend).expect("there is room");
@@ -217,6 +223,15 @@ impl Bench {
         }
     }
 
+    /// The same of a SYN whose connection begins: who is asked knows of none.
+    fn begun(&self, via: Via, syn: &[u8]) -> (Option<u16>, Vec<String>) {
+        let (to, reasons) = self.sent(via, syn);
+        if reasons != ["directed_asked"] {
+            return (to, reasons);
+        }
+        self.sent(via, &unknown(to.expect("it was sent"), syn))
+    }
+
     /// To whom a frame goes; all else of it stays.
     fn sent(&self, via: Via, frame: &[u8]) -> (Option<u16>, Vec<String>) {
         let (act, reasons, out) = self.put(via, frame);
@@ -225,12 +240,26 @@ impl Bench {
         }
         let own = Host::A.mac(Network::Data).0;
         assert_eq!(out[6..12], own, "a switch must not learn the client here");
-        assert_eq!(out[12..], frame[12..], "not a byte of it is changed");
+        // Only how it is called, if it is a question, or was.
+        let asks = reasons.iter().any(|it| it == "directed_asked");
+        let proto: &[u8] = match frame[IP] >> 4 {
+            _ if asks => &NOTE,
+            6 => &[0x86, 0xdd],
+            _ => &[8, 0],
+        };
+        assert_eq!(&out[12..IP], proto, "{reasons:?}");
+        assert_eq!(out[IP..], frame[IP..], "not a byte of it is changed");
         let to = MacAddr(out[..6].try_into().expect("six bytes"));
         let to = BACKENDS.into_iter().find(|number| mac_of(*number) == to);
         assert!(to.is_some(), "to nobody: {out:02x?}");
         (to, reasons)
     }
+}
+
+/// The answer of a back-end that was asked: it has no such connection.
+fn unknown(by: u16, syn: &[u8]) -> Vec<u8> {
+    let own = Host::A.mac(Network::Data).0;
+    [&own[..], &mac_of(by).0, &NOTE, &syn[IP..]].concat()
 }
 
 fn key(port: u16, v6: bool) -> FlowKey {
@@ -273,40 +302,66 @@ struct Model {
 }
 
 impl Model {
-    /// A SYN with that number, or another segment, in the core and in the kernel.
-    fn say(&mut self, bench: &Bench, port: u16, v6: bool, syn: Option<u32>) {
+    /// A SYN with that number, of a new connection or forged while one goes on, or another
+    /// segment.
+    fn say(&mut self, bench: &Bench, port: u16, v6: bool, syn: Option<(u32, bool)>) {
+        let key = key(port, v6);
+        let Some((irs, forged)) = syn else {
+            let frame = to_service(port, v6, 9, 9, ACK, b"x");
+            let got = self.put(bench, (port, v6), Word::Other, &frame);
+            if let Some((backend, ..)) = self.held.get(&key) {
+                let at = got.map(|it| it.backend.0);
+                assert_eq!(at, Some(*backend), "{port}: it changed place");
+            }
+            return;
+        };
+        let frame = to_service(port, v6, irs, 0, SYN, b"");
+        let irs = SeqNumber(irs);
+        let mut placed = self.put(bench, (port, v6), Word::Syn(irs), &frame);
+        let asked = placed.filter(|it| it.route == Route::Asked);
+        let lives = self.held.get(&key).filter(|_| forged).map(|it| it.0);
+        if let Some(asked) = asked.filter(|it| lives != Some(it.backend.0)) {
+            let frame = unknown(asked.backend.0, &frame);
+            let word = Word::Unknown(irs, asked.backend);
+            placed = self.put(bench, (port, v6), word, &frame);
+        }
+        if let Some(placed) = placed.filter(|_| lives.is_none()) {
+            self.held.insert(key, (placed.backend.0, port, v6));
+        }
+    }
+
+    /// A frame, in the core and in the kernel.
+    fn put(
+        &mut self,
+        bench: &Bench,
+        (port, v6): (u16, bool),
+        word: Word,
+        frame: &[u8],
+    ) -> Option<Placed> {
         self.turn += 1;
         let via = [Via::Xdp, Via::Tcx][self.turn % 2];
         let key = key(port, v6);
-        let (word, frame) = match syn {
-            Some(irs) => (
-                Word::Syn(SeqNumber(irs)),
-                to_service(port, v6, irs, 0, SYN, b""),
-            ),
-            None => (Word::Other, to_service(port, v6, 9, 9, ACK, b"x")),
-        };
         let slot = bench.slots.get(bench.slot(&key));
         let there = |id: BackendId| !bench.gone.contains(&id);
-        let placed = slot.place(word, self.entries.get(&key).copied(), there);
+        let before = self.entries.get(&key).copied();
+        let placed = slot.place(word, before, there, |_| bench.tell);
         match placed.and_then(|placed| placed.entry) {
             Some(entry) => self.entries.insert(key, entry),
             None => self.entries.remove(&key),
         };
         let want = placed.map(|placed| placed.backend.0);
-        let (got, reasons) = bench.sent(via, &frame);
-        assert_eq!(got, want, "{port}: {slot:?} {reasons:?}");
-        if let (None, Some((backend, ..))) = (syn, self.held.get(&key)) {
-            assert_eq!(got, Some(*backend), "{port}: it changed place");
-        }
-        if let Some(got) = got {
-            self.held.insert(key, (got, port, v6));
-        }
+        let (got, reasons) = bench.sent(via, frame);
+        assert_eq!(
+            got, want,
+            "{port}: {slot:?} {word:?} {before:?} {reasons:?}"
+        );
         let number = |backend: u32| u16::try_from(backend).map(BackendId);
         let entry = bench.director.entries.get(key).expect("readable");
         let entry = entry.filter(|entry| number(entry.backend).is_ok_and(there));
         let wanted = self.entries.get(&key);
         let wanted = wanted.map(|entry| (u32::from(entry.backend.0), entry.irs));
         assert_eq!(entry.map(|it| (it.backend, it.irs)), wanted, "{port}");
+        placed
     }
 }
 
@@ -314,46 +369,64 @@ impl Model {
 /// places, the same entries, and no connection that changes place.
 #[test]
 fn programs_and_core_agree() {
-    on_bench(None, |bench, _| {
-        let mut model = Model::default();
-        let changes: [fn(&mut Bench); 7] = [
-            |_| (),
-            |bench| bench.members[0].weight = 0,
-            |bench| bench.members[0].weight = 3,
-            |bench| bench.gone.push(BackendId(BACKENDS[1])),
-            |bench| bench.members[2].weight = 2,
-            |bench| bench.gone.clear(),
-            |bench| bench.gone.extend(BACKENDS.map(BackendId)),
-        ];
-        for (round, change) in (0_u16..).zip(changes) {
-            change(bench);
+    for tell in [true, false] {
+        on_bench(None, |bench, _| {
+            bench.tell = tell;
             bench.change();
-            let gone = &bench.gone;
-            model
-                .held
-                .retain(|_, (backend, ..)| !gone.contains(&BackendId(*backend)));
-            let old: Vec<_> = model.held.values().copied().collect();
-            for (_, port, v6) in old {
-                model.say(bench, port, v6, None);
-            }
-            // Some four-tuples are used again, and each SYN comes twice.
-            for port in (0..FLOWS).filter(|port| port % 3 == round % 3) {
-                for _ in 0..2 {
-                    model.say(bench, port, port % 2 == 0, Some(round.into()));
-                }
+            agree(bench);
+        });
+    }
+}
+
+fn agree(bench: &mut Bench) {
+    let mut model = Model::default();
+    let changes: [fn(&mut Bench); 7] = [
+        |_| (),
+        |bench| bench.members[0].weight = 0,
+        |bench| bench.members[0].weight = 3,
+        |bench| bench.gone.push(BackendId(BACKENDS[1])),
+        |bench| bench.members[2].weight = 2,
+        |bench| bench.gone.clear(),
+        |bench| bench.gone.extend(BACKENDS.map(BackendId)),
+    ];
+    for (round, change) in (0_u16..).zip(changes) {
+        change(bench);
+        bench.change();
+        let gone = &bench.gone;
+        model
+            .held
+            .retain(|_, (backend, ..)| !gone.contains(&BackendId(*backend)));
+        let old: Vec<_> = model.held.values().copied().collect();
+        for (_, port, v6) in old {
+            model.say(bench, port, v6, None);
+        }
+        // Anybody can send a SYN.
+        for port in (0..FLOWS).filter(|port| bench.tell && port % 3 == (round + 1) % 3) {
+            let irs = 0x8000_0000 + u32::from(round);
+            model.say(bench, port, port % 2 == 0, Some((irs, true)));
+        }
+        let old: Vec<_> = model.held.values().copied().collect();
+        for (_, port, v6) in old {
+            model.say(bench, port, v6, None);
+        }
+        // Some four-tuples are used again, and each SYN comes twice.
+        for port in (0..FLOWS).filter(|port| port % 3 == round % 3) {
+            for _ in 0..2 {
+                model.say(bench, port, port % 2 == 0, Some((round.into(), false)));
             }
         }
-        let directed = |reason| bench.director.counters.by_name(reason);
-        for reason in [
-            "directed_entry",
-            "directed_base",
-            "directed_new",
-            "no_backend",
-        ] {
-            assert!(directed(reason) > 0, "{reason} was never the reason");
-        }
-        assert_eq!(directed("entry_failed"), 0);
-    });
+    }
+    let directed = |reason| bench.director.counters.by_name(reason);
+    for reason in [
+        "directed_entry",
+        "directed_base",
+        "directed_new",
+        "no_backend",
+    ] {
+        assert!(directed(reason) > 0, "{reason} was never the reason");
+    }
+    assert_eq!(directed("entry_failed"), 0);
+    assert_eq!(directed("directed_asked") > 0, bench.tell);
 }
 
 /// What a router says of a segment of the service, as an ICMP packet to the service.
@@ -413,7 +486,7 @@ fn icmp_errors_reach_the_back_end_of_their_flow() {
         bench.change();
         for port in 100..400_u16 {
             let syn = to_service(port, true, 5, 0, SYN, b"");
-            let (to, _) = bench.sent(Via::Xdp, &syn);
+            let (to, _) = bench.begun(Via::Xdp, &syn);
             let (error, _) = bench.sent(Via::Tcx, &error(port, true, 2, 0));
             assert_eq!(error, to, "{port}");
         }
@@ -565,6 +638,7 @@ fn a_slot_that_nobody_has_written_leads_nowhere() {
             drained: false,
             followed: false,
             gone: false,
+            tells: true,
         };
         let backends = &bench.director.backends;
         backends.set(0, &first).expect("there is room");

@@ -166,6 +166,10 @@ fn one_that_has_left_is_forwarded() {
                     "a switch must not learn the client here"
                 );
                 assert_eq!(sent[12..], heard[12..], "not a byte of it is changed");
+                // Behind its packet it might have what looks like a server's word there.
+                let more = [&heard[..], &[0x5a; 60]].concat();
+                let sent = bench.put(Hook::Tap, 0, &more).frame;
+                assert_eq!(sent[12..], heard[12..], "but what is behind it");
                 let back = tapped(heard);
                 bench.expect(Hook::Tap, "a circle", &back, DROP, "sent_back");
                 for hook in [Hook::Gate, Hook::Guard] {

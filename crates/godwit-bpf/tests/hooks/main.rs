@@ -1,6 +1,7 @@
 //! Frames put through the hooks one at a time (`BPF_PROG_TEST_RUN`), in a
 //! lab's namespace: what comes out, and what it was counted as. Needs root.
 
+mod asked;
 mod bench;
 mod children;
 mod cost;

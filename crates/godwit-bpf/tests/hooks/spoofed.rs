@@ -3,7 +3,7 @@
 
 use crate::bench::{DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, on_bench, to_service, twin};
 use crate::moves::shadow;
-use godwit_bpf::{Hook, Order};
+use godwit_bpf::{Hook, Order, Phase};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::{Role, TcpFlags};
 
@@ -108,6 +108,73 @@ fn a_copy_is_believed_as_far_as_an_owner_could_be() {
             bench.expect(Hook::Tap, "beyond all", &absurd, DROP, "tapped_beyond");
             let (verdict, reasons) = bench.pass(Hook::Tap, &copied(ISS + 1, &DATA[..]));
             assert_eq!(verdict, NEXT, "{reasons:?}");
+            bench.order(Order::Forget).expect("it is there");
+        }
+    });
+}
+
+/// A bare ACK with the standby's address that says how far the twin is: it is let no
+/// further than its client has acknowledged, and that no further than we have sent. One that is
+/// believed beyond that would lift the leash for the rest of the connection.
+#[test]
+fn a_twin_is_not_ahead_of_its_owner() {
+    on_bench(|bench| {
+        let standby = Host::B.mac(Network::Data);
+        for v6 in [false, true] {
+            bench.connect(7, v6);
+            let (next, first) = (IRS.wrapping_add(1), ISS + 1);
+            let sent = from_service(7, v6, first, next, ACK, &DATA);
+            bench.expect(Hook::Gate, "data", &sent, NEXT, "spoken");
+            let ahead = |seq: u32| twin(standby, 7, v6, (seq, next), ACK, b"");
+            for seq in [first + 102, first + (1 << 30), first + (1 << 31) - 1] {
+                let forged = ahead(seq);
+                bench.expect(Hook::Tap, "forged", &forged, DROP, "twin_ack_ahead");
+            }
+            // As often as one likes.
+            for _ in 0..10 {
+                bench.expect(
+                    Hook::Tap,
+                    "at its FIN",
+                    &ahead(first + 101),
+                    DROP,
+                    "twin_ack",
+                );
+                let more = ahead(first + 102);
+                bench.expect(Hook::Tap, "one more", &more, DROP, "twin_ack_ahead");
+            }
+            bench.order(Order::Forget).expect("it is there");
+        }
+    });
+}
+
+/// With the owner's address: what it has, before it hands the share over, and that the
+/// connection is over. Neither is believed further than an owner could be.
+#[test]
+fn a_shadow_believes_an_owner_as_far_as_one_could_be() {
+    on_bench(|bench| {
+        let owner = Host::B.mac(Network::Data);
+        for v6 in [false, true] {
+            shadow(bench, 7, v6);
+            let (next, first) = (IRS.wrapping_add(1), ISS + 1);
+            let word = |seq: u32, ack: u32| twin(owner, 7, v6, (seq, ack), ACK, b"");
+            let absurd = "owner_word_absurd";
+            let far = first + (1 << 30);
+            bench.expect(Hook::Tap, "sent", &word(far, next), DROP, absurd);
+            let beyond = next.wrapping_add(1 << 20);
+            bench.expect(Hook::Tap, "received", &word(first, beyond), DROP, absurd);
+            bench.expect(
+                Hook::Tap,
+                "a true one",
+                &word(first, next),
+                DROP,
+                "owner_word",
+            );
+            let reset = |seq: u32| twin(owner, 7, v6, (seq, next), TcpFlags::RST, b"");
+            for seq in [first - 1, far, first.wrapping_sub(1 << 30)] {
+                bench.expect(Hook::Tap, "a reset", &reset(seq), DROP, absurd);
+            }
+            assert_eq!(bench.flow().phase, Phase::Twin, "it lives");
+            bench.expect(Hook::Tap, "its own", &reset(first), NEXT, "twin_reset");
             bench.order(Order::Forget).expect("it is there");
         }
     });

@@ -30,6 +30,8 @@ pub struct Entry {
 pub enum Word {
     /// A SYN without an ACK, with its sequence number.
     Syn(SeqNumber),
+    /// The same, come back from a back-end that was asked and knows no such connection.
+    Unknown(SeqNumber, BackendId),
     /// Any other segment, or an ICMP error about the flow.
     Other,
 }
@@ -45,6 +47,9 @@ pub enum Route {
     Entry,
     /// It has no entry in a slot that has several back-ends.
     Base,
+    /// Anybody can send a SYN, and its four-tuple may be that of a connection that goes on:
+    /// who would have that is asked, and whoever begins a new one answers [`Word::Unknown`].
+    Asked,
 }
 
 /// Where a segment goes.
@@ -144,15 +149,20 @@ impl Slot {
         }
     }
 
-    /// Where a segment goes, given the flow's entry; `None` if there is nobody.
-    /// An entry of a back-end that is gone is none.
+    /// Where a segment goes, given the flow's entry; `None` if there is nobody, or nobody
+    /// was asked who says that. An entry of a back-end that is gone is none. `can_tell`:
+    /// whether that back-end says what it does not know.
     pub fn place(
         self,
         word: Word,
         entry: Option<Entry>,
         is_there: impl Fn(BackendId) -> bool,
+        can_tell: impl Fn(BackendId) -> bool,
     ) -> Option<Placed> {
         let entry = entry.filter(|entry| self.mixed && is_there(entry.backend));
+        // Who has the connection, if there is one.
+        let keeper = entry.map(|entry| entry.backend).or(self.base);
+        let keeper = keeper.filter(|keeper| self.mixed && is_there(*keeper));
         let placed = |backend, route, entry| Placed {
             backend,
             route,
@@ -163,11 +173,17 @@ impl Slot {
                 // Said again: the table may have changed in between.
                 Some(placed(entry.backend, Route::Entry, Some(entry)))
             }
-            (Word::Syn(irs), _) => {
-                let backend = self.now?;
-                let is_exception = self.base != Some(backend);
-                let entry = is_exception.then_some(Entry { backend, irs });
-                Some(placed(backend, Route::New, entry))
+            (Word::Syn(irs), _) => match keeper {
+                Some(keeper) if self.now == Some(keeper) => Some(placed(keeper, Route::New, entry)),
+                Some(keeper) if can_tell(keeper) => Some(placed(keeper, Route::Asked, entry)),
+                _ => self.begin(irs),
+            },
+            (Word::Unknown(irs, by), entry) => {
+                if let Some(entry) = entry.filter(|entry| entry.irs == irs) {
+                    return Some(placed(entry.backend, Route::Entry, Some(entry)));
+                }
+                keeper.filter(|keeper| *keeper == by)?;
+                self.begin(irs)
             }
             (Word::Other, Some(entry)) => Some(placed(entry.backend, Route::Entry, Some(entry))),
             (Word::Other, None) => {
@@ -175,5 +191,17 @@ impl Slot {
                 Some(placed(self.base?, route, None))
             }
         }
+    }
+
+    /// A new connection, and the entry that it needs.
+    fn begin(self, irs: SeqNumber) -> Option<Placed> {
+        let backend = self.now?;
+        let is_exception = self.base != Some(backend);
+        let entry = is_exception.then_some(Entry { backend, irs });
+        Some(Placed {
+            backend,
+            route: Route::New,
+            entry,
+        })
     }
 }

@@ -74,7 +74,7 @@ fn without_back_ends_slots_lead_nowhere() {
         let mut slots = Slots::new(table.len());
         assert!(slots.change(&table, |_| true).is_empty());
         for word in [Word::Syn(SeqNumber(1)), Word::Other] {
-            assert_eq!(slots.get(0).place(word, None, |_| true), None);
+            assert_eq!(slots.get(0).place(word, None, |_| true, |_| true), None);
         }
     }
 }
@@ -147,6 +147,8 @@ struct World {
     entries: BTreeMap<u32, Entry>,
     /// Where each flow's connection is.
     held: BTreeMap<u32, (BackendId, SeqNumber)>,
+    /// Back-ends say what they do not know.
+    tell: bool,
 }
 
 impl World {
@@ -157,6 +159,7 @@ impl World {
             slots: Slots::new(SMALL as usize),
             entries: BTreeMap::new(),
             held: BTreeMap::new(),
+            tell: true,
         };
         world.change();
         world
@@ -180,13 +183,25 @@ impl World {
         self.held.retain(|_, (backend, _)| alive.contains(backend));
     }
 
+    /// A SYN: who is asked knows whether the connection goes on there, or it begins anew.
+    fn open(&mut self, number: u32, irs: SeqNumber) -> Option<Placed> {
+        let placed = self.say(number, Word::Syn(irs))?;
+        let lives = self.held.get(&number).map(|(backend, _)| *backend);
+        if placed.route != Route::Asked || lives == Some(placed.backend) {
+            return Some(placed);
+        }
+        self.say(number, Word::Unknown(irs, placed.backend))
+    }
+
     fn say(&mut self, number: u32, word: Word) -> Option<Placed> {
         let slot = FlowHash::new(&flow(number), 1).slot(Self::size());
         let entry = self.entries.get(&number).copied();
-        let placed = self
-            .slots
-            .get(slot)
-            .place(word, entry, |id| self.alive.contains(&id))?;
+        let placed = self.slots.get(slot).place(
+            word,
+            entry,
+            |id| self.alive.contains(&id),
+            |_| self.tell,
+        )?;
         match placed.entry {
             Some(entry) => self.entries.insert(number, entry),
             None => self.entries.remove(&number),
@@ -198,6 +213,7 @@ impl World {
 #[derive(Debug, Clone)]
 enum Step {
     Open(u32, u32),
+    Forge(u32, u32),
     Talk,
     Fail(u16),
     Return(u16),
@@ -207,6 +223,7 @@ enum Step {
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => (0..400_u32, any::<u32>()).prop_map(|(flow, irs)| Step::Open(flow, irs)),
+        3 => (0..400_u32, any::<u32>()).prop_map(|(flow, irs)| Step::Forge(flow, irs)),
         2 => Just(Step::Talk),
         1 => (0..5_u16).prop_map(Step::Fail),
         1 => (0..5_u16).prop_map(Step::Return),
@@ -242,22 +259,31 @@ proptest! {
     }
 
     /// Whatever comes, goes or drains: a connection stays where it is for as long as
-    /// that back-end lives, and new ones go where the table says.
+    /// that back-end lives, and new ones go where the table says. Nor does it change place
+    /// for a SYN of its four-tuple, which anybody can send, if back-ends say what they know.
     #[test]
-    fn a_connection_never_changes_place(steps in steps()) {
+    fn a_connection_never_changes_place(steps in steps(), tell in any::<bool>()) {
         let mut world = World::new(5);
+        world.tell = tell;
         for step in steps {
             match step {
                 Step::Open(number, irs) => {
                     let irs = SeqNumber(irs);
                     // Its SYN may come twice, the table may change in between.
                     let repeat = world.held.get(&number).copied().filter(|(_, was)| *was == irs);
-                    let Some(placed) = world.say(number, Word::Syn(irs)) else { continue };
+                    if repeat.is_none() {
+                        world.held.remove(&number);
+                    }
+                    let Some(placed) = world.open(number, irs) else { continue };
                     prop_assert!(world.alive.contains(&placed.backend));
                     if repeat.is_none() {
                         world.held.insert(number, (placed.backend, irs));
                     }
                 }
+                Step::Forge(number, irs) if tell => {
+                    world.open(number, SeqNumber(irs));
+                }
+                Step::Forge(..) => {}
                 Step::Talk => {
                     for (number, (backend, _)) in world.held.clone() {
                         let placed = world.say(number, Word::Other);
@@ -302,9 +328,7 @@ fn only_changed_slots_have_entries() {
         .count();
     assert!(mixed >= of_it && mixed < of_it * 2, "{mixed} of {of_it}");
     for number in 2_000..4_000 {
-        let placed = world
-            .say(number, Word::Syn(SeqNumber(1)))
-            .expect("somebody");
+        let placed = world.open(number, SeqNumber(1)).expect("somebody");
         assert_ne!(placed.backend, BackendId(2), "it drains");
     }
     let share = world.entries.len() as f64 / 2_000.0;
@@ -328,17 +352,53 @@ fn a_repeated_syn_is_no_new_connection() {
         backend: BackendId(1),
         irs: SeqNumber(7),
     });
-    let again = slot.place(Word::Syn(SeqNumber(7)), before, there);
+    let again = slot.place(Word::Syn(SeqNumber(7)), before, there, there);
     assert_eq!(
         again.map(|it| (it.backend, it.entry)),
         Some((BackendId(1), before))
     );
     let another = slot
-        .place(Word::Syn(SeqNumber(8)), before, there)
+        .place(Word::Syn(SeqNumber(8)), before, there, |_| false)
         .expect("somebody");
     assert_eq!((another.backend, another.route), (BackendId(2), Route::New));
     let gone = slot
-        .place(Word::Other, before, |id| id != BackendId(1))
+        .place(Word::Other, before, |id| id != BackendId(1), there)
         .expect("somebody");
     assert_eq!((gone.backend, gone.route), (BackendId(0), Route::Base));
+}
+
+/// Only of who was asked, and no more often than it was: an answer of another is none.
+#[test]
+fn nobody_answers_for_who_was_asked() {
+    let there = |_| true;
+    let slot = Slot {
+        now: Some(BackendId(2)),
+        base: Some(BackendId(0)),
+        mixed: true,
+    };
+    let irs = SeqNumber(7);
+    let asked = slot.place(Word::Syn(irs), None, there, there);
+    let asked = asked.expect("somebody");
+    assert_eq!((asked.backend, asked.route), (BackendId(0), Route::Asked));
+    assert_eq!(asked.entry, None, "nothing is known yet");
+    let answer = |by, entry| slot.place(Word::Unknown(irs, BackendId(by)), entry, there, there);
+    assert_eq!(answer(1, None), None);
+    let begun = answer(0, None).expect("it begins");
+    assert_eq!((begun.backend, begun.route), (BackendId(2), Route::New));
+    // The SYN came twice, and so does the answer.
+    let again = answer(0, begun.entry).expect("it has begun");
+    assert_eq!((again.backend, again.entry), (BackendId(2), begun.entry));
+    // It has gone to another one meanwhile, which that one does not know of.
+    let moved = Some(Entry {
+        backend: BackendId(1),
+        irs: SeqNumber(1),
+    });
+    assert_eq!(answer(0, moved), None);
+    let unmixed = Slot {
+        base: slot.now,
+        mixed: false,
+        ..slot
+    };
+    let placed = unmixed.place(Word::Unknown(irs, BackendId(2)), None, there, there);
+    assert_eq!(placed, None, "nobody was asked");
 }

@@ -448,6 +448,7 @@ impl Node {
                 .peer_id(side.name)
                 .and_then(|peer| Some(self.ballots.as_ref()?.ignored(peer)))
                 .unwrap_or_default(),
+            tells_connections: side.tells_connections,
             power: side.power,
             stonith_fault: side.stonith_fault,
         })

@@ -1,6 +1,6 @@
 //! One peer as a node sees it: its heartbeats and its link.
 
-use godwit_wire::{CANARY_VERSION, Hello, MAX_VERSION, MIN_VERSION, NodeName};
+use godwit_wire::{ASKED_VERSION, CANARY_VERSION, Hello, MAX_VERSION, MIN_VERSION, NodeName};
 
 use super::differences::Difference;
 use super::input::StonithFault;
@@ -61,6 +61,8 @@ pub(super) struct PeerSide {
     pub(super) power: Power,
     /// Whether its data path knows canaries: see `proof.rs`.
     pub(super) answers_canaries: bool,
+    /// Its data path says of a SYN whether it has the connection.
+    pub(super) tells_connections: bool,
     /// Why it could not be powered off when that was last tried.
     pub(super) stonith_fault: Option<StonithFault>,
 }
@@ -76,6 +78,7 @@ impl PeerSide {
             differences: Vec::new(),
             power: Power::Unknown,
             answers_canaries: false,
+            tells_connections: false,
             stonith_fault: None,
         }
     }
@@ -97,6 +100,7 @@ impl PeerSide {
     pub(super) fn greet(&mut self, hello: &Hello) -> bool {
         self.incarnation = hello.incarnation;
         self.answers_canaries = hello.max_version >= CANARY_VERSION;
+        self.tells_connections = hello.max_version >= ASKED_VERSION;
         let common = hello.min_version <= MAX_VERSION && hello.max_version >= MIN_VERSION;
         self.link = if common {
             LinkState::Ready

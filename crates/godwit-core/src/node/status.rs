@@ -36,6 +36,8 @@ pub struct PeerStatus {
     /// Lease datagrams that were old, replayed, meant for an earlier life of
     /// this node, or counted on other voters.
     pub lease_ignored: u64,
+    /// Whether its data path says of a SYN whether it has the connection.
+    pub tells_connections: bool,
     /// What is known of its power.
     pub power: Power,
     /// Why it could not be powered off when that was last tried; `None` when it

@@ -46,8 +46,16 @@ fn a_back_end_says_where_a_connection_is_now() {
                 assert_eq!(bench.sent(via, &data), (Some(to), entry.clone()));
             }
             let syn = to_service(port, v6, 77, 0, SYN, b"");
-            let (_, reasons) = bench.sent(Via::Tcx, &syn);
-            assert_eq!(reasons, ["directed_new"]);
+            let (asked, reasons) = bench.sent(Via::Tcx, &syn);
+            assert_eq!(
+                (asked, &*reasons),
+                (Some(to), &["directed_asked".to_owned()][..])
+            );
+            let (begun, reasons) = bench.begun(Via::Tcx, &syn);
+            assert_eq!(
+                (begun, &*reasons),
+                (Some(home), &["directed_new".to_owned()][..])
+            );
         }
     });
 }

@@ -31,6 +31,7 @@ fn send_far(bench: &super::Bench, tunnel: Tunnel) {
             drained: false,
             followed: false,
             gone: false,
+            tells: true,
         };
         let table = &bench.director.backends;
         table.set(member.id.0, &backend).expect("there is room");
@@ -167,6 +168,10 @@ fn a_tunnel_ends_in_the_client_s_packet() {
                 let service_port = out.len() - data.len() + if v6 { 57 } else { 37 };
                 other[service_port] ^= 1;
                 assert_eq!(run(&other), other, "for nobody here");
+                let mut other = out.clone();
+                let proto = out.len() - data.len() + if v6 { 20 } else { 23 };
+                other[proto] = 17;
+                assert_eq!(run(&other), other, "no TCP");
                 let mut other = out.clone();
                 let at = if ends == V4 { 33 } else { 53 };
                 other[at] ^= 1;
