@@ -17,8 +17,12 @@ use crate::MonoTime;
 #[cfg(test)]
 mod tests;
 
-/// The most flows under supervision. A standby that needs more is of no use.
-pub const MAX_FLOWS: usize = 65_536;
+/// The most flows under supervision: all that a data path has room for.
+pub const MAX_FLOWS: usize = 262_144;
+
+/// How many of those that are let go are remembered. Clients decide how many there are, and
+/// the standby knows that it does not serve them: beyond this the oldest are forgotten.
+pub const MAX_DEMOTED: usize = 65_536;
 
 /// How long the standby may take to confirm a demotion. Thousands of connections
 /// on processors that are full can keep it from that for more than 20 ms, and to
@@ -113,24 +117,39 @@ pub struct Counts {
 /// Watches over the exceptional flows of one share, for one stay of a standby.
 #[derive(Debug, Clone)]
 pub struct Supervision {
-    limit: usize,
+    limits: Limits,
     flows: BTreeMap<FlowId, State>,
+    /// Those that are let go, oldest first, and some that have ended since.
+    demoted: VecDeque<FlowId>,
     deadlines: BTreeSet<(MonoTime, FlowId)>,
     orders: VecDeque<Order>,
 }
 
+/// How many flows there may be at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// In all.
+    pub flows: usize,
+    /// Of those that are let go.
+    pub demoted: usize,
+}
+
 impl Default for Supervision {
     fn default() -> Self {
-        Self::new(MAX_FLOWS)
+        Self::new(Limits {
+            flows: MAX_FLOWS,
+            demoted: MAX_DEMOTED,
+        })
     }
 }
 
 impl Supervision {
-    /// An empty table for at most `limit` flows.
-    pub const fn new(limit: usize) -> Self {
+    /// An empty table.
+    pub const fn new(limits: Limits) -> Self {
         Self {
-            limit,
+            limits,
             flows: BTreeMap::new(),
+            demoted: VecDeque::new(),
             deadlines: BTreeSet::new(),
             orders: VecDeque::new(),
         }
@@ -195,6 +214,7 @@ impl Supervision {
     /// The standby is gone or another one has come: nothing is left to watch.
     pub fn clear(&mut self) {
         self.flows.clear();
+        self.demoted.clear();
         self.deadlines.clear();
         self.orders.clear();
     }
@@ -285,17 +305,23 @@ impl Supervision {
     }
 
     fn let_go(&mut self, flow: FlowId, reason: UnprotectedReason) {
-        if self.set(flow, State::Demoted(reason)) {
-            self.orders.push_back(Order::Ungate(flow, reason));
+        self.set(flow, State::Demoted(reason));
+        self.orders.push_back(Order::Ungate(flow, reason));
+        self.demoted.push_back(flow);
+        while self.demoted.len() > self.limits.demoted {
+            let oldest = self.demoted.pop_front();
+            let is_demoted = |flow: &FlowId| matches!(self.state(flow), Some(State::Demoted(_)));
+            if let Some(oldest) = oldest.filter(is_demoted) {
+                self.remove(oldest);
+            }
         }
     }
 
-    /// Enters a state and its deadline; false if the table is full.
+    /// Enters a state and its deadline; false if the table is full. The data path has room for
+    /// no more flows, so that some of these have ended unheard: this one is reported again.
     fn set(&mut self, flow: FlowId, state: State) -> bool {
         self.remove(flow);
-        if self.flows.len() >= self.limit {
-            self.orders
-                .push_back(Order::GiveUp(LeaveReason::SupervisionOverflow));
+        if self.flows.len() >= self.limits.flows {
             return false;
         }
         self.flows.insert(flow, state);

@@ -240,16 +240,47 @@ fn a_confirmed_demotion_has_no_deadline() {
 }
 
 #[test]
-fn a_full_table_costs_the_whole_standby() {
-    let mut table = Supervision::new(2);
+fn a_full_table_takes_no_more_and_costs_nobody_anything() {
+    let mut table = Supervision::new(Limits {
+        flows: 2,
+        demoted: 2,
+    });
     for port in 1..=3 {
         table.handle_report(flow(port), Report::NotConfirmed, ms(0));
     }
-    let orders = orders(&mut table);
-    let overflow = Order::GiveUp(LeaveReason::SupervisionOverflow);
-    assert_eq!(orders.last(), Some(&overflow));
-    assert_eq!(orders.len(), 3);
+    assert_eq!(orders(&mut table).len(), 2, "of two it is asked");
     assert_eq!(table.state(&flow(3)), None);
+    table.handle_report(flow(1), Report::Ended, ms(0));
+    table.handle_report(flow(3), Report::NotConfirmed, ms(1));
+    assert!(table.state(&flow(3)).is_some(), "reported again");
+}
+
+/// Anybody can have as many connections as he likes of which no twin is born, or whose twin
+/// does otherwise: none of that is a reason to give up the standby of all others.
+#[test]
+fn seventy_thousand_bare_flows_cost_the_others_nothing() {
+    let mut table = Supervision::default();
+    let flows = (0..70_000_u32).map(|number| FlowId {
+        irs: SeqNumber(number),
+        ..flow(1)
+    });
+    for flow in flows.clone() {
+        table.handle_report(flow, Report::NotConfirmed, ms(0));
+        table.handle_demoted(flow);
+    }
+    let orders = orders(&mut table);
+    let given_up = |order: &&Order| matches!(order, Order::GiveUp(_));
+    assert_eq!(orders.iter().find(given_up), None);
+    let let_go = |order: &&Order| matches!(order, Order::Ungate(..));
+    assert_eq!(orders.iter().filter(let_go).count(), 70_000);
+    assert_eq!(table.counts().demoted, MAX_DEMOTED);
+    let oldest = flows.clone().next().expect("there are many");
+    assert_eq!(table.state(&oldest), None, "the standby knows it");
+    // Its end is no news, and neither is that of one that is remembered.
+    for flow in flows {
+        table.handle_report(flow, Report::Ended, ms(1));
+    }
+    assert_eq!(table.flows().count(), 0);
 }
 
 #[test]
