@@ -15,11 +15,18 @@ log=$whole/log
 trap 'rm -f "$target/release/godwit"; cp "$whole/godwit" "$target/release/"; rm -rf "$whole"' EXIT
 cp "$target/release/godwit" "$target/release/godwit-lab-app" "$whole"
 
+# No environment breaks a build for use.
+if MUTANT=no-gate cargo build --locked --release -p godwit 2>"$log"; then
+	echo "MUTANT in the environment was obeyed"
+	exit 1
+fi
+grep -q "needs the feature" "$log"
+
 # The faults that need what is missing; with all of them it takes longer. On a
 # busy machine they may come too late to hit what they are meant for: once more,
 # with another seed.
 catch() {
-	MUTANT=$1 cargo build --locked --release -p godwit
+	MUTANT=$1 cargo build --locked --release -p godwit --features mutants
 	for seed in 7 8; do
 		GODWIT_BIN="$target/release/godwit" "$whole/godwit" chaos \
 			--seconds 50 --seed "$seed" --faults "$2" --until-violation >"$log" || true

@@ -1,11 +1,13 @@
 //! Compiles the programs with clang and writes their skeletons to `OUT_DIR`.
 //!
-//! `MUTANT=NAME` leaves one mechanism out, for a chaos run to find
-//! (docs/testing.md); the agent of such a build says so loudly.
+//! `MUTANT=NAME` leaves one mechanism out, for a chaos run to find (docs/testing.md), in a
+//! build with the feature `mutants` alone: no environment makes a build for use another one.
+//! The agent of such a build says so loudly.
 
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
@@ -29,6 +31,7 @@ fn main() {
     println!("cargo:rerun-if-changed=../../examples/policies");
     println!("cargo:rerun-if-env-changed=GODWIT_CLANG");
     println!("cargo:rerun-if-env-changed=MUTANT");
+    println!("cargo:rustc-env=GODWIT_COMPILER={}", compiler());
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for (source, skeleton) in SOURCES {
         SkeletonBuilder::new()
@@ -64,9 +67,24 @@ fn clang() -> OsString {
         .into()
 }
 
+/// What the compiler calls itself, with its version: `Debian clang version 14.0.6`.
+fn compiler() -> String {
+    let said = Command::new(clang()).arg("--version").output();
+    let said = said.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    let first = said
+        .ok()
+        .and_then(|said| said.lines().next().map(str::to_owned));
+    first.unwrap_or_else(|| "an unknown compiler".into())
+}
+
 /// The compiler's argument for the mutant that is asked for, if one is.
 fn mutation() -> Option<OsString> {
     let wanted = env::var("MUTANT").ok().filter(|name| !name.is_empty())?;
+    assert!(
+        env::var_os("CARGO_FEATURE_MUTANTS").is_some(),
+        "MUTANT={wanted} is for tests of tests: it needs the feature `mutants`, which no build \
+         for use has"
+    );
     let number = MUTANTS.iter().zip(1..).find(|(name, _)| **name == wanted);
     let Some((name, number)) = number else {
         panic!("there is no mutant {wanted:?}; there are: {MUTANTS:?}");

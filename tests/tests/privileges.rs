@@ -208,6 +208,17 @@ fn a_witness_gives_up_everything() -> Result<()> {
     }
     let filters = of_threads(witness, "Seccomp")?;
     ensure!(filters.iter().all(|mode| mode == FILTERED), "{filters:?}");
+    // Another process of its user, who is root, and without a capability as it is.
+    let mut look = Command::new("setpriv");
+    look.args(["--bounding-set=-all", "--inh-caps=-all", "cat"]);
+    look.args(["/proc/self/environ", &format!("/proc/{witness}/environ")]);
+    let looked = look.output().context("setpriv")?;
+    let said = String::from_utf8_lossy(&looked.stderr);
+    let refused = said.contains("Permission denied") && !looked.stdout.is_empty();
+    ensure!(
+        refused,
+        "its memory, where its keys are, can be read: {said}"
+    );
     Ok(())
 }
 

@@ -41,4 +41,5 @@ pub use privileges::PrivilegeError;
 pub use run::{AgentError, GIVEN_UP, detach, run};
 pub use witness::witness;
 
+pub use godwit_bpf::VERSION;
 pub use godwit_sock::netns_cookie;

@@ -11,7 +11,7 @@ use std::io;
 
 use caps::{CapSet, Capability};
 use nix::sys::mman::{MlockAllFlags, mlockall};
-use nix::sys::prctl::set_no_new_privs;
+use nix::sys::prctl::{set_dumpable, set_no_new_privs};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use thiserror::Error;
 
@@ -49,6 +49,9 @@ pub enum PrivilegeError {
     /// `no_new_privs`.
     #[error("can't set no_new_privs")]
     NoNewPrivs(#[source] nix::Error),
+    /// That nobody may look into its memory.
+    #[error("can't have this process's memory kept from others")]
+    Dumpable(#[source] nix::Error),
     /// There is no filter of system calls for this machine's architecture.
     #[error("can't make the filter of system calls")]
     FilterMade(#[source] seccompiler::BackendError),
@@ -69,6 +72,8 @@ pub(crate) fn give_up(config: &Config) -> Result<(), PrivilegeError> {
     lock_memory();
     let keep = needed(config, may_be_preferred());
     set_no_new_privs().map_err(PrivilegeError::NoNewPrivs)?;
+    // Its keys are in its memory: no core file, and no debugger of another user.
+    set_dumpable(false).map_err(PrivilegeError::Dumpable)?;
     limit(&keep).map_err(PrivilegeError::Capabilities)?;
     syscalls::restrict(config.own_peer().role, looks_into_processes(config))?;
     let names: Vec<_> = keep.iter().map(ToString::to_string).collect();

@@ -88,6 +88,14 @@ pub use trial::{Hook, Trial};
 /// is for use.
 pub const MUTANT: Option<&str> = option_env!("GODWIT_MUTANT");
 
+/// The version, and what has compiled the programs of the data path: they are checked with
+/// one compiler only.
+pub const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ndata path: ",
+    env!("GODWIT_COMPILER")
+);
+
 /// Mark of a segment that the gate lets out as it is (`SO_MARK`).
 pub const MARK_SPOKEN: u32 = 0x6777_0001;
 /// Mark of a segment that the gate hands to this node's own kernel (`SO_MARK`).

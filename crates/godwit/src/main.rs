@@ -20,6 +20,7 @@ use clap::{Parser, Subcommand};
 #[command(
     name = "godwit",
     version,
+    long_version = godwit_agent::VERSION,
     propagate_version = true,
     arg_required_else_help = true
 )]
