@@ -14,6 +14,12 @@ pub fn now() -> MonoTime {
     MonoTime::ZERO.saturating_add(Duration::from(time))
 }
 
+/// The clock of day, in seconds since 1970; 0 if 32 bits do not hold them.
+pub(crate) fn day() -> u32 {
+    let time = clock_gettime(ClockId::CLOCK_REALTIME).expect("Linux has it");
+    u32::try_from(time.tv_sec()).unwrap_or(0)
+}
+
 /// Sleeps until a moment, however often a signal interrupts.
 pub(crate) fn sleep_until(moment: MonoTime) {
     let time = TimeSpec::from_duration(moment.since(MonoTime::ZERO));

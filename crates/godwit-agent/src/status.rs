@@ -103,6 +103,9 @@ pub struct PeerReport {
     pub max_interarrival_ms: f64,
     /// Heartbeats that were authentic but old.
     pub ignored: u64,
+    /// What it said of shares that was not considered, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub doubts: BTreeMap<String, u64>,
     /// Whether it runs with another configuration.
     pub config_differs: bool,
     /// What differs, a sentence each, as soon as it has said so.
@@ -371,6 +374,11 @@ impl PeerReport {
             last_heard_ms: status.heard.map(|heard| ms(now.since(heard))),
             max_interarrival_ms: ms(status.max_interval),
             ignored: status.ignored,
+            doubts: status
+                .doubts
+                .iter()
+                .map(|(doubt, count)| (doubt.as_str().into(), *count))
+                .collect(),
             config_differs: status.config_differs,
             differences: differences(config.name, &status.differences),
             power: status.power.as_str().into(),
@@ -604,6 +612,7 @@ mod tests {
             last_heard_ms: None,
             max_interarrival_ms: 0.0,
             ignored: 0,
+            doubts: BTreeMap::new(),
             config_differs: false,
             differences: Vec::new(),
             power: "unknown".into(),

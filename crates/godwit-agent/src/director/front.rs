@@ -8,7 +8,7 @@ use std::time::Duration;
 use godwit_core::detector::State;
 use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId, VoterMemory};
-use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, Role, ShareClaim, ShareId};
+use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, ShareClaim, ShareId};
 use tokio::sync::oneshot;
 
 use super::backends::Backends;
@@ -169,6 +169,7 @@ impl Front {
             waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
         }
         let now = clock::now();
+        self.node.handle_day(clock::day());
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
         }
@@ -302,27 +303,37 @@ impl Front {
         let shares = known.shares.clone();
         // One that has more shares than fit tells of them in turn.
         let is_whole = beat.shares.len() < Heartbeat::MAX_SHARES;
-        let owned = || beat.shares.iter().filter(|it| it.role == Role::Owner);
+        let owned = self.believed(peer, beat, at);
         for (service, share) in shares {
-            let serves = owned().any(|claim| claim.share == share);
+            let serves = owned.iter().any(|claim| claim.share == share);
             if serves || is_whole && !settles {
                 self.roster.handle_serving(id, service, serves);
             }
-            let mut posts = owned().filter_map(|it| self.backends.post_of(it.share));
+            let mut posts = owned
+                .iter()
+                .filter_map(|it| self.backends.post_of(it.share));
             let has = posts.any(|(of, _)| of == service);
             if has || is_whole && !settles {
                 self.roster.handle_having(id, service, has);
             }
         }
-        self.hear_owner(id, beat);
+        self.hear_owner(id, &owned);
         self.tell(id, Health::Taking);
         // Also if it is as before: who is heard shows that others are not.
         self.roster.handle_health(id, Health::Taking, at);
     }
 
+    /// What it says that it owns, and may: shares of which it is the home or a standby. One
+    /// back-end's key must not bring the clients of another service to it.
+    fn believed(&self, peer: PeerId, beat: &Beat, at: MonoTime) -> Vec<ShareClaim> {
+        let owned = beat.shares.iter();
+        let may_own = |claim: &&ShareClaim| self.node.may_own(peer, claim, at);
+        owned.filter(may_own).copied().collect()
+    }
+
     /// It may have taken over what another one had, or have its own back.
-    fn hear_owner(&mut self, by: BackendId, beat: &Beat) {
-        for claim in beat.shares.iter().filter(|it| it.role == Role::Owner) {
+    fn hear_owner(&mut self, by: BackendId, owned: &[ShareClaim]) {
+        for claim in owned {
             let Some((service, id)) = self.backends.post_of(claim.share) else {
                 continue;
             };

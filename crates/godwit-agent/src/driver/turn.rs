@@ -74,6 +74,7 @@ impl Driver {
         }
         self.peers.flush();
         let now = clock::now();
+        self.node.handle_day(clock::day());
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
         }

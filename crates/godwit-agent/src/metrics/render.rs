@@ -54,6 +54,12 @@ struct UnsentLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DoubtLabel {
+    peer: String,
+    reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReasonLabel {
     reason: String,
 }
@@ -184,7 +190,15 @@ fn peers(registry: &mut Registry, peers: &[PeerReport]) {
     let alive = Family::<PeerLabel, Gauge>::default();
     let linked = Family::<PeerLabel, Gauge>::default();
     let interarrival = Family::<PeerLabel, Float>::default();
+    let doubts = Family::<DoubtLabel, Counter>::default();
     for report in peers {
+        for (reason, count) in &report.doubts {
+            let label = DoubtLabel {
+                peer: report.name.clone(),
+                reason: reason.clone(),
+            };
+            doubts.get_or_create(&label).inc_by(*count);
+        }
         let label = PeerLabel {
             peer: report.name.clone(),
         };
@@ -202,6 +216,8 @@ fn peers(registry: &mut Registry, peers: &[PeerReport]) {
         "1 while the control link to a peer is up",
         linked,
     );
+    let help = "What peers said of shares that was not considered";
+    registry.register("peer_doubts", help, doubts);
     let help = "Longest time between two heartbeats of a peer that was alive";
     registry.register("heartbeat_interarrival_seconds_max", help, interarrival);
 }

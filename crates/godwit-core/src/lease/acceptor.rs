@@ -350,6 +350,10 @@ impl Slot {
         }
         if let Some(last) = &self.last {
             let same = last.lease.epoch == lease.epoch && last.lease.holder == lease.holder;
+            if last.lease.epoch == lease.epoch && !same {
+                // An epoch is one node's. Else this one would seem to have owned all the time.
+                return Err(last.refuse(Refusal::Superseded, now));
+            }
             if same && lease.number <= last.latest {
                 // Repeated by the network, or overtaken: the timer runs already.
                 let repeated = lease.number == last.lease.number && !last.released;

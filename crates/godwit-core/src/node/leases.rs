@@ -31,7 +31,9 @@ impl Node {
         };
         self.note_power(peer);
         for message in &datagram.messages {
-            self.hear(from, message, now);
+            if let Some(believed) = self.examine(peer, message, now) {
+                self.hear(from, &believed, now);
+            }
         }
         self.settle(now);
     }

@@ -139,6 +139,9 @@ impl Node {
             let by = Speaker { peer, life: *epoch };
             return self.handle_handoff(by, (*share, *id), step, now);
         }
+        if !self.considers_message(peer, message, now) {
+            return;
+        }
         let Some(id) = message.share() else {
             return;
         };

@@ -41,6 +41,7 @@ mod context;
 mod damping;
 mod differences;
 mod diverge;
+mod doubt;
 mod ears;
 mod event;
 mod failback;
@@ -57,6 +58,7 @@ mod owner;
 mod peer;
 mod proof;
 mod rejoin;
+mod scrutiny;
 mod server;
 mod share;
 mod standby;
@@ -68,6 +70,7 @@ mod tests;
 pub use action::{Action, EndReason};
 pub use config::{Fencing, FlowPolicy, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use differences::{Difference, Side};
+pub use doubt::Doubt;
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use handoff::{HandoffReport, HandoffWork};
 use homes::Mates;
@@ -84,6 +87,7 @@ use action::Outbox;
 use ballots::Ballots;
 use context::Context;
 use peer::{LinkState, PeerSide};
+use scrutiny::Scrutiny;
 use share::ShareSide;
 
 /// What a node has voted for.
@@ -122,6 +126,7 @@ pub struct Node {
     mates: Mates,
     /// `None` if no share needs a lease.
     ballots: Option<Ballots>,
+    scrutiny: Scrutiny,
     /// What is wrong around this node.
     facts: Facts,
     quitting: bool,
@@ -151,6 +156,7 @@ impl Node {
             peers: config.peers.iter().map(side).collect(),
             shares: Vec::new(),
             ballots: Ballots::new(config),
+            scrutiny: Scrutiny::new(config, now),
             facts: Facts::default(),
             mates: homes::mates(config),
             quitting: false,
@@ -211,6 +217,9 @@ impl Node {
         self.follow_detector(peer, now);
         if !departed {
             for claim in &beat.shares {
+                if !self.considers(peer, beat.incarnation, claim, now) {
+                    continue;
+                }
                 self.with_share(claim.share, now, |share, context| {
                     share.handle_claim(peer, beat.incarnation, *claim, context);
                 });
@@ -449,6 +458,7 @@ impl Node {
                 .and_then(|peer| Some(self.ballots.as_ref()?.ignored(peer)))
                 .unwrap_or_default(),
             tells_connections: side.tells_connections,
+            doubts: side.doubts.counts().collect(),
             power: side.power,
             stonith_fault: side.stonith_fault,
         })

@@ -3,6 +3,7 @@
 use godwit_wire::{ASKED_VERSION, CANARY_VERSION, Hello, MAX_VERSION, MIN_VERSION, NodeName};
 
 use super::differences::Difference;
+use super::doubt::Doubts;
 use super::input::StonithFault;
 use crate::MonoTime;
 use crate::detector::{self, Detector};
@@ -65,6 +66,8 @@ pub(super) struct PeerSide {
     pub(super) tells_connections: bool,
     /// Why it could not be powered off when that was last tried.
     pub(super) stonith_fault: Option<StonithFault>,
+    /// What it said that was not considered.
+    pub(super) doubts: Doubts,
 }
 
 impl PeerSide {
@@ -80,6 +83,7 @@ impl PeerSide {
             answers_canaries: false,
             tells_connections: false,
             stonith_fault: None,
+            doubts: Doubts::NONE,
         }
     }
 
@@ -98,6 +102,9 @@ impl PeerSide {
 
     /// Takes over what a hello says; true if there is a common version.
     pub(super) fn greet(&mut self, hello: &Hello) -> bool {
+        if self.incarnation != hello.incarnation {
+            self.doubts.tell_again();
+        }
         self.incarnation = hello.incarnation;
         self.answers_canaries = hello.max_version >= CANARY_VERSION;
         self.tells_connections = hello.max_version >= ASKED_VERSION;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use godwit_wire::{Epoch, Generation, LeaveReason, NodeName, Role, ShareId};
 
 use super::differences::Difference;
+use super::doubt::Doubt;
 use super::input::StonithFault;
 use super::peer::Power;
 use crate::MonoTime;
@@ -38,6 +39,8 @@ pub struct PeerStatus {
     pub lease_ignored: u64,
     /// Whether its data path says of a SYN whether it has the connection.
     pub tells_connections: bool,
+    /// What it said of shares that was not considered, by reason; those at 0 are left out.
+    pub doubts: Vec<(Doubt, u64)>,
     /// What is known of its power.
     pub power: Power,
     /// Why it could not be powered off when that was last tried; `None` when it

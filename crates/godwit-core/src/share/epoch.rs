@@ -32,15 +32,19 @@ impl Ballot {
     pub fn above(&self, seen: Epoch) -> Epoch {
         let least = seen.0.saturating_add(1);
         let base = least.max(Epoch::new(self.incarnation, 1).0);
-        let members = u64::from(self.members.max(1));
-        // Counters start at 1, so rank 0 has those that leave a rest of 1.
-        let wanted = (u64::from(self.rank) + 1) % members;
-        let turn = |epoch: u64| u64::from(Epoch(epoch).counter()) % members == wanted;
         // A carry into the upper half may break the turn once; two rounds find it.
         let mine = (base..=u64::MAX)
             .take(2 * self.members.max(1) as usize)
-            .find(|epoch| turn(*epoch) && Epoch(*epoch).counter() != 0);
+            .find(|epoch| self.is_own(Epoch(*epoch)));
         Epoch(mine.unwrap_or(base))
+    }
+
+    /// Whether an epoch is one that this node may claim, of whatever start.
+    pub fn is_own(&self, epoch: Epoch) -> bool {
+        let members = u64::from(self.members.max(1));
+        // Counters start at 1, so rank 0 has those that leave a rest of 1.
+        let wanted = (u64::from(self.rank) + 1) % members;
+        epoch.counter() != 0 && u64::from(epoch.counter()) % members == wanted
     }
 }
 
@@ -82,6 +86,10 @@ mod tests {
             ] {
                 let mut claims: Vec<_> = ballots.iter().map(|own| own.above(Epoch(seen))).collect();
                 assert!(claims.iter().all(|claim| claim.0 > seen));
+                for (ballot, claim) in ballots.iter().zip(&claims) {
+                    let owners = ballots.iter().filter(|it| it.is_own(*claim)).count();
+                    assert!(ballot.is_own(*claim) && owners == 1, "{claim}");
+                }
                 claims.sort();
                 claims.dedup();
                 assert_eq!(
