@@ -249,6 +249,7 @@ impl Tasks {
                 metrics: self.metrics,
                 events: self.events,
                 heartbeats: self.heartbeats,
+                unlinked: peers.unlinked(),
             };
             tokio::spawn(metrics::serve(exporter, sources));
         }

@@ -19,6 +19,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use crate::events::EventLog;
 use crate::heartbeat::HeartbeatCounters;
 use crate::input::Inbox;
+use crate::peers::UnlinkedCounters;
 
 pub(crate) use http::{Exporter, serve};
 use render::ServiceLabel;
@@ -64,4 +65,5 @@ pub(crate) struct Sources {
     pub(crate) metrics: Metrics,
     pub(crate) events: EventLog,
     pub(crate) heartbeats: Arc<HeartbeatCounters>,
+    pub(crate) unlinked: Arc<UnlinkedCounters>,
 }

@@ -304,6 +304,18 @@ fn heartbeats(registry: &mut Registry, sources: &Sources) {
         "Heartbeats and lease datagrams for a peer that the kernel did not take",
         unsent(counters),
     );
+    let unlinked = Family::<ReasonLabel, Counter>::default();
+    for (reason, count) in sources.unlinked.read() {
+        let label = ReasonLabel {
+            reason: reason.as_str().into(),
+        };
+        unlinked.get_or_create(&label).inc_by(count);
+    }
+    registry.register(
+        "links_refused",
+        "Connections to the control port that became no link",
+        unlinked,
+    );
     registry.register(
         "heartbeats_refused",
         "Datagrams that did not count as heartbeats",

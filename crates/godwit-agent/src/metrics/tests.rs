@@ -123,6 +123,7 @@ async fn get_of(path: &str, status: impl Fn(&Pair) -> Status) -> String {
             metrics,
             events,
             heartbeats,
+            unlinked: Arc::default(),
         },
     ));
     let mut stream = TcpStream::connect(address).await.expect("listening");
@@ -149,6 +150,7 @@ async fn a_scrape_shows_flows_peers_reasons_and_stalls() {
         "godwit_peer_doubts_total{peer=\"b\",reason=\"no_server\"} 5",
         "godwit_heartbeat_interarrival_seconds_max{peer=\"b\"} 0.0125",
         "godwit_heartbeats_refused_total{reason=\"replayed\"} 0",
+        "godwit_links_refused_total{reason=\"crowded\"} 0",
         "godwit_log_lines_lost_total 0",
         "godwit_peer_datagrams_unsent_total{peer=\"b\",reason=\"refused\"} 0",
         "godwit_peer_datagrams_unsent_total{peer=\"b\",reason=\"buffer_full\"} 0",

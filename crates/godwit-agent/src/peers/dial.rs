@@ -59,6 +59,8 @@ async fn dial(shared: &Shared, peer: PeerId) -> Result<(), LinkError> {
         } else {
             TcpSocket::new_v6()
         }?;
+        // Listeners have places for the addresses that their files name.
+        socket.bind(shared.own_address)?;
         let stream = socket.connect(address).await?;
         link::prepare(&stream)?;
         let server = tls::server_name(name).ok_or(LinkError::Stranger)?;

@@ -35,6 +35,8 @@ pub(super) enum LinkError {
     Closed,
     #[error("closed here: a newer link replaced it, or the peer does not read")]
     Dropped,
+    #[error("a later connection from the same address took its place")]
+    PushedOut,
     #[error("its certificate is that of no node that dials this one")]
     Stranger,
     #[error("its first message is not a hello but {got}")]

@@ -5,36 +5,34 @@ use std::time::Duration;
 
 use godwit_core::PeerId;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
+use super::doors::{Doors, Entry, Unlinked};
 use super::link::{self, LinkError, STEP_LIMIT};
-use super::{MAX_HANDSHAKES, Shared, tls};
+use super::{Shared, tls};
 
 /// Accepts peers for as long as the runtime lives.
 pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
-    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let control = |slot: &super::Slot| slot.peer.control.ip();
+    let doors = Doors::new(shared.slots.iter().map(control));
     loop {
-        let permit = handshakes.clone().acquire_owned().await;
         match listener.accept().await {
-            Ok((stream, from)) => {
-                let shared = shared.clone();
-                tokio::spawn(async move {
-                    let accepted = timeout(STEP_LIMIT, accept(&shared, stream)).await;
-                    drop(permit);
-                    let error = match accepted.unwrap_or(Err(LinkError::Timeout)) {
-                        Ok((peer, stream)) => {
-                            let (stream, tls) = stream.into_inner();
-                            link::run(&shared, peer, (stream, tls.into())).await.err()
+            Ok((stream, from)) => match doors.enter(from.ip()) {
+                Ok(entry) => {
+                    let shared = shared.clone();
+                    tokio::spawn(async move {
+                        let is_known = entry.is_known;
+                        // Of strangers there are counters: they come as often as they like.
+                        if let Err(error) = serve(&shared, stream, entry).await
+                            && is_known
+                        {
+                            tracing::info!(%from, %error, "link closed");
                         }
-                        Err(error) => Some(error),
-                    };
-                    if let Some(error) = error {
-                        tracing::info!(%from, %error, "link closed");
-                    }
-                });
-            }
+                    });
+                }
+                Err(reason) => shared.unlinked.count(reason),
+            },
             Err(error) => {
                 // Out of descriptors, most likely: they come back.
                 tracing::warn!(%error, "can't accept peers");
@@ -42,6 +40,29 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
             }
         }
     }
+}
+
+/// Finds out who has dialled, and runs the link.
+async fn serve(shared: &Shared, stream: TcpStream, mut entry: Entry) -> Result<(), LinkError> {
+    let accepted = tokio::select! {
+        accepted = timeout(STEP_LIMIT, accept(shared, stream)) => {
+            accepted.unwrap_or(Err(LinkError::Timeout))
+        }
+        () = entry.given_away() => Err(LinkError::PushedOut),
+    };
+    drop(entry);
+    let (peer, stream) = accepted.inspect_err(|error| {
+        let reason = if matches!(error, LinkError::PushedOut) {
+            Unlinked::PushedOut
+        } else if matches!(error, LinkError::Stranger) {
+            Unlinked::Stranger
+        } else {
+            Unlinked::Handshake
+        };
+        shared.unlinked.count(reason);
+    })?;
+    let (stream, tls) = stream.into_inner();
+    link::run(shared, peer, (stream, tls.into())).await
 }
 
 /// Finds out which peer has dialled, by its certificate alone.

@@ -16,7 +16,7 @@
 //! | task | lives | cancelled by | when its queue is full |
 //! |---|---|---|---|
 //! | `dial` per later-named peer | as long as the agent | the runtime's end | has none |
-//! | `listen` | as long as the agent | the runtime's end | at most `MAX_HANDSHAKES` handshakes at once; more wait in the backlog |
+//! | `listen` | as long as the agent | the runtime's end | so many handshakes at once for each peer's address, and so many for all others: see `doors` |
 //! | reader of a link | as long as the link | its writer's end, a newer link | the driver's queue: it waits, TCP slows the peer down |
 //! | writer of a link: what those who speak could not send | as long as the link | its reader's end, a newer link | `QUEUE` messages: the link is closed, see below |
 //!
@@ -26,6 +26,7 @@
 //! `Hello`, `ShareState` and `StandbyReady`, as any other.
 
 mod dial;
+mod doors;
 mod link;
 mod listen;
 mod outbox;
@@ -35,6 +36,7 @@ mod tls;
 mod validity;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -48,11 +50,9 @@ use crate::input::{DriverGone, Inbox, Input};
 
 use outbox::{NotQueued, Outbox, QUEUE};
 
+pub use doors::{Unlinked, UnlinkedCounters};
 pub use tls::{Identity, TlsError};
 pub(crate) use validity::Validity;
-
-/// Strangers can't make us do more TLS than this at a time.
-const MAX_HANDSHAKES: usize = 16;
 
 /// Why a message was not queued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +79,9 @@ pub struct PeerSender {
 #[derive(Debug)]
 struct Shared {
     own_name: NodeName,
+    /// What we dial from: our control address, with any port.
+    own_address: SocketAddr,
+    unlinked: Arc<UnlinkedCounters>,
     slots: Vec<Slot>,
     identity: Identity,
     keys: Arc<HeartbeatKeys>,
@@ -161,6 +164,11 @@ impl PeerSender {
             .is_some_and(|slot| lock(&slot.outbox).is_some())
     }
 
+    /// Counts of those that came to the control port for nothing.
+    pub fn unlinked(&self) -> Arc<UnlinkedCounters> {
+        self.shared.unlinked.clone()
+    }
+
     /// Whether there is a link to every peer.
     pub fn is_linked_to_all(&self) -> bool {
         let mut slots = self.shared.slots.iter();
@@ -208,8 +216,12 @@ pub async fn start(
         outbox: Mutex::default(),
         turn: Mutex::default(),
     });
+    let mut own_address = config.own_peer().control;
+    own_address.set_port(0);
     let shared = Arc::new(Shared {
         own_name: config.node.name,
+        own_address,
+        unlinked: Arc::default(),
         slots: slots.collect(),
         identity,
         keys,

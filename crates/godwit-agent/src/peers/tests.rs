@@ -1,6 +1,8 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
 
 use godwit_core::Link;
 use godwit_wire::{
@@ -8,7 +10,7 @@ use godwit_wire::{
     Message, SeqNumber, ShareId,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::*;
 use crate::pki;
@@ -95,7 +97,7 @@ impl Side {
             match self.next_input().map(&wanted) {
                 Some(Some(found)) => return Some(found),
                 Some(None) => {}
-                None => tokio::time::sleep(std::time::Duration::from_millis(1)).await,
+                None => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }
         None
@@ -157,7 +159,7 @@ async fn a_node_that_trusts_another_authority_does_not_link() {
 }
 
 /// How long a link that must not come about has time to.
-const NO_LINK: std::time::Duration = std::time::Duration::from_millis(500);
+const NO_LINK: Duration = Duration::from_millis(500);
 
 /// `dialler` keeps trying, and neither side gets a link.
 async fn assert_never_linked(dialler: &Config, listener: &Config) {
@@ -240,6 +242,54 @@ async fn garbage_on_the_control_port_disturbs_nobody() {
     a.greet().await;
     b.greet().await;
     assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+}
+
+/// Connects from an address of loopback, and says nothing.
+async fn connect_from(address: &str, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let from = SocketAddr::new(address.parse().expect("an address"), 0);
+    socket.bind(from).expect("loopback");
+    socket.connect(to).await.expect("listening")
+}
+
+/// `a` has a link although somebody keeps connecting, and says nothing.
+async fn assert_links_beside_silent(strangers: &'static str) {
+    const HELD: usize = 64;
+    let pair = Pair::new();
+    let b = start_side(&pair.b).await;
+    let to = pair.b.own_peer().control;
+    let mut held = Vec::new();
+    for _ in 0..HELD {
+        held.push(connect_from(strangers, to).await);
+    }
+    let flood = tokio::spawn(async move {
+        loop {
+            held.push(connect_from(strangers, to).await);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let begun = Instant::now();
+    let a = start_side(&pair.a).await;
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+    flood.abort();
+}
+
+#[tokio::test]
+async fn silent_strangers_keep_no_peer_out() {
+    assert_links_beside_silent("127.0.0.3").await;
+}
+
+/// As an earlier life of the peer leaves them, or somebody with its address.
+#[tokio::test]
+async fn the_oldest_half_open_one_of_an_address_gives_way() {
+    assert_links_beside_silent("127.0.0.1").await;
 }
 
 #[tokio::test]
