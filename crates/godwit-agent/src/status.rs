@@ -103,6 +103,9 @@ pub struct PeerReport {
     pub max_interarrival_ms: f64,
     /// Heartbeats that were authentic but old.
     pub ignored: u64,
+    /// Heartbeats that were under way for so long that they count as silence.
+    #[serde(default)]
+    pub late: u64,
     /// What it said of shares that was not considered, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub doubts: BTreeMap<String, u64>,
@@ -374,6 +377,7 @@ impl PeerReport {
             last_heard_ms: status.heard.map(|heard| ms(now.since(heard))),
             max_interarrival_ms: ms(status.max_interval),
             ignored: status.ignored,
+            late: status.late,
             doubts: status
                 .doubts
                 .iter()
@@ -612,6 +616,7 @@ mod tests {
             last_heard_ms: None,
             max_interarrival_ms: 0.0,
             ignored: 0,
+            late: 0,
             doubts: BTreeMap::new(),
             config_differs: false,
             differences: Vec::new(),

@@ -21,7 +21,7 @@ impl World {
         &mut self,
         (from, to): (usize, usize),
         incarnation: u64,
-        sequence: u64,
+        (sequence, sent): (u64, MonoTime),
         claims: Claims,
     ) {
         if !self.is_authentic(from, to, incarnation) {
@@ -35,6 +35,7 @@ impl World {
                 from,
                 incarnation,
                 sequence,
+                sent,
                 claims,
                 at,
             },
@@ -64,12 +65,14 @@ impl World {
                 from,
                 incarnation,
                 sequence,
+                sent,
                 claims,
                 at,
             } => {
                 let beat = Beat {
                     incarnation,
                     sequence,
+                    sent: Some(sent),
                     shares: claims.into_iter().flatten().collect(),
                 };
                 let peer = peer_of(node, from);
@@ -424,6 +427,7 @@ impl World {
         host.beats += 1;
         let (incarnation, sequence, claims) = (host.incarnation, host.beats, host.claims);
         let decides = host.sleep == Sleep::No;
+        let sent = host.clock.read(self.now_ns);
         for to in (0..self.plan.nodes).filter(|to| *to != node) {
             let fate = self.send_datagram(node, to);
             for at_ns in [fate.at_ns, fate.again_ns].into_iter().flatten() {
@@ -433,7 +437,7 @@ impl World {
                         from: node,
                         to,
                         incarnation,
-                        sequence,
+                        sent: (sequence, sent),
                         claims,
                     },
                 );

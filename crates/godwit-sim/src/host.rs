@@ -96,6 +96,7 @@ pub(crate) enum Input {
         from: usize,
         incarnation: u64,
         sequence: u64,
+        sent: MonoTime,
         claims: Claims,
         /// When the receiving thread saw it; `None` if that slept too.
         at: Option<MonoTime>,

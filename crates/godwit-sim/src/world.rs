@@ -3,7 +3,7 @@
 //! Whatever happens is an entry of one queue. What must hold is checked where
 //! it could be broken: see `audit.rs`.
 
-use godwit_core::{FlowEvent, Link, ServerExit};
+use godwit_core::{FlowEvent, Link, MonoTime, ServerExit};
 use godwit_wire::{Endpoint, FlowId, FlowKey, LeaseDatagram, NodeName, SeqNumber, ShareId};
 
 use crate::audit::Audit;
@@ -40,7 +40,8 @@ pub(crate) enum Happening {
         from: usize,
         to: usize,
         incarnation: u64,
-        sequence: u64,
+        /// Its number, and when it was sent by the sender's clock.
+        sent: (u64, MonoTime),
         claims: Claims,
     },
     Lease {
@@ -254,9 +255,9 @@ impl World {
                 from,
                 to,
                 incarnation,
-                sequence,
+                sent,
                 claims,
-            } => self.beat_arrives((from, to), incarnation, sequence, claims),
+            } => self.beat_arrives((from, to), incarnation, sent, claims),
             Happening::Lease {
                 from,
                 to,

@@ -191,6 +191,7 @@ fn peers(registry: &mut Registry, peers: &[PeerReport]) {
     let linked = Family::<PeerLabel, Gauge>::default();
     let interarrival = Family::<PeerLabel, Float>::default();
     let doubts = Family::<DoubtLabel, Counter>::default();
+    let delayed = Family::<PeerLabel, Counter>::default();
     for report in peers {
         for (reason, count) in &report.doubts {
             let label = DoubtLabel {
@@ -205,6 +206,7 @@ fn peers(registry: &mut Registry, peers: &[PeerReport]) {
         alive
             .get_or_create(&label)
             .set(i64::from(report.liveness == "alive"));
+        delayed.get_or_create(&label).inc_by(report.late);
         linked.get_or_create(&label).set(i64::from(report.linked));
         interarrival
             .get_or_create(&label)
@@ -216,6 +218,8 @@ fn peers(registry: &mut Registry, peers: &[PeerReport]) {
         "1 while the control link to a peer is up",
         linked,
     );
+    let help = "Heartbeats of a peer that were under way for too long to count";
+    registry.register("peer_heartbeats_delayed", help, delayed);
     let help = "What peers said of shares that was not considered";
     registry.register("peer_doubts", help, doubts);
     let help = "Longest time between two heartbeats of a peer that was alive";

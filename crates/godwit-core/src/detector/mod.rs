@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::MonoTime;
+use delay::Delay;
 
+mod delay;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +27,8 @@ pub struct Config {
     pub interval: Duration,
     /// How many may be missed; 2 to 100.
     pub misses: u32,
+    /// How wrong the clock of a node may be, in parts per million.
+    pub drift_ppm: u32,
 }
 
 impl Config {
@@ -177,13 +181,15 @@ pub struct Detector {
     /// The current deadline is a second chance, see `handle_timeout`.
     overslept: bool,
     ignored: u64,
+    delay: Delay,
+    late: u64,
     max_interval: Duration,
     events: VecDeque<Event>,
 }
 
 impl Detector {
     /// A detector for a peer that has never been heard.
-    pub const fn new(config: Config) -> Self {
+    pub fn new(config: Config) -> Self {
         Self {
             config,
             state: State::Unknown,
@@ -194,6 +200,8 @@ impl Detector {
             deadline: None,
             overslept: false,
             ignored: 0,
+            delay: Delay::new(config.patience(), config.drift_ppm),
+            late: 0,
             max_interval: Duration::ZERO,
             events: VecDeque::new(),
         }
@@ -208,6 +216,26 @@ impl Detector {
         if self.state == State::Unknown && self.deadline.is_none() {
             self.deadline = Some(now.saturating_add(INTRODUCTION_ALLOWANCE));
         }
+    }
+
+    /// When the peer has sent the heartbeat that is about to be handled. Whether it was under
+    /// way for so long that it is silence: it does not count, and is not to be handled.
+    pub fn handle_sent(&mut self, incarnation: u64, sent: MonoTime, now: MonoTime) -> bool {
+        if !self.is_current(incarnation) {
+            return false;
+        }
+        let is_late = self.delay.is_late(incarnation, sent, now);
+        if is_late {
+            self.late = self.late.saturating_add(1);
+        } else {
+            self.delay.note(incarnation, sent, now);
+        }
+        is_late
+    }
+
+    /// Whether something else that was sent then is late in the same way.
+    pub fn is_late(&self, incarnation: u64, sent: MonoTime, now: MonoTime) -> bool {
+        self.delay.is_late(incarnation, sent, now)
     }
 
     /// An authentic heartbeat arrived. An old or replayed one is ignored and counted.
@@ -283,6 +311,7 @@ impl Detector {
         let prev = self.state;
         self.state = prev.on_silence();
         if self.state != prev {
+            self.delay.forget();
             self.events.push_back(Event::Failed {
                 silent_for: self.heard.map(|heard| now.since(heard)).unwrap_or_default(),
             });
@@ -317,6 +346,11 @@ impl Detector {
     /// Heartbeats that were old, replayed or of another incarnation.
     pub const fn ignored(&self) -> u64 {
         self.ignored
+    }
+
+    /// Heartbeats that were under way for too long.
+    pub const fn late(&self) -> u64 {
+        self.late
     }
 
     fn is_current(&self, incarnation: u64) -> bool {

@@ -7,6 +7,7 @@ use super::*;
 const CONFIG: Config = Config {
     interval: Duration::from_millis(10),
     misses: 3,
+    drift_ppm: 1000,
 };
 
 fn ms(ms: u64) -> MonoTime {

@@ -23,17 +23,20 @@ pub enum Doubt {
     OutOfTurn,
     /// The lease that it calls void is in force, as far as is known here.
     NotVoid,
+    /// The proposal was under way for so long that it counts as silence.
+    Late,
     /// It answers, and is neither a voter nor a server of that share.
     NoVoter,
 }
 
 impl Doubt {
     /// Every doubt.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::NoServer,
         Self::FarAhead,
         Self::OutOfTurn,
         Self::NotVoid,
+        Self::Late,
         Self::NoVoter,
     ];
 
@@ -44,6 +47,7 @@ impl Doubt {
             Self::FarAhead => "far_ahead",
             Self::OutOfTurn => "out_of_turn",
             Self::NotVoid => "not_void",
+            Self::Late => "late",
             Self::NoVoter => "no_voter",
         }
     }
@@ -55,6 +59,7 @@ impl Doubt {
             Self::FarAhead => "claims an epoch of more than a day from now: a clock is wrong",
             Self::OutOfTurn => "wants a share under an epoch of another node",
             Self::NotVoid => "calls a lease void that is in force",
+            Self::Late => "renews a lease long after it has asked for that: a queue on the way",
             Self::NoVoter => "answers a question that it was not asked",
         }
     }
@@ -176,7 +181,13 @@ impl Node {
             differs: side.config_differs,
         };
         let view = self.view(message.share());
-        if let Err(doubt) = self.scrutiny.judge(from, message, view, now) {
+        let timely = if side.sent_late(message, now) {
+            Err(Doubt::Late)
+        } else {
+            Ok(())
+        };
+        let verdict = timely.and_then(|()| self.scrutiny.judge(from, message, view, now));
+        if let Err(doubt) = verdict {
             self.doubt(peer, doubt, now);
             return None;
         }

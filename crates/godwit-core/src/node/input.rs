@@ -2,7 +2,7 @@
 
 use godwit_wire::{FlowId, Generation, GoodbyeReason, Heartbeat, NodeName, ShareClaim, ShareId};
 
-use crate::PeerId;
+use crate::{MonoTime, PeerId};
 
 /// What counts of an authentic heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Beat {
     pub incarnation: u64,
     /// Counts the heartbeats of that incarnation.
     pub sequence: u64,
+    /// When it was sent, by the sender's clock; `None` if nobody looks at that.
+    pub sent: Option<MonoTime>,
     /// The sender's part in each share.
     pub shares: Vec<ShareClaim>,
 }
@@ -20,6 +22,7 @@ impl From<Heartbeat> for Beat {
         Self {
             incarnation: heartbeat.incarnation,
             sequence: heartbeat.sequence,
+            sent: Some(MonoTime::from_nanos(heartbeat.sent_ns)),
             shares: heartbeat.shares,
         }
     }

@@ -141,6 +141,7 @@ impl Node {
         let detection = detector::Config {
             interval: config.heartbeat,
             misses: config.misses,
+            drift_ppm: config.lease.terms.drift_ppm,
         };
         let side = |peer: &PeerConfig| PeerSide::new(peer.name, detection);
         let mut node = Self {
@@ -206,6 +207,10 @@ impl Node {
         let Some(side) = self.peer_mut(peer) else {
             return;
         };
+        let is_late = |sent| side.detector.handle_sent(beat.incarnation, sent, now);
+        if beat.sent.is_some_and(is_late) {
+            return;
+        }
         let ignored = side.detector.ignored();
         side.detector
             .handle_heartbeat(beat.incarnation, beat.sequence, now);
@@ -451,6 +456,7 @@ impl Node {
             heard: side.detector.heard(),
             max_interval: side.detector.max_interval(),
             ignored: side.detector.ignored(),
+            late: side.detector.late(),
             config_differs: side.config_differs,
             differences: side.differences.clone(),
             lease_ignored: self
@@ -483,6 +489,7 @@ impl Node {
         detector::Config {
             interval: config.heartbeat,
             misses: config.misses,
+            drift_ppm: config.lease.terms.drift_ppm,
         }
         .patience()
     }

@@ -1,6 +1,8 @@
 //! One peer as a node sees it: its heartbeats and its link.
 
-use godwit_wire::{ASKED_VERSION, CANARY_VERSION, Hello, MAX_VERSION, MIN_VERSION, NodeName};
+use godwit_wire::{
+    ASKED_VERSION, CANARY_VERSION, Hello, LeaseMessage, MAX_VERSION, MIN_VERSION, NodeName,
+};
 
 use super::differences::Difference;
 use super::doubt::Doubts;
@@ -71,7 +73,7 @@ pub(super) struct PeerSide {
 }
 
 impl PeerSide {
-    pub(super) const fn new(name: NodeName, config: detector::Config) -> Self {
+    pub(super) fn new(name: NodeName, config: detector::Config) -> Self {
         Self {
             name,
             detector: Detector::new(config),
@@ -98,6 +100,16 @@ impl PeerSide {
     /// Whether it is alive and both sides have introduced themselves.
     pub(super) fn is_ready(&self) -> bool {
         self.link == LinkState::Ready && self.detector.state().is_alive()
+    }
+
+    /// Whether a proposal was under way for so long that its author may be dead. Its number
+    /// is the time of sending, by the clock of the heartbeats.
+    pub(super) fn sent_late(&self, message: &LeaseMessage, now: MonoTime) -> bool {
+        let LeaseMessage::Propose { lease, .. } = message else {
+            return false;
+        };
+        let sent = MonoTime::from_nanos(lease.number);
+        self.detector.is_late(self.incarnation, sent, now)
     }
 
     /// Takes over what a hello says; true if there is a common version.

@@ -11,6 +11,7 @@
 //! | [`Doubt::FarAhead`] | an epoch of more than a day from now |
 //! | [`Doubt::OutOfTurn`] | a candidate's epoch that is not one of its own |
 //! | [`Doubt::NotVoid`] | that the lease of another node no longer counts |
+//! | [`Doubt::Late`] | a proposal that has waited on the way: its author may be dead |
 //! | [`Doubt::NoVoter`] | an answer of a node that is not asked |
 //!
 //! Whoever holds a lease that was accepted here may renew it, whatever our file says by

@@ -30,6 +30,8 @@ pub struct PeerStatus {
     pub max_interval: Duration,
     /// Heartbeats that were old, replayed or of another incarnation.
     pub ignored: u64,
+    /// Heartbeats that were under way for so long that they count as silence.
+    pub late: u64,
     /// Whether it runs with another configuration.
     pub config_differs: bool,
     /// What differs, as soon as it has said what its file has.

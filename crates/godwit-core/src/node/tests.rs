@@ -75,6 +75,7 @@ fn owned(sequence: u64, shares: u32, epoch: Epoch) -> Beat {
     Beat {
         incarnation: 5 << 32,
         sequence,
+        sent: None,
         shares: (0..shares).map(claim).collect(),
     }
 }
@@ -202,6 +203,34 @@ fn only_a_member_of_a_share_is_believed() {
     );
 }
 
+/// The owner is dead, and somebody on the way has kept a second of its heartbeats.
+#[test]
+fn heartbeats_that_come_late_are_silence() {
+    let mut node = Node::new(&config(), ms(0));
+    // Its clock began elsewhere.
+    let sent = |beat: u64| ms(700_000 + beat * 10);
+    let mut failed_at = None;
+    for beat in 0..200 {
+        let said = Beat {
+            sent: Some(sent(beat)),
+            ..owner_beat(beat + 1, 1)
+        };
+        // From the hundredth on each takes 2 ms longer than the one before.
+        let at = beat * 10 + 2 * beat.saturating_sub(100);
+        node.handle_timeout(ms(at));
+        let down = |news: &PeerNews| matches!(news, PeerNews::Down { .. });
+        if peer_news(&mut node).iter().any(down) {
+            failed_at = Some(at);
+            break;
+        }
+        node.handle_heartbeat(PEER, &said, ms(at));
+    }
+    let failed_at = failed_at.expect("the queue is noticed");
+    assert!((1_700..1_900).contains(&failed_at), "{failed_at}");
+    let status = node.peer_status().next().expect("a peer");
+    assert!(status.late > 0 && status.ignored == 0, "{status:?}");
+}
+
 #[test]
 fn all_shares_change_hands_before_any_is_announced_or_revived() {
     let mut node = Node::new(&config(), ms(0));
@@ -323,14 +352,14 @@ fn without_a_common_version_a_link_is_of_no_use() {
     let mut node = Node::new(&config(), ms(0));
     node.handle_link(PEER, Link::Up, ms(1));
     let later = Hello {
-        min_version: 3,
-        max_version: 4,
+        min_version: MAX_VERSION + 1,
+        max_version: MAX_VERSION + 2,
         ..hello()
     };
     node.handle_message(PEER, &Message::Hello(later), ms(2));
     let incompatible = PeerNews::Incompatible {
-        min_version: 3,
-        max_version: 4,
+        min_version: MAX_VERSION + 1,
+        max_version: MAX_VERSION + 2,
     };
     assert_eq!(peer_news(&mut node), [PeerNews::LinkUp, incompatible]);
     assert!(node.peer_status().all(|peer| !peer.linked));

@@ -413,6 +413,7 @@ impl World {
             let beat = Beat {
                 incarnation: config(side, this.starts, None).incarnation,
                 sequence: this.beats,
+                sent: None,
                 shares: node.share_claims().collect(),
             };
             if self.cable && self.beats_pass[side] {

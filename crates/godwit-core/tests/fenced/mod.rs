@@ -499,6 +499,7 @@ impl World {
         let beat = Beat {
             incarnation: (1000 + this.starts) << 32 | this.starts,
             sequence: this.beats,
+            sent: None,
             shares: node.share_claims().collect(),
         };
         for other in (0..self.sides.len()).filter(|other| *other != side) {

@@ -26,6 +26,7 @@ impl What {
         Beat {
             incarnation,
             sequence,
+            sent: None,
             shares: claims.to_vec(),
         }
     }

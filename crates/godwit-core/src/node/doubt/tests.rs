@@ -134,6 +134,7 @@ impl Voter {
         let beat = Beat {
             incarnation: life,
             sequence: at,
+            sent: None,
             shares: vec![claim],
         };
         self.node.handle_heartbeat(peer, &beat, ms(at));
@@ -341,6 +342,28 @@ fn an_epoch_belongs_to_who_had_it_first() {
     }
 }
 
+/// Its author may be dead: a term that begins when the renewal arrives would begin again and
+/// again for as long as somebody has renewals.
+#[test]
+fn a_renewal_that_has_waited_on_the_way_is_none() {
+    let epoch = Epoch::new(BORN, 1);
+    let mut voter = Voter::leased(Fencing::Lease);
+    let beat = Beat {
+        incarnation: LIFE,
+        sequence: 9,
+        sent: Some(ms(9)),
+        shares: Vec::new(),
+    };
+    voter.node.handle_heartbeat(A, &beat, ms(10));
+    let mut renewal = propose("a", epoch, Standing::Unbroken, false);
+    if let LeaseMessage::Propose { lease, .. } = &mut renewal {
+        lease.number = ms(10).as_nanos();
+    }
+    assert_eq!(voter.hear(A, renewal.clone(), 144), None);
+    assert_eq!(voter.doubts(A), [(Doubt::Late, 1)]);
+    assert!(is_accepted(voter.hear(A, renewal, 143)));
+}
+
 #[test]
 fn only_voters_and_servers_answer_candidates() {
     let mut config = config(Fencing::Lease);
@@ -382,6 +405,7 @@ fn an_owner_of_far_ahead_is_not_followed() {
     let beat = Beat {
         incarnation: LIFE,
         sequence: 1,
+        sent: None,
         shares: vec![claim],
     };
     node.handle_heartbeat(A, &beat, ms(1));

@@ -142,6 +142,7 @@ impl Talk {
         let beat = Beat {
             incarnation: life,
             sequence: at,
+            sent: None,
             shares: claims.to_vec(),
         };
         self.node.handle_heartbeat(peer, &beat, ms(at));
