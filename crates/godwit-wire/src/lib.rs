@@ -47,7 +47,9 @@ pub use flow::{FlowId, FlowKey};
 pub use handoff::{FlowEpoch, HandoffId, HandoffRefusal};
 pub use heartbeat::Heartbeat;
 pub use lease::{Lease, LeaseDatagram, LeaseMessage, Refusal, Report, Standing, Stay};
-pub use message::{ASKED_VERSION, CANARY_VERSION, Decoder, MAX_VERSION, MIN_VERSION, NAMED_SHARES};
+pub use message::{
+    ASKED_VERSION, BOUND_KEYS, CANARY_VERSION, Decoder, MAX_VERSION, MIN_VERSION, NAMED_SHARES,
+};
 pub use name::NodeName;
 pub use ndp::{NeighbourAdvertisement, NeighbourSolicitation};
 pub use record::{FlowRecord, Negotiated};

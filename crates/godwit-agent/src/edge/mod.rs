@@ -89,7 +89,7 @@ impl Edge {
             place,
             votes,
         } = prepared;
-        let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret));
+        let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret, life.incarnation));
         for warning in &config.warnings {
             events.publish_own("config_warning", true, [("text", warning.as_str())]);
         }

@@ -2,16 +2,20 @@
 //!
 //! Each agent draws a secret at its start and derives one key per peer from
 //! it, so that no peer can pretend to another one to be us. The key travels in
-//! the `Hello` of the control link, which is encrypted and authenticated. A
+//! the `Hello` of the control link, which is encrypted and authenticated. Both
+//! sides derive from it, with the incarnation of the *receiver*, what is signed
+//! with: a receiver that was started anew has forgotten which sequence numbers
+//! it has seen, and what was said to its earlier life does not fit. (A peer
+//! before version 3 signs with the key itself.) A
 //! heartbeat counts if its tag fits the key, its incarnation is that of the
 //! `Hello`, and its sequence number is greater than any before. Lease datagrams
 //! are signed and checked in the same way.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use godwit_core::PeerId;
-use godwit_wire::{Heartbeat, Hello, LeaseDatagram, NAMED_SHARES, NodeName};
+use godwit_wire::{BOUND_KEYS, Heartbeat, Hello, LeaseDatagram, NAMED_SHARES, NodeName};
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -20,9 +24,14 @@ use crate::config::{Config, Places};
 /// Sets the derived keys apart from any other use of the secret.
 const PURPOSE: &[u8] = b"godwit heartbeat/1 ";
 
+/// Sets what is bound to a receiver's life apart from that.
+const BOUND: &[u8] = b"godwit heartbeat/1 to ";
+
 /// What heartbeats are signed and checked with.
 #[derive(Debug)]
 pub struct HeartbeatKeys {
+    /// Start of this agent.
+    incarnation: u64,
     peers: Vec<PeerKeys>,
     places: Places,
 }
@@ -31,10 +40,15 @@ pub struct HeartbeatKeys {
 struct PeerKeys {
     name: NodeName,
     ours: [u8; 32],
+    signer: Signer,
     theirs: Mutex<Option<TheirKey>>,
     /// It calls shares by their places in the file.
     says_places: AtomicBool,
 }
+
+/// What datagrams to one peer are signed with; another key for each life of that peer.
+#[derive(Debug, Clone)]
+pub(crate) struct Signer(Arc<Mutex<hmac::Key>>);
 
 #[derive(Debug)]
 struct TheirKey {
@@ -109,22 +123,33 @@ pub fn draw_secret() -> Result<[u8; 32], ring::error::Unspecified> {
 }
 
 impl HeartbeatKeys {
-    /// Derives our keys; the peers' come with their links.
-    pub fn new(config: &Config, secret: &[u8; 32]) -> Self {
+    /// Derives our keys; the peers' come with their links. `incarnation`: the start of
+    /// this agent.
+    pub fn new(config: &Config, secret: &[u8; 32], incarnation: u64) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret);
-        let peers = config.others().map(|peer| PeerKeys {
-            name: peer.name,
-            ours: derive(&secret, peer.name),
-            theirs: Mutex::new(None),
-            says_places: AtomicBool::new(false),
+        let peers = config.others().map(|peer| {
+            let ours = derive(&secret, &[PURPOSE, peer.name.as_str().as_bytes()]);
+            PeerKeys {
+                name: peer.name,
+                ours,
+                signer: Signer::new(&ours),
+                theirs: Mutex::new(None),
+                says_places: AtomicBool::new(false),
+            }
         });
         Self {
+            incarnation,
             peers: peers.collect(),
             places: Places::new(config),
         }
     }
 
-    /// The key that our heartbeats to a peer are signed with.
+    /// What our datagrams to a peer are signed with.
+    pub(crate) fn signer(&self, peer: PeerId) -> Option<Signer> {
+        self.peer(peer).map(|keys| keys.signer.clone())
+    }
+
+    /// The key that a peer is told.
     pub(crate) fn ours(&self, peer: PeerId) -> Option<[u8; 32]> {
         self.peer(peer).map(|keys| keys.ours)
     }
@@ -142,6 +167,14 @@ impl HeartbeatKeys {
         };
         let says_places = hello.max_version < NAMED_SHARES;
         keys.says_places.store(says_places, Ordering::Relaxed);
+        let is_bound = hello.max_version >= BOUND_KEYS;
+        let (sign_with, check_with) = if is_bound {
+            let check_with = bind(&hello.heartbeat_key, self.incarnation);
+            (bind(&keys.ours, hello.incarnation), check_with)
+        } else {
+            (keys.ours, hello.heartbeat_key)
+        };
+        keys.signer.replace(&sign_with);
         let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
         // The same agent over a new link: its sequence goes on.
         let last = theirs
@@ -149,21 +182,10 @@ impl HeartbeatKeys {
             .filter(|known| known.incarnation == hello.incarnation)
             .map_or_else(LastSequences::default, |known| known.last);
         *theirs = Some(TheirKey {
-            key: hmac::Key::new(hmac::HMAC_SHA256, &hello.heartbeat_key),
+            key: hmac::Key::new(hmac::HMAC_SHA256, &check_with),
             incarnation: hello.incarnation,
             last,
         });
-    }
-
-    /// Fills in the tag of a datagram to a peer.
-    pub(crate) fn sign(key: &hmac::Key, datagram: &mut [u8]) {
-        let Some(signed) = Heartbeat::signed_part(datagram) else {
-            return;
-        };
-        let tag = hmac::sign(key, signed);
-        if let Some(field) = Heartbeat::tag_mut(datagram) {
-            field.copy_from_slice(&tag.as_ref()[..Heartbeat::TAG_LEN]);
-        }
     }
 
     /// Decides whether a datagram counts, and whose heartbeat it is.
@@ -214,11 +236,12 @@ impl HeartbeatKeys {
             .ok_or(Refused::Stranger)?;
         let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = theirs.as_mut().ok_or(Refused::NoKey)?;
-        if !has_tag(&theirs.key, datagram) {
-            return Err(Refused::BadTag);
-        }
+        // Cheap first: who does not know the incarnation makes nobody compute.
         if header.incarnation != theirs.incarnation {
             return Err(Refused::OtherIncarnation);
+        }
+        if !has_tag(&theirs.key, datagram) {
+            return Err(Refused::BadTag);
         }
         let last = last(&mut theirs.last);
         if last.is_some_and(|last| header.sequence <= last) {
@@ -233,10 +256,42 @@ impl HeartbeatKeys {
     }
 }
 
-fn derive(secret: &hmac::Key, peer: NodeName) -> [u8; 32] {
+impl Signer {
+    pub(super) fn new(key: &[u8; 32]) -> Self {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        Self(Arc::new(Mutex::new(key)))
+    }
+
+    fn replace(&self, key: &[u8; 32]) {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = key;
+    }
+
+    /// Fills in the tag of a datagram to a peer.
+    pub(crate) fn sign(&self, datagram: &mut [u8]) {
+        let Some(signed) = Heartbeat::signed_part(datagram) else {
+            return;
+        };
+        let key = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tag = hmac::sign(&key, signed);
+        drop(key);
+        if let Some(field) = Heartbeat::tag_mut(datagram) {
+            field.copy_from_slice(&tag.as_ref()[..Heartbeat::TAG_LEN]);
+        }
+    }
+}
+
+/// A key for one life of its receiver.
+fn bind(key: &[u8; 32], receiver: u64) -> [u8; 32] {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    derive(&key, &[BOUND, &receiver.to_be_bytes()])
+}
+
+fn derive(secret: &hmac::Key, parts: &[&[u8]]) -> [u8; 32] {
     let mut context = hmac::Context::with_key(secret);
-    context.update(PURPOSE);
-    context.update(peer.as_str().as_bytes());
+    for part in parts {
+        context.update(part);
+    }
     let mut key = [0; 32];
     key.copy_from_slice(context.sign().as_ref());
     key

@@ -203,7 +203,7 @@ impl Heartbeats {
 impl HeartbeatCounters {
     /// Of a node that has sent nothing yet.
     pub(crate) fn unsent(config: &Config) -> Self {
-        let keys = HeartbeatKeys::new(config, &[0; 32]);
+        let keys = HeartbeatKeys::new(config, &[0; 32], 1);
         Self::new(ways(config, &keys).expect("loopback"))
     }
 }
@@ -213,8 +213,8 @@ fn ways(config: &Config, keys: &HeartbeatKeys) -> io::Result<Ways> {
     let own = config.own_peer().control;
     let peers = (0..).map(PeerId).zip(config.others());
     let ways = peers.map(|(id, peer)| {
-        let key = keys.ours(id).ok_or(io::ErrorKind::NotFound)?;
-        Way::open(own, (peer.name, peer.control), &key)
+        let signer = keys.signer(id).ok_or(io::ErrorKind::NotFound)?;
+        Way::open(own, (peer.name, peer.control), signer)
     });
     ways.collect()
 }

@@ -3,29 +3,32 @@ use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use godwit_core::{Beat, PeerId};
-use godwit_wire::{Epoch, Heartbeat, Hello, Message, Role, ShareId};
-use ring::hmac;
+use godwit_wire::{Epoch, Heartbeat, Hello, Message, NAMED_SHARES, Role, ShareId};
 
 use super::*;
 use crate::input::Input;
 use crate::testing::{PATIENCE, Pair, hello, node, wait_for};
 
 const A: PeerId = PeerId(0);
+const B: PeerId = PeerId(0);
 const INCARNATION: u64 = 5;
+const OF_B: u64 = 9;
 
-/// Keys of `a` and `b`, and what `b` has learnt from `a`'s hello.
+/// Keys of `a` and `b`, which have heard each other's hello.
 fn keys(pair: &Pair) -> (HeartbeatKeys, HeartbeatKeys) {
-    let a = HeartbeatKeys::new(&pair.a, &[1; 32]);
-    let b = HeartbeatKeys::new(&pair.b, &[2; 32]);
-    b.learn(A, &hello_of_a(&a));
+    let a = HeartbeatKeys::new(&pair.a, &[1; 32], INCARNATION);
+    let b = HeartbeatKeys::new(&pair.b, &[2; 32], OF_B);
+    b.learn(A, &hello_of("a", INCARNATION, &a));
+    a.learn(B, &hello_of("b", OF_B, &b));
     (a, b)
 }
 
-fn hello_of_a(keys: &HeartbeatKeys) -> Hello {
-    let Message::Hello(mut hello) = hello("a", INCARNATION) else {
+/// To the other one.
+fn hello_of(name: &str, incarnation: u64, keys: &HeartbeatKeys) -> Hello {
+    let Message::Hello(mut hello) = hello(name, incarnation) else {
         unreachable!("hello() makes a hello");
     };
-    hello.heartbeat_key = keys.ours(PeerId(0)).expect("b is a peer");
+    hello.heartbeat_key = keys.ours(PeerId(0)).expect("it is a peer");
     hello
 }
 
@@ -39,8 +42,7 @@ fn datagram(keys: &HeartbeatKeys, sequence: u64, incarnation: u64) -> Vec<u8> {
     };
     let mut bytes = Vec::new();
     heartbeat.emit_unsigned(&mut bytes).expect("fits");
-    let key = keys.ours(PeerId(0)).expect("b is a peer");
-    HeartbeatKeys::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), &mut bytes);
+    keys.signer(B).expect("b is a peer").sign(&mut bytes);
     bytes
 }
 
@@ -59,8 +61,39 @@ fn a_new_link_of_the_same_agent_does_not_forget_what_was_replayed() {
     let (a, b) = keys(&Pair::new());
     let first = datagram(&a, 1, INCARNATION);
     assert!(b.verify(&first).is_ok());
-    b.learn(A, &hello_of_a(&a));
+    b.learn(A, &hello_of("a", INCARNATION, &a));
     assert_eq!(b.verify(&first), Err(Refused::Replayed));
+}
+
+/// A receiver that was started anew knows no sequence number. Somebody has kept what was said
+/// to its earlier life; the sender's life is the same.
+#[test]
+fn a_heartbeat_of_before_our_restart_does_not_count() {
+    let pair = Pair::new();
+    let (a, _) = keys(&pair);
+    let before = datagram(&a, 1000, INCARNATION);
+    let b = HeartbeatKeys::new(&pair.b, &[4; 32], OF_B + 1);
+    b.learn(A, &hello_of("a", INCARNATION, &a));
+    assert_eq!(b.verify(&before), Err(Refused::BadTag));
+    a.learn(B, &hello_of("b", OF_B + 1, &b));
+    assert!(b.verify(&datagram(&a, 1001, INCARNATION)).is_ok());
+    assert_eq!(b.verify(&before), Err(Refused::BadTag));
+}
+
+/// One of the two is of a version that signs with the key itself.
+#[test]
+fn a_peer_of_an_earlier_version_is_understood() {
+    let pair = Pair::new();
+    let (a, b) = keys(&pair);
+    let mut older = hello_of("b", OF_B, &b);
+    older.max_version = NAMED_SHARES;
+    a.learn(B, &older);
+    let said = datagram(&a, 1, INCARNATION);
+    assert_eq!(b.verify(&said), Err(Refused::BadTag), "it takes a for new");
+    let mut older = hello_of("a", INCARNATION, &a);
+    older.max_version = NAMED_SHARES;
+    b.learn(A, &older);
+    assert!(b.verify(&said).is_ok());
 }
 
 #[test]
@@ -83,14 +116,15 @@ fn strangers_and_other_lives_do_not_count() {
         b.verify(&datagram(&a, 1, INCARNATION - 1)),
         Err(Refused::OtherIncarnation)
     );
-    let other = HeartbeatKeys::new(&pair.a, &[3; 32]);
+    let other = HeartbeatKeys::new(&pair.a, &[3; 32], INCARNATION);
+    other.learn(B, &hello_of("b", OF_B, &b));
     assert_eq!(
         b.verify(&datagram(&other, 1, INCARNATION)),
         Err(Refused::BadTag)
     );
     assert_eq!(b.verify(b""), Err(Refused::Malformed));
     assert_eq!(b.verify(&[b'G'; 2000]), Err(Refused::Malformed));
-    let fresh = HeartbeatKeys::new(&pair.b, &[2; 32]);
+    let fresh = HeartbeatKeys::new(&pair.b, &[2; 32], OF_B);
     assert_eq!(
         fresh.verify(&datagram(&a, 1, INCARNATION)),
         Err(Refused::NoKey)
@@ -104,8 +138,8 @@ fn strangers_and_other_lives_do_not_count() {
 #[test]
 fn each_peer_gets_a_key_of_its_own() {
     let pair = Pair::new();
-    let a = HeartbeatKeys::new(&pair.a, &[1; 32]);
-    let b = HeartbeatKeys::new(&pair.b, &[1; 32]);
+    let a = HeartbeatKeys::new(&pair.a, &[1; 32], INCARNATION);
+    let b = HeartbeatKeys::new(&pair.b, &[1; 32], OF_B);
     assert_ne!(a.ours(PeerId(0)), b.ours(PeerId(0)));
     assert_eq!(a.ours(PeerId(1)), None);
 }

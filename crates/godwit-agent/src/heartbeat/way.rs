@@ -15,9 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use godwit_wire::NodeName;
 use nix::sys::socket::{setsockopt, sockopt};
-use ring::hmac;
 
-use super::HeartbeatKeys;
+use super::keys::Signer;
 
 /// SO_PRIORITY of heartbeats: the highest an ordinary queue knows, so that
 /// they do not wait behind a mirror's bulk.
@@ -35,7 +34,7 @@ const RECEIVE_BUFFER: usize = 1;
 pub(super) struct Way {
     socket: UdpSocket,
     target: SocketAddr,
-    key: hmac::Key,
+    signer: Signer,
     counts: WayCounts,
 }
 
@@ -67,7 +66,7 @@ impl Way {
     pub(super) fn open(
         own: SocketAddr,
         (peer, target): (NodeName, SocketAddr),
-        key: &[u8],
+        signer: Signer,
     ) -> io::Result<Self> {
         let mut from = own;
         from.set_port(0);
@@ -80,7 +79,7 @@ impl Way {
         Ok(Self {
             socket,
             target,
-            key: hmac::Key::new(hmac::HMAC_SHA256, key),
+            signer,
             counts: WayCounts {
                 peer,
                 sent: AtomicU64::new(0),
@@ -95,7 +94,7 @@ impl Way {
     /// # Errors
     /// If the kernel does not take it.
     pub(super) fn send(&self, datagram: &mut [u8]) -> io::Result<()> {
-        HeartbeatKeys::sign(&self.key, datagram);
+        self.signer.sign(datagram);
         let sent = self.socket.send_to(datagram, self.target).map(drop);
         let count = match &sent {
             Ok(()) => &self.counts.sent,
@@ -163,7 +162,9 @@ mod tests {
         let ear = UdpSocket::bind(own).expect("the address is there");
         ear.set_read_timeout(Some(Duration::from_secs(5)))
             .expect("it may be set");
-        let way = |name, target| Way::open(own, (node(name), target), &[1; 32]).expect("a way");
+        let way = |name, target| {
+            Way::open(own, (node(name), target), Signer::new(&[1; 32])).expect("a way")
+        };
         let dead = way("b", dead.parse().expect("an address"));
         let living = way("w", own);
         let (mut datagram, mut heard) = (vec![0; LEN], vec![0; LEN]);
@@ -201,7 +202,7 @@ mod tests {
     fn without_a_route_datagrams_are_counted_as_refused() {
         let own = "127.0.0.1:0".parse().expect("an address");
         let nowhere = "255.255.255.255:9".parse().expect("an address");
-        let way = Way::open(own, (node("b"), nowhere), &[1; 32]).expect("a way");
+        let way = Way::open(own, (node("b"), nowhere), Signer::new(&[1; 32])).expect("a way");
         assert!(way.send(&mut [0; 100]).is_err());
         let report = way.report();
         assert_eq!((report.sent, report.failed, report.dropped), (0, 1, 0));

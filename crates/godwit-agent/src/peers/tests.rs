@@ -32,7 +32,7 @@ async fn start_side(config: &Config) -> Side {
     let name = config.node.name;
     let identity = Identity::load(&config.tls, name).expect("certificates");
     let secret = [u8::try_from(name.as_str().len()).expect("short"); 32];
-    let keys = Arc::new(HeartbeatKeys::new(config, &secret));
+    let keys = Arc::new(HeartbeatKeys::new(config, &secret, 1));
     let (inbox, inputs) = Inbox::new();
     let sender = start(config, identity, keys.clone(), inbox)
         .await
