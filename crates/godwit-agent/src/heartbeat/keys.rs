@@ -11,14 +11,16 @@
 //! `Hello`, and its sequence number is greater than any before. Lease datagrams
 //! are signed and checked in the same way.
 
+use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use godwit_core::PeerId;
 use godwit_wire::{BOUND_KEYS, Heartbeat, Hello, LeaseDatagram, NAMED_SHARES, NodeName};
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use super::sieve::{Known, Sieve};
 use crate::config::{Config, Places};
 
 /// Sets the derived keys apart from any other use of the secret.
@@ -34,11 +36,14 @@ pub struct HeartbeatKeys {
     incarnation: u64,
     peers: Vec<PeerKeys>,
     places: Places,
+    /// What the kernel is told of the peers.
+    sieve: OnceLock<Arc<Sieve>>,
 }
 
 #[derive(Debug)]
 struct PeerKeys {
     name: NodeName,
+    address: IpAddr,
     ours: [u8; 32],
     signer: Signer,
     theirs: Mutex<Option<TheirKey>>,
@@ -131,6 +136,7 @@ impl HeartbeatKeys {
             let ours = derive(&secret, &[PURPOSE, peer.name.as_str().as_bytes()]);
             PeerKeys {
                 name: peer.name,
+                address: peer.control.ip(),
                 ours,
                 signer: Signer::new(&ours),
                 theirs: Mutex::new(None),
@@ -141,7 +147,26 @@ impl HeartbeatKeys {
             incarnation,
             peers: peers.collect(),
             places: Places::new(config),
+            sieve: OnceLock::new(),
         }
+    }
+
+    /// Has the kernel drop what comes to `socket` and can't count, by what is known by now
+    /// and with each hello.
+    pub(super) fn guard(&self, socket: Arc<UdpSocket>) -> Arc<Sieve> {
+        let known = |keys: &PeerKeys| {
+            let theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
+            Known {
+                name: keys.name,
+                address: keys.address,
+                incarnation: theirs.as_ref().map(|theirs| theirs.incarnation),
+            }
+        };
+        let peers = self.peers.iter().map(known).collect();
+        let sieve = self
+            .sieve
+            .get_or_init(|| Arc::new(Sieve::new(socket, peers)));
+        sieve.clone()
     }
 
     /// What our datagrams to a peer are signed with.
@@ -186,6 +211,10 @@ impl HeartbeatKeys {
             incarnation: hello.incarnation,
             last,
         });
+        drop(theirs);
+        if let Some(sieve) = self.sieve.get() {
+            sieve.learn(peer, hello.incarnation);
+        }
     }
 
     /// Decides whether a datagram counts, and whose heartbeat it is.

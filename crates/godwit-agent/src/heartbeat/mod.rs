@@ -5,7 +5,7 @@
 //! | thread | does | when something is full or late |
 //! |---|---|---|
 //! | `gw-beat-send` | one datagram per peer and interval, on absolute ticks | a full send buffer, which each peer has of its own (`way`), drops the datagram; ticks that were slept through are skipped, never sent in a burst |
-//! | `gw-beat-recv` | checks each datagram and hands it to the driver | the kernel's socket buffer, then the driver's queue drop |
+//! | `gw-beat-recv` | checks each datagram and hands it to the driver | the kernel's socket buffer, then the driver's queue drop; what can't count the kernel drops at once (`sieve`) |
 //!
 //! Both run under real-time priority where permitted ([`crate::realtime`]).
 //! What is said of the shares is a copy that the driver replaces
@@ -15,6 +15,7 @@ mod keys;
 mod lease;
 mod receive;
 mod send;
+mod sieve;
 #[cfg(test)]
 mod tests;
 mod way;
@@ -37,6 +38,7 @@ pub use keys::{HeartbeatKeys, Refused, draw_secret};
 pub use lease::LeaseSender;
 pub use way::WayReport;
 
+use sieve::Sieve;
 use way::Way;
 
 /// The ways to all peers, each at the place of its number.
@@ -54,6 +56,7 @@ pub struct HeartbeatCounters {
     send_failed: AtomicU64,
     late_ticks: AtomicU64,
     refused: [AtomicU64; Refused::ALL.len()],
+    sieve: Option<Arc<Sieve>>,
 }
 
 /// The running threads; they end when this is dropped.
@@ -82,9 +85,10 @@ impl ShareBoard {
 }
 
 impl HeartbeatCounters {
-    fn new(ways: Ways) -> Self {
+    fn new(ways: Ways, sieve: Option<Arc<Sieve>>) -> Self {
         Self {
             ways,
+            sieve,
             sent: AtomicU64::new(0),
             send_failed: AtomicU64::new(0),
             late_ticks: AtomicU64::new(0),
@@ -110,6 +114,12 @@ impl HeartbeatCounters {
     /// Ticks that came an interval late or more: the host was too busy.
     pub fn late_ticks(&self) -> u64 {
         self.late_ticks.load(Ordering::Relaxed)
+    }
+
+    /// Datagrams that the kernel has dropped: they could not have counted, or there was no
+    /// room for them.
+    pub fn unread(&self) -> u64 {
+        self.sieve.as_ref().map_or(0, |sieve| sieve.dropped())
     }
 
     /// Datagrams that did not count, by reason.
@@ -140,10 +150,11 @@ impl Heartbeats {
         keys: Arc<HeartbeatKeys>,
         inbox: Inbox,
     ) -> io::Result<Self> {
-        let socket = UdpSocket::bind(config.own_peer().control)?;
+        let socket = Arc::new(UdpSocket::bind(config.own_peer().control)?);
         let ways = ways(config, &keys)?;
+        let sieve = keys.guard(socket.clone());
         let mut heartbeats = Self {
-            counters: Arc::new(HeartbeatCounters::new(ways.clone())),
+            counters: Arc::new(HeartbeatCounters::new(ways.clone(), Some(sieve))),
             board: ShareBoard::default(),
             ways: ways.clone(),
             keys: keys.clone(),
@@ -204,7 +215,7 @@ impl HeartbeatCounters {
     /// Of a node that has sent nothing yet.
     pub(crate) fn unsent(config: &Config) -> Self {
         let keys = HeartbeatKeys::new(config, &[0; 32], 1);
-        Self::new(ways(config, &keys).expect("loopback"))
+        Self::new(ways(config, &keys).expect("loopback"), None)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::realtime::{self, Urgency};
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest datagram of either kind.
-const MAX_LEN: usize = if LeaseDatagram::MAX_LEN > Heartbeat::MAX_LEN {
+pub(super) const MAX_LEN: usize = if LeaseDatagram::MAX_LEN > Heartbeat::MAX_LEN {
     LeaseDatagram::MAX_LEN
 } else {
     Heartbeat::MAX_LEN
@@ -27,7 +27,7 @@ const MAX_LEN: usize = if LeaseDatagram::MAX_LEN > Heartbeat::MAX_LEN {
 
 /// Everything the thread needs.
 pub(super) struct Receiver {
-    pub(super) socket: UdpSocket,
+    pub(super) socket: Arc<UdpSocket>,
     pub(super) sources: Vec<IpAddr>,
     pub(super) keys: Arc<HeartbeatKeys>,
     pub(super) inbox: Inbox,

@@ -303,6 +303,10 @@ fn heartbeats(registry: &mut Registry, sources: &Sources) {
         };
         refused.get_or_create(&label).inc_by(count);
     }
+    let label = ReasonLabel {
+        reason: "unread".into(),
+    };
+    refused.get_or_create(&label).inc_by(counters.unread());
     registry.register(
         "peer_datagrams_unsent",
         "Heartbeats and lease datagrams for a peer that the kernel did not take",
