@@ -1,5 +1,6 @@
 //! The service interface: addresses, who answers for them, what may wait in it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::{Check, Host, Scope};
@@ -11,7 +12,7 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
     let mut checks = Vec::new();
     if let Some(control) = scope.control {
         checks.push(if host.has_address(control) {
-            Check::ok("control", control.to_string())
+            own_control(host, control, scope.interface.as_deref())
         } else {
             let found = format!("{control} is no address of this machine");
             Check::fail(
@@ -25,6 +26,30 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
     checks.extend(interface.map(|name| state(host, name)));
     checks.extend(interface.map(|name| qdisc(host, name, scope)));
     checks
+}
+
+/// Where clients are strangers are, too: they can fill what they can send to. What they send
+/// is refused, but the way to here is theirs as well.
+fn own_control(host: &impl Host, control: IpAddr, interface: Option<&str>) -> Check {
+    let shown = |name| host.run("ip", &["-o", "addr", "show", "dev", name]);
+    let listed = interface
+        .and_then(|name| shown(name).ok())
+        .unwrap_or_default();
+    let mut words = listed.split_whitespace();
+    let is_it = |word: &str| {
+        let address = word.split('/').next().and_then(|word| word.parse().ok());
+        address == Some(control)
+    };
+    match interface {
+        Some(name) if words.any(is_it) => Check {
+            advice: Some(
+                "give agents a network of their own, or have the firewall let only peers                  reach the control port (TCP and UDP)"
+                    .into(),
+            ),
+            ..Check::ok("control", format!("{control}, on {name} with the services"))
+        },
+        Some(_) | None => Check::ok("control", control.to_string()),
+    }
 }
 
 /// Those of [`super::settings`] that are about interfaces.

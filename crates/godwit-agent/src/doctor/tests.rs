@@ -162,6 +162,32 @@ fn with_file(path: &str, text: &str, name: &str) -> Check {
 }
 
 #[test]
+fn a_control_address_among_clients_is_advised_against() {
+    for (control, shown) in [
+        (
+            "127.0.0.1",
+            "2: eth0    inet 127.0.0.1/24 brd 127.0.0.255 scope global eth0",
+        ),
+        ("::1", "2: eth0    inet6 ::1/64 scope global"),
+    ] {
+        let mut scope = scope();
+        scope.control = control.parse().ok();
+        let mut host = PaperHost::good();
+        assert_eq!(check(&examine(&host, &scope), "control").advice, None);
+        host.programs.insert("ip", shown.into());
+        let report = examine(&host, &scope);
+        let found = check(&report, "control");
+        assert!(
+            found.level == Level::Ok && found.advice.is_some(),
+            "{found:?}"
+        );
+        host.programs
+            .insert("ip", shown.replace(control, "10.9.0.1"));
+        assert_eq!(check(&examine(&host, &scope), "control").advice, None);
+    }
+}
+
+#[test]
 fn a_machine_that_lacks_nothing_passes() {
     let report = examine(&PaperHost::good(), &scope());
     let bad: Vec<_> = report
