@@ -52,7 +52,7 @@ pub use namespace::netns_cookie;
 pub use neighbour::{ask_neighbour, is_unanswered, neighbour};
 pub use offload::{OFFLOAD_HEADER, ignore_outgoing, keep_offload};
 pub use option::{option, set_option, socket_cookie};
-pub use passing::{MAX_PASSED, receive_with, send_with};
+pub use passing::{MAX_PASSED, Received, receive, receive_with, send_with};
 pub use pinned::Pinned;
 pub use raw::{FrameSender, SegmentSender};
 pub use route::{Way, is_local, next_hop, way};
