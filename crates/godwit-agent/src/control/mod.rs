@@ -41,7 +41,7 @@ pub use client::{Client, ClientError};
 pub(crate) use place::lock_file;
 pub use place::{FindError, Place, PlaceError, find, sweep};
 pub use request::{Request, StopReason};
-pub(crate) use server::{Office, serve};
+pub(crate) use server::{IDLE_LIMIT, Office, serve};
 
 /// `godwit.done/1`: the request was carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -40,6 +40,10 @@ const MOVES_LIMIT: Duration = Duration::from_secs(30);
 /// Leaving the cluster in order takes a few round trips; ending programs a bit more.
 const STOP_LIMIT: Duration = Duration::from_secs(30);
 
+/// How long a client may say nothing, while others wait in the backlog. Longer than an
+/// agent takes to end, as whoever has asked for that waits for the connection's end.
+pub(crate) const IDLE_LIMIT: Duration = Duration::from_secs(60);
+
 /// What every client's task needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Office {
@@ -50,6 +54,8 @@ pub(crate) struct Office {
     pub(crate) events: EventLog,
     /// Requests that are being answered: the agent ends after them.
     pub(crate) busy: Arc<AtomicUsize>,
+    /// [`IDLE_LIMIT`], but for tests.
+    pub(crate) idle_limit: Duration,
 }
 
 /// Binds the socket; clients are served as long as the runtime lives.
@@ -89,11 +95,12 @@ async fn attend(stream: UnixStream, office: &Office) -> io::Result<()> {
     let mut reader = BufReader::new(reader);
     loop {
         let mut line = Vec::new();
-        let read = (&mut reader)
-            .take(MAX_REQUEST)
-            .read_until(b'\n', &mut line)
-            .await?;
-        if read == 0 {
+        let mut limited = (&mut reader).take(MAX_REQUEST);
+        let read = timeout(office.idle_limit, limited.read_until(b'\n', &mut line)).await;
+        let Ok(read) = read else {
+            return answer(&mut writer, &Refusal::new("nothing was asked")).await;
+        };
+        if read? == 0 {
             return Ok(());
         }
         if line.last() != Some(&b'\n') {

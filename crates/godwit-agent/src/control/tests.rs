@@ -31,6 +31,10 @@ struct Served {
 }
 
 fn serve_pair() -> Served {
+    serve_pair_for(IDLE_LIMIT)
+}
+
+fn serve_pair_for(idle_limit: Duration) -> Served {
     let pair = Pair::new();
     let run_dir = &pair.a.node.run_dir;
     let place = Place::take(run_dir, COOKIE, node("a")).expect("nobody else is there");
@@ -45,6 +49,7 @@ fn serve_pair() -> Served {
         inbox,
         events: events.clone(),
         busy: busy.clone(),
+        idle_limit,
     };
     let (running, ended) = oneshot::channel();
     let (ready, bound) = std::sync::mpsc::channel();
@@ -289,6 +294,24 @@ fn an_endless_request_is_cut_off() {
     let mut answer = String::new();
     let _ = stream.read_to_string(&mut answer);
     assert!(answer.is_empty() || answer.contains("too long"), "{answer}");
+}
+
+/// As many as there are places for, and one more that has something to ask.
+#[test]
+fn clients_that_ask_nothing_keep_nobody_out() {
+    let served = serve_pair_for(Duration::from_millis(200));
+    let connect = || UnixStream::connect(served.place.socket()).expect("it listens");
+    let mut idle: Vec<_> = (0..64).map(|_| connect()).collect();
+    // One of them has begun.
+    idle[0].write_all(b"{\"cmd\":").expect("it is open");
+    let mut client = Client::connect(&served.place.socket()).expect("it listens");
+    client.status().expect("there is a place");
+    for mut stream in idle {
+        stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).expect("it ends");
+        assert!(said.contains("nothing was asked"), "{said}");
+    }
 }
 
 #[test]

@@ -233,6 +233,7 @@ impl Tasks {
             inbox: self.inbox.clone(),
             events: self.events.clone(),
             busy,
+            idle_limit: control::IDLE_LIMIT,
         };
         control::serve(&self.socket, office).map_err(|source| StartError::Listen {
             address: self.socket.display().to_string(),
