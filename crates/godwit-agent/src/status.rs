@@ -79,6 +79,9 @@ pub struct Status {
     pub director: Option<DirectorReport>,
     /// What is attached where.
     pub data_path: DataPathReport,
+    /// What server processes that use libgodwit were refused, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub apps_refused: BTreeMap<String, u64>,
     /// What this node relies on, and whether it is as it should be.
     #[serde(default)]
     pub facts: Vec<FactReport>,
@@ -229,6 +232,7 @@ impl Status {
                 interface: config.node.interface.to_string(),
                 ..DataPathReport::default()
             },
+            apps_refused: BTreeMap::new(),
             facts: Vec::new(),
             warnings: config
                 .warnings

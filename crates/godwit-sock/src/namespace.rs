@@ -24,7 +24,10 @@ pub fn netns_cookie() -> io::Result<u64> {
 }
 
 /// As [`netns_cookie`], of the namespace that a socket belongs to.
-pub(crate) fn netns_cookie_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
+///
+/// # Errors
+/// As there, or if it is no socket.
+pub fn netns_cookie_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let mut cookie = 0u64;
     let mut len = libc::socklen_t::try_from(size_of::<u64>()).expect("8 fits");
     // SAFETY: value and length point to live variables of the sizes given.

@@ -24,6 +24,8 @@ pub struct SocketView {
     /// Its number in /proc/PID/fd; 0: no process has accepted it yet, or all that had it
     /// have closed it.
     pub inode: u32,
+    /// The account that it belongs to: of whoever made or accepted it.
+    pub uid: u32,
     /// What tells it from all others ([`socket_cookie`](crate::socket_cookie)).
     pub cookie: u64,
     /// Bytes that have arrived in order since it was made, a FIN counted as one.
@@ -52,16 +54,38 @@ impl SocketView {
 /// # Errors
 /// If the kernel lacks INET_DIAG.
 pub fn view_tcp_socket(ifindex: u32, flow: FlowKey) -> io::Result<Option<SocketView>> {
-    let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
-    let request = request(ifindex, flow, INET_DIAG_NOCOOKIE, 1 << (INET_DIAG_INFO - 1));
-    match netlink.request(SOCK_DIAG_BY_FAMILY, NLM_F_ACK, &request) {
-        Ok(found) => Ok(found.iter().find_map(|message| view(message))),
-        Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        Err(err) => Err(err),
+    SocketViewer::open()?.view(ifindex, flow)
+}
+
+/// For many such looks, one after the other.
+#[derive(Debug)]
+pub struct SocketViewer(Netlink);
+
+impl SocketViewer {
+    /// Looks in the network namespace of the calling thread, whoever uses it.
+    ///
+    /// # Errors
+    /// If the kernel has no more sockets.
+    pub fn open() -> io::Result<Self> {
+        Netlink::open(SockProtocol::NetlinkSockDiag).map(Self)
+    }
+
+    /// As [`view_tcp_socket`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn view(&self, ifindex: u32, flow: FlowKey) -> io::Result<Option<SocketView>> {
+        let request = request(ifindex, flow, INET_DIAG_NOCOOKIE, 1 << (INET_DIAG_INFO - 1));
+        match self.0.request(SOCK_DIAG_BY_FAMILY, NLM_F_ACK, &request) {
+            Ok(found) => Ok(found.iter().find_map(|message| view(message))),
+            Err(err) if err.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(err) => Err(err),
+        }
     }
 }
 
-/// `struct inet_diag_msg`: state at 1, cookie at 44, inode at 68. `None` for a listener.
+/// `struct inet_diag_msg`: state at 1, cookie at 44, account at 64, inode at 68. `None` for a
+/// listener.
 pub(crate) fn view(message: &[u8]) -> Option<SocketView> {
     if *message.get(1)? == TCP_LISTEN {
         return None;
@@ -72,6 +96,7 @@ pub(crate) fn view(message: &[u8]) -> Option<SocketView> {
     let received = info.get(BYTES_RECEIVED..)?.get(..8)?.try_into().ok()?;
     Some(SocketView {
         inode: u32_at(message, 68)?,
+        uid: u32_at(message, 64)?,
         cookie: u64::from(high) << 32 | u64::from(low),
         received: u64::from_ne_bytes(received),
         state: TcpState::from_number(*message.get(1)?),
@@ -114,6 +139,7 @@ mod tests {
             let number = std::fs::metadata(path).expect("it is open").ino();
             assert_eq!(u64::from(seen.inode), number);
             assert_eq!(seen.cookie, socket_cookie(server.as_fd()).expect("it has"));
+            assert_eq!(seen.uid, nix::unistd::geteuid().as_raw());
             assert_eq!(seen.received, 4);
             assert_eq!(seen.state, Some(TcpState::Established));
             drop(client);

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::sync::{Arc, Mutex};
 
 use godwit_sock::{Listener, send_with};
 use godwit_wire::app::region::Connection;
@@ -12,15 +12,24 @@ use godwit_wire::app::{AppMessage, MAX_MESSAGE};
 use godwit_wire::{Endpoint, FlowKey};
 use nix::sys::socket::{Shutdown, shutdown};
 
+use super::account::{Account, Budget, Weight};
+use super::closing::Foreign;
+use super::ledger::{Doubts, Shown};
 use super::lock;
-use super::region::Region;
+use super::region::{Patience, Region};
 
 /// Listeners that one process may have.
 pub(super) const MAX_LISTENERS: usize = 64;
 
-/// Words that wait for one process: one for each of its connections, and as many for what
-/// it asks itself.
-const MAX_UNSAID: usize = 32_768;
+/// Bytes of words that wait for one process: one for each of its connections, and as many
+/// for what it asks itself, are 32,768 words.
+const UNSAID: usize = 3 << 20;
+
+/// What a word takes besides its bytes.
+const WORD: usize = size_of::<(Vec<u8>, Weight)>() + 2 * 16;
+
+/// Bytes of commits under way of one process.
+const COMMITS: usize = 128 << 20;
 
 /// A process that has said who it is.
 #[derive(Debug)]
@@ -28,13 +37,20 @@ pub(super) struct Client {
     pub(super) id: u64,
     /// Its process, as the kernel knew it when it connected.
     pub(super) pid: i32,
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Foreign,
+    pub(super) account: Arc<Account>,
     pub(super) region: Region,
+    /// Sockets that it has for sure.
+    pub(super) shown: Mutex<Shown>,
+    /// What it has claimed, and has not.
+    pub(super) doubts: Mutex<Doubts>,
     listeners: Mutex<BTreeMap<u32, Listener>>,
     /// Where connections were when all slots were looked at last.
     seen: Mutex<BTreeMap<FlowKey, u32>>,
     /// What it has to hear and had no room for, oldest first.
-    unsaid: Mutex<VecDeque<Vec<u8>>>,
+    unsaid: Mutex<VecDeque<(Vec<u8>, Weight)>>,
+    unsaid_budget: Arc<Budget>,
+    commits_budget: Arc<Budget>,
 }
 
 /// How far a message has come that must not be lost.
@@ -46,12 +62,22 @@ pub(super) enum Said {
 }
 
 impl Client {
-    pub(super) fn new(id: u64, pid: i32, socket: OwnedFd, region: Region) -> Self {
+    pub(super) fn new(
+        id: u64,
+        pid: i32,
+        (socket, account): (Foreign, Arc<Account>),
+        region: Region,
+    ) -> Self {
         Self {
             id,
             pid,
             socket,
+            account,
             region,
+            shown: Mutex::default(),
+            doubts: Mutex::default(),
+            unsaid_budget: Budget::new(UNSAID),
+            commits_budget: Budget::new(COMMITS),
             listeners: Mutex::default(),
             seen: Mutex::default(),
             unsaid: Mutex::default(),
@@ -85,12 +111,13 @@ impl Client {
                 said => return said.map(|()| Said::Now),
             }
         }
-        if unsaid.len() >= MAX_UNSAID {
+        let budgets = [&self.unsaid_budget, &self.account.unsaid];
+        let Some(weight) = Weight::take(WORD + bytes.len(), &budgets) else {
             // Its thread sees that, and forgets it.
-            shutdown(self.socket.as_raw_fd(), Shutdown::Both)?;
+            shutdown(self.socket.as_fd().as_raw_fd(), Shutdown::Both)?;
             return Err(io::ErrorKind::QuotaExceeded.into());
-        }
-        unsaid.push_back(bytes);
+        };
+        unsaid.push_back((bytes, weight));
         Ok(Said::Later)
     }
 
@@ -104,7 +131,7 @@ impl Client {
     /// If the process has gone.
     pub(super) fn say_unsaid(&self) -> io::Result<()> {
         let mut unsaid = lock(&self.unsaid);
-        while let Some(bytes) = unsaid.front() {
+        while let Some((bytes, _)) = unsaid.front() {
             match send_with(self.socket.as_fd(), bytes, &[]) {
                 Ok(()) => drop(unsaid.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -112,6 +139,12 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Memory for a commit; `None` if too much of this process, or of its account, is under
+    /// way.
+    pub(super) fn weigh_commit(&self, bytes: usize) -> Option<Weight> {
+        Weight::take(bytes, &[&self.commits_budget, &self.account.commits])
     }
 
     /// Where the process has a connection, as the last look at all slots would have
@@ -124,9 +157,9 @@ impl Client {
 
     /// Looks at all slots: where it has a connection; it may have an earlier one with
     /// the same addresses, too.
-    pub(super) fn look(&self, flow: FlowKey) -> Vec<(u32, Connection)> {
+    pub(super) fn look(&self, flow: FlowKey, patience: &mut Patience) -> Vec<(u32, Connection)> {
         let (mut found, mut seen) = (Vec::new(), BTreeMap::new());
-        self.region.each(|slot, connection| {
+        self.region.each(patience, |slot, connection| {
             seen.insert(connection.key, slot);
             if connection.key == flow {
                 found.push((slot, connection));

@@ -5,16 +5,20 @@
 //! snapshot, where the connection is, and the end of its output. The rest is the
 //! driver's (`driver/commits.rs`), which answers in the end, whatever comes of it.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
 
-use godwit_sock::StreamPosition;
 use godwit_sock::repair::{mend, unacknowledged};
+use godwit_sock::{StreamPosition, connection_of};
 use godwit_wire::FlowKey;
 use godwit_wire::app::region::SlotState;
 use godwit_wire::app::{AppMessage, Carried, CommitRefusal, MAX_OUTPUT, SnapshotPlace, Subject};
 
+use super::account::Weight;
 use super::client::Client;
-use super::{Apps, Exported, Office, flow_of, is_flow};
+use super::closing::Foreign;
+use super::counts::{Fault, Line};
+use super::{Apps, Exported, Office};
 use crate::input::Input;
 
 /// What a server has said of a connection that it can't go back with.
@@ -35,6 +39,8 @@ pub struct Committed {
     pub exported: Exported,
     /// The last bytes before where it was made.
     pub output: Vec<u8>,
+    /// Of what its process may have under way; of none if nobody has asked.
+    pub weight: Option<Arc<Weight>>,
 }
 
 impl Committed {
@@ -73,19 +79,21 @@ impl Office {
         client: &Client,
         subject: Subject,
         place: SnapshotPlace,
-        socket: Option<OwnedFd>,
+        socket: Option<&Foreign>,
     ) {
         let asker = Some(Asker {
             client: client.id,
             request: subject.request,
         });
-        let flow = socket.as_ref().and_then(|socket| flow_of(socket.as_fd()));
+        let flow = socket.and_then(|socket| connection_of(socket.as_fd()).ok());
         let (Some(flow), Some(socket)) = (flow, socket) else {
             return self.refuse_commit(client, subject, CommitRefusal::Mismatch);
         };
-        let state = read(client, subject, place, flow, socket);
-        if let Err(reason) = state {
-            tracing::info!(%flow, %reason, "a snapshot can't be made safe");
+        let state = self.read(client, subject, place, (flow, socket));
+        if let Err(reason) = state
+            && let Some(left_out) = self.counts.may_log(Line::Commit)
+        {
+            tracing::info!(%flow, %reason, left_out, "a snapshot can't be made safe");
         }
         let commit = Commit { flow, asker, state };
         if self.inbox.send(Input::Commit(Box::new(commit))).is_err() {
@@ -100,55 +108,79 @@ impl Office {
     }
 
     /// Has a connection go on that an agent before this one has stopped.
-    pub(super) fn mend(client: &Client, socket: Option<OwnedFd>) {
-        let Some(socket) = socket else { return };
-        match mend(socket.as_fd()) {
-            Ok(true) => tracing::warn!(
-                pid = client.pid,
+    pub(super) fn mend(&self, client: &Client, socket: Option<&Foreign>) {
+        let Some(socket) = socket.filter(|socket| self.is_here(socket.as_fd())) else {
+            return;
+        };
+        let (mended, pid) = (mend(socket.as_fd()), client.pid);
+        if let Ok(false) = mended {
+            return;
+        }
+        let Some(left_out) = self.counts.may_log(Line::Answer) else {
+            return;
+        };
+        match mended {
+            Ok(_) => tracing::warn!(
+                pid,
+                left_out,
                 "a connection that an agent had stopped goes on"
             ),
-            Ok(false) => {}
-            Err(error) => tracing::warn!(pid = client.pid, %error, "a connection can't go on"),
+            Err(error) => tracing::warn!(pid, left_out, %error, "a connection can't go on"),
         }
     }
-}
 
-/// The snapshot and the output, while nothing else has either.
-fn read(
-    client: &Client,
-    subject: Subject,
-    place: SnapshotPlace,
-    flow: FlowKey,
-    socket: OwnedFd,
-) -> Result<Committed, CommitRefusal> {
-    let mismatch = CommitRefusal::Mismatch;
-    if !is_flow(socket.as_fd(), subject.cookie, flow) {
-        return Err(mismatch);
+    /// The snapshot and the output, while nothing else has either.
+    fn read(
+        &self,
+        client: &Client,
+        subject: Subject,
+        place: SnapshotPlace,
+        (flow, socket): (FlowKey, &Foreign),
+    ) -> Result<Committed, CommitRefusal> {
+        let mismatch = CommitRefusal::Mismatch;
+        if !self.is_shown(client, socket.as_fd(), (flow, subject.cookie)) {
+            return Err(mismatch);
+        }
+        // One that is away for a move may be another server's soon.
+        let connection = client.region.connection(subject.slot);
+        let live = connection.filter(|it| it.state == SlotState::Live && it.key == flow);
+        live.ok_or(mismatch)?;
+        // Nobody is stopped who has gone on without an answer.
+        let stands = |at: StreamPosition| (at.read, at.written) == (place.read, place.written);
+        let at = StreamPosition::of(socket.as_fd()).map_err(|_| mismatch)?;
+        if !stands(at) {
+            return Err(mismatch);
+        }
+        // How much there is to be read is not known before.
+        let most = usize::try_from(place.length.saturating_add(MAX_OUTPUT)).unwrap_or(usize::MAX);
+        let Some(mut weight) = client.weigh_commit(most) else {
+            self.counts.count(Fault::Memory);
+            return Err(CommitRefusal::Late);
+        };
+        let copied = client.region.copy(subject.slot, subject.cookie, &place);
+        let bytes = copied.ok_or(mismatch)?;
+        // The descriptor is closed elsewhere, this copy here.
+        let copy = socket.as_fd().try_clone_to_owned();
+        let copy = copy.map_err(|_| CommitRefusal::Output)?;
+        let found = unacknowledged(copy, MAX_OUTPUT.into()).map_err(|error| {
+            if let Some(left_out) = self.counts.may_log(Line::Commit) {
+                tracing::info!(%flow, left_out, %error, "what is not acknowledged can't be read");
+            }
+            CommitRefusal::Output
+        })?;
+        if !stands(found.position) {
+            return Err(mismatch);
+        }
+        let output = found.output;
+        weight.shrink(bytes.len() + output.len());
+        let carried = Carried {
+            kind: place.kind,
+            bytes,
+        };
+        Ok(Committed {
+            exported: Exported { place, carried },
+            output,
+            weight: Some(Arc::new(weight)),
+        })
     }
-    // One that is away for a move may be another server's soon.
-    let connection = client.region.connection(subject.slot);
-    let live = connection.filter(|it| it.state == SlotState::Live && it.key == flow);
-    live.ok_or(mismatch)?;
-    // Nobody is stopped who has gone on without an answer.
-    let at = StreamPosition::of(socket.as_fd()).map_err(|_| mismatch)?;
-    if (at.read, at.written) != (place.read, place.written) {
-        return Err(mismatch);
-    }
-    let copied = client.region.copy(subject.slot, subject.cookie, &place);
-    let bytes = copied.ok_or(mismatch)?;
-    let found = unacknowledged(socket, MAX_OUTPUT.into()).map_err(|error| {
-        tracing::info!(%flow, %error, "what is not acknowledged can't be read");
-        CommitRefusal::Output
-    })?;
-    let at = found.position;
-    if (at.read, at.written) != (place.read, place.written) {
-        return Err(mismatch);
-    }
-    let carried = Carried {
-        kind: place.kind,
-        bytes,
-    };
-    let exported = Exported { place, carried };
-    let output = found.output;
-    Ok(Committed { exported, output })
 }

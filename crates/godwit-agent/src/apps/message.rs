@@ -1,7 +1,8 @@
 //! Questions and answers.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, TryRecvError};
@@ -12,8 +13,26 @@ use godwit_wire::app::{AppMessage, SnapshotPlace};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
 
 use super::client::{Client, Said};
+use super::closing::Foreign;
+use super::counts::{Fault, Line};
+use super::ledger::Standing;
+use super::region::Patience;
 use super::{ANSWER, Answer, Asked, Bell, Desk, Held, Office, lock};
 use crate::clock;
+
+/// A process that says that it has a connection, where, and what it says of it.
+pub(super) type Holder = (Arc<Client>, u32, Connection);
+
+/// How long slots are waited for that are being written: by the processes of one account
+/// together, as one could have many that never end.
+#[derive(Debug, Default)]
+pub(super) struct PatienceOfAll(BTreeMap<u32, Patience>);
+
+impl PatienceOfAll {
+    pub(super) fn of(&mut self, client: &Client) -> &mut Patience {
+        self.0.entry(client.account.uid).or_default()
+    }
+}
 
 /// A question that was put to a process.
 #[derive(Debug)]
@@ -93,9 +112,16 @@ impl Office {
 
     /// Tells a process what it has to hear, and nobody waits for.
     pub(super) fn tell(&self, client: &Client, message: &AppMessage) -> io::Result<()> {
-        if client.say_surely(message)? == Said::Later {
+        match client.say_surely(message) {
+            Ok(Said::Now) => {}
             // Its thread says it when there is room.
-            self.nudge.write(1)?;
+            Ok(Said::Later) => drop(self.nudge.write(1)?),
+            Err(error) => {
+                if error.kind() == io::ErrorKind::QuotaExceeded {
+                    self.counts.count(Fault::Deaf);
+                }
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -143,13 +169,16 @@ impl Office {
         client: &Client,
         request: u32,
         outcome: Result<Option<SnapshotPlace>, HandoffRefusal>,
-        socket: Option<OwnedFd>,
+        socket: Option<Foreign>,
     ) -> Option<Bell> {
         let mut desk = lock(&self.desk);
         let asked = desk.asked.get(&request);
         if asked.is_none_or(|asked| asked.client != client.id) {
-            if let Err(reason) = outcome {
-                tracing::info!(pid = client.pid, %reason, "a server has no use for what it was told");
+            if let Err(reason) = outcome
+                && let Some(left_out) = self.counts.may_log(Line::Answer)
+            {
+                let pid = client.pid;
+                tracing::info!(pid, %reason, left_out, "a server has no use for what it was told");
             }
             return None;
         }
@@ -187,6 +216,8 @@ impl Office {
         desk.clients.remove(&client);
         desk.asked.retain(|_, asked| asked.client != client);
         desk.taken.retain(|_, held| held.client != client);
+        drop(desk);
+        lock(&self.ledger).forget_client(client);
     }
 
     pub(super) fn clients(&self) -> Vec<Arc<Client>> {
@@ -203,21 +234,46 @@ impl Office {
 
     /// A process that had a connection when all were looked at last, and says so
     /// still: of many connections only the first is looked for everywhere.
-    pub(super) fn likely_holder(&self, flow: FlowKey) -> Option<(Arc<Client>, u32, Connection)> {
+    pub(super) fn likely_holder(&self, flow: FlowKey) -> Option<Holder> {
         self.clients().into_iter().find_map(|client| {
-            let (slot, connection) = client.seen(flow)?;
-            Some((client, slot, connection))
+            let (slot, found) = client.seen(flow)?;
+            let believed = self.believes(&client, slot, &found, &mut 1);
+            believed.then_some((client, slot, found))
         })
     }
 
-    /// Processes that say that they have a connection.
-    pub(super) fn holders(&self, flow: FlowKey) -> Vec<(Arc<Client>, u32, Connection)> {
-        let mut holders = Vec::new();
+    /// Processes that say that they have a connection; those that are believed first.
+    pub(super) fn holders(&self, flow: FlowKey) -> Vec<Holder> {
+        let mut patience = PatienceOfAll::default();
+        let (mut holders, mut others) = (Vec::new(), Vec::new());
         for client in self.clients() {
-            let found = client.look(flow).into_iter();
-            holders.extend(found.map(|(slot, connection)| (client.clone(), slot, connection)));
+            for (slot, found) in client.look(flow, patience.of(&client)) {
+                if self.believes(&client, slot, &found, &mut u32::MAX.clone()) {
+                    holders.push((client.clone(), slot, found));
+                } else {
+                    others.push((client.clone(), slot, found));
+                }
+            }
         }
+        holders.append(&mut others);
         holders
+    }
+
+    /// Those of which that is known.
+    pub(super) fn owners(&self, flow: FlowKey) -> Vec<Holder> {
+        let mut holders = self.holders(flow);
+        holders.retain(|(client, slot, found)| {
+            // They were asked about just now.
+            self.believes(client, *slot, found, &mut 0)
+        });
+        holders
+    }
+
+    /// Whether one of those has the connection, even if it is not clear which.
+    pub(super) fn is_known(&self, holders: &[Holder]) -> bool {
+        holders.iter().any(|(client, slot, found)| {
+            self.standing(client, *slot, found, &mut 0) != Standing::Unknown
+        })
     }
 
     /// A connection that was taken by an agent before this one.

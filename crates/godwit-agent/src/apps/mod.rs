@@ -12,11 +12,18 @@
 //!
 //! Who may connect: whoever may open the socket, which is root, and the group
 //! that `app_group` names. What a process says is believed of its own
-//! connections only: the socket that it hands out must be the connection that it
-//! is asked for, and a listener counts when the process shows it.
+//! connections only (`claims`): the socket that it hands out must be the connection that
+//! it is asked for, and a listener counts when the process shows it. What its account may
+//! use up of the agent is bounded (`account`), and what comes from it is closed where
+//! nobody waits for that (`closing`).
 
+mod account;
+mod claims;
 mod client;
+mod closing;
 mod commit;
+mod counts;
+mod ledger;
 mod listener;
 mod message;
 mod offer;
@@ -25,25 +32,25 @@ mod region;
 mod take;
 mod thread;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use godwit_core::MonoTime;
-use godwit_sock::{StreamPosition, socket_cookie};
+use godwit_sock::{SocketViewer, StreamPosition, netns_cookie};
 use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
 use godwit_wire::{Endpoint, FlowKey, HandoffRefusal, SeqNumber};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use nix::sys::socket::{SockaddrStorage, getpeername, getsockname};
 
+pub use account::Weight;
 pub use commit::{Asker, Commit, Committed};
 pub use listener::{AppSocket, AppSocketError};
 pub use offer::Offer;
@@ -51,8 +58,14 @@ pub use take::{Bell, Take};
 
 use crate::input::Inbox;
 
+use claims::QUESTIONS;
 use client::Client;
+use closing::Foreign;
+use counts::Counts;
+use ledger::{Ledger, Standing};
+use message::PatienceOfAll;
 use party::Parties;
+use region::Patience;
 use thread::Stopper;
 
 /// How long a process may take for an answer that it has to give at once.
@@ -132,6 +145,14 @@ struct Office {
     nudge: EventFd,
     /// To the driver.
     inbox: Inbox,
+    /// Whose connections are. Locked before the desk.
+    ledger: Mutex<Ledger>,
+    viewer: Mutex<SocketViewer>,
+    /// The agent's network namespace.
+    netns: u64,
+    /// The link of clients with link-local addresses.
+    ifindex: AtomicU32,
+    counts: Counts,
 }
 
 #[derive(Debug, Default)]
@@ -171,7 +192,7 @@ struct Asked {
 #[derive(Debug)]
 struct Answer {
     outcome: Result<Option<SnapshotPlace>, HandoffRefusal>,
-    socket: Option<OwnedFd>,
+    socket: Option<Foreign>,
     at: MonoTime,
 }
 
@@ -192,12 +213,32 @@ impl Apps {
             next_request: AtomicU32::new(1),
             nudge: EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?,
             inbox,
+            ledger: Mutex::default(),
+            viewer: Mutex::new(SocketViewer::open()?),
+            netns: netns_cookie()?,
+            ifindex: AtomicU32::new(0),
+            counts: Counts::default(),
         });
         let stopper = thread::start(office.clone(), socket)?;
         Ok(Self {
             office,
             _stopper: Arc::new(stopper),
         })
+    }
+
+    /// Clients with link-local addresses are on the link of that interface from here on.
+    pub fn follow(&self, ifindex: u32) {
+        self.office.ifindex.store(ifindex, Ordering::Relaxed);
+    }
+
+    /// The connection is over: the next one with its addresses may be another process's.
+    pub fn note_end(&self, flow: FlowKey) {
+        lock(&self.office.ledger).forget(flow);
+    }
+
+    /// What processes were refused so far, by reason.
+    pub fn refused(&self) -> BTreeMap<String, u64> {
+        self.office.counts.get()
     }
 
     /// Has the server go on with a connection that was taken. The socket must be
@@ -231,19 +272,32 @@ impl Apps {
     }
 
     /// Snapshots that servers have exported: of each connection that which `choose`
-    /// picks of those that are kept, oldest first.
+    /// picks of those that are kept, oldest first. One that is written just now, or that
+    /// is not known to be its process's yet, is left out: look again soon.
     pub fn exported(
         &self,
         mut choose: impl FnMut(FlowKey, &[SnapshotPlace]) -> Option<SnapshotPlace>,
     ) -> Vec<(FlowKey, Exported)> {
         let mut exported = Vec::new();
+        let (mut questions, mut doubtful) = (QUESTIONS, BTreeSet::new());
         for client in self.office.clients() {
-            client.region.each(|slot, connection| {
-                let choose = |kept: &[SnapshotPlace]| choose(connection.key, kept);
-                let found = pick(&client, slot, &connection, choose);
-                exported.extend(found.map(|found| (connection.key, found)));
+            let patience = &mut Patience::none();
+            client.region.each(patience, |slot, found| {
+                let choose = |kept: &[SnapshotPlace]| choose(found.key, kept);
+                let mut standing = || {
+                    let office = &self.office;
+                    let standing = office.standing(&client, slot, &found, &mut questions);
+                    if standing == Standing::Contested {
+                        doubtful.insert(found.key);
+                    }
+                    standing == Standing::Right
+                };
+                let picked = pick(&client, slot, &found, &mut standing, choose);
+                exported.extend(picked.map(|picked| (found.key, picked)));
             });
         }
+        // Who claims it, too, may come behind.
+        exported.retain(|(key, _)| !doubtful.contains(key));
         exported
     }
 
@@ -254,25 +308,56 @@ impl Apps {
         choose: impl Fn(&[SnapshotPlace]) -> Option<SnapshotPlace>,
     ) -> Option<Exported> {
         self.find(flow, |client, slot, found| {
-            pick(client, slot, found, &choose)
+            pick(client, slot, found, || true, &choose)
         })
     }
 
     /// Where the snapshots stand of all connections that servers have in their hands,
-    /// in one look.
+    /// in one look; as far as it is known who has them.
     pub fn places(&self) -> Places {
         let mut places = Places::new();
+        let (mut questions, mut patience) = (QUESTIONS, PatienceOfAll::default());
+        let mut doubtful = BTreeSet::new();
         for client in self.office.clients() {
-            client.region.each(|_, connection| {
-                if connection.state == SlotState::Live {
-                    places.entry(connection.key).or_insert(connection.kept);
+            let patience = patience.of(&client);
+            client.region.each(patience, |slot, found| {
+                if found.state != SlotState::Live {
+                    return;
+                }
+                match self.office.standing(&client, slot, &found, &mut questions) {
+                    Standing::Right => drop(places.insert(found.key, found.kept)),
+                    Standing::Contested => drop(doubtful.insert(found.key)),
+                    Standing::Unknown => {}
                 }
             });
         }
+        places.retain(|key, _| !doubtful.contains(key));
         places
     }
 
-    /// What the first process has for `look` that says that it has the connection.
+    /// Of the connections that are wanted, those for which `is_committed` says so. Where
+    /// two processes have one, either may have committed it.
+    pub fn committed(
+        &self,
+        is_wanted: impl Fn(FlowKey) -> bool,
+        is_committed: impl Fn(&[SnapshotPlace]) -> bool,
+    ) -> BTreeSet<FlowKey> {
+        let mut committed = BTreeSet::new();
+        let mut patience = PatienceOfAll::default();
+        for client in self.office.clients() {
+            let patience = patience.of(&client);
+            client.region.each(patience, |slot, found| {
+                let is_meant = is_wanted(found.key) && is_committed(&found.kept);
+                let standing = || self.office.standing(&client, slot, &found, &mut 1);
+                if is_meant && standing() != Standing::Unknown {
+                    committed.insert(found.key);
+                }
+            });
+        }
+        committed
+    }
+
+    /// What the process has for `look` that has the connection.
     fn find<T>(
         &self,
         flow: FlowKey,
@@ -281,16 +366,25 @@ impl Apps {
         let look =
             |(client, slot, found): (Arc<Client>, u32, Connection)| look(&client, slot, &found);
         let likely = self.office.likely_holder(flow).and_then(look);
-        likely.or_else(|| self.office.holders(flow).into_iter().find_map(look))
+        likely.or_else(|| self.office.owners(flow).into_iter().find_map(look))
+    }
+
+    /// Whether a process here serves a connection, or did before it was taken.
+    pub fn serves(&self, flow: FlowKey) -> bool {
+        let holders = self.office.holders(flow);
+        self.office.is_known(&holders)
     }
 
     /// What processes say of a connection: [`SlotState::Parked`] if one of them can't
-    /// reach it; `None` if none has it, or none that has was heard of yet.
+    /// reach it; `None` if none has it, or none that has was heard of yet. That it is
+    /// parked whoever says it has to prove, when it is asked for it.
     pub fn stage(&self, flow: FlowKey) -> Option<SlotState> {
-        let holders = self.office.holders(flow).into_iter();
-        let states: Vec<_> = holders.map(|(_, _, found)| found.state).collect();
-        let parked = states.iter().find(|state| **state == SlotState::Parked);
-        parked.or_else(|| states.first()).copied()
+        let holders = self.office.holders(flow);
+        let mut said = holders.iter().map(|(_, _, found)| found.state);
+        if said.any(|state| state == SlotState::Parked) {
+            return Some(SlotState::Parked);
+        }
+        self.office.is_known(&holders).then_some(SlotState::Live)
     }
 
     /// Whether a process accepts connections to that address from other servers.
@@ -311,9 +405,13 @@ fn pick(
     client: &Client,
     slot: u32,
     connection: &Connection,
+    believed: impl FnOnce() -> bool,
     choose: impl FnOnce(&[SnapshotPlace]) -> Option<SnapshotPlace>,
 ) -> Option<Exported> {
     let place = choose(&connection.kept).filter(|_| connection.state == SlotState::Live)?;
+    if !believed() {
+        return None;
+    }
     let bytes = client.region.copy(slot, connection.cookie, &place)?;
     let kind = place.kind;
     Some(Exported {
@@ -330,32 +428,6 @@ impl Held {
             cookie: self.cookie,
         }
     }
-}
-
-/// Whether a socket is the connection that was asked for.
-fn is_flow(socket: BorrowedFd<'_>, cookie: u64, flow: FlowKey) -> bool {
-    let tcp = StreamPosition::of(socket).is_ok();
-    let same = socket_cookie(socket).is_ok_and(|found| found == cookie);
-    tcp && same && flow_of(socket) == Some(flow)
-}
-
-/// Both ends of a connected socket.
-fn flow_of(socket: BorrowedFd<'_>) -> Option<FlowKey> {
-    let fd = socket.as_raw_fd();
-    Some(FlowKey {
-        client: endpoint(getpeername::<SockaddrStorage>(fd).ok()?)?,
-        service: endpoint(getsockname::<SockaddrStorage>(fd).ok()?)?,
-    })
-}
-
-fn endpoint(address: SockaddrStorage) -> Option<Endpoint> {
-    let v4 = address
-        .as_sockaddr_in()
-        .map(|v4| SocketAddr::V4((*v4).into()));
-    let v6 = address
-        .as_sockaddr_in6()
-        .map(|v6| SocketAddr::V6((*v6).into()));
-    v4.or(v6).map(Endpoint::from)
 }
 
 /// A file in memory, for what does not fit into a message.

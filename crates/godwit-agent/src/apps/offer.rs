@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use godwit_sock::socket_cookie;
 use godwit_wire::app::{AppMessage, Carried, SnapshotKind};
 use godwit_wire::{FlowKey, HandoffRefusal};
 
@@ -21,6 +22,7 @@ const ROOM: Duration = Duration::from_millis(1);
 /// A connection that a process is asked to accept.
 #[derive(Debug)]
 pub struct Offer {
+    flow: FlowKey,
     socket: OwnedFd,
     snapshot: Option<(SnapshotKind, u32)>,
     file: Option<File>,
@@ -85,6 +87,7 @@ impl Apps {
             (carried.kind, length)
         });
         let mut offer = Offer {
+            flow,
             socket,
             snapshot: size,
             file,
@@ -129,6 +132,10 @@ impl Apps {
                 number,
                 snapshot,
             };
+            // It belongs to the agent's account. Before its server may enter it.
+            if let Ok(cookie) = socket_cookie(offer.socket.as_fd()) {
+                self.office.note_shown(&client, offer.flow, cookie);
+            }
             let mut beside = vec![offer.socket.as_fd()];
             beside.extend(offer.file.as_ref().map(File::as_fd));
             match self.office.put(&client, Terms::plain(), message, &beside) {

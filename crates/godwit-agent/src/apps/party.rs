@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use godwit_wire::FlowKey;
 use godwit_wire::app::region::SlotState;
 
+use super::message::PatienceOfAll;
+use super::region::Patience;
 use super::{Apps, Held, Office, lock};
 
 /// Which connections somebody wants to take together.
@@ -38,14 +40,16 @@ impl Parties {
 }
 
 impl Apps {
-    /// The connections that belong together, in whichever processes they are, by the
-    /// name of their session; sessions of one are none.
+    /// The connections that belong together, in whichever processes of one account they
+    /// are, by the name of their session; sessions of one are none.
     pub fn sessions(&self) -> Vec<Vec<FlowKey>> {
-        let mut sessions = BTreeMap::<Vec<u8>, Vec<FlowKey>>::new();
+        let mut sessions = BTreeMap::<(u32, Vec<u8>), Vec<FlowKey>>::new();
+        let mut patience = PatienceOfAll::default();
         for client in self.office.clients() {
-            client.region.each(|_, connection| {
+            let uid = client.account.uid;
+            client.region.each(patience.of(&client), |_, connection| {
                 if !connection.session.is_empty() && connection.state == SlotState::Live {
-                    let session = sessions.entry(connection.session).or_default();
+                    let session = sessions.entry((uid, connection.session)).or_default();
                     session.push(connection.key);
                 }
             });
@@ -72,9 +76,16 @@ impl Office {
         if session.is_empty() {
             return false;
         }
+        let Some(account) = self.client(own).map(|client| client.account.uid) else {
+            return false;
+        };
         let mut others = Vec::new();
-        for client in self.clients() {
-            client.region.each(|slot, other| {
+        let mut patience = Patience::default();
+        let mut clients = self.clients();
+        // Others may use any name.
+        clients.retain(|client| client.account.uid == account);
+        for client in clients {
+            client.region.each(&mut patience, |slot, other| {
                 let same = (client.id, slot) == (own.client, own.slot);
                 if !same && other.session == session {
                     others.push(other.key);

@@ -4,7 +4,7 @@
 //! agent, and copied before it is looked at.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::thread;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use godwit_wire::app::region::{
     CONNECTION_AT, Connection, Header, MAX_REGION, MAX_SLOTS, SLOT_LEN, slot_at,
 };
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+
+use super::closing::Foreign;
 
 /// A slot that is written all the time is not waited for any longer.
 const MAX_LOOKS: u32 = 100;
@@ -26,6 +28,23 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(1);
 /// Slots that are read at a time.
 const BATCH: u32 = 64;
 
+/// How many looks at slots that are being written may be far apart.
+#[derive(Debug)]
+pub(super) struct Patience(u32);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(PATIENT_LOOKS)
+    }
+}
+
+impl Patience {
+    /// Where another look follows soon.
+    pub(super) const fn none() -> Self {
+        Self(0)
+    }
+}
+
 /// The region of one process.
 #[derive(Debug)]
 pub(super) struct Region {
@@ -37,9 +56,11 @@ pub(super) struct Region {
 impl Region {
     /// The region in a file that a process has sent; `None` if it is not what the
     /// process says it is, or can be shortened.
-    pub(super) fn new(file: OwnedFd, slots: u32, length: u64) -> Option<Self> {
-        let seals = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS).ok()?);
-        let file = File::from(file);
+    pub(super) fn new(file: Foreign, slots: u32, length: u64) -> Option<Self> {
+        // Only a file in memory has them: nothing waits for anybody from here on.
+        let seals = fcntl(file.as_fd(), FcntlArg::F_GET_SEALS).ok()?;
+        let seals = SealFlag::from_bits_retain(seals);
+        let file = File::from(file.into_inner());
         let whole = file.metadata().is_ok_and(|found| found.len() == length);
         let possible = slots <= MAX_SLOTS && (slot_at(slots)..=MAX_REGION).contains(&length);
         let region = Self {
@@ -59,11 +80,15 @@ impl Region {
         (header.slots == self.slots).then_some(header.used)
     }
 
-    /// Calls `found` with every connection.
-    pub(super) fn each(&self, mut found: impl FnMut(u32, Connection)) {
+    /// Calls `found` with every connection. There is as much patience as is left, for all
+    /// slots together, and for all processes of one account: what they write must not keep
+    /// an agent busy.
+    pub(super) fn each(
+        &self,
+        Patience(patient_looks): &mut Patience,
+        mut found: impl FnMut(u32, Connection),
+    ) {
         let used = self.used().unwrap_or(0);
-        // For all slots together: what a process writes must not keep an agent busy.
-        let mut patient_looks = PATIENT_LOOKS;
         let mut bytes = vec![0; SLOT_LEN * BATCH as usize];
         for first in (0..used).step_by(BATCH as usize) {
             let count = BATCH.min(used - first) as usize;
@@ -76,13 +101,18 @@ impl Region {
                 if bytes[CONNECTION_AT] == 0 && bytes[0] & 1 == 0 {
                     continue;
                 }
-                match self.look(slot, patient_looks) {
+                match self.look(slot, *patient_looks) {
                     Some((_, Some(connection))) => found(slot, connection),
                     Some((_, None)) => {}
-                    None => patient_looks = 0,
+                    None => *patient_looks = 0,
                 }
             }
         }
+    }
+
+    /// One connection, if it is not written just now: nobody is waited for.
+    pub(super) fn glance(&self, slot: u32) -> Option<Connection> {
+        self.look(slot, 0)?.1
     }
 
     /// One connection, as it was at one moment.
@@ -139,12 +169,13 @@ impl Region {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd as _;
+    use std::sync::Arc;
     use std::time::Instant;
 
     use godwit_wire::app::region::SlotState;
     use nix::sys::memfd::{MFdFlags, memfd_create};
 
+    use super::super::closing::Closer;
     use super::*;
 
     const SLOTS: u32 = 128;
@@ -161,6 +192,7 @@ mod tests {
         Header { slots, used }.emit(&mut header);
         file.write_all_at(&header, 0).expect("there is room");
         let shared = file.as_fd().try_clone_to_owned().expect("a descriptor");
+        let shared = Foreign::new(shared, &Closer::new(Arc::default()));
         let region = Region::new(shared, SLOTS, length).expect("it is one");
         (region, file)
     }
@@ -193,7 +225,9 @@ mod tests {
             write(&file, 3, 2);
         });
         let mut found = Vec::new();
-        region.each(|slot, connection| found.push((slot, connection.cookie)));
+        region.each(&mut Patience::default(), |slot, connection| {
+            found.push((slot, connection.cookie))
+        });
         assert_eq!(found, [(3, 7)]);
         writer.join().expect("it has written");
     }
@@ -207,7 +241,7 @@ mod tests {
         }
         write(&file, SLOTS - 1, 2);
         let (begun, mut found) = (Instant::now(), Vec::new());
-        region.each(|slot, _| found.push(slot));
+        region.each(&mut Patience::default(), |slot, _| found.push(slot));
         assert_eq!(found, [SLOTS - 1]);
         let all = BETWEEN_LOOKS * PATIENT_LOOKS * SLOTS;
         assert!(begun.elapsed() < all / 2, "{:?}", begun.elapsed());

@@ -14,7 +14,7 @@ use godwit_wire::{FlowKey, HandoffRefusal};
 
 use super::client::Client;
 use super::message::{Question, Terms};
-use super::{ANSWER, Answer, AppSnapshot, Apps, Held, Taken, is_flow, lock};
+use super::{ANSWER, Answer, AppSnapshot, Apps, Held, Taken, lock};
 
 #[cfg(test)]
 mod tests;
@@ -252,14 +252,16 @@ impl Apps {
             at,
         } = answer?;
         let place = outcome?;
+        let client = &pending.client;
         let taken = (|| {
             let socket = socket.ok_or(HandoffRefusal::NotMovable)?;
-            if !is_flow(socket.as_fd(), pending.held.cookie, flow) {
+            let named = (flow, pending.held.cookie);
+            if !self.office.is_shown(client, socket.as_fd(), named) {
                 return Err(HandoffRefusal::NotMovable);
             }
             let snapshot = place.map(|place| snapshot(&pending.client, place));
             Ok(Taken {
-                socket,
+                socket: socket.into_inner(),
                 snapshot: snapshot.transpose()?,
                 since: at,
             })

@@ -2,25 +2,32 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use godwit_sock::{Listener, receive_with, send_with};
+use godwit_sock::{Listener, MAX_PASSED, receive, send_with};
 use godwit_wire::app::{AppMessage, AppRefusal, MAX_MESSAGE, MAX_VERSION, MIN_VERSION};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 
+use super::account::{Account, Accounts};
 use super::client::Client;
+use super::closing::Foreign;
+use super::counts::{Fault, Line};
 use super::listener::AppSocket;
 use super::region::Region;
 use super::take::Bell;
 use super::{Office, lock};
 use crate::realtime::{Urgency, prefer};
 
-/// Processes that an agent works for at a time.
-const MAX_CLIENTS: usize = 256;
+/// How long a process may take to say who it is.
+const HELLO: Duration = Duration::from_secs(2);
+
+/// How long nobody is let in when too much does not close.
+const RESPITE: Duration = Duration::from_millis(100);
 
 /// Messages of one process that are heard before the others' are.
 const BURST: usize = 32;
@@ -51,6 +58,7 @@ pub(super) fn start(office: Arc<Office>, socket: AppSocket) -> io::Result<Stoppe
         socket,
         end,
         strangers: BTreeMap::new(),
+        accounts: Accounts::new(),
         next_id: 1,
     };
     let thread = thread::Builder::new()
@@ -69,9 +77,18 @@ struct Reception {
     office: Arc<Office>,
     socket: AppSocket,
     end: UnixStream,
-    /// Processes that have not said who they are.
-    strangers: BTreeMap<u64, OwnedFd>,
+    /// Processes that have not said who they are, in the order in which they came.
+    strangers: BTreeMap<u64, Stranger>,
+    accounts: Accounts,
     next_id: u64,
+}
+
+/// A process that has not said who it is.
+struct Stranger {
+    socket: Foreign,
+    account: Arc<Account>,
+    pid: i32,
+    until: Instant,
 }
 
 /// Why a process is not heard any more.
@@ -82,6 +99,32 @@ enum Gone {
     Refused(AppRefusal),
     /// What it said is no message.
     Nonsense,
+    /// It sends descriptors that nobody wants, or more than are closed.
+    Descriptors,
+    /// It says nothing.
+    Silent,
+}
+
+impl Gone {
+    const fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Closed => None,
+            Self::Refused(AppRefusal::Full) => Some(Fault::Full),
+            Self::Refused(_) | Self::Nonsense => Some(Fault::Nonsense),
+            Self::Descriptors => Some(Fault::Descriptors),
+            Self::Silent => Some(Fault::Silent),
+        }
+    }
+
+    const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Refused(reason) => reason.as_str(),
+            Self::Nonsense => "nonsense",
+            Self::Descriptors => "descriptors",
+            Self::Silent => "silent",
+        }
+    }
 }
 
 impl Reception {
@@ -92,7 +135,30 @@ impl Reception {
                     self.dismiss(id, &gone);
                 }
             }
+            self.dismiss_silent(Instant::now());
         }
+    }
+
+    /// Whoever connects has something to say.
+    fn dismiss_silent(&mut self, now: Instant) {
+        while let Some((id, stranger)) = self.strangers.first_key_value()
+            && stranger.until <= now
+        {
+            self.dismiss(*id, &Gone::Silent);
+        }
+    }
+
+    /// Until the next one that is silent has been waited for.
+    fn limit(&self, overfull: bool) -> PollTimeout {
+        let next = self.strangers.values().next();
+        let left = next.map(|it| it.until.saturating_duration_since(Instant::now()));
+        let respite = overfull.then_some(RESPITE);
+        let limit = [left, respite].into_iter().flatten().min();
+        limit.map_or(PollTimeout::NONE, |limit| {
+            // Not before: rounded up.
+            let limit = limit + Duration::from_millis(1);
+            PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX)
+        })
     }
 
     /// Who has something to say; `None` at the end.
@@ -111,7 +177,7 @@ impl Reception {
             .iter()
             .map(|it| (it.id, it.socket.as_fd(), events(it)));
         let strangers = self.strangers.iter();
-        let strangers = strangers.map(|(id, it)| (*id, it.as_fd(), PollFlags::POLLIN));
+        let strangers = strangers.map(|(id, it)| (*id, it.socket.as_fd(), PollFlags::POLLIN));
         let sources: Vec<_> = known.chain(strangers).collect();
         let own = [
             self.end.as_fd(),
@@ -124,7 +190,12 @@ impl Reception {
             .chain(sources.iter().map(|(_, socket, events)| (*socket, *events)))
             .map(|(fd, events)| PollFd::new(fd, events))
             .collect();
-        if poll(&mut polled, PollTimeout::NONE).is_err() {
+        let overfull = self.accounts.are_overfull();
+        if overfull {
+            // A place in `own`.
+            polled[1].set_events(PollFlags::empty());
+        }
+        if poll(&mut polled, self.limit(overfull)).is_err() {
             return Some(Vec::new());
         }
         let mut ready = polled.iter().map(|fd| fd.any().unwrap_or(false));
@@ -138,21 +209,33 @@ impl Reception {
             // Whom it is about is looked for anew in any case.
             let _ = self.office.nudge.read();
         }
-        if knocks {
-            self.let_in(clients.len());
+        if knocks && !overfull {
+            self.let_in();
         }
         Some(speaking)
     }
 
-    fn let_in(&mut self, clients: usize) {
+    fn let_in(&mut self) {
         let Ok(socket) = self.socket.accept() else {
             return;
         };
-        if clients + self.strangers.len() >= MAX_CLIENTS {
-            refuse(&socket, AppRefusal::Full);
-            return;
+        let credentials = getsockopt(&socket, sockopt::PeerCredentials);
+        // Nobody's: the kernel always knows.
+        let (uid, pid) = credentials.map_or((u32::MAX, 0), |it| (it.uid(), it.pid()));
+        let account = self.accounts.get(uid);
+        let socket = Foreign::new(socket, &account.closer);
+        if !self.accounts.let_in(uid) {
+            let gone = Gone::Refused(AppRefusal::Full);
+            self.note_gone(pid, &account, &gone);
+            return refuse(socket.as_fd(), AppRefusal::Full);
         }
-        self.strangers.insert(self.next_id, socket);
+        let stranger = Stranger {
+            socket,
+            account,
+            pid,
+            until: Instant::now() + HELLO,
+        };
+        self.strangers.insert(self.next_id, stranger);
         self.next_id += 1;
     }
 
@@ -173,23 +256,33 @@ impl Reception {
     /// Takes one message; whether there may be more.
     fn hear(&mut self, id: u64, bells: &mut Vec<Bell>) -> Result<bool, Gone> {
         let client = lock(&self.office.desk).clients.get(&id).cloned();
-        let socket = match (&client, self.strangers.get(&id)) {
-            (Some(client), _) => client.socket.as_fd(),
-            (None, Some(socket)) => socket.as_fd(),
+        let (socket, account) = match (&client, self.strangers.get(&id)) {
+            (Some(client), _) => (client.socket.as_fd(), &client.account),
+            (None, Some(stranger)) => (stranger.socket.as_fd(), &stranger.account),
             (None, None) => return Ok(false),
         };
         if let Some(client) = &client {
             client.say_unsaid().map_err(|_| Gone::Closed)?;
         }
         let mut buffer = [0; MAX_MESSAGE];
-        let (length, descriptors) = match receive_with(socket, &mut buffer) {
-            Ok((0, _)) => return Err(Gone::Closed),
+        let received = match receive(socket, &mut buffer) {
             Ok(received) => received,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(Gone::Nonsense),
             Err(_) => return Err(Gone::Closed),
         };
-        let bytes = buffer.get(..length).unwrap_or_default();
+        let own = |fd| Foreign::new(fd, &account.closer);
+        let descriptors: Vec<_> = received.descriptors.into_iter().map(own).collect();
+        if received.length == 0 {
+            return Err(Gone::Closed);
+        }
+        let too_many = !descriptors.is_empty() && account.closer.is_full();
+        if too_many || descriptors.len() > MAX_PASSED {
+            return Err(Gone::Descriptors);
+        }
+        if received.is_cut {
+            return Err(Gone::Nonsense);
+        }
+        let bytes = buffer.get(..received.length).unwrap_or_default();
         let message = AppMessage::parse(bytes).map_err(|_| Gone::Nonsense)?;
         match client {
             Some(client) => bells.extend(self.attend(&client, message, descriptors)?),
@@ -203,7 +296,7 @@ impl Reception {
         &mut self,
         id: u64,
         message: AppMessage,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Foreign>,
     ) -> Result<(), Gone> {
         let refused = |reason| Err(Gone::Refused(reason));
         let AppMessage::Hello {
@@ -222,14 +315,17 @@ impl Reception {
         let Some(region) = file.and_then(|file| Region::new(file, slots, region)) else {
             return refused(AppRefusal::Region);
         };
-        let Some(socket) = self.strangers.remove(&id) else {
+        let Some(stranger) = self.strangers.remove(&id) else {
             return Ok(());
         };
-        let credentials = getsockopt(&socket, sockopt::PeerCredentials);
-        let pid = credentials.map_or(0, |credentials| credentials.pid());
-        let client = Arc::new(Client::new(id, pid, socket, region));
+        let (pid, uid) = (stranger.pid, stranger.account.uid);
+        self.accounts.introduce(uid);
+        let own = (stranger.socket, stranger.account);
+        let client = Arc::new(Client::new(id, pid, own, region));
         let version = max.min(MAX_VERSION);
-        tracing::info!(pid, "a server process uses libgodwit");
+        if let Some(left_out) = self.office.counts.may_log(Line::Coming) {
+            tracing::info!(pid, uid, left_out, "a server process uses libgodwit");
+        }
         lock(&self.office.desk).clients.insert(id, client.clone());
         let welcome = AppMessage::Welcome { version };
         self.office
@@ -242,11 +338,12 @@ impl Reception {
         &self,
         client: &Client,
         message: AppMessage,
-        descriptors: Vec<OwnedFd>,
+        descriptors: Vec<Foreign>,
     ) -> Result<Option<Bell>, Gone> {
+        let first = descriptors.first();
         match message {
             AppMessage::Listen { number } => {
-                let refusal = self.admit(client, number, descriptors).err();
+                let refusal = self.admit(client, number, first).err();
                 let answer = AppMessage::Listening { number, refusal };
                 self.office
                     .tell(client, &answer)
@@ -262,10 +359,9 @@ impl Reception {
                 return Ok(self.office.answered(client, request, outcome, None));
             }
             AppMessage::Commit { subject, place } => {
-                let socket = descriptors.into_iter().next();
-                self.office.commit(client, subject, place, socket);
+                self.office.commit(client, subject, place, first);
             }
-            AppMessage::Mend => Office::mend(client, descriptors.into_iter().next()),
+            AppMessage::Mend => self.office.mend(client, first),
             AppMessage::Hello { .. }
             | AppMessage::Welcome { .. }
             | AppMessage::Committed { .. }
@@ -284,12 +380,9 @@ impl Reception {
         &self,
         client: &Client,
         number: u32,
-        descriptors: Vec<OwnedFd>,
+        shown: Option<&Foreign>,
     ) -> Result<(), AppRefusal> {
-        let shown = descriptors
-            .into_iter()
-            .next()
-            .ok_or(AppRefusal::NoListener)?;
+        let shown = shown.ok_or(AppRefusal::NoListener)?;
         let listener = Listener::of(shown.as_fd()).map_err(|_| AppRefusal::NoListener)?;
         let mut services = self.office.services.iter();
         if !services.any(|service| listener.serves(*service)) {
@@ -304,25 +397,41 @@ impl Reception {
     fn dismiss(&mut self, id: u64, gone: &Gone) {
         let client = lock(&self.office.desk).clients.get(&id).cloned();
         let stranger = self.strangers.remove(&id);
-        let socket = client.as_ref().map(|client| &client.socket);
-        let pid = client.as_ref().map(|client| client.pid);
-        match gone {
-            Gone::Closed => tracing::info!(pid, "a server process has left"),
-            Gone::Nonsense => tracing::warn!(pid, "a server process says what is no message"),
-            Gone::Refused(reason) => {
-                tracing::warn!(pid, %reason, "a server process is refused");
-                if let Some(socket) = socket.or(stranger.as_ref()) {
-                    refuse(socket, *reason);
-                }
+        let known = client.as_ref();
+        let known = known.map(|it| (it.pid, &it.account, it.socket.as_fd()));
+        let unknown = stranger.as_ref();
+        let unknown = unknown.map(|it| (it.pid, &it.account, it.socket.as_fd()));
+        if let Some((pid, account, socket)) = known.or(unknown) {
+            self.accounts.leave(account.uid, stranger.is_some());
+            self.note_gone(pid, account, gone);
+            if let Gone::Refused(reason) = gone {
+                refuse(socket, *reason);
             }
         }
         self.office.forget(id);
     }
+
+    /// Whoever comes and goes all the time fills no log.
+    fn note_gone(&self, pid: i32, account: &Account, gone: &Gone) {
+        let counts = &self.office.counts;
+        let uid = account.uid;
+        let Some(fault) = gone.fault() else {
+            if let Some(left_out) = counts.may_log(Line::Coming) {
+                tracing::info!(pid, uid, left_out, "a server process has left");
+            }
+            return;
+        };
+        counts.count(fault);
+        if let Some(left_out) = counts.may_log(Line::Refusal) {
+            let reason = gone.as_str();
+            tracing::warn!(pid, uid, reason, left_out, "a server process is refused");
+        }
+    }
 }
 
 /// Says why; who does not read it finds the connection closed.
-fn refuse(socket: &OwnedFd, reason: AppRefusal) {
+fn refuse(socket: BorrowedFd<'_>, reason: AppRefusal) {
     let mut bytes = Vec::with_capacity(MAX_MESSAGE);
     AppMessage::Refused { reason }.emit(&mut bytes);
-    let _ = send_with(socket.as_fd(), &bytes, &[]);
+    let _ = send_with(socket, &bytes, &[]);
 }

@@ -16,7 +16,7 @@
 //!
 //! A snapshot is sent once, and again only after the link was lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_bpf::{FlowState, Phase};
@@ -406,7 +406,7 @@ impl Driver {
         if keys.is_empty() {
             return;
         }
-        let committed = self.committed();
+        let committed = self.apps.committed(|key| keys.contains(&key), is_committed);
         for key in keys {
             if committed.contains(key) && !self.commits.has_all(*key) {
                 continue;
@@ -419,18 +419,6 @@ impl Driver {
         if let Some(event) = self.commits.whole.remove(&key) {
             self.node.handle_flow_event(event, now);
         }
-    }
-
-    /// Connections that have committed, by any process that shows them.
-    fn committed(&self) -> BTreeSet<FlowKey> {
-        let mut committed = BTreeSet::new();
-        self.apps.exported(|key, kept| {
-            if is_committed(kept) {
-                committed.insert(key);
-            }
-            None
-        });
-        committed
     }
 
     /// The standby lacks what a server must not go back behind, and the client has not
@@ -446,9 +434,8 @@ impl Driver {
     /// has another one made. (One that the new owner's server commits first: see the
     /// keeper.)
     pub(super) fn end_committed_twins(&self, share: ShareId) {
-        let mut flows = self.committed();
-        flows.retain(|flow| self.exports.share_of(*flow) == Some(share));
-        for flow in flows {
+        let of_share = |flow| self.exports.share_of(flow) == Some(share);
+        for flow in self.apps.committed(of_share, is_committed) {
             note(flow, destroy_tcp(self.ifindex, flow));
         }
     }

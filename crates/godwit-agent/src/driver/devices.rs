@@ -13,6 +13,7 @@ impl Driver {
     pub(super) fn follow_place(&mut self, ifindex: u32, mac: MacAddr) {
         (self.ifindex, self.mac) = (ifindex, mac);
         self.segments.follow(ifindex);
+        self.apps.follow(ifindex);
         self.follow_origins();
         for frames in [
             &self.frames,

@@ -303,7 +303,11 @@ impl Driver {
                     let commit = apps::Commit {
                         flow: key,
                         asker: None,
-                        state: Ok(Committed { exported, output }),
+                        state: Ok(Committed {
+                            exported,
+                            output,
+                            weight: None,
+                        }),
                     };
                     self.begin_commit(commit, now);
                 }

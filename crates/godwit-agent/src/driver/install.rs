@@ -491,6 +491,7 @@ impl Installed {
         surroundings: Surroundings,
     ) -> Result<(Driver, Receiver<Input>), InstallError> {
         let now = clock::now();
+        surroundings.apps.follow(self.parts.interface.index);
         let inherited = self.inherited();
         let handoffs = self.start_handoffs(&surroundings)?;
         let standstill = self.start_standstill(&surroundings)?;

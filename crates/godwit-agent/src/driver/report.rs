@@ -78,6 +78,7 @@ impl Driver {
     /// Everything but the flow counts, and the shares of its services.
     fn status(&self, now: MonoTime) -> (Status, Vec<ShareId>) {
         let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
+        status.apps_refused = self.apps.refused();
         let peers = self.config.others().zip(self.node.peer_status());
         status.peers = peers
             .map(|(config, peer)| PeerReport::new(config, &peer, now))

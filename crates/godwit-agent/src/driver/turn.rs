@@ -192,6 +192,7 @@ impl Driver {
         if event.kind == FlowEventKind::Ended {
             self.digest.note_end(event);
             self.exports.note_end(event.flow);
+            self.apps.note_end(event.flow.key);
             self.awaited_twins.note_end(event.flow);
             self.commits.forget(event.flow.key);
             self.end_commits(|_, flow| flow == event.flow);

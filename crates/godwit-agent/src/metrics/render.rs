@@ -1,5 +1,6 @@
 //! A status as OpenMetrics text.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 
@@ -107,6 +108,7 @@ pub(super) fn render(status: &Status, sources: &Sources) -> Result<String, fmt::
     let stalls = sources.metrics.stalls.clone();
     let help = "From the old owner's last heartbeat to our first word, estimated";
     registry.register_with_unit("stall", help, Unit::Seconds, stalls);
+    apps(&mut registry, &status.apps_refused);
     facts(&mut registry, &status.facts);
     peers(&mut registry, &status.peers);
     if let Some(report) = &status.director {
@@ -162,6 +164,18 @@ fn services(registry: &mut Registry, services: &[ServiceReport]) {
     );
     registry.register("takeovers", "Takeovers by this node", takeovers);
     registry.register("resets", "Connections that this node has reset", resets);
+}
+
+fn apps(registry: &mut Registry, refused: &BTreeMap<String, u64>) {
+    let counts = Family::<ReasonLabel, Counter>::default();
+    for (reason, count) in refused {
+        let label = ReasonLabel {
+            reason: reason.clone(),
+        };
+        counts.get_or_create(&label).inc_by(*count);
+    }
+    let help = "What server processes that use libgodwit were refused";
+    registry.register("app_refused", help, counts);
 }
 
 fn facts(registry: &mut Registry, facts: &[FactReport]) {

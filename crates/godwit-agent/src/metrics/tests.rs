@@ -57,6 +57,7 @@ fn status(pair: &Pair) -> Status {
         stonith_fault: None,
     });
     status.data_path.reasons.insert("spoken".into(), 7);
+    status.apps_refused.insert("not_its_own".into(), 4);
     status
 }
 
@@ -154,6 +155,7 @@ async fn a_scrape_shows_flows_peers_reasons_and_stalls() {
         "godwit_heartbeats_refused_total{reason=\"replayed\"} 0",
         "godwit_links_refused_total{reason=\"crowded\"} 0",
         "godwit_log_lines_lost_total 0",
+        "godwit_app_refused_total{reason=\"not_its_own\"} 4",
         "godwit_peer_datagrams_unsent_total{peer=\"b\",reason=\"refused\"} 0",
         "godwit_peer_datagrams_unsent_total{peer=\"b\",reason=\"buffer_full\"} 0",
         "godwit_reasons_total{reason=\"spoken\"} 7",

@@ -247,7 +247,7 @@ impl Worker {
     /// the share moved away, that is the twin: it would not say from here on what the
     /// owner says. So it ends, and the owner hears of that.
     fn note_early(&mut self, flow: FlowId, snapshot: Parcel) {
-        if self.means.apps.stage(flow.key).is_some() {
+        if self.means.apps.serves(flow.key) {
             return note(flow.key, destroy_tcp(self.means.place.ifindex(), flow.key));
         }
         let early = Early {
