@@ -4,7 +4,7 @@
 //! order: one connection, then the table, then the arena or the outbox; nothing
 //! waits while it holds one, but for the kernel.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +46,9 @@ pub(crate) struct Process {
     outbox: Mutex<Vec<Outgoing>>,
     wake: Option<EventFd>,
     connected: AtomicBool,
+    /// Whether the agent wants to see connections of other accounts, and which it has not.
+    shows: AtomicBool,
+    unshown: Mutex<VecDeque<Entry>>,
     commits: Mutex<Commits>,
 }
 
@@ -96,6 +99,8 @@ impl Process {
             outbox: Mutex::default(),
             wake: EventFd::from_flags(flags).ok(),
             connected: AtomicBool::new(false),
+            shows: AtomicBool::new(false),
+            unshown: Mutex::default(),
             commits: Mutex::default(),
         }
     }
@@ -114,6 +119,20 @@ impl Process {
 
     pub(crate) fn set_connected(&self, connected: bool) {
         self.connected.store(connected, Ordering::Release);
+    }
+
+    pub(crate) fn set_shows(&self, shows: bool) {
+        self.shows.store(shows, Ordering::Release);
+        lock(&self.unshown).clear();
+    }
+
+    /// A connection that the agent has to see, oldest first.
+    pub(crate) fn next_unshown(&self) -> Option<Entry> {
+        lock(&self.unshown).pop_front()
+    }
+
+    pub(crate) fn show_later(&self, entry: Entry) {
+        lock(&self.unshown).push_front(entry);
     }
 
     /// Has a message sent by the library's thread.
@@ -493,6 +512,11 @@ impl Process {
             served.entry = slot.zip(key);
         }
         self.publish(&served);
+        if self.shows.load(Ordering::Acquire) && served.is_foreign() {
+            drop(served);
+            lock(&self.unshown).push_back(entry.clone());
+            self.nudge();
+        }
     }
 
     /// Lets go of connections that the server has closed.

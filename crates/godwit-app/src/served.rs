@@ -7,6 +7,8 @@ use godwit_sock::StreamPosition;
 use godwit_wire::app::SnapshotPlace;
 use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::{FlowKey, HandoffRefusal};
+use nix::sys::stat::fstat;
+use nix::unistd::geteuid;
 
 use crate::descriptor::{borrow, cookie};
 use crate::kept::Kept;
@@ -95,6 +97,27 @@ impl Served {
         let socket = copy(parked.socket()).map_err(|_| HandoffRefusal::NoCapacity)?;
         let snapshot = self.kept.newest().filter(|_| !self.stateless);
         Ok((snapshot, socket))
+    }
+
+    /// Whether its socket belongs to another account than this process's: an agent will
+    /// not believe that it is here.
+    pub(crate) fn is_foreign(&self) -> bool {
+        let owner = self.socket().and_then(|socket| Ok(fstat(socket)?.st_uid));
+        owner.is_ok_and(|owner| owner != geteuid().as_raw())
+    }
+
+    /// The cookie of such a socket, and a copy of it.
+    pub(crate) fn foreign(&self) -> Option<(u64, OwnedFd)> {
+        let socket = self.socket().and_then(copy).ok()?;
+        Some((self.cookie, socket))
+    }
+
+    fn socket(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.stage {
+            Stage::Serving if self.is_current() => borrow(self.number),
+            Stage::Parked(parked) => Ok(parked.socket()),
+            Stage::Serving | Stage::Emigrated => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
     /// What the agent reads about it.

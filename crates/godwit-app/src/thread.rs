@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_sock::{receive_with, send_with, take_short_turns};
-use godwit_wire::app::{AppMessage, MAX_MESSAGE};
+use godwit_wire::app::{AppMessage, MAX_MESSAGE, SHOWS};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::EventFd;
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -34,6 +34,9 @@ const RELEASE: Duration = Duration::from_millis(1);
 
 /// How often to look what an agent that died has left of parked connections.
 const ORPHANS: Duration = Duration::from_millis(100);
+
+/// How long room is waited for where an agent has much to see.
+const ROOM: Duration = Duration::from_millis(1);
 
 /// Messages that are heard before they are answered.
 const BURST: u32 = 8;
@@ -147,6 +150,9 @@ impl Worker {
         self.register();
         self.give_up_waiting(now);
         self.say();
+        if self.show() {
+            next = now + ROOM;
+        }
         for listener in self.process.listeners() {
             next = next.min(listener.look_after(now).unwrap_or(next));
         }
@@ -198,6 +204,7 @@ impl Worker {
 
     fn disconnect(&mut self) {
         self.process.set_connected(false);
+        self.process.set_shows(false);
         fork::own_link(None);
         self.link = None;
         self.process.give_up_commits();
@@ -247,6 +254,33 @@ impl Worker {
         }
     }
 
+    /// Shows the agent what it would not believe else, as far as there is room; whether
+    /// there is more.
+    fn show(&mut self) -> bool {
+        let Some(link) = &self.link else {
+            return false;
+        };
+        while let Some(entry) = self.process.next_unshown() {
+            let Some((cookie, socket)) = lock(&entry).foreign() else {
+                continue;
+            };
+            let mut bytes = Vec::with_capacity(MAX_MESSAGE);
+            AppMessage::Show { cookie }.emit(&mut bytes);
+            match send_with(link.socket.as_fd(), &bytes, &[socket.as_fd()]) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.process.show_later(entry);
+                    return true;
+                }
+                Err(_) => {
+                    self.disconnect();
+                    return false;
+                }
+            }
+        }
+        false
+    }
+
     /// Takes one message; whether there may be more.
     fn hear(&mut self) -> io::Result<bool> {
         let Some(link) = &self.link else {
@@ -271,7 +305,7 @@ impl Worker {
 
     fn obey(&mut self, message: AppMessage, descriptors: Vec<OwnedFd>) {
         match message {
-            AppMessage::Welcome { .. } => self.begin(),
+            AppMessage::Welcome { version } => self.begin(version),
             AppMessage::Take {
                 subject,
                 patience_ms,
@@ -308,13 +342,15 @@ impl Worker {
             | AppMessage::Unlisten { .. }
             | AppMessage::Taken { .. }
             | AppMessage::Commit { .. }
+            | AppMessage::Show { .. }
             | AppMessage::Mend
             | AppMessage::Done { .. } => self.disconnect(),
         }
     }
 
     /// From here on exports are kept.
-    fn begin(&mut self) {
+    fn begin(&mut self, version: u8) {
+        self.process.set_shows(version >= SHOWS);
         if let Some(link) = &mut self.link {
             link.welcome = true;
         }

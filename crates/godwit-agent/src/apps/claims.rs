@@ -12,7 +12,7 @@
 //! does not claim it any more.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use godwit_sock::{SocketView, StreamPosition, connection_of, netns_cookie_of, socket_cookie};
@@ -157,5 +157,15 @@ impl Office {
     pub(super) fn note_shown(&self, client: &Client, flow: FlowKey, cookie: u64) {
         lock(&client.shown).add(flow, cookie);
         lock(&client.doubts).forget(cookie);
+    }
+
+    /// A process shows a connection of its own that belongs to another account.
+    pub(super) fn show(&self, client: &Client, cookie: u64, socket: Option<BorrowedFd<'_>>) {
+        let shown = socket.and_then(|socket| Some((socket, connection_of(socket).ok()?)));
+        let is_shown = shown
+            .is_some_and(|(socket, flow)| self.is_shown(client, socket.as_fd(), (flow, cookie)));
+        if !is_shown {
+            self.counts.count(Fault::NotItsOwn);
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -362,6 +362,9 @@ impl Reception {
                 self.office.commit(client, subject, place, first);
             }
             AppMessage::Mend => self.office.mend(client, first),
+            AppMessage::Show { cookie } => {
+                self.office.show(client, cookie, first.map(Foreign::as_fd));
+            }
             AppMessage::Hello { .. }
             | AppMessage::Welcome { .. }
             | AppMessage::Committed { .. }

@@ -160,6 +160,33 @@ fn sessions_are_of_one_account() {
     });
 }
 
+/// An agent makes sockets that are root's, and a process may get one from another: it has
+/// to show them. One that shows something else is not believed either.
+#[test]
+fn what_belongs_to_another_account_is_to_be_shown() {
+    if cannot_be_others() {
+        return;
+    }
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let site = site_at(address);
+        let (_client, server, entered) = connection(&site);
+        let (_other_client, other, _) = connection(&site);
+        as_other(&site, || {
+            let process = Liar::introduced(&site);
+            shows(&process, 0, &entered, b"mine");
+            let cookie = entered.cookie;
+            for fd in [None, Some(other.as_fd()), Some(process.region.as_fd())] {
+                process.say(&AppMessage::Show { cookie }, fd.as_slice());
+                process.listens(&site);
+                assert_eq!(exported(&site, entered.key), None);
+            }
+            process.say(&AppMessage::Show { cookie }, &[server.as_fd()]);
+            process.listens(&site);
+            assert_eq!(exported(&site, entered.key).as_deref(), Some(&b"mine"[..]));
+        });
+    }
+}
+
 /// As after a move: nobody has to show it as long as this agent lives.
 #[test]
 fn what_an_agent_gives_is_whose_it_was_given_to() {

@@ -31,7 +31,7 @@ fn strangers_are_refused_by_name() {
     let open = region(SealFlag::F_SEAL_GROW);
     let (pipe, _other) = io::pipe().expect("descriptors are left");
     let other_version = AppMessage::Hello {
-        min: 2,
+        min: 3,
         max: 9,
         slots: SLOTS,
         region: REGION,

@@ -1,10 +1,10 @@
-//! The messages, version 1.
+//! The messages, versions 1 and 2.
 
 use core::fmt;
 
 use alloc::vec::Vec;
 
-use super::{MAX_SNAPSHOT, MAX_VERSION, MIN_VERSION};
+use super::{MAX_SNAPSHOT, MAX_VERSION, MIN_VERSION, SHOWS};
 use crate::cursor::{Reader, verify};
 use crate::share::wire_enum;
 use crate::{HandoffRefusal, ParseError};
@@ -251,6 +251,12 @@ pub enum AppMessage {
     /// P: an agent that has died has left this connection in repair mode. With the
     /// socket.
     Mend,
+    /// P, from version 2 on: it has this connection, although the socket belongs to another
+    /// account: an agent has made it, or a process that has passed it on. With the socket.
+    Show {
+        /// SO_COOKIE of the socket.
+        cookie: u64,
+    },
 }
 
 /// Numbers of the kinds.
@@ -270,6 +276,7 @@ mod kind {
     pub(super) const COMMIT: u8 = 13;
     pub(super) const COMMITTED: u8 = 14;
     pub(super) const MEND: u8 = 15;
+    pub(super) const SHOW: u8 = 16;
 }
 
 impl AppMessage {
@@ -284,15 +291,20 @@ impl AppMessage {
         let version = reader.u8("app: version")?;
         let spoken = (MIN_VERSION..=MAX_VERSION).contains(&version);
         verify(spoken, "app: version", 2, version)?;
-        let message = Self::parse_body(&mut reader)?;
+        let latest = if version < SHOWS {
+            kind::MEND
+        } else {
+            kind::SHOW
+        };
+        let message = Self::parse_body(&mut reader, latest)?;
         reader.finish("app: trailing bytes")?;
         Ok(message)
     }
 
-    fn parse_body(reader: &mut Reader<'_>) -> Result<Self, ParseError> {
+    fn parse_body(reader: &mut Reader<'_>, latest: u8) -> Result<Self, ParseError> {
         let at = reader.at();
         let kind = reader.u8("app: kind")?;
-        let known = (kind::HELLO..=kind::MEND).contains(&kind);
+        let known = (kind::HELLO..=latest).contains(&kind);
         verify(known, "app: kind", at, kind)?;
         Ok(match kind {
             kind::HELLO => Self::Hello {
@@ -351,6 +363,9 @@ impl AppMessage {
                 request: reader.u32("app: request")?,
                 refusal: optional(reader, CommitRefusal::parse)?,
             },
+            kind::SHOW => Self::Show {
+                cookie: reader.u64("app: cookie")?,
+            },
             _ => Self::Mend,
         })
     }
@@ -358,7 +373,7 @@ impl AppMessage {
     /// Appends the message, at most [`MAX_MESSAGE`](super::MAX_MESSAGE) bytes.
     pub fn emit(&self, out: &mut Vec<u8>) {
         out.extend(MAGIC);
-        out.extend([MAX_VERSION, self.kind()]);
+        out.extend([self.version(), self.kind()]);
         match self {
             Self::Hello {
                 min,
@@ -405,6 +420,7 @@ impl AppMessage {
                 emit_optional(out, *refusal, |out, refusal| out.push(refusal.number()));
             }
             Self::Mend => {}
+            Self::Show { cookie } => out.extend(cookie.to_be_bytes()),
             Self::Give {
                 request,
                 number,
@@ -421,6 +437,15 @@ impl AppMessage {
                 out.extend(request.to_be_bytes());
                 emit_optional(out, *refusal, |out, refusal| out.push(refusal.number()));
             }
+        }
+    }
+
+    /// The oldest that it is in.
+    const fn version(&self) -> u8 {
+        if matches!(self, Self::Show { .. }) {
+            SHOWS
+        } else {
+            MIN_VERSION
         }
     }
 
@@ -441,6 +466,7 @@ impl AppMessage {
             Self::Commit { .. } => kind::COMMIT,
             Self::Committed { .. } => kind::COMMITTED,
             Self::Mend => kind::MEND,
+            Self::Show { .. } => kind::SHOW,
         }
     }
 }

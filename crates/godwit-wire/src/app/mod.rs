@@ -11,7 +11,8 @@
 //! ```
 //!
 //! `Hello` is always sent in version 1; the agent answers with the version that
-//! is spoken from then on.
+//! is spoken from then on. Each message bears the version that it came with, so that the
+//! rest is the same in all.
 
 mod message;
 pub mod region;
@@ -26,7 +27,11 @@ pub use message::{
 pub const MIN_VERSION: u8 = 1;
 
 /// Latest version that this build speaks.
-pub const MAX_VERSION: u8 = 1;
+pub const MAX_VERSION: u8 = 2;
+
+/// From which version on a process shows connections of another account
+/// ([`AppMessage::Show`]).
+pub const SHOWS: u8 = 2;
 
 /// The longest message, in bytes.
 pub const MAX_MESSAGE: usize = 256;

@@ -130,6 +130,7 @@ fn of_connections() -> Vec<(&'static str, AppMessage)> {
             },
         ),
         ("mend", AppMessage::Mend),
+        ("show", AppMessage::Show { cookie: 0x0102 }),
     ]
 }
 
@@ -216,7 +217,9 @@ fn impossible_values_are_named() {
         AppMessage::parse(&bytes).unwrap_err().what
     };
     assert_eq!(with(0, b'X'), "app: magic");
-    assert_eq!(with(2, 2), "app: version");
+    assert_eq!(with(2, 0), "app: version");
+    assert_eq!(with(2, 3), "app: version");
+    assert_eq!(with(3, 16), "app: kind", "of the next version");
     assert_eq!(with(3, 17), "app: kind");
     assert_eq!(with(3, 0), "app: kind");
     assert_eq!(with(8, 2), "app: presence");
