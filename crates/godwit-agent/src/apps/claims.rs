@@ -135,8 +135,9 @@ impl Office {
         if lock(&client.shown).get(cookie) == Some(flow) {
             return true;
         }
-        let view = self.view(flow).ok().flatten();
-        let is_it = view.is_some_and(|view| view.cookie == cookie);
+        // One that is bound to a device is not found by its addresses alone.
+        let view = self.view(flow);
+        let is_it = view.is_ok_and(|view| view.is_none_or(|view| view.cookie == cookie));
         if is_it {
             self.note_shown(client, flow, cookie);
         }
