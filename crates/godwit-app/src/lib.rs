@@ -41,6 +41,7 @@ mod told;
 
 pub mod raw;
 
+use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd as _};
 
@@ -92,9 +93,11 @@ impl Listener {
     pub fn accept(&self) -> Result<Accepted, Error> {
         let accepted = raw::accept(self.listener.as_raw_fd(), raw::Flags::CLOSE_ON_EXEC)?;
         let migrated = accepted.migrated.then(|| {
-            let mut bytes = vec![0; accepted.snapshot];
+            let mut bytes = vec![MaybeUninit::new(0); accepted.snapshot];
             let _ = raw::import_state(accepted.socket.as_raw_fd(), &mut bytes);
-            bytes
+            // SAFETY: zeros from the beginning, and a snapshot over them.
+            let byte = |byte: MaybeUninit<u8>| unsafe { byte.assume_init() };
+            bytes.into_iter().map(byte).collect()
         });
         Ok(Accepted {
             stream: accepted.socket.into(),

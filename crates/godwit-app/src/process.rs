@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -423,7 +424,11 @@ impl Process {
     }
 
     /// What a connection came with: its size, copied if it fits.
-    pub(crate) fn import(&self, number: RawFd, buffer: &mut [u8]) -> Result<usize, Error> {
+    pub(crate) fn import(
+        &self,
+        number: RawFd,
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<usize, Error> {
         let Some(entry) = self.find(number) else {
             return expect_connection(number).map(|()| 0);
         };
@@ -439,7 +444,7 @@ impl Process {
         }
         let imported = served.imported.as_deref().unwrap_or_default();
         if let Some(target) = buffer.get_mut(..imported.len()) {
-            target.copy_from_slice(imported);
+            target.write_copy_of_slice(imported);
         }
         Ok(imported.len())
     }

@@ -1,5 +1,6 @@
 //! The same by number, for the C library.
 
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 
 use nix::sys::socket::SockFlag;
@@ -113,7 +114,7 @@ pub fn commit_state(connection: RawFd, snapshot: &[u8]) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Emigrated`] if another server has it.
-pub fn import_state(connection: RawFd, buffer: &mut [u8]) -> Result<usize, Error> {
+pub fn import_state(connection: RawFd, buffer: &mut [MaybeUninit<u8>]) -> Result<usize, Error> {
     fork::current().import(connection, buffer)
 }
 

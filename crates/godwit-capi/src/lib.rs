@@ -9,6 +9,7 @@ mod result;
 mod tests;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
 use std::os::fd::IntoRawFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::slice;
@@ -90,19 +91,24 @@ pub unsafe extern "C" fn gw_accept(listen_fd: c_int, accepted: *mut GwAccepted) 
         if size < size_of::<GwAccepted>() {
             return Err(GwResult::BadSize);
         }
-        // SAFETY: it is that large, and the caller's alone.
-        let accepted = unsafe { &mut *accepted };
-        if accepted.flags & !(ACCEPT_NONBLOCK | ACCEPT_CLOEXEC) != 0 {
+        // SAFETY: it is that large, and the caller has set its flags. What follows them may
+        // never have been written, so there is no reference to the whole.
+        let flags = unsafe { (*accepted).flags };
+        if flags & !(ACCEPT_NONBLOCK | ACCEPT_CLOEXEC) != 0 {
             return Err(GwResult::Unsupported);
         }
         let flags = Flags {
-            close_on_exec: accepted.flags & ACCEPT_CLOEXEC != 0,
-            nonblocking: accepted.flags & ACCEPT_NONBLOCK != 0,
+            close_on_exec: flags & ACCEPT_CLOEXEC != 0,
+            nonblocking: flags & ACCEPT_NONBLOCK != 0,
         };
         let guest = raw::accept(listen_fd, flags)?;
-        accepted.migrated = guest.migrated.into();
-        accepted.snapshot_size = guest.snapshot;
-        accepted.fd = guest.socket.into_raw_fd();
+        let (migrated, snapshot) = (guest.migrated.into(), guest.snapshot);
+        // SAFETY: it is that large, and the caller's alone.
+        unsafe { (*accepted).migrated = migrated };
+        // SAFETY: as above.
+        unsafe { (*accepted).snapshot_size = snapshot };
+        // SAFETY: as above.
+        unsafe { (*accepted).fd = guest.socket.into_raw_fd() };
         Ok(0)
     })
 }
@@ -181,8 +187,10 @@ pub unsafe extern "C" fn gw_import_state(
             (true, _) => return Err(GwResult::NullParameter),
             // A server's buffer may be larger than any snapshot; not than this.
             (false, _) if isize::try_from(size).is_err() => return Err(GwResult::TooLarge),
-            // SAFETY: as this function's.
-            (false, _) => unsafe { slice::from_raw_parts_mut(snapshot.cast(), size) },
+            // SAFETY: as this function's; C need not have written them.
+            (false, _) => unsafe {
+                slice::from_raw_parts_mut(snapshot.cast::<MaybeUninit<u8>>(), size)
+            },
         };
         let length = raw::import_state(fd, buffer)?;
         libc::ssize_t::try_from(length).map_err(|_| GwResult::TooLarge)
