@@ -4,8 +4,10 @@
 //! build with the feature `mutants` alone: no environment makes a build for use another one.
 //! The agent of such a build says so loudly.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -20,6 +22,9 @@ const SOURCES: [(&str, &str); 3] = [
 
 /// Policies that come with Godwit, as programs of their own (docs/policies.md).
 const POLICIES: [&str; 3] = ["by_class", "by_cookie", "least_loaded"];
+
+/// Without padding.
+const INTEGERS: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"];
 
 /// What may be left out, in the order of `enum gw_mutant` (gw_mutant.h) after
 /// its first.
@@ -41,6 +46,10 @@ fn main() {
             .reference_obj(true)
             .build_and_generate(out.join(skeleton))
             .unwrap_or_else(|err| panic!("can't compile {source}: {err:#}"));
+        let skeleton = out.join(skeleton);
+        let text = fs::read_to_string(&skeleton).expect("it was written just now");
+        let fields = skeleton.with_extension("").with_extension("fields.rs");
+        fs::write(fields, fields_of(&text)).expect("there is room");
     }
     for name in POLICIES {
         let source = format!("../../examples/policies/{name}.bpf.c");
@@ -52,6 +61,43 @@ fn main() {
             .build()
             .unwrap_or_else(|err| panic!("can't compile {source}: {err:#}"));
     }
+}
+
+/// What the fields of each layout take together, for the compiler to see whether there is
+/// padding between them (`src/convert.rs`). Layouts of other things are left out.
+fn fields_of(skeleton: &str) -> String {
+    let mut layouts = BTreeMap::new();
+    let lines = skeleton.lines().map(str::trim);
+    let mut lines = lines.skip_while(|line| *line != "pub mod types {");
+    while let Some(line) = lines.next() {
+        let name = line.strip_prefix("pub struct ");
+        if let Some(name) = name.and_then(|rest| rest.strip_suffix(" {")) {
+            let fields = lines.by_ref().take_while(|line| *line != "}");
+            let types = fields.filter_map(|line| line.split_once(": "));
+            let types = types.map(|(_, kind)| kind.trim_end_matches(','));
+            layouts.insert(name, types.collect::<Vec<_>>());
+        }
+    }
+    loop {
+        let before = layouts.len();
+        let known: BTreeSet<_> = layouts.keys().copied().collect();
+        let is_known = |kind: &&str| {
+            let part = kind.trim_start_matches('[').split(';').next();
+            let part = part.unwrap_or_default();
+            kind.starts_with("*mut ") || INTEGERS.contains(&part) || known.contains(part)
+        };
+        layouts.retain(|_, types| types.iter().all(&is_known));
+        if layouts.len() == before {
+            break;
+        }
+    }
+    let code = layouts.iter().map(|(name, types)| {
+        let sizes = types.iter().map(|kind| format!("<{kind} as Fields>::SIZE"));
+        let sum = sizes.collect::<Vec<_>>().join(" + ");
+        let sum = if sum.is_empty() { "0" } else { &sum };
+        format!("impl Fields for {name} {{ const SIZE: usize = {sum}; }}\n")
+    });
+    code.collect()
 }
 
 /// clang-14 is what the programs are checked with (Debian 12); a plain `clang`

@@ -6,11 +6,37 @@ use godwit_wire::{Endpoint, FlowKey};
 
 use crate::skel::types;
 
+/// What the fields of a type take together, all the way down: if that is its size, there
+/// is no padding in it. For layouts of the programs `build.rs` writes it.
+pub(crate) trait Fields {
+    const SIZE: usize;
+}
+
+impl<T: Fields, const N: usize> Fields for [T; N] {
+    const SIZE: usize = N * T::SIZE;
+}
+
+/// The programs' own, which nothing here follows.
+impl<T> Fields for *mut T {
+    const SIZE: usize = size_of::<Self>();
+}
+
+/// Integers are their own fields.
+macro_rules! integers {
+    ($($integer:ty)*) => {
+        $(impl Fields for $integer {
+            const SIZE: usize = size_of::<Self>();
+        })*
+    };
+}
+
+integers!(u8 u16 u32 u64 i8 i16 i32 i64);
+
 /// Types of which any bit pattern is a value: plain integers all the way.
 ///
 /// # Safety
-/// No padding that is read, no pointers, no enums, no references.
-pub(crate) unsafe trait Plain: Copy {}
+/// No enums, no references. That there is no padding the compiler sees.
+pub(crate) unsafe trait Plain: Copy + Fields {}
 
 // SAFETY: integers and arrays of integers only, with explicit padding.
 unsafe impl Plain for types::gw_endpoint {}
@@ -81,7 +107,8 @@ unsafe impl Plain for crate::socket_skel::types::gw_congestion {}
 
 /// The bytes of a value, as map calls want them.
 pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
-    // SAFETY: `Plain` has no uninitialised bytes, and u8 has no alignment.
+    const { assert!(T::SIZE == size_of::<T>(), "there is no padding") };
+    // SAFETY: all its bytes are of integers, as was just seen, and u8 has no alignment.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
 
@@ -170,6 +197,17 @@ mod tests {
         assert_eq!(bytes_of(&raw)[16..18], 40_000u16.to_be_bytes());
         assert_eq!(bytes_of(&raw)[32..36], [10, 9, 0, 100]);
         assert_eq!(FlowKey::from(raw), key);
+    }
+
+    /// As it would be with a field of four bytes between two of eight.
+    #[test]
+    fn padding_is_seen() {
+        assert_eq!(<types::gw_flow_key as Fields>::SIZE, 40);
+        assert_eq!(<[[u16; 3]; 2] as Fields>::SIZE, 12);
+        #[repr(C)]
+        struct Padded(u64, u32);
+        let fields = <u64 as Fields>::SIZE + <u32 as Fields>::SIZE;
+        assert_ne!(fields, size_of::<Padded>());
     }
 
     #[test]

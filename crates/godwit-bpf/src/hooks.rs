@@ -33,7 +33,7 @@ const FOLDER: &str = "/sys/fs/bpf/godwit";
 /// Pins on other interfaces are called after their program, this and the interface's index.
 const ON: char = '-';
 
-// SAFETY: integers and arrays of integers only, with explicit padding.
+// SAFETY: integers, arrays of integers, and pointers that nobody follows.
 unsafe impl Plain for types::bss {}
 // SAFETY: two integers.
 unsafe impl Plain for types::gw_stray {}

@@ -18,3 +18,11 @@
 )]
 
 include!(concat!(env!("OUT_DIR"), "/director.skel.rs"));
+
+/// What their fields take, see [`Fields`](crate::convert::Fields).
+mod fields {
+    use super::types::*;
+    use crate::convert::Fields;
+
+    include!(concat!(env!("OUT_DIR"), "/director.fields.rs"));
+}

@@ -48,7 +48,13 @@ pub(crate) struct TypedMap<K, V> {
 }
 
 impl<K: Plain, V: Plain> TypedMap<K, V> {
+    /// # Panics
+    /// If the map has keys or values of another size: each call would read or write behind
+    /// one.
     pub(crate) fn new(handle: MapHandle, name: &'static str) -> Self {
+        let sizes = (handle.key_size() as usize, handle.value_size() as usize);
+        let expected = (size_of::<K>(), size_of::<V>());
+        assert_eq!(sizes, expected, "sizes of keys and values of {name}");
         Self {
             handle,
             name,
