@@ -1,6 +1,7 @@
-//! What the driver is fed with: one bounded queue, many writers.
+//! What the driver is fed with: bounded queues with many writers, and which of them is read
+//! first ([`queue`]).
 //!
-//! | writer | input | when the queue is full |
+//! | writer | input | when its queue is full |
 //! |---|---|---|
 //! | heartbeat receiver | [`Input::Heartbeat`] | dropped and counted: the next one is 10 ms away, and the detector tolerates misses |
 //! | heartbeat receiver | [`Input::Lease`] | dropped and counted: voters and candidates say everything again |
@@ -20,15 +21,15 @@
 //! | control socket | [`Input::Query`] | the client waits, at most its own time limit |
 //! | signals | [`Input::Stop`] | waits |
 //!
-//! The driver takes everything that is queued before it lets time pass
-//! (`handle_timeout`): a heartbeat that has already arrived must not be judged
-//! as missing.
+//! The driver takes every heartbeat that is queued before it lets time pass
+//! (`handle_timeout`): one that has already arrived must not be judged
+//! as missing. Its time is the receiving thread's.
+
+mod queue;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use godwit_bpf::director::Exception;
 use godwit_bpf::{ProcessExit, Unanswered};
@@ -44,6 +45,8 @@ use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
 use crate::status::Status;
 use crate::surroundings::Look;
+
+pub use queue::{Inbox, Inputs};
 
 /// What flows need of what they share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -62,9 +65,6 @@ pub enum StopHint {
     /// A control group freezes, with whomever.
     Frozen,
 }
-
-/// Inputs that may wait; half a second of a busy node.
-const CAPACITY: usize = 8192;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -226,77 +226,6 @@ impl Input {
 #[error("the driver has ended")]
 pub struct DriverGone;
 
-/// The writing end, cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Inbox {
-    sender: SyncSender<Input>,
-    dropped: Arc<AtomicU64>,
-    closed: Arc<AtomicBool>,
-}
-
-impl Inbox {
-    /// Makes the queue; the driver keeps the receiver.
-    pub fn new() -> (Self, Receiver<Input>) {
-        let (sender, receiver) = sync_channel(CAPACITY);
-        let inbox = Self {
-            sender,
-            dropped: Arc::default(),
-            closed: Arc::default(),
-        };
-        (inbox, receiver)
-    }
-
-    /// Queues an input that must not be lost; blocks while the queue is full.
-    ///
-    /// # Errors
-    /// If the driver has ended.
-    pub fn send(&self, input: Input) -> Result<(), DriverGone> {
-        self.sender.send(input).map_err(|_| DriverGone)
-    }
-
-    /// As [`Self::send`], of messages or reports that follow each other.
-    ///
-    /// # Errors
-    /// As [`Self::send`].
-    pub fn send_all(&self, mut inputs: Vec<Input>) -> Result<(), DriverGone> {
-        match inputs.len() {
-            0 => Ok(()),
-            1 => inputs.pop().map_or(Ok(()), |only| self.send(only)),
-            _ => self.send(Input::Several(inputs)),
-        }
-    }
-
-    /// Queues an input that will be repeated anyway; never blocks.
-    ///
-    /// # Errors
-    /// If the driver has ended. A full queue is no error, but counted.
-    pub fn offer(&self, input: Input) -> Result<(), DriverGone> {
-        match self.sender.try_send(input) {
-            Ok(()) => Ok(()),
-            Err(TrySendError::Full(_)) => {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(TrySendError::Disconnected(_)) => Err(DriverGone),
-        }
-    }
-
-    /// The driver ends: whoever waits for something to send should, too.
-    pub fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the driver has ended.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
-    }
-
-    /// How many inputs were dropped because the queue was full.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,9 +248,9 @@ mod tests {
                 .send_all((0..count).map(gone).collect())
                 .expect("it is there");
         }
-        assert_eq!(peer(&inputs.recv().expect("one")), 0);
+        assert_eq!(peer(&inputs.try_recv().expect("one")), 0);
         for count in [2, 3] {
-            let together = inputs.recv().expect("they are");
+            let together = inputs.try_recv().expect("they are");
             assert_eq!(together.count(), usize::from(count));
             let Input::Several(together) = together else {
                 panic!("one by one");

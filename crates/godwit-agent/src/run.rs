@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 
 use godwit_bpf::{MUTANT, PinDir, PinError};
 use thiserror::Error;
@@ -12,7 +11,7 @@ use crate::config::{Config, ConfigError, PeerRole};
 use crate::director;
 use crate::driver::{DetachError, InstallError, Installed, Remains, Surroundings, pin_name};
 use crate::edge::{Edge, Left, Prepared, StartError};
-use crate::input::{Inbox, Input};
+use crate::input::{Inbox, Inputs};
 use crate::logging;
 use crate::privileges::{self, PrivilegeError};
 use crate::realtime::{Urgency, be_ordinary, prefer};
@@ -96,7 +95,7 @@ fn live(
     prepared: Prepared,
     installed: Installed,
     (app_socket, stonith): (&AppSocket, Stonith),
-    (inbox, inputs): (Inbox, Receiver<Input>),
+    (inbox, inputs): (Inbox, Inputs),
 ) -> Result<Ended, AgentError> {
     let (life, votes) = (prepared.life, prepared.votes.clone());
     let memory = prepared.votes.found().cloned();

@@ -3,14 +3,13 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, Message, NodeName};
 use tempfile::TempDir;
 
 use crate::config::Config;
-use crate::input::Input;
+use crate::input::{Input, Inputs};
 use crate::pki;
 
 /// Long enough for a loaded machine, short enough to notice a hang.
@@ -66,7 +65,7 @@ pub(crate) fn hello(name: &str, incarnation: u64) -> Message {
 
 /// The next input that `wanted` accepts; others are skipped.
 pub(crate) fn wait_for<T>(
-    inputs: &Receiver<Input>,
+    inputs: &Inputs,
     mut wanted: impl FnMut(Input) -> Option<T>,
 ) -> Option<T> {
     let deadline = Instant::now() + PATIENCE;

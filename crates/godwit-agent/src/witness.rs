@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use godwit_core::{Command, MonoTime, Node};
@@ -16,7 +16,7 @@ use crate::clock;
 use crate::config::{Config, PeerRole};
 use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::flows::Flows;
-use crate::input::{Inbox, Input, Query};
+use crate::input::{Inbox, Input, Inputs, Query};
 use crate::logging;
 use crate::membership::{self, node_config};
 use crate::moves::MoveRefused;
@@ -94,7 +94,7 @@ struct Witness {
 
 impl Witness {
     /// Returns until when its votes bind.
-    fn run(&mut self, inputs: &Receiver<Input>) -> MonoTime {
+    fn run(&mut self, inputs: &Inputs) -> MonoTime {
         loop {
             self.drain();
             let now = clock::now();
@@ -117,6 +117,10 @@ impl Witness {
                 Err(RecvTimeoutError::Disconnected) => {
                     return self.node.bound_until(clock::now());
                 }
+            }
+            while let Some(input) = inputs.try_urgent() {
+                self.feed(input);
+                self.drain();
             }
             let now = clock::now();
             self.node.handle_day(clock::day());

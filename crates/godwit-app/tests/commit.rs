@@ -7,13 +7,13 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_agent::apps::{AppSocket, Apps, Commit};
-use godwit_agent::input::{Inbox, Input};
+use godwit_agent::input::{Inbox, Input, Inputs};
 use godwit_app::{Error, Listener, Options, commit_state, export_state};
 use godwit_wire::app::{CommitRefusal, SnapshotKind, SnapshotPlace};
 use godwit_wire::{FlowKey, HandoffRefusal};
@@ -50,7 +50,7 @@ static SITE: LazyLock<Site> = LazyLock::new(|| {
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct Agent {
-    running: Option<(Apps, Receiver<Input>)>,
+    running: Option<(Apps, Inputs)>,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -118,7 +118,7 @@ impl Agent {
     }
 }
 
-fn office() -> (Apps, Receiver<Input>) {
+fn office() -> (Apps, Inputs) {
     let site = &*SITE;
     let _ = fs::remove_file(&site.path);
     let socket = AppSocket::bind(&site.path, None).expect("the folder is ours");

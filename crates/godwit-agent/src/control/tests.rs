@@ -3,7 +3,6 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use tokio::sync::oneshot;
 use super::*;
 use crate::events::EventLog;
 use crate::flows::Flows;
-use crate::input::{Inbox, Input, Query};
+use crate::input::{Inbox, Input, Inputs, Query};
 use crate::moves::{FlowMoves, MoveRefused, MoveReport, MoveSteps, MovedFlow};
 use crate::status::Status;
 use crate::testing::{PATIENCE, Pair, node};
@@ -81,7 +80,7 @@ fn unknown(service: &str) -> MoveRefused {
     }
 }
 
-fn drive(inputs: &Receiver<Input>, status: &Status) {
+fn drive(inputs: &Inputs, status: &Status) {
     for input in inputs {
         match input {
             Input::Query(Query::Status(reply)) => {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use godwit_core::detector::State;
@@ -24,7 +24,7 @@ use crate::driver::neighbours::Resolver;
 use crate::edge::Edge;
 use crate::flows::Flows;
 use crate::heartbeat::{LeaseSender, ShareBoard};
-use crate::input::{Inbox, Input, Query};
+use crate::input::{Inbox, Input, Inputs, Query};
 use crate::membership::{Life, node_config};
 use crate::moves::MoveRefused;
 use crate::status::{DataPathReport, PeerReport, Status};
@@ -134,7 +134,7 @@ impl Front {
         (self.next, remains, self.node.into_memory())
     }
 
-    pub(super) fn run(&mut self, inputs: &Receiver<Input>) -> End {
+    pub(super) fn run(&mut self, inputs: &Inputs) -> End {
         loop {
             self.drain();
             match self.turn(inputs) {
@@ -154,7 +154,7 @@ impl Front {
     }
 
     /// Takes all that is queued before it lets time pass: who has been heard is not silent.
-    fn turn(&mut self, inputs: &Receiver<Input>) -> Next {
+    fn turn(&mut self, inputs: &Inputs) -> Next {
         let mut waited = inputs.recv_timeout(self.patience());
         loop {
             match waited {
@@ -167,6 +167,10 @@ impl Front {
             }
             self.drain();
             waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+        }
+        while let Some(input) = inputs.try_urgent() {
+            self.feed(input);
+            self.drain();
         }
         let now = clock::now();
         self.node.handle_day(clock::day());

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::{fs, io};
 
@@ -51,7 +50,7 @@ use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
-use crate::input::{Inbox, Input};
+use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
 
@@ -489,7 +488,7 @@ impl Installed {
         mut self,
         node: NodeConfig,
         surroundings: Surroundings,
-    ) -> Result<(Driver, Receiver<Input>), InstallError> {
+    ) -> Result<(Driver, Inputs), InstallError> {
         let now = clock::now();
         surroundings.apps.follow(self.parts.interface.index);
         let inherited = self.inherited();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use godwit_core::fitness::{Consequence, FactId};
@@ -15,7 +14,7 @@ use super::turn::Next;
 use super::{Driver, Remains, Wish, detach};
 use crate::clock;
 use crate::config::Config;
-use crate::input::Input;
+use crate::input::Inputs;
 
 /// How long voters may take to agree to an end that was planned.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -36,7 +35,7 @@ impl Driver {
     /// Asks the voters for what the end needs: a lease that outlasts a restart.
     /// Without an answer the end comes all the same, and the lease goes on to
     /// run out.
-    pub(super) fn get_ready(&mut self, reason: GoodbyeReason, inputs: &Receiver<Input>) {
+    pub(super) fn get_ready(&mut self, reason: GoodbyeReason, inputs: &Inputs) {
         if let Some((next, _)) = self.next.clone() {
             self.hand_over_the_leaving(&next, inputs);
             self.retire_from_the_leaving(&next, inputs);
@@ -54,7 +53,7 @@ impl Driver {
 
     /// What is no longer in the changed file goes to a standby that is in sync: as it
     /// takes part, its file still has it. Without one its connections end here.
-    fn hand_over_the_leaving(&mut self, next: &Config, inputs: &Receiver<Input>) {
+    fn hand_over_the_leaving(&mut self, next: &Config, inputs: &Inputs) {
         let leaves = |share: &ShareStatus| {
             let stays = next.own_shares().any(|(id, _)| id == share.id);
             share.state == State::Owner && !stays
@@ -91,7 +90,7 @@ impl Driver {
     /// Twins that end with the changed file leave the in-sync set before they do: an owner
     /// whose file still has the service waits for none of them. That may have been this node
     /// until a moment ago.
-    fn retire_from_the_leaving(&mut self, next: &Config, inputs: &Receiver<Input>) {
+    fn retire_from_the_leaving(&mut self, next: &Config, inputs: &Inputs) {
         let config = self.config.clone();
         let endpoints = |config: &Config, id| {
             let mut own = config.own_shares();

@@ -81,7 +81,6 @@ mod turn;
 mod twins;
 mod unlisted;
 
-use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::{Datapath, Events};
@@ -93,7 +92,7 @@ use crate::apps::Apps;
 use crate::config::Config;
 use crate::events::EventLog;
 use crate::heartbeat::{LeaseSender, ShareBoard};
-use crate::input::{Inbox, Input};
+use crate::input::{Inbox, Inputs};
 use crate::metrics::Metrics;
 use crate::peers::PeerSender;
 use crate::stonith::Stonith;
@@ -134,7 +133,7 @@ use twins::Farewells;
 #[derive(Debug)]
 pub struct Surroundings {
     /// Where input comes from.
-    pub inputs: Receiver<Input>,
+    pub inputs: Inputs,
     /// The same queue's writing end, for the ring buffer's thread.
     pub inbox: Inbox,
     /// The way to peers.

@@ -1,6 +1,6 @@
 //! The driver's loop: wait, feed, drain.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::{Driver, End};
 use crate::clock;
-use crate::input::{Input, Query};
+use crate::input::{Input, Inputs, Query};
 
 /// How often is looked for what was not heard: flows that ended.
 const HOUSEKEEPING: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub(super) enum Next {
 
 impl Driver {
     /// Runs until it is told to stop.
-    pub fn run(mut self, inputs: &Receiver<Input>) -> End {
+    pub fn run(mut self, inputs: &Inputs) -> End {
         self.drain();
         loop {
             let next = self.step(inputs);
@@ -48,7 +48,7 @@ impl Driver {
 
     /// What is queued first, then time: a heartbeat that has arrived must not
     /// be judged as missing. A steady stream of input can't stop the clock.
-    pub(super) fn step(&mut self, inputs: &Receiver<Input>) -> Next {
+    pub(super) fn step(&mut self, inputs: &Inputs) -> Next {
         self.peers.flush();
         let mut waited = inputs.recv_timeout(self.patience());
         let (mut fed, mut told) = (0, 0);
@@ -71,6 +71,13 @@ impl Driver {
                 told = fed;
             }
             waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+        }
+        // Who was heard while the last of these was fed is not silent.
+        while let Some(input) = inputs.try_urgent() {
+            if let stop @ Next::Stop(..) = self.feed(input) {
+                return stop;
+            }
+            self.drain();
         }
         self.peers.flush();
         let now = clock::now();

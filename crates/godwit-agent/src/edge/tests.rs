@@ -1,5 +1,3 @@
-use std::sync::mpsc::Receiver;
-
 use godwit_core::{Link, PeerId};
 use nix::unistd::Uid;
 
@@ -7,6 +5,7 @@ use super::prepare::incarnation;
 use super::*;
 use crate::config::PeerRole;
 use crate::control::{Client, find};
+use crate::input::Inputs;
 use crate::testing::{Pair, wait_for};
 
 const OTHER: PeerId = PeerId(0);
@@ -20,7 +19,7 @@ fn is_privileged() -> bool {
     privileged
 }
 
-fn start(config: &Config) -> (Edge, Receiver<Input>) {
+fn start(config: &Config) -> (Edge, Inputs) {
     let prepared = Prepared::load(&config.path, PeerRole::Server).expect("ready to start");
     let (inbox, inputs) = Inbox::new();
     let (edge, _leases) = Edge::start(prepared, inbox).expect("started");

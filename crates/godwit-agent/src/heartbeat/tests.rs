@@ -1,12 +1,11 @@
 use std::net::UdpSocket;
-use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use godwit_core::{Beat, PeerId};
 use godwit_wire::{Epoch, Heartbeat, Hello, Message, NAMED_SHARES, Role, ShareId};
 
 use super::*;
-use crate::input::Input;
+use crate::input::{Input, Inputs};
 use crate::testing::{PATIENCE, Pair, hello, node, wait_for};
 
 const A: PeerId = PeerId(0);
@@ -144,7 +143,7 @@ fn each_peer_gets_a_key_of_its_own() {
     assert_eq!(a.ours(PeerId(1)), None);
 }
 
-fn beats(inputs: &Receiver<Input>) -> Option<Beat> {
+fn beats(inputs: &Inputs) -> Option<Beat> {
     wait_for(inputs, |input| {
         let Input::Heartbeat { peer: A, beat, .. } = input else {
             return None;

@@ -105,7 +105,7 @@ async fn get_of(path: &str, status: impl Fn(&Pair) -> Status) -> String {
     metrics.observe_stall("web", Duration::from_millis(35));
     let answer = status(&pair);
     std::thread::spawn(move || {
-        for input in inputs {
+        for input in &inputs {
             if let Input::Query(Query::Status(reply)) = input {
                 let _ = reply.send(answer.clone());
             }

@@ -1,7 +1,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use godwit_core::Link;
@@ -13,6 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::*;
+use crate::input::Inputs;
 use crate::pki;
 use crate::testing::{PATIENCE, Pair, hello, node};
 
@@ -20,7 +20,7 @@ const OTHER: PeerId = PeerId(0);
 
 /// One node's control side: what it is fed, and what it sends with.
 struct Side {
-    inputs: Receiver<Input>,
+    inputs: Inputs,
     /// Of several that came together.
     rest: RefCell<VecDeque<Input>>,
     sender: PeerSender,

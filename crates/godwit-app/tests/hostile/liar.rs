@@ -7,12 +7,11 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_agent::apps::{AppSocket, Apps};
-use godwit_agent::input::{Inbox, Input};
+use godwit_agent::input::{Inbox, Inputs};
 use godwit_sock::{receive_with, send_with, socket_cookie};
 use godwit_wire::app::region::{CONNECTION_AT, Connection, Header, SlotState, slot_at};
 use godwit_wire::app::{AppMessage, MAX_MESSAGE, SnapshotKind, SnapshotPlace};
@@ -30,7 +29,7 @@ pub(crate) struct Site {
     pub(crate) path: PathBuf,
     pub(crate) listener: TcpListener,
     /// What a driver would get; nobody takes it.
-    _inputs: Mutex<Receiver<Input>>,
+    _inputs: Mutex<Inputs>,
     _folder: tempfile::TempDir,
 }
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::apps::AppSocket;
-use crate::input::{Inbox, Input};
+use crate::input::{Inbox, Inputs};
 use crate::testing::PATIENCE;
 
 const SLOTS: u32 = 4;
@@ -30,7 +30,7 @@ struct Process {
     /// What the agent sees of them.
     region: File,
     path: PathBuf,
-    _inputs: Receiver<Input>,
+    _inputs: Inputs,
     _dir: TempDir,
 }
 
