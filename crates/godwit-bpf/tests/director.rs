@@ -82,7 +82,7 @@ impl Front {
                 drained,
                 followed: false,
                 gone: false,
-                tells: true,
+                tells: false,
             };
             self.director
                 .backends
