@@ -147,7 +147,11 @@ static __always_inline bool gw_is_to_ask(const struct gw_slot *slot,
 					 __u32 service, __u32 place)
 {
 	const struct gw_backend *keeper = gw_keeper_of(b, service, &place);
+	const struct gw_backend *next = gw_backend_in(service, slot->now);
 
+	/* a frame that has come as a note does not get into a tunnel */
+	if (next && next->there == GW_THERE_FAR)
+		return false;
 	return place != slot->now && keeper->there == GW_THERE_ON_LINK &&
 	       (keeper->marks & GW_BACKEND_TELLS);
 }

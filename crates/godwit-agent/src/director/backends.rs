@@ -33,6 +33,8 @@ pub(super) struct Known {
     pub(super) followed: bool,
     /// It says of a SYN whether it has the connection.
     pub(super) tells: bool,
+    /// And is asked, as the data path has it.
+    pub(super) is_asked: bool,
     /// Of its agent.
     pub(super) life: Life,
 }
@@ -105,6 +107,7 @@ impl Backends {
                     shares: share.into_iter().collect(),
                     followed: it.is_ring(),
                     tells: earlier.is_some_and(|(_, backend)| backend.tells),
+                    is_asked: false,
                     life: Life::default(),
                 });
             }

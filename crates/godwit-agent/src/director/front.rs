@@ -284,9 +284,22 @@ impl Front {
         let Some(id) = self.backends.of_peer(peer) else {
             return;
         };
-        let known = self.backends.get_mut(id);
-        if let Some(known) = known.filter(|known| known.tells != tells) {
+        if let Some(known) = self.backends.get_mut(id) {
             known.tells = tells;
+        }
+    }
+
+    /// Only who is heard is asked about connections: a client waits for the answer.
+    fn follow_tellers(&mut self) {
+        let state = |id| self.roster.state(id);
+        let is_heard = |id| matches!(state(id), BackendState::Taking | BackendState::Draining);
+        let all = self.backends.iter();
+        let changed = all.filter(|(id, it)| it.is_asked != (it.tells && is_heard(*id)));
+        let changed: Vec<_> = changed.map(|(id, _)| id).collect();
+        for id in changed {
+            if let Some(known) = self.backends.get_mut(id) {
+                known.is_asked = !known.is_asked;
+            }
             self.write_backend(id);
         }
     }
@@ -468,6 +481,7 @@ impl Front {
             }
         }
         self.tell_silent();
+        self.follow_tellers();
     }
 
     /// Says whose connections are another one's now.

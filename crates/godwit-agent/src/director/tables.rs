@@ -75,7 +75,7 @@ impl Tables {
             drained: roster.is_drained(id),
             followed: known.followed,
             gone: known.followed && !roster.lives(id),
-            tells: known.tells,
+            tells: known.is_asked,
         };
         let written = self.programs.backends.set(known.number, &backend);
         self.note(known.name.as_str(), written);
