@@ -17,6 +17,8 @@
 //! The seed decides what is done and in which order; when exactly, and what the
 //! machine does meanwhile, it can't.
 //!
+//! [`hostile::run`] has nothing fail, and a stranger try what he can.
+//!
 //! [`ring::run`] does the same to three servers that stand by for each other behind two
 //! directors, while requests take connections from one to another.
 //!
@@ -28,9 +30,11 @@
 //! | [`crowd`], [`regulars`], [`seat`], [`talk`], [`phase`] | the clients |
 //! | [`judge`], [`voices`], [`turns`], [`tally`] | what it means, and what it adds up to |
 //! | [`ring`] | three servers and two directors |
+//! | [`hostile`] | a stranger on the clients' network |
 
 mod crowd;
 mod disturb;
+pub mod hostile;
 mod inject;
 mod judge;
 mod phase;

@@ -18,7 +18,10 @@ pub(crate) struct Args {
     /// Three servers that stand by for each other behind two directors, with faults of its own.
     #[arg(long)]
     ring: bool,
-    /// Only the faults whose names begin so, as `dark,tap`.
+    /// Nothing fails, and a stranger on the clients' network tries what he can.
+    #[arg(long, conflicts_with = "ring")]
+    hostile: bool,
+    /// Only the faults, or attacks, whose names begin so, as `dark,tap`.
     #[arg(long, value_name = "PREFIX")]
     faults: Option<String>,
     /// End at the first violation.
@@ -33,7 +36,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         faults: args.faults.clone(),
         until_violation: args.until_violation,
     };
-    let run = if args.ring {
+    let run = if args.hostile {
+        chaos::hostile::run
+    } else if args.ring {
         chaos::ring::run
     } else {
         chaos::run

@@ -1,0 +1,259 @@
+//! Nothing fails: a stranger on the clients' network tries what he can, under mixed traffic.
+//!
+//! [`run`] builds a lab of a client, two servers, a witness and an attacker, with leases. Round
+//! by round clients come; an [`Attack`] is drawn from the seed, and lasts for [`SIEGE`];
+//! the clients come to their end, every byte compared. The attacker knows the addresses and
+//! ports of all connections, and none of their numbers; and he has his own MAC. Whatever
+//! anybody but himself notices is a *violation*:
+//!
+//! * a wrong byte, or a connection that breaks;
+//! * a RST to a client;
+//! * a role that changes, a standby that leaves, a connection that loses its protection.
+
+mod attack;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use godwit_wire::{Endpoint, FlowKey};
+
+use attack::{Attack, Scene};
+
+use super::crowd::{Crowd, Report};
+use super::plan::Random;
+use super::seat::{Connection, Fate};
+use super::talk::{Pace, Work};
+use super::world::{Program, World};
+use super::{ChaosOptions, LINK, say};
+use crate::capture::Wire;
+use crate::cluster::EventReport;
+use crate::host::Host;
+use crate::lab::{Lab, LabOptions, Switch};
+
+/// How long each attack lasts.
+const SIEGE: Duration = Duration::from_millis(700);
+
+/// Until what it has led to has been told.
+const AFTER: Duration = Duration::from_millis(300);
+
+/// Connections of a round are protected by then.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// Whose connections are attacked: they last as long as the round.
+const WORKS: [Work; 6] = [
+    Work::Ask,
+    Work::Upload,
+    Work::Echo,
+    Work::Ask,
+    Work::Upload,
+    Work::Echo,
+];
+
+/// What may not be said of anything but the attacker's own connections.
+const NEWS: [&str; 6] = [
+    "flow_demoted",
+    "flow_diverged",
+    "lease_lapsed",
+    "role_changed",
+    "standby_left",
+    "takeover_started",
+];
+
+/// What a run adds up to.
+#[derive(Debug, Default)]
+struct Sums {
+    attacks: u64,
+    frames: u64,
+    streams: u64,
+    bytes: u64,
+    violations: u64,
+}
+
+struct Run<'a> {
+    lab: &'a Lab,
+    world: World<'a>,
+    wire: Wire,
+    random: Random,
+    deck: Vec<Attack>,
+    sums: Sums,
+    started: Instant,
+}
+
+/// Runs attacks; true if nobody noticed any.
+///
+/// # Errors
+/// Fails if this machine can't have a lab, or the lab itself does not work.
+pub fn run(options: &ChaosOptions) -> Result<bool> {
+    let wanted = Attack::named(options.faults.as_deref())?;
+    say(&format!("seed {}", options.seed))?;
+    let lab = Lab::new(LabOptions {
+        witness: true,
+        attacker: true,
+        switch: Switch::of_seed(options.seed),
+        ..LabOptions::default()
+    })?;
+    lab.shape(Host::Client, Some(LINK))?;
+    let mut run = Run {
+        lab: &lab,
+        wire: Wire::start(&lab)?,
+        world: World::start(&lab)?,
+        random: Random::new(options.seed),
+        deck: Vec::new(),
+        sums: Sums::default(),
+        started: Instant::now(),
+    };
+    run.world.news();
+    while run.started.elapsed() < options.duration {
+        run.round(&wanted)?;
+        if options.until_violation && run.sums.violations > 0 {
+            break;
+        }
+    }
+    let Sums {
+        attacks,
+        frames,
+        streams,
+        bytes,
+        violations,
+    } = run.sums;
+    say(&format!(
+        "frames and connections of the attacker {frames}, bytes {bytes}\n\
+         {attacks} attacks, {streams} streams, {violations} violations"
+    ))?;
+    Ok(violations == 0 && attacks > 0)
+}
+
+impl Run<'_> {
+    fn round(&mut self, wanted: &[Attack]) -> Result<()> {
+        if self.deck.is_empty() {
+            self.deck = wanted.to_vec();
+        }
+        let attack = self.deck.swap_remove(self.random.index(self.deck.len()));
+        let seconds = self.started.elapsed().as_secs_f64();
+        // Nobody to tell is fine.
+        let _ = writeln!(io::stderr(), "{seconds:8.1} s  {}", attack.name());
+        let crowd = self.crowd()?;
+        let flows = self.wait_protected(&crowd);
+        self.world.news();
+        self.wire.take()?;
+        let owner = self.world.owner_of(Program::Own)?;
+        let scene = Scene {
+            lab: self.lab,
+            owner,
+            standby: if owner == Host::A { Host::B } else { Host::A },
+            flows: &flows,
+        };
+        self.sums.frames += attack.wage(&scene, &mut self.random, SIEGE)?;
+        thread::sleep(AFTER);
+        let lost = self.lost(&flows);
+        let news = self.world.news();
+        let report = crowd.finish()?;
+        self.sums.attacks += 1;
+        self.sums.streams += report.streams();
+        self.sums.bytes += report.bytes;
+        let mut seen = self.noticed(&news, &report)?;
+        seen.extend(
+            lost.iter()
+                .map(|flow| format!("{flow} lost its protection")),
+        );
+        for what in &seen {
+            self.sums.violations += 1;
+            say(&format!("violation: {}: {what}", attack.name()))?;
+        }
+        if !seen.is_empty() {
+            let _ = writeln!(io::stderr(), "{}", self.world.story());
+        }
+        self.world.wait_ready().context(attack.name())
+    }
+
+    /// Clients whose connections are attacked.
+    fn crowd(&mut self) -> Result<Crowd> {
+        let mut works = WORKS.map(|work| (work, Program::Own.port())).to_vec();
+        for program in &self.world.programs {
+            works.extend(match program {
+                Program::Own => None,
+                Program::Nginx => Some((Work::Web, program.port())),
+                Program::Redis => Some((Work::Cache, program.port())),
+            });
+        }
+        let works = works.into_iter();
+        let paced = works.map(|(work, port)| (work, port, Pace::busy(work)));
+        Crowd::seated(self.lab, paced, self.random.next())
+    }
+
+    /// Those of its connections that are protected, in the end all.
+    fn wait_protected(&self, crowd: &Crowd) -> Vec<FlowKey> {
+        let end = Instant::now() + SETTLED;
+        loop {
+            let all: Vec<_> = crowd.connections().into_iter().flatten().collect();
+            let all: Vec<_> = all.iter().filter_map(open).collect();
+            let protected = self.protected();
+            let (kept, bare): (Vec<_>, Vec<_>) = all
+                .into_iter()
+                .partition(|flow| protected.contains(&flow.to_string()));
+            if bare.is_empty() || Instant::now() > end {
+                return kept;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn protected(&self) -> BTreeSet<String> {
+        let flows = self.world.flows(None).into_iter();
+        flows
+            .filter(|flow| flow.protected)
+            .map(|flow| flow.flow)
+            .collect()
+    }
+
+    /// Those that were protected and are not.
+    fn lost(&self, flows: &[FlowKey]) -> Vec<String> {
+        let protected = self.protected();
+        let names = flows.iter().map(ToString::to_string);
+        names.filter(|flow| !protected.contains(flow)).collect()
+    }
+
+    /// What others than the attacker have noticed.
+    fn noticed(&self, news: &[EventReport], report: &Report) -> Result<Vec<String>> {
+        let others = |event: &&EventReport| {
+            let flow = event.flow.as_deref();
+            NEWS.contains(&event.event.as_str()) && flow.is_none_or(is_of_the_client)
+        };
+        let told = news.iter().filter(others).map(|event| format!("{event:?}"));
+        let mut seen: Vec<_> = told.collect();
+        for connection in report.seats.iter().flatten() {
+            match &connection.end {
+                Some((_, Fate::Exact)) | None => {}
+                Some((_, fate)) => seen.push(format!("{connection:?}: {fate:?}")),
+            }
+        }
+        let resets = self.wire.take()?.resets;
+        let of_client = resets.iter().filter(|reset| is_client(reset.flow.client));
+        seen.extend(of_client.map(|reset| format!("a RST from {} to {}", reset.from, reset.flow)));
+        Ok(seen)
+    }
+}
+
+fn is_client(end: Endpoint) -> bool {
+    let own: [IpAddr; 2] = [Host::Client.v4().into(), Host::Client.v6().into()];
+    own.contains(&end.ip())
+}
+
+/// As events have it: `client -> service`.
+fn is_of_the_client(flow: &str) -> bool {
+    let client = flow.split(' ').next().unwrap_or_default();
+    client.parse().is_ok_and(is_client)
+}
+
+/// The addresses of a connection that has begun and not ended.
+fn open(connection: &Connection) -> Option<FlowKey> {
+    let client = connection.local.filter(|_| connection.end.is_none())?;
+    Some(FlowKey {
+        client: client.into(),
+        service: connection.service.into(),
+    })
+}
