@@ -97,8 +97,8 @@ format: ## format everything
 bench: setup build ## measure against plain TCP (root); results to docs/benchmarks.md by hand
 	$(TARGET)/release/godwit bench standby
 
-chaos: setup build ## break it at random: SECONDS=40 SEED=7; RING=1: three servers and directors (root)
-	$(TARGET)/release/godwit chaos $(if $(RING),--ring) --seconds $(or $(SECONDS),40) --seed $(or $(SEED),7)
+chaos: setup build ## break it at random: SECONDS=40 SEED=7; RING=1: three servers and directors; HOSTILE=1: a stranger (root)
+	$(TARGET)/release/godwit chaos $(if $(RING),--ring) $(if $(HOSTILE),--hostile) --seconds $(or $(SECONDS),40) --seed $(or $(SEED),7)
 
 mutants: setup build ## chaos must find what is missing in a broken build (root)
 	packaging/mutants.sh

@@ -16,8 +16,8 @@ use crate::chaos::world::PORT;
 use crate::host::{Host, Network, SERVICE};
 use crate::lab::Lab;
 
-/// Frames of one burst, and the pause behind it: some 30 000 a second.
-const BURST: usize = 60;
+/// Frames of one burst, and the pause behind it.
+const BURST: usize = 500;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Connections of his own that he keeps open at once.
