@@ -117,6 +117,9 @@ impl Plan {
         if mutant == Some(Mutant::StaleVotes) {
             plan.heavy = 300;
             plan.habits.keeps = true;
+            // A vote is to bind for longer than an agent takes to start again.
+            plan.terms.term *= 10;
+            plan.terms.long_term = plan.terms.long_term.max(plan.terms.term);
         }
         if mutant == Some(Mutant::NoHomes) {
             plan.shares = SERVERS;
