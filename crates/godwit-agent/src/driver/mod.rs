@@ -12,7 +12,7 @@
 //!
 //! | thread | owner of | ends |
 //! |---|---|---|
-//! | `gw-driver` | this (`turn`), the node, the typed maps | after [`Input::Stop`] |
+//! | `gw-driver` | this (`turn`), the node, the typed maps | after [`Input::Stop`](crate::input::Input::Stop) |
 //! | `gw-events` | the ring buffer's reading end | when the inbox is closed |
 //! | `gw-devices` | the programs' places, and this node's on the link (`follow`) | when the inbox is closed, or the data path is taken away |
 //! | `gw-census` | counts of busy flows | when the inbox is closed |
