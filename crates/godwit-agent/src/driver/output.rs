@@ -37,10 +37,10 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 /// all. The same holds while its kernel can't send what it has said: a route is missing, or
 /// a rule drops it. Nor is one that stands in the middle of an answer a measure for its twin,
 /// which goes on: what was told of it is taken back (`standstill.rs`).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lengths {
     told: BTreeMap<FlowKey, Length>,
-    /// Whether a server is stopped.
+    /// Whether a server is stopped, or may be: nobody has looked since the agent began.
     stands: bool,
     /// Flows whose servers have not read all.
     unread: BTreeMap<FlowKey, Rest>,
@@ -86,6 +86,18 @@ impl Length {
     const fn void(self) -> Self {
         let end = SeqNumber(self.end.0.wrapping_sub(1 << 30));
         Self { end, ..self }
+    }
+}
+
+impl Default for Lengths {
+    fn default() -> Self {
+        Self {
+            told: BTreeMap::new(),
+            stands: true,
+            unread: BTreeMap::new(),
+            looks: 0,
+            entries: Vec::new(),
+        }
     }
 }
 

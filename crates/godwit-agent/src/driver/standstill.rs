@@ -91,8 +91,8 @@ struct Watch {
     services: Vec<(ShareId, Vec<SocketAddr>)>,
     freezer: Freezer,
     processes: BTreeMap<u32, Process>,
-    /// Whether a process stands, as the driver knows.
-    stands: bool,
+    /// Whether a process stands, as the driver knows; it waits for the first word.
+    stands: Option<bool>,
     said: Said,
 }
 
@@ -125,7 +125,7 @@ impl Watch {
             services: services.collect(),
             freezer,
             processes: BTreeMap::new(),
-            stands: false,
+            stands: None,
             said: Said::default(),
         }
     }
@@ -201,8 +201,8 @@ impl Watch {
             .filter(|(_, it)| it.since.elapsed() >= SAID_AFTER);
         let pids: Vec<_> = long.map(|(pid, _)| *pid).collect();
         let stands = standing.count() > 0;
-        if stands != self.stands {
-            self.stands = stands;
+        if self.stands != Some(stands) {
+            self.stands = Some(stands);
             inbox.send(Input::Standstill(stands))?;
         }
         if around || pids != self.said.pids {
