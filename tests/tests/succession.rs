@@ -1,8 +1,9 @@
 //! A standby in sync that nobody could elect: `flows` does not call that protected.
 
+use std::fs;
 use std::time::Duration;
 
-use godwit_lab::cluster::{ClusterOptions, Fencing};
+use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions};
 use godwit_tests::stage::{
@@ -30,8 +31,22 @@ fn lab() -> Option<Lab> {
     })
 }
 
-/// The standby's agent crashes and is started again: it shadows at once, and votes
-/// ten seconds later. Only then can it take over.
+/// What the last agent of a node has voted for is lost, as where it keeps that on a disk.
+fn forget_votes(cluster: &Cluster<'_>, host: Host) {
+    let socket = cluster.socket(host).expect("it ran");
+    let run_dir = socket.ancestors().nth(2).expect("it has a folder");
+    let files = fs::read_dir(run_dir).expect("it can be read");
+    let votes = files.flatten().map(|file| file.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with("voted-")
+    });
+    for path in votes {
+        fs::write(path, "").expect("it can be written");
+    }
+}
+
+/// The standby's agent crashes, and what it has voted for is lost. It is started again: it
+/// shadows at once, and votes ten seconds later. Only then can it take over.
 #[test]
 fn a_restarted_standby_protects_when_it_can_vote() {
     let Some(lab) = lab() else { return };
@@ -43,6 +58,7 @@ fn a_restarted_standby_protects_when_it_can_vote() {
         .expect("it runs")
         .kill()
         .expect("it is killed");
+    forget_votes(&cluster, Host::B);
     cluster.start_agent(Host::B).expect("it starts again");
     wait_in_sync(&mut cluster, Host::A);
     let capture = witness(&lab);
