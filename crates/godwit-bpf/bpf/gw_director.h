@@ -39,7 +39,7 @@ enum gw_backend_marks {
 	GW_BACKEND_DRAINED = 1 << 0,
 	GW_BACKEND_FOLLOWED = 1 << 1, /* others may have what it had */
 	GW_BACKEND_GONE = 1 << 2, /* and it has nothing itself */
-	/* it says which connections it does not have (gw_ask_first.h) */
+	/* it says which connections it does not have (gw_asked.h) */
 	GW_BACKEND_TELLS = 1 << 3,
 };
 
