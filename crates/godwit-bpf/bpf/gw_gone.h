@@ -276,11 +276,13 @@ gw_transfer_now(const struct gw_flow_key *key)
 	s = gw_share_at(f->share);
 	if (!s || !(f->flags & GW_FLOW_TWIN))
 		return t;
-	if (s->role == GW_ROLE_OWNER && t->state != GW_TRANSFER_ASKED)
+	if (s->role == GW_ROLE_OWNER && t->state != GW_TRANSFER_ASKED) {
+		t->owner = 0;
 		t->state = t->state == GW_TRANSFER_TOLD ? GW_TRANSFER_ASKED :
 							  GW_TRANSFER_HERE;
-	else if (s->role != GW_ROLE_OWNER && t->state == GW_TRANSFER_ASKED)
+	} else if (s->role != GW_ROLE_OWNER && t->state == GW_TRANSFER_ASKED) {
 		t->state = GW_TRANSFER_TOLD;
+	}
 	return t;
 }
 

@@ -131,7 +131,8 @@ static __noinline int gw_obey(struct gw_order *o)
 	case GW_ORDER_FORGET:
 		gw_note_forgotten(&key, f->share);
 		bpf_map_delete_elem(&gw_outputs, &key);
-		gw_transfer_forget(&key, f->irs);
+		if (!gw_transfer_part(f, &key))
+			gw_transfer_forget(&key, f->irs);
 		gw_forget_half(&key, f->irs);
 		gw_flag(f, GW_FLOW_OVER); /* see gw_log_keep() */
 		gw_log_free(&key, f, GW_LOG_NONE);

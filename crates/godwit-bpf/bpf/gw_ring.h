@@ -85,6 +85,7 @@ static __noinline int gw_note_question(const struct gw_pkt *p,
 	t->seq = p->seq;
 	t->to = *to;
 	t->heard_ns = gw_now();
+	gw_note_owner(t, p->smac);
 	t->state = GW_TRANSFER_TOLD;
 	gw_transfer_expire(t, GW_FORWARD_NS);
 	return bpf_map_update_elem(&gw_talks, key, &talk, BPF_ANY);
@@ -277,6 +278,7 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!f || !t)
 		return gw_verdict(GW_REASON_TABLE_FULL, GW_DROP);
 	t->number = bpf_ntohl(o->slip.number);
+	gw_note_owner(t, p->smac);
 	t->state = GW_TRANSFER_TWIN;
 	if (gw_hear_client(f, p, gw_now()))
 		gw_log_input(skb, p, key, f, s);

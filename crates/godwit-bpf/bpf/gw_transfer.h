@@ -51,7 +51,10 @@ struct gw_transfer {
 	__u32 state; /* enum gw_transfer_state */
 	__u16 why; /* ... this is not 0: enum gw_reason */
 	__u8 timed; /* 1: the timer was made */
-	__u8 window; /* HERE: what its socket begins with; 0: as any other */
+	union {
+		__u8 window; /* HERE: what its socket begins with; 0: as any other */
+		__u8 owner; /* TOLD, TWIN: the number of whose twin it is, plus one */
+	};
 };
 
 _Static_assert(sizeof(struct gw_transfer) == 64, "pinned");
@@ -221,6 +224,41 @@ static __always_inline bool gw_is_lost(__u32 share, const struct gw_target *to)
 		return false;
 	key.node |= GW_MATE_ITSELF;
 	return !bpf_map_lookup_elem(&gw_mates, &key);
+}
+
+/* Whose twin it is, by that one's address on the link. */
+static __always_inline void gw_note_owner(struct gw_transfer *t,
+					  const __u8 *mac)
+{
+	struct gw_mate_mac key = {};
+	const __u32 *node;
+
+	__builtin_memcpy(key.mac, mac, 6);
+	node = bpf_map_lookup_elem(&gw_mate_macs, &key);
+	t->owner = node ? *node + 1 : 0;
+}
+
+/*
+ * The twin of a connection ends that has been here before, and goes on at another server. By
+ * its twin we knew whose its client's segments are, which a director may still send here:
+ * our kernel would reset it.
+ */
+static __always_inline bool gw_transfer_part(const struct gw_flow *f,
+					     const struct gw_flow_key *key)
+{
+	struct gw_transfer *t = gw_transfer_of(key, f->irs);
+	const struct gw_share *s = gw_share_at(f->share);
+
+	if (!t || !t->owner || !s || s->role == GW_ROLE_OWNER ||
+	    (f->flags & GW_FLOW_CLIENT_FIN) ||
+	    (t->state != GW_TRANSFER_TWIN && t->state != GW_TRANSFER_TOLD))
+		return false;
+	t->to.node = t->owner - 1;
+	t->owner = 0;
+	gw_find_mate(f->share, &t->to);
+	t->state = GW_TRANSFER_GONE;
+	gw_transfer_expire(t, GW_FORWARD_NS);
+	return true;
 }
 
 /* A connection is over, or elsewhere: what was known of its requests goes. */
