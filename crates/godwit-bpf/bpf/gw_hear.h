@@ -80,7 +80,7 @@ static __noinline int gw_hear_syn(struct __sk_buff *skb, const struct gw_pkt *p,
 	if (t->state != GW_TRANSFER_GONE || gw_is_lost(share, &t->to) ||
 	    gw_mac_equal(p->smac, t->to.mac))
 		return GW_UNDECIDED;
-	if (gw_spend_hop(skb, p))
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_find_mate(share, &t->to);
 	return gw_send_syn_on(skb, p, key, t->to.mac);

@@ -137,6 +137,8 @@ static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
 			__sync_fetch_and_add(&l->passed, 1);
 		gw_count(GW_REASON_PASSED_ON);
 	}
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	return gw_send_syn_on(skb, p, key, t->to.mac);
 }
 
