@@ -149,15 +149,20 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 		/* there is no socket: what this acknowledges is answered */
 		if (gw_is_over(f) && !gw_is_through(f))
 			return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
-	} else if (gw_after(p->ack, f->own.snd_nxt))
+	} else if (!(p->flags & GW_TCP_RST) &&
+		   gw_after(p->ack, f->own.snd_nxt)) {
+		/* of a RST our kernel looks at the sequence number alone */
 		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
+	}
 	if (gw_is_odd(f, p, now))
 		return gw_verdict(GW_REASON_TS_JUMP, GW_DROP);
 	placed = gw_place_request(skb, p, key, f, share);
 	if (placed != GW_UNDECIDED)
 		return placed;
-	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p))
+	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p)) {
+		gw_doubt(key, f, p, now);
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
+	}
 	/* judged by the books as they were, sent after they are kept: the
 	 * twin's ACK may be back before this CPU goes on */
 	news = gw_is_tapped(s, f) && gw_is_news(f, p, now);
