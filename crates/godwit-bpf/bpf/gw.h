@@ -473,6 +473,7 @@ enum gw_order_kind {
 	GW_ORDER_ADMIT = 8, /* shadow: the twin may be served after all */
 	/* rule the question `detail` out; gives enum gw_settlement */
 	GW_ORDER_SETTLE = 9,
+	GW_ORDER_DROP_LOG = 10, /* its log makes room for those of others */
 	GW_ORDER_TURN = 16, /* follow the share, which has changed hands */
 };
 

@@ -233,8 +233,6 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_find_mate(share, &t->to);
 	t->heard_ns = now;
-	if (t->idle_ns == GW_BEGINNING_NS && !(p->flags & GW_TCP_SYN))
-		gw_transfer_expire(t, GW_FORWARD_NS);
 	if (p->flags & GW_TCP_RST)
 		gw_transfer_expire(t, GW_CLOSING_NS);
 	else if (p->flags & GW_TCP_FIN)

@@ -125,7 +125,13 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 		return GW_UNDECIDED;
 	}
 	t = gw_transfer_now(key);
-	if (syn && (!t || p->seq != t->irs || gw_is_forsaken(share, t))) {
+	if (!t && s->role == GW_ROLE_OWNER) {
+		verdict = gw_follow_passed(skb, p, key, share);
+		if (verdict != GW_UNDECIDED)
+			return verdict;
+		t = gw_transfer_now(key);
+	}
+	if (syn && (!t || p->seq != t->irs)) {
 		verdict = gw_hear_syn(skb, p, key, share, t);
 		return verdict == GW_UNDECIDED ?
 			       gw_begin_client(skb, p, key, share, mate) :

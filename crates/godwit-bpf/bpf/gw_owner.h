@@ -4,6 +4,7 @@
 #define GW_OWNER_H
 
 #include "gw_boundary.h"
+#include "gw_crowd.h"
 #include "gw_fence.h"
 #include "gw_gate.h"
 #include "gw_handshake.h"
@@ -59,6 +60,11 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!gw_is_third_ack(half, p))
 		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
 	tapped = half->tapped;
+	if (!tapped && gw_is_of_crowd(&key->client)) {
+		/* what it says later would begin a flow in its midst */
+		bpf_map_delete_elem(&gw_half_open, key);
+		return gw_verdict(GW_REASON_SOURCE_SHARE, GW_PASS);
+	}
 	f = gw_flow_begin(key, half, s);
 	if (!f)
 		return GW_UNDECIDED;

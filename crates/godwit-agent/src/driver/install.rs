@@ -470,7 +470,8 @@ impl Installed {
     /// Starts the threads that read the data path's tables and ring buffers.
     fn start_readers(&mut self, place: Arc<Place>, inbox: &Inbox) -> io::Result<Arc<Doubts>> {
         let flows = &self.parts.datapath.flows;
-        leash::spawn_census(flows.clone(), inbox.clone())?;
+        let crowds = self.parts.datapath.crowds.clone();
+        leash::spawn_census(flows.clone(), crowds, inbox.clone())?;
         let doubts = Arc::new(Doubts::default());
         sweep::spawn(flows.clone(), doubts.clone(), place.clone(), inbox.clone())?;
         let lists = (flows.clone(), self.parts.datapath.handoffs.clone());

@@ -36,6 +36,7 @@ mod canary;
 mod carry;
 mod commits;
 mod compare;
+mod crowd;
 mod detach;
 mod devices;
 mod digest;

@@ -116,6 +116,35 @@ fn a_loaded_server_passes_a_connection_on() {
     });
 }
 
+/// SYNs that nobody follows up hold no room: of those that were passed on the latest are
+/// remembered, and there are as many entries of connections that have gone as before.
+#[test]
+fn syns_that_are_passed_on_fill_nothing() {
+    on_bench(|bench| {
+        open_place(bench);
+        let _server = listen();
+        for port in 10..10 + 8192 + 100 {
+            // Each counts for b until that says more.
+            if port % 10 == 0 {
+                b_says(bench, 0);
+                steer(bench, LOADED);
+            }
+            let sent = bench.put(Hook::Tap, 0, &syn(port, port % 2 == 1));
+            assert_eq!(sent.verdict, REDIRECT, "{port}");
+        }
+        let counters = &bench.datapath.counters;
+        assert_eq!(counters.by_name("passed_on"), 8192 + 100);
+        assert_eq!(counters.by_name("table_full"), 0);
+        // Who follows up goes on.
+        let third = to_service(10, false, IRS.wrapping_add(1), ISS + 1, TcpFlags::ACK, b"");
+        for what in ["third", "and what follows"] {
+            let sent = bench.put(Hook::Tap, 0, &third);
+            assert_eq!(sent.verdict, REDIRECT, "{what}");
+            assert_eq!(sent.frame[..6], Host::B.mac(Network::Data).0);
+        }
+    });
+}
+
 /// What came from another server stays, however loaded this one is.
 #[test]
 fn a_connection_is_passed_on_once() {
