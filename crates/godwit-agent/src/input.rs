@@ -55,6 +55,8 @@ pub struct Census {
     pub busy: BTreeMap<(ShareId, Generation), u32>,
     /// Those that have a log of what their clients have said.
     pub logs: BTreeMap<ShareId, u32>,
+    /// Those whose logs make room for others'.
+    pub evicted: Vec<(ShareId, FlowId)>,
 }
 
 /// Why servers may stand from now on.

@@ -67,6 +67,8 @@ enum gw_event_kind {
 		13, /* the server process `detail` is sent a signal that stops */
 	GW_EVENT_FROZEN =
 		14, /* a control group freezes, with whomever: of no flow */
+	/* owner: the client has sent a RST of which our kernel knows better whether it counts */
+	GW_EVENT_RESET = 15,
 };
 
 /* What was negotiated, and what has been seen. */
@@ -249,7 +251,7 @@ struct gw_client {
 	__u32 ts_odd; /* of one that was refused for it since; gw_stamp.h */
 	__u8 mac[6]; /* next hop towards it, as our kernel resolved it */
 	__u16 wnd; /* window field of its last segment */
-	__u32 pad;
+	__u32 reset_at; /* owner: when GW_EVENT_RESET was told last, in 2^30 ns; 0: not yet */
 };
 
 /* What our own kernel says of the connection. */
@@ -471,6 +473,7 @@ enum gw_order_kind {
 	GW_ORDER_ADMIT = 8, /* shadow: the twin may be served after all */
 	/* rule the question `detail` out; gives enum gw_settlement */
 	GW_ORDER_SETTLE = 9,
+	GW_ORDER_DROP_LOG = 10, /* its log makes room for those of others */
 	GW_ORDER_TURN = 16, /* follow the share, which has changed hands */
 };
 

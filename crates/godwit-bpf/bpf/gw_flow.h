@@ -271,6 +271,25 @@ static __always_inline bool gw_is_exact_rst(const struct gw_flow *f,
 	return p->seq == f->own.ack || p->seq == f->client.end;
 }
 
+/*
+ * A client's RST in the window, and not exact by our books: our kernel may have what it has not
+ * told yet, and takes some that are a byte before that (tcp_reset_check). So the agent looks
+ * whether there still is a socket. About once in a second is often enough: anybody may have
+ * sent it.
+ */
+static __always_inline void gw_doubt(const struct gw_flow_key *key,
+				     struct gw_flow *f, const struct gw_pkt *p,
+				     __u64 now)
+{
+	__u32 at = (now >> 30) + 1;
+
+	if (gw_is_over(f) || f->client.reset_at == at ||
+	    gw_before(p->seq + 1, f->own.ack) || gw_after(p->seq, f->own.edge))
+		return;
+	f->client.reset_at = at;
+	gw_tell(key, f, GW_EVENT_RESET, 0);
+}
+
 /* The right edge that a segment of the service, or of its twin, offers. */
 static __always_inline __u32 gw_offered(const struct gw_flow *f,
 					const struct gw_pkt *p)

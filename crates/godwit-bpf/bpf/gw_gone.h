@@ -184,7 +184,7 @@ static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_leave_late(skb, p, key, t);
 	if (f && gw_before(p->seq, t->seq) && gw_after(gw_seg_end(p), t->seq))
 		return gw_ask_for_rest(skb, p, key, f, t->seq);
-	if (gw_spend_hop(skb, p))
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	return gw_send_on(skb, t->to.mac);
 }
@@ -229,12 +229,10 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 		bpf_map_delete_elem(&gw_transfers, key);
 		return gw_verdict(GW_REASON_MATE_GONE, GW_PASS);
 	}
-	if (gw_spend_hop(skb, p))
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_find_mate(share, &t->to);
 	t->heard_ns = now;
-	if (t->idle_ns == GW_BEGINNING_NS && !(p->flags & GW_TCP_SYN))
-		gw_transfer_expire(t, GW_FORWARD_NS);
 	if (p->flags & GW_TCP_RST)
 		gw_transfer_expire(t, GW_CLOSING_NS);
 	else if (p->flags & GW_TCP_FIN)

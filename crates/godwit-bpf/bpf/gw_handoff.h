@@ -21,6 +21,7 @@
 
 #include "gw_edit.h"
 #include "gw_fence.h"
+#include "gw_hops.h"
 #include "gw_note.h"
 
 /* The entry of a connection, if it has one. */
@@ -162,6 +163,8 @@ static __always_inline int gw_await(struct __sk_buff *skb,
 	gw_count(GW_REASON_HELD_BACK);
 	/* that the copy was lost, as on a wire: its client repeats it */
 	bpf_clone_redirect(skb, h->device, 0);
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	return gw_send_on(skb, h->mac);
 }
 
@@ -187,6 +190,8 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 	case GW_HANDOFF_AWAY:
 		if (gw_is_sent_back(p, h))
 			return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
+		if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
+			return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 		if (!gw_is_to_be_told(s, heard, now))
 			return gw_send_on(skb, h->mac);
 		__builtin_memcpy(lead.at, h->mac, 6);

@@ -80,7 +80,7 @@ static __noinline int gw_hear_syn(struct __sk_buff *skb, const struct gw_pkt *p,
 	if (t->state != GW_TRANSFER_GONE || gw_is_lost(share, &t->to) ||
 	    gw_mac_equal(p->smac, t->to.mac))
 		return GW_UNDECIDED;
-	if (gw_spend_hop(skb, p))
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	gw_find_mate(share, &t->to);
 	return gw_send_syn_on(skb, p, key, t->to.mac);
@@ -125,7 +125,13 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 		return GW_UNDECIDED;
 	}
 	t = gw_transfer_now(key);
-	if (syn && (!t || p->seq != t->irs || gw_is_forsaken(share, t))) {
+	if (!t && s->role == GW_ROLE_OWNER) {
+		verdict = gw_follow_passed(skb, p, key, share);
+		if (verdict != GW_UNDECIDED)
+			return verdict;
+		t = gw_transfer_now(key);
+	}
+	if (syn && (!t || p->seq != t->irs)) {
 		verdict = gw_hear_syn(skb, p, key, share, t);
 		return verdict == GW_UNDECIDED ?
 			       gw_begin_client(skb, p, key, share, mate) :

@@ -1,33 +1,44 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A client's segment that a server sends on, for the connection has gone, has one hop less
- * to live if another server has sent it here, as at a router (RFC 1812 section 5.3.1,
- * RFC 8200 section 3): should each of them believe that it is at the next one, no segment
- * goes round for ever. The first who sends it on leaves it as it came. Servers whose
- * requests have no rules know no others, and hand nothing over.
+ * How often a client's segment is sent on from server to server. Servers may believe in a
+ * circle that the next one has its connection, or its share: their files may differ, or one
+ * may not have heard yet. Nobody can tell from a frame who has sent it, so its TTL or hop
+ * limit says it. The first server that sends it on leaves it no more than GW_HOPS_MOST, each
+ * next one takes one away, as a router does (RFC 1812 section 5.3.1, RFC 8200 section 3). What
+ * a client sends arrives with more: systems begin with 64 at least, and ways are shorter.
  */
 #ifndef GW_HOPS_H
 #define GW_HOPS_H
 
 #include "gw_packet.h"
-#include "gw_rules.h"
 
-/* 0, or -1: it has been sent round until nothing was left, or could not be changed. */
-static __noinline int gw_spend_hop(struct __sk_buff *skb,
-				   const struct gw_pkt *p)
+#define GW_HOPS_MOST 32
+
+/* What has to be left, and more, of a frame that is sent on: */
+/* for its connection: those that have gone on from server to server are a long chain */
+#define GW_HOPS_FLOW 1
+/* for its share, which one server has: once, and once more */
+#define GW_HOPS_SHARE (GW_HOPS_MOST - 1)
+
+/* 0, or -1: it has been sent on too often, or could not be changed. Verified once. */
+__noinline int gw_spend_hop(struct __sk_buff *skb, const struct gw_pkt *p,
+			    __u32 least)
 {
-	__u32 at = ETH_HLEN + (p->v6 ? offsetof(struct ipv6hdr, hop_limit) :
-				       offsetof(struct iphdr, ttl));
+	__u32 at;
 	__u8 hops, left;
 
-	if (!gw_is_mate(p->smac))
-		return 0;
-	if (bpf_skb_load_bytes(skb, at, &hops, 1) || hops <= 1)
+	if (!p)
 		return -1;
-	left = hops - 1;
+	at = ETH_HLEN + (p->v6 ? offsetof(struct ipv6hdr, hop_limit) :
+				 offsetof(struct iphdr, ttl));
+	if (bpf_skb_load_bytes(skb, at, &hops, 1) || hops <= least)
+		return -1;
+	left = hops > GW_HOPS_MOST ? GW_HOPS_MOST : hops - 1;
+	if (p->v6)
+		return bpf_skb_store_bytes(skb, at, &left, 1,
+					   BPF_F_RECOMPUTE_CSUM);
 	/* the upper half of a word of the header's sum */
-	if (!p->v6 &&
-	    bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check),
+	if (bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check),
 				bpf_htons(hops << 8), bpf_htons(left << 8), 2))
 		return -1;
 	return bpf_skb_store_bytes(skb, at, &left, 1, 0);

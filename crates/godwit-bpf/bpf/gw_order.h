@@ -137,6 +137,14 @@ static __noinline int gw_obey(struct gw_order *o)
 		gw_flag(f, GW_FLOW_OVER); /* see gw_log_keep() */
 		gw_log_free(&key, f, GW_LOG_NONE);
 		return bpf_map_delete_elem(&gw_flows, &key) ? 1 : 0;
+	case GW_ORDER_DROP_LOG:
+		/* a twin is being made of it */
+		if (gw_is_over(f) || f->phase == GW_PHASE_REJOINING ||
+		    !gw_is_log_kept(f->log.state))
+			return 1;
+		gw_log_free(&key, f, GW_LOG_FAILED);
+		gw_count(GW_REASON_LOG_EVICTED);
+		return 0;
 	case GW_ORDER_TURN: {
 		struct gw_share *s = gw_share_at(f->share);
 

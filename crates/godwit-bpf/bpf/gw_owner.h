@@ -4,6 +4,7 @@
 #define GW_OWNER_H
 
 #include "gw_boundary.h"
+#include "gw_crowd.h"
 #include "gw_fence.h"
 #include "gw_gate.h"
 #include "gw_handshake.h"
@@ -59,6 +60,11 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 	if (!gw_is_third_ack(half, p))
 		return gw_verdict(GW_REASON_NO_FLOW, GW_PASS);
 	tapped = half->tapped;
+	if (!tapped && gw_is_of_crowd(&key->client)) {
+		/* what it says later would begin a flow in its midst */
+		bpf_map_delete_elem(&gw_half_open, key);
+		return gw_verdict(GW_REASON_SOURCE_SHARE, GW_PASS);
+	}
 	f = gw_flow_begin(key, half, s);
 	if (!f)
 		return GW_UNDECIDED;
@@ -149,15 +155,20 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 		/* there is no socket: what this acknowledges is answered */
 		if (gw_is_over(f) && !gw_is_through(f))
 			return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
-	} else if (gw_after(p->ack, f->own.snd_nxt))
+	} else if (!(p->flags & GW_TCP_RST) &&
+		   gw_after(p->ack, f->own.snd_nxt)) {
+		/* of a RST our kernel looks at the sequence number alone */
 		return gw_verdict(GW_REASON_CLIENT_BEYOND, GW_PASS);
+	}
 	if (gw_is_odd(f, p, now))
 		return gw_verdict(GW_REASON_TS_JUMP, GW_DROP);
 	placed = gw_place_request(skb, p, key, f, share);
 	if (placed != GW_UNDECIDED)
 		return placed;
-	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p))
+	if ((p->flags & GW_TCP_RST) && !gw_is_exact_rst(f, p)) {
+		gw_doubt(key, f, p, now);
 		return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
+	}
 	/* judged by the books as they were, sent after they are kept: the
 	 * twin's ACK may be back before this CPU goes on */
 	news = gw_is_tapped(s, f) && gw_is_news(f, p, now);

@@ -21,8 +21,8 @@ static __noinline int gw_send_to_peer(struct __sk_buff *skb,
 					  GW_REASON_NOT_FROM_OWNER :
 					  GW_REASON_NOT_OWNER,
 				  GW_DROP);
-	if (gw_spend_hop(skb, p))
-		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
+	if (gw_spend_hop(skb, p, GW_HOPS_SHARE))
+		return gw_verdict(GW_REASON_HOPS, GW_DROP);
 	gw_self(self);
 	gw_set_macs(skb, peer, self);
 	skb->mark = GW_MARK_SPOKEN;
@@ -69,14 +69,16 @@ static __noinline int gw_forward_front(struct __sk_buff *skb,
 	    gw_is_mate(p->smac))
 		return gw_forward(skb, p, s);
 	__builtin_memcpy(lead.at, s->peer_mac, 6);
-	if (syn && gw_is_of_pair(key))
-		return gw_send_on_and_tell(skb, p, key, s->peer_mac, &lead);
-	if (!f || gw_is_over(f) ||
-	    !gw_is_to_be_told(s, f->client.heard_ns, gw_now()))
-		return gw_forward(skb, p, s);
-	if (gw_is_home(key, f->share))
-		gw_self(lead.at);
-	lead.irs = f->irs;
+	if (!syn || !gw_is_of_pair(key)) {
+		if (!f || gw_is_over(f) ||
+		    !gw_is_to_be_told(s, f->client.heard_ns, gw_now()))
+			return gw_forward(skb, p, s);
+		if (gw_is_home(key, f->share))
+			gw_self(lead.at);
+		lead.irs = f->irs;
+	}
+	if (gw_spend_hop(skb, p, GW_HOPS_SHARE))
+		return gw_verdict(GW_REASON_HOPS, GW_DROP);
 	return gw_send_on_and_tell(skb, p, key, s->peer_mac, &lead);
 }
 

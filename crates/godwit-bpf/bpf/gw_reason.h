@@ -166,6 +166,14 @@ enum gw_reason {
 	GW_REASON_TWIN_MENDED = 140,
 	GW_REASON_TWIN_MISBORN = 141, /* and still does */
 
+	/* for its share, by two servers before us: it is sent on no more (gw_hops.h) */
+	GW_REASON_HOPS = 145,
+
+	/* owner: its source has its part of the flow table (gw_crowd.h) */
+	GW_REASON_SOURCE_SHARE = 146,
+	/* beside no verdict: a log that made room for those of others */
+	GW_REASON_LOG_EVICTED = 147,
+
 	/* director: a client's frame goes to a back-end */
 	GW_REASON_DIRECTED_NEW = 150, /* a connection begins */
 	GW_REASON_DIRECTED = 151, /* its slot has only ever had one */

@@ -106,38 +106,101 @@ static __noinline int gw_lighter(__u32 share, const struct gw_placing *pl,
 
 /*
  * The SYN goes to `to`, and what follows it, too. If another CPU has passed on a copy of it,
- * to where that went. GW_UNDECIDED: there is no room.
+ * to where that went. GW_UNDECIDED: it can't be written down.
  */
 static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
 				 const struct gw_flow_key *key, __u32 share,
 				 const struct gw_target *to)
 {
-	struct gw_transfer fresh = {
+	struct gw_passed fresh = {
 		.irs = p->seq,
-		.state = GW_TRANSFER_GONE,
-		/* so that a director is told with the very next segment */
-		.heard_ns = gw_now() - (1 << 20),
+		.at = gw_now() >> 30,
 		.to = *to,
 	};
 	struct gw_mate_key mate = { .share = share, .node = to->node };
+	const struct gw_passed *passed;
 	struct gw_mate_load *l;
-	struct gw_transfer *t;
-	bool first;
 
-	first = !bpf_map_update_elem(&gw_transfers, key, &fresh, BPF_NOEXIST);
-	t = gw_transfer_of(key, p->seq);
-	if (!t || t->state != GW_TRANSFER_GONE) {
-		gw_count(GW_REASON_TABLE_FULL);
-		return GW_UNDECIDED;
-	}
-	if (first) {
-		gw_transfer_expire(t, GW_BEGINNING_NS);
+	if (!bpf_map_update_elem(&gw_passed, key, &fresh, BPF_NOEXIST)) {
 		l = bpf_map_lookup_elem(&gw_mate_loads, &mate);
 		if (l)
 			__sync_fetch_and_add(&l->passed, 1);
 		gw_count(GW_REASON_PASSED_ON);
+	} else {
+		passed = bpf_map_lookup_elem(&gw_passed, key);
+		if (!passed || passed->irs != p->seq) {
+			gw_count(GW_REASON_TABLE_FULL);
+			return GW_UNDECIDED;
+		}
+		fresh.to = passed->to;
 	}
-	return gw_send_syn_on(skb, p, key, t->to.mac);
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
+	return gw_send_syn_on(skb, p, key, fresh.to.mac);
+}
+
+/*
+ * A client whose SYN was passed on says more: from now on its connection is one that has
+ * gone. If there is no room for that its segments go on as long as the SYN is remembered.
+ */
+static __noinline int gw_go_after(struct __sk_buff *skb, const struct gw_pkt *p,
+				  const struct gw_flow_key *key,
+				  const struct gw_passed *passed)
+{
+	struct gw_transfer *t =
+		gw_transfer_begin(key, passed->irs, GW_TRANSFER_GONE);
+
+	if (!t) {
+		gw_count(GW_REASON_TABLE_FULL);
+		if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
+			return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
+		return gw_send_on(skb, passed->to.mac);
+	}
+	t->to = passed->to;
+	/* so that a director is told with this very segment */
+	t->heard_ns = gw_now() - (1 << 20);
+	gw_transfer_expire(t, GW_FORWARD_NS);
+	bpf_map_delete_elem(&gw_passed, key);
+	return GW_UNDECIDED;
+}
+
+/*
+ * A client's segment, if its SYN was passed on and nothing else is known of it. A SYN with
+ * another sequence number goes after that one, too: it may be anybody's. GW_UNDECIDED: it was
+ * not, or it has gone from here now (gw_go_after), or whom it was passed on to is lost and it
+ * may begin anew. Verified once.
+ */
+__noinline int gw_follow_passed(struct __sk_buff *skb, const struct gw_pkt *p,
+				const struct gw_flow_key *key, __u32 share)
+{
+	struct gw_passed passed;
+	const struct gw_passed *known;
+	bool syn;
+
+	if (!p || !key)
+		return GW_UNDECIDED;
+	known = bpf_map_lookup_elem(&gw_passed, key);
+	if (!known)
+		return GW_UNDECIDED;
+	passed = *known;
+	syn = (p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN;
+	if (gw_mac_equal(p->smac, passed.to.mac) &&
+	    (!syn || p->seq == passed.irs))
+		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
+	if (!syn)
+		return gw_go_after(skb, p, key, &passed);
+	/* silence is no proof for a connection that may have begun there */
+	if ((__u32)(gw_now() >> 30) - passed.at > GW_PASSED_AGE ||
+	    (p->seq == passed.irs ? gw_is_dead(share, &passed.to) :
+				    gw_mac_equal(p->smac, passed.to.mac) ||
+					    gw_is_lost(share, &passed.to))) {
+		bpf_map_delete_elem(&gw_passed, key);
+		return GW_UNDECIDED;
+	}
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
+	gw_find_mate(share, &passed.to);
+	return gw_send_syn_on(skb, p, key, passed.to.mac);
 }
 
 /*
@@ -169,16 +232,6 @@ static __noinline int gw_steer(struct __sk_buff *skb, const struct gw_pkt *p,
 	return gw_pass_on(skb, p, key, share, &to);
 }
 
-/*
- * Is the server without power to which a SYN was passed on, before anything came of it? Its
- * client, that says the SYN again, may begin anew elsewhere. Silence is no proof of that.
- */
-static __noinline bool gw_is_forsaken(__u32 share, const struct gw_transfer *t)
-{
-	return t->state == GW_TRANSFER_GONE && !t->number &&
-	       t->idle_ns == GW_BEGINNING_NS && gw_is_dead(share, &t->to);
-}
-
 /* Why we will not have it, whatever it is; 0: we may. */
 static __always_inline int gw_unwilling(__u32 share)
 {
@@ -189,10 +242,7 @@ static __always_inline int gw_unwilling(__u32 share)
 	return gw_silenced(share);
 }
 
-/*
- * A SYN of a connection of which nothing is known here: its four-tuple is used again, or
- * who was to have it is dead.
- */
+/* A SYN of a connection of which nothing is known here: its four-tuple is used again. */
 static __noinline int gw_begin_client(struct __sk_buff *skb,
 				      const struct gw_pkt *p,
 				      const struct gw_flow_key *key,

@@ -67,13 +67,34 @@ struct {
 	__type(value, struct gw_transfer);
 } gw_transfers SEC(".maps");
 
+/*
+ * Connections that were passed on with their SYN (gw_steer.h), until their clients say more.
+ * Anybody can send SYNs: those that are forgotten here to make room for others begin anew with
+ * the next one.
+ */
+struct gw_passed {
+	__u32 irs; /* of the client */
+	__u32 at; /* when it was, in 2^30 ns */
+	struct gw_target to;
+};
+
+_Static_assert(sizeof(struct gw_passed) == 16, "pinned");
+
+/* A client says its SYN again for no longer than a minute, in such units. */
+#define GW_PASSED_AGE 60
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct gw_flow_key);
+	__type(value, struct gw_passed);
+} gw_passed SEC(".maps");
+
 /* A refusal is remembered for as long as a frame may be under way. */
 #define GW_REFUSAL_NS 2000000000ull
 /* An entry by which nobody is forwarded: its director knows better by now. */
 #define GW_LEARNT_NS 20000000000ull
-/* A connection that was passed on with its SYN, and has not begun. */
-#define GW_BEGINNING_NS 60000000000ull
-/* And without one: as long as any server keeps an idle connection. */
+/* Without a director: as long as any server keeps an idle connection. */
 #define GW_FORWARD_NS 3600000000000ull
 /* After a FIN of its client, which may wait for the rest of a reply. */
 #define GW_ENDING_NS 120000000000ull

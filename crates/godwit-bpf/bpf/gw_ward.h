@@ -130,8 +130,9 @@ static __always_inline bool gw_has_gone(const struct gw_flow_key *key)
 {
 	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
 
-	return t &&
-	       (t->state == GW_TRANSFER_GONE || t->state == GW_TRANSFER_ASKED);
+	if (!t)
+		return bpf_map_lookup_elem(&gw_passed, key);
+	return t->state == GW_TRANSFER_GONE || t->state == GW_TRANSFER_ASKED;
 }
 
 /*

@@ -25,6 +25,7 @@ use crate::install::Installer;
 use crate::local::{self, LocalError};
 use crate::maps::canaries::CanaryTable;
 use crate::maps::counters::Counters;
+use crate::maps::crowds::CrowdTable;
 use crate::maps::fences::Fences;
 use crate::maps::flows::FlowTable;
 use crate::maps::half_open::HalfOpenTable;
@@ -138,6 +139,8 @@ pub struct Datapath {
     pub services: ServiceTable,
     /// Flows; shared, so that a long scan need not hold up its owner.
     pub flows: Arc<FlowTable>,
+    /// Sources of new connections that have their part of that table.
+    pub crowds: Arc<CrowdTable>,
     /// Handshakes under way.
     pub half_open: HalfOpenTable,
     /// Connections that go to other servers by themselves.
@@ -223,6 +226,7 @@ impl Datapath {
                 handle(&maps.gw_flows, "gw_flows")?,
                 share_slots.clone(),
             )),
+            crowds: Arc::new(CrowdTable::new(handle(&maps.gw_crowds, "gw_crowds")?)),
             half_open: HalfOpenTable::new(
                 handle(&maps.gw_half_open, "gw_half_open")?,
                 share_slots.clone(),
@@ -382,6 +386,8 @@ fn configure(
         &mut maps.gw_node_ids,
         &mut maps.gw_fences,
         &mut maps.gw_flows,
+        &mut maps.gw_crowds,
+        &mut maps.gw_passed,
         &mut maps.gw_log,
         &mut maps.gw_half_open,
         &mut maps.gw_verifies,

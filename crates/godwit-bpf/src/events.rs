@@ -22,6 +22,8 @@ const _: () = assert!(size_of::<types::gw_exit>() == 48);
 pub enum Record {
     /// Of a flow.
     Flow(RawEvent),
+    /// A client has sent a RST of which the kernel knows better whether it counts.
+    Reset(RawEvent),
     /// Of a question that has no answer.
     Unanswered(Unanswered),
     /// A listening socket of this machine is being closed; which is not known.
@@ -177,6 +179,9 @@ fn record(raw: &types::gw_event, slots: &Slots, nodes: &Slots) -> Record {
     }
     if raw.kind == types::gw_event_kind::GW_EVENT_FROZEN.0 {
         return Record::Frozen;
+    }
+    if raw.kind == types::gw_event_kind::GW_EVENT_RESET.0 {
+        return Record::Reset(event);
     }
     if raw.kind != types::gw_event_kind::GW_EVENT_UNANSWERED.0 {
         return Record::Flow(event);

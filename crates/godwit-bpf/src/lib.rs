@@ -58,6 +58,7 @@ pub use maps::canaries::{
     CANARY_MAGIC, CANARY_NONCES, CANARY_PORTS, CANARY_SLOTS, CanaryAnswer, CanaryTable,
 };
 pub use maps::counters::{Counters, Reason};
+pub use maps::crowds::{CROWDS, CrowdTable};
 pub use maps::fences::Expiry;
 pub use maps::flows::{FlowState, FlowTable, FlowTimestamps, Phase};
 pub use maps::half_open::{HalfOpen, HalfOpenTable};

@@ -35,6 +35,8 @@ pub enum Order {
     Protect,
     /// Shadow: the twin of a running flow may be served at a takeover.
     Admit,
+    /// Its log makes room for those of others, unless a twin is being made of it.
+    DropLog,
 }
 
 /// Why an order was not carried out.
@@ -112,6 +114,7 @@ impl Orders {
             Order::Rejoin(generation, _) => (Kind::GW_ORDER_REJOIN, generation.0),
             Order::Protect => (Kind::GW_ORDER_PROTECT, 0),
             Order::Admit => (Kind::GW_ORDER_ADMIT, 0),
+            Order::DropLog => (Kind::GW_ORDER_DROP_LOG, 0),
         };
         let context = types::gw_order {
             key: flow.key.into(),
@@ -127,7 +130,8 @@ impl Orders {
                 | Order::Forget
                 | Order::Turn
                 | Order::Protect
-                | Order::Admit => 0,
+                | Order::Admit
+                | Order::DropLog => 0,
             },
             share: slot,
             pad: 0,

@@ -46,6 +46,7 @@ use super::replay::Replays;
 use super::servers::Servers;
 use super::shares::Shares;
 use super::standstill::Standstill;
+use super::sweep::Doubts;
 use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
@@ -467,17 +468,20 @@ impl Installed {
     }
 
     /// Starts the threads that read the data path's tables and ring buffers.
-    fn start_readers(&mut self, place: Arc<Place>, inbox: &Inbox) -> io::Result<()> {
+    fn start_readers(&mut self, place: Arc<Place>, inbox: &Inbox) -> io::Result<Arc<Doubts>> {
         let flows = &self.parts.datapath.flows;
-        leash::spawn_census(flows.clone(), inbox.clone())?;
-        sweep::spawn(flows.clone(), place.clone(), inbox.clone())?;
+        let crowds = self.parts.datapath.crowds.clone();
+        leash::spawn_census(flows.clone(), crowds, inbox.clone())?;
+        let doubts = Arc::new(Doubts::default());
+        sweep::spawn(flows.clone(), doubts.clone(), place.clone(), inbox.clone())?;
         let lists = (flows.clone(), self.parts.datapath.handoffs.clone());
         routes::spawn(flows.clone(), place.clone(), inbox.clone())?;
         unlisted::spawn(&self.config, lists, place, inbox.clone())?;
-        ring::spawn_reader(self.parts.events.clone(), inbox.clone())?;
+        ring::spawn_reader(self.parts.events.clone(), doubts.clone(), inbox.clone())?;
         let canaries = self.parts.datapath.canaries.clone();
         let nest = self.nest.take();
-        nest.map_or(Ok(()), |nest| nest.spawn(canaries))
+        nest.map_or(Ok(()), |nest| nest.spawn(canaries))?;
+        Ok(doubts)
     }
 
     /// Puts the driver together; [`Driver::run`] starts it.
@@ -501,8 +505,7 @@ impl Installed {
         let resolver = Resolver::spawn(&self.config, place.clone(), inbox);
         let resolver = resolver.map_err(InstallError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
-        self.start_readers(place, &surroundings.inbox)
-            .map_err(InstallError::Thread)?;
+        let doubts = self.start_readers(place, &surroundings.inbox);
         let locals = Locals::spawn(&self.config, surroundings.events.clone());
         let mut driver = Driver {
             incarnation: node.incarnation,
@@ -545,6 +548,7 @@ impl Installed {
             servers: Servers::new(now),
             standstill,
             moves: Moves::default(),
+            doubts: doubts.map_err(InstallError::Thread)?,
             handoffs,
             wishes: Wishes::default(),
             peers: surroundings.peers,

@@ -13,10 +13,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use godwit_bpf::{FlowState, FlowTable, Phase};
+use godwit_bpf::{CrowdTable, FlowState, FlowTable, Order, Phase};
 use godwit_core::MonoTime;
 use godwit_wire::Role;
 
+use super::crowd::{Fill, Limits};
 use super::{Driver, logs};
 use crate::clock;
 use crate::input::{Census, Inbox, Input};
@@ -59,17 +60,25 @@ impl Driver {
         for share in self.shares.apply_census(census) {
             self.write_share(share);
         }
+        for (share, flow) in &census.evicted {
+            self.give(*share, *flow, Order::DropLog);
+        }
     }
 }
 
 /// Counts until the driver is gone, off its thread: with many flows that takes
 /// longer than a heartbeat.
-pub(super) fn spawn_census(flows: Arc<FlowTable>, inbox: Inbox) -> io::Result<()> {
+pub(super) fn spawn_census(
+    flows: Arc<FlowTable>,
+    crowds: Arc<CrowdTable>,
+    inbox: Inbox,
+) -> io::Result<()> {
     let count = move || {
+        let mut limits = Limits::new(crowds);
         loop {
             let now = clock::now();
             // An unreadable table leaves things as they are.
-            if let Some(census) = census(&flows, now)
+            if let Some(census) = census(&flows, &mut limits, now)
                 && inbox.offer(Input::Census(census)).is_err()
             {
                 return;
@@ -84,9 +93,10 @@ pub(super) fn spawn_census(flows: Arc<FlowTable>, inbox: Inbox) -> io::Result<()
         .map(drop)
 }
 
-fn census(flows: &FlowTable, now: MonoTime) -> Option<Census> {
-    let mut census = Census::default();
+fn census(flows: &FlowTable, limits: &mut Limits, now: MonoTime) -> Option<Census> {
+    let (mut census, mut fill) = (Census::default(), Fill::default());
     let scanned = flows.for_each(|flow| {
+        fill.add(&flow);
         if is_busy(&flow, now) {
             *census
                 .busy
@@ -97,10 +107,13 @@ fn census(flows: &FlowTable, now: MonoTime) -> Option<Census> {
             *census.logs.entry(flow.share).or_default() += 1;
         }
     });
-    if let Err(error) = &scanned {
-        tracing::warn!(error = %error, "can't count the flows");
+    match scanned.and_then(|()| limits.apply(flows, &fill)) {
+        Ok(evicted) => Some(Census { evicted, ..census }),
+        Err(error) => {
+            tracing::warn!(error = %error, "can't count the flows");
+            None
+        }
     }
-    scanned.ok().map(|()| census)
 }
 
 /// A client that waits at the end of the leash is silent, but busy.

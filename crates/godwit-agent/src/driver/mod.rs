@@ -36,6 +36,7 @@ mod canary;
 mod carry;
 mod commits;
 mod compare;
+mod crowd;
 mod detach;
 mod devices;
 mod digest;
@@ -207,6 +208,8 @@ pub struct Driver {
     /// Which of them are stopped.
     standstill: Standstill,
     moves: Moves,
+    /// Flows of which the kernel is asked soon whether they have sockets.
+    doubts: Arc<sweep::Doubts>,
     /// Connections that go to other servers one by one; `None` if no service of
     /// this node has such.
     handoffs: Option<Handoffs>,

@@ -201,7 +201,7 @@ impl Driver {
         let now = clock::now();
         let generation = self.shares.get(share).map(|share| share.entry.generation);
         let (mut check, mut leaving) = (FlowCheck::default(), Leaving::default());
-        let mut busy = Vec::new();
+        let (mut busy, mut unprotected) = (Vec::new(), Vec::new());
         let scanned = self.datapath.flows.for_each(|flow| {
             if flow.share != share || flow.phase == Phase::Ended {
                 return;
@@ -221,8 +221,7 @@ impl Driver {
                 | Phase::Closed
                 | Phase::Ended
                 | Phase::Unknown(_) => {
-                    check.unprotected += 1;
-                    leaving.unprotected.push(flow.id);
+                    unprotected.push(flow);
                     return;
                 }
             }
@@ -235,6 +234,11 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows to move");
             check.unprotected += 1;
         }
+        let over = self.let_go_ghosts(&unprotected, now);
+        leaving.flows -= over.len() as u64;
+        leaving.unprotected = unprotected.iter().map(|flow| flow.id).collect();
+        leaving.unprotected.retain(|flow| !over.contains(flow));
+        check.unprotected += u32::try_from(leaving.unprotected.len()).unwrap_or(u32::MAX);
         // Neither before nor behind them.
         check.confirming += self.commits.count(share);
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));

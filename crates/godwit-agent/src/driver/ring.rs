@@ -8,27 +8,36 @@ use std::time::Duration;
 use godwit_bpf::{Events, RawEvent, Record};
 use godwit_core::{FlowEvent, FlowEventKind};
 
+use super::sweep::Doubts;
 use crate::input::{Inbox, Input, StopHint};
 use crate::realtime::{Urgency, prefer};
 
 /// `events` is shared with the life after this one, which waits for the end of this thread.
-pub(super) fn spawn_reader(events: Arc<Mutex<Events>>, inbox: Inbox) -> io::Result<()> {
+pub(super) fn spawn_reader(
+    events: Arc<Mutex<Events>>,
+    doubts: Arc<Doubts>,
+    inbox: Inbox,
+) -> io::Result<()> {
     thread::Builder::new()
         .name("gw-events".into())
         .spawn(move || {
             prefer("gw-events", Urgency::Decisions);
             let events = events.lock().unwrap_or_else(PoisonError::into_inner);
-            forward_events(&events, &inbox);
+            forward_events(&events, &doubts, &inbox);
         })
         .map(drop)
 }
 
 /// Reads the ring buffer until the driver is gone.
-fn forward_events(events: &Events, inbox: &Inbox) {
+fn forward_events(events: &Events, doubts: &Doubts, inbox: &Inbox) {
     while !inbox.is_closed() {
         for record in events.wait(Duration::from_millis(200)) {
             let input = match record {
                 Record::Flow(raw) => flow_event(raw).map(Input::Flow),
+                Record::Reset(raw) => {
+                    doubts.add(ended(raw));
+                    None
+                }
                 Record::Unanswered(question) => Some(Input::Unanswered(question)),
                 Record::ListenerClosed => Some(Input::ListenerClosed),
                 Record::Stopped(pid) => Some(Input::Stopped(StopHint::Signal(pid))),
@@ -45,10 +54,15 @@ fn forward_events(events: &Events, inbox: &Inbox) {
 /// A kind that this version does not know comes from a later data path.
 fn flow_event(raw: RawEvent) -> Option<FlowEvent> {
     let kind = FlowEventKind::try_from(raw.kind).ok()?;
-    Some(FlowEvent {
+    Some(FlowEvent { kind, ..ended(raw) })
+}
+
+/// What there is to say of a flow if it has no socket any more.
+fn ended(raw: RawEvent) -> FlowEvent {
+    FlowEvent {
         share: raw.share,
         flow: raw.flow,
         generation: raw.generation,
-        kind,
-    })
+        kind: FlowEventKind::Ended,
+    }
 }

@@ -420,7 +420,7 @@ mod tests {
     fn census(stay: u32, busy: u32) -> Census {
         Census {
             busy: BTreeMap::from([((SHARE, Generation(stay)), busy)]),
-            logs: BTreeMap::new(),
+            ..Census::default()
         }
     }
 

@@ -1,16 +1,16 @@
 //! Ends that nobody reports: of sockets that the kernel gave up without a
-//! segment, and of flows whose report was lost.
+//! segment, or at a RST that the data path can't judge, and of flows whose report was lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use godwit_bpf::{FlowState, FlowTable, Order, Phase};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
-use godwit_sock::without_tcp_socket;
-use godwit_wire::{FlowId, SeqNumber, UnprotectedReason};
+use godwit_sock::{has_tcp_socket, without_tcp_socket};
+use godwit_wire::{FlowId, FlowKey, SeqNumber, UnprotectedReason};
 
 use super::Driver;
 use super::follow::Place;
@@ -23,8 +23,24 @@ const SWEEP: Duration = Duration::from_secs(15);
 /// After a look it rests at least so many times as long as that took.
 const REST: u32 = 400;
 
-/// How often it looks whether the driver is gone.
-const STEP: Duration = Duration::from_secs(1);
+/// The same of a look at flows whose clients have sent a RST.
+const PAUSE: u32 = 20;
+
+/// How often it looks whether the driver is gone, and whether the sockets are whose clients
+/// have sent a RST.
+const STEP: Duration = Duration::from_millis(250);
+
+/// Flows that wait for such a look at most. What is more waits for the next sweep.
+const DOUBTED: usize = 4096;
+
+/// Flows of which each is looked up by itself.
+const FEW: usize = 256;
+
+/// Flows whose sockets are looked up while a share waits to move: a few milliseconds.
+const LOOKED_UP: usize = 128;
+
+/// The kernel has a socket for a connection some microseconds after the data path has a flow.
+const YOUNG: Duration = Duration::from_secs(1);
 
 /// A client that is silent for so long may have gone, and its socket with it;
 /// the kernel tells nobody when it gives up.
@@ -36,7 +52,41 @@ const ENDING: Duration = Duration::from_secs(10);
 /// Longer than a new socket is waited for, and in no step with the tries, one a second.
 const ANEW: Duration = Duration::from_millis(650);
 
+/// Flows that may have ended: their clients have sent a RST of which the kernel knows better
+/// than the data path whether it counts. Or their share is to move, and they stand in its way.
+#[derive(Debug, Default)]
+pub(super) struct Doubts(Mutex<BTreeMap<FlowKey, FlowEvent>>);
+
+impl Doubts {
+    /// The `event` is what there is to say if the flow has no socket.
+    pub(super) fn add(&self, event: FlowEvent) {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() < DOUBTED {
+            waiting.insert(event.flow.key, event);
+        }
+    }
+
+    fn take(&self) -> BTreeMap<FlowKey, FlowEvent> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 impl Driver {
+    /// Of flows that keep their share from moving, how many are over: they have no socket. If
+    /// there are more of them than can be looked up at once, the others are looked up soon.
+    pub(super) fn let_go_ghosts(&mut self, flows: &[FlowState], now: MonoTime) -> BTreeSet<FlowId> {
+        let (first, others) = flows.split_at(flows.len().min(LOOKED_UP));
+        for flow in others {
+            self.doubts.add(ended(flow));
+        }
+        let ifindex = self.ifindex;
+        let old = first.iter().filter(|flow| !is_young(flow.born_ns, now));
+        let ghosts = ghosts(old.map(ended), |flow| has_tcp_socket(ifindex, flow));
+        let over = ghosts.iter().map(|event| event.flow).collect();
+        self.forget_gone(ghosts, now);
+        over
+    }
+
     /// Flows of which there is no socket: they are over.
     pub(super) fn forget_gone(&mut self, gone: Vec<FlowEvent>, now: MonoTime) {
         for event in gone {
@@ -75,17 +125,25 @@ fn has_ended(flow: FlowId, found: Option<(SeqNumber, Phase)>) -> bool {
 
 /// Looks until the driver is gone, off its thread: the kernel walks over all of
 /// its sockets.
-pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> io::Result<()> {
+pub(super) fn spawn(
+    flows: Arc<FlowTable>,
+    doubts: Arc<Doubts>,
+    place: Arc<Place>,
+    inbox: Inbox,
+) -> io::Result<()> {
     let look = move || {
-        let mut due = Instant::now() + SWEEP;
+        let (mut due, mut step) = (Instant::now() + SWEEP, STEP);
         while !inbox.is_closed() {
-            thread::sleep(STEP);
-            if Instant::now() < due {
-                continue;
-            }
-            let begun = Instant::now();
-            let found = gone(&flows, place.ifindex(), clock::now());
-            due = Instant::now() + SWEEP.max(begun.elapsed() * REST);
+            thread::sleep(step);
+            let (begun, ifindex) = (Instant::now(), place.ifindex());
+            let found = if begun < due {
+                without_socket(doubts.take(), ifindex)
+            } else {
+                let found = gone(&flows, doubts.take(), ifindex, clock::now());
+                due = Instant::now() + SWEEP.max(begun.elapsed() * REST);
+                found
+            };
+            step = STEP.max(begun.elapsed().saturating_sub(ANEW) * PAUSE);
             match found {
                 Ok(gone) if gone.is_empty() => {}
                 Ok(gone) => {
@@ -105,27 +163,67 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
         .map(drop)
 }
 
-/// Silent flows that have no socket here.
-fn gone(flows: &FlowTable, ifindex: u32, now: MonoTime) -> io::Result<Vec<FlowEvent>> {
-    let mut silent = BTreeMap::new();
+/// Silent flows that have no socket here, and those of the `silent` that have none.
+fn gone(
+    flows: &FlowTable,
+    mut silent: BTreeMap<FlowKey, FlowEvent>,
+    ifindex: u32,
+    now: MonoTime,
+) -> io::Result<Vec<FlowEvent>> {
     let scanned = flows.for_each(|flow| {
         if now.since(MonoTime::from_nanos(flow.heard_ns)) > patience(&flow) {
             silent.insert(flow.id.key, ended(&flow));
         }
     });
     scanned.map_err(io::Error::other)?;
+    without_socket(silent, ifindex)
+}
+
+/// Those that have no socket here.
+fn without_socket(
+    mut silent: BTreeMap<FlowKey, FlowEvent>,
+    ifindex: u32,
+) -> io::Result<Vec<FlowEvent>> {
     if silent.is_empty() {
         return Ok(Vec::new());
     }
-    let asked: BTreeSet<_> = silent.keys().copied().collect();
-    let mut gone = without_tcp_socket(ifindex, asked)?;
+    let mut gone = without(ifindex, silent.keys().copied().collect())?;
     if !gone.is_empty() {
         // One that goes back into its accept queue has none for a moment.
         thread::sleep(ANEW);
-        gone = without_tcp_socket(ifindex, gone)?;
+        gone = without(ifindex, gone)?;
     }
     silent.retain(|flow, _| gone.contains(flow));
     Ok(silent.into_values().collect())
+}
+
+/// A few are looked up, for many the kernel walks over all of its sockets.
+fn without(ifindex: u32, flows: BTreeSet<FlowKey>) -> io::Result<BTreeSet<FlowKey>> {
+    if flows.len() > FEW {
+        return without_tcp_socket(ifindex, flows);
+    }
+    let mut gone = BTreeSet::new();
+    for flow in flows {
+        if !has_tcp_socket(ifindex, flow)? {
+            gone.insert(flow);
+        }
+    }
+    Ok(gone)
+}
+
+/// Whether it may be about to get its socket.
+fn is_young(born_ns: u64, now: MonoTime) -> bool {
+    now.since(MonoTime::from_nanos(born_ns)) < YOUNG
+}
+
+/// Those that have no socket. One that can't be looked up has one.
+fn ghosts(
+    flows: impl Iterator<Item = FlowEvent>,
+    has_socket: impl Fn(FlowKey) -> io::Result<bool>,
+) -> Vec<FlowEvent> {
+    flows
+        .filter(|event| matches!(has_socket(event.flow.key), Ok(false)))
+        .collect()
 }
 
 fn patience(flow: &FlowState) -> Duration {
@@ -149,9 +247,57 @@ fn ended(flow: &FlowState) -> FlowEvent {
 
 #[cfg(test)]
 mod tests {
-    use godwit_wire::{Endpoint, FlowKey};
+    use godwit_wire::{Endpoint, Generation, ShareId};
 
     use super::*;
+
+    fn flow(port: u16) -> FlowEvent {
+        let endpoint = |text: String| text.parse::<Endpoint>().expect("an address");
+        let key = FlowKey {
+            client: endpoint(format!("10.9.0.10:{port}")),
+            service: endpoint("10.9.0.100:80".into()),
+        };
+        FlowEvent {
+            share: ShareId(1),
+            flow: FlowId {
+                key,
+                irs: SeqNumber(77),
+            },
+            generation: Generation(1),
+            kind: FlowEventKind::Ended,
+        }
+    }
+
+    /// What stands in the way of a move and has no socket does not, but for one that the kernel
+    /// says nothing of, or whose socket is being made.
+    #[test]
+    fn a_flow_without_a_socket_is_let_go() {
+        let flows = [1, 2, 3].map(flow);
+        let has_socket = |key: FlowKey| match key.client.port {
+            1 => Ok(true),
+            2 => Ok(false),
+            _ => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        };
+        assert_eq!(ghosts(flows.into_iter(), has_socket), [flows[1]]);
+        let now = MonoTime::from_nanos(5_000_000_000);
+        assert!(is_young(4_500_000_000, now));
+        assert!(!is_young(3_500_000_000, now));
+    }
+
+    #[test]
+    fn doubts_are_looked_into_once_and_are_not_without_a_limit() {
+        let doubts = Doubts::default();
+        for port in [1, 2, 1] {
+            doubts.add(flow(port));
+        }
+        let taken: Vec<_> = doubts.take().into_values().collect();
+        assert_eq!(taken, [flow(1), flow(2)]);
+        assert!(doubts.take().is_empty());
+        for port in 0..=u16::MAX {
+            doubts.add(flow(port));
+        }
+        assert_eq!(doubts.take().len(), DOUBTED);
+    }
 
     #[test]
     fn an_end_that_was_not_reported_is_seen_in_the_data_path() {

@@ -257,6 +257,7 @@ impl Driver {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
             self.find_lost_ends(now);
             self.follow_origins();
+            self.events.sum_up();
         }
     }
 

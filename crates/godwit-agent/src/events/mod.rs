@@ -4,6 +4,7 @@
 //! that is too slow is told how many events it missed, and never slows the
 //! driver down.
 
+mod budget;
 mod timestamp;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -20,6 +21,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::status::ms;
 
+use budget::{Budget, is_of_flow};
 pub use timestamp::rfc3339;
 
 /// The schema's name and version.
@@ -28,7 +30,11 @@ pub const SCHEMA: &str = "godwit.events/1";
 /// Name of the record that stands for events a follower was too slow for.
 pub const LOST: &str = "events_lost";
 
-/// Events that are remembered, and that a follower may lag behind.
+/// Name of the record that stands for events of which there were too many.
+pub const LEFT_OUT: &str = "events_left_out";
+
+/// Events that are remembered: so many of nodes and services, and as many of connections,
+/// which push out none of the former. A follower may lag behind as far.
 const KEPT: usize = 1024;
 
 /// What is tried again and again until something changes is told once in this time, each try
@@ -83,7 +89,11 @@ type Try = (String, Option<String>, Map<String, Value>);
 #[derive(Debug)]
 struct State {
     sequence: u64,
+    /// Of nodes and services.
     kept: VecDeque<Arc<EventRecord>>,
+    /// Of connections.
+    of_flows: VecDeque<Arc<EventRecord>>,
+    budget: Budget,
     counts: BTreeMap<String, u64>,
     /// Tries, and when each was told last, oldest first.
     tried: VecDeque<(Try, Instant)>,
@@ -109,6 +119,8 @@ impl EventLog {
         let state = State {
             sequence: 0,
             kept: VecDeque::new(),
+            of_flows: VecDeque::new(),
+            budget: Budget::default(),
             counts: BTreeMap::new(),
             tried: VecDeque::new(),
             followers,
@@ -181,8 +193,10 @@ impl EventLog {
     /// What is remembered, and everything from now on.
     pub fn subscribe(&self) -> Subscription {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut past: Vec<_> = state.kept.iter().chain(&state.of_flows).cloned().collect();
+        past.sort_unstable_by_key(|record| record.sequence);
         Subscription {
-            past: state.kept.iter().cloned().collect(),
+            past,
             future: state.followers.subscribe(),
         }
     }
@@ -196,26 +210,52 @@ impl EventLog {
             .clone()
     }
 
-    fn record(&self, mut record: EventRecord) {
+    /// Tells how many events were left out lately, and of which kind.
+    pub(crate) fn sum_up(&self) {
+        self.sum_up_at(Instant::now());
+    }
+
+    fn sum_up_at(&self, now: Instant) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for (event, count) in state.budget.left_out(now) {
+            state.tell(EventRecord::left_out(&self.node, &event, count));
+        }
+    }
+
+    fn record(&self, record: EventRecord) {
+        let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         *state.counts.entry(record.event.clone()).or_default() += 1;
-        if state.has_told(&record, Instant::now()) {
+        if state.has_told(&record, now) {
             return;
         }
-        state.sequence += 1;
-        record.sequence = state.sequence;
-        log(&record);
-        let record = Arc::new(record);
-        if state.kept.len() == KEPT {
-            state.kept.pop_front();
+        if state.budget.admits(&record.event, now) {
+            state.tell(record);
+        } else {
+            *state.counts.entry(LEFT_OUT.into()).or_default() += 1;
         }
-        state.kept.push_back(record.clone());
-        // Nobody follows: fine.
-        let _ = state.followers.send(record);
     }
 }
 
 impl State {
+    fn tell(&mut self, mut record: EventRecord) {
+        self.sequence += 1;
+        record.sequence = self.sequence;
+        log(&record);
+        let record = Arc::new(record);
+        let ring = if is_of_flow(&record.event) {
+            &mut self.of_flows
+        } else {
+            &mut self.kept
+        };
+        if ring.len() == KEPT {
+            ring.pop_front();
+        }
+        ring.push_back(record.clone());
+        // Nobody follows: fine.
+        let _ = self.followers.send(record);
+    }
+
     /// Whether the same try was told a moment ago.
     fn has_told(&mut self, record: &EventRecord, now: Instant) -> bool {
         if !TRIES.contains(&record.event.as_str()) {
@@ -240,13 +280,23 @@ impl State {
 impl EventRecord {
     /// Stands for events that a follower was too slow for.
     pub fn lost(node: &str, count: u64) -> Self {
-        let fields = [("count".to_owned(), Value::from(count))];
+        Self::instead(node, LOST, [("count", Value::from(count))])
+    }
+
+    /// Stands for events of a kind of which there were too many.
+    fn left_out(node: &str, event: &str, count: u64) -> Self {
+        let fields = [("of", Value::from(event)), ("count", Value::from(count))];
+        Self::instead(node, LEFT_OUT, fields)
+    }
+
+    fn instead<const N: usize>(node: &str, event: &str, fields: [(&str, Value); N]) -> Self {
+        let fields = fields.map(|(name, value)| (name.to_owned(), value));
         Self {
             schema: SCHEMA.into(),
             node: node.into(),
             time: rfc3339(SystemTime::now()),
             sequence: 0,
-            event: LOST.into(),
+            event: event.into(),
             warning: true,
             service: None,
             fields: fields.into_iter().collect(),
@@ -322,6 +372,36 @@ mod tests {
         let now = Instant::now();
         assert!(state.has_told(&record, now));
         assert!(!state.has_told(&record, now + AGAIN), "a minute later");
+    }
+
+    /// However many connections clients lose: what happened to nodes stays in the history, and
+    /// how much was not told is.
+    #[test]
+    fn what_clients_cause_pushes_out_no_change_of_role() {
+        let pair = Pair::new();
+        let log = EventLog::new(&pair.a);
+        log.publish_own("role_changed", false, [("state", "owner")]);
+        for number in 0..5000 {
+            let number = number.to_string();
+            log.publish_own("flow_demoted", true, [("flow", number.as_str())]);
+            log.publish_own("flow_stayed", true, [("flow", number.as_str())]);
+        }
+        log.sum_up_at(Instant::now() + budget::SUM_UP);
+        log.sum_up_at(Instant::now() + budget::SUM_UP);
+        let past = log.subscribe().past;
+        assert_eq!(past[0].event, "role_changed");
+        assert!(past.is_sorted_by_key(|it| it.sequence));
+        let of = |name: &str| past.iter().filter(|it| it.event == name).count();
+        assert_eq!(past.len(), 1 + KEPT + 1, "the latest of flows");
+        assert!(of("flow_demoted") < of("flow_stayed"));
+        assert_eq!(of(LEFT_OUT), 1, "said once");
+        let counts = log.counts();
+        assert_eq!(counts.get("flow_demoted"), Some(&5000));
+        let left_out = past.last().expect("the last").fields.clone();
+        assert_eq!(left_out.get("of"), Some(&Value::from("flow_demoted")));
+        let number = left_out.get("count").and_then(Value::as_u64);
+        assert_eq!(number, counts.get(LEFT_OUT).copied());
+        assert!(number.is_some_and(|it| (4000..5000).contains(&it)));
     }
 
     #[test]

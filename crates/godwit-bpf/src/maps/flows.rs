@@ -246,6 +246,11 @@ impl FlowTable {
             .map(|raw| flow_state(raw_key, &raw, self.1.share_at(raw.share))))
     }
 
+    /// How many flows there is room for.
+    pub fn room(&self) -> u32 {
+        self.0.max_entries()
+    }
+
     /// Some flows, at most `most`; which is not said.
     ///
     /// # Errors

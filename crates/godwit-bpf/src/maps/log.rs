@@ -81,6 +81,8 @@ pub struct FlowLog {
     pub end: SeqNumber,
     /// What the service has said since it began, in bytes.
     pub answered: u64,
+    /// End of what may be in a chunk.
+    top: SeqNumber,
     /// Where chunks are counted from: [`FlowState::birth`](crate::FlowState::birth).
     birth: SeqNumber,
 }
@@ -97,6 +99,15 @@ impl FlowLog {
         self.state == LogState::Kept && self.base != self.end
     }
 
+    /// How many chunks it has at most.
+    pub fn chunks(&self) -> u32 {
+        match self.top.checked_distance(self.base) {
+            None | Some(0) => 0,
+            // The first and the last are not whole.
+            Some(bytes) => bytes / LOG_CHUNK + 2,
+        }
+    }
+
     pub(super) fn new(raw: &types::gw_flow) -> Self {
         Self {
             state: match State(u32::from(raw.log.state)) {
@@ -111,6 +122,7 @@ impl FlowLog {
             base_ack: SeqNumber(raw.log.base_ack),
             end: SeqNumber(raw.log.end),
             answered: raw.bytes_out.saturating_sub(raw.log.bytes_out),
+            top: SeqNumber(raw.log.top),
             birth: SeqNumber(raw.birth),
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod canaries;
 pub(crate) mod counters;
+pub(crate) mod crowds;
 pub(crate) mod fences;
 pub(crate) mod flows;
 pub(crate) mod half_open;
@@ -60,6 +61,10 @@ impl<K: Plain, V: Plain> TypedMap<K, V> {
             name,
             types: std::marker::PhantomData,
         }
+    }
+
+    pub(crate) fn max_entries(&self) -> u32 {
+        self.handle.max_entries()
     }
 
     pub(crate) fn lookup(&self, key: &K) -> Result<Option<V>, MapError> {

@@ -38,6 +38,9 @@ pub(crate) const WND: u16 = 43 * MSS;
 /// MSS that both sides announce in the fixtures.
 pub(crate) const MSS: u16 = 1460;
 
+/// TTL or hop limit of what one server has sent on, `GW_HOPS_MOST`.
+pub(crate) const HOPS: u8 = 32;
+
 /// The only share.
 pub(crate) const SHARE: ShareId = ShareId(0x0001_0000);
 /// Nodes of the fixtures, by the numbers of their names: the data path calls them 0, 1, 2.
@@ -511,6 +514,13 @@ pub(crate) fn to_service(
     let packet = packet(client, service, (seq, ack), flags, payload);
     let (a, client) = (Host::A.mac(Network::Data), Host::Client.mac(Network::Data));
     EthernetHeader::frame_ip(a, client, &packet)
+}
+
+/// A client's frame as it is sent on behind its MAC addresses: `times` servers have done so.
+pub(crate) fn sent_on(frame: &[u8], v6: bool, times: u8) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    frame[EthernetHeader::LEN + if v6 { 7 } else { 8 }] = HOPS + 1 - times;
+    summed(frame, v6)[12..].to_vec()
 }
 
 /// A segment in the service's name, out of this machine.

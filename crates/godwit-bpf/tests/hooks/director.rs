@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use godwit_bpf::PinDir;
 use godwit_bpf::director::{Backend, Director, Settings, Slot, Via};
@@ -558,19 +560,59 @@ fn a_million_flows() {
         for _ in 0..3 {
             figure("no slot has changed", bench, &data);
         }
-        // Two are as new: most slots are mixed, and most SYNs make an entry.
-        bench.members[1].weight = 0;
-        bench.members[2].weight = 0;
-        bench.change();
-        bench.members[0].weight = 0;
-        bench.members[1].weight = 1;
-        bench.members[2].weight = 1;
-        bench.change();
+        mix(bench);
         figure("SYNs", bench, &syn);
         figure("SYNs again", bench, &syn);
         for _ in 0..3 {
             figure("segments, entries where they are needed", bench, &data);
         }
+    });
+}
+
+/// Two are as new: most slots are mixed, and most SYNs make an entry.
+fn mix(bench: &mut Bench) {
+    bench.members[1].weight = 0;
+    bench.members[2].weight = 0;
+    bench.change();
+    bench.members[0].weight = 0;
+    bench.members[1].weight = 1;
+    bench.members[2].weight = 1;
+    bench.change();
+}
+
+/// A figure: what a segment of a connection costs while another CPU has SYNs as fast as it can
+/// take them, against what it costs alone. No more than twice as much, or a flood on one queue
+/// of the card would slow the others down.
+#[test]
+#[ignore = "a figure"]
+fn a_flood_of_syns_slows_no_connection_down() {
+    const FLOWS: u32 = 1_000_000;
+    on_bench(Some(FLOWS), |bench, _| {
+        mix(bench);
+        let syn = to_service(7, false, 1, 0, SYN, b"");
+        let data = to_service(7, false, 2, 1, ACK, b"data");
+        let run = |frame: &[u8]| {
+            bench
+                .director
+                .load_trial(frame, FLOWS)
+                .expect("it runs")
+                .each
+        };
+        run(&syn);
+        let alone = (0..5).map(|_| run(&data)).min().expect("five");
+        let ends = AtomicBool::new(false);
+        let (flooded, floods) = thread::scope(|scope| {
+            let flood = scope.spawn(|| {
+                let rounds =
+                    std::iter::from_fn(|| (!ends.load(Ordering::Relaxed)).then(|| run(&syn)));
+                rounds.count()
+            });
+            let flooded = (0..5).map(|_| run(&data)).min().expect("five");
+            ends.store(true, Ordering::Relaxed);
+            (flooded, flood.join().expect("it does not panic"))
+        });
+        println!("alone {alone:?}, beside {floods} million SYNs {flooded:?}");
+        assert!(flooded <= 2 * alone, "{flooded:?} against {alone:?}");
     });
 }
 

@@ -5,15 +5,15 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::{FlowState, Hook, Keepers, Order, OrderError, Phase};
+use godwit_bpf::{FlowState, Hook, Keepers, Order, OrderError, Phase, Record};
 use godwit_lab::Lab;
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_sock::{FrameSender, Interface};
 use godwit_wire::{Endpoint, Role, TcpFlags, UnprotectedReason};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, flow_id, from_service, mirrored, on_bench, on_bench_of, tapped,
-    to_service, twin,
+    Bench, DROP, IRS, ISS, NEXT, WND, flow_id, from_service, mirrored, on_bench, on_bench_of,
+    tapped, to_service, twin,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -72,6 +72,57 @@ fn a_flow_that_is_let_go_behind_its_end_is_through() {
         assert!(bench.flow().through);
         bench.order(Order::End).expect("it is there");
         assert_eq!(bench.flow().phase, Phase::Ended);
+    });
+}
+
+/// A kernel that has no socket any more says so with a RST without an acknowledgement, and a
+/// kernel that gets it looks at its sequence number alone (RFC 5961 section 3.2).
+#[test]
+fn a_reset_counts_whatever_it_acknowledges() {
+    on_bench(|bench| {
+        let next = IRS.wrapping_add(1);
+        for v6 in [false, true] {
+            for (flags, ack) in [
+                (TcpFlags::RST, 0),
+                (TcpFlags::RST, ISS + 1000),
+                (TcpFlags::RST.with(ACK), ISS + 1000),
+            ] {
+                bench.connect(7, v6);
+                let reset = to_service(7, v6, next, ack, flags, b"");
+                bench.expect(Hook::Tap, "RST", &reset, NEXT, "client_rst");
+                assert_eq!(bench.flow().phase, Phase::Ended, "{ack}");
+                bench.order(Order::Forget).expect("it is there");
+            }
+        }
+    });
+}
+
+/// What the books can't place the kernel may: the agent is told, and asks it. Not of what is
+/// beyond the window, nor as often as anybody likes.
+#[test]
+fn of_a_reset_that_is_not_exact_the_agent_is_told() {
+    on_bench(|bench| {
+        let told = || {
+            let records = bench.events.wait(Duration::from_millis(50)).into_iter();
+            let told = records.filter(|it| matches!(it, Record::Reset(_)));
+            told.count()
+        };
+        for v6 in [false, true] {
+            bench.connect(7, v6);
+            told();
+            let reset = |seq: u32| to_service(7, v6, seq, 0, TcpFlags::RST, b"");
+            let (before, edge) = (IRS, IRS.wrapping_add(2 + u32::from(WND)));
+            for beyond in [before.wrapping_sub(1), edge] {
+                bench.expect(Hook::Tap, "RST", &reset(beyond), NEXT, "client_rst");
+            }
+            assert_eq!(told(), 0, "beyond the window");
+            for _ in 0..50 {
+                bench.expect(Hook::Tap, "RST", &reset(before), NEXT, "client_rst");
+            }
+            assert!((1..=2).contains(&told()), "once in a second");
+            assert_ne!(bench.flow().phase, Phase::Ended);
+            bench.order(Order::Forget).expect("it is there");
+        }
     });
 }
 

@@ -5,6 +5,7 @@ mod asked;
 mod bench;
 mod children;
 mod cost;
+mod crowd;
 mod director;
 mod director_links;
 mod edge;

@@ -5,7 +5,8 @@ use godwit_lab::host::{Host, Network};
 use godwit_wire::{Role, SeqNumber, TcpFlags};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, mirrored, on_bench, to_service, twin,
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, mirrored, on_bench, sent_on,
+    to_service, twin,
 };
 
 const ACK: TcpFlags = TcpFlags::ACK;
@@ -118,6 +119,31 @@ fn what_reaches_the_standby_directly_is_handed_on() {
                 assert!(reasons.iter().any(|it| it == "mirrored"), "{reasons:?}");
             }
             forget(bench);
+        }
+    });
+}
+
+/// Three servers of which each takes the next one for the owner, for their files differ: what
+/// two of them have handed on ends at the third.
+#[test]
+fn what_is_handed_on_goes_round_no_more_than_twice() {
+    on_bench(|bench| {
+        let a = Host::A.mac(Network::Data);
+        for v6 in [false, true] {
+            for (role, reason) in [(Role::Shadow, "handed_on"), (Role::None, "forwarded")] {
+                bench.turn(role, 1);
+                let first = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
+                let mut frame = first.clone();
+                for times in [1, 2] {
+                    bench.expect(Hook::Tap, "a client's", &frame, REDIRECT, reason);
+                    frame = bench.put(Hook::Tap, 0, &frame).frame;
+                    assert_eq!(frame[12..], sent_on(&first, v6, times), "{reason}");
+                    // The next server's name is not that of the one that it takes for the owner.
+                    frame[..6].copy_from_slice(&a.0);
+                    frame[6..12].copy_from_slice(&Host::C.mac(Network::Data).0);
+                }
+                bench.expect(Hook::Tap, "once more", &frame, DROP, "hops");
+            }
         }
     });
 }

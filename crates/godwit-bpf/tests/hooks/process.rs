@@ -113,6 +113,7 @@ pub(crate) fn records(bench: &Bench) -> Vec<ProcessExit> {
     let exit = |record| match record {
         Record::Exit(exit) => Some(exit),
         Record::Flow(_)
+        | Record::Reset(_)
         | Record::Unanswered(_)
         | Record::Stopped(_)
         | Record::Frozen
@@ -139,6 +140,7 @@ fn stopped(
     let said = records.filter_map(|record| match record {
         Record::Stopped(pid) => Some(pid),
         Record::Flow(_)
+        | Record::Reset(_)
         | Record::Unanswered(_)
         | Record::Frozen
         | Record::ListenerClosed

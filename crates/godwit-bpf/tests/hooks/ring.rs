@@ -11,7 +11,7 @@ use godwit_wire::{Role, ShareId, TcpFlags};
 
 use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, SLIP_TYPE, flow_id, from_service, note,
-    on_bench, to_service,
+    on_bench, sent_on, to_service,
 };
 
 const WARD: ShareId = ShareId(SHARE.0 + 1);
@@ -395,8 +395,8 @@ fn what_came_round_to_its_owner_is_not_sent_on() {
     });
 }
 
-/// What another server has sent has one hop less where it is sent on, and none at all in the
-/// end. What a director or client has sent stays as it was.
+/// What a director or client has sent has few hops left where it is sent on for its connection,
+/// and one less at each server that sends it on again.
 #[test]
 fn a_frame_goes_round_no_longer_than_it_lives() {
     on_ring(|bench, v6| {
@@ -413,8 +413,10 @@ fn a_frame_goes_round_no_longer_than_it_lives() {
             sent.expect("it goes on")
         };
         let first = ack(v6);
-        assert_eq!(sent(&first)[12..], first[12..], "a director's");
+        let first = sent(&first);
+        assert_eq!(first[12..], sent_on(&ack(v6), v6, 1), "a director's");
         let mut frame = from(Host::B, first);
+        frame[..6].copy_from_slice(&Host::A.mac(Network::Data).0);
         while frame[at] > 1 {
             let left = sent(&frame);
             assert_eq!(left[at], frame[at] - 1);

@@ -11,7 +11,7 @@ use godwit_wire::TcpFlags;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, on_bench, on_bench_with, tapped,
+    Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SHARE, on_bench, on_bench_with, sent_on, tapped,
     to_service,
 };
 use crate::transfer::place;
@@ -100,7 +100,8 @@ fn a_loaded_server_passes_a_connection_on() {
             let trial = bench.put(Hook::Tap, 0, &syn(7, v6));
             assert_eq!(trial.verdict, REDIRECT);
             assert_eq!(trial.frame[..6], Host::B.mac(Network::Data).0);
-            assert_eq!(trial.frame[12..], syn(7, v6)[12..], "the SYN as it came");
+            let as_it_came = sent_on(&syn(7, v6), v6, 1);
+            assert_eq!(trial.frame[12..], as_it_came, "but for its hops");
             bench.expect(Hook::Tap, "again", &syn(7, v6), REDIRECT, "sent_on");
             let third = to_service(7, v6, IRS.wrapping_add(1), ISS + 1, TcpFlags::ACK, b"");
             bench.expect(Hook::Tap, "third", &third, REDIRECT, "sent_on");
@@ -111,6 +112,35 @@ fn a_loaded_server_passes_a_connection_on() {
             let other = to_service(7, v6, IRS + 99, 0, TcpFlags::SYN, b"");
             bench.expect(Hook::Tap, "the same ports", &other, REDIRECT, "sent_on");
             bench.expect(Hook::Tap, "another", &syn(8, v6), NEXT, "none_lighter");
+        }
+    });
+}
+
+/// SYNs that nobody follows up hold no room: of those that were passed on the latest are
+/// remembered, and there are as many entries of connections that have gone as before.
+#[test]
+fn syns_that_are_passed_on_fill_nothing() {
+    on_bench(|bench| {
+        open_place(bench);
+        let _server = listen();
+        for port in 10..10 + 8192 + 100 {
+            // Each counts for b until that says more.
+            if port % 10 == 0 {
+                b_says(bench, 0);
+                steer(bench, LOADED);
+            }
+            let sent = bench.put(Hook::Tap, 0, &syn(port, port % 2 == 1));
+            assert_eq!(sent.verdict, REDIRECT, "{port}");
+        }
+        let counters = &bench.datapath.counters;
+        assert_eq!(counters.by_name("passed_on"), 8192 + 100);
+        assert_eq!(counters.by_name("table_full"), 0);
+        // Who follows up goes on.
+        let third = to_service(10, false, IRS.wrapping_add(1), ISS + 1, TcpFlags::ACK, b"");
+        for what in ["third", "and what follows"] {
+            let sent = bench.put(Hook::Tap, 0, &third);
+            assert_eq!(sent.verdict, REDIRECT, "{what}");
+            assert_eq!(sent.frame[..6], Host::B.mac(Network::Data).0);
         }
     });
 }
