@@ -183,6 +183,14 @@ mod tests {
         write(&text.replace("name = \"web\"", "nam = \"web\""));
         let sentence = check(&pair.a).expect_err("a wrong key");
         assert!(sentence.contains("nam"), "{sentence}");
+        let address = pair.a.services[0].addresses[0].to_string();
+        let twice = "[cluster]\nvoters = [\"b\", \"b\"]\n[tls]";
+        for (from, to) in [(&*address, "255.255.255.255:80"), ("[tls]", twice)] {
+            assert!(text.contains(from), "{from}");
+            write(&text.replacen(from, to, 1));
+            let sentence = check(&pair.a).expect_err(to);
+            assert!(!sentence.contains('\n'), "{sentence}");
+        }
         write(&text.replace("name = \"web\"", "name = \"shop\""));
         let next = check(&pair.a).expect("another name");
         assert_eq!(next.services[0].name.as_str(), "shop");
