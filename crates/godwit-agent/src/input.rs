@@ -43,6 +43,7 @@ use crate::config::Config;
 use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
+use crate::peers::Identity;
 use crate::status::Status;
 use crate::surroundings::Look;
 
@@ -184,13 +185,12 @@ pub enum Input {
     /// Messages or reports that were there together, in this order: the driver is
     /// woken up once for all of them.
     Several(Vec<Self>),
-    /// The file has changed to this: what follows is a restart, in this process if
-    /// `reloads`.
+    /// The file has changed to this: what follows is a restart.
     Next {
         /// What it says now.
         config: Arc<Config>,
-        /// Whether the process goes on.
-        reloads: bool,
+        /// If the process goes on: what it names itself with from then on.
+        identity: Option<Identity>,
     },
     /// The agent is to end.
     Stop {

@@ -12,6 +12,7 @@ pub mod doctor;
 pub mod driver;
 pub mod edge;
 pub mod events;
+mod files;
 pub mod flows;
 pub mod heartbeat;
 pub mod input;

@@ -23,7 +23,7 @@ use crate::driver::{FlowWish, Wish};
 use crate::events::{EventLog, EventRecord};
 use crate::input::{Inbox, Input, Query};
 use crate::moves::{Part, Selection};
-use crate::reload;
+use crate::reload::Reloads;
 
 /// Clients at a time; more wait in the backlog.
 const MAX_CLIENTS: usize = 64;
@@ -50,6 +50,7 @@ pub(crate) struct Office {
     pub(crate) node: String,
     /// The file that the agent runs with.
     pub(crate) config: Arc<Config>,
+    pub(crate) reloads: Reloads,
     pub(crate) inbox: Inbox,
     pub(crate) events: EventLog,
     /// Requests that are being answered: the agent ends after them.
@@ -174,7 +175,7 @@ async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) 
         }
         Request::File => answer(writer, &RunningFile::of(&office.config)).await,
         Request::Reload => {
-            let taken = reload::take(&office.config, &office.inbox).await;
+            let taken = office.reloads.take().await;
             let taken = taken.map(|_| Done::new()).map_err(Refusal::new);
             answer_or_refuse(writer, taken).await
         }

@@ -14,6 +14,7 @@ use crate::events::EventLog;
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Inputs, Query};
 use crate::moves::{FlowMoves, MoveRefused, MoveReport, MoveSteps, MovedFlow};
+use crate::reload::Reloads;
 use crate::status::Status;
 use crate::testing::{PATIENCE, Pair, node};
 
@@ -42,9 +43,11 @@ fn serve_pair_for(idle_limit: Duration) -> Served {
     let (inbox, inputs) = Inbox::new();
     let status = Status::new(&pair.a, 5, Duration::from_secs(3));
     thread::spawn(move || drive(&inputs, &status));
+    let config = Arc::new(pair.a.clone());
     let office = Office {
         node: "a".into(),
-        config: Arc::new(pair.a.clone()),
+        reloads: Reloads::new(config.clone(), inbox.clone()),
+        config,
         inbox,
         events: events.clone(),
         busy: busy.clone(),

@@ -1,10 +1,10 @@
 //! Everything that can fail at start, before anybody hears of this node.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::{fs, io};
 
 use godwit_bpf::{
     Births, Datapath, Events, Identity, MARK_CANARY, MARK_INJECT, MARK_REPLAY, MARK_SETTLED,
@@ -50,6 +50,7 @@ use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
+use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
@@ -642,7 +643,7 @@ fn policies(config: &Config) -> Result<Vec<Policy>, InstallError> {
         ProgramConfig::BuiltIn(name) => {
             Ok(Policy::built_in(name).expect("the file was checked for that"))
         }
-        ProgramConfig::File(path) => match fs::read(path) {
+        ProgramConfig::File(path) => match files::read(path) {
             Ok(object) => Ok(Policy::new(&path.to_string_lossy(), object)),
             Err(source) => Err(InstallError::Policy {
                 path: path.clone(),

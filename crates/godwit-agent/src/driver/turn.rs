@@ -189,7 +189,7 @@ impl Driver {
                 flow,
                 number,
             } => self.answer_held(share, flow, number),
-            Input::Next { config, reloads } => self.next = Some((config, reloads)),
+            Input::Next { config, identity } => self.next = Some((config, identity)),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue

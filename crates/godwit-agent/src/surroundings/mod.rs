@@ -13,7 +13,8 @@
 //!
 //! | thread | owner of | ends |
 //! |---|---|---|
-//! | `gw-facts` | the sources of this module | when the inbox is closed |
+//! | `gw-facts` | the sources of this module that ask the kernel | when the inbox is closed |
+//! | `gw-files` | those that read files which people have named | as that |
 //!
 //! A source that lives elsewhere sends [`Input::Facts`](crate::input::Input::Facts) by
 //! itself. `godwit doctor` makes the same checks ([`crate::doctor`]). Nothing here is

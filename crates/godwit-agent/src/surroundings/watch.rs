@@ -9,6 +9,7 @@ use std::time::Duration;
 use godwit_core::MonoTime;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::Inotify;
 
 use super::Look;
 use super::certificates::Certificates;
@@ -45,6 +46,8 @@ pub(super) trait Source: Send {
     fn look(&mut self) -> Look;
 }
 
+type Sources = Vec<Box<dyn Source>>;
+
 /// A source, and what it said last.
 struct Watched {
     source: Box<dyn Source>,
@@ -58,12 +61,25 @@ struct Watched {
 /// # Errors
 /// If there can be no thread, or no inotify.
 pub(crate) fn spawn(config: &Arc<Config>, identity: Identity, inbox: Inbox) -> io::Result<()> {
-    let sources = sources(config, identity, &inbox)?;
-    let mut watched: Vec<_> = sources.into_iter().map(Watched::new).collect();
+    let sources = kernel_sources(config, &inbox)?;
+    watch("gw-facts", move || sources, inbox.clone())?;
+    let events = Certificates::events()?;
+    let config = config.clone();
+    let sources = move || file_sources(&config, identity, events);
+    watch("gw-files", sources, inbox)
+}
+
+/// Looks, in a thread of that name, at what `sources` makes there.
+fn watch(
+    name: &'static str,
+    sources: impl FnOnce() -> Sources + Send + 'static,
+    inbox: Inbox,
+) -> io::Result<()> {
     thread::Builder::new()
-        .name("gw-facts".into())
+        .name(name.into())
         .spawn(move || {
             be_ordinary();
+            let mut watched: Vec<_> = sources().into_iter().map(Watched::new).collect();
             while wait(&mut watched).is_ok() {
                 // Another life may follow in this process, with sources of its own.
                 if inbox.is_closed() {
@@ -80,17 +96,18 @@ pub(crate) fn spawn(config: &Arc<Config>, identity: Identity, inbox: Inbox) -> i
         .map(drop)
 }
 
-fn sources(
-    config: &Arc<Config>,
-    identity: Identity,
-    inbox: &Inbox,
-) -> io::Result<Vec<Box<dyn Source>>> {
-    let mut sources: Vec<Box<dyn Source>> = vec![
-        Box::new(Certificates::new(config, identity)?),
-        Box::new(Clock::new()?),
+/// What lies in files that people have named: their file systems may hang, and what the
+/// kernel says is heard all the same.
+fn file_sources(config: &Arc<Config>, identity: Identity, events: Inotify) -> Sources {
+    vec![
+        Box::new(Certificates::new(config, identity, events)),
         Box::new(Room::new(config)),
         Box::new(File::new(config)),
-    ];
+    ]
+}
+
+fn kernel_sources(config: &Arc<Config>, inbox: &Inbox) -> io::Result<Sources> {
+    let mut sources: Sources = vec![Box::new(Clock::new()?)];
     if config.own_peer().role == PeerRole::Server {
         sources.push(Box::new(Sysctls::new(config, LiveHost)?));
         sources.push(Box::new(Firewall::new(config)));
