@@ -45,7 +45,7 @@ use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
 use crate::peers::Identity;
 use crate::status::Status;
-use crate::surroundings::Look;
+use crate::surroundings::Seen;
 
 pub use queue::{Inbox, Inputs};
 
@@ -131,7 +131,7 @@ pub enum Input {
     /// Flows, silent for long, that have no socket any more.
     Gone(Vec<FlowEvent>),
     /// What is wrong around this node, as far as one source knows.
-    Facts(Look),
+    Facts(Seen),
     /// Network interfaces or addresses have come, gone or changed: of a director.
     Devices,
     /// The service interface was made anew, or has another MAC address; the data path

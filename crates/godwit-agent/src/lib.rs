@@ -7,6 +7,7 @@ mod bystander;
 pub mod clock;
 pub mod config;
 pub mod control;
+mod descriptors;
 pub mod director;
 pub mod doctor;
 pub mod driver;

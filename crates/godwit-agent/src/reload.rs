@@ -24,6 +24,7 @@ use tokio::time::timeout;
 
 use crate::config::{Config, Fencing, PeerRole};
 use crate::control::lock_file;
+use crate::descriptors;
 use crate::director;
 use crate::input::{Inbox, Input};
 use crate::peers::Identity;
@@ -59,6 +60,7 @@ impl Reloads {
 
     /// Takes the changed file, or says why not.
     pub(crate) async fn take(&self) -> Result<(), String> {
+        descriptors::suffice_for_a_life()?;
         let current = self.running.clone();
         let read = move || has_place(&current).and_then(|()| check(&current));
         let (config, identity) = self.aside(PATIENCE, read).await??;

@@ -143,9 +143,9 @@ impl Witness {
                     self.drain();
                 }
             }
-            Input::Facts(look) => {
+            Input::Facts(seen) => {
                 let people = (&*self.config, &self.out.events);
-                self.facts.note(look, people, &mut self.node, now);
+                self.facts.note(seen, people, &mut self.node, now);
             }
             Input::Link { peer, link } => self.node.handle_link(peer, link, now),
             Input::Query(Query::Status(answer)) => {

@@ -18,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{Done, Refusal, Request, RunningFile};
 use crate::config::Config;
+use crate::descriptors::{Reserve, is_shortage};
 use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
 use crate::events::{EventLog, EventRecord};
@@ -72,10 +73,13 @@ pub(crate) fn serve(socket: &Path, office: Office) -> io::Result<()> {
 
 async fn accept(listener: UnixListener, office: Office) {
     let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let mut reserve = Reserve::default();
+    reserve.refill();
     loop {
         let permit = clients.clone().acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
+                reserve.refill();
                 let office = office.clone();
                 tokio::spawn(async move {
                     // A client that goes away in the middle is its own business.
@@ -83,9 +87,12 @@ async fn accept(listener: UnixListener, office: Office) {
                     drop(permit);
                 });
             }
+            // What is answered is what is wrong.
+            Err(error) if is_shortage(&error) && reserve.release() => {}
             Err(error) => {
                 tracing::warn!(%error, "can't accept clients of the control socket");
                 sleep(Duration::from_millis(100)).await;
+                reserve.refill();
             }
         }
     }

@@ -245,9 +245,9 @@ impl Front {
                 let _ = answer.send(Flows::new(self.config.node.name.as_str(), Vec::new()));
             }
             Input::Drain(wish) => self.drain_backend(wish),
-            Input::Facts(look) => {
+            Input::Facts(seen) => {
                 let people = (&*self.config, &self.out.events);
-                self.facts.note(look, people, &mut self.node, now);
+                self.facts.note(seen, people, &mut self.node, now);
             }
             Input::Devices => self.follow(now),
             Input::Move(wish) => {

@@ -153,6 +153,10 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 impl Source for Certificates {
+    fn name(&self) -> &'static str {
+        "certificates"
+    }
+
     fn events(&self) -> Option<BorrowedFd<'_>> {
         Some(self.events.as_fd())
     }

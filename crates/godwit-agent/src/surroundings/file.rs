@@ -103,6 +103,10 @@ fn say(found: String, advice: String) -> Wrong {
 }
 
 impl Source for File {
+    fn name(&self) -> &'static str {
+        FACT
+    }
+
     fn period(&self) -> Duration {
         PERIOD
     }

@@ -123,6 +123,10 @@ fn wrong(
 }
 
 impl Source for Firewall {
+    fn name(&self) -> &'static str {
+        "firewall"
+    }
+
     fn events(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().map(RulesetWatch::as_fd)
     }

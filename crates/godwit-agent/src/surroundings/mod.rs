@@ -71,6 +71,21 @@ pub struct Look {
     pub days_left: BTreeMap<String, i64>,
 }
 
+/// What a source has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// All that it knows.
+    Look(Look),
+    /// The source of that name can't look for want of descriptors: what it said last stays.
+    Nothing(&'static str),
+}
+
+impl From<Look> for Seen {
+    fn from(look: Look) -> Self {
+        Self::Look(look)
+    }
+}
+
 /// A fact in `godwit.status/1`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FactReport {

@@ -79,6 +79,10 @@ fn say(share: ShareId, address: SocketAddr, queue: AcceptQueue) -> Wrong {
 }
 
 impl Source for AcceptQueues {
+    fn name(&self) -> &'static str {
+        FACT
+    }
+
     fn period(&self) -> Duration {
         PERIOD
     }

@@ -106,6 +106,10 @@ fn say(name: &str, found: String, advice: &str) -> Wrong {
 }
 
 impl Source for Room {
+    fn name(&self) -> &'static str {
+        "room"
+    }
+
     fn period(&self) -> Duration {
         PERIOD
     }

@@ -22,13 +22,17 @@ use super::room::Room;
 use super::sysctl::Sysctls;
 use crate::clock;
 use crate::config::{Config, PeerRole};
+use crate::descriptors::Sight;
 use crate::doctor::LiveHost;
-use crate::input::{Inbox, Input};
+use crate::input::{DriverGone, Inbox, Input};
 use crate::peers::Identity;
 use crate::realtime::be_ordinary;
 
 /// Something that is looked at.
 pub(super) trait Source: Send {
+    /// Its name, as its looks have it.
+    fn name(&self) -> &'static str;
+
     /// What becomes readable when something may have changed; `None`: only time tells.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -52,6 +56,7 @@ type Sources = Vec<Box<dyn Source>>;
 struct Watched {
     source: Box<dyn Source>,
     due: MonoTime,
+    sight: Sight,
     last: Option<Look>,
 }
 
@@ -85,8 +90,8 @@ fn watch(
                 if inbox.is_closed() {
                     return;
                 }
-                for look in watched.iter_mut().filter_map(Watched::news) {
-                    if inbox.send(Input::Facts(look)).is_err() {
+                for it in &mut watched {
+                    if it.turn(&inbox).is_err() {
                         return;
                     }
                 }
@@ -120,25 +125,34 @@ fn kernel_sources(config: &Arc<Config>, inbox: &Inbox) -> io::Result<Sources> {
 impl Watched {
     fn new(source: Box<dyn Source>) -> Self {
         Self {
+            sight: Sight::new(source.name()),
             source,
             due: MonoTime::ZERO,
             last: None,
         }
     }
 
-    /// Looks if it is time to; what is new.
-    fn news(&mut self) -> Option<Look> {
+    /// Looks if it is time to, and tells what is new.
+    fn turn(&mut self, inbox: &Inbox) -> Result<(), DriverGone> {
         let now = clock::now();
         if now < self.due {
-            return None;
+            return Ok(());
+        }
+        self.due = now.saturating_add(self.source.period());
+        if !self.sight.sees(inbox)? {
+            return Ok(());
         }
         let look = self.source.look();
+        // What was taken meanwhile may have been missing.
+        if !self.sight.sees(inbox)? {
+            return Ok(());
+        }
         self.due = now.saturating_add(self.source.period());
-        if self.last.as_ref() == Some(&look) {
-            return None;
+        if !self.sight.opens() && self.last.as_ref() == Some(&look) {
+            return Ok(());
         }
         self.last = Some(look.clone());
-        Some(look)
+        inbox.send(Input::Facts(look.into()))
     }
 }
 

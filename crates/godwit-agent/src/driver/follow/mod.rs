@@ -32,6 +32,7 @@ use godwit_wire::MacAddr;
 use super::neighbours::{self, Resolver};
 use crate::clock;
 use crate::config::Config;
+use crate::descriptors::Sight;
 use crate::doctor::Scope;
 use crate::input::{DriverGone, Inbox, Input};
 use crate::realtime::{Urgency, prefer};
@@ -100,6 +101,8 @@ struct Follower {
     /// What was found besides, and what was said of it last.
     found: Found,
     said: Option<Look>,
+    /// Whether it can be looked at all.
+    sight: Sight,
     /// Whether the interface has had addresses of its own: of IPv4, and of IPv6.
     families: Option<[bool; 2]>,
     /// Addresses that this node is to have: peers rely on them.
@@ -182,6 +185,7 @@ impl Follower {
                 ..Found::default()
             },
             said: None,
+            sight: Sight::new(facts::SOURCE),
             link: None,
             families: None,
             own: vec![config.own_peer().control.ip(), config.own_peer().data],
