@@ -16,7 +16,7 @@ use godwit_core::{MonoTime, NodeConfig};
 use godwit_sock::{
     Devices, FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
 };
-use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
+use godwit_wire::{Endpoint, Generation, MacAddr, Role, ShareId};
 use thiserror::Error;
 
 use super::addresses;
@@ -454,12 +454,23 @@ impl Installed {
             frames: frames.map_err(InstallError::Socket)?,
             resolver,
             inbox,
+            announces: self.has_another_tap(),
             births: match &self.parts.datapath.births {
                 Births::Unwatched(why) => Some(with_sources(why)),
                 Births::Plain | Births::Watched => None,
             },
         };
         Follow::spawn(start).map_err(InstallError::Devices)
+    }
+
+    /// Whether clients of a share that this node owns know it by another link-layer address
+    /// than the file's: its tap was another one before.
+    fn has_another_tap(&self) -> bool {
+        let mut shares = self.config.own_shares();
+        shares.any(|(share, service)| {
+            let left = self.left_over(share);
+            left.is_some_and(|it| it.role == Role::Owner && it.group != service.group())
+        })
     }
 
     fn services(&self) -> Vec<IpAddr> {

@@ -66,6 +66,8 @@ pub(super) struct Start {
     pub(super) inbox: Inbox,
     /// Why births of twins are not watched.
     pub(super) births: Option<String>,
+    /// Whether the link is to hear at once where this node and its services are.
+    pub(super) announces: bool,
 }
 
 /// The running follower; to be stopped before anything is taken away.
@@ -178,7 +180,7 @@ impl Follower {
             inbox: start.inbox,
             neighbours: relied_on.map(|at| (at, None)).collect(),
             due: clock::now(),
-            announced: None,
+            announced: start.announces.then(|| (clock::now(), 0)),
             is_lost: false,
             found: Found {
                 births: start.births,
