@@ -10,6 +10,8 @@
 //! A process that has given up its rights can't have them back, so some keys need a real
 //! restart; that disturbs nobody either.
 
+mod ring;
+
 use std::error::Error;
 use std::iter;
 use std::sync::Arc;
@@ -26,16 +28,20 @@ use crate::config::{Config, Fencing, PeerRole};
 use crate::control::lock_file;
 use crate::descriptors;
 use crate::director;
-use crate::input::{Inbox, Input};
+use crate::input::{Inbox, Input, Query};
 use crate::peers::Identity;
 use crate::privileges;
 use crate::realtime::be_ordinary;
+use crate::status::Status;
 
 /// How long files may take to be read. Less than a client of the control socket waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The same before an end, which comes all the same.
 const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the driver may take to say where connections are.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// What takes changed files, one at a time.
 #[derive(Debug, Clone)]
@@ -64,12 +70,31 @@ impl Reloads {
         let current = self.running.clone();
         let read = move || has_place(&current).and_then(|()| check(&current));
         let (config, identity) = self.aside(PATIENCE, read).await??;
+        self.must_be_at_home(&config).await?;
         let gone = |_| "the agent is ending".to_owned();
         let identity = Some(identity);
         let next = Input::Next { config, identity };
         self.inbox.send(next).map_err(gone)?;
         let (reason, done) = (GoodbyeReason::Restart, None);
         self.inbox.send(Input::Stop { reason, done }).map_err(gone)
+    }
+
+    /// A ring does not change while connections of one server are on another.
+    async fn must_be_at_home(&self, next: &Config) -> Result<(), String> {
+        if !ring::has_ring(&self.running) {
+            return Ok(());
+        }
+        let (reply, answer) = oneshot::channel();
+        let gone = |_| "the agent is ending".to_owned();
+        let ask = Input::Query(Query::Status(reply));
+        self.inbox.send(ask).map_err(gone)?;
+        let status = timeout(ANSWER_LIMIT, answer).await;
+        let status = status.map_err(|_| "the agent is too busy to answer".to_owned())?;
+        let status = status.map_err(|_| "the agent is ending".to_owned())?;
+        match ring::in_the_way(&self.running, next, &status) {
+            Some(sentence) => Err(format!("{}: {sentence}", self.running.path.display())),
+            None => Ok(()),
+        }
     }
 
     /// Before a restart of the process: what is no longer in the file is handed to who still
@@ -129,16 +154,22 @@ impl Drop for Reads {
 
 /// What stands in the way of a file that is valid: why an agent would not start with it on
 /// this machine, or why the agent that runs here would not take it.
-pub fn obstacles(running: Option<&Config>, next: &Config) -> Vec<String> {
+pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> Vec<String> {
     let identity = Identity::load(&next.tls, next.node.name).err();
     let identity = identity.map(|error| format!("an agent would not start: {}", whole(&error)));
-    let restart = running.and_then(|running| needs_restart(running, next));
+    let status = running.and_then(|(running, status)| Some((running, status?)));
+    let held = status.and_then(|(running, status)| ring::in_the_way(running, next, status));
+    let endings = status.map(|(running, status)| ring::endings(running, next, status));
+    let restart = running.and_then(|(running, _)| needs_restart(running, next));
     let restart =
         restart.map(|what| format!("{what} needs a restart, which disturbs no connection"));
     let interface = &next.node.interface;
     let is_missing = running.is_some() && if_nametoindex(interface.as_str()).is_err();
     let missing = is_missing.then(|| format!("there is no interface {interface} here"));
-    identity.into_iter().chain(missing).chain(restart).collect()
+    let own = identity.into_iter().chain(missing).chain(restart);
+    own.chain(held)
+        .chain(endings.into_iter().flatten())
+        .collect()
 }
 
 /// A sentence with all that lies behind it.
