@@ -10,6 +10,8 @@ use libfuzzer_sys::fuzz_target;
 #[expect(dead_code, unused_imports, reason = "a target uses a part of it")]
 #[path = "../../crates/godwit-agent/src/config/mod.rs"]
 mod config;
+#[path = "../../crates/godwit-agent/src/files.rs"]
+mod files;
 
 use config::Config;
 

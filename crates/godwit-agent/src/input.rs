@@ -43,8 +43,9 @@ use crate::config::Config;
 use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
 use crate::flows::Flows;
+use crate::peers::Identity;
 use crate::status::Status;
-use crate::surroundings::Look;
+use crate::surroundings::Seen;
 
 pub use queue::{Inbox, Inputs};
 
@@ -132,7 +133,7 @@ pub enum Input {
     /// Flows, silent for long, that have no socket any more.
     Gone(Vec<FlowEvent>),
     /// What is wrong around this node, as far as one source knows.
-    Facts(Look),
+    Facts(Seen),
     /// Network interfaces or addresses have come, gone or changed: of a director.
     Devices,
     /// The service interface was made anew, or has another MAC address; the data path
@@ -186,13 +187,12 @@ pub enum Input {
     /// Messages or reports that were there together, in this order: the driver is
     /// woken up once for all of them.
     Several(Vec<Self>),
-    /// The file has changed to this: what follows is a restart, in this process if
-    /// `reloads`.
+    /// The file has changed to this: what follows is a restart.
     Next {
         /// What it says now.
         config: Arc<Config>,
-        /// Whether the process goes on.
-        reloads: bool,
+        /// If the process goes on: what it names itself with from then on.
+        identity: Option<Identity>,
     },
     /// The agent is to end.
     Stop {

@@ -17,6 +17,8 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose,
 };
 
+use crate::files;
+
 /// The authority's certificate, in the folder of [`init`] and of every node.
 pub const CA_CERT: &str = "ca.pem";
 /// The authority's key, in the folder of [`init`] only.
@@ -148,7 +150,7 @@ fn create_dir(dir: &Path) -> Result<(), PkiError> {
 }
 
 fn read(path: &Path) -> Result<String, PkiError> {
-    fs::read_to_string(path).map_err(file(path))
+    files::read_text(path).map_err(file(path))
 }
 
 /// Writes beside the target and renames: a reader never sees half a key.

@@ -1,65 +1,175 @@
 //! A changed file, taken without a restart of the process: `godwit reload`, SIGHUP,
 //! `systemctl reload`.
 //!
-//! The file is read and checked first; a bad one is refused with a sentence, and nothing
-//! changes. A good one begins another life in the same process: the driver and all threads
-//! end as before a restart, which peers are told of, and start anew with the new file. The
-//! data path goes on meanwhile, and what is no longer in the file ends as after a restart.
+//! The file, and those that it names, are read and checked first, in a thread aside: a file
+//! system may hang. A bad file is refused with a sentence, and nothing changes. A good one
+//! begins another life in the same process: the driver and all threads end as before a
+//! restart, which peers are told of, and start anew with what was read. The data path goes on
+//! meanwhile, and what is no longer in the file ends as after a restart.
 //!
 //! A process that has given up its rights can't have them back, so some keys need a real
 //! restart; that disturbs nobody either.
 
+mod ring;
+
 use std::error::Error;
 use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use godwit_wire::GoodbyeReason;
 use nix::net::if_::if_nametoindex;
-use tokio::task::spawn_blocking;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::config::{Config, Fencing, PeerRole};
 use crate::control::lock_file;
+use crate::descriptors;
 use crate::director;
-use crate::input::{Inbox, Input};
+use crate::input::{Inbox, Input, Query};
 use crate::peers::Identity;
 use crate::privileges;
+use crate::realtime::be_ordinary;
+use crate::status::Status;
 
-/// Takes the changed file, or says why not.
-pub(crate) async fn take(running: &Arc<Config>, inbox: &Inbox) -> Result<(), String> {
-    let current = running.clone();
-    let checked = spawn_blocking(move || has_place(&current).and_then(|()| check(&current))).await;
-    let config = checked.map_err(|_| "the file can't be read now".to_owned())??;
-    let gone = |_| "the agent is ending".to_owned();
-    let (config, reloads) = (Arc::new(config), true);
-    inbox.send(Input::Next { config, reloads }).map_err(gone)?;
-    let (reason, done) = (GoodbyeReason::Restart, None);
-    inbox.send(Input::Stop { reason, done }).map_err(gone)
+/// How long files may take to be read. Less than a client of the control socket waits.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same before an end, which comes all the same.
+const LITTLE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long the driver may take to say where connections are.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// What takes changed files, one at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct Reloads {
+    running: Arc<Config>,
+    inbox: Inbox,
+    /// Whether a thread still reads.
+    reads: Arc<AtomicBool>,
 }
 
-/// Before a restart of the process: what is no longer in the file is handed to who still
-/// has it. A file that is wrong is for the next process to complain about.
-pub(crate) async fn foretell(running: &Arc<Config>, inbox: &Inbox) {
-    let path = running.path.clone();
-    let read = spawn_blocking(move || Config::load(&path)).await;
-    if let Ok(Ok(config)) = read {
-        let (config, reloads) = (Arc::new(config), false);
-        // If the driver has ended already, that was it.
-        let _ = inbox.send(Input::Next { config, reloads });
+/// What another life begins with, all of it read.
+pub type Fresh = (Arc<Config>, Identity);
+
+impl Reloads {
+    pub(crate) fn new(running: Arc<Config>, inbox: Inbox) -> Self {
+        Self {
+            running,
+            inbox,
+            reads: Arc::default(),
+        }
+    }
+
+    /// Takes the changed file, or says why not.
+    pub(crate) async fn take(&self) -> Result<(), String> {
+        descriptors::suffice_for_a_life()?;
+        let current = self.running.clone();
+        let read = move || has_place(&current).and_then(|()| check(&current));
+        let (config, identity) = self.aside(PATIENCE, read).await??;
+        self.must_be_at_home(&config).await?;
+        let gone = |_| "the agent is ending".to_owned();
+        let identity = Some(identity);
+        let next = Input::Next { config, identity };
+        self.inbox.send(next).map_err(gone)?;
+        let (reason, done) = (GoodbyeReason::Restart, None);
+        self.inbox.send(Input::Stop { reason, done }).map_err(gone)
+    }
+
+    /// A ring does not change while connections of one server are on another.
+    async fn must_be_at_home(&self, next: &Config) -> Result<(), String> {
+        if !ring::has_ring(&self.running) {
+            return Ok(());
+        }
+        let (reply, answer) = oneshot::channel();
+        let gone = |_| "the agent is ending".to_owned();
+        let ask = Input::Query(Query::Status(reply));
+        self.inbox.send(ask).map_err(gone)?;
+        let status = timeout(ANSWER_LIMIT, answer).await;
+        let status = status.map_err(|_| "the agent is too busy to answer".to_owned())?;
+        let status = status.map_err(|_| "the agent is ending".to_owned())?;
+        match ring::in_the_way(&self.running, next, &status) {
+            Some(sentence) => Err(format!("{}: {sentence}", self.running.path.display())),
+            None => Ok(()),
+        }
+    }
+
+    /// Before a restart of the process: what is no longer in the file is handed to who still
+    /// has it. A file that is wrong is for the next process to complain about.
+    pub(crate) async fn foretell(&self) {
+        let path = self.running.path.clone();
+        let read = self.aside(LITTLE_PATIENCE, move || Config::load(&path));
+        if let Ok(Ok(config)) = read.await {
+            let (config, identity) = (Arc::new(config), None);
+            // If the driver has ended already, that was it.
+            let _ = self.inbox.send(Input::Next { config, identity });
+        }
+    }
+
+    /// Has a thread of its own read files. One that hangs is left alone, and until it ends
+    /// nothing else is read.
+    async fn aside<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let file = self.running.path.display();
+        if self.reads.swap(true, Ordering::AcqRel) {
+            return Err(format!("{file}: it is being read already; try again"));
+        }
+        let (done, answer) = oneshot::channel();
+        let reads = Reads(self.reads.clone());
+        let thread = thread::Builder::new().name("gw-reload".into());
+        let spawned = thread.spawn(move || {
+            be_ordinary();
+            let read = read();
+            drop(reads);
+            // Whoever asked may have given up.
+            let _ = done.send(read);
+        });
+        spawned.map_err(|error| format!("{file}: no thread can read it now: {error}"))?;
+        match timeout(patience, answer).await {
+            Ok(Ok(read)) => Ok(read),
+            Ok(Err(_)) => Err(format!("{file}: it can't be read now")),
+            Err(_) => Err(format!(
+                "{file}: this file, or one that it names, could not be read within {} s: its file \
+                 system does not answer",
+                patience.as_secs()
+            )),
+        }
+    }
+}
+
+/// That a thread reads; it ends when this is dropped.
+struct Reads(Arc<AtomicBool>);
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
 /// What stands in the way of a file that is valid: why an agent would not start with it on
 /// this machine, or why the agent that runs here would not take it.
-pub fn obstacles(running: Option<&Config>, next: &Config) -> Vec<String> {
+pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> Vec<String> {
     let identity = Identity::load(&next.tls, next.node.name).err();
     let identity = identity.map(|error| format!("an agent would not start: {}", whole(&error)));
-    let restart = running.and_then(|running| needs_restart(running, next));
+    let status = running.and_then(|(running, status)| Some((running, status?)));
+    let held = status.and_then(|(running, status)| ring::in_the_way(running, next, status));
+    let endings = status.map(|(running, status)| ring::endings(running, next, status));
+    let restart = running.and_then(|(running, _)| needs_restart(running, next));
     let restart =
         restart.map(|what| format!("{what} needs a restart, which disturbs no connection"));
     let interface = &next.node.interface;
     let is_missing = running.is_some() && if_nametoindex(interface.as_str()).is_err();
     let missing = is_missing.then(|| format!("there is no interface {interface} here"));
-    identity.into_iter().chain(missing).chain(restart).collect()
+    let own = identity.into_iter().chain(missing).chain(restart);
+    own.chain(held)
+        .chain(endings.into_iter().flatten())
+        .collect()
 }
 
 /// A sentence with all that lies behind it.
@@ -84,12 +194,12 @@ fn has_place(running: &Config) -> Result<(), String> {
 }
 
 /// The file as it is now, if this process can go on with it.
-fn check(running: &Config) -> Result<Config, String> {
+fn check(running: &Config) -> Result<Fresh, String> {
     let next = Config::load(&running.path).map_err(|error| whole(&error))?;
     // The next life begins with these, also if this one goes on with older ones.
-    Identity::load(&next.tls, next.node.name).map_err(|error| whole(&error))?;
+    let identity = Identity::load(&next.tls, next.node.name).map_err(|error| whole(&error))?;
     match needs_restart(running, &next) {
-        None => Ok(next),
+        None => Ok((Arc::new(next), identity)),
         Some(what) => Err(format!(
             "{}: {what} needs a restart (systemctl restart), which disturbs no connection",
             running.path.display()
@@ -179,13 +289,65 @@ mod tests {
         let pair = Pair::new();
         let text = std::fs::read_to_string(&pair.a.path).expect("it is there");
         let write = |text: &str| std::fs::write(&pair.a.path, text).expect("it is written");
-        assert_eq!(check(&pair.a).expect("nothing changed"), pair.a);
+        assert_eq!(*check(&pair.a).expect("nothing changed").0, pair.a);
         write(&text.replace("name = \"web\"", "nam = \"web\""));
         let sentence = check(&pair.a).expect_err("a wrong key");
         assert!(sentence.contains("nam"), "{sentence}");
+        let address = pair.a.services[0].addresses[0].to_string();
+        let twice = "[cluster]\nvoters = [\"b\", \"b\"]\n[tls]";
+        for (from, to) in [(&*address, "255.255.255.255:80"), ("[tls]", twice)] {
+            assert!(text.contains(from), "{from}");
+            write(&text.replacen(from, to, 1));
+            let sentence = check(&pair.a).expect_err(to);
+            assert!(!sentence.contains('\n'), "{sentence}");
+        }
         write(&text.replace("name = \"web\"", "name = \"shop\""));
-        let next = check(&pair.a).expect("another name");
+        let (next, _) = check(&pair.a).expect("another name");
         assert_eq!(next.services[0].name.as_str(), "shop");
+    }
+
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.expect("a runtime").block_on(future)
+    }
+
+    /// Whoever asks is told, and the driver hears of nothing.
+    #[test]
+    fn a_file_system_that_hangs_is_waited_for_by_nobody_for_long() {
+        let pair = Pair::new();
+        let (inbox, inputs) = Inbox::new();
+        let reloads = Reloads::new(Arc::new(pair.a.clone()), inbox);
+        let (go_on, hangs) = std::sync::mpsc::channel::<()>();
+        let hang = move || hangs.recv().is_ok();
+        let short = Duration::from_millis(20);
+        let sentence = block_on(reloads.aside(short, hang)).expect_err("it hangs");
+        assert!(sentence.contains("does not answer"), "{sentence}");
+        let sentence = block_on(reloads.take()).expect_err("one at a time");
+        assert!(sentence.contains("being read already"), "{sentence}");
+        assert!(inputs.try_recv().is_err(), "the driver hears nothing");
+        go_on.send(()).expect("it hangs still");
+        let end = std::time::Instant::now() + crate::testing::PATIENCE;
+        while block_on(reloads.aside(PATIENCE, || ())).is_err() {
+            assert!(std::time::Instant::now() < end, "it reads no more");
+        }
+    }
+
+    /// Each is a sentence, and none is waited for.
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let pair = Pair::new();
+        let path = &pair.a.path;
+        let text = std::fs::read_to_string(path).expect("it is there");
+        std::fs::remove_file(path).expect("it is there");
+        nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).expect("made");
+        let sentence = check(&pair.a).expect_err("a pipe");
+        assert!(sentence.contains("it is a named pipe"), "{sentence}");
+        std::fs::remove_file(path).expect("it is there");
+        std::fs::write(path, text.replace("\"node.key\"", "\"/dev/zero\"")).expect("written");
+        let sentence = check(&pair.a).expect_err("a device");
+        assert!(sentence.contains("/dev/zero: it is a device"), "{sentence}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::input::{Inbox, Inputs};
 use crate::logging;
 use crate::privileges::{self, PrivilegeError};
 use crate::realtime::{Urgency, be_ordinary, prefer};
+use crate::reload::Fresh;
 use crate::stonith::Stonith;
 
 /// Why an agent did not run.
@@ -87,7 +88,7 @@ struct Ended {
     config: Arc<Config>,
     left: Left,
     /// The changed file, and what another life begins with.
-    next: Option<(Arc<Config>, Remains)>,
+    next: Option<(Fresh, Remains)>,
 }
 
 /// One life, from the first word to peers to the last.
@@ -151,23 +152,24 @@ fn live(
 
 /// Another life with the changed file; if that can't be carried out, with the old one.
 fn again(
-    (old, next): (Arc<Config>, Arc<Config>),
+    (old, (next, identity)): (Arc<Config>, Fresh),
     remains: Remains,
     left: Left,
 ) -> Result<(Prepared, Installed), AgentError> {
     be_ordinary();
-    let installed = match Installed::again(next, remains) {
-        Ok(installed) => installed,
+    let (installed, identity) = match Installed::again(next, remains) {
+        Ok(installed) => (installed, identity),
         Err(failed) => {
             let (error, remains) = *failed;
             tracing::error!(%error, "the changed file can't be carried out");
             let mut old = Config::clone(&old);
             old.warnings.push(format!("{GIVEN_UP}: {error}"));
             let back = Installed::again(Arc::new(old), remains);
-            back.map_err(|failed| AgentError::from(failed.0))?
+            let back = back.map_err(|failed| AgentError::from(failed.0))?;
+            (back, left.identity())
         }
     };
-    let prepared = Prepared::again(installed.config.clone(), left)?;
+    let prepared = Prepared::again((installed.config.clone(), identity), left)?;
     Ok((prepared, installed))
 }
 

@@ -497,35 +497,7 @@ pub(crate) fn whole_ms(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Pair;
-
-    fn report(state: &str, in_sync: &[&str]) -> ServiceReport {
-        ServiceReport {
-            name: "web".into(),
-            share: 0,
-            addresses: Vec::new(),
-            primary: "a".into(),
-            backups: vec!["b".into()],
-            state: state.into(),
-            role: state.into(),
-            owner: (state != "standby").then(|| "b".into()),
-            epoch: "1.1".into(),
-            generation: 1,
-            in_sync: in_sync.iter().map(|name| (*name).to_owned()).collect(),
-            not_listening: Vec::new(),
-            gate: "ack".into(),
-            watched: false,
-            leash_bytes: 0,
-            asks: None,
-            load: None,
-            protected: 0,
-            flows: FlowCounts::default(),
-            is_ring: false,
-            takeovers: 0,
-            last_takeover: None,
-            resets: BTreeMap::new(),
-        }
-    }
+    use crate::testing::{Pair, service_report as report};
 
     /// What a node says with one peer, b, and one service.
     fn said(liveness: &str, service: ServiceReport) -> (bool, Vec<String>) {

@@ -159,6 +159,12 @@ const REQUESTS: &[u32] = &[
     0x894B, // SIOCOUTQNSD
 ];
 
+/// What a server's agent asks besides: frames to the group of a multicast tap, where an
+/// interface was made anew or the file is another one.
+const SERVER_REQUESTS: &[u32] = &[
+    0x8931, // SIOCADDMULTI
+];
+
 /// What a server's agent asks of BPF (`enum bpf_cmd`): maps, links and running
 /// its own programs. It can neither load a program nor make a map any more.
 const BPF: &[u32] = &[
@@ -254,6 +260,10 @@ fn restricted(role: PeerRole) -> Result<Rules, BackendError> {
         PeerRole::Director => ([FAMILIES, DIRECTOR_FAMILIES].concat(), DIRECTOR_BPF),
         PeerRole::Witness => (FAMILIES.to_vec(), &[][..]),
     };
+    let requests = match role {
+        PeerRole::Server => [REQUESTS, SERVER_REQUESTS].concat(),
+        PeerRole::Director | PeerRole::Witness => REQUESTS.to_vec(),
+    };
     let families: Vec<_> = families
         .into_iter()
         .map(libc::c_int::cast_unsigned)
@@ -278,7 +288,9 @@ fn restricted(role: PeerRole) -> Result<Rules, BackendError> {
             libc::SYS_socketpair,
             one_of(0, &[libc::AF_UNIX.cast_unsigned()])?,
         ),
-        (libc::SYS_ioctl, one_of(1, REQUESTS)?),
+        (libc::SYS_ioctl, one_of(1, &requests)?),
+        // Its own limits, to be read: how many twins it may keep.
+        (libc::SYS_prlimit64, vec![reads_own_limits()?]),
     ]);
     if !bpf.is_empty() {
         rules.insert(libc::SYS_bpf, one_of(0, bpf)?);
@@ -292,6 +304,15 @@ fn one_of(argument: u8, values: &[u32]) -> Result<Vec<SeccompRule>, BackendError
         .iter()
         .map(|value| rule(argument, SeccompCmpOp::Eq, (*value).into()));
     rules.collect()
+}
+
+/// Of this process, and no new one is given.
+fn reads_own_limits() -> Result<SeccompRule, BackendError> {
+    let zero = |argument, length| SeccompCondition::new(argument, length, SeccompCmpOp::Eq, 0);
+    SeccompRule::new(vec![
+        zero(0, SeccompCmpArgLen::Dword)?,
+        zero(2, SeccompCmpArgLen::Qword)?,
+    ])
 }
 
 fn has_bits(argument: u8, bits: libc::c_int) -> Result<SeccompRule, BackendError> {

@@ -1,19 +1,26 @@
 //! Two nodes on loopback, for this crate's tests.
 
-use std::fs;
+use std::env;
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use godwit_wire::{Hello, MAX_VERSION, MIN_VERSION, Message, NodeName};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::input::{Input, Inputs};
 use crate::pki;
+use crate::status::ServiceReport;
 
 /// Long enough for a loaded machine, short enough to notice a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Descriptors that a test has which runs out of them.
+const FEW: u64 = 256;
 
 /// Certificates and configurations of nodes `a` and `b`.
 pub(crate) struct Pair {
@@ -74,6 +81,64 @@ pub(crate) fn wait_for<T>(
         if let Some(found) = wanted(inputs.recv_timeout(left).ok()?) {
             return Some(found);
         }
+    }
+}
+
+/// Whether this is the process of its own in which the test of that name goes on; else it has
+/// done so there.
+pub(crate) fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "GODWIT_TEST_ALONE";
+    if env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut command = Command::new(env::current_exe().expect("it runs"));
+    let command = command
+        .args([test, "--exact", "--nocapture"])
+        .env(ALONE, "1");
+    let output = command.output().expect("it runs again");
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_well = output.status.success() && said.contains("1 passed");
+    assert!(is_well, "{said}{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
+
+/// All descriptors that are left, and not many; only where a test [`is_alone`].
+pub(crate) fn take_all() -> Vec<File> {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("it can be asked");
+    setrlimit(Resource::RLIMIT_NOFILE, FEW.min(most), most).expect("it can be lowered");
+    let mut all = vec![File::open("/dev/null").expect("there is room")];
+    while let Ok(another) = all[0].try_clone() {
+        all.push(another);
+    }
+    all
+}
+
+/// Of a service in this state, of a and b.
+pub(crate) fn service_report(state: &str, in_sync: &[&str]) -> ServiceReport {
+    ServiceReport {
+        name: "web".into(),
+        share: 0,
+        addresses: Vec::new(),
+        primary: "a".into(),
+        backups: vec!["b".into()],
+        state: state.into(),
+        role: state.into(),
+        owner: (state != "standby").then(|| "b".into()),
+        epoch: "1.1".into(),
+        generation: 1,
+        in_sync: in_sync.iter().map(|name| (*name).to_owned()).collect(),
+        not_listening: Vec::new(),
+        gate: "ack".into(),
+        watched: false,
+        leash_bytes: 0,
+        asks: None,
+        load: None,
+        protected: 0,
+        flows: Default::default(),
+        is_ring: false,
+        takeovers: 0,
+        last_takeover: None,
+        resets: Default::default(),
     }
 }
 

@@ -22,6 +22,7 @@ use crate::membership::{self, node_config};
 use crate::moves::MoveRefused;
 use crate::privileges;
 use crate::realtime::{Urgency, be_ordinary, prefer};
+use crate::reload::Fresh;
 use crate::run::AgentError;
 use crate::status::{PeerReport, Status};
 use crate::surroundings::FactBoard;
@@ -48,7 +49,7 @@ pub fn witness(config: &Path) -> Result<(), AgentError> {
 }
 
 /// What is left of a life, and the file of the next one.
-type Life = (Left, Option<Arc<Config>>);
+type Life = (Left, Option<Fresh>);
 
 /// One life, with one file; gives the changed one that another life is to begin with.
 fn live(prepared: Prepared) -> Result<Life, AgentError> {
@@ -87,7 +88,7 @@ struct Witness {
     started: MonoTime,
     config: Arc<Config>,
     /// The changed file, if this process goes on with it.
-    next: Option<Arc<Config>>,
+    next: Option<Fresh>,
     facts: FactBoard,
     out: Bystander,
 }
@@ -142,9 +143,9 @@ impl Witness {
                     self.drain();
                 }
             }
-            Input::Facts(look) => {
+            Input::Facts(seen) => {
                 let people = (&*self.config, &self.out.events);
-                self.facts.note(look, people, &mut self.node, now);
+                self.facts.note(seen, people, &mut self.node, now);
             }
             Input::Link { peer, link } => self.node.handle_link(peer, link, now),
             Input::Query(Query::Status(answer)) => {
@@ -175,7 +176,7 @@ impl Witness {
             | Input::Commit(_)
             | Input::CommitHeld { .. }
             | Input::Stop { .. } => {}
-            Input::Next { config, reloads } => self.next = reloads.then_some(config),
+            Input::Next { config, identity } => self.next = identity.map(|it| (config, it)),
             Input::MoveFlows(wish) => {
                 let sentence = "a witness has no connections".into();
                 let reason = "witness";

@@ -24,6 +24,7 @@ const IFLA_QDISC: u16 = 6;
 const IFLA_LINK: u16 = 5;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_GROUP: u16 = 27;
 const IFLA_CARRIER_CHANGES: u16 = 35;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_INFO_KIND: u16 = 1;
@@ -63,6 +64,8 @@ pub struct Device {
     pub qdisc: String,
     /// Number of the XDP program in its path.
     pub xdp: Option<u32>,
+    /// The group that it is in (`ip link set DEV group`); 0 unless somebody says so.
+    pub group: u32,
 }
 
 /// The devices of a network namespace at one moment.
@@ -174,6 +177,7 @@ pub(crate) fn device(entry: &[u8]) -> Option<Device> {
             .map(MacAddr),
         mtu: number(IFLA_MTU).unwrap_or(0),
         qdisc: attribute(attributes, IFLA_QDISC).map_or_else(String::new, text),
+        group: number(IFLA_GROUP).unwrap_or(0),
         xdp: attribute(attributes, IFLA_XDP)
             .and_then(|xdp| u32_at(attribute(xdp, IFLA_XDP_PROG_ID)?, 0))
             .filter(|id| *id != 0),

@@ -15,8 +15,11 @@ const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const LISTENING: u32 = 1 << 10;
 /// Size of `struct inet_diag_msg`; attributes follow.
 const MESSAGE: usize = 72;
+const INET_DIAG_INFO: u16 = 2;
 const INET_DIAG_SKMEMINFO: u16 = 7;
 const INET_DIAG_SKV6ONLY: u16 = 11;
+const INET_DIAG_ULP_INFO: u16 = 19;
+const INET_ULP_INFO_NAME: u16 = 1;
 /// Of `SK_MEMINFO_RCVBUF` in that attribute.
 const MEMINFO_RCVBUF: usize = 4;
 
@@ -37,6 +40,9 @@ pub struct AcceptQueue {
     pub most: u32,
     /// Receive buffer of a socket that it accepts, in bytes (socket(7), `SO_RCVBUF`).
     pub rcvbuf: u32,
+    /// Whether it speaks MPTCP (`IPPROTO_MPTCP`): the kernel takes no twin there, see
+    /// `bpf_sk_assign_tcp_reqsk` in net/core/filter.c. As [`Listeners::queues_of`] finds it.
+    pub is_mptcp: bool,
 }
 
 impl AcceptQueue {
@@ -90,7 +96,7 @@ impl Listeners {
         for family in [libc::AF_INET, libc::AF_INET6] {
             let mut request = request(family);
             // idiag_ext: a bit per attribute
-            request[2] = 1 << (INET_DIAG_SKMEMINFO - 1);
+            request[2] = 1 << (INET_DIAG_SKMEMINFO - 1) | 1 << (INET_DIAG_INFO - 1);
             let netlink = Netlink::open(SockProtocol::NetlinkSockDiag)?;
             for message in netlink.request(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request)? {
                 let Some((listener, queue)) = listener(&message).zip(queue(&message)) else {
@@ -195,7 +201,15 @@ pub(crate) fn queue(message: &[u8]) -> Option<AcceptQueue> {
         inode: u32_at(message, 68)?,
         cookie: u64::from(high) << 32 | u64::from(low),
         rcvbuf: u32_at(memory, MEMINFO_RCVBUF)?,
+        is_mptcp: is_mptcp(message).unwrap_or(false),
     })
+}
+
+/// Its socket of TCP is the first subflow of one of MPTCP, which the name of the upper layer
+/// says (net/ipv4/tcp_diag.c). The kernel tells that with `INET_DIAG_INFO` only.
+fn is_mptcp(message: &[u8]) -> Option<bool> {
+    let upper = attribute(message.get(MESSAGE..)?, INET_DIAG_ULP_INFO)?;
+    Some(attribute(upper, INET_ULP_INFO_NAME)?.starts_with(b"mptcp"))
 }
 
 #[cfg(test)]
@@ -269,6 +283,35 @@ mod tests {
         assert!(!queue().has_room());
         drop(listener);
         assert_eq!(Listeners::queues(address).expect("sock_diag"), []);
+    }
+
+    /// Go listens so by itself.
+    #[test]
+    fn a_listener_that_speaks_mptcp_is_known() {
+        use std::os::fd::{FromRawFd as _, OwnedFd};
+
+        use nix::sys::socket::{Backlog, SockaddrIn, bind, listen};
+
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+        for (protocol, speaks) in [(libc::IPPROTO_TCP, false), (libc::IPPROTO_MPTCP, true)] {
+            // SAFETY: the call takes numbers only.
+            let listener = unsafe { libc::socket(libc::AF_INET, kind, protocol) };
+            if listener < 0 {
+                eprintln!("skipped: no protocol {protocol} here");
+                continue;
+            }
+            // SAFETY: it has just been made, and nobody else has it.
+            let listener = unsafe { OwnedFd::from_raw_fd(listener) };
+            let any = SockaddrIn::new(127, 0, 0, 1, 0);
+            bind(listener.as_raw_fd(), &any).expect("a free port");
+            listen(&listener, Backlog::new(1).expect("small")).expect("it listens");
+            let local = getsockname::<SockaddrIn>(listener.as_raw_fd()).expect("it is bound");
+            let queues = Listeners::queues(SocketAddr::V4(local.into())).expect("sock_diag");
+            assert!(
+                matches!(queues[..], [queue] if queue.is_mptcp == speaks),
+                "{queues:?}"
+            );
+        }
     }
 
     /// What the kernel says of a listener of our own, while it is there.

@@ -8,7 +8,7 @@ use godwit_wire::{NodeName, node_id};
 
 use super::digest;
 use super::error::{ConfigError, Problem};
-use super::keyword::{Failback, Fencing, PeerRole, Snapshots, Standby, Tap, Unread};
+use super::keyword::{Failback, Fencing, Front, PeerRole, Snapshots, Standby, Tap, Unread};
 use super::reader::{Place, Source};
 use super::sections::Places;
 use super::service::{ServiceConfig, ServicePlaces};
@@ -25,6 +25,7 @@ pub(super) fn check(
     places: &Places,
 ) -> Result<Config, ConfigError> {
     check_peers(source, &config, places)?;
+    check_voters(source, &config, places)?;
     check_detect(source, &config, places)?;
     check_fencing(source, &config, places)?;
     check_reach(source, &config, places)?;
@@ -44,6 +45,23 @@ pub(super) fn check(
     config.warnings = warnings(source, &config, places);
     config.digest = digest::digest(&config);
     Ok(config)
+}
+
+/// A majority is of nodes: one that is named twice would vote twice.
+fn check_voters(source: &Source<'_>, config: &Config, places: &Places) -> Result<(), ConfigError> {
+    for (index, (voter, at)) in config.voters.iter().zip(&places.voters).enumerate() {
+        let mut earlier = config.voters.iter().zip(&places.voters).take(index);
+        if let Some((_, first)) = earlier.find(|(other, _)| same_name(**other, *voter)) {
+            let problem = Problem::NotUnique {
+                section: "[cluster]".into(),
+                key: "voters",
+                value: format!("\"{voter}\""),
+                first_line: source.line(*first),
+            };
+            return Err(source.error(*at, problem));
+        }
+    }
+    Ok(())
 }
 
 /// A tunnel has two ends of one family.
@@ -418,19 +436,18 @@ fn check_addresses(
         first_line: source.line(first),
     };
     for (other, first) in earlier.iter().zip(all_places) {
-        if other.name == service.name {
+        if same_name(other.name, service.name) {
             let problem = twice("name", format!("\"{}\"", service.name), first.name);
             return Err(source.error(place.name, problem));
         }
     }
     for (index, (address, at)) in service.addresses.iter().zip(&place.addresses).enumerate() {
         let ip = address.ip();
-        if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() {
-            let problem = Problem::Malformed {
+        if let Some(kind) = unreachable(ip, service.front) {
+            let problem = Problem::Unreachable {
                 section: place.title.clone(),
-                key: "address",
-                expected: "an address that clients can reach".into(),
-                got: address.to_string(),
+                address: address.to_string(),
+                kind,
             };
             return Err(source.error(*at, problem));
         }
@@ -452,6 +469,29 @@ fn check_addresses(
         check_same_members(source, earlier, service, (ip, *at), place)?;
     }
     Ok(())
+}
+
+/// Why clients can't come to an address, wherever they are.
+fn unreachable(ip: IpAddr, front: Front) -> Option<&'static str> {
+    if ip.is_unspecified() {
+        return Some("unspecified");
+    }
+    if ip.is_loopback() {
+        return Some("loopback");
+    }
+    if ip.is_multicast() {
+        return Some("multicast");
+    }
+    match ip {
+        IpAddr::V4(v4) if v4.is_broadcast() => Some("broadcast"),
+        IpAddr::V4(v4) if v4.octets()[0] >= 240 => Some("reserved (class E)"),
+        IpAddr::V4(v4) if v4.octets()[0] == 0 => Some("of \"this network\" (0.0.0.0/8)"),
+        // Clients on the link may come to one of IPv4; no router leads to it.
+        IpAddr::V4(v4) if v4.is_link_local() && front == Front::Router => Some("link-local"),
+        // It means something else on each interface, which nothing here says.
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Some("link-local"),
+        IpAddr::V4(_) | IpAddr::V6(_) => None,
+    }
 }
 
 /// One address is answered for by one node with one MAC, so its services must move together.

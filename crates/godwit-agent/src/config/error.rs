@@ -100,6 +100,22 @@ pub enum Problem {
         /// Where it occurred first.
         first_line: usize,
     },
+    /// A service without an address.
+    #[error("{section}: address must name at least one address with its port")]
+    NoAddress {
+        /// Where.
+        section: String,
+    },
+    /// A service address that no client can come to.
+    #[error("{section}: address must be one that clients can reach, and {address} is {kind}")]
+    Unreachable {
+        /// Where.
+        section: String,
+        /// The address with its port.
+        address: String,
+        /// What kind of address it is.
+        kind: &'static str,
+    },
     /// Two names with one number.
     #[error(
         "\"{name}\" and \"{other}\" stand in messages as the same number: give one of them \

@@ -49,6 +49,7 @@ pub use sections::DEFAULT_RUN_DIR;
 pub use service::ServiceConfig;
 pub use units::Fraction;
 
+use crate::files;
 use reader::Source;
 
 /// A whole configuration, valid in itself.
@@ -186,7 +187,7 @@ impl Config {
     /// # Errors
     /// If it can't be read or anything in it is wrong.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+        let text = files::read_text(path).map_err(|source| ConfigError::Unreadable {
             path: path.to_owned(),
             source,
         })?;
@@ -206,7 +207,7 @@ impl Config {
     /// Which node a file is of, and where its `run_dir` is, also if the rest of the file
     /// is wrong: who looks for the agent must find it then, too.
     pub fn whereabouts(path: &Path) -> Option<(NodeName, PathBuf)> {
-        let text = std::fs::read_to_string(path).ok()?;
+        let text = files::read_text(path).ok()?;
         sections::whereabouts(&Source::new(path, &text))
     }
 

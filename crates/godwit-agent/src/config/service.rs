@@ -6,7 +6,7 @@ use std::time::Duration;
 use godwit_bpf::{LogMode, Verification};
 use godwit_wire::{MAX_INPUT_LEN, MacAddr, NodeName, ShareId};
 
-use super::error::ConfigError;
+use super::error::{ConfigError, Problem};
 use super::keyword::{
     Failback, Front, Gate, OnDivergence, OnLag, OnProcessExit, Reprotect, Snapshots, Standby, Tap,
     Unread,
@@ -299,7 +299,7 @@ pub(super) fn read(
 ) -> Result<(ServiceConfig, ServicePlaces), ConfigError> {
     let name = section.required::<NodeName>("name")?;
     section.rename(format!("service \"{}\"", name.value));
-    let addresses = section.required::<Vec<Item<SocketAddr>>>("address")?;
+    let addresses = read_addresses(&mut section)?;
     let front = keyword(&mut section, "front", Front::None)?;
     let standby = keyword(&mut section, "standby", Standby::Shadow)?;
     let tap = keyword(&mut section, "tap", Tap::Mirror)?;
@@ -366,6 +366,16 @@ pub(super) fn read(
     };
     section.finish()?;
     Ok((service, places))
+}
+
+fn read_addresses(section: &mut Section<'_>) -> Result<Item<Vec<Item<SocketAddr>>>, ConfigError> {
+    let addresses = section.required::<Vec<Item<SocketAddr>>>("address")?;
+    if addresses.value.is_empty() {
+        let title = section.title().to_owned();
+        let problem = Problem::NoAddress { section: title };
+        return Err(section.error(addresses.at, problem));
+    }
+    Ok(addresses)
 }
 
 fn divergence_limit(section: &mut Section<'_>) -> Result<Duration, ConfigError> {

@@ -1,6 +1,7 @@
 mod change;
 mod director;
 mod policy;
+mod refused;
 mod rules;
 
 use std::path::Path;
@@ -339,7 +340,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "\"[2001:db8::100]:80\"",
         "\"127.0.0.1:80\"",
-        "33: service \"web\": address must be an address that clients can reach, not 127.0.0.1:80",
+        "33: service \"web\": address must be one that clients can reach, and 127.0.0.1:80 is loopback",
     ),
     (
         "\"[2001:db8::100]:80\"",

@@ -18,12 +18,13 @@ use tokio::time::{sleep, timeout};
 
 use super::{Done, Refusal, Request, RunningFile};
 use crate::config::Config;
+use crate::descriptors::{Reserve, is_shortage};
 use crate::director::DrainWish;
 use crate::driver::{FlowWish, Wish};
 use crate::events::{EventLog, EventRecord};
 use crate::input::{Inbox, Input, Query};
 use crate::moves::{Part, Selection};
-use crate::reload;
+use crate::reload::Reloads;
 
 /// Clients at a time; more wait in the backlog.
 const MAX_CLIENTS: usize = 64;
@@ -50,6 +51,7 @@ pub(crate) struct Office {
     pub(crate) node: String,
     /// The file that the agent runs with.
     pub(crate) config: Arc<Config>,
+    pub(crate) reloads: Reloads,
     pub(crate) inbox: Inbox,
     pub(crate) events: EventLog,
     /// Requests that are being answered: the agent ends after them.
@@ -71,10 +73,13 @@ pub(crate) fn serve(socket: &Path, office: Office) -> io::Result<()> {
 
 async fn accept(listener: UnixListener, office: Office) {
     let clients = Arc::new(Semaphore::new(MAX_CLIENTS));
+    let mut reserve = Reserve::default();
+    reserve.refill();
     loop {
         let permit = clients.clone().acquire_owned().await;
         match listener.accept().await {
             Ok((stream, _)) => {
+                reserve.refill();
                 let office = office.clone();
                 tokio::spawn(async move {
                     // A client that goes away in the middle is its own business.
@@ -82,9 +87,12 @@ async fn accept(listener: UnixListener, office: Office) {
                     drop(permit);
                 });
             }
+            // What is answered is what is wrong.
+            Err(error) if is_shortage(&error) && reserve.release() => {}
             Err(error) => {
                 tracing::warn!(%error, "can't accept clients of the control socket");
                 sleep(Duration::from_millis(100)).await;
+                reserve.refill();
             }
         }
     }
@@ -174,7 +182,7 @@ async fn handle(request: Request, writer: &mut OwnedWriteHalf, office: &Office) 
         }
         Request::File => answer(writer, &RunningFile::of(&office.config)).await,
         Request::Reload => {
-            let taken = reload::take(&office.config, &office.inbox).await;
+            let taken = office.reloads.take().await;
             let taken = taken.map(|_| Done::new()).map_err(Refusal::new);
             answer_or_refuse(writer, taken).await
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -14,8 +15,9 @@ use crate::events::EventLog;
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Inputs, Query};
 use crate::moves::{FlowMoves, MoveRefused, MoveReport, MoveSteps, MovedFlow};
+use crate::reload::Reloads;
 use crate::status::Status;
-use crate::testing::{PATIENCE, Pair, node};
+use crate::testing::{PATIENCE, Pair, is_alone, node, take_all};
 
 const COOKIE: u64 = 4242;
 
@@ -42,9 +44,11 @@ fn serve_pair_for(idle_limit: Duration) -> Served {
     let (inbox, inputs) = Inbox::new();
     let status = Status::new(&pair.a, 5, Duration::from_secs(3));
     thread::spawn(move || drive(&inputs, &status));
+    let config = Arc::new(pair.a.clone());
     let office = Office {
         node: "a".into(),
-        config: Arc::new(pair.a.clone()),
+        reloads: Reloads::new(config.clone(), inbox.clone()),
+        config,
         inbox,
         events: events.clone(),
         busy: busy.clone(),
@@ -445,4 +449,67 @@ impl Noise {
     fn byte(&mut self) -> u8 {
         self.next().to_le_bytes()[0]
     }
+}
+
+/// Nobody could ask what is wrong otherwise; and no life begins that could not go on.
+#[test]
+fn an_agent_without_descriptors_answers() {
+    if !is_alone("control::tests::an_agent_without_descriptors_answers") {
+        return;
+    }
+    let pair = Pair::new();
+    let place = Place::take(&pair.a.node.run_dir, COOKIE, node("a")).expect("nobody else");
+    let (inbox, inputs) = Inbox::new();
+    let status = Status::new(&pair.a, 5, Duration::from_secs(3));
+    thread::spawn(move || drive(&inputs, &status));
+    let config = Arc::new(pair.a.clone());
+    let office = Office {
+        node: "a".into(),
+        reloads: Reloads::new(config.clone(), inbox.clone()),
+        config,
+        inbox,
+        events: EventLog::new(&pair.a),
+        busy: Arc::default(),
+        idle_limit: IDLE_LIMIT,
+    };
+    let (apart, is_apart) = std::sync::mpsc::channel();
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let (told, answers) = std::sync::mpsc::channel();
+    let socket = place.socket();
+    thread::spawn(move || {
+        // Descriptors of its own.
+        unshare(CloneFlags::CLONE_FILES).expect("that needs no right");
+        apart.send(()).expect("the agent waits");
+        let () = is_ready.recv_timeout(PATIENCE).expect("bound in time");
+        let ask = || Client::connect(&socket).expect("it listens");
+        let said: Vec<_> = (0..9).map(|_| ask().status().map(|it| it.node)).collect();
+        let refused = ask().reload().map_err(|error| error.to_string());
+        told.send((said, refused)).expect("the test waits");
+    });
+    let () = is_apart.recv_timeout(PATIENCE).expect("it is apart");
+    let (over, ended) = oneshot::channel();
+    // A client can't wake the runtime: it has not its descriptors.
+    let test = thread::spawn(move || {
+        let answers = answers.recv_timeout(6 * PATIENCE);
+        over.send(()).expect("the agent waits");
+        answers
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(async {
+        serve(&place.socket(), office).expect("bound");
+        // So that it has its reserve.
+        tokio::task::yield_now().await;
+        let _all = take_all();
+        ready.send(()).expect("the client waits");
+        let _ = ended.await;
+    });
+    let answers = test.join().expect("no panic");
+    let (said, refused) = answers.expect("the client has asked");
+    for answer in said {
+        assert_eq!(answer.expect("an answer"), "a");
+    }
+    let refused = refused.expect_err("too few are left");
+    assert!(refused.contains("file descriptors are left"), "{refused}");
 }

@@ -27,6 +27,7 @@ use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input, Inputs, Query};
 use crate::membership::{Life, node_config};
 use crate::moves::MoveRefused;
+use crate::reload::Fresh;
 use crate::status::{DataPathReport, PeerReport, Status};
 use crate::surroundings::FactBoard;
 
@@ -62,7 +63,7 @@ pub(super) struct Front {
     /// Which life this is, and since when.
     born: (u64, MonoTime),
     /// The changed file, if this process goes on with it.
-    next: Option<Arc<Config>>,
+    next: Option<Fresh>,
 }
 
 /// How it came to its end.
@@ -126,7 +127,7 @@ impl Front {
 
     /// The changed file, if there is one, what another life goes on with, and what this one
     /// has voted for.
-    pub(super) fn into_remains(self) -> (Option<Arc<Config>>, Remains, Option<VoterMemory>) {
+    pub(super) fn into_remains(self) -> (Option<Fresh>, Remains, Option<VoterMemory>) {
         let remains = Remains {
             programs: self.tables.programs,
             frames: self.place.into_frames(),
@@ -244,9 +245,9 @@ impl Front {
                 let _ = answer.send(Flows::new(self.config.node.name.as_str(), Vec::new()));
             }
             Input::Drain(wish) => self.drain_backend(wish),
-            Input::Facts(look) => {
+            Input::Facts(seen) => {
                 let people = (&*self.config, &self.out.events);
-                self.facts.note(look, people, &mut self.node, now);
+                self.facts.note(seen, people, &mut self.node, now);
             }
             Input::Devices => self.follow(now),
             Input::Move(wish) => {
@@ -273,7 +274,7 @@ impl Front {
             | Input::Commit(_)
             | Input::CommitHeld { .. }
             | Input::Stop { .. } => {}
-            Input::Next { config, reloads } => self.next = reloads.then_some(config),
+            Input::Next { config, identity } => self.next = identity.map(|it| (config, it)),
         }
     }
 

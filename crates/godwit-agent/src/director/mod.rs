@@ -36,8 +36,10 @@ use crate::driver::neighbours::Resolver;
 use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::input::Inbox;
 use crate::logging;
+use crate::peers::Identity;
 use crate::privileges;
 use crate::realtime::{Urgency, be_ordinary, prefer};
+use crate::reload::Fresh;
 use crate::run::{AgentError, GIVEN_UP};
 use watch::spawn_watch;
 
@@ -65,8 +67,9 @@ pub fn direct(config: &Path) -> Result<(), AgentError> {
     }
     while let Some(ended) = live(prepared, installed)? {
         be_ordinary();
-        installed = again((&ended.config, ended.next), ended.remains)?;
-        prepared = Prepared::again(installed.config.clone(), ended.left)?;
+        let identity;
+        (installed, identity) = again((ended.config, ended.next), ended.remains, &ended.left)?;
+        prepared = Prepared::again((installed.config.clone(), identity), ended.left)?;
     }
     Ok(())
 }
@@ -74,7 +77,7 @@ pub fn direct(config: &Path) -> Result<(), AgentError> {
 /// A life that another one follows, with a changed file.
 struct Ended {
     config: Arc<Config>,
-    next: Arc<Config>,
+    next: Fresh,
     remains: Remains,
     left: Left,
 }
@@ -155,16 +158,21 @@ fn start_threads(
 
 /// Another life with the changed file; if that can't be carried out, with the old one.
 fn again(
-    (old, next): (&Arc<Config>, Arc<Config>),
+    (old, (next, identity)): (Arc<Config>, Fresh),
     remains: Remains,
-) -> Result<Installed, InstallError> {
-    Installed::again(next, remains).or_else(|failed| {
-        let (error, remains) = *failed;
-        tracing::error!(%error, "the changed file can't be carried out");
-        let mut old = Config::clone(old);
-        old.warnings.push(format!("{GIVEN_UP}: {error}"));
-        Installed::again(Arc::new(old), remains).map_err(|failed| failed.0)
-    })
+    left: &Left,
+) -> Result<(Installed, Identity), InstallError> {
+    match Installed::again(next, remains) {
+        Ok(installed) => Ok((installed, identity)),
+        Err(failed) => {
+            let (error, remains) = *failed;
+            tracing::error!(%error, "the changed file can't be carried out");
+            let mut old = Config::clone(&old);
+            old.warnings.push(format!("{GIVEN_UP}: {error}"));
+            let back = Installed::again(Arc::new(old), remains).map_err(|failed| failed.0)?;
+            Ok((back, left.identity()))
+        }
+    }
 }
 
 /// Takes away what a director that no longer runs has left; its connections break.

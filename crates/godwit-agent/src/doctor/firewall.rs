@@ -49,7 +49,13 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
     let harms = |rule: &&Refusal| {
         rule.drops == Drops::Service || rule.drops == Drops::Neighbours && !scope.fronted
     };
-    let clients = rules.iter().find(harms);
+    let clients = rules.iter().filter(|rule| rule.is_certain).find(harms);
+    let concerns = |rule: &&Refusal| rule.drops != Drops::Neighbours || !scope.fronted;
+    let mut doubts = rules.iter().filter(|rule| !rule.is_certain);
+    checks.extend(doubts.find(concerns).map(|rule| {
+        let (found, advice) = doubt(rule);
+        Check::warn(PERHAPS, found, advice)
+    }));
     if !scope.services.is_empty() {
         checks.push(match clients.map(harm_to_clients) {
             Some((found, advice)) => Check::fail("firewall", found, advice),
@@ -77,7 +83,7 @@ pub(crate) fn harm_to_twins<'a>(
         Drops::Invalid => !liberal,
         Drops::NewWithoutSyn => true,
     };
-    let rule = rules.iter().find(counts)?;
+    let rule = rules.iter().filter(|rule| rule.is_certain).find(counts)?;
     let (what, advice) = if rule.drops == Drops::Invalid {
         (
             "drops what connection tracking finds invalid, and so connections that are taken over",
@@ -109,6 +115,26 @@ pub(crate) fn harm_to_clients(rule: &Refusal) -> (String, String) {
     };
     let found = format!("{place} drops {what} for {}", service.ip());
     let advice = format!("accept {what} before it, or remove it ({SHOW})");
+    (found, advice)
+}
+
+/// The name of what may drop something.
+pub(crate) const PERHAPS: &str = "firewall_perhaps";
+
+/// The same of a rule that may do any of that.
+pub(crate) fn doubt(rule: &Refusal) -> (String, String) {
+    let service = rule.service;
+    let what = match rule.drops {
+        Drops::Service => format!("what is said to or by {service}"),
+        Drops::Invalid => format!("what connection tracking finds invalid, at {service}"),
+        Drops::NewWithoutSyn => format!("new connections without a SYN, at {service}"),
+        Drops::Neighbours => format!("ARP or neighbour discovery for {}", service.ip()),
+    };
+    let found = format!(
+        "{} may drop {what}: it looks at what can't be decided here",
+        place(rule)
+    );
+    let advice = format!("see what it means ({SHOW}), or accept the service's port before it");
     (found, advice)
 }
 

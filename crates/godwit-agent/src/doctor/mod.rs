@@ -25,7 +25,7 @@ use crate::config::{Config, Fencing, Standby, TlsPaths};
 use crate::driver::pin_name;
 
 pub use agent::Running;
-pub(crate) use firewall::{harm_by_settings, harm_to_clients, harm_to_twins};
+pub(crate) use firewall::{PERHAPS, doubt, harm_by_settings, harm_to_clients, harm_to_twins};
 pub use host::{Host, LiveHost};
 pub(crate) use network::long_queue;
 pub(crate) use tcp::OPTIONS as TCP_OPTIONS;

@@ -297,6 +297,7 @@ fn rules_that_drop_what_a_service_needs_are_found() {
         handle,
         drops,
         service: scope().services[0],
+        is_certain: true,
     };
     let cases = [
         (
@@ -331,6 +332,21 @@ fn rules_that_drop_what_a_service_needs_are_found() {
         found.starts_with("the policy of chain filter input"),
         "{found}"
     );
+    for drops in [Drops::Service, Drops::Invalid, Drops::NewWithoutSyn] {
+        let doubt = Refusal {
+            is_certain: false,
+            ..refusal(drops, Some(7))
+        };
+        host.refusals = Some(vec![doubt]);
+        let checks = examine(&host, &scope());
+        let found = check(&checks, "firewall_perhaps");
+        assert_eq!(found.level, Level::Warn);
+        let sentence = "rule 7 of chain filter input may drop";
+        assert!(found.found.starts_with(sentence), "{found:?}");
+        for other in ["firewall", "conntrack"] {
+            assert_eq!(check(&checks, other).level, Level::Ok, "{drops:?}");
+        }
+    }
     host.refusals = None;
     assert_eq!(
         check(&examine(&host, &scope()), "conntrack").level,

@@ -1,10 +1,10 @@
 //! Everything that can fail at start, before anybody hears of this node.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::{fs, io};
 
 use godwit_bpf::{
     Births, Datapath, Events, Identity, MARK_CANARY, MARK_INJECT, MARK_REPLAY, MARK_SETTLED,
@@ -16,7 +16,7 @@ use godwit_core::{MonoTime, NodeConfig};
 use godwit_sock::{
     Devices, FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
 };
-use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
+use godwit_wire::{Endpoint, Generation, MacAddr, Role, ShareId};
 use thiserror::Error;
 
 use super::addresses;
@@ -51,6 +51,7 @@ use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
+use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
@@ -454,12 +455,23 @@ impl Installed {
             frames: frames.map_err(InstallError::Socket)?,
             resolver,
             inbox,
+            announces: self.has_another_tap(),
             births: match &self.parts.datapath.births {
                 Births::Unwatched(why) => Some(with_sources(why)),
                 Births::Plain | Births::Watched => None,
             },
         };
         Follow::spawn(start).map_err(InstallError::Devices)
+    }
+
+    /// Whether clients of a share that this node owns know it by another link-layer address
+    /// than the file's: its tap was another one before.
+    fn has_another_tap(&self) -> bool {
+        let mut shares = self.config.own_shares();
+        shares.any(|(share, service)| {
+            let left = self.left_over(share);
+            left.is_some_and(|it| it.role == Role::Owner && it.group != service.group())
+        })
     }
 
     fn services(&self) -> Vec<IpAddr> {
@@ -646,7 +658,7 @@ fn policies(config: &Config) -> Result<Vec<Policy>, InstallError> {
         ProgramConfig::BuiltIn(name) => {
             Ok(Policy::built_in(name).expect("the file was checked for that"))
         }
-        ProgramConfig::File(path) => match fs::read(path) {
+        ProgramConfig::File(path) => match files::read(path) {
             Ok(object) => Ok(Policy::new(&path.to_string_lossy(), object)),
             Err(source) => Err(InstallError::Policy {
                 path: path.clone(),

@@ -1,7 +1,6 @@
 //! The end of an agent's life, in order.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_core::fitness::{Consequence, FactId};
@@ -15,6 +14,7 @@ use super::{Driver, Remains, Wish, detach};
 use crate::clock;
 use crate::config::Config;
 use crate::input::Inputs;
+use crate::reload::Fresh;
 
 /// How long voters may take to agree to an end that was planned.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -28,7 +28,7 @@ pub struct End {
     /// What this life has voted for.
     pub memory: Option<VoterMemory>,
     /// If the process goes on: with which file, and what it goes on with.
-    pub next: Option<(Arc<Config>, Remains)>,
+    pub next: Option<(Fresh, Remains)>,
 }
 
 impl Driver {
@@ -137,7 +137,8 @@ impl Driver {
         }
         let hooks = self.follow.stop();
         let bound_until = self.node.bound_until(clock::now());
-        let reloaded = self.next.take().filter(|(_, reloads)| *reloads);
+        let next = self.next.take();
+        let reloaded = next.and_then(|(config, identity)| Some((config, identity?)));
         if reason == GoodbyeReason::Detach {
             if let Err(error) = detach::detach(&self.config, self.ifindex, self.datapath) {
                 tracing::error!(error = %error, "not everything could be detached");
@@ -166,7 +167,7 @@ impl Driver {
         End {
             bound_until,
             memory: self.node.into_memory(),
-            next: reloaded.map(|(config, _)| (config, remains)),
+            next: reloaded.map(|fresh| (fresh, remains)),
         }
     }
 

@@ -20,6 +20,7 @@ use godwit_wire::{Endpoint, MacAddr, ShareId};
 
 use super::Driver;
 use crate::config::{Config, PolicyConfig};
+use crate::files;
 
 /// How often it is measured. The data path believes a load for ten times as long.
 const TICK: Duration = Duration::from_millis(50);
@@ -209,7 +210,7 @@ fn part(number: u32, full: u32) -> u8 {
 
 /// `some ... total=MICROSECONDS` (Documentation/accounting/psi.rst).
 fn read_stalls(path: &Path) -> io::Result<Duration> {
-    let text = fs::read_to_string(path)?;
+    let text = files::read_text(path)?;
     stalls(&text).ok_or_else(|| io::Error::other("no pressure stall information"))
 }
 

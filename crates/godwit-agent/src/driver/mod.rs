@@ -95,7 +95,7 @@ use crate::events::EventLog;
 use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Inputs};
 use crate::metrics::Metrics;
-use crate::peers::PeerSender;
+use crate::peers::{Identity, PeerSender};
 use crate::stonith::Stonith;
 use crate::surroundings::FactBoard;
 
@@ -169,8 +169,8 @@ pub struct Driver {
     interface: Interface,
     /// The ring buffer's reading end, of which a thread has a share.
     records: Arc<Mutex<Events>>,
-    /// The changed file, and whether this process goes on with it.
-    next: Option<(Arc<Config>, bool)>,
+    /// The changed file, and its identity if this process goes on with it.
+    next: Option<(Arc<Config>, Option<Identity>)>,
     shares: Shares,
     placing: Placing,
     questions: Questions,

@@ -20,7 +20,8 @@ use godwit_wire::FlowKey;
 use nix::net::if_::if_indextoname;
 
 use super::follow::Place;
-use crate::input::{Inbox, Input};
+use crate::descriptors::Sight;
+use crate::input::{DriverGone, Inbox, Input};
 use crate::realtime::be_ordinary;
 use crate::surroundings::Look;
 
@@ -57,7 +58,16 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
         be_ordinary();
         let (mut pairs, mut said) = (BTreeSet::new(), None);
         let mut silence = Silence::default();
+        let mut sight = Sight::new(NAME);
         loop {
+            match sight.sees(&inbox) {
+                Ok(true) => {}
+                Ok(false) => {
+                    thread::sleep(PERIOD);
+                    continue;
+                }
+                Err(DriverGone) => return,
+            }
             match flows.some(FLOWS) {
                 // Connections may have ended, and twins left, because of what is wrong.
                 Ok(found) if found.is_empty() && said.as_ref().is_some_and(is_wrong) => {}
@@ -71,8 +81,8 @@ pub(super) fn spawn(flows: Arc<FlowTable>, place: Arc<Place>, inbox: Inbox) -> i
                 is_unanswered(ifindex, router).unwrap_or_default()
             });
             let look = judge(&ways, ifindex, is_for_all(&ways, ask), silent);
-            if said.as_ref() != Some(&look) {
-                if inbox.send(Input::Facts(look.clone())).is_err() {
+            if sight.opens() || said.as_ref() != Some(&look) {
+                if inbox.send(Input::Facts(look.clone().into())).is_err() {
                     return;
                 }
                 said = Some(look);

@@ -26,6 +26,7 @@ use godwit_wire::ShareId;
 
 use super::freezer::Freezer;
 use crate::config::Config;
+use crate::descriptors::Sight;
 use crate::input::{DriverGone, Inbox, Input, StopHint};
 use crate::realtime::be_ordinary;
 use crate::surroundings::{Look, Wrong};
@@ -94,6 +95,7 @@ struct Watch {
     /// Whether a process stands, as the driver knows; it waits for the first word.
     stands: Option<bool>,
     said: Said,
+    sight: Sight,
 }
 
 /// What is said of processes that stand.
@@ -127,6 +129,7 @@ impl Watch {
             processes: BTreeMap::new(),
             stands: None,
             said: Said::default(),
+            sight: Sight::new(NAME),
         }
     }
 
@@ -185,6 +188,9 @@ impl Watch {
 
     /// Looks at those that are watched; with `around`, at who has listeners too.
     fn look(&mut self, around: bool, inbox: &Inbox) -> Result<(), DriverGone> {
+        if !self.sight.sees(inbox)? {
+            return Ok(());
+        }
         let freezer = &self.freezer;
         self.processes.retain(|pid, process| {
             let stands = is_stopped(*pid) || freezer.holds(*pid);
@@ -208,8 +214,8 @@ impl Watch {
         if around || pids != self.said.pids {
             let idle = self.idle(&pids);
             let said = Said { pids, idle };
-            if said != self.said {
-                inbox.send(Input::Facts(look(&said)))?;
+            if self.sight.opens() || said != self.said {
+                inbox.send(Input::Facts(look(&said).into()))?;
                 self.said = said;
             }
         }

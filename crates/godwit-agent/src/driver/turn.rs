@@ -157,9 +157,9 @@ impl Driver {
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
             Input::Census(census) => self.apply_census(&census),
             Input::Gone(gone) => self.forget_gone(gone, now),
-            Input::Facts(look) => {
+            Input::Facts(seen) => {
                 let people = (&*self.config, &self.events);
-                self.facts.note(look, people, &mut self.node, now);
+                self.facts.note(seen, people, &mut self.node, now);
             }
             Input::Place { ifindex, mac } => self.follow_place(ifindex, mac),
             Input::LinkChanged => self.placing.doubt_paths(now),
@@ -189,7 +189,7 @@ impl Driver {
                 flow,
                 number,
             } => self.answer_held(share, flow, number),
-            Input::Next { config, reloads } => self.next = Some((config, reloads)),
+            Input::Next { config, identity } => self.next = Some((config, identity)),
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue

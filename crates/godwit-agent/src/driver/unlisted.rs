@@ -14,7 +14,8 @@ use godwit_wire::{Endpoint, FlowKey};
 
 use super::follow::Place;
 use crate::config::Config;
-use crate::input::{Inbox, Input};
+use crate::descriptors::Sight;
+use crate::input::{DriverGone, Inbox, Input};
 use crate::realtime::be_ordinary;
 use crate::surroundings::Look;
 
@@ -59,13 +60,22 @@ pub(super) fn spawn(
     let compare = move || {
         be_ordinary();
         let (mut unlisted, mut said) = (Unlisted::default(), None);
+        let mut sight = Sight::new(NAME);
         loop {
             let began = Instant::now();
+            match sight.sees(&inbox) {
+                Ok(true) => {}
+                Ok(false) => {
+                    thread::sleep(PERIOD);
+                    continue;
+                }
+                Err(DriverGone) => return,
+            }
             match lists.missing() {
                 Ok(missing) => {
                     let look = look(&unlisted.note(missing));
-                    if said.as_ref() != Some(&look) {
-                        if inbox.send(Input::Facts(look.clone())).is_err() {
+                    if sight.opens() || said.as_ref() != Some(&look) {
+                        if inbox.send(Input::Facts(look.clone().into())).is_err() {
                             return;
                         }
                         said = Some(look);

@@ -38,7 +38,7 @@ use crate::logging;
 use crate::metrics::{self, Exporter, Metrics, Sources};
 use crate::peers::{self, Identity, PeerSender};
 use crate::realtime::{Urgency, prefer};
-use crate::reload;
+use crate::reload::Reloads;
 use crate::surroundings;
 
 pub use error::StartError;
@@ -69,6 +69,7 @@ struct Threads {
     heartbeats: Heartbeats,
     edge: JoinHandle<()>,
     stop: oneshot::Sender<()>,
+    identity: Identity,
     incarnation: u64,
     // Given up last: until then no second agent starts.
     place: Place,
@@ -98,6 +99,7 @@ impl Edge {
             .map_err(StartError::Thread)?;
         let heartbeats = Heartbeats::start(&config, life.incarnation, keys.clone(), inbox.clone())
             .map_err(listen(&config, "control address (UDP)"))?;
+        let named = identity.clone();
         let tasks = Tasks {
             identity,
             keys,
@@ -137,6 +139,7 @@ impl Edge {
                 heartbeats,
                 edge,
                 stop,
+                identity: named,
                 incarnation: life.incarnation,
                 place,
             },
@@ -151,6 +154,7 @@ impl Edge {
             heartbeats,
             edge,
             stop,
+            identity,
             incarnation,
             place,
         } = self.threads;
@@ -163,6 +167,7 @@ impl Edge {
         Left {
             place,
             events: self.events,
+            identity,
             incarnation,
             votes: None,
         }
@@ -227,9 +232,11 @@ impl Tasks {
             }
         };
         let signals = Signals::new().map_err(StartError::Thread)?;
+        let reloads = Reloads::new(config.clone(), self.inbox.clone());
         let office = Office {
             node: config.node.name.to_string(),
             config: config.clone(),
+            reloads: reloads.clone(),
             inbox: self.inbox.clone(),
             events: self.events.clone(),
             busy,
@@ -243,7 +250,7 @@ impl Tasks {
         let peers = peers::start(config, self.identity, self.keys, self.inbox.clone())
             .await
             .map_err(listen(config, "control address (TCP)"))?;
-        tokio::spawn(obey(signals, config.clone(), self.inbox.clone()));
+        tokio::spawn(obey(signals, reloads, self.inbox.clone()));
         if let Some(exporter) = exporter {
             let sources = Sources {
                 inbox: self.inbox,
@@ -312,20 +319,25 @@ impl Signals {
     }
 }
 
+async fn reload(reloads: Reloads) {
+    match reloads.take().await {
+        Ok(()) => tracing::info!("the changed file is taken"),
+        Err(sentence) => tracing::error!("not reloaded: {sentence}"),
+    }
+}
+
 /// The first signal asks the driver to end. The second one does not wait.
-async fn obey(mut signals: Signals, config: Arc<Config>, inbox: Inbox) {
+async fn obey(mut signals: Signals, reloads: Reloads, inbox: Inbox) {
     let reason = loop {
         match signals.next().await {
             Wanted::End(reason) => break reason,
-            Wanted::Reload => match reload::take(&config, &inbox).await {
-                Ok(()) => tracing::info!("the changed file is taken"),
-                Err(sentence) => tracing::error!("not reloaded: {sentence}"),
-            },
+            // Files may be long in coming; the end need not wait for them.
+            Wanted::Reload => _ = tokio::spawn(reload(reloads.clone())),
         }
     };
     tracing::info!(%reason, "told to end");
     if reason == GoodbyeReason::Restart {
-        reload::foretell(&config, &inbox).await;
+        reloads.foretell().await;
     }
     if inbox.send(Input::Stop { reason, done: None }).is_err() {
         return;

@@ -17,6 +17,7 @@ use crate::events::EventLog;
 use crate::heartbeat::draw_secret;
 use crate::membership::{Life, terms};
 use crate::peers::Identity;
+use crate::reload::Fresh;
 use crate::votes::{LastWord, Votes};
 
 /// An agent that was killed still has its place, until the kernel has closed all its files.
@@ -44,9 +45,17 @@ pub struct Prepared {
 pub(crate) struct Left {
     pub(super) place: Place,
     pub(super) events: EventLog,
+    pub(super) identity: Identity,
     pub(super) incarnation: u64,
     /// `None` if it was not said.
     pub(crate) votes: Option<LastWord>,
+}
+
+impl Left {
+    /// What it named itself with: for a life with the same file.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity.clone()
+    }
 }
 
 impl Prepared {
@@ -80,7 +89,7 @@ impl Prepared {
             doctor::preflight(&LiveHost)?;
         }
         // Before anything is changed.
-        Identity::load(&config.tls, name)?;
+        let identity = Identity::load(&config.tls, name)?;
         let cookie = netns_cookie()?;
         let run_dir = &config.node.run_dir;
         let is_taken = |error: &PlaceError| matches!(error, PlaceError::Taken { .. });
@@ -95,27 +104,26 @@ impl Prepared {
             source,
         })?;
         let events = EventLog::new(&config);
-        Self::at(config, (place, events), (None, None))
+        Self::at((config, identity), (place, events), (None, None))
     }
 
-    /// The same for another life in this process: `config` has been checked, and the
-    /// place is this process's own.
+    /// The same for another life in this process: `config` and what it names have been read
+    /// and checked, and the place is this process's own.
     ///
     /// # Errors
-    /// If a certificate can't be read, or the kernel refuses something.
-    pub(crate) fn again(config: Arc<Config>, left: Left) -> Result<Self, StartError> {
-        let events = left.events.go_on(&config);
+    /// If the kernel refuses something.
+    pub(crate) fn again(fresh: Fresh, left: Left) -> Result<Self, StartError> {
+        let events = left.events.go_on(&fresh.0);
         let before = (Some(left.incarnation), left.votes);
-        Self::at(config, (left.place, events), before)
+        Self::at(fresh, (left.place, events), before)
     }
 
     fn at(
-        config: Arc<Config>,
+        (config, identity): Fresh,
         (place, events): (Place, EventLog),
         (before, votes): (Option<u64>, Option<LastWord>),
     ) -> Result<Self, StartError> {
         let name = config.node.name;
-        let identity = Identity::load(&config.tls, name)?;
         let kernel = |what| move |source| StartError::Kernel { what, source };
         let cookie = netns_cookie()?;
         let secret = draw_secret()

@@ -14,6 +14,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::config::TlsPaths;
+use crate::files;
 
 /// Certificates that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -155,7 +156,8 @@ impl Ends {
         let authorities = read_certificates(&paths.ca)?;
         let roots = Arc::new(roots_of(&paths.ca, &authorities)?);
         let chain = read_certificates(&paths.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&paths.key).map_err(in_file(&paths.key))?;
+        let key = read_pem(&paths.key)?;
+        let key = PrivateKeyDer::from_pem_slice(&key).map_err(in_file(&paths.key))?;
         let ours = chain
             .first()
             .is_some_and(|cert| is_certificate_of(cert, name));
@@ -230,10 +232,9 @@ fn roots_of(path: &Path, all: &[CertificateDer<'static>]) -> Result<RootCertStor
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let certs: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path)
-        .and_then(Iterator::collect)
-        .map_err(in_file(path));
-    match certs? {
+    let pem = read_pem(path)?;
+    let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match certs.map_err(in_file(path))? {
         certs if certs.is_empty() => Err(TlsError::Empty {
             path: path.to_owned(),
         }),
@@ -241,16 +242,16 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
     }
 }
 
+fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
+    files::read(path).map_err(|source| TlsError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })
+}
+
 fn in_file(path: &Path) -> impl Fn(pem::Error) -> TlsError {
-    move |error| {
-        let path = path.to_owned();
-        if let pem::Error::Io(source) = error {
-            TlsError::Unreadable { path, source }
-        } else {
-            TlsError::File {
-                path,
-                reason: error,
-            }
-        }
+    move |reason| TlsError::File {
+        path: path.to_owned(),
+        reason,
     }
 }

@@ -1,19 +1,24 @@
 //! All facts of a node, as its driver knows them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use godwit_core::fitness::FactId;
+use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::{MonoTime, Node};
 use godwit_wire::ShareId;
 
-use super::{FactReport, Look, Wrong};
+use super::{FactReport, Look, Seen, Wrong};
 use crate::config::Config;
 use crate::events::EventLog;
+
+/// The fact that others can't be looked at.
+const UNCHECKED: &str = "unchecked";
 
 /// The last look of each source.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FactBoard {
     looks: BTreeMap<&'static str, Look>,
+    /// Sources that can't look now, for want of descriptors.
+    blind: BTreeSet<&'static str>,
 }
 
 /// A fact that became wrong, changed while it was wrong, or became right (`None`).
@@ -24,8 +29,45 @@ struct Change {
 }
 
 impl FactBoard {
-    /// Takes a look: tells people what has changed, and the core what follows.
+    /// Takes what a source has seen: tells people what has changed, and the core what follows.
     pub(crate) fn note(
+        &mut self,
+        seen: Seen,
+        people: (&Config, &EventLog),
+        node: &mut Node,
+        now: MonoTime,
+    ) {
+        match seen {
+            Seen::Look(look) => {
+                self.blind.remove(look.source);
+                self.put(look, people, node, now);
+            }
+            Seen::Nothing(source) => _ = self.blind.insert(source),
+        }
+        self.put(self.unchecked(), people, node, now);
+    }
+
+    /// Which facts nobody looks at now.
+    fn unchecked(&self) -> Look {
+        let mut names = BTreeSet::new();
+        for source in &self.blind {
+            match self.looks.get(source) {
+                Some(look) => names.extend(look.watched.iter().map(String::as_str)),
+                None => _ = names.insert(source),
+            }
+        }
+        let names: Vec<_> = names.into_iter().collect();
+        let found = (!names.is_empty()).then(|| {
+            format!(
+                "no file descriptor is left to look at {}: what is said of them is old",
+                names.join(", ")
+            )
+        });
+        let advice = "raise LimitNOFILE of godwit.service (or fs.file-max), and restart the agent";
+        Look::of_one(UNCHECKED, Consequence::Say, found, advice)
+    }
+
+    fn put(
         &mut self,
         look: Look,
         (config, events): (&Config, &EventLog),
@@ -121,8 +163,6 @@ fn tell(events: &EventLog, fact: &FactId, service: Option<&str>, wrong: Option<&
 
 #[cfg(test)]
 mod tests {
-    use godwit_core::fitness::Consequence;
-
     use super::*;
     use crate::testing::Pair;
 
@@ -173,6 +213,28 @@ mod tests {
         assert_eq!(
             changes(&mut board, look("one", &[])),
             [over("a"), over("b")]
+        );
+    }
+
+    /// What it said last stays meanwhile, and both are right again with the next look.
+    #[test]
+    fn a_source_that_can_not_look_is_said_with_its_facts() {
+        let mut board = FactBoard::default();
+        board.take(look("one", &[wrong("a", "1")]));
+        assert!(board.unchecked().wrong.is_empty());
+        board.blind.insert("one");
+        board.blind.insert("new");
+        let wrong: Vec<_> = board.unchecked().wrong;
+        let [one] = &wrong[..] else {
+            panic!("{wrong:?}");
+        };
+        assert_eq!(one.name, UNCHECKED);
+        assert!(one.found.contains("look at a, b, new:"), "{one:?}");
+        let config = &Pair::new().a;
+        let reports = board.reports(config);
+        assert!(
+            reports.iter().any(|it| it.name == "a" && !it.ok),
+            "it stays"
         );
     }
 

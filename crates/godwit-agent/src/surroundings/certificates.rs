@@ -22,6 +22,7 @@ use super::{Look, Wrong};
 use crate::clock;
 use crate::config::Config;
 use crate::doctor::{Host as _, LiveHost, certificates};
+use crate::files;
 use crate::peers::Identity;
 
 /// Three files are asked for when they were changed.
@@ -55,8 +56,17 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    pub(super) fn new(config: &Arc<Config>, identity: Identity) -> io::Result<Self> {
-        let events = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)?;
+    /// Where events of their folders come from.
+    ///
+    /// # Errors
+    /// If the kernel has no room for it.
+    pub(super) fn events() -> io::Result<Inotify> {
+        let flags = InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK;
+        Inotify::init(flags).map_err(Into::into)
+    }
+
+    /// Looks at files: their file system may hang.
+    pub(super) fn new(config: &Arc<Config>, identity: Identity, events: Inotify) -> Self {
         let mut this = Self {
             config: config.clone(),
             identity,
@@ -68,7 +78,7 @@ impl Certificates {
         };
         this.watch_folders();
         this.take();
-        Ok(this)
+        this
     }
 
     fn files(&self) -> [PathBuf; 3] {
@@ -94,7 +104,7 @@ impl Certificates {
     fn take(&mut self) {
         self.stamps = Some(self.files().iter().map(stamp).collect());
         let named = certificates::named(&self.config.tls);
-        let texts = named.map(|(_, path)| fs::read(path).unwrap_or_default());
+        let texts = named.map(|(_, path)| files::read(path).unwrap_or_default());
         self.in_use = texts.into();
         self.failing = None;
         self.fault = None;
@@ -143,6 +153,10 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 }
 
 impl Source for Certificates {
+    fn name(&self) -> &'static str {
+        "certificates"
+    }
+
     fn events(&self) -> Option<BorrowedFd<'_>> {
         Some(self.events.as_fd())
     }
@@ -194,6 +208,11 @@ mod tests {
         look.wrong.iter().map(|wrong| wrong.name.as_str()).collect()
     }
 
+    fn made(config: &Config, identity: Identity) -> Certificates {
+        let events = Certificates::events().expect("inotify");
+        Certificates::new(&Arc::new(config.clone()), identity, events)
+    }
+
     /// Looks until that is what is wrong.
     fn until(source: &mut Certificates, expected: &[&str]) -> Look {
         let end = Instant::now() + PATIENCE;
@@ -212,8 +231,7 @@ mod tests {
         let pair = Pair::new();
         let tls = &pair.a.tls;
         let identity = Identity::load(tls, node("a")).expect("an identity");
-        let mut source =
-            Certificates::new(&Arc::new(pair.a.clone()), identity.clone()).expect("inotify");
+        let mut source = made(&pair.a, identity.clone());
         let look = source.look();
         assert_eq!(wrong(&look), Vec::<&str>::new());
         let days = |look: &Look| look.days_left.get("certificate").copied();
@@ -249,7 +267,7 @@ mod tests {
         let pair = Pair::new();
         let tls = &pair.a.tls;
         let identity = Identity::load(tls, node("a")).expect("an identity");
-        let mut source = Certificates::new(&Arc::new(pair.a.clone()), identity).expect("inotify");
+        let mut source = made(&pair.a, identity);
         let elsewhere = tempfile::tempdir().expect("a folder");
         pki::init(elsewhere.path()).expect("an authority");
         let out = elsewhere.path().join("a");

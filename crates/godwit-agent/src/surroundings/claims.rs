@@ -186,6 +186,10 @@ fn judge(conflicts: &[Claimant]) -> Option<Wrong> {
 }
 
 impl Source for Conflicts {
+    fn name(&self) -> &'static str {
+        "claims"
+    }
+
     fn events(&self) -> Option<BorrowedFd<'_>> {
         self.ears.as_ref().map(|ears| ears.watch.as_fd())
     }

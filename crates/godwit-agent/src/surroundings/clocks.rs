@@ -133,6 +133,10 @@ impl History {
 }
 
 impl Source for Clock {
+    fn name(&self) -> &'static str {
+        "clock"
+    }
+
     fn events(&self) -> Option<BorrowedFd<'_>> {
         Some(self.timer.as_fd())
     }

@@ -3,7 +3,6 @@
 //! An agent takes a changed file when somebody says so. Until then the next start would
 //! take another file than the one in force, or none: that is said.
 
-use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +13,7 @@ use godwit_core::fitness::Consequence;
 use super::watch::Source;
 use super::{Look, Wrong};
 use crate::config::Config;
+use crate::files;
 use crate::peers::Identity;
 use crate::reload::whole;
 
@@ -43,7 +43,7 @@ impl File {
 
     fn judge(&self) -> Option<Wrong> {
         let path = &self.config.path;
-        match fs::read_to_string(path) {
+        match files::read_text(path) {
             Ok(text) if *text == *self.config.text => None,
             Ok(text) => self.judge_text(&text),
             Err(error) => Some(unusable(path, &in_words(path, &error))),
@@ -103,6 +103,10 @@ fn say(found: String, advice: String) -> Wrong {
 }
 
 impl Source for File {
+    fn name(&self) -> &'static str {
+        FACT
+    }
+
     fn period(&self) -> Duration {
         PERIOD
     }
@@ -122,6 +126,8 @@ impl Source for File {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::testing::Pair;
 

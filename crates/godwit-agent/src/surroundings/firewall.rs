@@ -77,6 +77,24 @@ impl Firewall {
         Ok(all)
     }
 
+    /// The same of each share at an address.
+    fn of_shares(
+        &self,
+        address: SocketAddr,
+        (name, consequence, found, advice): (&'static str, Consequence, String, String),
+    ) -> impl Iterator<Item = Wrong> {
+        let shares = self.services.iter().filter(move |(_, at)| *at == address);
+        shares.map(move |(share, _)| {
+            wrong(
+                name,
+                Some(*share),
+                consequence,
+                found.clone(),
+                advice.clone(),
+            )
+        })
+    }
+
     fn judge(&self, host: &impl Host, rules: &[Refusal], bridge: Option<&str>) -> Vec<Wrong> {
         let mut all = Vec::new();
         let twins = doctor::harm_to_twins(host, rules);
@@ -88,16 +106,26 @@ impl Firewall {
             let is_asked = !self.fronted.contains(&rule.service);
             rule.drops == Drops::Service || rule.drops == Drops::Neighbours && is_asked
         };
-        for rule in rules.iter().filter(harms) {
-            let shares = self.services.iter().filter(|(_, at)| *at == rule.service);
-            all.extend(shares.map(|(share, _)| {
-                let (found, advice) = doctor::harm_to_clients(rule);
-                let consequence = Consequence::NoService;
-                wrong("firewall", Some(*share), consequence, found, advice)
-            }));
+        for rule in rules.iter().filter(|rule| rule.is_certain).filter(harms) {
+            let (found, advice) = doctor::harm_to_clients(rule);
+            let what = ("firewall", Consequence::NoService, found, advice);
+            all.extend(self.of_shares(rule.service, what));
+        }
+        let concerns = |rule: &&Refusal| {
+            rule.drops != Drops::Neighbours || !self.fronted.contains(&rule.service)
+        };
+        for rule in rules
+            .iter()
+            .filter(|rule| !rule.is_certain)
+            .filter(concerns)
+        {
+            let (found, advice) = doctor::doubt(rule);
+            let what = (doctor::PERHAPS, Consequence::Say, found, advice);
+            all.extend(self.of_shares(rule.service, what));
         }
         // One of a service, though it has several addresses.
-        all.dedup_by(|one, other| (&one.name, one.share) == (&other.name, other.share));
+        let mut said = BTreeSet::new();
+        all.retain(|it| said.insert((it.name.clone(), it.share)));
         all.extend(
             doctor::harm_by_settings(host, bridge)
                 .map(|(name, found, advice)| wrong(name, None, Consequence::Say, found, advice)),
@@ -123,6 +151,10 @@ fn wrong(
 }
 
 impl Source for Firewall {
+    fn name(&self) -> &'static str {
+        "firewall"
+    }
+
     fn events(&self) -> Option<BorrowedFd<'_>> {
         self.events.as_ref().map(RulesetWatch::as_fd)
     }
@@ -151,9 +183,15 @@ impl Source for Firewall {
         let bridge = device.and_then(|device| devices.bridge_of(device));
         Look {
             source: "firewall",
-            watched: ["conntrack", "firewall", "conntrack_loose", "bridge_nf"]
-                .map(str::to_owned)
-                .to_vec(),
+            watched: [
+                "conntrack",
+                "firewall",
+                doctor::PERHAPS,
+                "conntrack_loose",
+                "bridge_nf",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
             wrong: self.judge(&LiveHost, &rules, bridge),
             days_left: Default::default(),
         }

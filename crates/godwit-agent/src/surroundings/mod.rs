@@ -13,7 +13,8 @@
 //!
 //! | thread | owner of | ends |
 //! |---|---|---|
-//! | `gw-facts` | the sources of this module | when the inbox is closed |
+//! | `gw-facts` | the sources of this module that ask the kernel | when the inbox is closed |
+//! | `gw-files` | those that read files which people have named | as that |
 //!
 //! A source that lives elsewhere sends [`Input::Facts`](crate::input::Input::Facts) by
 //! itself. `godwit doctor` makes the same checks ([`crate::doctor`]). Nothing here is
@@ -68,6 +69,21 @@ pub struct Look {
     pub wrong: Vec<Wrong>,
     /// Of certificates, by fact: the days that are left.
     pub days_left: BTreeMap<String, i64>,
+}
+
+/// What a source has seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seen {
+    /// All that it knows.
+    Look(Look),
+    /// The source of that name can't look for want of descriptors: what it said last stays.
+    Nothing(&'static str),
+}
+
+impl From<Look> for Seen {
+    fn from(look: Look) -> Self {
+        Self::Look(look)
+    }
 }
 
 /// A fact in `godwit.status/1`.

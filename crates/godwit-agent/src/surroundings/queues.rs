@@ -1,8 +1,11 @@
-//! The queues in which connections wait until the server accepts them.
+//! The listeners of services: the queues in which connections wait until the server accepts
+//! them, and whether twins can be born there at all.
 //!
-//! Where one is full the kernel turns clients away, and on a standby twins: then new
-//! connections are not protected although the standby is in sync.
+//! Where a queue is full the kernel turns clients away, and on a standby twins: then new
+//! connections are not protected although the standby is in sync. At a listener that speaks
+//! MPTCP the kernel makes no twin, although its clients speak plain TCP.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -20,9 +23,13 @@ const PERIOD: Duration = Duration::from_millis(450);
 
 const FACT: &str = "accept_queue";
 
-/// The queues of this node's services.
+const MPTCP: &str = "mptcp";
+
+/// The listeners of this node's services.
 pub(super) struct AcceptQueues {
     addresses: Vec<(ShareId, SocketAddr)>,
+    /// Those whose twins are born at them.
+    twins: BTreeSet<ShareId>,
     /// The addresses whose queues were full at the look before.
     before: Vec<SocketAddr>,
 }
@@ -34,8 +41,11 @@ impl AcceptQueues {
             let addresses = service.addresses.iter();
             addresses.map(move |address| (share, *address))
         });
+        let twins = config.own_shares();
+        let twins = twins.filter(|(_, service)| !service.moves() && !service.is_kept());
         Self {
             addresses: addresses.collect(),
+            twins: twins.map(|(share, _)| share).collect(),
             before: Vec::new(),
         }
     }
@@ -53,6 +63,38 @@ impl AcceptQueues {
             }
         }
         self.before = full;
+        wrong
+    }
+}
+
+impl AcceptQueues {
+    /// Services with a listener that speaks MPTCP, each once.
+    fn judge_protocol(&self, queues: &[Vec<AcceptQueue>]) -> Vec<Wrong> {
+        let mut wrong: Vec<Wrong> = Vec::new();
+        for ((share, address), queues) in self.addresses.iter().zip(queues) {
+            let is_known = wrong.iter().any(|it| it.share == Some(*share));
+            if is_known || queues.iter().all(|queue| !queue.is_mptcp) {
+                continue;
+            }
+            let consequence = if self.twins.contains(share) {
+                Consequence::NoTwins
+            } else {
+                Consequence::Say
+            };
+            wrong.push(Wrong {
+                name: MPTCP.into(),
+                share: Some(*share),
+                consequence,
+                found: format!(
+                    "the server that listens at {address} speaks MPTCP: the kernel takes no twin \
+                     there, and no connection that another server hands over"
+                ),
+                advice: "have it listen with plain TCP (GODEBUG=multipathtcp=0 for Go, no \
+                         `mptcp` in its configuration), or set net.mptcp.enabled to 0 and \
+                         restart it"
+                    .into(),
+            });
+        }
         wrong
     }
 }
@@ -79,6 +121,10 @@ fn say(share: ShareId, address: SocketAddr, queue: AcceptQueue) -> Wrong {
 }
 
 impl Source for AcceptQueues {
+    fn name(&self) -> &'static str {
+        FACT
+    }
+
     fn period(&self) -> Duration {
         PERIOD
     }
@@ -86,7 +132,11 @@ impl Source for AcceptQueues {
     fn look(&mut self) -> Look {
         let addresses: Vec<_> = self.addresses.iter().map(|(_, at)| *at).collect();
         let wrong = match Listeners::queues_of(&addresses) {
-            Ok(queues) => self.judge(&queues),
+            Ok(queues) => {
+                let mut wrong = self.judge(&queues);
+                wrong.extend(self.judge_protocol(&queues));
+                wrong
+            }
             Err(error) => {
                 tracing::debug!(%error, "accept queues are not known");
                 Vec::new()
@@ -94,7 +144,7 @@ impl Source for AcceptQueues {
         };
         Look {
             source: FACT,
-            watched: vec![FACT.into()],
+            watched: vec![FACT.into(), MPTCP.into()],
             wrong,
             days_left: [].into(),
         }
@@ -112,7 +162,41 @@ mod tests {
             waiting,
             most: 1,
             rcvbuf: 0,
+            is_mptcp: false,
         }
+    }
+
+    /// One of several is enough: the kernel may choose it for a twin.
+    #[test]
+    fn a_listener_that_speaks_mptcp_has_no_twins() {
+        let at = |port| SocketAddr::from(([10, 0, 0, 100], port));
+        let (web, mail) = (ShareId(3), ShareId(4));
+        let queues = AcceptQueues {
+            addresses: vec![(web, at(80)), (web, at(443)), (mail, at(25))],
+            twins: BTreeSet::from([web]),
+            before: Vec::new(),
+        };
+        let plain = queue(0);
+        let mptcp = AcceptQueue {
+            is_mptcp: true,
+            ..plain
+        };
+        let said = |found: [Vec<AcceptQueue>; 3]| {
+            let wrong = queues.judge_protocol(&found).into_iter();
+            let said = wrong.map(|it| (it.share, it.consequence));
+            said.collect::<Vec<_>>()
+        };
+        assert_eq!(said([vec![plain], Vec::new(), vec![plain]]), []);
+        let (no_twins, say) = (Consequence::NoTwins, Consequence::Say);
+        let one = vec![plain, mptcp];
+        assert_eq!(
+            said([vec![plain], one.clone(), vec![plain]]),
+            [(Some(web), no_twins)]
+        );
+        assert_eq!(
+            said([one.clone(), one.clone(), one]),
+            [(Some(web), no_twins), (Some(mail), say)]
+        );
     }
 
     #[test]
@@ -120,6 +204,7 @@ mod tests {
         let address = SocketAddr::from(([10, 0, 0, 100], 80));
         let mut queues = AcceptQueues {
             addresses: vec![(ShareId(3), address)],
+            twins: BTreeSet::new(),
             before: Vec::new(),
         };
         let full = [vec![queue(2)]];

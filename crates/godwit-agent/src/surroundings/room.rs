@@ -1,15 +1,16 @@
 //! Room that the agent needs: its folder and descriptors.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use godwit_core::fitness::Consequence;
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::watch::Source;
 use super::{Look, Wrong};
-use crate::config::Config;
+use crate::config::{Config, Fencing};
 use crate::control::lock_file;
 
 /// One statvfs(2), one small folder of /proc and one small file.
@@ -29,6 +30,8 @@ pub(super) struct Room {
     /// The agent's own file there, and whether it has been seen.
     lock: Option<PathBuf>,
     locked: bool,
+    /// Whether this node votes: its votes outlive it in memory alone.
+    votes: bool,
     proc: PathBuf,
 }
 
@@ -40,6 +43,7 @@ impl Room {
             folder: run_dir.clone(),
             lock: cookie.map(|cookie| lock_file(run_dir, cookie, name)),
             locked: false,
+            votes: config.fencing() == Fencing::Lease && config.voters.contains(&name),
             proc: PathBuf::from("/proc/self"),
         }
     }
@@ -69,7 +73,7 @@ impl Room {
             Ok(stat) if stat.blocks_available() * stat.fragment_size() < LITTLE => {
                 format!("{folder} is on a file system that is full")
             }
-            Ok(_) => return None,
+            Ok(_) => return self.votes.then(|| on_a_disk(&self.folder))?,
         };
         Some(say(FACTS[0], found, advice))
     }
@@ -89,6 +93,23 @@ impl Room {
     }
 }
 
+/// As [`Pinned`](godwit_sock::Pinned) has it: a vote must not wait for a disk.
+fn on_a_disk(folder: &Path) -> Option<Wrong> {
+    let is_in_memory = statfs(folder).ok()?.filesystem_type() == TMPFS_MAGIC;
+    (!is_in_memory).then(|| {
+        let found = format!(
+            "{} is not in memory (tmpfs): an agent that is killed forgets its votes, and its \
+             successor votes 10 s late",
+            folder.display()
+        );
+        say(
+            FACTS[0],
+            found,
+            "set run_dir to a folder in /run, and restart the agent",
+        )
+    })
+}
+
 /// `Max open files            1024                 524288               files`
 fn limit(limits: &str, name: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
@@ -106,6 +127,10 @@ fn say(name: &str, found: String, advice: &str) -> Wrong {
 }
 
 impl Source for Room {
+    fn name(&self) -> &'static str {
+        "room"
+    }
+
     fn period(&self) -> Duration {
         PERIOD
     }
@@ -144,6 +169,7 @@ mod tests {
             folder: dir.path().to_owned(),
             lock: None,
             locked: false,
+            votes: false,
             proc: dir.path().to_owned(),
         };
         let wrong = room.look().wrong.into_iter();
@@ -167,6 +193,7 @@ mod tests {
             folder: dir.path().to_owned(),
             lock: Some(lock.clone()),
             locked: false,
+            votes: false,
             proc: dir.path().to_owned(),
         };
         assert_eq!(room.folder(), None);
@@ -178,12 +205,40 @@ mod tests {
         assert!(wrong.found.contains("has been deleted"), "{wrong:?}");
     }
 
+    /// It matters to who votes.
+    #[test]
+    fn votes_are_kept_in_memory_alone() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let memory = Path::new("/dev/shm");
+        for folder in [dir.path(), memory] {
+            let Ok(found) = statfs(folder) else {
+                eprintln!("skipped: no {}", folder.display());
+                continue;
+            };
+            let forgets = found.filesystem_type() != TMPFS_MAGIC;
+            for votes in [true, false] {
+                let mut room = Room {
+                    folder: folder.to_owned(),
+                    lock: None,
+                    locked: false,
+                    votes,
+                    proc: folder.to_owned(),
+                };
+                let said = room.folder().map(|wrong| wrong.found);
+                assert_eq!(said.is_some(), forgets && votes, "{said:?}");
+                let is_it = |said: &String| said.contains("forgets its votes");
+                assert!(said.iter().all(is_it), "{said:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_folder_that_is_gone_is_said() {
         let mut room = Room {
             folder: PathBuf::from("/nowhere/at/all"),
             lock: None,
             locked: false,
+            votes: false,
             proc: PathBuf::from("/nowhere"),
         };
         let wrong = room.look().wrong;

@@ -94,6 +94,10 @@ impl<H: Host> Sysctls<H> {
 }
 
 impl<H: Host + Send> Source for Sysctls<H> {
+    fn name(&self) -> &'static str {
+        "sysctl"
+    }
+
     fn events(&self) -> Option<BorrowedFd<'_>> {
         Some(self.events.as_fd())
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use godwit_core::MonoTime;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::inotify::Inotify;
 
 use super::Look;
 use super::certificates::Certificates;
@@ -21,13 +22,17 @@ use super::room::Room;
 use super::sysctl::Sysctls;
 use crate::clock;
 use crate::config::{Config, PeerRole};
+use crate::descriptors::Sight;
 use crate::doctor::LiveHost;
-use crate::input::{Inbox, Input};
+use crate::input::{DriverGone, Inbox, Input};
 use crate::peers::Identity;
 use crate::realtime::be_ordinary;
 
 /// Something that is looked at.
 pub(super) trait Source: Send {
+    /// Its name, as its looks have it.
+    fn name(&self) -> &'static str;
+
     /// What becomes readable when something may have changed; `None`: only time tells.
     fn events(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -45,10 +50,13 @@ pub(super) trait Source: Send {
     fn look(&mut self) -> Look;
 }
 
+type Sources = Vec<Box<dyn Source>>;
+
 /// A source, and what it said last.
 struct Watched {
     source: Box<dyn Source>,
     due: MonoTime,
+    sight: Sight,
     last: Option<Look>,
 }
 
@@ -58,19 +66,32 @@ struct Watched {
 /// # Errors
 /// If there can be no thread, or no inotify.
 pub(crate) fn spawn(config: &Arc<Config>, identity: Identity, inbox: Inbox) -> io::Result<()> {
-    let sources = sources(config, identity, &inbox)?;
-    let mut watched: Vec<_> = sources.into_iter().map(Watched::new).collect();
+    let sources = kernel_sources(config, &inbox)?;
+    watch("gw-facts", move || sources, inbox.clone())?;
+    let events = Certificates::events()?;
+    let config = config.clone();
+    let sources = move || file_sources(&config, identity, events);
+    watch("gw-files", sources, inbox)
+}
+
+/// Looks, in a thread of that name, at what `sources` makes there.
+fn watch(
+    name: &'static str,
+    sources: impl FnOnce() -> Sources + Send + 'static,
+    inbox: Inbox,
+) -> io::Result<()> {
     thread::Builder::new()
-        .name("gw-facts".into())
+        .name(name.into())
         .spawn(move || {
             be_ordinary();
+            let mut watched: Vec<_> = sources().into_iter().map(Watched::new).collect();
             while wait(&mut watched).is_ok() {
                 // Another life may follow in this process, with sources of its own.
                 if inbox.is_closed() {
                     return;
                 }
-                for look in watched.iter_mut().filter_map(Watched::news) {
-                    if inbox.send(Input::Facts(look)).is_err() {
+                for it in &mut watched {
+                    if it.turn(&inbox).is_err() {
                         return;
                     }
                 }
@@ -80,17 +101,18 @@ pub(crate) fn spawn(config: &Arc<Config>, identity: Identity, inbox: Inbox) -> i
         .map(drop)
 }
 
-fn sources(
-    config: &Arc<Config>,
-    identity: Identity,
-    inbox: &Inbox,
-) -> io::Result<Vec<Box<dyn Source>>> {
-    let mut sources: Vec<Box<dyn Source>> = vec![
-        Box::new(Certificates::new(config, identity)?),
-        Box::new(Clock::new()?),
+/// What lies in files that people have named: their file systems may hang, and what the
+/// kernel says is heard all the same.
+fn file_sources(config: &Arc<Config>, identity: Identity, events: Inotify) -> Sources {
+    vec![
+        Box::new(Certificates::new(config, identity, events)),
         Box::new(Room::new(config)),
         Box::new(File::new(config)),
-    ];
+    ]
+}
+
+fn kernel_sources(config: &Arc<Config>, inbox: &Inbox) -> io::Result<Sources> {
+    let mut sources: Sources = vec![Box::new(Clock::new()?)];
     if config.own_peer().role == PeerRole::Server {
         sources.push(Box::new(Sysctls::new(config, LiveHost)?));
         sources.push(Box::new(Firewall::new(config)));
@@ -103,25 +125,34 @@ fn sources(
 impl Watched {
     fn new(source: Box<dyn Source>) -> Self {
         Self {
+            sight: Sight::new(source.name()),
             source,
             due: MonoTime::ZERO,
             last: None,
         }
     }
 
-    /// Looks if it is time to; what is new.
-    fn news(&mut self) -> Option<Look> {
+    /// Looks if it is time to, and tells what is new.
+    fn turn(&mut self, inbox: &Inbox) -> Result<(), DriverGone> {
         let now = clock::now();
         if now < self.due {
-            return None;
+            return Ok(());
+        }
+        self.due = now.saturating_add(self.source.period());
+        if !self.sight.sees(inbox)? {
+            return Ok(());
         }
         let look = self.source.look();
+        // What was taken meanwhile may have been missing.
+        if !self.sight.sees(inbox)? {
+            return Ok(());
+        }
         self.due = now.saturating_add(self.source.period());
-        if self.last.as_ref() == Some(&look) {
-            return None;
+        if !self.sight.opens() && self.last.as_ref() == Some(&look) {
+            return Ok(());
         }
         self.last = Some(look.clone());
-        Some(look)
+        inbox.send(Input::Facts(look.into()))
     }
 }
 

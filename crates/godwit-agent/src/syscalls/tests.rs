@@ -6,9 +6,12 @@ use std::os::unix::net::UnixListener;
 use std::process::Command;
 use std::thread;
 
+use godwit_sock::join_group;
+use godwit_wire::MacAddr;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::{get_no_new_privs, set_no_new_privs};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use thread_priority::{
@@ -53,6 +56,30 @@ fn what_an_agent_does_is_left_to_it() {
     under_filter(PeerRole::Server, || {
         assert_eq!(datagrams(AddressFamily::Netlink), Ok(()));
     });
+}
+
+/// A file with twins that are kept, or with a multicast tap, is taken while the agent runs.
+#[test]
+fn what_a_reload_does_is_left_to_a_server() {
+    let limit = || getrlimit(Resource::RLIMIT_NOFILE).map(drop);
+    let more = || setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    let group = MacAddr([0x03, 0x67, 10, 0, 0, 100]);
+    let joined = || {
+        let error = join_group("no-such-if", group).unwrap_err();
+        error.raw_os_error()
+    };
+    // Without rights both are refused alike.
+    let is_root = nix::unistd::Uid::effective().is_root();
+    for (role, wanted) in [
+        (PeerRole::Server, libc::ENODEV),
+        (PeerRole::Witness, libc::EPERM),
+    ] {
+        under_filter(role, || {
+            assert_eq!(limit(), Ok(()));
+            assert_eq!(more(), Err(Errno::EPERM));
+            assert!(!is_root || joined() == Some(wanted), "{:?}", joined());
+        });
+    }
 }
 
 #[test]

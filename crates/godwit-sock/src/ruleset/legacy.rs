@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 
 use super::probe::{Answer, Fate, Hook, Looked, Matches, Probe, Refusal, Verdict, walk};
-use super::{text, xtables};
+use super::{text, without_old_doubts, xtables};
 
 /// IPT_SO_GET_INFO, IPT_SO_GET_ENTRIES
 const GET_INFO: libc::c_int = 64;
@@ -63,6 +63,12 @@ const V6: Layout = Layout {
     target_at: 140,
 };
 
+/// Whether there are tables at all.
+pub(super) fn has_tables() -> bool {
+    let has_some = |layout: Layout| fs::read_to_string(layout.names).is_ok_and(|it| !it.is_empty());
+    [V4, V6].into_iter().any(has_some)
+}
+
 /// A table at one moment.
 struct Table<'a> {
     layout: Layout,
@@ -90,12 +96,15 @@ pub fn legacy_refusals(
             .iter()
             .filter(|it| it.is_ipv4() == (layout.address == 4));
         for probe in of_it.flat_map(|service| Probe::segments(*service, interface)) {
+            let mut doubt = None;
+            let certain = |table: &Table<'_>| table.refusal(probe, &mut doubt);
             if !probe.is_answered(&found) {
-                found.extend(tables.iter().find_map(|table| table.refusal(probe)));
+                let certain = tables.iter().find_map(certain);
+                found.extend(certain.or(doubt));
             }
         }
     }
-    Ok(found)
+    Ok(without_old_doubts(found))
 }
 
 fn tables(layout: Layout) -> io::Result<Vec<Table<'static>>> {
@@ -141,7 +150,8 @@ impl<'a> Table<'a> {
         })
     }
 
-    fn refusal(&self, probe: Probe<'_>) -> Option<Refusal> {
+    /// The rule that drops it, or else what may, as the first doubt.
+    fn refusal(&self, probe: Probe<'_>, doubts: &mut Option<Refusal>) -> Option<Refusal> {
         HOOKS.into_iter().find_map(|(number, hook, chain)| {
             if self.valid & (1 << number) == 0 || !probe.passes(hook) {
                 return None;
@@ -151,22 +161,31 @@ impl<'a> Table<'a> {
                 self.answers(from, probe)
             };
             let begin = self.begin[number];
-            let Fate::Dropped(at, rule) = walk(&begin.to_string(), &rules, 0) else {
-                return None;
+            let name = |(at, rule): (String, u64), is_certain| {
+                let is_built_in = at == begin.to_string();
+                let policy = self.ordinal(begin, self.policy[number]);
+                let chain = if is_built_in {
+                    chain.to_owned()
+                } else {
+                    self.chain_name(&at)
+                };
+                Refusal {
+                    chain: format!("{} {chain}", self.name),
+                    handle: (!is_built_in || rule != policy).then_some(rule),
+                    drops: probe.means,
+                    service: probe.service,
+                    is_certain,
+                }
             };
-            let is_built_in = at == begin.to_string();
-            let policy = self.ordinal(begin, self.policy[number]);
-            let chain = if is_built_in {
-                chain.to_owned()
-            } else {
-                self.chain_name(&at)
-            };
-            Some(Refusal {
-                chain: format!("{} {chain}", self.name),
-                handle: (!is_built_in || rule != policy).then_some(rule),
-                drops: probe.means,
-                service: probe.service,
-            })
+            let mut doubt = None;
+            let fate = walk(&begin.to_string(), &rules, 0, &mut doubt);
+            if let (None, Some(place)) = (&doubts, doubt) {
+                *doubts = Some(name(place, false));
+            }
+            match fate {
+                Fate::Dropped(at, rule) => Some(name((at, rule), true)),
+                Fate::Through | Fate::Other => None,
+            }
         })
     }
 
@@ -262,6 +281,7 @@ impl<'a> Table<'a> {
             matches,
             verdict,
             is_meant,
+            is_unclear: looked.unclear,
         })
     }
 

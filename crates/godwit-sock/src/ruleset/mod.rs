@@ -7,9 +7,11 @@
 //! |---|---|
 //! | `probe` | the packets, and what becomes of one in a chain |
 //! | `rule` | a rule of nftables |
+//! | `expression` | what its expressions look at |
 //! | `xtables` | matches of iptables |
 //! | `legacy` | tables of iptables-legacy |
 
+mod expression;
 mod legacy;
 mod probe;
 mod rule;
@@ -28,12 +30,13 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket,
 };
 
+use crate::device::Devices;
 use crate::netlink::{NLM_F_DUMP, Netlink, attribute, attributes, push_attribute};
 
 pub use legacy::legacy_refusals;
 pub use probe::{Drops, Refusal};
 use probe::{Fate, Hook, Kind, Probe, walk};
-use rule::{Element, Rule, verdict_of};
+use rule::{Element, Known, Rule, verdict_of};
 
 const SUBSYSTEM: u16 = 10 << 8;
 const GET_TABLE: u16 = SUBSYSTEM | 1;
@@ -100,6 +103,10 @@ struct Ruleset<'a> {
     bases: BTreeMap<ChainId, Base>,
     rules: Vec<Rule<'a>>,
     sets: BTreeMap<(u8, String, String), Vec<Element>>,
+    /// Of the service interface.
+    group: Option<u32>,
+    /// Whether no rule gives packets or connections a mark.
+    is_unmarked: bool,
 }
 
 /// Reads the rules of nftables in the calling thread's namespace, and asks them about
@@ -127,7 +134,12 @@ pub fn refusals(interface: (&str, u32), services: &[SocketAddr]) -> io::Result<V
             .filter_map(|rule| Rule::read(rule))
             .collect(),
         sets: BTreeMap::new(),
+        group: Devices::read()
+            .ok()
+            .and_then(|all| Some(all.named(interface.0)?.group)),
+        is_unmarked: false,
     };
+    ruleset.is_unmarked = !legacy::has_tables() && !ruleset.rules.iter().any(Rule::marks);
     for rule in &ruleset.rules {
         let (family, table, _) = &rule.chain;
         for set in rule.sets() {
@@ -152,41 +164,69 @@ impl Ruleset<'_> {
                 found.extend(self.refusal(probe));
             }
         }
-        found
+        without_old_doubts(found)
     }
 
+    /// The rule that drops it, or else the first one that may.
     fn refusal(&self, probe: Probe<'_>) -> Option<Refusal> {
-        self.bases.iter().find_map(|(id, base)| {
+        let mut doubts = None;
+        let certain = self.bases.iter().find_map(|(id, base)| {
             let (family, table, name) = id;
             if !base.sees(*family, probe) || !probe.passes(base.hook) {
                 return None;
             }
-            let is_tracked = base.knows_connections(*family);
+            let known = Known {
+                is_tracked: base.knows_connections(*family),
+                group: self.group,
+                is_unmarked: self.is_unmarked,
+            };
             let rules = |chain: &str| {
                 let of_it = (self.rules.iter()).filter(|rule| {
                     (rule.chain.0, &*rule.chain.1, &*rule.chain.2) == (*family, table, chain)
                 });
                 let answers = of_it.map(|rule| {
-                    rule.ask(probe, is_tracked, |set| {
+                    rule.ask(probe, known, |set| {
                         let id = (*family, table.clone(), set.to_owned());
                         self.sets.get(&id).cloned().unwrap_or_default()
                     })
                 });
                 answers.collect()
             };
-            let (chain, handle) = match walk(name, &rules, 0) {
-                Fate::Dropped(chain, handle) => (chain, Some(handle)),
-                Fate::Through if base.drops => (name.clone(), None),
-                Fate::Through | Fate::Other => return None,
-            };
-            Some(Refusal {
+            let refusal = |chain: &str, handle, is_certain| Refusal {
                 chain: format!("{table} {chain}"),
                 handle,
                 drops: probe.means,
                 service: probe.service,
-            })
-        })
+                is_certain,
+            };
+            let mut doubt = None;
+            let fate = walk(name, &rules, 0, &mut doubt);
+            if let (None, Some((chain, handle))) = (&doubts, doubt) {
+                doubts = Some(refusal(&chain, Some(handle), false));
+            }
+            match fate {
+                Fate::Dropped(chain, handle) => Some(refusal(&chain, Some(handle), true)),
+                Fate::Through if base.drops => Some(refusal(name, None, true)),
+                Fate::Through | Fate::Other => None,
+            }
+        });
+        certain.or(doubts)
     }
+}
+
+/// Of each kind and service one doubt, and none where something is certain.
+fn without_old_doubts(found: Vec<Refusal>) -> Vec<Refusal> {
+    let is_about = |one: &Refusal, other: &Refusal| {
+        one.service == other.service && [Drops::Service, other.drops].contains(&one.drops)
+    };
+    let mut kept: Vec<Refusal> = Vec::new();
+    for refusal in &found {
+        let is_known = |it: &Refusal| is_about(it, refusal) && (it.is_certain || kept.contains(it));
+        if refusal.is_certain || !found.iter().any(is_known) {
+            kept.push(refusal.clone());
+        }
+    }
+    kept
 }
 
 /// A table whose chains see nothing (NFT_TABLE_F_DORMANT).

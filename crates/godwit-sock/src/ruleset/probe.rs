@@ -72,6 +72,9 @@ pub struct Refusal {
     pub drops: Drops,
     /// Of which service.
     pub service: SocketAddr,
+    /// Whether it does. Else it may: it looks at what is not known here, which is no client's
+    /// own (a mark, a length, a route).
+    pub is_certain: bool,
 }
 
 /// One packet of a service, as far as rules may look at it and it is the same for all
@@ -141,7 +144,9 @@ impl Probe<'_> {
     /// Whether there is nothing more to learn: what drops the service's packets drops all.
     pub(super) fn is_answered(&self, found: &[Refusal]) -> bool {
         found.iter().any(|it| {
-            it.service == self.service && [Drops::Service, self.means].contains(&it.drops)
+            it.is_certain
+                && it.service == self.service
+                && [Drops::Service, self.means].contains(&it.drops)
         })
     }
 
@@ -231,6 +236,8 @@ pub(super) struct Looked {
     pub(super) state: bool,
     /// The flags of TCP.
     pub(super) flags: bool,
+    /// What is not known here, and is the same for all clients.
+    pub(super) unclear: bool,
 }
 
 /// What is known of a match.
@@ -289,6 +296,8 @@ pub(super) struct Answer {
     pub(super) verdict: Verdict,
     /// See [`Probe::is_meant`].
     pub(super) is_meant: bool,
+    /// Whether it has looked at something that is unclear ([`Looked`]).
+    pub(super) is_unclear: bool,
 }
 
 /// What becomes of a packet in a chain.
@@ -305,29 +314,51 @@ pub(super) enum Fate {
 /// Deeper than NFT_JUMP_STACK_SIZE no packet goes.
 const DEEPEST: usize = 16;
 
+/// The first rule that may drop a packet of every client: its chain and handle.
+pub(super) type Doubt = Option<(String, u64)>;
+
 /// Walks through a chain. A rule that may accept makes it uncertain what rules after it do.
-pub(super) fn walk(chain: &str, rules: &impl Fn(&str) -> Vec<Answer>, depth: usize) -> Fate {
+pub(super) fn walk(
+    chain: &str,
+    rules: &impl Fn(&str) -> Vec<Answer>,
+    depth: usize,
+    doubt: &mut Doubt,
+) -> Fate {
     if depth == DEEPEST {
         return Fate::Other;
     }
     for answer in rules(chain) {
+        let is_unclear = answer.is_unclear;
         match (answer.matches, answer.verdict) {
             (Matches::No, _) | (_, Verdict::Continue) => {}
-            (Matches::Perhaps, Verdict::Drop) if !answer.is_meant => {}
+            (Matches::Perhaps, Verdict::Drop) if !answer.is_meant => {
+                if is_unclear {
+                    doubt.get_or_insert((chain.to_owned(), answer.handle));
+                }
+            }
             (Matches::Yes | Matches::Perhaps, Verdict::Drop) => {
                 return Fate::Dropped(chain.to_owned(), answer.handle);
             }
             (Matches::Yes, Verdict::Return) => return Fate::Through,
-            (Matches::Yes, Verdict::Goto(to)) => return walk(&to, rules, depth + 1),
-            (Matches::Yes, Verdict::Jump(to)) => match walk(&to, rules, depth + 1) {
+            (Matches::Yes, Verdict::Goto(to)) => return walk(&to, rules, depth + 1, doubt),
+            (Matches::Yes, Verdict::Jump(to)) => match walk(&to, rules, depth + 1, doubt) {
                 Fate::Through => {}
                 end @ (Fate::Dropped(..) | Fate::Other) => return end,
             },
-            (Matches::Perhaps, Verdict::Jump(to)) => match walk(&to, rules, depth + 1) {
+            (Matches::Perhaps, Verdict::Jump(to)) => match walk(&to, rules, depth + 1, doubt) {
                 // At worst it comes back, or is dropped for some.
+                Fate::Dropped(chain, handle) if is_unclear => {
+                    doubt.get_or_insert((chain, handle));
+                }
                 Fate::Through | Fate::Dropped(..) => {}
                 Fate::Other => return Fate::Other,
             },
+            (Matches::Perhaps, Verdict::Goto(to)) if is_unclear => {
+                if let Fate::Dropped(chain, handle) = walk(&to, rules, depth + 1, doubt) {
+                    doubt.get_or_insert((chain, handle));
+                }
+                return Fate::Other;
+            }
             (Matches::Yes, Verdict::Accept)
             | (Matches::Perhaps, Verdict::Accept | Verdict::Return | Verdict::Goto(_)) => {
                 return Fate::Other;
@@ -379,10 +410,11 @@ mod tests {
                 matches: *matches,
                 verdict: verdict.clone(),
                 is_meant: false,
+                is_unclear: false,
             });
             answers.collect()
         };
-        walk("in", &all, 0)
+        walk("in", &all, 0, &mut None)
     }
 
     #[test]

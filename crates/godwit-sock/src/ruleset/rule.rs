@@ -3,17 +3,14 @@
 
 use crate::netlink::{attribute, attributes};
 
-use super::probe::{Answer, Kind, Looked, Matches, Probe, Verdict};
+use super::expression::{self, Value};
+use super::probe::{Answer, Looked, Matches, Probe, Verdict};
 use super::xtables;
-use super::{ARP, ChainId, NFGENMSG, big_endian, nested, text};
+use super::{ChainId, NFGENMSG, big_endian, nested, text};
 
 /// Bytes of registers: NFT_REG_1 to NFT_REG_4.
 const ROOM: usize = 64;
 const REGISTER: usize = 16;
-
-/// NFT_PAYLOAD_NETWORK_HEADER, NFT_PAYLOAD_TRANSPORT_HEADER
-const NETWORK: u32 = 1;
-const TRANSPORT: u32 = 2;
 
 /// One element of a set or a verdict map.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +21,17 @@ pub(super) struct Element {
     /// It ends a range: its key is the first one behind it.
     pub(super) is_end: bool,
     pub(super) verdict: Option<Verdict>,
+}
+
+/// What is known of a packet besides what it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Known {
+    /// Whether connection tracking has seen it yet.
+    pub(super) is_tracked: bool,
+    /// The group of the service interface.
+    pub(super) group: Option<u32>,
+    /// Whether no rule gives packets or connections a mark.
+    pub(super) is_unmarked: bool,
 }
 
 pub(super) struct Rule<'a> {
@@ -55,16 +63,31 @@ impl<'a> Rule<'a> {
         lookups.filter_map(|(_, data)| attribute(data, 1).map(text))
     }
 
+    /// Whether it gives packets or connections a mark.
+    pub(super) fn marks(&self) -> bool {
+        self.expressions.iter().any(|(name, data)| {
+            let kind = attribute(data, 1).map(text);
+            match name.as_str() {
+                // NFT_META_MARK and NFT_CT_MARK, from a register.
+                "meta" | "ct" => {
+                    kind.is_none() && attribute(data, 2).and_then(big_endian) == Some(3)
+                }
+                "target" => kind.is_some_and(|kind| kind.contains("MARK")),
+                _ => false,
+            }
+        })
+    }
+
     /// What it does with one packet.
     pub(super) fn ask(
         &self,
         probe: Probe<'_>,
-        is_tracked: bool,
+        known: Known,
         elements: impl Fn(&str) -> Vec<Element>,
     ) -> Answer {
         let mut run = Run {
             probe,
-            is_tracked,
+            known,
             registers: [None; ROOM],
             matches: Matches::Yes,
             verdict: Verdict::Continue,
@@ -81,14 +104,14 @@ impl<'a> Rule<'a> {
             matches: run.matches,
             verdict: run.verdict,
             is_meant: probe.is_meant(run.looked),
+            is_unclear: run.looked.unclear,
         }
     }
 }
 
 struct Run<'a> {
     probe: Probe<'a>,
-    /// Whether connection tracking has seen the packet yet.
-    is_tracked: bool,
+    known: Known,
     registers: [Option<u8>; ROOM],
     matches: Matches,
     verdict: Verdict,
@@ -98,16 +121,20 @@ struct Run<'a> {
 impl Run<'_> {
     fn step(&mut self, name: &str, data: &[u8], elements: &impl Fn(&str) -> Vec<Element>) {
         let matches = match name {
-            "meta" => self.load(data, 1, self.meta(data)),
+            // They write what is in a register.
+            "meta" | "ct" if attribute(data, 1).is_none() => Matches::Yes,
+            "meta" => self.load(data, 1, expression::meta(data, self.probe, self.known)),
             "ct" => {
-                let state = self.tracked(data);
-                self.load(data, 1, state)
+                let value = expression::tracked(data, self.probe, self.known, &mut self.looked);
+                self.load(data, 1, value)
             }
             "payload" => {
-                let bytes = self.payload(data);
+                let bytes = expression::payload(data, self.probe, &mut self.looked);
                 self.load(data, 1, bytes)
             }
+            "fib" => self.load(data, 1, expression::route(data, self.probe)),
             "bitwise" => self.load(data, 2, self.masked(data)),
+            "byteorder" => self.load(data, 2, self.turned(data)),
             "cmp" => self.compare(data),
             "range" => self.between(data),
             "lookup" => self.look_up(data, elements),
@@ -129,7 +156,7 @@ impl Run<'_> {
             "match" => {
                 let kind = attribute(data, 1).map(text).unwrap_or_default();
                 let info = attribute(data, 3).unwrap_or_default();
-                let state = self.is_tracked.then_some(self.probe.state);
+                let state = self.known.is_tracked.then_some(self.probe.state);
                 xtables::matches(&kind, info, self.probe, state, &mut self.looked)
             }
             "target" => {
@@ -141,14 +168,30 @@ impl Run<'_> {
             // They look at nothing.
             "counter" | "log" | "notrack" | "objref" | "last" | "nat" | "masq" | "redir"
             | "tproxy" | "dup" => Matches::Yes,
+            // What clients send, and how much of it.
+            "exthdr" | "numgen" | "hash" | "osf" | "limit" | "quota" | "connlimit" | "dynset" => {
+                Matches::Perhaps
+            }
             // What they write, or whether they match, is not known.
-            _ => Matches::Perhaps,
+            _ => {
+                self.looked.unclear = true;
+                Matches::Perhaps
+            }
         };
         self.matches = self.matches.and(matches);
     }
 
     /// Writes a register, with zeros up to the next one.
-    fn load(&mut self, data: &[u8], register: u16, value: Option<Vec<u8>>) -> Matches {
+    fn load(&mut self, data: &[u8], register: u16, value: Value) -> Matches {
+        let value = match value {
+            Value::Is(bytes) => Some(bytes),
+            Value::OfClients => None,
+            Value::Unclear => {
+                self.looked.unclear = true;
+                None
+            }
+            Value::Breaks => return Matches::No,
+        };
         let at = attribute(data, register)
             .and_then(big_endian)
             .and_then(place);
@@ -176,64 +219,33 @@ impl Run<'_> {
         known.iter().copied().collect()
     }
 
-    /// NFTA_META_KEY
-    fn meta(&self, data: &[u8]) -> Option<Vec<u8>> {
-        let (name, index) = self.probe.interface;
-        let is_v4 = self.probe.service.is_ipv4();
-        match (attribute(data, 2).and_then(big_endian)?, self.probe.comes) {
-            // NFT_META_PROTOCOL
-            (1, _) if self.probe.kind == Kind::Arp => Some(vec![8, 6]),
-            (1, _) => Some(if is_v4 { vec![8, 0] } else { vec![0x86, 0xdd] }),
-            // NFT_META_IIF, NFT_META_OIF
-            (4, true) | (5, false) => Some(index.to_ne_bytes().to_vec()),
-            // NFT_META_IIFNAME, NFT_META_OIFNAME
-            (6, true) | (7, false) => {
-                let mut bytes = name.as_bytes().to_vec();
-                bytes.resize(REGISTER, 0);
-                Some(bytes)
-            }
-            // NFT_META_NFPROTO
-            (15, _) if self.probe.kind == Kind::Arp => Some(vec![ARP]),
-            (15, _) => Some(vec![if is_v4 { 2 } else { 10 }]),
-            // NFT_META_L4PROTO
-            (16, _) => Some(vec![self.probe.protocol()]),
-            _ => None,
-        }
-    }
-
-    fn tracked(&mut self, data: &[u8]) -> Option<Vec<u8>> {
-        // NFT_CT_STATE
-        let is_state = attribute(data, 2).and_then(big_endian) == Some(0);
-        self.looked.state |= is_state;
-        let is_known = is_state && self.is_tracked;
-        is_known.then(|| self.probe.state.to_ne_bytes().to_vec())
-    }
-
-    fn payload(&mut self, data: &[u8]) -> Option<Vec<u8>> {
-        let number = |kind| attribute(data, kind).and_then(big_endian);
-        let offset = usize::try_from(number(3)?).ok()?;
-        let len = usize::try_from(number(4)?).ok()?;
-        match number(2)? {
-            NETWORK => self.probe.network(offset, len),
-            TRANSPORT => {
-                self.looked.flags |= (offset..offset.saturating_add(len)).contains(&13);
-                self.probe.transport(offset, len)
-            }
-            _ => None,
-        }
-    }
-
     /// `(value & mask) ^ xor`
-    fn masked(&self, data: &[u8]) -> Option<Vec<u8>> {
-        let mask = attribute(nested(data, 4)?, 1)?;
-        let xor = attribute(nested(data, 5)?, 1)?;
-        let value = self.value(data, 1, mask.len())?;
-        let bytes = value.iter().zip(mask).zip(xor);
-        Some(
-            bytes
-                .map(|((value, mask), xor)| (value & mask) ^ xor)
-                .collect(),
-        )
+    fn masked(&self, data: &[u8]) -> Value {
+        let known = || {
+            let mask = attribute(nested(data, 4)?, 1)?;
+            let xor = attribute(nested(data, 5)?, 1)?;
+            let value = self.value(data, 1, mask.len())?;
+            let bytes = value.iter().zip(mask).zip(xor);
+            let bytes = bytes.map(|((value, mask), xor)| (value & mask) ^ xor);
+            Some(bytes.collect())
+        };
+        known().map_or(Value::OfClients, Value::Is)
+    }
+
+    /// From the host's order of bytes to the network's or back: NFTA_BYTEORDER_LEN,
+    /// NFTA_BYTEORDER_SIZE.
+    fn turned(&self, data: &[u8]) -> Value {
+        let number = |kind| usize::try_from(attribute(data, kind).and_then(big_endian)?).ok();
+        let known = || {
+            let (len, size) = (number(4)?, number(5)?);
+            let value = self.value(data, 1, len)?;
+            let parts = value.chunks(size.max(1));
+            if cfg!(target_endian = "big") {
+                return Some(value);
+            }
+            Some(parts.flat_map(|part| part.iter().rev().copied()).collect())
+        };
+        known().map_or(Value::OfClients, Value::Is)
     }
 
     /// NFTA_CMP_OP

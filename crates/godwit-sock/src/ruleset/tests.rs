@@ -36,7 +36,8 @@ fn said(script: &str) -> Vec<String> {
         let rule = it
             .handle
             .map_or_else(|| "policy".to_owned(), |_| "rule".to_owned());
-        format!("{:?}{family} {} {rule}", it.drops, it.chain)
+        let doubt = if it.is_certain { "" } else { " perhaps" };
+        format!("{:?}{family} {} {rule}{doubt}", it.drops, it.chain)
     });
     said.collect()
 }
@@ -112,6 +113,91 @@ fn what_is_dropped_for_every_client_is_said() {
     });
 }
 
+/// Rules, and what is said of each: what is the same for all clients is decided where it can
+/// be.
+fn undecided() -> Vec<(&'static str, Vec<String>)> {
+    let both = |place: &str| vec![format!("Service4 {place}"), format!("Service6 {place}")];
+    let (rule, perhaps) = (both("f i rule"), both("f i rule perhaps"));
+    vec![
+        // Nobody marks anything.
+        ("meta mark 1 drop", vec![]),
+        ("tcp dport 80 meta mark != 1 drop", rule.clone()),
+        ("tcp dport 80 ct mark 7 drop", vec![]),
+        (
+            "meta mark set 1 counter; add rule inet f i tcp dport 80 meta mark 1 drop",
+            perhaps.clone(),
+        ),
+        ("tcp dport 80 fib daddr type local drop", rule.clone()),
+        ("tcp dport 80 fib daddr type != local drop", vec![]),
+        (
+            "tcp dport 80 fib daddr . iif type != local drop",
+            perhaps.clone(),
+        ),
+        ("tcp dport 80 fib saddr . iif oif missing drop", vec![]),
+        ("tcp dport 80 ct direction original drop", rule.clone()),
+        ("tcp dport 80 ct direction reply drop", vec![]),
+        (
+            "tcp dport 80 ct l3proto ipv4 drop",
+            vec!["Service4 f i rule".into()],
+        ),
+        (
+            "meta protocol ip tcp dport 80 drop",
+            vec!["Service4 f i rule".into()],
+        ),
+        (
+            "meta nfproto ipv6 tcp dport 80 drop",
+            vec!["Service6 f i rule".into()],
+        ),
+        ("meta l4proto { tcp, udp } th dport 80 drop", rule.clone()),
+        (
+            "tcp dport 80 ip length > 1400 drop",
+            vec!["Service4 f i rule perhaps".into()],
+        ),
+        ("tcp dport 80 meta length > 1400 drop", perhaps.clone()),
+        ("tcp dport 81 meta length > 1400 drop", vec![]),
+        ("tcp dport 80 iifgroup 0 drop", rule.clone()),
+        ("tcp dport 80 iifgroup 7 drop", vec![]),
+        ("tcp dport 80 oifgroup 0 drop", vec![]),
+        ("tcp dport 80 oifname != \"eth9\" drop", rule.clone()),
+        (
+            "tcp dport 80 meta pkttype { broadcast, multicast } drop",
+            vec![],
+        ),
+        // A SYN has no socket yet; what comes later may have.
+        ("tcp dport 80 meta skuid 0 drop", perhaps.clone()),
+        ("tcp dport 80 meta cpu 3 drop", perhaps.clone()),
+        (
+            "meta cpu 3 tcp dport 80 jump sub; add rule inet f sub drop",
+            both("f sub rule perhaps"),
+        ),
+        (
+            "tcp dport 80 meta cpu 3 accept; add rule inet f i tcp dport 80 drop",
+            vec![],
+        ),
+        // What is certain is said instead.
+        (
+            "tcp dport 80 meta cpu 3 drop; add rule inet f i tcp dport 80 drop",
+            rule,
+        ),
+        ("meta cpu 3 drop", perhaps),
+    ]
+}
+
+#[test]
+fn what_can_not_be_decided_is_said_as_such() {
+    in_a_namespace(|| {
+        for (words, expected) in undecided() {
+            let script = format!("{TABLE} add rule inet f i {words}");
+            assert_eq!(said(&script), expected, "{words}");
+            cut_short();
+        }
+        let out = "add chain inet f o { type filter hook output priority 0; }; \
+                   add rule inet f o tcp sport 80 meta skuid 33 drop";
+        let expected = ["Service4 f o rule perhaps", "Service6 f o rule perhaps"];
+        assert_eq!(said(&format!("{TABLE} {out}")), expected, "a server's own");
+    });
+}
+
 /// Whatever is made of rules that are not whole, nothing panics.
 fn cut_short() {
     let netlink = Netlink::open(SockProtocol::NetlinkNetFilter).expect("root may");
@@ -122,7 +208,7 @@ fn cut_short() {
                 continue;
             };
             for probe in Probe::all(services()[0], ("lo", 1)) {
-                let _ = rule.ask(probe, true, |_| Vec::new());
+                let _ = rule.ask(probe, Known::default(), |_| Vec::new());
             }
         }
     }
@@ -276,6 +362,7 @@ fn tables_of_iptables_legacy_are_read() {
             handle: Some(1),
             drops: Drops::Service,
             service: services()[0],
+            is_certain: true,
         };
         assert_eq!(found, [refusal]);
     });

@@ -29,7 +29,14 @@ pub(super) fn matches(
         "tcp" => tcp(info, probe, looked).unwrap_or(Matches::Perhaps),
         "multiport" => multiport(info, probe).unwrap_or(Matches::Perhaps),
         "comment" => Matches::Yes,
-        _ => Matches::Perhaps,
+        // What clients are or send, and how much of it.
+        "connlimit" | "dscp" | "ecn" | "geoip" | "hashlimit" | "hl" | "iprange" | "limit"
+        | "mac" | "quota" | "recent" | "rpfilter" | "set" | "statistic" | "string" | "tcpmss"
+        | "tos" | "ttl" | "u32" => Matches::Perhaps,
+        _ => {
+            looked.unclear = true;
+            Matches::Perhaps
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use godwit_agent::config::{Change, Config};
 use godwit_agent::control::{Client, find};
 use godwit_agent::reload::obstacles;
+use godwit_agent::status::Status;
 use serde::Serialize;
 
 use crate::out;
@@ -41,11 +42,14 @@ struct Report {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let next = Config::load(&args.file)?;
     let running = match args.config.as_deref().filter(|it| !is_same(it, &args.file)) {
-        Some(path) => Some((shown(path), Config::load(path)?)),
+        Some(path) => Some((shown(path), (Config::load(path)?, None))),
         None => in_force(&next),
     };
     let (name, running) = running.unzip();
-    let obstacles = obstacles(running.as_ref(), &next);
+    let (running, status) = running.unzip();
+    let status: Option<Status> = status.flatten();
+    let in_force = running.as_ref().map(|it| (it, status.as_ref()));
+    let obstacles = obstacles(in_force, &next);
     let sections = running.as_ref().map(|running| running.changes(&next));
     let is_changed = |all: &Vec<Change>| all.iter().any(|it| it.what != "unchanged");
     let report = Report {
@@ -69,13 +73,18 @@ fn is_same(a: &Path, b: &Path) -> bool {
     a == b || real(a).is_some_and(|it| Some(it) == real(b))
 }
 
-/// What the agent of the file's node runs with, if one runs and answers here.
-fn in_force(next: &Config) -> Option<(String, Config)> {
+/// What the agent of the file's node runs with, if one runs and answers here, and its state.
+fn in_force(next: &Config) -> Option<(String, (Config, Option<Status>))> {
     let cookie = godwit_agent::netns_cookie().ok()?;
     let socket = find(&next.node.run_dir, cookie, Some(next.node.name)).ok()?;
-    let file = Client::connect(&socket).ok()?.file().ok()?;
+    let mut client = Client::connect(&socket).ok()?;
+    let file = client.file().ok()?;
     let running = Config::parse(&file.path, &file.text).ok()?;
-    Some((format!("the agent of node {}", file.node), running))
+    let status = client.status().ok();
+    Some((
+        format!("the agent of node {}", file.node),
+        (running, status),
+    ))
 }
 
 fn shown(path: &Path) -> String {

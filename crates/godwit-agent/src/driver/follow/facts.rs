@@ -11,7 +11,7 @@ use godwit_sock::Device;
 use crate::surroundings::{Look, Wrong};
 
 /// The source, in [`Look`].
-const SOURCE: &str = "link";
+pub(super) const SOURCE: &str = "link";
 
 /// Every fact of this source.
 const WATCHED: [&str; 14] = [

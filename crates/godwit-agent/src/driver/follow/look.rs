@@ -33,6 +33,9 @@ const SETTLED: Duration = Duration::from_millis(2500);
 impl Follower {
     /// Looks at what there is, and brings this node's programs and addresses in place.
     pub(super) fn look(&mut self, now: MonoTime) -> Result<(), DriverGone> {
+        if !self.sight.sees(&self.inbox)? {
+            return Ok(());
+        }
         let devices = match Devices::read() {
             Ok(devices) => devices,
             Err(error) => return look_failed(&error),
@@ -135,11 +138,11 @@ impl Follower {
 
     /// The driver hears what is new.
     fn say(&mut self, look: Look) -> Result<(), DriverGone> {
-        if self.said.as_ref() == Some(&look) {
+        if !self.sight.opens() && self.said.as_ref() == Some(&look) {
             return Ok(());
         }
         self.said = Some(look.clone());
-        self.inbox.send(Input::Facts(look))
+        self.inbox.send(Input::Facts(look.into()))
     }
 
     /// The programs on the interface of that name, before all others.

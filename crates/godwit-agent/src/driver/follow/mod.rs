@@ -32,6 +32,7 @@ use godwit_wire::MacAddr;
 use super::neighbours::{self, Resolver};
 use crate::clock;
 use crate::config::Config;
+use crate::descriptors::Sight;
 use crate::doctor::Scope;
 use crate::input::{DriverGone, Inbox, Input};
 use crate::realtime::{Urgency, prefer};
@@ -65,6 +66,8 @@ pub(super) struct Start {
     pub(super) inbox: Inbox,
     /// Why births of twins are not watched.
     pub(super) births: Option<String>,
+    /// Whether the link is to hear at once where this node and its services are.
+    pub(super) announces: bool,
 }
 
 /// The running follower; to be stopped before anything is taken away.
@@ -100,6 +103,8 @@ struct Follower {
     /// What was found besides, and what was said of it last.
     found: Found,
     said: Option<Look>,
+    /// Whether it can be looked at all.
+    sight: Sight,
     /// Whether the interface has had addresses of its own: of IPv4, and of IPv6.
     families: Option<[bool; 2]>,
     /// Addresses that this node is to have: peers rely on them.
@@ -175,13 +180,14 @@ impl Follower {
             inbox: start.inbox,
             neighbours: relied_on.map(|at| (at, None)).collect(),
             due: clock::now(),
-            announced: None,
+            announced: start.announces.then(|| (clock::now(), 0)),
             is_lost: false,
             found: Found {
                 births: start.births,
                 ..Found::default()
             },
             said: None,
+            sight: Sight::new(facts::SOURCE),
             link: None,
             families: None,
             own: vec![config.own_peer().control.ip(), config.own_peer().data],

@@ -434,6 +434,7 @@ mod tests {
             waiting: 0,
             most: 1,
             rcvbuf,
+            is_mptcp: false,
         };
         assert_eq!(snapshot.options.mss_clamp, 1440);
         assert_eq!(room(&queue(131_072), &snapshot), 64_800);
