@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use godwit_wire::NodeName;
 
@@ -26,7 +26,7 @@ pub(crate) fn take(
     node: NodeName,
     (before, clock): (Option<u64>, u64),
 ) -> io::Result<u64> {
-    let path = run_dir.join(format!("born-n{cookie}-{node}"));
+    let path = path(run_dir, cookie, node);
     let written = match fs::read_to_string(&path) {
         // Torn or strange: nothing is known of it.
         Ok(text) => text.trim().parse().unwrap_or(0),
@@ -59,6 +59,15 @@ const fn after(last: u64, clock: u64) -> u64 {
 }
 
 #[cfg(test)]
+/// Whether an agent of this node has begun before, in this boot.
+pub(crate) fn is_known(run_dir: &Path, cookie: u64, node: NodeName) -> bool {
+    path(run_dir, cookie, node).exists()
+}
+
+fn path(run_dir: &Path, cookie: u64, node: NodeName) -> PathBuf {
+    run_dir.join(format!("born-n{cookie}-{node}"))
+}
+
 mod tests {
     use super::*;
 

@@ -159,6 +159,7 @@ impl Witness {
             | Input::Exit(_)
             | Input::ListenerClosed
             | Input::Stopped(_)
+                self.out.leases.note(&look);
             | Input::Standstill(_)
             | Input::Unanswered(_)
             | Input::Neighbour { .. }

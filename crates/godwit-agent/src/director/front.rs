@@ -28,7 +28,7 @@ use crate::input::{Inbox, Input, Inputs, Query};
 use crate::membership::{Life, node_config};
 use crate::moves::MoveRefused;
 use crate::status::{DataPathReport, PeerReport, Status};
-use crate::surroundings::FactBoard;
+use crate::surroundings::{FactBoard, Look};
 
 /// Longest wait; nothing depends on it.
 const IDLE: Duration = Duration::from_secs(1);
@@ -202,6 +202,12 @@ impl Front {
         dues.min().map_or(IDLE, |due| due.min(IDLE))
     }
 
+    fn note_facts(&mut self, look: Look, now: MonoTime) {
+        self.out.leases.note(&look);
+        let people = (&*self.config, &self.out.events);
+        self.facts.note(look, people, &mut self.node, now);
+    }
+
     fn feed(&mut self, input: Input) {
         let now = clock::now();
         match input {
@@ -244,10 +250,7 @@ impl Front {
                 let _ = answer.send(Flows::new(self.config.node.name.as_str(), Vec::new()));
             }
             Input::Drain(wish) => self.drain_backend(wish),
-            Input::Facts(look) => {
-                let people = (&*self.config, &self.out.events);
-                self.facts.note(look, people, &mut self.node, now);
-            }
+            Input::Facts(look) => self.note_facts(look, now),
             Input::Devices => self.follow(now),
             Input::Move(wish) => {
                 let _ = wish.reply.send(Err(nothing_moves()));

@@ -176,6 +176,7 @@ impl Driver {
                 self.node.handle_handoff_report(share, report, now);
             }
             Input::Several(inputs) => {
+                self.leases.note(&look);
                 for input in inputs {
                     if let stop @ Next::Stop(..) = self.feed(input) {
                         return stop;

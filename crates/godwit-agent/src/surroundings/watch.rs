@@ -25,6 +25,7 @@ use crate::doctor::LiveHost;
 use crate::input::{Inbox, Input};
 use crate::peers::Identity;
 use crate::realtime::be_ordinary;
+use crate::votes::VoteWatch;
 
 /// Something that is looked at.
 pub(super) trait Source: Send {
@@ -45,6 +46,17 @@ pub(super) trait Source: Send {
     fn look(&mut self) -> Look;
 }
 
+impl Source for VoteWatch {
+    /// One stat(2).
+    fn period(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+
+    fn look(&mut self) -> Look {
+        Self::look(self)
+    }
+}
+
 /// A source, and what it said last.
 struct Watched {
     source: Box<dyn Source>,
@@ -57,8 +69,12 @@ struct Watched {
 ///
 /// # Errors
 /// If there can be no thread, or no inotify.
-pub(crate) fn spawn(config: &Arc<Config>, identity: Identity, inbox: Inbox) -> io::Result<()> {
-    let sources = sources(config, identity, &inbox)?;
+pub(crate) fn spawn(
+    config: &Arc<Config>,
+    (identity, votes): (Identity, VoteWatch),
+    inbox: Inbox,
+) -> io::Result<()> {
+    let sources = sources(config, (identity, votes), &inbox)?;
     let mut watched: Vec<_> = sources.into_iter().map(Watched::new).collect();
     thread::Builder::new()
         .name("gw-facts".into())
@@ -82,7 +98,7 @@ pub(crate) fn spawn(config: &Arc<Config>, identity: Identity, inbox: Inbox) -> i
 
 fn sources(
     config: &Arc<Config>,
-    identity: Identity,
+    (identity, votes): (Identity, VoteWatch),
     inbox: &Inbox,
 ) -> io::Result<Vec<Box<dyn Source>>> {
     let mut sources: Vec<Box<dyn Source>> = vec![
@@ -90,6 +106,7 @@ fn sources(
         Box::new(Clock::new()?),
         Box::new(Room::new(config)),
         Box::new(File::new(config)),
+        Box::new(votes),
     ];
     if config.own_peer().role == PeerRole::Server {
         sources.push(Box::new(Sysctls::new(config, LiveHost)?));
