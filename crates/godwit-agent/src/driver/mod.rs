@@ -31,6 +31,7 @@
 
 pub(crate) mod addresses;
 mod behind;
+mod bereft;
 mod births;
 mod canary;
 mod carry;

@@ -7,6 +7,7 @@ use godwit_bpf::{Expiry, Front, Keepers, Moves, ShareEntry};
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
 
+use super::bereft::Bereft;
 use super::resets::Resets;
 use super::revive::Revival;
 use super::{leash, logs};
@@ -48,6 +49,8 @@ pub(super) struct Share {
     pub(super) last_takeover: Option<LastTakeover>,
     /// Connections that this agent has reset.
     pub(super) resets: Resets,
+    /// Connections that nobody serves any more.
+    pub(super) bereft: Bereft,
 }
 
 /// The last takeover by this agent.
@@ -146,6 +149,7 @@ impl Shares {
             shares.insert(id, share);
         }
         Self { macs, shares }
+                bereft: Bereft::default(),
     }
 
     pub(super) fn get(&self, share: ShareId) -> Option<&Share> {

@@ -278,3 +278,4 @@ impl Driver {
         self.post_claims();
     }
 }
+            self.note_beginning(&told);

@@ -19,7 +19,8 @@ impl ShareSide {
         }
         match change.prev {
             State::Owner => {
-                self.end_flows(EndReason::Superseded, context.out);
+                let reason = self.why_flows_end(change, EndReason::Superseded);
+                self.end_flows(reason, context.out);
                 self.in_sync.clear();
                 self.forget_flows();
                 self.requests.clear();
@@ -32,7 +33,7 @@ impl ShareSide {
                 let reason = if change.reason == Reason::OwnerDetached {
                     EndReason::OwnerDetached
                 } else {
-                    EndReason::NotInSync
+                    self.why_flows_end(change, EndReason::NotInSync)
                 };
                 self.end_flows(reason, context.out);
             }
@@ -43,6 +44,19 @@ impl ShareSide {
     pub(super) fn become_shadow(
         &mut self,
         change: Change,
+    /// Whether the connections that end here are over for their clients, too: nobody owns the
+    /// share, or this node is about to without having been in sync. Else `otherwise`.
+    const fn why_flows_end(&self, change: Change, otherwise: EndReason) -> EndReason {
+        let about_to_own = self.machine.wish().is_some();
+        match change.state {
+            State::Starting { .. } => EndReason::NobodyOwns,
+            State::Standby { .. } if about_to_own => EndReason::NobodyOwns,
+            State::Standby { .. } | State::Shadow { .. } | State::Owner | State::Quitting => {
+                otherwise
+            }
+        }
+    }
+
         owner: Ownership,
         generation: Generation,
         context: &mut Context<'_>,
