@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex};
 use std::{fs, io};
 
 use godwit_bpf::{
-    Births, Datapath, Events, Identity, MARK_CANARY, MARK_INJECT, MARK_REPLAY, MARK_SETTLED,
-    MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Policy, Settings, ShareEntry, TunnelEnd,
-    remove_stale_pins,
+    Births, Datapath, Events, Identity, Keepers, MARK_CANARY, MARK_INJECT, MARK_REPLAY,
+    MARK_SETTLED, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Policy, Settings, ShareEntry,
+    TunnelEnd, remove_stale_pins,
 };
 use godwit_core::node::Resume;
-use godwit_core::{MonoTime, NodeConfig};
+use godwit_core::{MonoTime, NodeConfig, VoterMemory};
 use godwit_sock::{
     Devices, FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
 };
-use godwit_wire::{Endpoint, Generation, MacAddr, ShareId};
+use godwit_wire::{Endpoint, Generation, MacAddr, NodeName, ShareId};
 use thiserror::Error;
 
 use super::addresses;
@@ -168,6 +168,8 @@ pub struct Remains {
     pub(super) settled: FrameSender,
     pub(super) kit: Option<Kit>,
 }
+    /// The other side of each share, as the driver before knew it.
+    pub(super) others: BTreeMap<ShareId, NodeName>,
 
 impl Installed {
     /// Loads and attaches the data path and adds the service addresses. What
@@ -232,6 +234,7 @@ impl Installed {
                 settled,
                 kit,
             },
+                others: BTreeMap::new(),
             nest: Some(Nest::open()),
             perches,
         };
@@ -278,12 +281,18 @@ impl Installed {
         }
     }
 
-    /// What the core must know, with what an earlier agent left.
-    pub fn node_config(&self, life: &Life) -> NodeConfig {
+    /// What the core must know, with what an earlier agent left, and has voted for.
+    pub fn node_config(&self, life: &Life, memory: Option<&VoterMemory>) -> NodeConfig {
         let mut node = node_config(&self.config, life);
         for share in &mut node.shares {
             share.resume = self.resume(share.id);
         }
+            if let Some(from) = &mut share.resume {
+                let stay = (from.epoch, from.generation);
+                let known = self.parts.others.get(&share.id).copied();
+                let voted = memory.and_then(|it| it.other_side(share.id, node.name, stay));
+                from.other = known.or(voted);
+            }
         node
     }
 
@@ -363,6 +372,7 @@ impl Installed {
             generation: left.generation,
             expiry: from_expiry(left.expiry),
         })
+            other: None,
     }
 
     fn left_over(&self, share: ShareId) -> Option<ShareEntry> {
@@ -381,6 +391,16 @@ impl Installed {
     }
 
     fn start_keeper(
+    /// With what an earlier agent has left of them.
+    fn shares(&self, node: &NodeConfig, keepers: Option<Keepers>) -> Shares {
+        let other = |id| {
+            let share = node.shares.iter().find(|share| share.id == id)?;
+            share.resume?.other
+        };
+        let left = |share| Some((self.left_over(share)?, other(share)));
+        Shares::new(&self.config, keepers, left)
+    }
+
         &mut self,
         surroundings: &Surroundings,
     ) -> Result<Option<Keeper>, InstallError> {
@@ -495,8 +515,7 @@ impl Installed {
         let handoffs = self.start_handoffs(&surroundings)?;
         let standstill = self.start_standstill(&surroundings)?;
         let keeper = self.start_keeper(&surroundings)?;
-        let keepers = keeper.as_ref().map(Keeper::ports);
-        let shares = Shares::new(&self.config, keepers, |share| self.left_over(share));
+        let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
         let (place, inbox) = (self.parts.place.clone(), surroundings.inbox.clone());
         let resolver = Resolver::spawn(&self.config, place.clone(), inbox);
         let resolver = resolver.map_err(InstallError::Thread)?;

@@ -24,8 +24,8 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    ConfigLine, DigestEntry, FlowId, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION,
-    Message, NodeName, OutputEntry, Role, ShareClaim, ShareId, UnprotectedReason,
+    ConfigLine, DigestEntry, Epoch, FlowId, Generation, GoodbyeReason, Hello, MAX_VERSION,
+    MIN_VERSION, Message, NodeName, OutputEntry, Role, ShareClaim, ShareId, UnprotectedReason,
 };
 
 use crate::fitness::Facts;
@@ -103,6 +103,24 @@ impl VoterMemory {
     /// What [`to_text`](Self::to_text) gave; `None` if that is not whole.
     pub fn of_text(text: &str, terms: Terms) -> Option<Self> {
         Acceptor::of_text(text, terms).map(Self)
+    /// The other side of what the data path of this node, `own`, had of a share under that
+    /// epoch and generation: of an owner its standby, of a standby its owner.
+    pub fn other_side(
+        &self,
+        share: ShareId,
+        own: NodeName,
+        (epoch, generation): (Epoch, Generation),
+    ) -> Option<NodeName> {
+        let view = self.0.view(share)?;
+        let lease = Some(view.lease).filter(|lease| lease.epoch == epoch)?;
+        if lease.holder != own {
+            return Some(lease.holder);
+        }
+        let mut stays = lease.in_sync.iter();
+        let stay = stays.find(|stay| stay.generation == generation);
+        stay.map(|stay| stay.node)
+    }
+
     }
 }
 

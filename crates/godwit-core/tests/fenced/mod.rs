@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "each test uses a part of the harness")]
 
 mod judge;
+mod reload;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -78,6 +79,8 @@ pub(crate) struct Side {
     quiet_until: MonoTime,
     /// What its agent has voted for, if that outlives it.
     kept: Option<String>,
+    /// Who its file says may take the share over.
+    pub(crate) backup: usize,
     inbox: VecDeque<Parcel>,
 }
 
@@ -152,6 +155,7 @@ impl World {
             stopped: false,
             quiet_until: MonoTime::ZERO.saturating_add(TERMS.quarantine()),
             kept: None,
+            backup: B,
             inbox: VecDeque::new(),
         };
         Self {
@@ -220,7 +224,7 @@ impl World {
                 name: "web".into(),
                 primary: name(A),
                 mates: Vec::new(),
-                backups: vec![name(B)],
+                backups: vec![name(self.sides[side].backup)],
                 fencing: self.fencing,
                 server_lost_hold: 2 * TERMS.term,
                 policy: FlowPolicy::default(),
@@ -259,12 +263,20 @@ impl World {
             epoch: entry.epoch,
             generation: entry.generation,
             expiry: entry.expiry,
+            other: self.other_side(side, entry),
         };
         self.start(side, Some(resume));
         let latest = self.sides[side].latest;
         self.input(side, |node, now| {
             node.handle_inherited_flows(SHARE, latest, now);
         });
+    }
+
+    /// As far as its last agent has left word.
+    fn other_side(&self, side: usize, entry: Entry) -> Option<NodeName> {
+        let kept = self.sides[side].kept.as_ref()?;
+        let votes = VoterMemory::of_text(kept, TERMS).expect("whole");
+        votes.other_side(SHARE, name(side), (entry.epoch, entry.generation))
     }
 
     fn start(&mut self, side: usize, resume: Option<Resume>) {
@@ -372,6 +384,11 @@ impl World {
             movable: true,
         };
         self.input(side, |node, now| node.handle_server_exit(exit, now));
+    }
+
+    /// In milliseconds of true time.
+    pub(crate) const fn elapsed(&self) -> u64 {
+        self.step / STEPS_PER_MS
     }
 
     pub(crate) fn run(&mut self, ms: u64) {
