@@ -11,6 +11,7 @@ pub mod director;
 pub mod doctor;
 pub mod driver;
 pub mod edge;
+mod era;
 pub mod events;
 pub mod flows;
 pub mod heartbeat;

@@ -15,6 +15,7 @@ use crate::bystander::Bystander;
 use crate::clock;
 use crate::config::{Config, PeerRole};
 use crate::edge::{Edge, Left, Prepared, StartError};
+use crate::era::Era;
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Inputs, Query};
 use crate::logging;
@@ -61,6 +62,7 @@ fn live(prepared: Prepared) -> Result<Life, AgentError> {
     let mut witness = Witness {
         node: membership::node(&config, &node_config(&config, &life), now).remembering(memory),
         incarnation: life.incarnation,
+        era: Era::default(),
         started: now,
         config,
         next: None,
@@ -84,6 +86,7 @@ fn live(prepared: Prepared) -> Result<Life, AgentError> {
 struct Witness {
     node: Node,
     incarnation: u64,
+    era: Era,
     started: MonoTime,
     config: Arc<Config>,
     /// The changed file, if this process goes on with it.
@@ -105,12 +108,10 @@ impl Witness {
                         Some(_) => GoodbyeReason::Restart,
                         None => GoodbyeReason::Shutdown,
                     };
-                    let goodbye = Command::Goodbye(reason);
-                    self.node.handle_command(goodbye, clock::now());
-                    self.drain();
+                    let bound = self.say_goodbye(reason);
                     // Whoever asked may have gone.
                     let _ = done.map(|done| done.send(()));
-                    return self.node.bound_until(clock::now());
+                    return bound;
                 }
                 Ok(input) => self.feed(input),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -123,11 +124,26 @@ impl Witness {
                 self.drain();
             }
             let now = clock::now();
-            self.node.handle_day(clock::day());
+            let found = self.era.look(&mut self.node, &self.config, now);
+            if let Some(look) = found.news {
+                let people = (&*self.config, &self.out.events);
+                self.facts.note(look, people, &mut self.node, now);
+            }
+            if found.next.is_some() {
+                self.next = found.next;
+                return self.say_goodbye(GoodbyeReason::Restart);
+            }
             if self.node.poll_timeout().is_some_and(|due| due <= now) {
                 self.node.handle_timeout(now);
             }
         }
+    }
+
+    fn say_goodbye(&mut self, reason: GoodbyeReason) -> MonoTime {
+        let goodbye = Command::Goodbye(reason);
+        self.node.handle_command(goodbye, clock::now());
+        self.drain();
+        self.node.bound_until(clock::now())
     }
 
     fn feed(&mut self, input: Input) {
@@ -143,6 +159,7 @@ impl Witness {
                 }
             }
             Input::Facts(look) => {
+                self.out.leases.note(&look);
                 let people = (&*self.config, &self.out.events);
                 self.facts.note(look, people, &mut self.node, now);
             }
@@ -159,7 +176,6 @@ impl Witness {
             | Input::Exit(_)
             | Input::ListenerClosed
             | Input::Stopped(_)
-                self.out.leases.note(&look);
             | Input::Standstill(_)
             | Input::Unanswered(_)
             | Input::Neighbour { .. }

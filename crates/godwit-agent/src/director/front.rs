@@ -173,7 +173,7 @@ impl Front {
             self.drain();
         }
         let now = clock::now();
-        self.node.handle_day(clock::day());
+        self.node.handle_day(clock::day(), now);
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
         }

@@ -50,6 +50,7 @@ use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
+use crate::era::Era;
 use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
@@ -167,9 +168,9 @@ pub struct Remains {
     pub(super) origins: Origins,
     pub(super) settled: FrameSender,
     pub(super) kit: Option<Kit>,
-}
     /// The other side of each share, as the driver before knew it.
     pub(super) others: BTreeMap<ShareId, NodeName>,
+}
 
 impl Installed {
     /// Loads and attaches the data path and adds the service addresses. What
@@ -233,8 +234,8 @@ impl Installed {
                 },
                 settled,
                 kit,
-            },
                 others: BTreeMap::new(),
+            },
             nest: Some(Nest::open()),
             perches,
         };
@@ -286,13 +287,13 @@ impl Installed {
         let mut node = node_config(&self.config, life);
         for share in &mut node.shares {
             share.resume = self.resume(share.id);
-        }
             if let Some(from) = &mut share.resume {
                 let stay = (from.epoch, from.generation);
                 let known = self.parts.others.get(&share.id).copied();
                 let voted = memory.and_then(|it| it.other_side(share.id, node.name, stay));
                 from.other = known.or(voted);
             }
+        }
         node
     }
 
@@ -371,8 +372,8 @@ impl Installed {
             epoch: left.epoch,
             generation: left.generation,
             expiry: from_expiry(left.expiry),
-        })
             other: None,
+        })
     }
 
     fn left_over(&self, share: ShareId) -> Option<ShareEntry> {
@@ -390,7 +391,6 @@ impl Installed {
         latest
     }
 
-    fn start_keeper(
     /// With what an earlier agent has left of them.
     fn shares(&self, node: &NodeConfig, keepers: Option<Keepers>) -> Shares {
         let other = |id| {
@@ -401,6 +401,7 @@ impl Installed {
         Shares::new(&self.config, keepers, left)
     }
 
+    fn start_keeper(
         &mut self,
         surroundings: &Surroundings,
     ) -> Result<Option<Keeper>, InstallError> {
@@ -525,6 +526,7 @@ impl Installed {
         let locals = Locals::spawn(&self.config, surroundings.events.clone());
         let mut driver = Driver {
             incarnation: node.incarnation,
+            era: Era::default(),
             started: now,
             node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
             shares,

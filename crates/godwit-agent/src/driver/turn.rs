@@ -81,12 +81,30 @@ impl Driver {
         }
         self.peers.flush();
         let now = clock::now();
-        self.node.handle_day(clock::day());
+        if let stop @ Next::Stop(..) = self.look_at_the_clock(now) {
+            return stop;
+        }
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
         }
         self.tick(now);
         Next::Continue
+    }
+
+    /// An agent that was started at another time gives way to one of now.
+    fn look_at_the_clock(&mut self, now: MonoTime) -> Next {
+        let found = self.era.look(&mut self.node, &self.config, now);
+        if let Some(look) = found.news {
+            let people = (&*self.config, &self.events);
+            self.facts.note(look, people, &mut self.node, now);
+        }
+        match found.next {
+            Some(config) if self.next.is_none() => {
+                self.next = Some((config, true));
+                Next::Stop(GoodbyeReason::Restart, None)
+            }
+            Some(_) | None => Next::Continue,
+        }
     }
 
     fn patience(&mut self) -> Duration {
@@ -158,6 +176,7 @@ impl Driver {
             Input::Census(census) => self.apply_census(&census),
             Input::Gone(gone) => self.forget_gone(gone, now),
             Input::Facts(look) => {
+                self.leases.note(&look);
                 let people = (&*self.config, &self.events);
                 self.facts.note(look, people, &mut self.node, now);
             }
@@ -176,7 +195,6 @@ impl Driver {
                 self.node.handle_handoff_report(share, report, now);
             }
             Input::Several(inputs) => {
-                self.leases.note(&look);
                 for input in inputs {
                     if let stop @ Next::Stop(..) = self.feed(input) {
                         return stop;
@@ -272,10 +290,10 @@ impl Driver {
         }
         while let Some(told) = event {
             self.note_takeover(&told);
+            self.note_beginning(&told);
             self.events.publish(&told);
             event = self.node.poll_event();
         }
         self.post_claims();
     }
 }
-            self.note_beginning(&told);

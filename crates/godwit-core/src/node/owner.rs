@@ -184,11 +184,12 @@ impl ShareSide {
     }
 
     /// A standby says what it holds: see `settle_in_sync`.
-    pub(super) fn handle_request(&mut self, peer: PeerId, held: Generation) {
+    pub(super) fn hear_ask(&mut self, peer: PeerId, held: Generation, context: &mut Context<'_>) {
         if !self.has_member(peer) {
             // By the list that it has; ours is another one.
             return;
         }
+        self.answer_shunned(peer, context);
         let confirms = self.in_sync.offered(peer) == Some(held);
         let waits = self.requests.insert(peer, held).is_some();
         if !waits && !confirms && !self.in_sync.contains(peer) {
@@ -199,6 +200,7 @@ impl ShareSide {
     /// Where supervised flows and waiting standbys are dealt with.
     pub(super) fn settle_in_sync(&mut self, context: &mut Context<'_>) {
         self.dismiss_former(context);
+        self.part_with_shunned(context);
         self.settle_rejoin(context);
         while let Some(order) = self.supervision.poll_order() {
             self.carry_out(order, context);
@@ -211,7 +213,9 @@ impl ShareSide {
                 .as_ref()
                 .is_some_and(|lease| lease.is_leaving(peer));
             let proved = self.has_proved(peer, context.peers);
-            let due = self.rejoin_after <= context.now && self.former().next().is_none();
+            let due = self.rejoin_after <= context.now
+                && self.former().next().is_none()
+                && !self.shuns(peer, context.peers);
             if context.is_ready(peer) && due && !leaving && proved {
                 self.requests.remove(&peer);
                 self.admit(peer, held, context);
@@ -242,7 +246,10 @@ impl ShareSide {
                 .as_ref()
                 .is_some_and(|lease| lease.is_leaving(*peer));
             let side = peers.get(usize::from(peer.0));
-            !leaving && side.is_some_and(PeerSide::is_ready) && self.has_proved(*peer, peers)
+            !leaving
+                && !self.shuns(*peer, peers)
+                && side.is_some_and(PeerSide::is_ready)
+                && self.has_proved(*peer, peers)
         };
         let is_free = self.machine.state() == State::Owner && self.former().next().is_none();
         let waits = is_free && self.requests.keys().any(ready);

@@ -1,6 +1,8 @@
 //! What a standby of a share does, and where messages about it go.
 
-use godwit_wire::{DigestEntry, FlowId, Generation, Message, MoveStep, UnprotectedReason};
+use godwit_wire::{
+    DigestEntry, FlowId, Generation, LeaveReason, Message, MoveStep, UnprotectedReason,
+};
 
 use super::action::{Action, EndReason};
 use super::context::Context;
@@ -13,6 +15,7 @@ use crate::share::{Change, Ownership, Reason, State};
 impl ShareSide {
     pub(super) fn become_standby(&mut self, change: Change, context: &mut Context<'_>) {
         self.asked = false;
+        self.condition.note_shunned(false);
         self.write_share(context.out);
         if let (State::Owner, Some(lease)) = (change.prev, &mut self.lease) {
             lease.end();
@@ -41,9 +44,6 @@ impl ShareSide {
         }
     }
 
-    pub(super) fn become_shadow(
-        &mut self,
-        change: Change,
     /// Whether the connections that end here are over for their clients, too: nobody owns the
     /// share, or this node is about to without having been in sync. Else `otherwise`.
     const fn why_flows_end(&self, change: Change, otherwise: EndReason) -> EndReason {
@@ -57,6 +57,9 @@ impl ShareSide {
         }
     }
 
+    pub(super) fn become_shadow(
+        &mut self,
+        change: Change,
         owner: Ownership,
         generation: Generation,
         context: &mut Context<'_>,
@@ -117,7 +120,7 @@ impl ShareSide {
             return;
         }
         match message {
-            Message::StandbyReady { generation, .. } => self.handle_request(peer, *generation),
+            Message::StandbyReady { generation, .. } => self.hear_ask(peer, *generation, context),
             Message::FlowDemoted {
                 generation, flow, ..
             } => {
@@ -193,14 +196,10 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         match message {
-            Message::StandbyReady { generation, .. } => {
-                // Where no twins can be, we ask again when that is over.
-                let able = self.server.is_listening() && self.condition.is_fit();
-                if *generation != self.held() && able {
-                    self.machine.handle_admitted(*generation);
-                }
-            }
-            Message::StandbyLeft { generation, .. } => self.machine.handle_dismissed(*generation),
+            Message::StandbyReady { generation, .. } => self.handle_offer(*generation),
+            Message::StandbyLeft {
+                generation, reason, ..
+            } => self.handle_left(*generation, *reason),
             Message::FlowDemote {
                 generation,
                 flow,
@@ -262,6 +261,22 @@ impl ShareSide {
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
         }
+    }
+
+    fn handle_offer(&mut self, generation: Generation) {
+        self.condition.note_shunned(false);
+        // Where no twins can be, we ask again when that is over.
+        let able = self.server.is_listening() && self.condition.is_fit();
+        if generation != self.held() && able {
+            self.machine.handle_admitted(generation);
+        }
+    }
+
+    fn handle_left(&mut self, generation: Generation, reason: LeaveReason) {
+        if (generation, reason) == (Generation::NONE, LeaveReason::Unfit) {
+            return self.condition.note_shunned(true);
+        }
+        self.machine.handle_dismissed(generation);
     }
 
     pub(super) fn handle_flow_event(&mut self, event: FlowEvent, context: &mut Context<'_>) {

@@ -81,6 +81,8 @@ pub(crate) struct Side {
     kept: Option<String>,
     /// Who its file says may take the share over.
     pub(crate) backup: usize,
+    /// How many seconds its clock of day is ahead, for agents that are started.
+    pub(crate) ahead: u32,
     inbox: VecDeque<Parcel>,
 }
 
@@ -156,6 +158,7 @@ impl World {
             quiet_until: MonoTime::ZERO.saturating_add(TERMS.quarantine()),
             kept: None,
             backup: B,
+            ahead: 0,
             inbox: VecDeque::new(),
         };
         Self {
@@ -215,7 +218,7 @@ impl World {
         let others = (0..nodes).filter(|other| *other != side);
         NodeConfig {
             name: name(side),
-            incarnation: (1000 + starts) << 32 | starts,
+            incarnation: self.incarnation(side, starts),
             peers: others
                 .map(|other| PeerConfig { name: name(other) })
                 .collect(),
@@ -270,6 +273,10 @@ impl World {
         self.input(side, |node, now| {
             node.handle_inherited_flows(SHARE, latest, now);
         });
+    }
+
+    fn incarnation(&self, side: usize, starts: u64) -> u64 {
+        (1000 + u64::from(self.sides[side].ahead) + starts) << 32 | starts
     }
 
     /// As far as its last agent has left word.
@@ -508,13 +515,14 @@ impl World {
     }
 
     fn beat(&mut self, side: usize) {
+        let incarnation = self.incarnation(side, self.sides[side].starts);
         let this = &mut self.sides[side];
         let Some(node) = this.node.as_ref().filter(|_| !this.stopped) else {
             return;
         };
         this.beats += 1;
         let beat = Beat {
-            incarnation: (1000 + this.starts) << 32 | this.starts,
+            incarnation,
             sequence: this.beats,
             sent: None,
             shares: node.share_claims().collect(),
