@@ -3,16 +3,20 @@
 //! An incarnation is the clock of day, and epochs and heartbeats go by it. The clock may
 //! be set back while the host runs, so the last incarnation is kept in the runtime
 //! directory, and the next one is above it. After a boot the file is gone; then peers
-//! follow a lesser incarnation once that has said hello.
+//! follow a lesser incarnation once that has said hello. So they do if the last one was more
+//! than a day ahead of the clock: it was of another time, and gives way.
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use godwit_wire::NodeName;
 
 /// The upper half of an incarnation is in seconds.
 const SECOND: u64 = 1 << 32;
+
+/// Voters consider nothing that is so far ahead (`godwit-core/src/node/scrutiny.rs`).
+const FAR: u64 = 24 * 3600 * SECOND;
 
 /// The incarnation of an agent that starts now, which `clock` says is that moment. `before`: of
 /// a life before in this process. Where the disk is full only a clock that is set back later
@@ -26,7 +30,7 @@ pub(crate) fn take(
     node: NodeName,
     (before, clock): (Option<u64>, u64),
 ) -> io::Result<u64> {
-    let path = run_dir.join(format!("born-n{cookie}-{node}"));
+    let path = path(run_dir, cookie, node);
     let written = match fs::read_to_string(&path) {
         // Torn or strange: nothing is known of it.
         Ok(text) => text.trim().parse().unwrap_or(0),
@@ -35,7 +39,13 @@ pub(crate) fn take(
     };
     let last = written.max(before.unwrap_or(0));
     let incarnation = after(last, clock);
-    if incarnation != clock {
+    if last.saturating_sub(clock) > FAR {
+        let ahead = (last - clock) / SECOND;
+        tracing::warn!(
+            ahead,
+            "the last agent was started in days to come, by seconds"
+        );
+    } else if incarnation != clock {
         let behind = (last - clock) / SECOND;
         tracing::warn!(
             behind,
@@ -49,9 +59,18 @@ pub(crate) fn take(
     Ok(incarnation)
 }
 
+/// Whether an agent of this node has begun before, in this boot.
+pub(crate) fn is_known(run_dir: &Path, cookie: u64, node: NodeName) -> bool {
+    path(run_dir, cookie, node).exists()
+}
+
+fn path(run_dir: &Path, cookie: u64, node: NodeName) -> PathBuf {
+    run_dir.join(format!("born-n{cookie}-{node}"))
+}
+
 /// In another second, for epochs know nothing less.
 const fn after(last: u64, clock: u64) -> u64 {
-    if clock > last {
+    if clock > last || last.saturating_sub(clock) > FAR {
         clock
     } else {
         (last / SECOND).saturating_add(1).saturating_mul(SECOND)
@@ -70,7 +89,9 @@ mod tests {
             (5 * SECOND, 5 * SECOND + 1, 5 * SECOND + 1),
             (5 * SECOND, 5 * SECOND, 6 * SECOND),
             (5 * SECOND + 9, 2 * SECOND, 6 * SECOND),
-            (u64::MAX, 2 * SECOND, u64::MAX),
+            (FAR + 2 * SECOND, 2 * SECOND, FAR + 3 * SECOND),
+            (FAR + 2 * SECOND + 1, 2 * SECOND, 2 * SECOND),
+            (u64::MAX, 2 * SECOND, 2 * SECOND),
         ] {
             assert_eq!(after(last, clock), expected, "{last}, {clock}");
         }

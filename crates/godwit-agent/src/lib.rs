@@ -12,6 +12,7 @@ pub mod director;
 pub mod doctor;
 pub mod driver;
 pub mod edge;
+mod era;
 pub mod events;
 mod files;
 pub mod flows;

@@ -143,6 +143,27 @@ impl Reloads {
     }
 }
 
+/// Another life with what this one began with: a thread of its own reads the keys, and says
+/// so. If it can't, this life goes on.
+pub(crate) fn begin_anew(running: &Arc<Config>, inbox: &Inbox) {
+    let (config, inbox) = (running.clone(), inbox.clone());
+    let thread = thread::Builder::new().name("gw-reload".into());
+    let spawned = thread.spawn(move || {
+        be_ordinary();
+        let identity = match Identity::load(&config.tls, config.node.name) {
+            Ok(identity) => Some(identity),
+            Err(error) => return tracing::error!("can't begin anew: {}", whole(&error)),
+        };
+        let (reason, done) = (GoodbyeReason::Restart, None);
+        let told = inbox.send(Input::Next { config, identity });
+        // A driver that has ended begins nothing.
+        let _ = told.and_then(|()| inbox.send(Input::Stop { reason, done }));
+    });
+    if let Err(error) = spawned {
+        tracing::error!("can't begin anew: no thread can read the keys now: {error}");
+    }
+}
+
 /// That a thread reads; it ends when this is dropped.
 struct Reads(Arc<AtomicBool>);
 

@@ -120,7 +120,7 @@ fn live(
             return Err(StartError::Thread(error).into());
         }
     };
-    let node = installed.node_config(&life);
+    let node = installed.node_config(&life, memory.as_ref());
     let surroundings = Surroundings {
         inputs,
         inbox: inbox.clone(),

@@ -15,6 +15,7 @@ use crate::bystander::Bystander;
 use crate::clock;
 use crate::config::{Config, PeerRole};
 use crate::edge::{Edge, Left, Prepared, StartError};
+use crate::era::Era;
 use crate::flows::Flows;
 use crate::input::{Inbox, Input, Inputs, Query};
 use crate::logging;
@@ -62,6 +63,7 @@ fn live(prepared: Prepared) -> Result<Life, AgentError> {
     let mut witness = Witness {
         node: membership::node(&config, &node_config(&config, &life), now).remembering(memory),
         incarnation: life.incarnation,
+        era: Era::new(inbox.clone()),
         started: now,
         config,
         next: None,
@@ -85,6 +87,7 @@ fn live(prepared: Prepared) -> Result<Life, AgentError> {
 struct Witness {
     node: Node,
     incarnation: u64,
+    era: Era,
     started: MonoTime,
     config: Arc<Config>,
     /// The changed file, if this process goes on with it.
@@ -106,12 +109,10 @@ impl Witness {
                         Some(_) => GoodbyeReason::Restart,
                         None => GoodbyeReason::Shutdown,
                     };
-                    let goodbye = Command::Goodbye(reason);
-                    self.node.handle_command(goodbye, clock::now());
-                    self.drain();
+                    let bound = self.say_goodbye(reason);
                     // Whoever asked may have gone.
                     let _ = done.map(|done| done.send(()));
-                    return self.node.bound_until(clock::now());
+                    return bound;
                 }
                 Ok(input) => self.feed(input),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -124,11 +125,21 @@ impl Witness {
                 self.drain();
             }
             let now = clock::now();
-            self.node.handle_day(clock::day());
+            if let Some(look) = self.era.look(&mut self.node, &self.config, now) {
+                let people = (&*self.config, &self.out.events);
+                self.facts.note(look.into(), people, &mut self.node, now);
+            }
             if self.node.poll_timeout().is_some_and(|due| due <= now) {
                 self.node.handle_timeout(now);
             }
         }
+    }
+
+    fn say_goodbye(&mut self, reason: GoodbyeReason) -> MonoTime {
+        let goodbye = Command::Goodbye(reason);
+        self.node.handle_command(goodbye, clock::now());
+        self.drain();
+        self.node.bound_until(clock::now())
     }
 
     fn feed(&mut self, input: Input) {
@@ -144,6 +155,7 @@ impl Witness {
                 }
             }
             Input::Facts(seen) => {
+                self.out.leases.note(&seen);
                 let people = (&*self.config, &self.out.events);
                 self.facts.note(seen, people, &mut self.node, now);
             }

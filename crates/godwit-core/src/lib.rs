@@ -47,10 +47,10 @@ mod time;
 pub mod unlisted;
 
 pub use node::{
-    Action, Beat, Command, Difference, EndReason, Event, EventKind, Fencing, Field, FlowCheck,
-    FlowEvent, FlowEventKind, FlowPolicy, LeaseConfig, LeaseStatus, Link, Listening, MoveCause,
-    MoveError, MoveWish, Node, NodeConfig, PeerConfig, PeerStatus, Power, Proof, ServerExit,
-    ShareConfig, ShareStatus, Side, StonithFault, VoterMemory,
+    Action, Beat, Birth, Command, Difference, EndReason, Event, EventKind, Fencing, Field,
+    FlowCheck, FlowEvent, FlowEventKind, FlowPolicy, LeaseConfig, LeaseStatus, Link, Listening,
+    MoveCause, MoveError, MoveWish, Node, NodeConfig, PeerConfig, PeerStatus, Power, Proof,
+    ServerExit, ShareConfig, ShareStatus, Side, StonithFault, VoterMemory,
 };
 pub use time::MonoTime;
 

@@ -193,6 +193,33 @@ fn an_owner_that_nobody_replaced_goes_on() {
     assert_eq!(world.share_news(A, regained).len(), 1);
 }
 
+/// No voter remembers who owned: the connections have no owner any more, and whoever begins
+/// the share tells their clients so.
+#[test]
+fn an_owner_that_nobody_remembers_ends_what_nobody_owns() {
+    let mut world = lease();
+    for side in [B, W] {
+        world.crash(side);
+    }
+    world.run(300);
+    assert_eq!(world.local_actions(A), [], "it hopes");
+    for side in [B, W] {
+        world.boot(side);
+    }
+    world.run(1_500);
+    let actions = world.local_actions(A);
+    let ended = actions.iter().find_map(|action| {
+        let Action::EndFlows { reason, .. } = action else {
+            return None;
+        };
+        Some(*reason)
+    });
+    assert_eq!(ended, Some(EndReason::NobodyOwns), "{actions:?}");
+    world.run(5_000);
+    assert_eq!(world.speakers().len(), 1, "somebody begins anew");
+    assert_eq!(world.takeovers, 0);
+}
+
 #[test]
 fn a_standby_that_left_and_does_not_know_begins_anew() {
     let mut world = lease();
@@ -214,7 +241,7 @@ fn a_standby_that_left_and_does_not_know_begins_anew() {
             role: Role::None, ..
         },
         Action::EndFlows {
-            reason: EndReason::NotInSync,
+            reason: EndReason::NobodyOwns,
             ..
         },
         Action::SetShare {

@@ -6,7 +6,7 @@ mod fenced;
 use fenced::{A, B, SHARE, W, World};
 use godwit_core::Fencing;
 use godwit_core::node::ShareNews;
-use godwit_core::share::Reason;
+use godwit_core::share::{Reason, State};
 use godwit_wire::Epoch;
 
 fn keeping(fencing: Fencing, nodes: usize) -> World {
@@ -88,4 +88,51 @@ fn with_stonith_killed_agents_go_on_as_well() {
     world.run(3_000);
     assert_eq!((world.speakers(), world.takeovers), (vec![A], 0));
     assert_eq!(epoch(&world, A), before);
+}
+
+/// Who begins to own without the twins of whoever owned before.
+fn begins_anew(news: &ShareNews) -> bool {
+    let ShareNews::RoleChanged { prev, state, .. } = news else {
+        return false;
+    };
+    *state == State::Owner && !matches!(prev, State::Shadow { .. } | State::Owner)
+}
+
+/// A ring of three, seen from one of its shares: `a` owns it, `b` has its twins, `w` votes.
+/// An agent is killed and started again 200 ms later, and then the next one, at whatever
+/// phase of what the others do about it.
+///
+/// What goes wrong else: `a` is killed, and `b` takes over with the vote of `w`. `a` is back
+/// and `b` is killed; `b` is back and `w` is killed. Now `b` owns, and of the two that answer
+/// `a` knows of nothing later than its own lease. `w` will, 200 ms later.
+#[test]
+fn agents_that_are_killed_one_after_the_other_cost_no_connection() {
+    let orders = [
+        [A, B, W],
+        [A, W, B],
+        [B, A, W],
+        [B, W, A],
+        [W, A, B],
+        [W, B, A],
+    ];
+    for order in orders {
+        for (ms, phases) in [(100, 0..40), (200, 0..120), (500, 0..40)] {
+            for phase in phases.step_by(3) {
+                let what = format!("{order:?} for {ms} ms, {phase} ms apart");
+                let mut world = keeping(Fencing::Lease, 3);
+                for side in order {
+                    kill(&mut world, &[side], ms);
+                    world.run(phase);
+                }
+                world.run(2_500);
+                for side in [A, B] {
+                    assert_eq!(world.share_news(side, begins_anew), [], "{what}");
+                }
+                let [owner] = world.speakers()[..] else {
+                    panic!("{what}: {:?}", world.speakers());
+                };
+                assert!(world.is_in_sync(owner, 1 - owner), "{what}");
+            }
+        }
+    }
 }

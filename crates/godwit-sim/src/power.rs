@@ -186,6 +186,7 @@ impl World {
                     epoch: entry.epoch,
                     generation: entry.generation,
                     expiry: entry.expiry,
+                    other: None,
                 }),
             }
         };

@@ -143,6 +143,7 @@ impl World {
                 epoch,
                 generation: Generation::NONE,
                 expiry: None,
+                other: None,
             }),
         };
         let some = self.plan.singles > 0 && node < SERVERS;

@@ -53,7 +53,7 @@ pub use neighbour::{ask_neighbour, is_unanswered, neighbour};
 pub use offload::{OFFLOAD_HEADER, ignore_outgoing, keep_offload};
 pub use option::{option, set_option, socket_cookie};
 pub use passing::{MAX_PASSED, Received, receive, receive_with, send_with};
-pub use pinned::Pinned;
+pub use pinned::{Pinned, is_in_memory};
 pub use raw::{FrameSender, SegmentSender};
 pub use route::{Way, is_local, next_hop, way};
 pub use ruleset::{Drops, Refusal, RulesetWatch, legacy_refusals, refusals};

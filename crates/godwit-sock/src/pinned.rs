@@ -30,7 +30,7 @@ impl Pinned {
     /// # Errors
     /// `Unsupported` if the file is not on tmpfs; `StorageFull` if there is no room.
     pub fn new(file: &File, length: NonZeroUsize) -> io::Result<Self> {
-        if fstatfs(file)?.filesystem_type() != TMPFS_MAGIC {
+        if !is_in_memory(file) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let bytes = length.get().try_into().map_err(io::Error::other)?;
@@ -43,6 +43,11 @@ impl Pinned {
             length: length.get(),
         })
     }
+}
+
+/// Whether a file or folder is on tmpfs.
+pub fn is_in_memory(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|it| it.filesystem_type() == TMPFS_MAGIC)
 }
 
 impl Drop for Pinned {

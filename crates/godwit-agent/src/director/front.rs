@@ -29,7 +29,7 @@ use crate::membership::{Life, node_config};
 use crate::moves::MoveRefused;
 use crate::reload::Fresh;
 use crate::status::{DataPathReport, PeerReport, Status};
-use crate::surroundings::FactBoard;
+use crate::surroundings::{FactBoard, Seen};
 
 /// Longest wait; nothing depends on it.
 const IDLE: Duration = Duration::from_secs(1);
@@ -174,7 +174,7 @@ impl Front {
             self.drain();
         }
         let now = clock::now();
-        self.node.handle_day(clock::day());
+        self.node.handle_day(clock::day(), now);
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
         }
@@ -201,6 +201,12 @@ impl Front {
         ];
         let dues = dues.into_iter().flatten().map(|due| due.since(now));
         dues.min().map_or(IDLE, |due| due.min(IDLE))
+    }
+
+    fn note_facts(&mut self, seen: Seen, now: MonoTime) {
+        self.out.leases.note(&seen);
+        let people = (&*self.config, &self.out.events);
+        self.facts.note(seen, people, &mut self.node, now);
     }
 
     fn feed(&mut self, input: Input) {
@@ -245,10 +251,7 @@ impl Front {
                 let _ = answer.send(Flows::new(self.config.node.name.as_str(), Vec::new()));
             }
             Input::Drain(wish) => self.drain_backend(wish),
-            Input::Facts(seen) => {
-                let people = (&*self.config, &self.out.events);
-                self.facts.note(seen, people, &mut self.node, now);
-            }
+            Input::Facts(seen) => self.note_facts(seen, now),
             Input::Devices => self.follow(now),
             Input::Move(wish) => {
                 let _ = wish.reply.send(Err(nothing_moves()));

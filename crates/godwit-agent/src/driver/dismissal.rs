@@ -14,6 +14,7 @@ use godwit_sock::Destroyer;
 use godwit_wire::{FlowId, Role, ShareId};
 
 use super::Driver;
+use super::bereft::is_bereft;
 use super::twins::{find, forget, note};
 
 /// Sockets that are ended before the driver looks up: about two milliseconds.
@@ -84,9 +85,14 @@ impl Driver {
     /// Begins to end every socket of a share. The resets of our kernel go nowhere.
     pub(super) fn dismiss(&mut self, share: ShareId, reason: EndReason) {
         let mut flows = Vec::new();
+        let known = self.shares.get_mut(share);
+        let mut bereft = known.map(|known| &mut known.bereft);
         let scanned = self.datapath.flows.for_each(|flow| {
             if flow.share == share {
                 flows.push(flow.id);
+                if let Some(bereft) = bereft.as_mut().filter(|_| is_bereft(&flow, reason)) {
+                    bereft.keep(flow);
+                }
             }
         });
         if let Err(error) = scanned {

@@ -7,16 +7,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::{
-    Births, Datapath, Events, Identity, MARK_CANARY, MARK_INJECT, MARK_REPLAY, MARK_SETTLED,
-    MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Policy, Settings, ShareEntry, TunnelEnd,
-    remove_stale_pins,
+    Births, Datapath, Events, Identity, Keepers, MARK_CANARY, MARK_INJECT, MARK_REPLAY,
+    MARK_SETTLED, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Policy, Settings, ShareEntry,
+    TunnelEnd, remove_stale_pins,
 };
 use godwit_core::node::Resume;
-use godwit_core::{MonoTime, NodeConfig};
+use godwit_core::{MonoTime, NodeConfig, VoterMemory};
 use godwit_sock::{
     Devices, FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
 };
-use godwit_wire::{Endpoint, Generation, MacAddr, Role, ShareId};
+use godwit_wire::{Endpoint, Generation, MacAddr, NodeName, Role, ShareId};
 use thiserror::Error;
 
 use super::addresses;
@@ -51,6 +51,7 @@ use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
+use crate::era::Era;
 use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
@@ -169,6 +170,8 @@ pub struct Remains {
     pub(super) origins: Origins,
     pub(super) settled: FrameSender,
     pub(super) kit: Option<Kit>,
+    /// The other side of each share, as the driver before knew it.
+    pub(super) others: BTreeMap<ShareId, NodeName>,
 }
 
 impl Installed {
@@ -233,6 +236,7 @@ impl Installed {
                 },
                 settled,
                 kit,
+                others: BTreeMap::new(),
             },
             nest: Some(Nest::open()),
             perches,
@@ -280,11 +284,17 @@ impl Installed {
         }
     }
 
-    /// What the core must know, with what an earlier agent left.
-    pub fn node_config(&self, life: &Life) -> NodeConfig {
+    /// What the core must know, with what an earlier agent left, and has voted for.
+    pub fn node_config(&self, life: &Life, memory: Option<&VoterMemory>) -> NodeConfig {
         let mut node = node_config(&self.config, life);
         for share in &mut node.shares {
             share.resume = self.resume(share.id);
+            if let Some(from) = &mut share.resume {
+                let stay = (from.epoch, from.generation);
+                let known = self.parts.others.get(&share.id).copied();
+                let voted = memory.and_then(|it| it.other_side(share.id, node.name, stay));
+                from.other = known.or(voted);
+            }
         }
         node
     }
@@ -364,6 +374,7 @@ impl Installed {
             epoch: left.epoch,
             generation: left.generation,
             expiry: from_expiry(left.expiry),
+            other: None,
         })
     }
 
@@ -380,6 +391,16 @@ impl Installed {
             *greatest = flow.generation.max(*greatest);
         });
         latest
+    }
+
+    /// With what an earlier agent has left of them.
+    fn shares(&self, node: &NodeConfig, keepers: Option<Keepers>) -> Shares {
+        let other = |id| {
+            let share = node.shares.iter().find(|share| share.id == id)?;
+            share.resume?.other
+        };
+        let left = |share| Some((self.left_over(share)?, other(share)));
+        Shares::new(&self.config, keepers, left)
     }
 
     fn start_keeper(
@@ -511,8 +532,7 @@ impl Installed {
         let handoffs = self.start_handoffs(&surroundings)?;
         let standstill = self.start_standstill(&surroundings)?;
         let keeper = self.start_keeper(&surroundings)?;
-        let keepers = keeper.as_ref().map(Keeper::ports);
-        let shares = Shares::new(&self.config, keepers, |share| self.left_over(share));
+        let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
         let (place, inbox) = (self.parts.place.clone(), surroundings.inbox.clone());
         let resolver = Resolver::spawn(&self.config, place.clone(), inbox);
         let resolver = resolver.map_err(InstallError::Thread)?;
@@ -521,6 +541,7 @@ impl Installed {
         let locals = Locals::spawn(&self.config, surroundings.events.clone());
         let mut driver = Driver {
             incarnation: node.incarnation,
+            era: Era::new(surroundings.inbox.clone()),
             started: now,
             node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
             shares,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::share::State;
 use godwit_core::{Command, MonoTime, ShareStatus, VoterMemory};
-use godwit_wire::GoodbyeReason;
+use godwit_wire::{GoodbyeReason, NodeName, ShareId};
 use tokio::sync::oneshot;
 
 use super::turn::Next;
@@ -126,6 +126,7 @@ impl Driver {
         }
         self.finish_dismissals();
         self.restarts = reason == GoodbyeReason::Restart;
+        let others = self.node.share_status().filter_map(other_side).collect();
         self.node
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();
@@ -163,6 +164,7 @@ impl Driver {
             origins: self.origins,
             settled: self.settled,
             kit,
+            others,
         };
         End {
             bound_until,
@@ -189,4 +191,14 @@ impl Driver {
             GoodbyeReason::Shutdown | GoodbyeReason::Restart | GoodbyeReason::Detach => asked,
         }
     }
+}
+
+/// Of an owner its standby, of a standby its owner.
+fn other_side(share: ShareStatus) -> Option<(ShareId, NodeName)> {
+    let other = match share.state {
+        State::Owner => share.in_sync.first().copied(),
+        State::Shadow { .. } => share.owner,
+        State::Starting { .. } | State::Standby { .. } | State::Quitting => None,
+    };
+    Some((share.id, other?))
 }

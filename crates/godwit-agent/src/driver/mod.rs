@@ -31,6 +31,7 @@
 
 pub(crate) mod addresses;
 mod behind;
+mod bereft;
 mod births;
 mod canary;
 mod carry;
@@ -91,6 +92,7 @@ use godwit_wire::MacAddr;
 
 use crate::apps::Apps;
 use crate::config::Config;
+use crate::era::Era;
 use crate::events::EventLog;
 use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Inputs};
@@ -161,6 +163,7 @@ pub struct Driver {
     config: Arc<Config>,
     node: Node,
     incarnation: u64,
+    era: Era,
     started: MonoTime,
     datapath: Datapath,
     /// Where this node is on the link now.

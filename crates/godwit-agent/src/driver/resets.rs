@@ -21,6 +21,8 @@ pub(super) enum ResetReason {
     Unprotected,
     /// Its server process died, and nobody took over.
     NoTaker,
+    /// Nobody owned the share, and this node has begun it anew, without the connection.
+    BegunAnew,
 }
 
 /// How many connections were reset since the agent started, by reason.
@@ -35,6 +37,7 @@ impl ResetReason {
             Self::TwinClosed => "twin_closed",
             Self::Unprotected => "unprotected",
             Self::NoTaker => "no_taker",
+            Self::BegunAnew => "begun_anew",
         }
     }
 
@@ -51,7 +54,7 @@ impl ResetReason {
     const fn is_of_twin(self) -> bool {
         match self {
             Self::NotInSync | Self::TwinClosed => true,
-            Self::Unprotected | Self::NoTaker => false,
+            Self::Unprotected | Self::NoTaker | Self::BegunAnew => false,
         }
     }
 
@@ -59,14 +62,18 @@ impl ResetReason {
     const fn leaves_socket(self) -> bool {
         match self {
             Self::NotInSync | Self::TwinClosed | Self::Unprotected => true,
-            Self::NoTaker => false,
+            Self::NoTaker | Self::BegunAnew => false,
         }
     }
 }
 
 impl Resets {
     fn count(&mut self, reason: ResetReason) {
-        *self.0.entry(reason).or_default() += 1;
+        self.count_many(reason, 1);
+    }
+
+    pub(super) fn count_many(&mut self, reason: ResetReason, count: u64) {
+        *self.0.entry(reason).or_default() += count;
     }
 
     fn add(&mut self, other: &Self) {
@@ -106,10 +113,14 @@ impl Driver {
                 self.speak(flow, segments::last_probe(flow, now));
             }
         }
+        self.tell_resets(share, &resets);
+    }
+
+    pub(super) fn tell_resets(&mut self, share: ShareId, resets: &Resets) {
         let Some(known) = self.shares.get_mut(share) else {
             return;
         };
-        known.resets.add(&resets);
+        known.resets.add(resets);
         for (reason, count) in resets.report() {
             let count = count.to_string();
             let fields = [

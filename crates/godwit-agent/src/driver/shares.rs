@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use godwit_bpf::{Expiry, Front, Keepers, Moves, ShareEntry};
 use godwit_core::{MonoTime, PeerId};
-use godwit_wire::{Epoch, Generation, MacAddr, Role, ShareId};
+use godwit_wire::{Epoch, Generation, MacAddr, NodeName, Role, ShareId};
 
+use super::bereft::Bereft;
 use super::resets::Resets;
 use super::revive::Revival;
 use super::{leash, logs};
@@ -48,6 +49,8 @@ pub(super) struct Share {
     pub(super) last_takeover: Option<LastTakeover>,
     /// Connections that this agent has reset.
     pub(super) resets: Resets,
+    /// Connections that nobody serves any more.
+    pub(super) bereft: Bereft,
 }
 
 /// The last takeover by this agent.
@@ -71,17 +74,19 @@ pub(super) struct Part {
 }
 
 impl Shares {
-    /// `left` is what an earlier agent has left of each share.
+    /// `left` is what an earlier agent has left of each share, and the other side of that if
+    /// it is known.
     /// `keepers` are the ports where twins are kept.
     pub(super) fn new(
         config: &Config,
         keepers: Option<Keepers>,
-        left: impl Fn(ShareId) -> Option<ShareEntry>,
+        left: impl Fn(ShareId) -> Option<(ShareEntry, Option<NodeName>)>,
     ) -> Self {
         let mut macs = BTreeMap::new();
         let mut shares = BTreeMap::new();
         for (id, service) in config.own_shares() {
-            let (left, leash) = (left(id), service.leash_in_force());
+            let (left, other) = left(id).unzip();
+            let (other, leash) = (other.flatten(), service.leash_in_force());
             let moves = match service.moves() {
                 false => Moves::Not,
                 true if service.primary == config.node.name && !service.is_fronted() => Moves::Home,
@@ -89,7 +94,9 @@ impl Shares {
             };
             let home = config.home_of(id).unwrap_or(service.primary);
             let standbys = service.standbys_of(home);
-            let has_part = |name| home == name || standbys.contains(&name);
+            // The list of backups may have been another one.
+            let is_listed = |name| home == name || standbys.contains(&name);
+            let has_part = |name| other.map_or_else(|| is_listed(name), |it| it == name);
             let mates: Vec<_> = (0..)
                 .map(PeerId)
                 .zip(config.others())
@@ -142,6 +149,7 @@ impl Shares {
                 taken_over: None,
                 last_takeover: None,
                 resets: Resets::default(),
+                bereft: Bereft::default(),
             };
             shares.insert(id, share);
         }
@@ -483,12 +491,15 @@ mod tests {
             takeovers: 3,
             ..*entry(&shares())
         };
-        let mut shares = Shares::new(&Pair::new().a, None, |_| Some(left));
+        let mut shares = Shares::new(&Pair::new().a, None, |_| Some((left, None)));
         shares.set(SHARE, part(Role::Owner, 4, Some(PEER)));
         assert_eq!(
             (entry(&shares).peer_mac, entry(&shares).takeovers),
             (MAC, 3)
         );
         assert_eq!(entry(&shares).generation, Generation(4));
+        let other = Some("c".parse().expect("a name"));
+        let shares = Shares::new(&Pair::new().a, None, |_| Some((left, other)));
+        assert_eq!(shares.mac(PEER), None, "that was somebody else's place");
     }
 }

@@ -81,12 +81,20 @@ impl Driver {
         }
         self.peers.flush();
         let now = clock::now();
-        self.node.handle_day(clock::day());
+        self.look_at_the_clock(now);
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
         }
         self.tick(now);
         Next::Continue
+    }
+
+    /// An agent that was started at another time gives way to one of now.
+    fn look_at_the_clock(&mut self, now: MonoTime) {
+        if let Some(look) = self.era.look(&mut self.node, &self.config, now) {
+            let people = (&*self.config, &self.events);
+            self.facts.note(look.into(), people, &mut self.node, now);
+        }
     }
 
     fn patience(&mut self) -> Duration {
@@ -158,6 +166,7 @@ impl Driver {
             Input::Census(census) => self.apply_census(&census),
             Input::Gone(gone) => self.forget_gone(gone, now),
             Input::Facts(seen) => {
+                self.leases.note(&seen);
                 let people = (&*self.config, &self.events);
                 self.facts.note(seen, people, &mut self.node, now);
             }
@@ -272,6 +281,7 @@ impl Driver {
         }
         while let Some(told) = event {
             self.note_takeover(&told);
+            self.note_beginning(&told);
             self.events.publish(&told);
             event = self.node.poll_event();
         }

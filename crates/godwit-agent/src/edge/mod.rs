@@ -40,6 +40,7 @@ use crate::peers::{self, Identity, PeerSender};
 use crate::realtime::{Urgency, prefer};
 use crate::reload::Reloads;
 use crate::surroundings;
+use crate::votes::VoteWatch;
 
 pub use error::StartError;
 pub(crate) use prepare::Left;
@@ -95,8 +96,8 @@ impl Edge {
             events.publish_own("config_warning", true, [("text", warning.as_str())]);
         }
         let metrics = Metrics::default();
-        surroundings::spawn(&config, identity.clone(), inbox.clone())
-            .map_err(StartError::Thread)?;
+        let watched = (identity.clone(), VoteWatch::new(votes.place()));
+        surroundings::spawn(&config, watched, inbox.clone()).map_err(StartError::Thread)?;
         let heartbeats = Heartbeats::start(&config, life.incarnation, keys.clone(), inbox.clone())
             .map_err(listen(&config, "control address (UDP)"))?;
         let named = identity.clone();

@@ -10,7 +10,8 @@ use godwit_core::PeerId;
 use godwit_wire::LeaseDatagram;
 
 use super::{HeartbeatKeys, Ways};
-use crate::votes::VoteBook;
+use crate::surroundings::Seen;
+use crate::votes::{VoteBook, is_missed};
 
 /// The way to the voters, of one thread.
 #[derive(Debug)]
@@ -28,6 +29,14 @@ impl LeaseSender {
     /// Keeps what this node has voted for, before anybody hears of it.
     pub fn keep(&mut self, votes: &str) {
         self.book.keep(votes);
+    }
+
+    /// What was found around this node may be that the file of votes is gone.
+    pub(crate) fn note(&mut self, seen: &Seen) {
+        let Seen::Look(look) = seen else { return };
+        if is_missed(look) {
+            self.book.renew();
+        }
     }
 
     /// Signs and sends a datagram; what is lost is said again by its author.

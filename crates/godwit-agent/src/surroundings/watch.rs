@@ -27,6 +27,7 @@ use crate::doctor::LiveHost;
 use crate::input::{DriverGone, Inbox, Input};
 use crate::peers::Identity;
 use crate::realtime::be_ordinary;
+use crate::votes::VoteWatch;
 
 /// Something that is looked at.
 pub(super) trait Source: Send {
@@ -52,6 +53,21 @@ pub(super) trait Source: Send {
 
 type Sources = Vec<Box<dyn Source>>;
 
+impl Source for VoteWatch {
+    fn name(&self) -> &'static str {
+        "votes"
+    }
+
+    /// One stat(2).
+    fn period(&self) -> Duration {
+        Duration::from_millis(500)
+    }
+
+    fn look(&mut self) -> Look {
+        Self::look(self)
+    }
+}
+
 /// A source, and what it said last.
 struct Watched {
     source: Box<dyn Source>,
@@ -65,12 +81,16 @@ struct Watched {
 ///
 /// # Errors
 /// If there can be no thread, or no inotify.
-pub(crate) fn spawn(config: &Arc<Config>, identity: Identity, inbox: Inbox) -> io::Result<()> {
+pub(crate) fn spawn(
+    config: &Arc<Config>,
+    (identity, votes): (Identity, VoteWatch),
+    inbox: Inbox,
+) -> io::Result<()> {
     let sources = kernel_sources(config, &inbox)?;
     watch("gw-facts", move || sources, inbox.clone())?;
     let events = Certificates::events()?;
     let config = config.clone();
-    let sources = move || file_sources(&config, identity, events);
+    let sources = move || file_sources(&config, (identity, events), votes);
     watch("gw-files", sources, inbox)
 }
 
@@ -103,11 +123,16 @@ fn watch(
 
 /// What lies in files that people have named: their file systems may hang, and what the
 /// kernel says is heard all the same.
-fn file_sources(config: &Arc<Config>, identity: Identity, events: Inotify) -> Sources {
+fn file_sources(
+    config: &Arc<Config>,
+    (identity, events): (Identity, Inotify),
+    votes: VoteWatch,
+) -> Sources {
     vec![
         Box::new(Certificates::new(config, identity, events)),
         Box::new(Room::new(config)),
         Box::new(File::new(config)),
+        Box::new(votes),
     ]
 }
 

@@ -18,10 +18,11 @@ use std::fs::{self, File};
 use std::io;
 use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
-use godwit_sock::Pinned;
+use godwit_sock::{Pinned, is_in_memory};
 
-use super::ROOM;
+use super::{Place, ROOM};
 
 /// Bytes of each place.
 const PLACE: usize = ROOM;
@@ -34,11 +35,13 @@ const LENGTH: NonZeroUsize = NonZeroUsize::new(ROOM + 2 * PLACE).unwrap();
 /// Where votes are kept.
 #[derive(Debug)]
 pub(crate) struct VoteBook {
+    place: Arc<Place>,
     /// `None`: they are not.
     pages: Option<Pages>,
     /// Which of the two places is next, and with what.
     number: u64,
     boot: String,
+    /// What was kept last; nothing: there is no vote.
     page: Vec<u8>,
 }
 
@@ -49,53 +52,108 @@ struct Pages {
 }
 
 impl VoteBook {
-    /// In this file, where `last` is kept until there is a vote. What an earlier agent has
-    /// kept there counts no more.
+    /// In the file of that place, where `last` is kept until there is a vote. What an earlier
+    /// agent has kept there counts no more.
     ///
     /// # Errors
-    /// If the file can't be shortened: it may say then what is not true. Where it is not in
-    /// memory, or is full, nothing is kept.
-    pub(super) fn begin(file: File, last: Option<&str>) -> io::Result<Self> {
-        let pages = Pinned::new(&file, LENGTH);
-        if let Err(error) = &pages {
-            let text = "votes do not outlive an agent that is killed";
-            tracing::info!(%error, text);
-        }
+    /// If the file can't be written: it may say then what is not true. Where it is not in
+    /// memory, or is full, or is no file, nothing is kept.
+    pub(super) fn begin(place: Arc<Place>, last: Option<String>) -> io::Result<Self> {
         let mut book = Self {
-            number: read(&file, &boot()).map_or(0, |(number, _)| number),
+            place,
+            pages: None,
+            number: 0,
             boot: boot(),
             page: Vec::with_capacity(PLACE),
-            pages: None,
         };
-        match pages {
-            Ok(pinned) => {
-                book.pages = Some(Pages {
-                    file,
-                    _pinned: pinned,
-                });
-                match last {
-                    Some(last) => book.keep(last),
-                    None => book.forget(),
-                }
-            }
-            Err(_) => shorten(&file)?,
+        if let Some(last) = last {
+            book.compose(&last);
+        }
+        if fs::metadata(&book.place.path).is_ok_and(|it| !it.is_file()) {
+            let path = book.place.path.display();
+            tracing::warn!(%path, "is no file: votes do not outlive this agent");
+            return Ok(book);
+        }
+        let file = book.take()?;
+        if let Err(error) = file.write_all_at(&[b' '; ROOM], 0) {
+            let path = book.place.path.display();
+            tracing::warn!(%path, %error, "no room for the votes of this agent");
+            file.set_len(0)?;
         }
         Ok(book)
     }
 
+    /// Somebody has taken the file away, or has put another one in its place. An agent never
+    /// waits for a disk, so this is done in memory only.
+    pub(crate) fn renew(&mut self) {
+        let path = &self.place.path;
+        let folder = path.parent().and_then(|folder| File::open(folder).ok());
+        if !folder.is_some_and(|folder| is_in_memory(&folder)) {
+            return;
+        }
+        let renewed = self
+            .take()
+            .and_then(|file| file.write_all_at(&[b' '; ROOM], 0));
+        let path = self.place.path.display();
+        match renewed {
+            Ok(()) => tracing::info!(%path, "the file of votes was made anew"),
+            Err(error) => tracing::warn!(%path, %error, "the file of votes can't be made anew"),
+        }
+    }
+
+    /// Opens the file, and writes down what was kept last.
+    fn take(&mut self) -> io::Result<File> {
+        let open = || {
+            let mut options = File::options();
+            let options = options.read(true).write(true).create(true);
+            options.truncate(false).open(&self.place.path)
+        };
+        let (file, other) = (open()?, open()?);
+        self.place.is(&file);
+        let before = read(&file, &self.boot).map_or(0, |(number, _)| number);
+        self.number = self.number.max(before);
+        match Pinned::new(&file, LENGTH) {
+            Ok(pinned) => {
+                self.pages = Some(Pages {
+                    file,
+                    _pinned: pinned,
+                });
+                self.write();
+            }
+            Err(error) => {
+                let text = "votes do not outlive an agent that is killed";
+                tracing::info!(%error, text);
+                shorten(&file)?;
+            }
+        }
+        Ok(other)
+    }
+
     /// Keeps this in place of all before it. If that can't be, nothing is kept from here on.
     pub(crate) fn keep(&mut self, votes: &str) {
+        self.compose(votes);
+        self.write();
+    }
+
+    fn compose(&mut self, votes: &str) {
+        self.page.clear();
+        self.page.extend_from_slice(votes.as_bytes());
+    }
+
+    fn write(&mut self) {
+        if self.page.is_empty() {
+            return self.forget();
+        }
         let Some(pages) = &self.pages else {
             return;
         };
         self.number += 1;
-        let head = head(&self.boot, self.number, votes);
-        self.page.clear();
-        self.page.extend_from_slice(head.as_bytes());
-        self.page.extend_from_slice(votes.as_bytes());
+        let votes = str::from_utf8(&self.page).unwrap_or_default();
+        let mut page = head(&self.boot, self.number, votes).into_bytes();
+        page.extend_from_slice(&self.page);
         let place = PLACES[usize::from(self.number.is_multiple_of(2))];
-        let written = if self.page.len() <= PLACE {
-            pages.file.write_all_at(&self.page, place)
+        let written = if page.len() <= PLACE {
+            pages.file.write_all_at(&page, place)
         } else {
             Err(io::ErrorKind::FileTooLarge.into())
         };
@@ -176,44 +234,66 @@ fn boot() -> String {
 
 #[cfg(test)]
 mod tests {
-    use nix::sys::memfd::{MFdFlags, memfd_create};
+    use std::path::Path;
 
+    use tempfile::TempDir;
+
+    use super::super::{VoteWatch, is_missed};
     use super::*;
 
-    fn in_memory() -> File {
-        let file = memfd_create(c"votes", MFdFlags::MFD_CLOEXEC).expect("a file");
-        file.into()
+    fn in_memory() -> TempDir {
+        tempfile::tempdir_in("/dev/shm").expect("a folder")
     }
 
-    fn begin(file: &File, last: Option<&str>) -> VoteBook {
-        VoteBook::begin(file.try_clone().expect("cloned"), last).expect("begun")
+    fn place(folder: &Path) -> Arc<Place> {
+        Arc::new(Place::new(folder.join("votes"), None))
+    }
+
+    fn begin(folder: &Path, last: Option<&str>) -> VoteBook {
+        let last = last.map(str::to_owned);
+        VoteBook::begin(place(folder), last).expect("begun")
+    }
+
+    fn file(folder: &Path) -> File {
+        let mut options = File::options();
+        let opened = options.read(true).write(true).open(folder.join("votes"));
+        opened.expect("a file")
+    }
+
+    fn found(folder: &Path) -> Option<String> {
+        kept(&file(folder))
     }
 
     #[test]
     fn what_was_kept_last_is_found() {
-        let file = in_memory();
-        let mut book = begin(&file, None);
-        assert_eq!(kept(&file), None);
+        let folder = in_memory();
+        let folder = folder.path();
+        let mut book = begin(folder, None);
+        assert_eq!(found(folder), None);
         for votes in ["quiet 1\nend\n", "quiet 2\nend\n", "quiet 3\nend\n"] {
             book.keep(votes);
-            assert_eq!(kept(&file).as_deref(), Some(votes));
+            assert_eq!(found(folder).as_deref(), Some(votes));
         }
         drop(book);
-        let again = begin(&file, Some("quiet 3\nend\n"));
-        assert_eq!(kept(&file).as_deref(), Some("quiet 3\nend\n"));
+        let again = begin(folder, Some("quiet 3\nend\n"));
+        assert_eq!(found(folder).as_deref(), Some("quiet 3\nend\n"));
         drop(again);
-        drop(begin(&file, None));
-        assert_eq!(kept(&file), None, "who does not know it must not leave it");
+        drop(begin(folder, None));
+        assert_eq!(
+            found(folder),
+            None,
+            "who does not know it must not leave it"
+        );
     }
 
     #[test]
     fn half_of_it_is_what_was_before() {
-        let file = in_memory();
-        let mut book = begin(&file, None);
+        let folder = in_memory();
+        let folder = folder.path();
+        let mut book = begin(folder, None);
         book.keep("quiet 1\nend\n");
         book.keep("quiet 2\nshare 7 0\nend\n");
-        let place = PLACES[1];
-        let at = place + 60;
+        let (file, at) = (file(folder), PLACES[1] + 60);
         file.write_all_at(b"#", at).expect("written");
         assert_eq!(kept(&file).as_deref(), Some("quiet 1\nend\n"));
         file.write_all_at(b"#", PLACES[0] + 60).expect("written");
@@ -222,50 +302,103 @@ mod tests {
 
     #[test]
     fn nothing_is_believed_of_another_boot() {
-        let file = in_memory();
-        let mut book = begin(&file, None);
+        let folder = in_memory();
+        let mut book = begin(folder.path(), None);
         book.keep("quiet 1\nend\n");
+        let file = file(folder.path());
         assert!(read(&file, &boot()).is_some());
         assert!(read(&file, "another").is_none());
     }
 
     #[test]
     fn what_is_too_long_leaves_nothing() {
-        let file = in_memory();
-        let mut book = begin(&file, None);
+        let folder = in_memory();
+        let folder = folder.path();
+        let mut book = begin(folder, None);
         book.keep("quiet 1\nend\n");
         book.keep(&"share 1 0\n".repeat(PLACE));
-        assert_eq!(kept(&file), None, "it would not be the truth");
+        assert_eq!(found(folder), None, "it would not be the truth");
         book.keep("quiet 2\nend\n");
-        assert_eq!(kept(&file), None);
+        assert_eq!(found(folder), None);
     }
 
     #[test]
     fn a_file_that_somebody_shortens_costs_what_was_kept() {
-        let file = in_memory();
-        let mut book = begin(&file, None);
+        let folder = in_memory();
+        let folder = folder.path();
+        let mut book = begin(folder, None);
         book.keep("quiet 1\nend\n");
-        file.set_len(0).expect("shortened");
-        assert_eq!(kept(&file), None);
+        file(folder).set_len(0).expect("shortened");
+        assert_eq!(found(folder), None);
         book.keep("quiet 2\nend\n");
-        assert_eq!(kept(&file).as_deref(), Some("quiet 2\nend\n"));
+        assert_eq!(found(folder).as_deref(), Some("quiet 2\nend\n"));
+    }
+
+    #[test]
+    fn a_file_that_somebody_deletes_is_made_anew() {
+        let folder = in_memory();
+        let folder = folder.path();
+        let place = place(folder);
+        let watch = VoteWatch::new(place.clone());
+        let mut book = VoteBook::begin(place, None).expect("begun");
+        book.keep("quiet 1\nend\n");
+        assert_eq!(watch.look().wrong, []);
+        let path = folder.join("votes");
+        for replace in [false, true] {
+            fs::remove_file(&path).expect("it is there");
+            if replace {
+                fs::write(&path, "12345\n").expect("written");
+            }
+            assert!(is_missed(&watch.look()), "replaced: {replace}");
+            book.renew();
+            assert_eq!(watch.look().wrong, []);
+            assert_eq!(found(folder).as_deref(), Some("quiet 1\nend\n"));
+            let word = fs::read(&path).expect("there");
+            assert_eq!(word[..ROOM], [b' '; ROOM], "it has not ended");
+        }
+        book.keep("quiet 2\nend\n");
+        assert_eq!(found(folder).as_deref(), Some("quiet 2\nend\n"));
+    }
+
+    #[test]
+    fn a_folder_in_its_place_is_said_and_keeps_nobody_from_voting() {
+        let folder = in_memory();
+        let folder = folder.path();
+        let path = folder.join("votes");
+        fs::create_dir(&path).expect("made");
+        let place = place(folder);
+        let watch = VoteWatch::new(place.clone());
+        let mut book = VoteBook::begin(place, None).expect("begun");
+        book.keep("quiet 1\nend\n");
+        let look = watch.look();
+        let [wrong] = &look.wrong[..] else {
+            panic!("{look:?}");
+        };
+        assert_eq!(wrong.name, "votes");
+        assert!(wrong.found.ends_with("is no file"), "{wrong:?}");
+        book.renew();
+        assert!(is_missed(&watch.look()), "it is there still");
+        fs::remove_dir(&path).expect("it is empty");
+        book.renew();
+        assert_eq!(watch.look().wrong, []);
+        assert_eq!(found(folder).as_deref(), Some("quiet 1\nend\n"));
     }
 
     #[test]
     fn on_a_disk_nothing_is_kept() {
         let folder = tempfile::tempdir_in(".").expect("a folder");
-        let path = folder.path().join("votes");
-        let mut options = File::options();
-        let options = options.read(true).write(true).create_new(true);
-        let file = options.open(path).expect("a file");
-        if Pinned::new(&file, LENGTH).is_ok() {
+        let folder = folder.path();
+        fs::write(folder.join("votes"), [b' '; ROOM + 5]).expect("written");
+        if is_in_memory(&file(folder)) {
             eprintln!("skipped: this is a file system in memory");
             return;
         }
-        file.write_all_at(&[b' '; ROOM + 5], 0).expect("written");
-        let mut book = begin(&file, None);
+        let mut book = begin(folder, None);
         book.keep("quiet 1\nend\n");
-        assert_eq!(kept(&file), None);
-        assert_eq!(file.metadata().expect("there").len(), ROOM as u64);
+        assert_eq!(found(folder), None);
+        assert_eq!(file(folder).metadata().expect("there").len(), ROOM as u64);
+        fs::remove_file(folder.join("votes")).expect("it is there");
+        book.renew();
+        assert!(!folder.join("votes").exists(), "it would wait for the disk");
     }
 }

@@ -6,27 +6,35 @@
 //! on from there. That is a file in the runtime directory, which does not outlive a boot.
 //! [`ROOM`] bytes of it are
 //!
-//! * not there: no agent has voted since the host booted;
+//! * not there: no agent has voted since the host booted; or one has, as is known from its
+//!   birth ([`births`]), and somebody has deleted the file: its votes are forgotten;
+//! * no file (a directory): the same, and nothing is kept as long as it is there;
 //! * blank: the last one votes, or was killed. What it has voted for is behind the room
 //!   ([`book`]) if the directory is in memory (tmpfs), else it is not known;
 //! * a line, if the last one has ended in order: until when its votes bind, in nanoseconds of
 //!   [`clock`]; and behind that, if it had votes, what they were ([`VoterMemory`]).
+//!
+//! While an agent votes, [`watch`] looks whether the file is where it was. If it is not, the
+//! agent makes it anew.
 
 mod book;
+mod watch;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_core::lease::Terms;
 use godwit_core::{MonoTime, VoterMemory};
 use godwit_wire::NodeName;
 
-use crate::clock;
+use crate::{births, clock};
 
 pub(crate) use book::VoteBook;
+pub(crate) use watch::{Place, VoteWatch, is_missed};
 
 /// Bytes for the votes of some 150 shares.
 const ROOM: usize = 64 << 10;
@@ -37,6 +45,7 @@ pub(crate) struct Votes {
     path: PathBuf,
     /// What was found there.
     found: Option<VoterMemory>,
+    place: Arc<Place>,
 }
 
 /// What an agent says of its votes when it ends, as the file has it. The next life of the same
@@ -59,10 +68,26 @@ impl Votes {
         last: Option<LastWord>,
     ) -> io::Result<(Self, MonoTime)> {
         let path = run_dir.join(format!("voted-n{cookie}-{node}"));
-        let (left, kept) = match (last, File::open(&path)) {
+        let has_run = births::is_known(run_dir, cookie, node);
+        let mut lost = None;
+        let (left, kept) = match (last, open(&path)) {
             (Some(LastWord(text)), _) => (Some(text.into_bytes()), None),
             (None, Ok(file)) => (Some(last_word(&file)?), book::kept(&file)),
-            (None, Err(error)) if error.kind() == ErrorKind::NotFound => (None, None),
+            (None, Err(error)) if is_missing(&error) && !has_run => (None, None),
+            (None, Err(error)) if is_missing(&error) => {
+                lost = Some(format!(
+                    "{} was deleted before this agent began",
+                    path.display()
+                ));
+                (Some(Vec::new()), None)
+            }
+            (None, Err(error)) if is_no_file(&error) => {
+                lost = Some(format!(
+                    "{} was no file when this agent began",
+                    path.display()
+                ));
+                (Some(Vec::new()), None)
+            }
             (None, Err(error)) => return Err(error),
         };
         let now = clock::now();
@@ -78,7 +103,17 @@ impl Votes {
             Some((_, text)) => VoterMemory::of_text(text, *terms),
             None => kept.and_then(|text| VoterMemory::of_text(&text, *terms)),
         };
-        Ok((Self { path, found }, quiet_until))
+        if left.is_none() {
+            begin_blank(&path, quiet_until);
+        }
+        let lost = lost.map(|how| (how, quiet_until));
+        let place = Arc::new(Place::new(path.clone(), lost));
+        Ok((Self { path, found, place }, quiet_until))
+    }
+
+    /// Where the file is to be, for who watches it.
+    pub(crate) fn place(&self) -> Arc<Place> {
+        self.place.clone()
     }
 
     /// What the agent before has voted for, if it is known.
@@ -92,20 +127,8 @@ impl Votes {
     /// # Errors
     /// If the file can't be written: it must not vote then.
     pub(crate) fn begin(&self) -> io::Result<VoteBook> {
-        let open = || {
-            let mut options = File::options();
-            let options = options.read(true).write(true).create(true);
-            options.truncate(false).open(&self.path)
-        };
         let last = self.found.as_ref().map(VoterMemory::to_text);
-        let book = VoteBook::begin(open()?, last.as_deref())?;
-        let file = open()?;
-        if let Err(error) = file.write_all_at(&[b' '; ROOM], 0) {
-            let path = self.path.display();
-            tracing::warn!(%path, %error, "no room for the votes of this agent");
-            file.set_len(0)?;
-        }
-        Ok(book)
+        VoteBook::begin(self.place.clone(), last)
     }
 
     /// The last word of an agent that will not vote again.
@@ -118,6 +141,31 @@ impl Votes {
             tracing::warn!(%path, %error, "the next process here will vote later than it could");
         }
         LastWord(text)
+    }
+}
+
+/// To be read; an error if it is no file. A pipe would keep whoever opens it waiting.
+fn open(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+    File::open(path)
+}
+
+fn is_missing(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound
+}
+
+fn is_no_file(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::InvalidInput
+}
+
+/// Nobody has voted since the boot, and from here on it would be missed.
+fn begin_blank(path: &Path, quiet_until: MonoTime) {
+    let nanos = quiet_until.since(MonoTime::ZERO).as_nanos();
+    if let Err(error) = fs::write(path, format!("{nanos}\n")) {
+        let path = path.display();
+        tracing::warn!(%path, %error, "no room for the votes of this agent");
     }
 }
 
@@ -166,9 +214,10 @@ mod tests {
         let found = Votes::find(dir.path(), 1, node, &Terms::default(), None);
         let (votes, until) = found.expect("found");
         let kept = fs::read_to_string(&path).ok();
+        let first = format!("{}\n", quarantine().as_nanos());
         assert_eq!(
             kept.as_deref(),
-            left,
+            left.or(Some(&first)),
             "one that never votes takes nothing away"
         );
         let book = votes.begin().expect("it may be written");
@@ -236,6 +285,31 @@ mod tests {
         drop(book);
         votes.close(MonoTime::from_nanos(12345), None);
         assert_eq!(text(&find().0), None, "the last word is the last one");
+    }
+
+    #[test]
+    fn a_file_that_is_missing_is_votes_that_are_forgotten_if_an_agent_has_run() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let node = "a".parse().expect("a name");
+        let find = || Votes::find(dir.path(), 1, node, &Terms::default(), None).expect("found");
+        let birth = (None, 7 << 32);
+        births::take(dir.path(), 1, node, birth).expect("born");
+        let before = clock::now();
+        let (votes, until) = find();
+        assert!(until.since(before) >= quarantine(), "it was there");
+        let said = |votes: &Votes| VoteWatch::new(votes.place()).look().wrong;
+        let [wrong] = &said(&votes)[..] else {
+            panic!("it is not said");
+        };
+        assert!(wrong.found.contains("its votes are forgotten"), "{wrong:?}");
+        drop(votes.begin().expect("begun"));
+        let path = dir.path().join("voted-n1-a");
+        fs::remove_file(&path).expect("it is there");
+        fs::create_dir(&path).expect("made");
+        let (votes, until) = find();
+        assert!(until.since(before) >= quarantine(), "it can't be read");
+        assert!(!said(&votes).is_empty());
+        drop(votes.begin().expect("it votes all the same"));
     }
 
     #[test]

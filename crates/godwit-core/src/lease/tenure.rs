@@ -18,6 +18,12 @@ const MAX_PENDING: usize = 16;
 /// forgotten, or be gone.
 const STALE: Duration = Duration::from_secs(1);
 
+/// How long a holder whose lease has ended waits for a voter that remembers it, while those
+/// who answer know of no later lease. Agents that are killed one after the other leave such
+/// voters: `a` was killed, `b` took over with the vote of `w`, and now `w` is killed and `a`
+/// is back, whose own lease is the last that it knows of.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What a proposal asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wish {
@@ -40,9 +46,10 @@ struct Proposal {
 #[derive(Debug, Clone)]
 struct Lapse {
     since: MonoTime,
-    /// Who says that another has leased the share since, or has forgotten.
+    /// Who does not accept: another has leased the share since, or this voter never knew of
+    /// our lease, or has forgotten it.
     against: BTreeSet<NodeName>,
-    /// The latest of which they say so.
+    /// The latest lease that they know of, if it is in force there or later than ours.
     by: Option<(Epoch, NodeName)>,
 }
 
@@ -374,7 +381,9 @@ impl Tenure {
             Refusal::Held | Refusal::Superseded | Refusal::Forgotten => {
                 self.heard.insert(from, now);
                 lapse.against.insert(from);
-                if let Some(holder) = objection.holder {
+                // A voter may know of an earlier lease only, which says nothing.
+                let is_news = objection.refusal == Refusal::Held || self.epoch < objection.by;
+                if let Some(holder) = objection.holder.filter(|_| is_news) {
                     lapse.by = lapse.by.max(Some((objection.by, holder)));
                     // It has accepted its own lease before anybody else.
                     lapse.against.insert(holder);
@@ -418,6 +427,10 @@ impl Tenure {
 
     /// Whoever answers now had the time to accept, even if a few were lost.
     fn give_up_at(&self, lapse: &Lapse) -> MonoTime {
-        lapse.since.saturating_add(self.terms.term)
+        let patience = match lapse.by {
+            Some(_) => self.terms.term,
+            None => PATIENCE.max(self.terms.term),
+        };
+        lapse.since.saturating_add(patience)
     }
 }

@@ -21,6 +21,9 @@ pub enum EndReason {
     NotInSync,
     /// Another node owns the share.
     Superseded,
+    /// Nobody owns the share any more: whoever does next begins it anew, unless somebody
+    /// else has twins.
+    NobodyOwns,
     /// The owner's connections go on without Godwit.
     OwnerDetached,
     /// This agent ends.
@@ -34,6 +37,7 @@ impl EndReason {
             Self::EndedAtOwner => "ended_at_owner",
             Self::NotInSync => "not_in_sync",
             Self::Superseded => "superseded",
+            Self::NobodyOwns => "nobody_owns",
             Self::OwnerDetached => "owner_detached",
             Self::Quit => "quit",
         }

@@ -181,4 +181,7 @@ pub struct Resume {
     pub generation: Generation,
     /// When the data path falls silent by itself, see [`crate::Action::SetShare`].
     pub expiry: Option<MonoTime>,
+    /// The other side of that: of an owner its standby, of a standby its owner. `None`: not
+    /// known; the only other node of the share is meant then.
+    pub other: Option<NodeName>,
 }

@@ -101,12 +101,6 @@ impl Doubts {
 }
 
 impl Node {
-    /// The clock of day says that so many seconds have passed since 1970. To be said now
-    /// and then: it may have been wrong when the agent was started.
-    pub fn handle_day(&mut self, seconds: u32) {
-        self.scrutiny.handle_day(seconds);
-    }
-
     /// Whether a peer that says in a heartbeat that it owns a share may: for those who have
     /// no part in it. What may not is counted when the heartbeat is handled.
     pub fn may_own(&self, peer: PeerId, claim: &ShareClaim, now: MonoTime) -> bool {

@@ -55,6 +55,9 @@ pub(super) struct Condition {
     /// As an unfit owner with a standby in sync: when it hands over, next time.
     flight: Option<MonoTime>,
     pause: Duration,
+    /// As a standby: its owner does not take this node in, as no voter would consider what it
+    /// says (`era.rs`).
+    shunned: bool,
 }
 
 impl Condition {
@@ -63,7 +66,16 @@ impl Condition {
             fitness: Fitness::FIT,
             flight: None,
             pause: SHORTEST_PAUSE,
+            shunned: false,
         }
+    }
+
+    pub(super) const fn is_shunned(&self) -> bool {
+        self.shunned
+    }
+
+    pub(super) const fn note_shunned(&mut self, shunned: bool) {
+        self.shunned = shunned;
     }
 
     /// Whether the node can stand by.
@@ -85,6 +97,7 @@ impl Condition {
     pub(super) fn settle_down(&mut self) {
         *self = Self {
             fitness: self.fitness,
+            shunned: self.shunned,
             ..Self::new()
         };
     }

@@ -481,12 +481,9 @@ const fn patience_with_owner(reason: Reason) -> Duration {
     }
 }
 
-/// The in-sync set that pinned maps stand for.
-pub(super) fn stays(from: Resume, members: &[PeerId], config: &NodeConfig) -> Vec<Stay> {
-    let standby = match members {
-        [peer] if !from.generation.is_none() => config.peers.get(usize::from(peer.0)),
-        _ => None,
-    };
+/// The in-sync set that pinned maps stand for, if `standby` is in sync.
+pub(super) fn stays(from: Resume, standby: Option<PeerId>, config: &NodeConfig) -> Vec<Stay> {
+    let standby = standby.and_then(|peer| config.peers.get(usize::from(peer.0)));
     let stay = standby.map(|peer| Stay {
         node: peer.name,
         generation: from.generation,

@@ -92,6 +92,10 @@ impl Node {
             return;
         }
         side.detector.handle_hello(hello.incarnation, now);
+        self.compare_births(now);
+        let Some(side) = self.peer_mut(peer) else {
+            return;
+        };
         side.config_differs = hello.config_digest != digest;
         side.differences.clear();
         if side.config_differs {

@@ -24,8 +24,8 @@
 use std::time::Duration;
 
 use godwit_wire::{
-    ConfigLine, DigestEntry, FlowId, Generation, GoodbyeReason, Hello, MAX_VERSION, MIN_VERSION,
-    Message, NodeName, OutputEntry, Role, ShareClaim, ShareId, UnprotectedReason,
+    ConfigLine, DigestEntry, Epoch, FlowId, Generation, GoodbyeReason, Hello, MAX_VERSION,
+    MIN_VERSION, Message, NodeName, OutputEntry, Role, ShareClaim, ShareId, UnprotectedReason,
 };
 
 use crate::fitness::Facts;
@@ -43,6 +43,7 @@ mod differences;
 mod diverge;
 mod doubt;
 mod ears;
+mod era;
 mod event;
 mod failback;
 mod fitness;
@@ -71,6 +72,7 @@ pub use action::{Action, EndReason};
 pub use config::{Fencing, FlowPolicy, LeaseConfig, NodeConfig, PeerConfig, Resume, ShareConfig};
 pub use differences::{Difference, Side};
 pub use doubt::Doubt;
+pub use era::Birth;
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use handoff::{HandoffReport, HandoffWork};
 use homes::Mates;
@@ -86,6 +88,7 @@ use crate::lease::{Acceptor, Terms};
 use action::Outbox;
 use ballots::Ballots;
 use context::Context;
+use era::Era;
 use peer::{LinkState, PeerSide};
 use scrutiny::Scrutiny;
 use share::ShareSide;
@@ -98,6 +101,24 @@ impl VoterMemory {
     /// As text, for the next process of this boot.
     pub fn to_text(&self) -> String {
         self.0.to_text()
+    }
+
+    /// The other side of what the data path of this node, `own`, had of a share under that
+    /// epoch and generation: of an owner its standby, of a standby its owner.
+    pub fn other_side(
+        &self,
+        share: ShareId,
+        own: NodeName,
+        (epoch, generation): (Epoch, Generation),
+    ) -> Option<NodeName> {
+        let view = self.0.view(share)?;
+        let lease = Some(view.lease).filter(|lease| lease.epoch == epoch)?;
+        if lease.holder != own {
+            return Some(lease.holder);
+        }
+        let mut stays = lease.in_sync.iter();
+        let stay = stays.find(|stay| stay.generation == generation);
+        stay.map(|stay| stay.node)
     }
 
     /// What [`to_text`](Self::to_text) gave; `None` if that is not whole.
@@ -127,6 +148,7 @@ pub struct Node {
     /// `None` if no share needs a lease.
     ballots: Option<Ballots>,
     scrutiny: Scrutiny,
+    era: Era,
     /// What is wrong around this node.
     facts: Facts,
     quitting: bool,
@@ -158,6 +180,7 @@ impl Node {
             shares: Vec::new(),
             ballots: Ballots::new(config),
             scrutiny: Scrutiny::new(config, now),
+            era: Era::new(config.incarnation),
             facts: Facts::default(),
             mates: homes::mates(config),
             quitting: false,

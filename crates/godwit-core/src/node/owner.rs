@@ -184,7 +184,12 @@ impl ShareSide {
     }
 
     /// A standby says what it holds: see `settle_in_sync`.
-    pub(super) fn handle_request(&mut self, peer: PeerId, held: Generation) {
+    pub(super) fn hear_ask(&mut self, peer: PeerId, held: Generation, context: &mut Context<'_>) {
+        if !self.has_member(peer) {
+            // By the list that it has; ours is another one.
+            return;
+        }
+        self.answer_shunned(peer, context);
         let confirms = self.in_sync.offered(peer) == Some(held);
         let waits = self.requests.insert(peer, held).is_some();
         if !waits && !confirms && !self.in_sync.contains(peer) {
@@ -194,6 +199,8 @@ impl ShareSide {
 
     /// Where supervised flows and waiting standbys are dealt with.
     pub(super) fn settle_in_sync(&mut self, context: &mut Context<'_>) {
+        self.dismiss_former(context);
+        self.part_with_shunned(context);
         self.settle_rejoin(context);
         while let Some(order) = self.supervision.poll_order() {
             self.carry_out(order, context);
@@ -206,11 +213,29 @@ impl ShareSide {
                 .as_ref()
                 .is_some_and(|lease| lease.is_leaving(peer));
             let proved = self.has_proved(peer, context.peers);
-            if context.is_ready(peer) && self.rejoin_after <= context.now && !leaving && proved {
+            let due = self.rejoin_after <= context.now
+                && self.former().next().is_none()
+                && !self.shuns(peer, context.peers);
+            if context.is_ready(peer) && due && !leaving && proved {
                 self.requests.remove(&peer);
                 self.admit(peer, held, context);
             }
         }
+    }
+
+    /// Who stood by when the list of backups was another one leaves first: two sets of twins
+    /// at a time are none of this version's.
+    fn dismiss_former(&mut self, context: &mut Context<'_>) {
+        let former: Vec<_> = self.former().collect();
+        for peer in former {
+            self.lose_standby(peer, LeaveReason::StandbyQuit, context);
+        }
+    }
+
+    /// Standbys in sync that are no nodes of the share any more.
+    fn former(&self) -> impl Iterator<Item = PeerId> + '_ {
+        let members = self.in_sync.members();
+        members.filter(|peer| !self.has_member(*peer))
     }
 
     /// When a standby that waits may be admitted.
@@ -221,9 +246,13 @@ impl ShareSide {
                 .as_ref()
                 .is_some_and(|lease| lease.is_leaving(*peer));
             let side = peers.get(usize::from(peer.0));
-            !leaving && side.is_some_and(PeerSide::is_ready) && self.has_proved(*peer, peers)
+            !leaving
+                && !self.shuns(*peer, peers)
+                && side.is_some_and(PeerSide::is_ready)
+                && self.has_proved(*peer, peers)
         };
-        let waits = self.machine.state() == State::Owner && self.requests.keys().any(ready);
+        let is_free = self.machine.state() == State::Owner && self.former().next().is_none();
+        let waits = is_free && self.requests.keys().any(ready);
         waits.then_some(self.rejoin_after)
     }
 

@@ -70,6 +70,11 @@ pub(super) struct PeerSide {
     pub(super) stonith_fault: Option<StonithFault>,
     /// What it said that was not considered.
     pub(super) doubts: Doubts,
+    /// Its agent was started more than a day from what our clock of day says.
+    pub(super) ahead: bool,
+    /// The same of what that clock has ever said: it is granted nothing here, and is not taken
+    /// for in sync.
+    pub(super) shunned: bool,
 }
 
 impl PeerSide {
@@ -86,6 +91,8 @@ impl PeerSide {
             tells_connections: false,
             stonith_fault: None,
             doubts: Doubts::NONE,
+            ahead: false,
+            shunned: false,
         }
     }
 

@@ -40,7 +40,7 @@ use crate::lease::View;
 use crate::share::Ballot;
 
 /// How far clocks of day may be apart: a clock may be taken for local time.
-const TOLERANCE: Duration = Duration::from_secs(24 * 3600);
+pub(super) const TOLERANCE: Duration = Duration::from_secs(24 * 3600);
 
 /// What the clock of day says, in seconds since 1970.
 #[derive(Debug, Clone, Copy)]
@@ -104,6 +104,11 @@ impl Scrutiny {
     /// The clock of day says that so many seconds have passed since 1970.
     pub(super) fn handle_day(&mut self, seconds: u32) {
         self.day.told = self.day.told.max(seconds);
+    }
+
+    /// Later epochs and incarnations are not considered: in seconds since 1970.
+    pub(super) fn latest(&self, now: MonoTime) -> u64 {
+        self.day.seconds(now).saturating_add(TOLERANCE.as_secs())
     }
 
     /// An authentic heartbeat of a peer has a claim.
@@ -270,8 +275,7 @@ impl Scrutiny {
         };
         let accepted = view.map_or(Epoch::NONE, |view| view.lease.epoch);
         let known = roll.found.max(accepted).incarnation();
-        let latest = self.day.seconds(now).saturating_add(TOLERANCE.as_secs());
-        if u64::from(epoch.incarnation()) <= latest.max(u64::from(known)) {
+        if u64::from(epoch.incarnation()) <= self.latest(now).max(u64::from(known)) {
             Ok(())
         } else {
             Err(Doubt::FarAhead)

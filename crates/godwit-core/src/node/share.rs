@@ -125,12 +125,12 @@ impl ShareSide {
             peers: members.clone(),
             startup_grace: config.startup_grace,
         };
-        let resume = share
-            .resume
-            .and_then(|resume| Some((resume, resumed_state(resume, &members)?)));
+        let other = share.resume.and_then(|from| other(from, &members, config));
+        let known = |from| Some((from, resumed_state(from, other, &members)?));
+        let resume = share.resume.and_then(known);
         let owned = resume
             .filter(|(_, state)| *state == State::Owner)
-            .map(|(from, _)| (from, leased::stays(from, &members, config)));
+            .map(|(from, _)| (from, leased::stays(from, other, config)));
         let mut side = Self {
             id: share.id,
             lease: ShareLease::new(share, config, ballot, owned, now),
@@ -169,7 +169,7 @@ impl ShareSide {
             singles: share.moves_within.map(Singles::new),
         };
         if let Some(from) = share.resume {
-            side.take_up(from, now);
+            side.take_up(from, other, now);
         }
         side.write_share(out);
         if resume.is_none() {
@@ -180,11 +180,10 @@ impl ShareSide {
     }
 
     /// What follows from the pinned maps of an earlier agent, besides the role.
-    fn take_up(&mut self, from: Resume, now: MonoTime) {
+    fn take_up(&mut self, from: Resume, other: Option<PeerId>, now: MonoTime) {
         if self.machine.state() == State::Owner
-            && let (false, [standby]) = (from.generation.is_none(), &*self.members)
+            && let Some(standby) = other
         {
-            let standby = *standby;
             self.in_sync.join(standby, from.generation);
             self.await_failback(standby, now);
         }
@@ -652,19 +651,39 @@ impl ShareSide {
     }
 }
 
-/// The state that pinned maps stand for. A shadow must know its owner, which
-/// the maps do not name: it is the only other node, or the share starts anew.
-fn resumed_state(from: Resume, members: &[PeerId]) -> Option<State> {
-    match (from.role, members) {
-        (Role::Owner, _) => Some(State::Owner),
-        (Role::Shadow, [peer]) if !from.generation.is_none() => Some(State::Shadow {
-            owner: Ownership {
-                peer: *peer,
-                epoch: from.epoch,
-            },
-            generation: from.generation,
-        }),
-        (Role::Shadow | Role::None, _) => None,
+/// The other side of a stay that pinned maps stand for. The maps do not name it: if nobody
+/// else does, it is the only other node.
+fn other(from: Resume, members: &[PeerId], config: &NodeConfig) -> Option<PeerId> {
+    if from.generation.is_none() {
+        return None;
+    }
+    match (from.other, members) {
+        // The list may have been edited since: it need not be a member any more.
+        (Some(name), _) => {
+            let mut peers = (0..).map(PeerId).zip(&config.peers);
+            peers.find_map(|(peer, it)| (it.name == name).then_some(peer))
+        }
+        (None, [peer]) => Some(*peer),
+        (None, _) => None,
+    }
+}
+
+/// The state that pinned maps stand for. A shadow whose owner is not known, or is no other
+/// node of the share any more, starts anew.
+fn resumed_state(from: Resume, other: Option<PeerId>, members: &[PeerId]) -> Option<State> {
+    match from.role {
+        Role::Owner => Some(State::Owner),
+        Role::Shadow => {
+            let peer = other.filter(|peer| members.contains(peer))?;
+            Some(State::Shadow {
+                owner: Ownership {
+                    peer,
+                    epoch: from.epoch,
+                },
+                generation: from.generation,
+            })
+        }
+        Role::None => None,
     }
 }
 

@@ -1,6 +1,8 @@
 //! What a standby of a share does, and where messages about it go.
 
-use godwit_wire::{DigestEntry, FlowId, Generation, Message, MoveStep, UnprotectedReason};
+use godwit_wire::{
+    DigestEntry, FlowId, Generation, LeaveReason, Message, MoveStep, UnprotectedReason,
+};
 
 use super::action::{Action, EndReason};
 use super::context::Context;
@@ -13,13 +15,15 @@ use crate::share::{Change, Ownership, Reason, State};
 impl ShareSide {
     pub(super) fn become_standby(&mut self, change: Change, context: &mut Context<'_>) {
         self.asked = false;
+        self.condition.note_shunned(false);
         self.write_share(context.out);
         if let (State::Owner, Some(lease)) = (change.prev, &mut self.lease) {
             lease.end();
         }
         match change.prev {
             State::Owner => {
-                self.end_flows(EndReason::Superseded, context.out);
+                let reason = self.why_flows_end(change, EndReason::Superseded);
+                self.end_flows(reason, context.out);
                 self.in_sync.clear();
                 self.forget_flows();
                 self.requests.clear();
@@ -32,11 +36,24 @@ impl ShareSide {
                 let reason = if change.reason == Reason::OwnerDetached {
                     EndReason::OwnerDetached
                 } else {
-                    EndReason::NotInSync
+                    self.why_flows_end(change, EndReason::NotInSync)
                 };
                 self.end_flows(reason, context.out);
             }
             State::Starting { .. } | State::Standby { .. } | State::Quitting => {}
+        }
+    }
+
+    /// Whether the connections that end here are over for their clients, too: nobody owns the
+    /// share, or this node is about to without having been in sync. Else `otherwise`.
+    const fn why_flows_end(&self, change: Change, otherwise: EndReason) -> EndReason {
+        let about_to_own = self.machine.wish().is_some();
+        match change.state {
+            State::Starting { .. } => EndReason::NobodyOwns,
+            State::Standby { .. } if about_to_own => EndReason::NobodyOwns,
+            State::Standby { .. } | State::Shadow { .. } | State::Owner | State::Quitting => {
+                otherwise
+            }
         }
     }
 
@@ -103,7 +120,7 @@ impl ShareSide {
             return;
         }
         match message {
-            Message::StandbyReady { generation, .. } => self.handle_request(peer, *generation),
+            Message::StandbyReady { generation, .. } => self.hear_ask(peer, *generation, context),
             Message::FlowDemoted {
                 generation, flow, ..
             } => {
@@ -179,14 +196,10 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         match message {
-            Message::StandbyReady { generation, .. } => {
-                // Where no twins can be, we ask again when that is over.
-                let able = self.server.is_listening() && self.condition.is_fit();
-                if *generation != self.held() && able {
-                    self.machine.handle_admitted(*generation);
-                }
-            }
-            Message::StandbyLeft { generation, .. } => self.machine.handle_dismissed(*generation),
+            Message::StandbyReady { generation, .. } => self.handle_offer(*generation),
+            Message::StandbyLeft {
+                generation, reason, ..
+            } => self.handle_left(*generation, *reason),
             Message::FlowDemote {
                 generation,
                 flow,
@@ -248,6 +261,22 @@ impl ShareSide {
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
         }
+    }
+
+    fn handle_offer(&mut self, generation: Generation) {
+        self.condition.note_shunned(false);
+        // Where no twins can be, we ask again when that is over.
+        let able = self.server.is_listening() && self.condition.is_fit();
+        if generation != self.held() && able {
+            self.machine.handle_admitted(generation);
+        }
+    }
+
+    fn handle_left(&mut self, generation: Generation, reason: LeaveReason) {
+        if (generation, reason) == (Generation::NONE, LeaveReason::Unfit) {
+            return self.condition.note_shunned(true);
+        }
+        self.machine.handle_dismissed(generation);
     }
 
     pub(super) fn handle_flow_event(&mut self, event: FlowEvent, context: &mut Context<'_>) {

@@ -105,6 +105,7 @@ fn an_agent_that_resumes_nothing_ends_what_another_has_left() {
             epoch: Epoch::new(5, 1),
             generation: Generation(3),
             expiry: None,
+            other: None,
         });
         let actions = actions(&mut Node::new(&config, ms(0)));
         let end = |action: &Action| matches!(action, Action::EndFlows { .. });
@@ -414,6 +415,7 @@ fn an_epoch_of_an_earlier_agent_is_not_used_again() {
         epoch,
         generation: Generation::NONE,
         expiry: None,
+        other: None,
     });
     let node = Node::new(&config, ms(0));
     assert_eq!(node.share_status().next().expect("one share").epoch, epoch);

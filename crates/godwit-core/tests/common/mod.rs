@@ -230,6 +230,7 @@ impl World {
                 epoch,
                 generation,
                 expiry: None,
+                other: None,
             }),
         );
         let latest = self.sides[side].latest;

@@ -8,6 +8,7 @@
 #![allow(dead_code, reason = "each test uses a part of the harness")]
 
 mod judge;
+mod reload;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -78,6 +79,10 @@ pub(crate) struct Side {
     quiet_until: MonoTime,
     /// What its agent has voted for, if that outlives it.
     kept: Option<String>,
+    /// Who its file says may take the share over.
+    pub(crate) backup: usize,
+    /// How many seconds its clock of day is ahead, for agents that are started.
+    pub(crate) ahead: u32,
     inbox: VecDeque<Parcel>,
 }
 
@@ -152,6 +157,8 @@ impl World {
             stopped: false,
             quiet_until: MonoTime::ZERO.saturating_add(TERMS.quarantine()),
             kept: None,
+            backup: B,
+            ahead: 0,
             inbox: VecDeque::new(),
         };
         Self {
@@ -211,7 +218,7 @@ impl World {
         let others = (0..nodes).filter(|other| *other != side);
         NodeConfig {
             name: name(side),
-            incarnation: (1000 + starts) << 32 | starts,
+            incarnation: self.incarnation(side, starts),
             peers: others
                 .map(|other| PeerConfig { name: name(other) })
                 .collect(),
@@ -220,7 +227,7 @@ impl World {
                 name: "web".into(),
                 primary: name(A),
                 mates: Vec::new(),
-                backups: vec![name(B)],
+                backups: vec![name(self.sides[side].backup)],
                 fencing: self.fencing,
                 server_lost_hold: 2 * TERMS.term,
                 policy: FlowPolicy::default(),
@@ -259,12 +266,24 @@ impl World {
             epoch: entry.epoch,
             generation: entry.generation,
             expiry: entry.expiry,
+            other: self.other_side(side, entry),
         };
         self.start(side, Some(resume));
         let latest = self.sides[side].latest;
         self.input(side, |node, now| {
             node.handle_inherited_flows(SHARE, latest, now);
         });
+    }
+
+    fn incarnation(&self, side: usize, starts: u64) -> u64 {
+        (1000 + u64::from(self.sides[side].ahead) + starts) << 32 | starts
+    }
+
+    /// As far as its last agent has left word.
+    fn other_side(&self, side: usize, entry: Entry) -> Option<NodeName> {
+        let kept = self.sides[side].kept.as_ref()?;
+        let votes = VoterMemory::of_text(kept, TERMS).expect("whole");
+        votes.other_side(SHARE, name(side), (entry.epoch, entry.generation))
     }
 
     fn start(&mut self, side: usize, resume: Option<Resume>) {
@@ -372,6 +391,11 @@ impl World {
             movable: true,
         };
         self.input(side, |node, now| node.handle_server_exit(exit, now));
+    }
+
+    /// In milliseconds of true time.
+    pub(crate) const fn elapsed(&self) -> u64 {
+        self.step / STEPS_PER_MS
     }
 
     pub(crate) fn run(&mut self, ms: u64) {
@@ -491,13 +515,14 @@ impl World {
     }
 
     fn beat(&mut self, side: usize) {
+        let incarnation = self.incarnation(side, self.sides[side].starts);
         let this = &mut self.sides[side];
         let Some(node) = this.node.as_ref().filter(|_| !this.stopped) else {
             return;
         };
         this.beats += 1;
         let beat = Beat {
-            incarnation: (1000 + this.starts) << 32 | this.starts,
+            incarnation,
             sequence: this.beats,
             sent: None,
             shares: node.share_claims().collect(),

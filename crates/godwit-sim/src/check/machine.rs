@@ -151,6 +151,7 @@ impl Machine {
             epoch: entry.epoch,
             generation: entry.generation,
             expiry: entry.expiry,
+            other: None,
         };
         let drift_ppm = match (bounds.drift, bounds.flaw) {
             (false, _) | (true, Some(Flaw::NoDrift)) => NO_DRIFT_PPM,

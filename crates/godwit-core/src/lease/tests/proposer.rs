@@ -435,29 +435,52 @@ fn a_lapsed_lease_is_lost_when_a_majority_knows_better() {
     }
     assert_eq!(events(&mut proposer), [], "that candidate may yet fail");
     // The new owner has accepted its own lease, even if it is dead by now.
-    let owned = refused(epoch, number, Refusal::Superseded, (99, "b"), 0);
+    let later = epoch.0 + 1;
+    let owned = refused(epoch, number, Refusal::Superseded, (later, "b"), 0);
     proposer.handle_message(name("w"), &owned, ms(163));
-    let to = Some((Epoch(99), name("b")));
+    let to = Some((Epoch(later), name("b")));
     assert_eq!(events(&mut proposer), [LeaseEvent::Lost { to }]);
     assert!(proposer.is_idle());
 }
 
-#[test]
-fn a_lapsed_lease_is_given_up_when_a_majority_answers_in_vain() {
+/// When a lapsed holder gives up whom `a` says yes to, and `w` no; and what it says then.
+fn given_up(refusal: Refusal, by: impl Fn(Epoch) -> (u64, &'static str)) -> (u64, LeaseEvent) {
     let (mut proposer, epoch, _) = lapsed();
-    for at in (171..400).step_by(10) {
+    for at in (171..2000).step_by(10) {
         proposer.handle_timeout(ms(at));
         if proposer.is_idle() {
-            assert!(at >= 161 + 60, "{at}");
-            assert_eq!(events(&mut proposer), [LeaseEvent::Lost { to: None }]);
-            return;
+            let [event] = &events(&mut proposer)[..] else {
+                panic!("one event");
+            };
+            return (at - 161, event.clone());
         }
         let (number, ..) = number_of_proposal(&mut proposer);
         proposer.handle_message(name("a"), &accepted(epoch, number), ms(at));
-        let forgotten = refused(epoch, number, Refusal::Forgotten, (0, ""), 0);
-        proposer.handle_message(name("w"), &forgotten, ms(at));
+        let no = refused(epoch, number, refusal, by(epoch), 0);
+        proposer.handle_message(name("w"), &no, ms(at));
     }
     panic!("hopes for ever");
+}
+
+#[test]
+fn a_lapsed_lease_is_given_up_when_a_majority_answers_in_vain() {
+    let (after, event) = given_up(Refusal::Held, |epoch| (epoch.0 + 1, "w"));
+    assert!((60..80).contains(&after), "{after}");
+    assert!(
+        matches!(event, LeaseEvent::Lost { to: Some(_) }),
+        "{event:?}"
+    );
+}
+
+/// A voter that knows of no later lease is behind: one that is not may be about to come back.
+#[test]
+fn a_lapsed_holder_waits_for_a_voter_that_remembers_it() {
+    let (after, event) = given_up(Refusal::Forgotten, |_| (0, ""));
+    assert!((1000..1020).contains(&after), "{after}");
+    assert_eq!(event, LeaseEvent::Lost { to: None });
+    let (after, event) = given_up(Refusal::Superseded, |epoch| (epoch.0 - 1, "a"));
+    assert!((1000..1020).contains(&after), "{after}");
+    assert_eq!(event, LeaseEvent::Lost { to: None });
 }
 
 /// Voters that stand still for a while say yes too late, again and again: nobody else has

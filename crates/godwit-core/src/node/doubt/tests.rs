@@ -258,9 +258,9 @@ fn a_clock_that_is_set_later_is_believed() {
     let mut voter = Voter::new(Fencing::Lease);
     let later = Epoch::new(BORN + 400 * DAY, 1);
     assert_eq!(voter.hear(A, prepare(later), 1), None);
-    voter.node.handle_day(BORN + 400 * DAY - 5);
+    voter.node.handle_day(BORN + 400 * DAY - 5, ms(2));
     assert!(is_promise(voter.hear(A, prepare(later), 2)));
-    voter.node.handle_day(BORN);
+    voter.node.handle_day(BORN, ms(3));
     assert!(is_promise(voter.hear(A, prepare(later), 3)), "set back");
 }
 

@@ -71,6 +71,7 @@ const fn owned_until(expiry: Option<MonoTime>) -> Resume {
         epoch: OWNED,
         generation: Generation::NONE,
         expiry,
+        other: None,
     }
 }
 

@@ -1,0 +1,148 @@
+//! The list of backups is edited in another order while the share is at home: in a ring of
+//! three another node is to stand by. Each node takes its file in order.
+
+#[path = "fenced/mod.rs"]
+mod fenced;
+
+use fenced::{A, B, SHARE, W, World, name};
+use godwit_core::node::ShareNews;
+use godwit_core::share::State;
+use godwit_core::{Command, Fencing};
+
+const ORDERS: [[usize; 3]; 6] = [
+    [A, B, W],
+    [A, W, B],
+    [B, A, W],
+    [B, W, A],
+    [W, A, B],
+    [W, B, A],
+];
+
+fn ring() -> World {
+    let mut world = World::dark(Fencing::Lease, 3);
+    world.keeps = true;
+    for side in 0..3 {
+        world.boot(side);
+    }
+    world.run(3_000);
+    assert!(world.is_in_sync(A, B));
+    world.forget_log();
+    world
+}
+
+fn loses_its_part(news: &ShareNews) -> bool {
+    let ShareNews::RoleChanged { prev, state, .. } = news else {
+        return false;
+    };
+    *prev == State::Owner && *state != State::Quitting
+}
+
+fn begins_anew(news: &ShareNews) -> bool {
+    let ShareNews::RoleChanged { prev, state, .. } = news else {
+        return false;
+    };
+    *state == State::Owner && !matches!(prev, State::Shadow { .. } | State::Owner)
+}
+
+#[test]
+fn an_owner_keeps_its_share_and_the_new_first_backup_gets_in_sync() {
+    for order in ORDERS {
+        for gap in [0, 1, 4, 10, 40, 300, 2_000] {
+            let what = format!("{order:?}, {gap} ms apart");
+            let mut world = ring();
+            let epoch = world.sides[A].entry.epoch;
+            for side in order {
+                world.reload(side, W);
+                world.run(gap);
+            }
+            world.run(5_000);
+            assert_eq!(world.speakers(), [A], "{what}");
+            assert_eq!(world.sides[A].entry.epoch, epoch, "{what}");
+            assert_eq!(world.share_news(A, loses_its_part), [], "{what}");
+            assert!(world.is_in_sync(A, W), "{what}: {:?}", world.sides[W].entry);
+            world.crash(A);
+            world.run(1_000);
+            assert_eq!(world.speakers(), [W], "{what}");
+            assert_eq!(world.share_news(W, begins_anew), [], "{what}");
+        }
+    }
+}
+
+/// Whom the owner takes for its standby before the first word of it is the one that has its
+/// twins: with another one in the set, clients would wait for answers of nobody.
+#[test]
+fn who_was_in_sync_leaves_the_set_before_another_one_joins_it() {
+    let mut world = ring();
+    world.reload(A, W);
+    let left = |news: &ShareNews| matches!(news, ShareNews::StandbyLeft { .. });
+    for _ in 0..40 {
+        assert!(!world.is_in_sync(A, W), "it has no twins");
+        world.step();
+    }
+    let [ShareNews::StandbyLeft { peer, .. }] = world.share_news(A, left)[..] else {
+        panic!("{:?}", world.share_news(A, left));
+    };
+    assert_eq!(peer, name(B));
+    assert!(world.sides[A].entry.generation.is_none());
+}
+
+/// The owner dies at any moment of it: whoever has its twins goes on, and in the end somebody
+/// serves.
+#[test]
+fn the_owner_may_die_at_any_moment_of_it() {
+    for order in [[A, B, W], [W, A, B], [B, W, A]] {
+        for phase in (0..400).step_by(9) {
+            let mut world = ring();
+            let since = world.elapsed();
+            for side in order {
+                if world.elapsed() - since < phase {
+                    world.reload(side, W);
+                }
+            }
+            world.run(phase.saturating_sub(world.elapsed() - since));
+            let standby = [B, W].into_iter().find(|it| world.is_in_sync(A, *it));
+            world.crash(A);
+            for side in order {
+                if world.sides[side].backup != W && side != A {
+                    world.reload(side, W);
+                }
+            }
+            world.run(6_000);
+            let what = format!("{order:?} after {phase} ms, {standby:?} was in sync");
+            let speakers = world.speakers();
+            assert_eq!(speakers.len(), 1, "{what}");
+            if standby == Some(W) {
+                assert_eq!(world.share_news(W, begins_anew), [], "{what}");
+            }
+        }
+    }
+}
+
+/// The share is handed to the new first backup at any moment: as soon as that can be, and
+/// never in vain.
+#[test]
+fn the_share_may_be_handed_over_at_any_moment_of_it() {
+    for order in [[A, B, W], [W, A, B], [B, W, A]] {
+        for phase in (0..200).step_by(7) {
+            let mut world = ring();
+            for side in order {
+                world.reload(side, W);
+            }
+            world.run(phase);
+            let to = name(W);
+            let (share, force) = (SHARE, false);
+            world.input(A, |node, now| {
+                node.handle_command(Command::Move { share, to, force }, now);
+            });
+            world.run(5_000);
+            let what = format!("{order:?} after {phase} ms");
+            let [owner] = world.speakers()[..] else {
+                panic!("{what}: {:?}", world.speakers());
+            };
+            assert!(world.is_in_sync(owner, A + W - owner), "{what}");
+            for side in [A, W] {
+                assert_eq!(world.share_news(side, begins_anew), [], "{what}");
+            }
+        }
+    }
+}
