@@ -10,10 +10,43 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::input::{Input, Inputs};
-use crate::pki;
 
 /// Long enough for a loaded machine, short enough to notice a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Certificates, also such as have ended.
+pub(crate) mod pki {
+    use std::path::Path;
+    use std::time::{Duration, SystemTime};
+
+    use godwit_pki::{Issued, Life, Order, PkiError};
+    use godwit_wire::NodeName;
+
+    pub(crate) use godwit_pki::{CA_CERT, NODE_CERT, NODE_KEY, init};
+
+    const DAY: u64 = 86_400;
+
+    /// For so many days from now, or before now; `None`: as long as usual.
+    pub(crate) fn issue(
+        authority: &Path,
+        name: NodeName,
+        out: &Path,
+        days: Option<i64>,
+    ) -> Result<Issued, PkiError> {
+        let life = days.map_or(Life::Usual, |days| {
+            let away = Duration::from_secs(days.unsigned_abs() * DAY);
+            let now = SystemTime::now();
+            Life::Until(if days < 0 { now - away } else { now + away })
+        });
+        let order = Order {
+            name,
+            out,
+            life,
+            unless_valid_for: None,
+        };
+        godwit_pki::issue(authority, &order)
+    }
+}
 
 /// Certificates and configurations of nodes `a` and `b`.
 pub(crate) struct Pair {

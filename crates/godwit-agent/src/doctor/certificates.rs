@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
     use crate::doctor::Level;
-    use crate::pki;
+    use crate::testing::pki;
 
     /// By day of the life of a certificate.
     #[test]

@@ -13,8 +13,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::*;
 use crate::input::Inputs;
-use crate::pki;
-use crate::testing::{PATIENCE, Pair, hello, node};
+use crate::testing::{PATIENCE, Pair, hello, node, pki};
 
 const OTHER: PeerId = PeerId(0);
 

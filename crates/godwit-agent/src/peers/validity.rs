@@ -148,7 +148,7 @@ mod tests {
         use rustls::pki_types::pem::PemObject as _;
 
         let dir = tempfile::tempdir().expect("a folder");
-        crate::pki::init(dir.path()).expect("an authority");
+        crate::testing::pki::init(dir.path()).expect("an authority");
         let der = CertificateDer::from_pem_file(dir.path().join("ca.pem")).expect("PEM");
         let whole = Validity::of(&der).expect("a certificate");
         assert!(whole.not_before < whole.not_after);
