@@ -19,10 +19,10 @@ pub(crate) mod pki {
     use std::path::Path;
     use std::time::{Duration, SystemTime};
 
-    use godwit_pki::{Issued, Life, Order, PkiError};
+    use godwit_pki::{Issued, Life, Order, PkiError, Which};
     use godwit_wire::NodeName;
 
-    pub(crate) use godwit_pki::{CA_CERT, NODE_CERT, NODE_KEY, init};
+    pub(crate) use godwit_pki::{CA_CERT, CRL, NODE_CERT, NODE_KEY, init};
 
     const DAY: u64 = 86_400;
 
@@ -45,6 +45,12 @@ pub(crate) mod pki {
             unless_valid_for: None,
         };
         godwit_pki::issue(authority, &order)
+    }
+
+    /// All certificates that a node has had.
+    pub(crate) fn revoke(authority: &Path, name: NodeName) {
+        let revoked = godwit_pki::revoke(authority, &Which::Name(name));
+        revoked.expect("it had one");
     }
 }
 

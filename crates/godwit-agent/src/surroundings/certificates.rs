@@ -28,16 +28,22 @@ use crate::peers::Identity;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// As [`PERIOD`], while files do not fit together.
-const SOON: Duration = Duration::from_millis(100);
+pub(super) const SOON: Duration = Duration::from_millis(100);
 
 /// How long one file may be newer than the others.
-const TORN: Duration = Duration::from_millis(400);
+pub(super) const TORN: Duration = Duration::from_millis(400);
+
+/// What makes a folder worth a look.
+pub(super) const CHANGES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
+    .union(AddWatchFlags::IN_MOVED_TO)
+    .union(AddWatchFlags::IN_CREATE)
+    .union(AddWatchFlags::IN_DELETE);
 
 /// The fact that renewed files are not in use.
 const RENEWAL: &str = "certificate_renewal";
 
 /// What tells a file from another of the same name.
-type Stamp = Option<(u64, u64, i64, i64, u64)>;
+pub(super) type Stamp = Option<(u64, u64, i64, i64, u64)>;
 
 /// The files of `[tls]`.
 pub(super) struct Certificates {
@@ -79,12 +85,8 @@ impl Certificates {
     /// Renamed files and links that are changed make events of their folder. A folder
     /// that is replaced is noticed by the files in it.
     fn watch_folders(&self) {
-        let changes = AddWatchFlags::IN_CLOSE_WRITE
-            | AddWatchFlags::IN_MOVED_TO
-            | AddWatchFlags::IN_CREATE
-            | AddWatchFlags::IN_DELETE;
         for folder in self.files().iter().filter_map(|file| file.parent()) {
-            if let Err(error) = self.events.add_watch(folder, changes) {
+            if let Err(error) = self.events.add_watch(folder, CHANGES) {
                 tracing::debug!(folder = %folder.display(), %error, "not watched by events");
             }
         }
@@ -125,7 +127,7 @@ impl Certificates {
 }
 
 /// `None` if it is not there.
-fn stamp(path: &PathBuf) -> Stamp {
+pub(super) fn stamp(path: &PathBuf) -> Stamp {
     let file = fs::metadata(path).ok()?;
     let (seconds, nanos) = (file.mtime(), file.mtime_nsec());
     Some((file.dev(), file.ino(), seconds, nanos, file.len()))

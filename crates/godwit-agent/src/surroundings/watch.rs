@@ -17,6 +17,7 @@ use super::clocks::Clock;
 use super::file::File;
 use super::firewall::Firewall;
 use super::queues::AcceptQueues;
+use super::revocations::Revocations;
 use super::room::Room;
 use super::sysctl::Sysctls;
 use crate::clock;
@@ -86,11 +87,14 @@ fn sources(
     inbox: &Inbox,
 ) -> io::Result<Vec<Box<dyn Source>>> {
     let mut sources: Vec<Box<dyn Source>> = vec![
-        Box::new(Certificates::new(config, identity)?),
+        Box::new(Certificates::new(config, identity.clone())?),
         Box::new(Clock::new()?),
         Box::new(Room::new(config)),
         Box::new(File::new(config)),
     ];
+    if let Some(path) = config.tls.crl.clone() {
+        sources.push(Box::new(Revocations::new(path, identity)?));
+    }
     if config.own_peer().role == PeerRole::Server {
         sources.push(Box::new(Sysctls::new(config, LiveHost)?));
         sources.push(Box::new(Firewall::new(config)));
