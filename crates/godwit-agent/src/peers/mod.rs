@@ -29,6 +29,7 @@
 mod der;
 mod dial;
 mod doors;
+mod key;
 mod link;
 mod listen;
 mod outbox;
@@ -56,6 +57,7 @@ use link::LinkError;
 use outbox::{NotQueued, Outbox, QUEUE};
 
 pub use doors::{Unlinked, UnlinkedCounters};
+pub(crate) use key::judge as judge_key;
 pub use tls::{Identity, TlsError};
 pub(crate) use validity::Validity;
 

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use godwit_wire::NodeName;
 use rustls::client::{Resumption, verify_server_name};
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, TrustAnchor, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::key;
 use super::revocation::{Lists, Revocations};
 use crate::config::TlsPaths;
 
@@ -93,6 +94,29 @@ pub enum TlsError {
         path: PathBuf,
         /// Its number.
         serial: String,
+    },
+    /// Others may have read the key.
+    #[error(
+        "[tls]: {0}: its group or others may read or change it (mode {mode:03o}): chmod 600 {0}",
+        path.display()
+    )]
+    KeyExposed {
+        /// The key's file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Somebody else may replace the key, or has made it.
+    #[error(
+        "[tls]: {0}: it belongs to user {owner}, neither root nor the user of this process: \
+         chown it, and chmod 600 {0}",
+        path.display()
+    )]
+    KeyOwner {
+        /// The key's file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
     },
     /// The certificate is another node's.
     #[error("[tls]: {} is not the certificate of node \"{name}\"", path.display())]
@@ -228,7 +252,7 @@ impl Ends {
         let signers = [&roots.roots, &roots_of(&paths.cert, between)?.roots];
         let signers = signers.map(|it| it.iter().cloned()).into_iter().flatten();
         let signers = signers.collect();
-        let key = PrivateKeyDer::from_pem_file(&paths.key).map_err(in_file(&paths.key))?;
+        let key = key::read(&paths.key)?;
         let ours = chain
             .first()
             .is_some_and(|cert| is_certificate_of(cert, name));

@@ -167,6 +167,7 @@ impl Source for Certificates {
             look_days.extend(remaining.days.map(|days| (name.to_owned(), days)));
             checks.push(remaining.check);
         }
+        checks.extend(certificates::key(&self.config.tls.key));
         let mut look = Look::of_checks("certificates", checks);
         look.days_left = look_days.into_iter().collect();
         look.watched.push(RENEWAL.into());
@@ -185,6 +186,7 @@ impl Source for Certificates {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::thread;
     use std::time::Instant;
 
@@ -243,6 +245,31 @@ mod tests {
         issue("a", 365);
         let look = until(&mut source, &[]);
         assert!(days(&look).is_some_and(|days| days > 300), "{look:?}");
+    }
+
+    /// As it is in use, and when it is to be renewed.
+    #[test]
+    fn a_key_that_others_can_read_is_said_and_not_taken() {
+        let pair = Pair::new();
+        let tls = &pair.a.tls;
+        let identity = Identity::load(tls, node("a")).expect("an identity");
+        let mut source = Certificates::new(&Arc::new(pair.a.clone()), identity).expect("inotify");
+        until(&mut source, &[]);
+        let mode = |mode| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&tls.key, mode).expect("it is ours");
+        };
+        mode(0o640);
+        let look = until(&mut source, &["key_file"]);
+        assert!(look.wrong[0].found.contains("chmod 600"), "{look:?}");
+        let folder = tls.cert.parent().expect("a folder");
+        let authority = pair.dir().join("ca");
+        pki::issue(&authority, node("a"), folder, Some(90)).expect("issued");
+        mode(0o604);
+        let look = until(&mut source, &["key_file", RENEWAL]);
+        assert!(look.wrong[1].found.contains("chmod 600"), "{look:?}");
+        mode(0o600);
+        until(&mut source, &[]);
     }
 
     #[test]
