@@ -22,7 +22,7 @@ UNITS := godwit godwit-witness godwit-director
 CORE := godwit-wire godwit-core
 UNIT := godwit-pki godwit-agent godwit-app godwit-capi godwit
 
-.PHONY: help setup build apps install demo test unit install-test sim root-test check bench chaos mutants own-kernel upgrade fuzz format clean
+.PHONY: help setup build apps install demo test unit install-test sim root-test check sbom bench chaos mutants own-kernel upgrade fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -83,13 +83,18 @@ sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 root-test: build ## tests in network namespaces (root)
 	packaging/root-tests.sh
 
-check: ## format, lints, documentation, fuzz targets, systemd units, C format
+check: ## format, lints, documentation, fuzz targets, systemd units, licences, C format
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	packaging/fuzz.sh check
 	packaging/check-units.sh
+	python3 -B -m doctest packaging/supply.py
+	packaging/supply.py check
 	clang-format-14 --dry-run --Werror $(C_FILES)
+
+sbom: ## what the programs are built from: target/godwit.cdx.json (CycloneDX)
+	packaging/supply.py sbom
 
 format: ## format everything
 	$(CARGO) fmt
