@@ -20,9 +20,9 @@ UNITS := godwit godwit-witness godwit-director
 # as in the simulation; the others with the profile of the release, so that nothing
 # is compiled for a third one.
 CORE := godwit-wire godwit-core
-UNIT := godwit-agent godwit-app godwit-capi godwit
+UNIT := godwit-pki godwit-agent godwit-app godwit-capi godwit
 
-.PHONY: help setup build apps install demo test unit install-test sim root-test check bench chaos mutants own-kernel upgrade fuzz format clean
+.PHONY: help setup build apps install demo test unit install-test sim root-test check sbom bench chaos mutants own-kernel upgrade fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,8 +30,8 @@ help: ## list the targets
 setup: ## install Debian packages that build and tests need (root)
 	packaging/setup.sh
 
-build: ## release build: target/release/godwit, libgodwit and the servers in apps/
-	$(CARGO) build --release --locked -p godwit -p godwit-capi -p godwit-lab
+build: ## release build: target/release/godwit and godwit-pki, libgodwit and the servers in apps/
+	$(CARGO) build --release --locked -p godwit -p godwit-pki -p godwit-capi -p godwit-lab
 	$(MAKE) --no-print-directory apps
 
 # With the static library: they run anywhere. Users say `pkg-config --libs godwit`.
@@ -43,6 +43,7 @@ $(TARGET)/release/apps/%: apps/%.c apps/listen.h crates/godwit-capi/include/godw
 
 install: build ## with DESTDIR=D PREFIX=/usr: headers, libgodwit and godwit.pc; the command, its units and documents
 	install -D -m 755 $(TARGET)/release/godwit $(DESTDIR)$(PREFIX)/bin/godwit
+	install -D -m 755 $(TARGET)/release/godwit-pki $(DESTDIR)$(PREFIX)/bin/godwit-pki
 	install -D -m 644 crates/godwit-capi/include/godwit.h $(DESTDIR)$(PREFIX)/include/godwit.h
 	install -D -m 644 crates/godwit-bpf/include/godwit_policy.h $(DESTDIR)$(PREFIX)/include/godwit_policy.h
 	install -D -m 755 $(TARGET)/release/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)
@@ -82,13 +83,18 @@ sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 root-test: build ## tests in network namespaces (root)
 	packaging/root-tests.sh
 
-check: ## format, lints, documentation, fuzz targets, systemd units, C format
+check: ## format, lints, documentation, fuzz targets, systemd units, licences, C format
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	packaging/fuzz.sh check
 	packaging/check-units.sh
+	python3 -B -m doctest packaging/supply.py
+	packaging/supply.py check
 	clang-format-14 --dry-run --Werror $(C_FILES)
+
+sbom: ## what the programs are built from: target/godwit.cdx.json (CycloneDX)
+	packaging/supply.py sbom
 
 format: ## format everything
 	$(CARGO) fmt

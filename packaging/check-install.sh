@@ -8,6 +8,8 @@ server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$root"' EXIT
 make --no-print-directory install DESTDIR="$root" PREFIX=/usr
 "$root/usr/bin/godwit" --version
+"$root/usr/bin/godwit" pki init --dir "$root/pki"
+"$root/usr/bin/godwit" pki issue --dir "$root/pki" --name a
 
 # Units name a program and documents that were installed.
 for unit in "$root"/usr/lib/systemd/system/godwit*.service; do

@@ -4,12 +4,13 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use godwit_lab::apps::server;
 use godwit_lab::cluster::{Cluster, ClusterOptions, Fencing};
 use godwit_lab::host::Host;
 use godwit_lab::{Lab, LabOptions};
+use godwit_pki::{Life, Order};
 use godwit_tests::stage::{
     PORT, in_sync, servers, service_v4, service_v6, stage, throughout, until, until_within,
     wait_in_sync, wait_protected,
@@ -295,17 +296,17 @@ fn strict_connection_tracking_is_said() {
     wait_taken_back(&cluster, Host::B, "conntrack_loose: ");
 }
 
-/// Files for `days` from now, where the agent on `host` has its own.
-fn issue(lab: &Lab, cluster: &Cluster<'_>, host: Host, days: &str) {
-    let authority = lab.folder().join("pki");
-    let (authority, out) = (authority.to_string_lossy(), folder(lab, host));
-    let out = out.to_string_lossy();
-    let name = host.name();
-    let args = [
-        "pki", "issue", "--dir", &authority, "--name", name, "--out", &out, "--days", days,
-    ];
-    let output = cluster.godwit(host, &args).expect("it ends");
-    assert!(output.status.success(), "{output:?}");
+/// Files for `days` from now, or until before now, where the agent on `host` has its own.
+fn issue(lab: &Lab, host: Host, days: i64) {
+    let away = Duration::from_secs(days.unsigned_abs() * 86_400);
+    let now = SystemTime::now();
+    let order = Order {
+        name: host.name().parse().expect("a name"),
+        out: &folder(lab, host),
+        life: Life::Until(if days < 0 { now - away } else { now + away }),
+        unless_valid_for: None,
+    };
+    godwit_pki::issue(&lab.folder().join("pki"), &order).expect("issued");
 }
 
 fn folder(lab: &Lab, host: Host) -> PathBuf {
@@ -326,14 +327,14 @@ fn certificates_are_renewed_without_a_restart_and_broken_ones_are_refused() {
     };
     let mut cluster = in_sync(&lab, options);
     for host in [Host::A, Host::B, Host::Witness] {
-        issue(&lab, &cluster, host, "5");
+        issue(&lab, host, 5);
         wait_said(&cluster, host, "expires in");
-        issue(&lab, &cluster, host, "-1");
+        issue(&lab, host, -1);
         wait_said(&cluster, host, "renewed files can't be used");
         assert!(warns(&cluster, host, "expires in"), "the old one is kept");
         fs::write(folder(&lab, host).join("node.pem"), "nothing").expect("written");
         wait_said(&cluster, host, "no certificate in it");
-        issue(&lab, &cluster, host, "90");
+        issue(&lab, host, 90);
         wait_taken_back(&cluster, host, "certificate");
     }
     assert!(has_standby(&cluster, Host::A), "no link has ended");

@@ -19,7 +19,14 @@ pub(crate) const MOST: u64 = 1 << 20;
 /// # Errors
 /// If it can't be opened or read, is no regular file, or holds more than [`MOST`].
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let file = open(path)?;
+    rest(open(path)?)
+}
+
+/// What an open file holds.
+///
+/// # Errors
+/// If it can't be read, or holds more than [`MOST`].
+pub(crate) fn rest(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // It may grow while it is read, and files of /proc have no length.
     file.take(MOST + 1).read_to_end(&mut bytes)?;
@@ -38,7 +45,11 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     text.map_err(|_| refused("it is no text in UTF-8"))
 }
 
-fn open(path: &Path) -> io::Result<File> {
+/// Opens a regular file.
+///
+/// # Errors
+/// If it can't be opened, is anything else, or holds more than [`MOST`].
+pub(crate) fn open(path: &Path) -> io::Result<File> {
     // Opening alone does something to some devices.
     must_be_regular(fs::metadata(path)?.file_type())?;
     let file = OpenOptions::new()

@@ -23,7 +23,6 @@ mod membership;
 pub mod metrics;
 pub mod moves;
 pub mod peers;
-pub mod pki;
 mod privileges;
 pub mod realtime;
 pub mod reload;

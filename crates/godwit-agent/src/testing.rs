@@ -13,7 +13,6 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 use crate::input::{Input, Inputs};
-use crate::pki;
 use crate::status::ServiceReport;
 
 /// Long enough for a loaded machine, short enough to notice a hang.
@@ -21,6 +20,46 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Descriptors that a test has which runs out of them.
 const FEW: u64 = 256;
+
+/// Certificates, also such as have ended.
+pub(crate) mod pki {
+    use std::path::Path;
+    use std::time::{Duration, SystemTime};
+
+    use godwit_pki::{Issued, Life, Order, PkiError, Which};
+    use godwit_wire::NodeName;
+
+    pub(crate) use godwit_pki::{CA_CERT, CRL, NODE_CERT, NODE_KEY, init};
+
+    const DAY: u64 = 86_400;
+
+    /// For so many days from now, or before now; `None`: as long as usual.
+    pub(crate) fn issue(
+        authority: &Path,
+        name: NodeName,
+        out: &Path,
+        days: Option<i64>,
+    ) -> Result<Issued, PkiError> {
+        let life = days.map_or(Life::Usual, |days| {
+            let away = Duration::from_secs(days.unsigned_abs() * DAY);
+            let now = SystemTime::now();
+            Life::Until(if days < 0 { now - away } else { now + away })
+        });
+        let order = Order {
+            name,
+            out,
+            life,
+            unless_valid_for: None,
+        };
+        godwit_pki::issue(authority, &order)
+    }
+
+    /// All certificates that a node has had.
+    pub(crate) fn revoke(authority: &Path, name: NodeName) {
+        let revoked = godwit_pki::revoke(authority, &Which::Name(name));
+        revoked.expect("it had one");
+    }
+}
 
 /// Certificates and configurations of nodes `a` and `b`.
 pub(crate) struct Pair {

@@ -60,7 +60,7 @@ enum Command {
     Bench(cmd::bench::Args),
     /// Break it at random, in network namespaces of its own.
     Chaos(cmd::chaos::Args),
-    /// Make certificates for tests and small clusters.
+    /// Make and revoke certificates of a cluster.
     Pki(cmd::pki::Args),
     #[command(hide = true)]
     StonithHelper(cmd::stonith_helper::Args),

@@ -1,5 +1,7 @@
 //! The command line as others script it: exit codes, one-line errors, schemas.
 
+mod common;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -131,6 +133,7 @@ fn without_an_agent_there_is_nobody_to_ask() {
 
 #[test]
 fn certificates_are_made_where_asked() {
+    common::pki();
     let dir = tempfile::tempdir().expect("temporary folder");
     let (ca, out) = (dir.path().join("ca"), dir.path().join("a"));
     let init = ["pki", "init", "--dir", path(&ca)];
@@ -183,6 +186,7 @@ fn a_reader_that_goes_away_is_no_error() {
 /// A vote goes on where its log can't be written: the disk is full.
 #[test]
 fn a_full_disk_ends_no_witness() {
+    common::pki();
     const VOTERS: &str = r#"
 [cluster]
 voters = ["a", "b", "w"]

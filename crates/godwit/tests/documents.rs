@@ -2,6 +2,8 @@
 //! commands, options and targets that they name are there, README's commands run, and
 //! `docs/threads.md` has the threads of the sources.
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -98,6 +100,7 @@ fn command_of(code: &str) -> Option<(String, Vec<String>)> {
 
 #[test]
 fn commands_and_options_are_there() {
+    common::pki();
     let mut wrong = BTreeSet::new();
     let mut seen = BTreeSet::new();
     for (path, text) in documents() {
@@ -109,7 +112,7 @@ fn commands_and_options_are_there() {
             }
             let mut help = String::from_utf8_lossy(&help.stdout).into_owned();
             // `pki` has commands of its own.
-            for deeper in ["init", "issue"] {
+            for deeper in ["init", "issue", "revoke"] {
                 let more = godwit(&[&subcommand, deeper, "--help"]);
                 help.push_str(&String::from_utf8_lossy(&more.stdout));
             }
@@ -155,6 +158,7 @@ fn targets_of_make_are_there() {
 /// Those that need no privileges: the certificates of two servers.
 #[test]
 fn the_commands_of_the_readme_run() {
+    common::pki();
     let folder = tempfile::tempdir().expect("a folder");
     let readme = fs::read_to_string(root().join("README.md")).expect("it is there");
     let mut count = 0;

@@ -165,6 +165,12 @@ impl Config {
                 ("ca", tls.ca.display().to_string()),
                 ("cert", tls.cert.display().to_string()),
                 ("key", tls.key.display().to_string()),
+                (
+                    "crl",
+                    tls.crl
+                        .as_ref()
+                        .map_or_else(String::new, |it| it.display().to_string()),
+                ),
             ]
         };
         let node = own_change("node", node(self), node(next), RESTART);

@@ -149,6 +149,8 @@ pub struct TlsPaths {
     pub cert: PathBuf,
     /// The key of that certificate, PEM.
     pub key: PathBuf,
+    /// The list of revoked certificates, PEM.
+    pub crl: Option<PathBuf>,
 }
 
 /// The `[detect]` section.

@@ -163,11 +163,13 @@ fn read_peer(mut section: Section<'_>) -> Result<(PeerConfig, PeerPlaces), Confi
 fn read_tls(source: &Source<'_>, mut section: Section<'_>) -> Result<TlsPaths, ConfigError> {
     let mut path = |key| section.required::<String>(key);
     let (ca, cert, key) = (path("ca")?, path("cert")?, path("key")?);
+    let crl = section.optional::<String>("crl")?;
     section.finish()?;
     Ok(TlsPaths {
         ca: source.resolve(&ca.value),
         cert: source.resolve(&cert.value),
         key: source.resolve(&key.value),
+        crl: crl.map(|crl| source.resolve(&crl.value)),
     })
 }
 

@@ -1,5 +1,6 @@
 //! How long the certificates of this node are valid.
 
+use std::fs;
 use std::path::Path;
 
 use rustls::pki_types::CertificateDer;
@@ -7,10 +8,13 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::{Check, Host, Scope};
 use crate::config::TlsPaths;
-use crate::peers::Validity;
+use crate::peers::{Validity, judge_key};
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
+
+/// The fact that nobody else can read the key.
+const KEY: &str = "key_file";
 
 /// Fewer days than these are a warning.
 const FEW: i64 = 14;
@@ -26,11 +30,27 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
     let Some(paths) = &scope.certificates else {
         return Vec::new();
     };
+    let key = key(&paths.key);
     let remaining = named(paths).map(|(name, path)| {
         let pem = host.read(&path.to_string_lossy()).unwrap_or_default();
         remaining(name, path, &pem, host.seconds()).check
     });
-    remaining.into()
+    remaining.into_iter().chain(key).collect()
+}
+
+/// Whether others can read the key; `None` if it can't be looked at.
+pub(crate) fn key(path: &Path) -> Option<Check> {
+    let file = fs::metadata(path).ok()?;
+    let shown = path.display();
+    Some(match judge_key(path, &file) {
+        Ok(()) => Check::ok(KEY, format!("{shown}, for its owner only")),
+        Err(error) => Check::fail(
+            KEY,
+            error.to_string(),
+            "no agent starts with it, and it is no secret if somebody has read it: make another \
+             one (godwit pki issue)",
+        ),
+    })
 }
 
 /// The files with certificates, and the names of their facts.
@@ -79,11 +99,9 @@ pub(crate) fn remaining(name: &'static str, path: &Path, pem: &[u8], now: i64) -
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::doctor::Level;
-    use crate::pki;
+    use crate::testing::pki;
 
     /// By day of the life of a certificate.
     #[test]

@@ -12,6 +12,7 @@ mod host;
 mod kernel;
 mod network;
 mod purpose;
+mod segment;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -197,6 +198,7 @@ pub fn examine(host: &impl Host, scope: &Scope) -> Report {
     checks.extend(settings(host, scope).into_iter().skip(1));
     checks.extend(tcp::checks(host, scope));
     checks.extend(network::checks(host, scope));
+    checks.extend(segment::check(host, scope));
     checks.extend(devices::check(host, scope));
     checks.extend(devices::fronted(host, scope));
     checks.extend(firewall::checks(host, scope));

@@ -7,6 +7,8 @@ use godwit_sock::{Device, Devices, Drops, Refusal};
 
 use super::*;
 
+mod segment;
+
 /// A machine made of files and the output of programs.
 #[derive(Default)]
 struct PaperHost {

@@ -49,6 +49,8 @@ struct PeerKeys {
     theirs: Mutex<Option<TheirKey>>,
     /// It calls shares by their places in the file.
     says_places: AtomicBool,
+    /// It is not believed any more, until it has said hello again.
+    is_shut: AtomicBool,
 }
 
 /// What datagrams to one peer are signed with; another key for each life of that peer.
@@ -141,6 +143,7 @@ impl HeartbeatKeys {
                 signer: Signer::new(&ours),
                 theirs: Mutex::new(None),
                 says_places: AtomicBool::new(false),
+                is_shut: AtomicBool::new(false),
             }
         });
         Self {
@@ -200,6 +203,7 @@ impl HeartbeatKeys {
             (keys.ours, hello.heartbeat_key)
         };
         keys.signer.replace(&sign_with);
+        keys.is_shut.store(false, Ordering::Relaxed);
         let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
         // The same agent over a new link: its sequence goes on.
         let last = theirs
@@ -214,6 +218,14 @@ impl HeartbeatKeys {
         drop(theirs);
         if let Some(sieve) = self.sieve.get() {
             sieve.learn(peer, hello.incarnation);
+        }
+    }
+
+    /// A peer's certificate is revoked: nothing that it signs counts, before it has said hello
+    /// with another one. What it has said stays known, so that nobody says it again.
+    pub(crate) fn shut(&self, peer: PeerId) {
+        if let Some(keys) = self.peer(peer) {
+            keys.is_shut.store(true, Ordering::Relaxed);
         }
     }
 
@@ -263,6 +275,9 @@ impl HeartbeatKeys {
             .zip(&self.peers)
             .find(|(_, keys)| keys.name == header.sender)
             .ok_or(Refused::Stranger)?;
+        if keys.is_shut.load(Ordering::Relaxed) {
+            return Err(Refused::NoKey);
+        }
         let mut theirs = keys.theirs.lock().unwrap_or_else(PoisonError::into_inner);
         let theirs = theirs.as_mut().ok_or(Refused::NoKey)?;
         // Cheap first: who does not know the incarnation makes nobody compute.

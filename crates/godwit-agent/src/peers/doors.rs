@@ -34,15 +34,19 @@ pub enum Unlinked {
     Handshake,
     /// Its certificate is that of no node that dials this one.
     Stranger,
+    /// Its certificate is revoked; those count, too, that this node has dialled, and links
+    /// that have ended because of it.
+    Revoked,
 }
 
 impl Unlinked {
     /// Every reason, in the order of the counters.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Crowded,
         Self::PushedOut,
         Self::Handshake,
         Self::Stranger,
+        Self::Revoked,
     ];
 
     /// The stable name.
@@ -52,6 +56,7 @@ impl Unlinked {
             Self::PushedOut => "pushed_out",
             Self::Handshake => "handshake",
             Self::Stranger => "stranger",
+            Self::Revoked => "revoked",
         }
     }
 }

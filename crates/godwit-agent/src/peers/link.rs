@@ -8,6 +8,7 @@ use godwit_core::PeerId;
 use godwit_wire::{Decoder, EmitError, Message, NodeName, ParseError};
 use nix::sys::socket::{setsockopt, sockopt};
 use rustls::Connection;
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -39,6 +40,10 @@ pub(super) enum LinkError {
     PushedOut,
     #[error("its certificate is that of no node that dials this one")]
     Stranger,
+    #[error("its certificate, number {serial}, is revoked")]
+    Revoked { serial: String },
+    #[error("the certificate of this node, number {serial}, is revoked")]
+    OwnRevoked { serial: String },
     #[error("its first message is not a hello but {got}")]
     NoHello { got: &'static str },
     #[error("its hello says \"{said}\", its certificate \"{certified}\"")]
@@ -57,10 +62,15 @@ pub(super) async fn run(
     peer: PeerId,
     (stream, tls): (TcpStream, Connection),
 ) -> Result<(), LinkError> {
+    let chain = tls.peer_certificates().unwrap_or_default().iter();
+    let chain: Vec<_> = chain.map(|it| it.clone().into_owned()).collect();
+    shared.admit(peer, &chain)?;
     let outbox = Arc::new(Outbox::new(stream, tls));
     let ticket = shared.register(peer, &outbox)?;
+    let revocations = shared.identity.revocations();
     let result = tokio::select! {
-        result = read(shared, ticket, &outbox) => result,
+        serial = revocations.until_found(&chain) => Err(shared.refuse(peer, serial)),
+        result = read(shared, (ticket, &chain), &outbox) => result,
         result = write(&outbox) => result,
     };
     shared.retire(ticket)?;
@@ -78,13 +88,17 @@ pub(super) fn prepare(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-async fn read(shared: &Shared, ticket: Ticket, outbox: &Outbox) -> Result<(), LinkError> {
+async fn read(
+    shared: &Shared,
+    (ticket, chain): (Ticket, &[CertificateDer<'static>]),
+    outbox: &Outbox,
+) -> Result<(), LinkError> {
     let mut decoder = Decoder::new();
     let mut chunk = Vec::new();
     let hello = timeout(STEP_LIMIT, next_message(outbox, &mut decoder, &mut chunk))
         .await
         .map_err(|_| LinkError::Timeout)??;
-    introduce(shared, ticket.peer, &hello)?;
+    introduce(shared, (ticket.peer, chain), &hello)?;
     shared.deliver(ticket, vec![hello])?;
     loop {
         let first = next_message(outbox, &mut decoder, &mut chunk).await?;
@@ -117,7 +131,11 @@ async fn next_message(
 }
 
 /// Checks a peer's first message and takes the key of its heartbeats from it.
-fn introduce(shared: &Shared, peer: PeerId, message: &Message) -> Result<(), LinkError> {
+fn introduce(
+    shared: &Shared,
+    (peer, chain): (PeerId, &[CertificateDer<'static>]),
+    message: &Message,
+) -> Result<(), LinkError> {
     let Message::Hello(hello) = message else {
         return Err(LinkError::NoHello {
             got: message.name(),
@@ -130,8 +148,7 @@ fn introduce(shared: &Shared, peer: PeerId, message: &Message) -> Result<(), Lin
             certified,
         });
     }
-    shared.keys.learn(peer, hello);
-    Ok(())
+    shared.believe(peer, chain, hello)
 }
 
 /// Until the link is to end, and in order, so that nothing is lost.

@@ -26,6 +26,7 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
                         // Of strangers there are counters: they come as often as they like.
                         if let Err(error) = serve(&shared, stream, entry).await
                             && is_known
+                            && !is_said(&error)
                         {
                             tracing::info!(%from, %error, "link closed");
                         }
@@ -40,6 +41,14 @@ pub(super) async fn run(shared: Arc<Shared>, listener: TcpListener) {
             }
         }
     }
+}
+
+/// Those who are revoked come again several times a second: there are facts of them.
+const fn is_said(error: &LinkError) -> bool {
+    matches!(
+        error,
+        LinkError::Revoked { .. } | LinkError::OwnRevoked { .. }
+    )
 }
 
 /// Finds out who has dialled, and runs the link.

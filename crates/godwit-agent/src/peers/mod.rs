@@ -17,6 +17,7 @@
 //! |---|---|---|---|
 //! | `dial` per later-named peer | as long as the agent | the runtime's end | has none |
 //! | `listen` | as long as the agent | the runtime's end | so many handshakes at once for each peer's address, and so many for all others: see `doors` |
+//! | follower of lists | as long as the agent | the runtime's end | has none: it sees the latest list |
 //! | reader of a link | as long as the link | its writer's end, a newer link | the driver's queue: it waits, TCP slows the peer down |
 //! | writer of a link: what those who speak could not send | as long as the link | its reader's end, a newer link | `QUEUE` messages: the link is closed, see below |
 //!
@@ -25,11 +26,14 @@
 //! queue is full its link is closed, and the fresh one starts with
 //! `Hello`, `ShareState` and `StandbyReady`, as any other.
 
+mod der;
 mod dial;
 mod doors;
+mod key;
 mod link;
 mod listen;
 mod outbox;
+mod revocation;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -41,16 +45,19 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use godwit_core::{Link, PeerId};
-use godwit_wire::{Message, NodeName};
+use godwit_wire::{Hello, Message, NodeName};
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 
 use crate::config::{Config, PeerConfig};
 use crate::heartbeat::HeartbeatKeys;
 use crate::input::{DriverGone, Inbox, Input};
 
+use link::LinkError;
 use outbox::{NotQueued, Outbox, QUEUE};
 
 pub use doors::{Unlinked, UnlinkedCounters};
+pub(crate) use key::judge as judge_key;
 pub use tls::{Identity, TlsError};
 pub(crate) use validity::Validity;
 
@@ -99,6 +106,8 @@ struct Slot {
     outbox: Mutex<Option<Arc<Outbox>>>,
     /// Locked by this module's tasks only.
     turn: Mutex<Turn>,
+    /// The certificates of the link that the key of its heartbeats came by.
+    believed: Mutex<Vec<CertificateDer<'static>>>,
 }
 
 /// Which link of a peer is the current one.
@@ -215,6 +224,7 @@ pub async fn start(
         peer: peer.clone(),
         outbox: Mutex::default(),
         turn: Mutex::default(),
+        believed: Mutex::default(),
     });
     let mut own_address = config.own_peer().control;
     own_address.set_port(0);
@@ -234,6 +244,7 @@ pub async fn start(
             tokio::spawn(dial::run(shared.clone(), peer));
         }
     }
+    tokio::spawn(shared.clone().follow_lists());
     tokio::spawn(listen::run(shared.clone(), listener));
     Ok(PeerSender { shared })
 }
@@ -241,6 +252,65 @@ pub async fn start(
 impl Shared {
     fn slot(&self, peer: PeerId) -> Option<&Slot> {
         self.slots.get(usize::from(peer.0))
+    }
+
+    /// Whether a peer may have a link with these certificates, and this node with its own.
+    fn admit(&self, peer: PeerId, chain: &[CertificateDer<'_>]) -> Result<(), LinkError> {
+        if let Some(serial) = self.identity.own_revoked() {
+            return Err(LinkError::OwnRevoked { serial });
+        }
+        match self.identity.revocations().find(chain) {
+            Some(serial) => Err(self.refuse(peer, serial)),
+            None => Ok(()),
+        }
+    }
+
+    /// A peer has no link, or loses it.
+    fn refuse(&self, peer: PeerId, serial: String) -> LinkError {
+        self.unlinked.count(Unlinked::Revoked);
+        if let Some(slot) = self.slot(peer) {
+            let name = slot.peer.name;
+            // It dials several times a second: said once.
+            if self.identity.revocations().refuse(name, &serial) {
+                tracing::warn!(peer = %name, serial, "the peer's certificate is revoked: no link");
+            }
+        }
+        LinkError::Revoked { serial }
+    }
+
+    /// A peer has said hello on a link with these certificates: what it signs counts from
+    /// now on, until they are revoked.
+    fn believe(
+        &self,
+        peer: PeerId,
+        chain: &[CertificateDer<'static>],
+        hello: &Hello,
+    ) -> Result<(), LinkError> {
+        let slot = self.slot(peer).ok_or(DriverGone)?;
+        *lock(&slot.believed) = chain.to_vec();
+        // The list may have changed since the link began.
+        self.admit(peer, chain)?;
+        self.keys.learn(peer, hello);
+        self.identity.revocations().forgive(slot.peer.name);
+        Ok(())
+    }
+
+    /// Has datagrams of peers not count any more whose certificates are revoked, also while
+    /// they have no link.
+    async fn follow_lists(self: Arc<Self>) {
+        let mut changes = self.identity.revocations().changes();
+        while changes.changed().await.is_ok() {
+            for (peer, slot) in (0..).map(PeerId).zip(&self.slots) {
+                if self
+                    .identity
+                    .revocations()
+                    .find(&lock(&slot.believed))
+                    .is_some()
+                {
+                    self.keys.shut(peer);
+                }
+            }
+        }
     }
 
     /// Whether we dial a peer rather than wait for it.

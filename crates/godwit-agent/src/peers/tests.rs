@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 
 use godwit_core::Link;
 use godwit_wire::{
-    Epoch, FlowEpoch, FlowId, FlowKey, GoodbyeReason, HandoffId, HandoffStep, MAX_INPUT_LEN,
-    Message, SeqNumber, ShareId,
+    Epoch, FlowEpoch, FlowId, FlowKey, GoodbyeReason, HandoffId, HandoffStep, Heartbeat,
+    MAX_INPUT_LEN, Message, SeqNumber, ShareId,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::*;
+use crate::heartbeat::Refused;
 use crate::input::Inputs;
-use crate::pki;
-use crate::testing::{PATIENCE, Pair, hello, node};
+use crate::testing::{PATIENCE, Pair, hello, node, pki};
 
 const OTHER: PeerId = PeerId(0);
 
@@ -52,6 +52,25 @@ impl Side {
         assert_eq!(self.next_link().await, Some(Link::Up));
         let message = hello(self.name.as_str(), 1);
         self.say(message);
+    }
+
+    /// Greets on each link that it believes to have: TLS 1.3 does not tell who dials that
+    /// he was refused.
+    async fn greet_until_heard(&self, other: &Self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(Input::Link { link: Link::Up, .. }) = self.next_input() {
+                // It may be gone already.
+                let _ = self.sender.send(OTHER, hello(self.name.as_str(), 1));
+                self.sender.flush();
+            }
+            if let Some(Input::Message { message, .. }) = other.next_input() {
+                assert!(matches!(message, Message::Hello(_)), "{message:?}");
+                return;
+            }
+            assert!(Instant::now() < deadline, "{} is not heard", self.name);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     fn say(&self, message: Message) {
@@ -457,4 +476,122 @@ async fn without_a_link_sending_fails_at_once() {
         Err(SendError::NoLink)
     );
     assert_eq!(a.sender.send(PeerId(7), goodbye), Err(SendError::NoPeer));
+}
+
+/// A heartbeat of one side to the other.
+fn signed(side: &Side, name: &str, sequence: u64) -> Vec<u8> {
+    let heartbeat = Heartbeat {
+        sender: node(name),
+        incarnation: 1,
+        sequence,
+        sent_ns: 0,
+        shares: Vec::new(),
+    };
+    let mut bytes = Vec::new();
+    heartbeat.emit_unsigned(&mut bytes).expect("it fits");
+    let signer = side.keys.signer(OTHER).expect("it is a peer");
+    signer.sign(&mut bytes);
+    bytes
+}
+
+/// Both ways: `a` dials `b`.
+#[tokio::test]
+async fn a_peer_that_is_revoked_is_cut_off_until_it_has_another_certificate() {
+    for (judge, judged) in [("a", "b"), ("b", "a")] {
+        let mut pair = Pair::new();
+        let authority = pair.dir().join("ca");
+        let list = authority.join(pki::CRL);
+        let [config, other] = match judge {
+            "a" => [&mut pair.a, &mut pair.b],
+            _ => [&mut pair.b, &mut pair.a],
+        };
+        config.tls.crl = Some(list.clone());
+        let (config, other) = (config.clone(), other.clone());
+        let (ours, theirs) = (start_side(&config).await, start_side(&other).await);
+        ours.greet().await;
+        theirs.greet().await;
+        assert!(matches!(ours.next_message().await, Some(Message::Hello(_))));
+        assert!(matches!(
+            theirs.next_message().await,
+            Some(Message::Hello(_))
+        ));
+        let beat = |sequence| signed(&theirs, judged, sequence);
+        assert!(ours.keys.verify(&beat(1)).is_ok(), "it is alive");
+
+        pki::revoke(&authority, node(judged));
+        let begun = Instant::now();
+        let identity = &ours.sender.shared.identity;
+        identity.renew_lists(&list).expect("it is newer");
+        assert_eq!(ours.next_link().await, Some(Link::Down), "{judged}");
+        assert!(begun.elapsed() < Duration::from_secs(1));
+        assert_eq!(ours.keys.verify(&beat(2)).err(), Some(Refused::NoKey));
+        // It comes again and again.
+        let count = || {
+            let unlinked = ours.sender.unlinked();
+            let mut counts = unlinked.read();
+            counts.find(|(reason, _)| *reason == Unlinked::Revoked)
+        };
+        let end = Instant::now() + PATIENCE;
+        while count().is_none_or(|(_, count)| count < 3) && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        assert!(
+            count().is_some_and(|(_, count)| count >= 3),
+            "{:?}",
+            count()
+        );
+        assert!(!ours.sender.is_linked(OTHER), "it has no link");
+        let refused = identity.refused_peers();
+        assert_eq!(refused.into_keys().collect::<Vec<_>>(), [node(judged)]);
+        assert!(
+            ours.next_input().is_none(),
+            "the driver hears nothing of it"
+        );
+
+        let folder = other.tls.cert.parent().expect("a folder");
+        pki::issue(&authority, node(judged), folder, None).expect("issued");
+        let renewed = &theirs.sender.shared.identity;
+        renewed.renew(&other.tls, node(judged)).expect("it is good");
+        ours.greet().await;
+        theirs.greet_until_heard(&ours).await;
+        assert!(
+            ours.keys.verify(&beat(3)).is_ok(),
+            "{judged} is believed again"
+        );
+        assert!(identity.refused_peers().is_empty());
+        assert!(
+            ours.keys.verify(&beat(1)).is_err(),
+            "what it has said before is not forgotten"
+        );
+    }
+}
+
+/// Who has a certificate that was revoked does not end the link of its owner, who has another.
+#[tokio::test]
+async fn a_revoked_certificate_does_no_harm_to_its_owner() {
+    let mut pair = Pair::new();
+    let authority = pair.dir().join("ca");
+    let stolen = Identity::load(&pair.a.tls, node("a")).expect("certificates");
+    pki::revoke(&authority, node("a"));
+    let folder = pair.a.tls.cert.parent().expect("a folder");
+    pki::issue(&authority, node("a"), folder, None).expect("issued");
+    pair.b.tls.crl = Some(authority.join(pki::CRL));
+    let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(b.next_message().await, Some(Message::Hello(_))));
+    assert!(matches!(a.next_message().await, Some(Message::Hello(_))));
+    for _ in 0..3 {
+        let to = pair.b.own_peer().control;
+        let stream = TcpStream::connect(to).await.expect("listening");
+        let server = tls::server_name(node("b")).expect("a name");
+        let connected = stolen.connector().connect(server, stream).await;
+        let mut byte = [0];
+        let mut stream = connected.expect("TLS says nothing of it");
+        assert!(matches!(stream.read(&mut byte).await, Ok(0) | Err(_)));
+    }
+    assert!(b.keys.verify(&signed(&a, "a", 1)).is_ok(), "it is alive");
+    assert!(b.sender.is_linked(OTHER) && b.next_input().is_none());
+    let refused = b.sender.shared.identity.refused_peers();
+    assert_eq!(refused.len(), 1, "it is said");
 }

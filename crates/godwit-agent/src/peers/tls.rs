@@ -1,5 +1,6 @@
 //! Mutual TLS between agents: TLS 1.3, one authority, names checked both ways.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,12 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use godwit_wire::NodeName;
 use rustls::client::{Resumption, verify_server_name};
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::key;
+use super::revocation::{Lists, Revocations};
 use crate::config::TlsPaths;
 use crate::files;
 
@@ -71,6 +74,51 @@ pub enum TlsError {
         /// The authorities' file.
         path: PathBuf,
     },
+    /// The list of revoked certificates can't be believed.
+    #[error("[tls]: {}: {reason}", path.display())]
+    List {
+        /// The list's file.
+        path: PathBuf,
+        /// Why.
+        reason: &'static str,
+    },
+    /// A list that is in force is newer.
+    #[error("[tls]: {}: older than the list in force, or that one is missing in it", path.display())]
+    OlderList {
+        /// The list's file.
+        path: PathBuf,
+    },
+    /// The certificate is on the list.
+    #[error("[tls]: {}: the certificate with number {serial} is revoked", path.display())]
+    Revoked {
+        /// The certificate's file.
+        path: PathBuf,
+        /// Its number.
+        serial: String,
+    },
+    /// Others may have read the key.
+    #[error(
+        "[tls]: {0}: its group or others may read or change it (mode {mode:03o}): chmod 600 {0}",
+        path.display()
+    )]
+    KeyExposed {
+        /// The key's file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Somebody else may replace the key, or has made it.
+    #[error(
+        "[tls]: {0}: it belongs to user {owner}, neither root nor the user of this process: \
+         chown it, and chmod 600 {0}",
+        path.display()
+    )]
+    KeyOwner {
+        /// The key's file.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
     /// The certificate is another node's.
     #[error("[tls]: {} is not the certificate of node \"{name}\"", path.display())]
     NotOurs {
@@ -85,6 +133,7 @@ pub enum TlsError {
 #[derive(Clone)]
 pub struct Identity {
     current: Arc<Mutex<Ends>>,
+    revocations: Arc<Revocations>,
 }
 
 /// Both ends of links that are made from now on.
@@ -93,6 +142,9 @@ struct Ends {
     connector: TlsConnector,
     acceptor: TlsAcceptor,
     authorities: Arc<[CertificateDer<'static>]>,
+    chain: Arc<[CertificateDer<'static>]>,
+    /// Who may sign lists: the authorities, and those between them and this node.
+    signers: Arc<[TrustAnchor<'static>]>,
 }
 
 impl std::fmt::Debug for Identity {
@@ -107,8 +159,15 @@ impl Identity {
     /// # Errors
     /// If a file can't be used.
     pub fn load(paths: &TlsPaths, name: NodeName) -> Result<Self, TlsError> {
-        let current = Arc::new(Mutex::new(Ends::load(paths, name, Judge::Name)?));
-        Ok(Self { current })
+        let ends = Ends::load(paths, name, Judge::Name)?;
+        let lists = match &paths.crl {
+            Some(path) => Lists::load(path, &ends.signers)?,
+            None => Lists::default(),
+        };
+        Ok(Self {
+            current: Arc::new(Mutex::new(ends)),
+            revocations: Arc::new(Revocations::new(lists)),
+        })
     }
 
     /// Reads the files again. New links use them if peers would take them now, so one of
@@ -118,6 +177,10 @@ impl Identity {
     /// If they can't be used; the identity before is kept.
     pub(crate) fn renew(&self, paths: &TlsPaths, name: NodeName) -> Result<(), TlsError> {
         let ends = Ends::load(paths, name, Judge::All)?;
+        if let Some(serial) = self.revocations.find(&ends.chain) {
+            let path = paths.cert.clone();
+            return Err(TlsError::Revoked { path, serial });
+        }
         let mut current = self.lock();
         let is_known = |it| current.authorities.contains(it);
         if !ends.authorities.iter().any(is_known) {
@@ -126,6 +189,36 @@ impl Identity {
         }
         *current = ends;
         Ok(())
+    }
+
+    /// Reads the list of revoked certificates again. Links of peers that are on it end.
+    ///
+    /// # Errors
+    /// If it can't be used, or is older; the one before stays in force.
+    pub(crate) fn renew_lists(&self, path: &Path) -> Result<(), TlsError> {
+        let signers = self.lock().signers.clone();
+        let lists = Lists::load(path, &signers)?;
+        self.revocations.replace(lists, path, &signers)
+    }
+
+    /// The number of this node's certificate, if that is revoked.
+    pub(crate) fn own_revoked(&self) -> Option<String> {
+        let chain = self.lock().chain.clone();
+        self.revocations.find(&chain)
+    }
+
+    /// Peers that got no link because of a list, and the numbers of their certificates.
+    pub(crate) fn refused_peers(&self) -> BTreeMap<NodeName, BTreeSet<String>> {
+        self.revocations.refused()
+    }
+
+    /// Whether the list should have been followed by another one.
+    pub(crate) fn is_list_overdue(&self, now: i64) -> bool {
+        self.revocations.is_overdue(now)
+    }
+
+    pub(super) fn revocations(&self) -> &Revocations {
+        &self.revocations
     }
 
     pub(super) fn connector(&self) -> TlsConnector {
@@ -156,8 +249,11 @@ impl Ends {
         let authorities = read_certificates(&paths.ca)?;
         let roots = Arc::new(roots_of(&paths.ca, &authorities)?);
         let chain = read_certificates(&paths.cert)?;
-        let key = read_pem(&paths.key)?;
-        let key = PrivateKeyDer::from_pem_slice(&key).map_err(in_file(&paths.key))?;
+        let between = chain.get(1..).unwrap_or_default();
+        let signers = [&roots.roots, &roots_of(&paths.cert, between)?.roots];
+        let signers = signers.map(|it| it.iter().cloned()).into_iter().flatten();
+        let signers = signers.collect();
+        let key = key::read(&paths.key)?;
         let ours = chain
             .first()
             .is_some_and(|cert| is_certificate_of(cert, name));
@@ -193,7 +289,7 @@ impl Ends {
             .with_protocol_versions(&[&TLS13])
             .map_err(identity)?
             .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)
+            .with_client_auth_cert(chain.clone(), key)
             .map_err(identity)?;
         // A link is made once and lives long: every handshake is a full one.
         server.send_tls13_tickets = 0;
@@ -202,6 +298,8 @@ impl Ends {
             connector: Arc::new(client).into(),
             acceptor: Arc::new(server).into(),
             authorities: authorities.into(),
+            chain: chain.into(),
+            signers,
         })
     }
 }
@@ -242,14 +340,14 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
     }
 }
 
-fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
+pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     files::read(path).map_err(|source| TlsError::Unreadable {
         path: path.to_owned(),
         source,
     })
 }
 
-fn in_file(path: &Path) -> impl Fn(pem::Error) -> TlsError {
+pub(super) fn in_file(path: &Path) -> impl Fn(pem::Error) -> TlsError {
     move |reason| TlsError::File {
         path: path.to_owned(),
         reason,

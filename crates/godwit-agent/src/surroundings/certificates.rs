@@ -29,16 +29,22 @@ use crate::peers::Identity;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// As [`PERIOD`], while files do not fit together.
-const SOON: Duration = Duration::from_millis(100);
+pub(super) const SOON: Duration = Duration::from_millis(100);
 
 /// How long one file may be newer than the others.
-const TORN: Duration = Duration::from_millis(400);
+pub(super) const TORN: Duration = Duration::from_millis(400);
+
+/// What makes a folder worth a look.
+pub(super) const CHANGES: AddWatchFlags = AddWatchFlags::IN_CLOSE_WRITE
+    .union(AddWatchFlags::IN_MOVED_TO)
+    .union(AddWatchFlags::IN_CREATE)
+    .union(AddWatchFlags::IN_DELETE);
 
 /// The fact that renewed files are not in use.
 const RENEWAL: &str = "certificate_renewal";
 
 /// What tells a file from another of the same name.
-type Stamp = Option<(u64, u64, i64, i64, u64)>;
+pub(super) type Stamp = Option<(u64, u64, i64, i64, u64)>;
 
 /// The files of `[tls]`.
 pub(super) struct Certificates {
@@ -89,12 +95,8 @@ impl Certificates {
     /// Renamed files and links that are changed make events of their folder. A folder
     /// that is replaced is noticed by the files in it.
     fn watch_folders(&self) {
-        let changes = AddWatchFlags::IN_CLOSE_WRITE
-            | AddWatchFlags::IN_MOVED_TO
-            | AddWatchFlags::IN_CREATE
-            | AddWatchFlags::IN_DELETE;
         for folder in self.files().iter().filter_map(|file| file.parent()) {
-            if let Err(error) = self.events.add_watch(folder, changes) {
+            if let Err(error) = self.events.add_watch(folder, CHANGES) {
                 tracing::debug!(folder = %folder.display(), %error, "not watched by events");
             }
         }
@@ -135,7 +137,7 @@ impl Certificates {
 }
 
 /// `None` if it is not there.
-fn stamp(path: &PathBuf) -> Stamp {
+pub(super) fn stamp(path: &PathBuf) -> Stamp {
     let file = fs::metadata(path).ok()?;
     let (seconds, nanos) = (file.mtime(), file.mtime_nsec());
     Some((file.dev(), file.ino(), seconds, nanos, file.len()))
@@ -179,6 +181,7 @@ impl Source for Certificates {
             look_days.extend(remaining.days.map(|days| (name.to_owned(), days)));
             checks.push(remaining.check);
         }
+        checks.extend(certificates::key(&self.config.tls.key));
         let mut look = Look::of_checks("certificates", checks);
         look.days_left = look_days.into_iter().collect();
         look.watched.push(RENEWAL.into());
@@ -197,12 +200,12 @@ impl Source for Certificates {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
     use std::thread;
     use std::time::Instant;
 
     use super::*;
-    use crate::pki;
-    use crate::testing::{PATIENCE, Pair, node};
+    use crate::testing::{PATIENCE, Pair, node, pki};
 
     fn wrong(look: &Look) -> Vec<&str> {
         look.wrong.iter().map(|wrong| wrong.name.as_str()).collect()
@@ -235,7 +238,7 @@ mod tests {
         let look = source.look();
         assert_eq!(wrong(&look), Vec::<&str>::new());
         let days = |look: &Look| look.days_left.get("certificate").copied();
-        assert!(days(&look).is_some_and(|days| days > 10_000), "{look:?}");
+        assert!(days(&look).is_some_and(|days| days > 300), "{look:?}");
 
         let folder = tls.cert.parent().expect("a folder").to_owned();
         let authority = pair.dir().join("ca");
@@ -260,6 +263,31 @@ mod tests {
         issue("a", 365);
         let look = until(&mut source, &[]);
         assert!(days(&look).is_some_and(|days| days > 300), "{look:?}");
+    }
+
+    /// As it is in use, and when it is to be renewed.
+    #[test]
+    fn a_key_that_others_can_read_is_said_and_not_taken() {
+        let pair = Pair::new();
+        let tls = &pair.a.tls;
+        let identity = Identity::load(tls, node("a")).expect("an identity");
+        let mut source = made(&pair.a, identity);
+        until(&mut source, &[]);
+        let mode = |mode| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&tls.key, mode).expect("it is ours");
+        };
+        mode(0o640);
+        let look = until(&mut source, &["key_file"]);
+        assert!(look.wrong[0].found.contains("chmod 600"), "{look:?}");
+        let folder = tls.cert.parent().expect("a folder");
+        let authority = pair.dir().join("ca");
+        pki::issue(&authority, node("a"), folder, Some(90)).expect("issued");
+        mode(0o604);
+        let look = until(&mut source, &["key_file", RENEWAL]);
+        assert!(look.wrong[1].found.contains("chmod 600"), "{look:?}");
+        mode(0o600);
+        until(&mut source, &[]);
     }
 
     #[test]

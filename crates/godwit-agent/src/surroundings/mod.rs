@@ -28,6 +28,7 @@ mod clocks;
 mod file;
 mod firewall;
 mod queues;
+mod revocations;
 mod room;
 mod sysctl;
 mod watch;

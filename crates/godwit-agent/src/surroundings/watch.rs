@@ -18,6 +18,7 @@ use super::clocks::Clock;
 use super::file::File;
 use super::firewall::Firewall;
 use super::queues::AcceptQueues;
+use super::revocations::Revocations;
 use super::room::Room;
 use super::sysctl::Sysctls;
 use crate::clock;
@@ -88,7 +89,7 @@ pub(crate) fn spawn(
 ) -> io::Result<()> {
     let sources = kernel_sources(config, &inbox)?;
     watch("gw-facts", move || sources, inbox.clone())?;
-    let events = Certificates::events()?;
+    let events = [Certificates::events()?, Certificates::events()?];
     let config = config.clone();
     let sources = move || file_sources(&config, (identity, events), votes);
     watch("gw-files", sources, inbox)
@@ -125,15 +126,20 @@ fn watch(
 /// kernel says is heard all the same.
 fn file_sources(
     config: &Arc<Config>,
-    (identity, events): (Identity, Inotify),
+    (identity, events): (Identity, [Inotify; 2]),
     votes: VoteWatch,
 ) -> Sources {
-    vec![
-        Box::new(Certificates::new(config, identity, events)),
+    let [certificates, lists] = events;
+    let mut sources: Sources = vec![
+        Box::new(Certificates::new(config, identity.clone(), certificates)),
         Box::new(Room::new(config)),
         Box::new(File::new(config)),
         Box::new(votes),
-    ]
+    ];
+    if let Some(path) = config.tls.crl.clone() {
+        sources.push(Box::new(Revocations::new(path, identity, lists)));
+    }
+    sources
 }
 
 fn kernel_sources(config: &Arc<Config>, inbox: &Inbox) -> io::Result<Sources> {

@@ -1,63 +1,56 @@
-//! `godwit pki`: certificates for tests and small clusters.
+//! `godwit pki`: another program, so that what makes keys is no part of the agent.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
 
-use godwit_agent::pki;
-use godwit_wire::NodeName;
+use anyhow::{Context as _, bail};
 
-use crate::out;
+const PROGRAM: &str = "godwit-pki";
 
 #[derive(Debug, clap::Args)]
+#[command(disable_help_flag = true, disable_version_flag = true)]
 pub(crate) struct Args {
-    #[command(subcommand)]
-    command: Command,
+    /// For `godwit-pki`: `init`, `issue` or `revoke`, and what they need.
+    #[arg(
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "ARGUMENTS"
+    )]
+    arguments: Vec<OsString>,
 }
 
-#[derive(Debug, clap::Subcommand)]
-enum Command {
-    /// Make an authority: ca.pem and ca.key. They never expire.
-    Init {
-        /// Folder of the authority; keep it off the servers.
-        #[arg(long, value_name = "DIR")]
-        dir: PathBuf,
-    },
-    /// Make the certificate of one node: node.pem, node.key and a copy of ca.pem.
-    Issue {
-        /// Folder of the authority.
-        #[arg(long, value_name = "DIR")]
-        dir: PathBuf,
-        /// The node's name, as in its `[[peer]]`.
-        #[arg(long, value_name = "NAME")]
-        name: NodeName,
-        /// Folder for the node's files [default: the authority's].
-        #[arg(long, value_name = "DIR")]
-        out: Option<PathBuf>,
-        /// How long it is valid [default: for ever].
-        #[arg(long, value_name = "N", allow_negative_numbers = true)]
-        days: Option<i64>,
-    },
-}
-
+/// Becomes that program; it returns only if there is none.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match &args.command {
-        Command::Init { dir } => {
-            pki::init(dir)?;
-            out::lines(&format!("made an authority in {}", dir.display()))?;
-        }
-        Command::Issue {
-            dir,
-            name,
-            out,
-            days,
-        } => {
-            let out = out.as_ref().unwrap_or(dir);
-            pki::issue(dir, *name, out, *days)?;
-            out::lines(&format!(
-                "made the certificate of {name} in {}",
-                out.display()
-            ))?;
+    let own = env::current_exe().context("looking for the running program")?;
+    let folder = own.parent().unwrap_or_else(|| Path::new("/"));
+    for path in places(folder) {
+        let error = Command::new(&path).args(&args.arguments).exec();
+        if error.kind() != io::ErrorKind::NotFound {
+            return Err(error).with_context(|| format!("running {}", path.display()));
         }
     }
-    Ok(ExitCode::SUCCESS)
+    bail!(
+        "{PROGRAM} is not installed: it is neither in {}, nor in libexec beside that, nor in \
+         PATH; make install puts it there",
+        folder.display()
+    )
+}
+
+/// Where it may be: beside this program, or where distributions have helpers, or in `PATH`.
+fn places(folder: &Path) -> Vec<PathBuf> {
+    let libexec = folder.join("../libexec");
+    let mut places = vec![
+        folder.join(PROGRAM),
+        libexec.join("godwit").join(PROGRAM),
+        libexec.join(PROGRAM),
+    ];
+    let path = env::var_os("PATH").unwrap_or_default();
+    // An empty entry would be the current folder.
+    let entries = env::split_paths(&path).filter(|entry| entry.is_absolute());
+    places.extend(entries.map(|entry| entry.join(PROGRAM)));
+    places
 }

@@ -33,6 +33,15 @@ fn each_kind_of_change_has_its_name() {
     assert_eq!(what(&two, &renamed), expected);
 }
 
+#[test]
+fn a_list_of_revoked_certificates_is_optional_and_a_change() {
+    let listed = GOOD.replace("[tls]\n", "[tls]\ncrl = \"crl.pem\"\n");
+    let path = |text: &str| parse(text).expect("valid").tls.crl;
+    assert_eq!(path(GOOD), None);
+    assert_eq!(path(&listed), Some("/etc/godwit/crl.pem".into()));
+    assert_eq!(what(GOOD, &listed), [("tls".to_owned(), "changed")]);
+}
+
 /// The digest says the same: two files that differ in order only are one.
 #[test]
 fn order_means_nothing() {

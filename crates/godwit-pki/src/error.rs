@@ -1,0 +1,90 @@
+//! Why something of an authority was not done.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Certificates that could not be made or revoked.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PkiError {
+    /// There is an authority already; a second one would lock out its nodes.
+    #[error("{} exists; remove it to start anew", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file can't be read or written.
+    #[error("{}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// A key or certificate can't be made, or what was read is none.
+    #[error("{what}")]
+    Certificate {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: rcgen::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{}: {wanted} was expected", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What should be there.
+        wanted: &'static str,
+    },
+    /// Key and certificate are of two authorities.
+    #[error("{} is not the key of {}: what it signs would be refused", key.display(), cert.display())]
+    OtherKey {
+        /// The key's file.
+        key: PathBuf,
+        /// The certificate's file.
+        cert: PathBuf,
+    },
+    /// A certificate would outlive its authority.
+    #[error(
+        "the authority in {} ends in {left} days, before the certificate would: ask for {left} \
+         days at most, or make a new authority",
+        path.display()
+    )]
+    BeyondAuthority {
+        /// The authority's certificate.
+        path: PathBuf,
+        /// The days that it has left.
+        left: i64,
+    },
+    /// The authority itself is over.
+    #[error("the authority in {} has ended: make a new one", path.display())]
+    AuthorityEnded {
+        /// The authority's certificate.
+        path: PathBuf,
+    },
+    /// So many days are not asked for.
+    #[error("{days} days: 1 to {} are possible", crate::MOST_DAYS)]
+    Days {
+        /// What was asked for.
+        days: u16,
+    },
+    /// A certificate of another authority can't be revoked here.
+    #[error("{} is not a certificate of the authority in {}", path.display(), authority.display())]
+    NotIssuedHere {
+        /// The certificate's file.
+        path: PathBuf,
+        /// The authority's certificate.
+        authority: PathBuf,
+    },
+    /// The record knows no such certificate.
+    #[error("{} knows no certificate of {which}; name its file with --cert", record.display())]
+    Unknown {
+        /// The record.
+        record: PathBuf,
+        /// What was asked for.
+        which: String,
+    },
+}

@@ -1,0 +1,106 @@
+//! Files that hold keys, or say whom to trust.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, OFlag};
+
+use crate::error::PkiError;
+
+/// Names that are tried for a new file before that is given up.
+const ATTEMPTS: u32 = 1000;
+
+/// Held while the files of an authority are read and changed.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: Flock<File>,
+}
+
+impl Lock {
+    /// Waits for whoever has it.
+    pub(crate) fn take(folder: &Path) -> Result<Self, PkiError> {
+        let path = folder.join("lock");
+        let opened = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            .open(&path);
+        let mut file = opened.map_err(in_file(&path))?;
+        loop {
+            match Flock::lock(file, FlockArg::LockExclusive) {
+                Ok(file) => return Ok(Self { _file: file }),
+                Err((again, Errno::EINTR)) => file = again,
+                Err((_, error)) => return Err(in_file(&path)(error.into())),
+            }
+        }
+    }
+}
+
+/// Makes a folder; `mode` is for those that are not there yet.
+pub(crate) fn create_folder(folder: &Path, mode: u32) -> Result<(), PkiError> {
+    let mut builder = DirBuilder::new();
+    let made = builder.recursive(true).mode(mode).create(folder);
+    made.map_err(in_file(folder))
+}
+
+pub(crate) fn read(path: &Path) -> Result<String, PkiError> {
+    fs::read_to_string(path).map_err(in_file(path))
+}
+
+/// `None` if there is no such file.
+pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, PkiError> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(in_file(path)(error)),
+    }
+}
+
+/// Puts a new file there, whole or not at all. What was prepared under its name by somebody
+/// else (a link, a file that others may read) is replaced, never written to.
+pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
+    let (temporary, mut file) = create(path, mode).map_err(in_file(path))?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|error| {
+        // Half a key is of no use to anybody.
+        let _ = fs::remove_file(&temporary);
+        in_file(path)(error)
+    })
+}
+
+/// A file beside another one, that nobody has had before.
+fn create(path: &Path, mode: u32) -> io::Result<(PathBuf, File)> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    for attempt in 0..ATTEMPTS {
+        let temporary = path.with_file_name(format!(".{name}.{}-{attempt}", process::id()));
+        // create_new: O_CREAT with O_EXCL.
+        let created = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
+            .open(&temporary);
+        match created {
+            Ok(file) => return Ok((temporary, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+pub(crate) fn in_file(path: &Path) -> impl Fn(io::Error) -> PkiError {
+    move |source| PkiError::File {
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,151 @@
+//! `godwit-pki`, which `godwit pki` runs: keys and certificates of a cluster.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use godwit_pki::{Issued, Life, MOST_DAYS, Order, Serial, USUAL_DAYS, Which};
+use godwit_wire::NodeName;
+
+/// Makes and revokes certificates of a cluster.
+#[derive(Debug, Parser)]
+#[command(name = "godwit-pki", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make an authority: ca.pem, ca.key and crl.pem, for ten years.
+    Init {
+        /// Folder of the authority; keep it off the servers.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Make the certificate of one node: node.pem, node.key and copies of ca.pem and crl.pem.
+    Issue {
+        /// Folder of the authority.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// The node's name, as in its `[[peer]]`.
+        #[arg(long, value_name = "NAME")]
+        name: NodeName,
+        /// Folder for the node's files [default: the authority's].
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// Days that it is valid for, 1 to 3650 [default: 365, or as long as the authority].
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_DAYS)))]
+        days: Option<u16>,
+        /// Do nothing if the certificate that is there is valid for so many days.
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_DAYS)))]
+        unless_valid_for: Option<u16>,
+    },
+    /// End certificates before their time: they come onto the list crl.pem.
+    Revoke {
+        /// Folder of the authority.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        #[command(flatten)]
+        which: Revoked,
+    },
+}
+
+/// One of them.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Revoked {
+    /// All certificates that this node has had until now.
+    #[arg(value_name = "NAME")]
+    name: Option<NodeName>,
+    /// The certificate in this file.
+    #[arg(long, value_name = "FILE")]
+    cert: Option<PathBuf>,
+    /// The certificate with this number, as in the file `issued`.
+    #[arg(long, value_name = "HEX")]
+    serial: Option<Serial>,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(said) => {
+            // What was done is done, whether or not somebody reads it.
+            let _ = writeln!(io::stdout(), "{said}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "godwit: {}", with_causes(&*error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<String, Box<dyn Error>> {
+    match command {
+        Command::Init { dir } => {
+            godwit_pki::init(&dir)?;
+            Ok(format!("made an authority in {}", dir.display()))
+        }
+        Command::Issue {
+            dir,
+            name,
+            out,
+            days,
+            unless_valid_for,
+        } => {
+            let order = Order {
+                name,
+                out: out.as_ref().unwrap_or(&dir),
+                life: days.map_or(Life::Usual, Life::Days),
+                unless_valid_for,
+            };
+            Ok(said(&order, godwit_pki::issue(&dir, &order)?))
+        }
+        Command::Revoke { dir, which } => {
+            let which = match (which.name, which.cert, which.serial) {
+                (Some(name), _, _) => Which::Name(name),
+                (None, Some(path), _) => Which::Certificate(path),
+                (None, None, Some(serial)) => Which::Serial(serial),
+                (None, None, None) => return Err("say whose certificate, or which".into()),
+            };
+            let revoked = godwit_pki::revoke(&dir, &which)?;
+            let serials = revoked.iter().map(|entry| entry.serial.to_string());
+            let list = dir.join(godwit_pki::CRL);
+            Ok(format!(
+                "revoked {}; have all nodes follow {} ([tls] crl)",
+                serials.collect::<Vec<_>>().join(", "),
+                list.display()
+            ))
+        }
+    }
+}
+
+fn said(order: &Order<'_>, issued: Issued) -> String {
+    let (name, out) = (order.name, order.out.display());
+    match issued {
+        Issued::Made { days, is_cut, .. } => {
+            let why = if is_cut {
+                format!(", and not for {USUAL_DAYS}: its authority ends then")
+            } else {
+                String::new()
+            };
+            format!("made the certificate of {name} in {out}, valid for {days} days{why}")
+        }
+        Issued::Kept { days } => {
+            format!("kept the certificate of {name} in {out}, valid for {days} days")
+        }
+    }
+}
+
+fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,73 @@
+//! What this crate reads of certificates and lists.
+
+use std::path::Path;
+
+use godwit_wire::NodeName;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::parse_x509_pem;
+use x509_parser::prelude::FromDer as _;
+use x509_parser::revocation_list::CertificateRevocationList;
+
+use crate::error::PkiError;
+use crate::record::Serial;
+
+/// A certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Parsed {
+    pub(crate) serial: Serial,
+    pub(crate) names: Vec<String>,
+    pub(crate) issuer: Vec<u8>,
+    pub(crate) subject: Vec<u8>,
+    pub(crate) public_key: Vec<u8>,
+    pub(crate) not_after: i64,
+}
+
+impl Parsed {
+    /// Reads the first certificate of a text.
+    pub(crate) fn read(text: &str, path: &Path) -> Result<Self, PkiError> {
+        Self::of(text).ok_or_else(|| PkiError::Content {
+            path: path.to_owned(),
+            wanted: "a certificate in PEM",
+        })
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let (_, pem) = parse_x509_pem(text.as_bytes()).ok()?;
+        let certificate = pem.parse_x509().ok()?;
+        Some(Self {
+            serial: Serial::new(certificate.tbs_certificate.raw_serial()),
+            names: names(&certificate),
+            issuer: certificate.issuer().as_raw().to_vec(),
+            subject: certificate.subject().as_raw().to_vec(),
+            public_key: certificate.public_key().raw.to_vec(),
+            not_after: certificate.validity().not_after.timestamp(),
+        })
+    }
+
+    pub(crate) fn is_of(&self, name: NodeName) -> bool {
+        self.names.iter().any(|it| it == name.as_str())
+    }
+}
+
+fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let Ok(Some(extension)) = certificate.subject_alternative_name() else {
+        return Vec::new();
+    };
+    let names = extension.value.general_names.iter();
+    let names = names.filter_map(|name| {
+        if let GeneralName::DNSName(name) = name {
+            Some((*name).to_owned())
+        } else {
+            None
+        }
+    });
+    names.collect()
+}
+
+/// The number of a list; `None` if it is none, or has no number that we would give.
+pub(crate) fn list_number(text: &str) -> Option<u64> {
+    let (_, pem) = parse_x509_pem(text.as_bytes()).ok()?;
+    let (_, list) = CertificateRevocationList::from_der(&pem.contents).ok()?;
+    u64::try_from(list.crl_number()?).ok()
+}
