@@ -99,8 +99,7 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         if message.epoch() != self.machine.epoch() {
-            context.send(peer, Message::ShareState(self.claim()));
-            return;
+            return context.send(peer, Message::ShareState(self.claim()));
         }
         match message {
             Message::StandbyReady { generation, .. } => self.handle_request(peer, *generation),
@@ -165,6 +164,7 @@ impl ShareSide {
             | Message::Director(_)
             | Message::ConfigLines(_)
             | Message::Question { .. }
+            | Message::Tags(_)
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
@@ -244,6 +244,7 @@ impl ShareSide {
             | Message::Director(_)
             | Message::ConfigLines(_)
             | Message::Question { .. }
+            | Message::Tags(_)
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
