@@ -105,12 +105,12 @@ static __noinline int gw_lighter(__u32 share, const struct gw_placing *pl,
 }
 
 /*
- * The SYN goes to `to`, and what follows it, too. If another CPU has passed on a copy of it,
- * to where that went. GW_UNDECIDED: there is no room.
+ * The SYN is to go to `to`, and what follows it, too; if another CPU has passed on a copy of
+ * it, to where that went. NULL: there is no room.
  */
-static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
-				 const struct gw_flow_key *key, __u32 share,
-				 const struct gw_target *to)
+static __noinline struct gw_transfer *
+gw_book_passing(const struct gw_pkt *p, const struct gw_flow_key *key,
+		__u32 share, const struct gw_target *to)
 {
 	struct gw_transfer fresh = {
 		.irs = p->seq,
@@ -128,7 +128,7 @@ static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
 	t = gw_transfer_of(key, p->seq);
 	if (!t || t->state != GW_TRANSFER_GONE) {
 		gw_count(GW_REASON_TABLE_FULL);
-		return GW_UNDECIDED;
+		return NULL;
 	}
 	if (first) {
 		gw_transfer_expire(t, GW_BEGINNING_NS);
@@ -137,12 +137,12 @@ static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
 			__sync_fetch_and_add(&l->passed, 1);
 		gw_count(GW_REASON_PASSED_ON);
 	}
-	return gw_send_syn_on(skb, p, key, t->to.mac);
+	return t;
 }
 
 /*
- * A SYN of which nothing is known here. GW_UNDECIDED: its connection begins here;
- * GW_CONSULT: a program has yet to be asked.
+ * A SYN of which nothing is known here. GW_UNDECIDED: its connection begins here, or there is no
+ * room; GW_CONSULT: a program has yet to be asked.
  */
 static __noinline int gw_steer(struct __sk_buff *skb, const struct gw_pkt *p,
 			       const struct gw_flow_key *key, __u32 share)
@@ -151,6 +151,7 @@ static __noinline int gw_steer(struct __sk_buff *skb, const struct gw_pkt *p,
 	const struct gw_placing *pl = gw_placing_of(share);
 	struct gw_target to = {};
 	int node = GW_POLICY_RULES;
+	struct gw_transfer *t;
 	__u32 queue;
 
 	if (!st || !pl || (!st->redirect && !st->program) || gw_is_known(key))
@@ -166,7 +167,8 @@ static __noinline int gw_steer(struct __sk_buff *skb, const struct gw_pkt *p,
 		node = gw_lighter(share, pl, st, queue);
 	if (node < 0 || node == pl->node || gw_name_mate(share, node, &to))
 		return GW_UNDECIDED;
-	return gw_pass_on(skb, p, key, share, &to);
+	t = gw_book_passing(p, key, share, &to);
+	return t ? gw_send_syn_on(skb, p, key, t->to.mac) : GW_UNDECIDED;
 }
 
 /*
