@@ -46,6 +46,7 @@ use super::replay::Replays;
 use super::servers::Servers;
 use super::shares::Shares;
 use super::standstill::Standstill;
+use super::tags::Tagging;
 use super::twins::Farewells;
 use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
@@ -461,6 +462,11 @@ impl Installed {
         Follow::spawn(start).map_err(InstallError::Devices)
     }
 
+    fn shares(&self, keeper: Option<&Keeper>) -> Shares {
+        let keepers = keeper.map(Keeper::ports);
+        Shares::new(&self.config, keepers, |share| self.left_over(share))
+    }
+
     fn services(&self) -> Vec<IpAddr> {
         let shares = self.config.own_shares();
         shares.flat_map(|(_, service)| service.ips()).collect()
@@ -495,8 +501,7 @@ impl Installed {
         let handoffs = self.start_handoffs(&surroundings)?;
         let standstill = self.start_standstill(&surroundings)?;
         let keeper = self.start_keeper(&surroundings)?;
-        let keepers = keeper.as_ref().map(Keeper::ports);
-        let shares = Shares::new(&self.config, keepers, |share| self.left_over(share));
+        let shares = self.shares(keeper.as_ref());
         let (place, inbox) = (self.parts.place.clone(), surroundings.inbox.clone());
         let resolver = Resolver::spawn(&self.config, place.clone(), inbox);
         let resolver = resolver.map_err(InstallError::Thread)?;
@@ -511,6 +516,7 @@ impl Installed {
             shares,
             placing: Placing::new(&self.config),
             questions: Questions::default(),
+            tagging: Tagging::take_up(&self.config, &self.parts.datapath.trusts),
             loads: Loads::new(&self.config, now),
             locals: locals.map_err(InstallError::Thread)?,
             keeper,

@@ -77,6 +77,7 @@ mod servers;
 mod shares;
 mod standstill;
 mod sweep;
+mod tags;
 mod turn;
 mod twins;
 mod unlisted;
@@ -127,6 +128,7 @@ use replay::Replays;
 use servers::Servers;
 use shares::Shares;
 use standstill::Standstill;
+use tags::Tagging;
 use twins::Farewells;
 
 /// What the driver needs besides what [`Installed`] has.
@@ -173,6 +175,7 @@ pub struct Driver {
     shares: Shares,
     placing: Placing,
     questions: Questions,
+    tagging: Tagging,
     loads: Loads,
     /// Processes of this machine that are clients of its services.
     locals: Locals,
