@@ -117,6 +117,11 @@ pub struct PeerReport {
     /// What differs, a sentence each, as soon as it has said so.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<String>,
+    /// Whether what it sends on the data network is proved to be its: `demanded`, `believed`
+    /// (it may be, and need not yet) or `none` (it knows no tags); absent of who shares no
+    /// service with this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<String>,
     /// What is known of its power: `unknown`, `cutting`, `stuck` or `off`.
     #[serde(default)]
     pub power: String,
@@ -389,6 +394,7 @@ impl PeerReport {
                 .collect(),
             config_differs: status.config_differs,
             differences: differences(config.name, &status.differences),
+            tags: None,
             power: status.power.as_str().into(),
             stonith_fault: status.stonith_fault.map(|fault| fault.as_str().into()),
         }
@@ -596,6 +602,7 @@ mod tests {
             doubts: BTreeMap::new(),
             config_differs: false,
             differences: Vec::new(),
+            tags: None,
             power: "unknown".into(),
             stonith_fault: None,
         }

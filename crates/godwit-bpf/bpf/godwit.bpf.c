@@ -24,6 +24,7 @@
 #include "gw_signal.h"
 #include "gw_stand.h"
 #include "gw_sound.h"
+#include "gw_tag.h"
 #include "gw_stray.h"
 #include "gw_suppress.h"
 #include "gw_untunnel.h"
@@ -258,6 +259,10 @@ static __noinline int gw_spoken_out(struct __sk_buff *skb)
 		return gw_verdict(GW_REASON_UNANSWERED, GW_DROP);
 	if (s && s->role == GW_ROLE_OWNER && gw_catch_up_late(skb, &p, s))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	/* of servers that stand by for each other it may be another share's peer */
+	if (s && (s->front || gw_mac_equal(p.dmac, s->peer_mac)) &&
+	    gw_put_tag(skb, &p))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_verdict(GW_REASON_MARKED, GW_PASS);
 }
 
@@ -287,10 +292,8 @@ int gate(struct __sk_buff *skb)
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	if (skb->mark == GW_MARK_CANARY_ECHO)
 		return gw_verdict(GW_REASON_MARKED, GW_PASS);
-	if (skb->mark == GW_MARK_SETTLED) {
-		skb->mark = GW_MARK_SLIP;
+	if (skb->mark == GW_MARK_SETTLED)
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
-	}
 	err = gw_parse(skb, &p);
 	if (err)
 		return gw_other_out(skb, &p, err);

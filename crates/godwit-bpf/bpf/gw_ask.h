@@ -5,6 +5,7 @@
 
 #include "gw_edge.h"
 #include "gw_policy.h"
+#include "gw_proof.h"
 #include "gw_settle.h"
 #include "gw_transfer.h"
 #include "gw_window.h"
@@ -69,7 +70,7 @@ static __noinline int gw_put_question(struct __sk_buff *skb,
 	o->slip.window = gw_own_window(skb, p);
 	__builtin_memcpy(to, t->to.mac, 6);
 	gw_ask_by_standby(f, t, &o->slip, to);
-	if (gw_add_slip(skb, p, &o->slip) || gw_wrap(skb))
+	if (gw_seal_for(skb, p, &o->slip, to) || gw_wrap(skb))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_self(self);
 	gw_set_macs(skb, to, self);
@@ -89,7 +90,8 @@ static __always_inline bool gw_has_room(struct __sk_buff *skb,
 	return !skb->gso_size &&
 	       !bpf_check_mtu(skb, 0, &mtu,
 			      (__s32)(gw_packet_end(p) +
-				      sizeof(struct gw_slip) - skb->len),
+				      sizeof(struct gw_slip) + sizeof(__be64) -
+				      skb->len),
 			      0);
 }
 

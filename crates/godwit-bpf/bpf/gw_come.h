@@ -9,19 +9,22 @@
 #include "gw_materialise.h"
 #include "gw_mirror.h"
 #include "gw_options.h"
+#include "gw_proof.h"
 #include "gw_watchdog.h"
 #include "gw_steer.h"
 #include "gw_way.h"
 
 /* The frame, with its slip, back to whom it came from, and as it came. 0 or -1. */
 static __always_inline int gw_turn_back(struct __sk_buff *skb,
-					const struct gw_pkt *p)
+					const struct gw_pkt *p,
+					struct gw_slip *slip)
 {
 	__u8 self[6], to[6];
 
-	if (gw_is_wrapped(skb) && gw_wrap(skb))
-		return -1;
 	__builtin_memcpy(to, p->smac, 6);
+	if (gw_seal_for(skb, p, slip, to) ||
+	    (gw_is_wrapped(skb) && gw_wrap(skb)))
+		return -1;
 	gw_self(self);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
@@ -32,8 +35,8 @@ static __noinline int gw_refuse(struct __sk_buff *skb, const struct gw_pkt *p,
 				struct gw_slip *slip, __u16 why)
 {
 	gw_count(why);
-	if (gw_turn_slip(skb, p, slip, GW_SLIP_REFUSED, why) ||
-	    gw_turn_back(skb, p))
+	gw_turn_slip(slip, GW_SLIP_REFUSED, why);
+	if (gw_turn_back(skb, p, slip))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_count(GW_REASON_SENT_AWAY);
 	return bpf_redirect(skb->ifindex, 0);
@@ -74,8 +77,8 @@ static __always_inline int gw_refuse_for_good(struct __sk_buff *skb,
 static __always_inline int
 gw_accept(struct __sk_buff *skb, const struct gw_pkt *p, struct gw_slip *slip)
 {
-	if (gw_turn_slip(skb, p, slip, GW_SLIP_ACCEPTED, 0) ||
-	    gw_turn_back(skb, p))
+	gw_turn_slip(slip, GW_SLIP_ACCEPTED, 0);
+	if (gw_turn_back(skb, p, slip))
 		return -1;
 	/* if it is lost we are asked again */
 	bpf_clone_redirect(skb, skb->ifindex, 0);
@@ -224,9 +227,10 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 /* The segment with its slip, to our standby. 0 or -1. */
 static __always_inline int gw_mirror_slip(struct __sk_buff *skb,
 					  struct gw_pkt *p,
-					  const struct gw_share *s)
+					  const struct gw_share *s,
+					  struct gw_slip *slip)
 {
-	if (gw_wrap(skb))
+	if (gw_seal_for(skb, p, slip, s->peer_mac) || gw_wrap(skb))
 		return -1;
 	gw_mirror(skb, p, s);
 	return gw_bare(skb, p);
@@ -240,10 +244,9 @@ static __always_inline int gw_ask_twin(struct __sk_buff *skb, struct gw_pkt *p,
 {
 	if (!s || !gw_is_tapped(s, f))
 		return 0;
-	if (gw_turn_slip(skb, p, slip, GW_SLIP_TWIN, 0))
-		return -1;
+	gw_turn_slip(slip, GW_SLIP_TWIN, 0);
 	gw_count(GW_REASON_TWIN_ASKED);
-	return gw_mirror_slip(skb, p, s);
+	return gw_mirror_slip(skb, p, s, slip);
 }
 
 /* We have refused it, and have reset a twin of it to have room for it. */
@@ -344,7 +347,7 @@ static __noinline int gw_hear_question(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (t && t->irs != bpf_ntohl(slip->irs))
 		t = NULL;
-	if (slip->version != GW_SLIP_VERSION)
+	if (slip->version != GW_SLIP_VERSION && slip->version != GW_SLIP_TAGGED)
 		return gw_refuse(skb, p, slip, GW_REASON_OTHER_SLIP);
 	if (!t)
 		return GW_NEWCOMER;

@@ -165,7 +165,7 @@ static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 
 	/* a forwarded ACK with the twin's TSval could fail PAWS later; an owner
 	 * that is still catching up speaks from where the client is */
-	if (gw_hide_ecn(skb, p, f) || gw_set_stay(skb, p, 0) ||
+	if (gw_hide_ecn(skb, p, f) || gw_clear_stay(skb, p) ||
 	    gw_set_flags(skb, p, p->flags & ~GW_TCP_URG) ||
 	    gw_set_seq(skb, p, gw_max_seq(f->own.snd_nxt, f->client.ack)) ||
 	    gw_set_ts_val(skb, p, gw_ts_now(f)) || gw_set_ack(skb, p, w->ack) ||
@@ -211,6 +211,8 @@ static __always_inline int gw_check_twin_ack(struct __sk_buff *skb,
 					     const struct gw_share *s,
 					     const struct gw_flow *f)
 {
+	int why;
+
 	if (p->len)
 		return GW_REASON_TWIN_ACK_PAYLOAD;
 	if ((p->flags & (GW_TCP_SYN | GW_TCP_FIN | GW_TCP_RST)) ||
@@ -218,8 +220,10 @@ static __always_inline int gw_check_twin_ack(struct __sk_buff *skb,
 		return GW_REASON_TWIN_ACK_FLAGS;
 	if (!f)
 		return GW_REASON_TWIN_ACK_NO_FLOW;
-	if ((!gw_is_gated(s, f) && !gw_is_rejoining(s, f)) ||
-	    !gw_is_of_stay(skb, p, f))
+	why = gw_check_stay(skb, p, f);
+	if (why)
+		return why;
+	if (!gw_is_gated(s, f) && !gw_is_rejoining(s, f))
 		return GW_REASON_TWIN_ACK_GENERATION;
 	/* the twin may have had the client's segment before us, but nothing
 	 * beyond the window that the client knows, and its FIN; what a last

@@ -6,6 +6,7 @@
 #include "gw_ask.h"
 #include "gw_craft.h"
 #include "gw_hops.h"
+#include "gw_proof.h"
 
 /* A mark that was left for a twin which never came, or what a SYN has left. */
 static __always_inline void gw_forget_half(const struct gw_flow_key *key,
@@ -207,7 +208,7 @@ static __noinline int gw_send_syn_on(struct __sk_buff *skb,
 		.kind = GW_SLIP_BEGIN,
 		.irs = bpf_htonl(p->seq),
 	};
-	if (gw_add_slip(skb, p, &o->slip) || gw_wrap(skb))
+	if (gw_seal_for(skb, p, &o->slip, mac) || gw_wrap(skb))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_send_on(skb, mac);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Slips as they come from other servers: questions, and the answers to ours. Who may send
- * them is in gw_mate_macs: whoever can send frames in a server's name on the link could
- * answer for the service as well.
+ * them is in gw_mate_macs, and that they have sent them their tags prove (gw_proof.h).
  */
 #ifndef GW_HEAR_H
 #define GW_HEAR_H
 
 #include "gw_come.h"
+#include "gw_proof.h"
 #include "gw_ring.h"
 #include "gw_steer.h"
 
@@ -18,6 +18,12 @@ static __always_inline bool gw_is_from(const struct gw_pkt *p,
 {
 	return gw_mac_equal(p->smac, t->to.mac) ||
 	       (slip->from && slip->to == gw_node_id(t->to.node));
+}
+
+/* Must what has come be proved? What comes in once more was, and our agent's is ours. */
+static __always_inline bool gw_is_from_link(const struct __sk_buff *skb)
+{
+	return skb->mark == GW_MARK_SLIP || !gw_is_wrapped(skb);
 }
 
 /* A frame with a slip. GW_UNDECIDED: its segment is a client's like any other. */
@@ -108,10 +114,15 @@ static __noinline int gw_transfer_client(struct __sk_buff *skb,
 		o = gw_offer_at_hand();
 		if (o && !gw_read_slip(skb, p, &o->slip)) {
 			o->share = share;
+			if (gw_is_from_link(skb) &&
+			    !gw_check_slip(skb, p, &o->slip))
+				return gw_verdict(GW_REASON_SLIP_FORGED,
+						  GW_DROP);
 			gw_find_ts(skb, p);
 			verdict = gw_hear_slip(skb, p, key, o);
 			/* the kernel knows nothing of our marks */
-			if (skb->mark == GW_MARK_SLIP)
+			if (skb->mark == GW_MARK_SLIP ||
+			    skb->mark == GW_MARK_SETTLED)
 				skb->mark = 0;
 			if (verdict != GW_UNDECIDED)
 				return verdict;

@@ -23,7 +23,7 @@
 
 /* ingress: a SYN about which a director asks; gw_asked.h */
 #define GW_MARK_ASKED 0x6777000au
-/* egress: from the agent, an answer to our own question; turn to ingress */
+/* egress, then ingress: from the agent, an answer to our own question */
 #define GW_MARK_SETTLED 0x67770009u
 
 /* Longest time without a twin before a new flow is given up as unprotected. */

@@ -166,6 +166,12 @@ enum gw_reason {
 	GW_REASON_TWIN_MENDED = 140,
 	GW_REASON_TWIN_MISBORN = 141, /* and still does */
 
+	/* with a server's address, and not of it (gw_tag.h) */
+	GW_REASON_SLIP_FORGED = 142,
+	GW_REASON_TAG_WRONG = 143, /* twin's or owner's */
+	GW_REASON_TAG_MISSING =
+		144, /* the same, as one that knows no tags says it */
+
 	/* for its share, by two servers before us: it is sent on no more (gw_hops.h) */
 	GW_REASON_HOPS = 145,
 

@@ -95,8 +95,7 @@ static __noinline int gw_note_question(const struct gw_pkt *p,
 static __always_inline int gw_note_answer(struct __sk_buff *skb,
 					  struct gw_pkt *p,
 					  const struct gw_flow_key *key,
-					  const struct gw_offer *o,
-					  const __u8 *mac)
+					  struct gw_offer *o, const __u8 *mac)
 {
 	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(o->slip.irs));
 	__u8 self[6], to[6];
@@ -112,7 +111,7 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 	}
 	__builtin_memcpy(to, mac, 6);
 	gw_self(self);
-	if (gw_wrap(skb))
+	if (gw_seal_for(skb, p, &o->slip, to) || gw_wrap(skb))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
@@ -126,7 +125,7 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 /* A frame between two others about a connection whose twin may be here. */
 static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 			       const struct gw_flow_key *key,
-			       const struct gw_offer *o)
+			       struct gw_offer *o)
 {
 	const struct gw_share *s = gw_share_at(o->share);
 	bool asks = o->slip.kind == GW_SLIP_ASK;
@@ -150,7 +149,7 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 		/* we could not go on with it */
 		return gw_verdict(GW_REASON_TABLE_FULL, GW_DROP);
 	}
-	if (gw_wrap(skb))
+	if (gw_seal_for(skb, p, &o->slip, to.mac) || gw_wrap(skb))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	return gw_send_on(skb, to.mac);
 }
@@ -188,9 +187,11 @@ static __always_inline void gw_pass_answer(struct __sk_buff *skb,
 	if (!s || !gw_is_tapped(s, f) || gw_mac_equal(s->peer_mac, p->smac) ||
 	    !o->slip.from)
 		return;
-	if (!gw_turn_slip(skb, p, &o->slip, GW_SLIP_ACCEPTED, 0))
-		gw_mirror_slip(skb, p, s);
-	gw_turn_slip(skb, p, &o->slip, GW_SLIP_TWIN, 0);
+	gw_turn_slip(&o->slip, GW_SLIP_ACCEPTED, 0);
+	gw_mirror_slip(skb, p, s, &o->slip);
+	/* and what is here says again what it came with; it was looked at */
+	gw_turn_slip(&o->slip, GW_SLIP_TWIN, 0);
+	gw_seal_for(skb, p, &o->slip, p->smac);
 }
 
 /* Is its owner not to be promised that we would serve it? gw_order.h, gw_mark_unborn() */

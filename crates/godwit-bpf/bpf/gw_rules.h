@@ -9,6 +9,7 @@
 #define GW_RULES_H
 
 #include "gw_http.h"
+#include "gw_tag.h"
 
 /* Servers of a cluster that rules can name: bits of a word. */
 #define GW_MAX_NODES 64
@@ -50,11 +51,6 @@ struct gw_mate_key {
 struct gw_mate {
 	__u8 mac[6];
 	__u16 state; /* enum gw_mate_state */
-};
-
-struct gw_mate_mac {
-	__u8 mac[6];
-	__u16 pad;
 };
 
 struct gw_rule {

@@ -319,8 +319,14 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 				      __u32 share, const struct gw_share *s)
 {
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+	int belief = gw_believe(skb, p, 0);
 	struct gw_options o;
 
+	if (belief > 0)
+		return gw_verdict(belief, GW_DROP);
+	/* a twin's, of before the share has changed hands */
+	if (belief == GW_BELIEF_STAY)
+		return gw_verdict(GW_REASON_TURNING, GW_DROP);
 	/* another connection of the four-tuple may be left of a share of our own */
 	if (f && f->share == share && !gw_follow(f, s, GW_ROLE_SHADOW))
 		return gw_verdict(GW_REASON_TURNING, GW_DROP);

@@ -4,7 +4,10 @@
  * connection, and a question or the answer to it. Record and segment are lost together or
  * not at all.
  *
- *   | Ethernet, EtherType GW_ETH_P_SLIP | IP packet, as the client sent it | slip |
+ *   | Ethernet, EtherType GW_ETH_P_SLIP | IP packet, as the client sent it | slip | tag |
+ *
+ * The tag proves that it is of the server whose address it has (gw_tag.h); between servers of
+ * which one does not know of tags there is none.
  *
  * The frame has an EtherType of its own (docs/adr/0024): a switch that looks into IP
  * packets cuts off what stands behind one. The target's `tap` writes the EtherType of IP
@@ -22,6 +25,8 @@
 #define GW_SLIP_MAGIC 0x67777370 /* "gwsp" */
 /* 1 was behind a packet with the EtherType of IP: it is refused as it came. */
 #define GW_SLIP_VERSION 2
+/* As 2, with a tag behind it. */
+#define GW_SLIP_TAGGED 3
 /* IEEE Std 802: the second one for local experiments; notes have the first. */
 #define GW_ETH_P_SLIP 0x88b6
 
@@ -98,7 +103,15 @@ static __always_inline __u32 gw_packet_end(const struct gw_pkt *p)
 /* Has it come under our own EtherType? */
 static __always_inline bool gw_is_wrapped(const struct __sk_buff *skb)
 {
-	return skb->mark == GW_MARK_SLIP || skb->mark == GW_MARK_AGAIN;
+	return skb->mark == GW_MARK_SLIP || skb->mark == GW_MARK_AGAIN ||
+	       skb->mark == GW_MARK_SETTLED;
+}
+
+/* With its tag. */
+static __always_inline __u32 gw_slip_len(const struct gw_slip *slip)
+{
+	return sizeof(*slip) +
+	       (slip->version == GW_SLIP_TAGGED ? sizeof(__be64) : 0);
 }
 
 /* The slip of a frame; -1: it has none. */
@@ -108,10 +121,9 @@ static __always_inline int gw_read_slip(struct __sk_buff *skb,
 {
 	__u32 end = gw_packet_end(p);
 
-	if (skb->len != end + sizeof(*slip) ||
-	    bpf_skb_load_bytes(skb, end, slip, sizeof(*slip)))
-		return -1;
-	if (slip->magic != bpf_htonl(GW_SLIP_MAGIC))
+	if (bpf_skb_load_bytes(skb, end, slip, sizeof(*slip)) ||
+	    slip->magic != bpf_htonl(GW_SLIP_MAGIC) ||
+	    skb->len != end + gw_slip_len(slip))
 		return -1;
 	return slip->version == 1 || gw_is_wrapped(skb) ? 0 : -1;
 }
@@ -150,18 +162,6 @@ static __always_inline int gw_unwrap(struct __sk_buff *skb, __u8 version)
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
-/* Puts a slip behind the packet. 0 or -1; then the frame is not to be used. */
-static __always_inline int gw_add_slip(struct __sk_buff *skb,
-				       const struct gw_pkt *p,
-				       const struct gw_slip *slip)
-{
-	__u32 end = gw_packet_end(p);
-
-	if (bpf_skb_change_tail(skb, end + sizeof(*slip), 0))
-		return -1;
-	return bpf_skb_store_bytes(skb, end, slip, sizeof(*slip), 0);
-}
-
 /* Takes the slip off: the segment is as its client has sent it. */
 static __always_inline void gw_cut_slip(struct __sk_buff *skb,
 					const struct gw_pkt *p)
@@ -182,16 +182,12 @@ static __noinline int gw_cut_foreign(struct __sk_buff *skb,
 	return 0;
 }
 
-/* The slip that is there says something else from here on. */
-static __always_inline int gw_turn_slip(struct __sk_buff *skb,
-					const struct gw_pkt *p,
-					struct gw_slip *slip,
-					enum gw_slip_kind kind, __u16 why)
+/* The slip says something else from here on: to whom, gw_seal() is told. */
+static __always_inline void gw_turn_slip(struct gw_slip *slip,
+					 enum gw_slip_kind kind, __u16 why)
 {
 	slip->kind = kind;
 	slip->why = bpf_htons(why);
-	return bpf_skb_store_bytes(skb, gw_packet_end(p), slip, sizeof(*slip),
-				   0);
 }
 
 #endif /* GW_SLIP_H */

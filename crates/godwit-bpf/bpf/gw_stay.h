@@ -12,6 +12,7 @@
 
 #include "gw_edit.h"
 #include "gw_flow.h"
+#include "gw_tag.h"
 
 /* Never 0: that is what a node says that does not know of this. */
 static __always_inline __u16 gw_stay(const struct gw_flow *f)
@@ -22,24 +23,32 @@ static __always_inline __u16 gw_stay(const struct gw_flow *f)
 static __noinline int gw_set_stay(struct __sk_buff *skb, struct gw_pkt *p,
 				  __u16 stay)
 {
-	__u32 at = p->l4 + offsetof(struct tcphdr, urg_ptr);
-	__be16 was;
-
-	if (bpf_skb_load_bytes(skb, at, &was, sizeof(was)))
-		return -1;
-	return gw_edit16(skb, p, at, bpf_ntohs(was), stay);
+	return gw_store_urgent(skb, p, stay);
 }
 
-/* Is this a word of the twin that the flow has now? */
-static __noinline bool gw_is_of_stay(struct __sk_buff *skb, struct gw_pkt *p,
-				     const struct gw_flow *f)
+/*
+ * Is this a word of the twin that the flow has now, and of its server? 0, or the reason why not.
+ * Who has told a key says no stay 0, and nobody else can say any (gw_tag.h).
+ */
+static __noinline int gw_check_stay(struct __sk_buff *skb, struct gw_pkt *p,
+				    const struct gw_flow *f)
 {
-	__be16 stay;
+	int belief = gw_believe(skb, p, gw_stay(f));
+	__u16 stay;
 
-	if (bpf_skb_load_bytes(skb, p->l4 + offsetof(struct tcphdr, urg_ptr),
-			       &stay, sizeof(stay)))
-		return false;
-	return !stay || bpf_ntohs(stay) == gw_stay(f);
+	if (belief == GW_BELIEF_STAY)
+		return GW_REASON_TWIN_ACK_GENERATION;
+	if (belief != GW_BELIEF_NONE)
+		return belief;
+	if (gw_load_urgent(skb, p, &stay) || (stay && stay != gw_stay(f)))
+		return GW_REASON_TWIN_ACK_GENERATION;
+	return 0;
+}
+
+/* What was the tag of its words means nothing to a client. 0 or -1. */
+static __noinline int gw_clear_stay(struct __sk_buff *skb, struct gw_pkt *p)
+{
+	return gw_store_urgent(skb, p, 0) || gw_set_half(skb, p, 0) ? -1 : 0;
 }
 
 #endif /* GW_STAY_H */

@@ -105,12 +105,12 @@ static __noinline int gw_lighter(__u32 share, const struct gw_placing *pl,
 }
 
 /*
- * The SYN goes to `to`, and what follows it, too. If another CPU has passed on a copy of it,
- * to where that went. GW_UNDECIDED: it can't be written down.
+ * The SYN is to go to `to`, and what follows it, too; if another CPU has passed on a copy of
+ * it, to where that went. -1: it can't be written down.
  */
-static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
-				 const struct gw_flow_key *key, __u32 share,
-				 const struct gw_target *to)
+static __noinline int gw_book_passing(const struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      __u32 share, struct gw_target *to)
 {
 	struct gw_passed fresh = {
 		.irs = p->seq,
@@ -126,17 +126,15 @@ static __noinline int gw_pass_on(struct __sk_buff *skb, const struct gw_pkt *p,
 		if (l)
 			__sync_fetch_and_add(&l->passed, 1);
 		gw_count(GW_REASON_PASSED_ON);
-	} else {
-		passed = bpf_map_lookup_elem(&gw_passed, key);
-		if (!passed || passed->irs != p->seq) {
-			gw_count(GW_REASON_TABLE_FULL);
-			return GW_UNDECIDED;
-		}
-		fresh.to = passed->to;
+		return 0;
 	}
-	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
-		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
-	return gw_send_syn_on(skb, p, key, fresh.to.mac);
+	passed = bpf_map_lookup_elem(&gw_passed, key);
+	if (!passed || passed->irs != p->seq) {
+		gw_count(GW_REASON_TABLE_FULL);
+		return -1;
+	}
+	*to = passed->to;
+	return 0;
 }
 
 /*
@@ -227,9 +225,12 @@ static __noinline int gw_steer(struct __sk_buff *skb, const struct gw_pkt *p,
 		return GW_CONSULT;
 	if (node == GW_POLICY_RULES)
 		node = gw_lighter(share, pl, st, queue);
-	if (node < 0 || node == pl->node || gw_name_mate(share, node, &to))
+	if (node < 0 || node == pl->node || gw_name_mate(share, node, &to) ||
+	    gw_book_passing(p, key, share, &to))
 		return GW_UNDECIDED;
-	return gw_pass_on(skb, p, key, share, &to);
+	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
+		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
+	return gw_send_syn_on(skb, p, key, to.mac);
 }
 
 /* Why we will not have it, whatever it is; 0: we may. */

@@ -91,6 +91,8 @@ unsafe impl Plain for types::gw_mate {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_mate_mac {}
 // SAFETY: as above.
+unsafe impl Plain for types::gw_trust {}
+// SAFETY: as above.
 unsafe impl Plain for types::gw_steering {}
 // SAFETY: see above.
 unsafe impl Plain for types::gw_kept {}

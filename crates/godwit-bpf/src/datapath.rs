@@ -39,6 +39,7 @@ use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
 use crate::maps::slots::Slots;
 use crate::maps::steering::SteeringTable;
+use crate::maps::trusts::TrustTable;
 use crate::maps::{MapError, TypedMap};
 use crate::orders::Orders;
 use crate::pin::PinDir;
@@ -151,6 +152,8 @@ pub struct Datapath {
     pub placing: PlacingTable,
     /// Where connections begin.
     pub steering: SteeringTable,
+    /// How frames of other servers are proved.
+    pub trusts: TrustTable,
     /// Requests whose questions are open.
     pub questions: QuestionTable,
     /// Sums of what flows have said.
@@ -238,6 +241,7 @@ impl Datapath {
                 handle(&maps.gw_steerings, "gw_steerings")?,
                 share_slots.clone(),
             ),
+            trusts: TrustTable::new(handle(&maps.gw_trusts, "gw_trusts")?),
             questions: QuestionTable::new(handle(&maps.gw_kepts, "gw_kepts")?),
             outputs: output_table(&skel, share_slots.clone())?,
             counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
@@ -400,6 +404,7 @@ fn configure(
         &mut maps.gw_placings,
         &mut maps.gw_mates,
         &mut maps.gw_mate_macs,
+        &mut maps.gw_trusts,
         &mut maps.gw_prefixes,
         &mut maps.gw_suffixes,
         &mut maps.gw_steerings,

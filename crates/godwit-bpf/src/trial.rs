@@ -1,5 +1,7 @@
 //! One frame through one hook, outside of any traffic: for tests.
 
+use std::time::Duration;
+
 use libbpf_rs::ProgramInput;
 
 use crate::Datapath;
@@ -61,9 +63,7 @@ impl Datapath {
         mark: u32,
         frame: &[u8],
     ) -> libbpf_rs::Result<Trial> {
-        let mut context = [0; CONTEXT_LEN];
-        context[MARK..MARK + 4].copy_from_slice(&mark.to_ne_bytes());
-        context[IFINDEX..IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
+        let mut context = context(ifindex, mark);
         let mut out = vec![0; frame.len() + ROOM];
         let input = ProgramInput {
             context_in: Some(&mut context),
@@ -77,4 +77,31 @@ impl Datapath {
             frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
         })
     }
+    /// How long one run of that takes.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn time_marked_frame(
+        &self,
+        hook: Hook,
+        ifindex: u32,
+        mark: u32,
+        frame: &[u8],
+    ) -> libbpf_rs::Result<Duration> {
+        let mut context = context(ifindex, mark);
+        let input = ProgramInput {
+            context_in: Some(&mut context),
+            data_in: Some(frame),
+            ..ProgramInput::default()
+        };
+        Ok(self.program(hook).test_run(input)?.duration)
+    }
+}
+
+/// What a program is told of a frame besides its bytes.
+fn context(ifindex: u32, mark: u32) -> [u8; CONTEXT_LEN] {
+    let mut context = [0; CONTEXT_LEN];
+    context[MARK..MARK + 4].copy_from_slice(&mark.to_ne_bytes());
+    context[IFINDEX..IFINDEX + 4].copy_from_slice(&ifindex.to_ne_bytes());
+    context
 }

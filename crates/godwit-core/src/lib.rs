@@ -43,6 +43,7 @@ pub mod probe;
 pub mod question;
 pub mod rejoin;
 pub mod share;
+pub mod tags;
 mod time;
 pub mod unlisted;
 

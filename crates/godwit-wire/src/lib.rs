@@ -49,6 +49,7 @@ pub use heartbeat::Heartbeat;
 pub use lease::{Lease, LeaseDatagram, LeaseMessage, Refusal, Report, Standing, Stay};
 pub use message::{
     ASKED_VERSION, BOUND_KEYS, CANARY_VERSION, Decoder, MAX_VERSION, MIN_VERSION, NAMED_SHARES,
+    TAGS_VERSION,
 };
 pub use name::NodeName;
 pub use ndp::{NeighbourAdvertisement, NeighbourSolicitation};
@@ -65,5 +66,5 @@ pub use stable_id::{FIRST_STABLE_ID, node_id};
 pub use v1::{
     Commit, ConfigLine, DigestEntry, DirectorWord, EntryWord, HandoffStep, Hello, MAX_CONFIG_LINES,
     MAX_DIGEST_ENTRIES, MAX_DIRECTED, Message, MoveStep, OutputEntry, Party, QuestionWord, Said,
-    SlotWord, SnapshotPart,
+    SlotWord, SnapshotPart, TagWord,
 };

@@ -19,8 +19,8 @@ pub const MIN_VERSION: u8 = v1::VERSION;
 
 /// Latest version that this build speaks. All have the messages of version 1. From version 2
 /// on a share is called by the number of its name; version 1 calls it by its place in the file.
-/// Version 3 has other keys for heartbeats.
-pub const MAX_VERSION: u8 = 3;
+/// Version 3 has other keys for heartbeats, version 4 has tags on the data network.
+pub const MAX_VERSION: u8 = 4;
 
 /// The first version in which a share has the number of its name.
 pub const NAMED_SHARES: u8 = 2;
@@ -34,6 +34,9 @@ pub const ASKED_VERSION: u8 = 3;
 /// The first version in which the key of heartbeats and lease datagrams is bound to the life
 /// of their receiver.
 pub const BOUND_KEYS: u8 = 3;
+
+/// The first version in which servers prove on the data network whose their frames are.
+pub const TAGS_VERSION: u8 = 4;
 
 pub(crate) const MAGIC: [u8; 2] = *b"GW";
 

@@ -15,7 +15,7 @@ use crate::{
     FlowRecord, Generation, GoodbyeReason, HandoffId, HandoffRefusal, HandoffStep, Heartbeat,
     Hello, Lease, LeaseDatagram, LeaseMessage, LeaveReason, MacAddr, Message, MoveRefusal,
     MoveStep, Negotiated, NodeName, OutputEntry, Party, QuestionWord, Refusal, Report, Restore,
-    Role, Said, SeqNumber, ShareClaim, ShareId, SlotWord, SnapshotPart, Standing, Stay,
+    Role, Said, SeqNumber, ShareClaim, ShareId, SlotWord, SnapshotPart, Standing, Stay, TagWord,
     UnprotectedReason,
 };
 
@@ -81,7 +81,8 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
             about_snapshots(),
             between_directors(),
             config_lines(),
-            about_questions()
+            about_questions(),
+            about_tags()
         ],
         digest(),
         output(),
@@ -306,6 +307,11 @@ fn between_directors() -> impl Strategy<Value = Message> {
 fn about_questions() -> impl Strategy<Value = Message> {
     (flow_id(), any::<u32>(), select(QuestionWord::ALL.to_vec()))
         .prop_map(|(flow, number, word)| Message::Question { flow, number, word })
+}
+
+fn about_tags() -> impl Strategy<Value = Message> {
+    let key = any::<[u8; 16]>().prop_map(TagWord::Key);
+    prop_oneof![key, Just(TagWord::Used)].prop_map(Message::Tags)
 }
 
 fn about_snapshots() -> impl Strategy<Value = Message> {

@@ -168,6 +168,7 @@ impl Driver {
 
     /// What waited for this peer's place on the link is in force now.
     pub(super) fn find_peer(&mut self, peer: PeerId, mac: MacAddr) {
+        self.find_tagged(peer, mac);
         let concerned = self.shares.learn(peer, mac);
         if let Err(error) = self.datapath.canaries.know_peer(mac) {
             tracing::warn!(%error, "canaries of a peer are not answered");

@@ -3,21 +3,17 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::{
     Births, Datapath, Events, Identity, Keepers, MARK_CANARY, MARK_INJECT, MARK_REPLAY,
-    MARK_SETTLED, MARK_SPOKEN, MapError, OpenError, PinDir, PinError, Policy, Settings, ShareEntry,
-    TunnelEnd, remove_stale_pins,
+    MARK_SETTLED, MARK_SPOKEN, OpenError, PinDir, Policy, Settings, ShareEntry, TunnelEnd,
+    remove_stale_pins,
 };
 use godwit_core::node::Resume;
 use godwit_core::{MonoTime, NodeConfig, VoterMemory};
-use godwit_sock::{
-    Devices, FrameSender, Interface, InterfaceError, SegmentSender, join_group, netns_cookie,
-};
-use godwit_wire::{Endpoint, Generation, MacAddr, NodeName, Role, ShareId};
-use thiserror::Error;
+use godwit_sock::{Devices, FrameSender, Interface, SegmentSender, join_group, netns_cookie};
+use godwit_wire::{Endpoint, Generation, NodeName, Role, ShareId};
 
 use super::addresses;
 use super::births::AwaitedTwins;
@@ -27,12 +23,12 @@ use super::compare::Comparisons;
 use super::detach::{DetachError, detach};
 use super::digest::Digest;
 use super::dismissal::Dismissals;
-use super::earlier::{self, EarlierError};
+use super::earlier;
 use super::exports::Exports;
 use super::fence::from_expiry;
 use super::follow::{self, Follow, Place};
-use super::gone::{self, GoneError};
-use super::handoff::{HandoffStartError, Handoffs, Kit, Means, Newborns, Wishes};
+use super::gone;
+use super::handoff::{Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
 use super::load::{self, Loads};
@@ -47,8 +43,9 @@ use super::servers::Servers;
 use super::shares::Shares;
 use super::standstill::Standstill;
 use super::sweep::Doubts;
+use super::tags::Tagging;
 use super::twins::Farewells;
-use super::{Driver, Surroundings, ring, routes, sweep, unlisted};
+use super::{Driver, InstallError, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
 use crate::era::Era;
@@ -59,90 +56,6 @@ use crate::surroundings::FactBoard;
 
 /// Flows at a time; an entry takes about half a KiB, and only when in use.
 const MAX_FLOWS: u32 = 1 << 18;
-
-/// Why a node can't start.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum InstallError {
-    /// The service interface can't serve.
-    #[error(transparent)]
-    Interface(#[from] InterfaceError),
-    /// The network interfaces can't be listed or watched.
-    #[error("can't list the network interfaces")]
-    Devices(#[source] io::Error),
-    /// There is no place to pin to.
-    #[error(transparent)]
-    Pin(#[from] PinError),
-    /// The data path is not in place.
-    #[error(transparent)]
-    Datapath(#[from] OpenError),
-    /// What an agent of another version has left stays where it is.
-    #[error(transparent)]
-    Earlier(#[from] EarlierError),
-    /// What is no longer in the file can't be ended.
-    #[error(transparent)]
-    Gone(#[from] GoneError),
-    /// The data path does not know its services.
-    #[error(transparent)]
-    Map(#[from] MapError),
-    /// A socket that the agent needs can't be opened.
-    #[error("can't open a raw socket (CAP_NET_RAW and CAP_NET_ADMIN are needed)")]
-    Socket(#[source] io::Error),
-    /// A program of the user's own can't be read.
-    #[error("can't read policy {path}")]
-    Policy {
-        /// Its file.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// A service address can't be added.
-    #[error("can't add service address {address}")]
-    Address {
-        /// Which.
-        address: IpAddr,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// Service addresses of earlier days can't be removed.
-    #[error("can't remove service addresses that are no longer wanted")]
-    Addresses(#[source] io::Error),
-    /// The interface does not take frames to the group of a multicast tap.
-    #[error("the service interface can't receive group {group}")]
-    Group {
-        /// Which.
-        group: MacAddr,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// Connections can't move one by one.
-    #[error("connections can't move to other servers here (standby = \"none\" or \"snapshot\")")]
-    Handoffs(#[from] HandoffStartError),
-    /// Twins can't be kept.
-    #[error("can't listen on the loopback for twins (snapshots = \"eager\")")]
-    Perch(#[source] io::Error),
-    /// The kernel does not run a program for figures.
-    #[error("can't run the director's program for figures")]
-    TestRun(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The node is a director, and the file has nothing for it.
-    #[error("section [director] is missing, or no service has front = \"director\"")]
-    NothingToDirect,
-    /// The machine would not answer for the IPv4 addresses of services, which are on
-    /// loopback (ip-sysctl.rst).
-    #[error("{setting} is {value}: with anything but 0 nobody on the link finds the services")]
-    Mute {
-        /// The sysctl.
-        setting: String,
-        /// What it is.
-        value: u32,
-    },
-    /// A thread can't be started.
-    #[error("can't start a thread")]
-    Thread(#[source] io::Error),
-}
 
 /// A node whose data path is in place and silent.
 #[derive(Debug)]
@@ -532,23 +445,23 @@ impl Installed {
         let handoffs = self.start_handoffs(&surroundings)?;
         let standstill = self.start_standstill(&surroundings)?;
         let keeper = self.start_keeper(&surroundings)?;
-        let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
-        let (place, inbox) = (self.parts.place.clone(), surroundings.inbox.clone());
-        let resolver = Resolver::spawn(&self.config, place.clone(), inbox);
+        let place = self.parts.place.clone();
+        let resolver = Resolver::spawn(&self.config, place.clone(), surroundings.inbox.clone());
         let resolver = resolver.map_err(InstallError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         let doubts = self.start_readers(place, &surroundings.inbox);
-        let locals = Locals::spawn(&self.config, surroundings.events.clone());
         let mut driver = Driver {
             incarnation: node.incarnation,
             era: Era::new(surroundings.inbox.clone()),
             started: now,
             node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
-            shares,
+            shares: self.shares(&node, keeper.as_ref().map(Keeper::ports)),
             placing: Placing::new(&self.config),
             questions: Questions::default(),
+            tagging: Tagging::take_up(&self.config, &self.parts.datapath.trusts),
             loads: Loads::new(&self.config, now),
-            locals: locals.map_err(InstallError::Thread)?,
+            locals: Locals::spawn(&self.config, surroundings.events.clone())
+                .map_err(InstallError::Thread)?,
             keeper,
             exports: Exports::new(&self.config, now),
             awaited_twins: AwaitedTwins::default(),

@@ -51,6 +51,7 @@ mod freezer;
 mod gone;
 mod handoff;
 mod install;
+mod install_error;
 mod keeper;
 mod leash;
 mod leave;
@@ -79,6 +80,7 @@ mod servers;
 mod shares;
 mod standstill;
 mod sweep;
+mod tags;
 mod turn;
 mod twins;
 mod unlisted;
@@ -104,7 +106,8 @@ use crate::surroundings::FactBoard;
 pub use detach::DetachError;
 pub use earlier::EarlierError;
 pub use gone::GoneError;
-pub use install::{InstallError, Installed, Remains, pin_name};
+pub use install::{Installed, Remains, pin_name};
+pub use install_error::InstallError;
 pub use leave::End;
 
 use births::AwaitedTwins;
@@ -130,6 +133,7 @@ use replay::Replays;
 use servers::Servers;
 use shares::Shares;
 use standstill::Standstill;
+use tags::Tagging;
 use twins::Farewells;
 
 /// What the driver needs besides what [`Installed`] has.
@@ -177,6 +181,7 @@ pub struct Driver {
     shares: Shares,
     placing: Placing,
     questions: Questions,
+    tagging: Tagging,
     loads: Loads,
     /// Processes of this machine that are clients of its services.
     locals: Locals,

@@ -5,7 +5,7 @@ use std::thread;
 
 use godwit_bpf::FlowTable;
 use godwit_core::node::ShareNews;
-use godwit_core::{Event, EventKind, MonoTime};
+use godwit_core::{Event, EventKind, MonoTime, PeerId};
 use godwit_wire::{Generation, LeaveReason, NodeName, Role, ShareId};
 use tokio::sync::oneshot;
 
@@ -75,14 +75,21 @@ impl Driver {
         });
     }
 
+    fn peer_reports(&self, now: MonoTime) -> Vec<PeerReport> {
+        let peers = self.config.others().zip(self.node.peer_status());
+        let reports = peers.zip((0..).map(PeerId));
+        let reports = reports.map(|((config, peer), id)| PeerReport {
+            tags: self.tagging.of(id).map(ToOwned::to_owned),
+            ..PeerReport::new(config, &peer, now)
+        });
+        reports.collect()
+    }
+
     /// Everything but the flow counts, and the shares of its services.
     fn status(&self, now: MonoTime) -> (Status, Vec<ShareId>) {
         let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
         status.apps_refused = self.apps.refused();
-        let peers = self.config.others().zip(self.node.peer_status());
-        status.peers = peers
-            .map(|(config, peer)| PeerReport::new(config, &peer, now))
-            .collect();
+        status.peers = self.peer_reports(now);
         let mut ids = Vec::new();
         for share in self.node.share_status() {
             let Some((_, config)) = self.config.shares().find(|(id, _)| *id == share.id) else {

@@ -3,7 +3,7 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
+use godwit_core::{FlowEvent, FlowEventKind, MonoTime, PeerId};
 use godwit_wire::{GoodbyeReason, Message};
 use tokio::sync::oneshot;
 
@@ -139,12 +139,8 @@ impl Driver {
             }
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
             Input::Stonith { peer, outcome } => self.node.handle_stonith(peer, outcome, now),
-            Input::Message {
-                peer,
-                message: Message::Question { flow, number, word },
-            } => self.hear_of_question(peer, (flow, number), word),
             Input::Unanswered(question) => self.ask_after(question),
-            Input::Message { peer, message } => self.node.handle_message(peer, &message, now),
+            Input::Message { peer, message } => self.hear(peer, &message, now),
             Input::Link { peer, link } => {
                 // What was under way on the old link is lost.
                 self.digest.forget();
@@ -202,6 +198,20 @@ impl Driver {
             Input::Stop { reason, done } => return Next::Stop(reason, done),
         }
         Next::Continue
+    }
+
+    /// What a peer says over its link: about the data paths to them, all else to the core.
+    fn hear(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
+        if let Message::Question { flow, number, word } = *message {
+            return self.hear_of_question(peer, (flow, number), word);
+        }
+        if let Message::Tags(word) = *message {
+            return self.hear_of_tags(peer, word);
+        }
+        if let Message::Hello(hello) = message {
+            self.offer_tags(peer, hello);
+        }
+        self.node.handle_message(peer, message, now);
     }
 
     pub(super) fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {

@@ -53,6 +53,7 @@ fn status(pair: &Pair) -> Status {
         doubts: [("no_server".to_owned(), 5)].into(),
         config_differs: false,
         differences: Vec::new(),
+        tags: None,
         power: "unknown".into(),
         stonith_fault: None,
     });

@@ -9,8 +9,12 @@ use crate::skel::types;
 
 const _: () = assert!(size_of::<types::gw_kept>() == 1600);
 
-/// Bytes of a slip, and where it has its kind.
+/// Bytes of a slip, and of the tag that one has whose version says so.
 const SLIP: usize = 52;
+const TAG: usize = 8;
+const MAGIC: &[u8] = b"gwsp";
+const TAGGED: u8 = 3;
+/// Where a slip has its kind.
 const SLIP_KIND: usize = 5;
 /// `GW_SLIP_ACCEPTED` and `GW_SLIP_REFUSED`.
 const ACCEPTED: u8 = 2;
@@ -51,6 +55,8 @@ impl Unanswered {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptQuestion {
     frame: Vec<u8>,
+    /// Where its slip begins.
+    slip: usize,
     to: MacAddr,
     /// It went by way of this node's standby.
     pub by_way: bool,
@@ -70,10 +76,18 @@ impl KeptQuestion {
         frame[6..12].copy_from_slice(&self.to.0);
         let is_v6 = frame[14] >> 4 == 6;
         frame[12..14].copy_from_slice(if is_v6 { &IPV6 } else { &IPV4 });
-        let kind = frame.len() - SLIP + SLIP_KIND;
-        frame[kind] = if accepted { ACCEPTED } else { REFUSED };
+        // Its tag was another one's; what an agent says needs none.
+        frame[self.slip + SLIP_KIND] = if accepted { ACCEPTED } else { REFUSED };
         frame
     }
+}
+
+/// Where the slip of a frame begins, and the packet ends.
+fn slip_of(frame: &[u8]) -> Option<usize> {
+    let tagged = frame.len().checked_sub(SLIP + TAG)?;
+    let slip = frame.get(tagged..)?;
+    let is_tagged = slip.starts_with(MAGIC) && slip.get(MAGIC.len()) == Some(&TAGGED);
+    Some(if is_tagged { tagged } else { tagged + TAG })
 }
 
 /// Typed access to them.
@@ -110,14 +124,15 @@ impl QuestionTable {
             return Ok(None);
         };
         let mut frame = frame.to_vec();
-        if raw.partial != 0 {
-            let end = len - SLIP;
-            if godwit_wire::Segment::fill_checksum(&mut frame[14..end]).is_err() {
-                return Ok(None);
-            }
+        let Some(slip) = slip_of(&frame) else {
+            return Ok(None);
+        };
+        if raw.partial != 0 && godwit_wire::Segment::fill_checksum(&mut frame[14..slip]).is_err() {
+            return Ok(None);
         }
         Ok(Some(KeptQuestion {
             frame,
+            slip,
             to: MacAddr(raw.to),
             by_way: raw.by_way != 0,
         }))

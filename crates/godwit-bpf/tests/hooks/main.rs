@@ -20,6 +20,7 @@ mod malformed;
 mod moves;
 mod policy;
 mod process;
+mod proof;
 mod random;
 mod rejoin;
 mod ring;

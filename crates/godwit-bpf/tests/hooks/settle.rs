@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use godwit_bpf::{Hook, MARK_SETTLED, MARK_SLIP, Mate, Record, Settlement, Unanswered};
+use godwit_bpf::{Hook, MARK_SETTLED, Mate, Record, Settlement, Unanswered};
 use godwit_lab::host::Host;
 
 use crate::bench::{Bench, NEXT, NODES, REDIRECT, SHARE, flow_id, on_bench};
@@ -49,7 +49,7 @@ fn a_question_without_an_answer_is_reported_and_taken_back() {
             assert_eq!(refusal[14..request(v6).len()], request(v6)[14..]);
             let turned = bench.put(Hook::Gate, MARK_SETTLED, &refusal);
             assert_eq!(turned.verdict, REDIRECT);
-            let (verdict, reasons) = bench.pass_marked(Hook::Tap, MARK_SLIP, &turned.frame);
+            let (verdict, reasons) = bench.pass_marked(Hook::Tap, MARK_SETTLED, &turned.frame);
             assert_eq!(verdict, NEXT, "{reasons:?}");
             for reason in ["refused", "client_segment"] {
                 assert!(reasons.iter().any(|it| it == reason), "{reasons:?}");
@@ -70,7 +70,7 @@ fn a_question_that_was_accepted_is_let_go() {
         let kept = bench.datapath.questions.get(&question);
         let kept = kept.expect("it can be read").expect("it is kept");
         let yes = kept.answer(mac(Host::A), true);
-        let (verdict, reasons) = bench.pass_marked(Hook::Tap, MARK_SLIP, &yes);
+        let (verdict, reasons) = bench.pass_marked(Hook::Tap, MARK_SETTLED, &yes);
         assert_eq!(verdict, NEXT, "{reasons:?}");
         assert!(reasons.iter().any(|it| it == "accepted"), "{reasons:?}");
         let later = Unanswered::new(SHARE, question.flow, 2);

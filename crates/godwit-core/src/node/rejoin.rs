@@ -270,6 +270,7 @@ impl ShareSide {
             | Message::Director(_)
             | Message::ConfigLines(_)
             | Message::Question { .. }
+            | Message::Tags(_)
             | Message::ShareState(_)
             | Message::StandbyReady { .. }
             | Message::StandbyLeft { .. }

@@ -116,8 +116,7 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         if message.epoch() != self.machine.epoch() {
-            context.send(peer, Message::ShareState(self.claim()));
-            return;
+            return context.send(peer, Message::ShareState(self.claim()));
         }
         match message {
             Message::StandbyReady { generation, .. } => self.hear_ask(peer, *generation, context),
@@ -182,6 +181,7 @@ impl ShareSide {
             | Message::Director(_)
             | Message::ConfigLines(_)
             | Message::Question { .. }
+            | Message::Tags(_)
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
@@ -257,6 +257,7 @@ impl ShareSide {
             | Message::Director(_)
             | Message::ConfigLines(_)
             | Message::Question { .. }
+            | Message::Tags(_)
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::message::{Header, MAGIC};
 use crate::restore::emit_input;
-use crate::{EmitError, Generation, HandoffId, MAX_INPUT_LEN, ShareId};
+use crate::{EmitError, FlowId, Generation, HandoffId, MAX_INPUT_LEN, ShareId};
 
 impl Message {
     /// Appends the message with its header.
@@ -40,6 +40,7 @@ impl Message {
         match self {
             Self::Hello(hello) => hello.emit(out),
             Self::Director(word) => word.emit(out)?,
+            Self::Tags(word) => word.emit(out),
             Self::ConfigLines(lines) => super::lines::emit(out, lines)?,
             Self::ShareState(claim) => {
                 emit_share(out, claim.share);
@@ -64,6 +65,8 @@ impl Message {
             | Self::FlowDemoted { .. }
             | Self::TwinClosed { .. }
             | Self::Question { .. }
+            | Self::FlowAdmit { .. }
+            | Self::FlowAdmitted { .. }
             | Self::FlowSnapshotKept { .. } => self.emit_flow_message(out),
             Self::Digest {
                 share,
@@ -83,11 +86,9 @@ impl Message {
                 emit_stay(out, *share, *generation);
                 output::emit_entries(out, entries)?;
             }
-            Self::FlowRestore { .. }
-            | Self::FlowInput { .. }
-            | Self::FlowAdmit { .. }
-            | Self::FlowAdmitted { .. }
-            | Self::FlowSnapshot { .. } => self.emit_running(out)?,
+            Self::FlowRestore { .. } | Self::FlowInput { .. } | Self::FlowSnapshot { .. } => {
+                self.emit_running(out)?
+            }
             Self::Goodbye { reason } => out.push(reason.number()),
             Self::Handoff {
                 share, id, step, ..
@@ -127,8 +128,7 @@ impl Message {
                 reason,
                 ..
             } => {
-                emit_stay(out, *share, *generation);
-                flow.emit(out);
+                emit_flow(out, (*share, *generation), flow);
                 out.push(reason.number());
             }
             Self::FlowDemoted {
@@ -136,10 +136,19 @@ impl Message {
                 generation,
                 flow,
                 ..
-            } => {
-                emit_stay(out, *share, *generation);
-                flow.emit(out);
             }
+            | Self::FlowAdmit {
+                share,
+                generation,
+                flow,
+                ..
+            }
+            | Self::FlowAdmitted {
+                share,
+                generation,
+                flow,
+                ..
+            } => emit_flow(out, (*share, *generation), flow),
             Self::FlowSnapshotKept {
                 share,
                 generation,
@@ -147,8 +156,7 @@ impl Message {
                 commit,
                 ..
             } => {
-                emit_stay(out, *share, *generation);
-                flow.emit(out);
+                emit_flow(out, (*share, *generation), flow);
                 out.extend(commit.iter().flat_map(|number| number.to_be_bytes()));
             }
             Self::Hello(_)
@@ -164,9 +172,8 @@ impl Message {
             | Self::Move { .. }
             | Self::FlowRestore { .. }
             | Self::FlowInput { .. }
-            | Self::FlowAdmit { .. }
-            | Self::FlowAdmitted { .. }
             | Self::FlowSnapshot { .. }
+            | Self::Tags(_)
             | Self::Handoff { .. } => {}
         }
     }
@@ -199,22 +206,6 @@ impl Message {
                 out.push(u8::from(*fin));
                 emit_input(out, input)
             }
-            Self::FlowAdmit {
-                share,
-                generation,
-                flow,
-                ..
-            }
-            | Self::FlowAdmitted {
-                share,
-                generation,
-                flow,
-                ..
-            } => {
-                emit_stay(out, *share, *generation);
-                flow.emit(out);
-                Ok(())
-            }
             Self::FlowSnapshot {
                 share,
                 generation,
@@ -235,6 +226,8 @@ impl Message {
             | Self::StandbyLeft { .. }
             | Self::FlowDemote { .. }
             | Self::FlowDemoted { .. }
+            | Self::FlowAdmit { .. }
+            | Self::FlowAdmitted { .. }
             | Self::TwinClosed { .. }
             | Self::Digest { .. }
             | Self::Goodbye { .. }
@@ -243,6 +236,7 @@ impl Message {
             | Self::ServerLost { .. }
             | Self::FlowSnapshotKept { .. }
             | Self::Question { .. }
+            | Self::Tags(_)
             | Self::Handoff { .. } => Ok(()),
         }
     }
@@ -287,6 +281,11 @@ fn emit_handoff(
 
 fn emit_share(out: &mut Vec<u8>, share: ShareId) {
     out.extend_from_slice(&share.0.to_be_bytes());
+}
+
+fn emit_flow(out: &mut Vec<u8>, (share, generation): (ShareId, Generation), flow: &FlowId) {
+    emit_stay(out, share, generation);
+    flow.emit(out);
 }
 
 fn emit_stay(out: &mut Vec<u8>, share: ShareId, generation: Generation) {

@@ -22,6 +22,7 @@ mod kept;
 mod lines;
 mod output;
 mod parse;
+mod tags;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ pub use kept::{Commit, SnapshotPart};
 pub use lines::{ConfigLine, MAX_CONFIG_LINES};
 pub use output::{OutputEntry, Said};
 pub(crate) use parse::parse_body;
+pub use tags::TagWord;
 
 /// The number of this version.
 pub const VERSION: u8 = 1;
@@ -62,8 +64,9 @@ pub(crate) mod kind {
     pub(crate) const DIRECTOR: u8 = 20;
     pub(crate) const CONFIG_LINES: u8 = 21;
     pub(crate) const QUESTION: u8 = 22;
+    pub(crate) const TAGS: u8 = 23;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=QUESTION;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=TAGS;
 }
 
 /// First message of each side on a new link.
@@ -337,6 +340,8 @@ pub enum Message {
         /// What is asked, or answered.
         word: QuestionWord,
     },
+    /// Between servers: how what they send each other on the data network is proved.
+    Tags(TagWord),
 }
 
 /// What servers say over the control link of a connection that one has offered to the other.
@@ -426,6 +431,7 @@ impl Message {
             Self::Director(_) => kind::DIRECTOR,
             Self::ConfigLines(_) => kind::CONFIG_LINES,
             Self::Question { .. } => kind::QUESTION,
+            Self::Tags(_) => kind::TAGS,
         }
     }
 
@@ -454,6 +460,7 @@ impl Message {
             Self::Director(_) => "director",
             Self::ConfigLines(_) => "config_lines",
             Self::Question { .. } => "question",
+            Self::Tags(_) => "tags",
         }
     }
 
@@ -464,6 +471,7 @@ impl Message {
             | Self::Goodbye { .. }
             | Self::Director(_)
             | Self::ConfigLines(_)
+            | Self::Tags(_)
             | Self::Question { .. } => None,
             Self::ShareState(claim) => Some(claim.share),
             Self::StandbyReady { share, .. }
@@ -492,6 +500,7 @@ impl Message {
             | Self::Goodbye { .. }
             | Self::Director(_)
             | Self::ConfigLines(_)
+            | Self::Tags(_)
             | Self::Question { .. } => None,
             Self::ShareState(claim) => Some(&mut claim.share),
             Self::StandbyReady { share, .. }
@@ -520,6 +529,7 @@ impl Message {
             | Self::Goodbye { .. }
             | Self::Director(_)
             | Self::ConfigLines(_)
+            | Self::Tags(_)
             | Self::Question { .. } => Epoch::NONE,
             Self::ShareState(claim) => claim.epoch,
             Self::StandbyReady { epoch, .. }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{
     DigestEntry, DirectorWord, HandoffStep, Hello, MAX_DIGEST_ENTRIES, Message, MoveStep,
-    QuestionWord, SnapshotPart, kind, output,
+    QuestionWord, SnapshotPart, TagWord, kind, output,
 };
 use crate::cursor::{Reader, verify};
 use crate::message::Header;
@@ -47,6 +47,7 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
             word: QuestionWord::parse(&mut reader)?,
         },
         kind::DIRECTOR => Message::Director(DirectorWord::parse(&mut reader)?),
+        kind::TAGS => Message::Tags(TagWord::parse(&mut reader)?),
         kind::CONFIG_LINES => Message::ConfigLines(super::lines::parse(&mut reader)?),
         kind::GOODBYE => Message::Goodbye {
             reason: GoodbyeReason::parse(&mut reader)?,

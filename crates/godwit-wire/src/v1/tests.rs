@@ -49,6 +49,7 @@ fn one_of_each() -> Vec<Message> {
         "detect", "lease", "3s",
     )]));
     all.extend(about_questions());
+    all.extend(about_tags());
     all
 }
 
@@ -227,6 +228,17 @@ fn about_questions() -> [Message; 2] {
     ]
 }
 
+fn about_tags() -> [Message; 2] {
+    let mut key = [0; 16];
+    for (byte, value) in key.iter_mut().zip(0..) {
+        *byte = 0x11 * value;
+    }
+    [
+        Message::Tags(TagWord::Key(key)),
+        Message::Tags(TagWord::Used),
+    ]
+}
+
 fn older_ones() -> Vec<Message> {
     let (share, epoch, generation) = stay();
     vec![
@@ -392,10 +404,10 @@ fn parse() {
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
     // Some of them in several forms.
-    let several = [20, 20, 20, 20, 20, 21, 22, 22];
+    let several = [20, 20, 20, 20, 20, 21, 22, 22, 23, 23];
     let expected = (1..=19).chain(18..=19).chain(several);
     assert_eq!(kinds, expected.collect::<Vec<_>>());
-    assert_eq!(kind::KNOWN, 1..=22);
+    assert_eq!(kind::KNOWN, 1..=23);
 }
 
 #[test]
@@ -403,6 +415,12 @@ fn what_a_handoff_carries_is_not_printed() {
     let printed = std::format!("{:?}", handoff());
     assert!(printed.contains("state of 1 bytes"), "{printed}");
     assert!(!printed.contains("[33]"), "{printed}");
+}
+
+#[test]
+fn a_key_is_not_printed() {
+    let printed = std::format!("{:?}", about_tags());
+    assert_eq!(printed, "[Tags(Key), Tags(Used)]");
 }
 
 /// Neither the bytes nor more of them than the whole has.

@@ -1,0 +1,436 @@
+//! Frames with another server's address that are not of it: they have no effect, and are
+//! counted (`gw_tag.h`, `gw_proof.h`). This machine is a, number 0, and b is number 1.
+
+#[expect(
+    deprecated,
+    reason = "it is SipHash-2-4, by which tags are checked here"
+)]
+use std::hash::{Hasher as _, SipHasher};
+use std::io::Write as _;
+use std::net::TcpListener;
+
+use godwit_bpf::{Hook, MARK_SLIP, MARK_SPOKEN, Mate, Phase, TagKey, Trust};
+use godwit_lab::host::Host;
+use godwit_wire::{Role, TcpFlags};
+
+use crate::bench::{
+    Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SLIP_TYPE, from_service, on_bench, summed,
+    to_service, twin,
+};
+use crate::moves::shadow;
+use crate::transfer::{ACCEPTED, PORT, REFUSED, ask, mac, place, request};
+
+const ACK: TcpFlags = TcpFlags::ACK;
+const CLIENT: u32 = IRS.wrapping_add(1);
+const SERVICE: u32 = ISS + 1;
+
+/// What b tags with, what a tags with, and what b was told earlier.
+const THEIRS: TagKey = *b"of b, said by a.";
+const OURS: TagKey = *b"of a, said by b.";
+const EARLIER: TagKey = *b"of b in the past";
+
+/// How many forgeries a forger tries, of each family.
+const TRIES: u64 = 500_000;
+
+/// Of the stay that the fixtures have.
+const STAY: u16 = 1;
+
+fn trust(bench: &Bench, demanded: bool) {
+    let trust = Trust {
+        node: NODES[1],
+        out: Some(OURS),
+        believed: Some(THEIRS),
+        before: Some(EARLIER),
+        demanded,
+    };
+    let set = bench.datapath.trusts.set(mac(Host::B), &trust);
+    set.expect("there is room");
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0, |all, byte| all << 8 | u64::from(*byte))
+}
+
+/// Offset of the TCP header in a frame, and its addresses as they are tagged.
+fn parts(frame: &[u8], v6: bool) -> (usize, Vec<u64>) {
+    let (tcp, addresses) = if v6 { (54, 22..54) } else { (34, 26..34) };
+    let addresses = frame[addresses].chunks(8).map(number);
+    (tcp, addresses.collect())
+}
+
+fn tag(words: &[u64], key: TagKey) -> u64 {
+    #[expect(deprecated, reason = "as above")]
+    let mut hasher = SipHasher::new_with_keys(number(&key[..8]), number(&key[8..]));
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    hasher.write(&bytes);
+    hasher.finish()
+}
+
+/// What each tag begins with: ports, window, flags, kind; numbers.
+fn numbers(frame: &[u8], v6: bool, kind: u64) -> Vec<u64> {
+    let (tcp, _) = parts(frame, v6);
+    let at = |from: usize, len: usize| number(&frame[tcp + from..tcp + from + len]);
+    let first = at(0, 4) << 32 | at(14, 2) << 16 | at(13, 1) << 8 | kind | u64::from(v6);
+    vec![first, at(4, 8)]
+}
+
+/// The same segment with the tag of who has that key; in a stay of its twin, or 0.
+fn proved(mut frame: Vec<u8>, v6: bool, key: TagKey, stay: u16) -> Vec<u8> {
+    let (tcp, addresses) = parts(&frame, v6);
+    let mut words = numbers(&frame, v6, 4);
+    words.push(0);
+    words.extend(addresses);
+    let [.., high_a, high_b, low_a, low_b] = tag(&words, key).to_be_bytes();
+    let half = if v6 { 16 } else { 18 };
+    frame[half..half + 2].copy_from_slice(&[high_a, high_b]);
+    let urgent = u16::from_be_bytes([low_a, low_b]) ^ stay;
+    frame[tcp + 18..tcp + 20].copy_from_slice(&urgent.to_be_bytes());
+    summed(frame, v6)
+}
+
+/// Where the slip of a frame begins: behind the packet.
+fn slip_at(frame: &[u8], v6: bool) -> usize {
+    let length = |at: usize| usize::from(frame[at]) << 8 | usize::from(frame[at + 1]);
+    if v6 { 54 + length(18) } else { 14 + length(16) }
+}
+
+/// The tag that a slip and its frame have under that key.
+fn slip_tag(frame: &[u8], v6: bool, key: TagKey) -> [u8; 8] {
+    let (tcp, addresses) = parts(frame, v6);
+    let slip = slip_at(frame, v6);
+    let mut words = numbers(frame, v6, 2);
+    words.extend(frame[slip..slip + 48].chunks(8).map(number));
+    let header = usize::from(frame[tcp + 12] >> 4) * 4;
+    let len = u64::try_from(slip - tcp - header).expect("it is short");
+    words.push(number(&frame[slip + 48..slip + 52]) << 32 | len);
+    words.extend(addresses);
+    tag(&words, key).to_be_bytes()
+}
+
+/// A frame of b's with our question's slip saying `kind` under `number`; `key`: tagged with that.
+fn said_by_b(question: &[u8], v6: bool, (kind, number): (u8, u8), key: Option<TagKey>) -> Vec<u8> {
+    let slip = slip_at(question, v6);
+    let mut frame = question[..slip + 52].to_vec();
+    frame[..6].copy_from_slice(&mac(Host::A).0);
+    frame[6..12].copy_from_slice(&mac(Host::B).0);
+    frame[slip + 4] = if key.is_some() { 3 } else { 2 };
+    frame[slip + 5] = kind;
+    frame[slip + 8..slip + 12].copy_from_slice(&[0, 0, 0, number]);
+    if let Some(key) = key {
+        let tag = slip_tag(&frame, v6, key);
+        frame.extend(tag);
+    }
+    frame
+}
+
+fn forged(bench: &Bench, what: &str, frame: &[u8], reason: &str) {
+    bench.expect(Hook::Tap, what, frame, DROP, reason);
+}
+
+/// The same frame as it comes in the second time, as a packet.
+fn unwrapped(mut frame: Vec<u8>, v6: bool) -> Vec<u8> {
+    frame[12..14].copy_from_slice(if v6 { &[0x86, 0xdd] } else { &[0x08, 0x00] });
+    frame
+}
+
+fn counted(bench: &Bench, reason: &str) -> u64 {
+    let counts = bench.counts().into_iter();
+    counts
+        .filter(|(name, _)| name == reason)
+        .map(|(_, count)| count)
+        .sum()
+}
+
+/// What is put to b has its tag, and only b's answer to it counts: neither one without a tag,
+/// nor with that of another key, nor our own words sent back.
+#[test]
+fn a_forged_answer_to_a_question_is_none() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            trust(bench, true);
+            bench.connect(PORT, v6);
+            let question = ask(bench, v6);
+            let slip = slip_at(&question, v6);
+            assert_eq!(question[slip + 4], 3, "its version");
+            assert_eq!(question[slip + 52..], slip_tag(&question, v6, OURS));
+            for kind in [ACCEPTED, REFUSED] {
+                let said = |key| said_by_b(&question, v6, (kind, 1), key);
+                forged(bench, "without a tag", &said(None), "slip_forged");
+                forged(bench, "another key", &said(Some([0; 16])), "slip_forged");
+                forged(bench, "sent back", &said(Some(OURS)), "slip_forged");
+                let mut other = said(Some(THEIRS));
+                other[slip + 11] ^= 1;
+                forged(bench, "another number", &other, "slip_forged");
+                let mut as_before = unwrapped(said(None), v6);
+                as_before[slip + 4] = 1;
+                forged(bench, "of long ago", &as_before, "slip_forged");
+            }
+            bench.expect(Hook::Tap, "again", &request(v6), REDIRECT, "asked");
+            let yes = said_by_b(&question, v6, (ACCEPTED, 1), Some(EARLIER));
+            bench.expect(Hook::Tap, "b", &yes, NEXT, "accepted");
+        }
+    });
+}
+
+/// However often it is tried: each tag is wrong, and the true answer is heard after that.
+#[test]
+fn a_million_forged_answers_change_nothing() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            trust(bench, true);
+            bench.connect(PORT, v6);
+            let question = ask(bench, v6);
+            let yes = said_by_b(&question, v6, (ACCEPTED, 1), Some(THEIRS));
+            let tag = yes.len() - 8;
+            let right = number(&yes[tag..]);
+            let mut frame = unwrapped(yes.clone(), v6);
+            let before = counted(bench, "slip_forged");
+            for guess in 1..=TRIES {
+                // Near the right one, and all over.
+                let guess = right
+                    ^ if guess % 2 == 0 {
+                        guess
+                    } else {
+                        guess.reverse_bits()
+                    };
+                frame[tag..].copy_from_slice(&guess.to_be_bytes());
+                let trial =
+                    bench
+                        .datapath
+                        .try_marked_frame(Hook::Tap, bench.ifindex, MARK_SLIP, &frame);
+                assert_eq!(trial.expect("it runs").verdict, DROP);
+            }
+            assert_eq!(counted(bench, "slip_forged") - before, TRIES);
+            bench.expect(Hook::Tap, "b", &yes, NEXT, "accepted");
+        }
+    });
+}
+
+/// A question makes a socket of the client's segment, so it must be a server's.
+#[test]
+fn a_forged_question_is_not_answered() {
+    on_bench(|bench| {
+        for v6 in [false, true] {
+            place(bench, Mate::Open(mac(Host::B)));
+            trust(bench, true);
+            bench.connect(PORT, v6);
+            let question = ask(bench, v6);
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            let listener = TcpListener::bind(if v6 { "[::]:80" } else { "0.0.0.0:80" });
+            let _listener = listener.expect("the port is free");
+            let put = |number, key| said_by_b(&question, v6, (1, number), key);
+            forged(bench, "without a tag", &put(5, None), "slip_forged");
+            forged(bench, "another key", &put(5, Some([0; 16])), "slip_forged");
+            forged(bench, "sent back", &put(1, Some(OURS)), "slip_forged");
+            // A trial has no socket for it; the answer is ours all the same.
+            let answer = bench.put(Hook::Tap, 0, &put(5, Some(THEIRS)));
+            assert_eq!(
+                (answer.verdict, &answer.frame[12..14]),
+                (REDIRECT, &SLIP_TYPE[..])
+            );
+            let slip = slip_at(&answer.frame, v6);
+            assert_eq!(answer.frame[slip + 5], REFUSED);
+            assert_eq!(answer.frame[slip + 52..], slip_tag(&answer.frame, v6, OURS));
+        }
+    });
+}
+
+/// Of a server that has told no key, or has not said yet that it tags all, words without a tag
+/// count as ever; and it is told nothing that it would not understand.
+#[test]
+fn who_knows_no_tags_is_believed_without() {
+    on_bench(|bench| {
+        for (v6, is_told) in [(false, false), (true, false), (false, true), (true, true)] {
+            place(bench, Mate::Open(mac(Host::B)));
+            if is_told {
+                trust(bench, false);
+            } else {
+                bench
+                    .datapath
+                    .trusts
+                    .forget(mac(Host::B))
+                    .expect("it is done");
+            }
+            let port = PORT + u16::from(is_told);
+            bench.connect(port, v6);
+            let get = b"GET /b/x HTTP/1.1\r\nHost: s\r\n\r\n";
+            let frame = to_service(port, v6, CLIENT, SERVICE, ACK.with(TcpFlags::PSH), get);
+            let question = bench.put(Hook::Tap, 0, &frame).frame;
+            let slip = slip_at(&question, v6);
+            let expected = if is_told { (3, 60) } else { (2, 52) };
+            assert_eq!((question[slip + 4], question.len() - slip), expected);
+            let yes = said_by_b(&question, v6, (ACCEPTED, 1), None);
+            bench.expect(Hook::Tap, "b", &yes, NEXT, "accepted");
+        }
+    });
+}
+
+/// A twin's acknowledgement tells a client that its data is safe: nobody else's does.
+#[test]
+fn a_forged_ack_of_a_twin_is_none() {
+    on_bench(|bench| {
+        let standby = mac(Host::B);
+        for v6 in [false, true] {
+            bench.play(Role::Owner);
+            trust(bench, false);
+            bench.connect(PORT, v6);
+            let sent = CLIENT.wrapping_add(100);
+            let data = to_service(PORT, v6, CLIENT, SERVICE, ACK, &[7; 100]);
+            bench.expect(Hook::Tap, "data", &data, NEXT, "client_segment");
+            let early = from_service(PORT, v6, SERVICE, sent, ACK, b"");
+            bench.expect(Hook::Gate, "the owner's ACK", &early, REDIRECT, "held");
+            trust(bench, true);
+            let bare = || twin(standby, PORT, v6, (SERVICE, sent), ACK, b"");
+            forged(bench, "without a tag", &bare(), "tag_missing");
+            let wrong = |key| proved(bare(), v6, key, STAY);
+            forged(bench, "another key", &wrong([0; 16]), "tag_wrong");
+            forged(bench, "sent back", &wrong(OURS), "tag_wrong");
+            let mut other = proved(bare(), v6, THEIRS, STAY);
+            let (tcp, _) = parts(&other, v6);
+            other[tcp + 15] ^= 1;
+            forged(bench, "another window", &summed(other, v6), "tag_wrong");
+            let stale = proved(bare(), v6, THEIRS, STAY + 1);
+            forged(bench, "of another stay", &stale, "twin_ack_generation");
+            let of_none = proved(bare(), v6, THEIRS, 0);
+            forged(bench, "of no stay", &of_none, "twin_ack_generation");
+            let true_one = bench.put(Hook::Tap, 0, &proved(bare(), v6, THEIRS, STAY));
+            assert_eq!(true_one.verdict, REDIRECT, "the client may be told");
+            let half = if v6 { 16 } else { 18 };
+            assert_eq!(true_one.frame[half..half + 2], [0, 0], "the tag stays here");
+            assert_eq!(true_one.frame[tcp + 18..tcp + 20], [0, 0]);
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+        }
+    });
+}
+
+/// Before a planned move the owner says what it has, and it ends twins: nobody else does.
+#[test]
+fn a_forged_word_of_an_owner_is_none() {
+    on_bench(|bench| {
+        let owner = mac(Host::B);
+        for v6 in [false, true] {
+            bench.datapath.trusts.forget(owner).expect("it is done");
+            shadow(bench, PORT, v6);
+            trust(bench, true);
+            let said = |flags| twin(owner, PORT, v6, (SERVICE, CLIENT), flags, b"");
+            let begins = || {
+                twin(
+                    owner,
+                    PORT,
+                    v6,
+                    (ISS + 9, CLIENT),
+                    ACK.with(TcpFlags::SYN),
+                    b"",
+                )
+            };
+            for flags in [ACK, TcpFlags::RST, ACK.with(TcpFlags::RST)] {
+                forged(bench, "without a tag", &said(flags), "tag_missing");
+                let wrong = proved(said(flags), v6, OURS, 0);
+                forged(bench, "another key", &wrong, "tag_wrong");
+            }
+            forged(bench, "a new connection", &begins(), "tag_missing");
+            // What a twin has said before the share has changed hands is no owner's word.
+            let late = proved(said(ACK), v6, THEIRS, STAY);
+            forged(bench, "of a twin", &late, "turning");
+            assert_eq!(bench.flow().phase, Phase::Twin, "it lives");
+            let word = proved(said(ACK), v6, THEIRS, 0);
+            bench.expect(Hook::Tap, "its word", &word, DROP, "owner_word");
+            let reset = proved(said(TcpFlags::RST), v6, EARLIER, 0);
+            bench.expect(Hook::Tap, "its end", &reset, NEXT, "twin_reset");
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+        }
+    });
+}
+
+/// What leaves for the peer in a service's name has its tag, whoever has made it, and nothing
+/// else has one.
+#[test]
+fn what_is_said_to_a_peer_is_tagged() {
+    on_bench(|bench| {
+        trust(bench, true);
+        for v6 in [false, true] {
+            for (role, stay) in [(Role::Shadow, STAY), (Role::Owner, 0)] {
+                bench.play(role);
+                let mut frame = from_service(PORT, v6, SERVICE, CLIENT, ACK, b"");
+                frame[..6].copy_from_slice(&mac(Host::B).0);
+                let (tcp, _) = parts(&frame, v6);
+                frame[tcp + 18..tcp + 20].copy_from_slice(&stay.to_be_bytes());
+                let frame = summed(frame, v6);
+                let said = bench.put(Hook::Gate, MARK_SPOKEN, &frame);
+                assert_eq!(said.verdict, NEXT);
+                assert_eq!(said.frame, proved(frame.clone(), v6, OURS, stay));
+                if role == Role::Owner {
+                    let mut to_client = frame;
+                    to_client[..6].copy_from_slice(&mac(Host::Client).0);
+                    let said = bench.put(Hook::Gate, MARK_SPOKEN, &to_client);
+                    assert_eq!((said.verdict, said.frame), (NEXT, to_client));
+                }
+            }
+        }
+    });
+}
+
+/// What most of many runs take no longer than, in nanoseconds.
+fn median(bench: &Bench, hook: Hook, mark: u32, frame: &[u8]) -> u128 {
+    let run = || {
+        let took = bench
+            .datapath
+            .time_marked_frame(hook, bench.ifindex, mark, frame);
+        took.expect("the kernel runs it").as_nanos()
+    };
+    let mut all: Vec<_> = (0..20_000).map(|_| run()).collect();
+    all.sort_unstable();
+    all[all.len() / 2]
+}
+
+/// How many nanoseconds a frame takes without tags and with them (docs/benchmarks.md).
+#[test]
+#[ignore = "a measurement, for a machine that does nothing else"]
+fn what_tags_cost() {
+    on_bench(|bench| {
+        let b = mac(Host::B);
+        let mut lines = Vec::new();
+        for v6 in [false, true] {
+            bench.play(Role::Owner);
+            bench.connect(PORT, v6);
+            let mut to_b = from_service(PORT, v6, SERVICE, CLIENT, ACK, b"");
+            to_b[..6].copy_from_slice(&b.0);
+            let bare = twin(b, PORT, v6, (SERVICE, CLIENT), ACK, b"");
+            let tagged = proved(bare.clone(), v6, THEIRS, STAY);
+            let mut both = [false, true].map(|is_tagged| {
+                if is_tagged {
+                    trust(bench, true);
+                } else {
+                    bench.datapath.trusts.forget(b).expect("it is done");
+                }
+                let heard = if is_tagged { &tagged } else { &bare };
+                [
+                    median(bench, Hook::Gate, MARK_SPOKEN, &to_b),
+                    median(bench, Hook::Tap, 0, heard),
+                ]
+            });
+            bench.order(godwit_bpf::Order::Forget).expect("it is there");
+            let [without, with] = &mut both;
+            lines.push(format!(
+                "v6 {v6}: said and heard, without {without:?}, with {with:?}"
+            ));
+            bench.datapath.trusts.forget(b).expect("it is done");
+            place(bench, Mate::Open(b));
+            bench.connect(PORT, v6);
+            let question = ask(bench, v6);
+            let stale = |key| unwrapped(said_by_b(&question, v6, (ACCEPTED, 9), key), v6);
+            let without = median(bench, Hook::Tap, MARK_SLIP, &stale(None));
+            trust(bench, true);
+            let with = median(bench, Hook::Tap, MARK_SLIP, &stale(Some(THEIRS)));
+            lines.push(format!("v6 {v6}: a slip, without {without}, with {with}"));
+            bench.datapath.trusts.forget(b).expect("it is done");
+        }
+        for line in lines {
+            let _ = writeln!(std::io::stderr(), "{line} ns");
+        }
+    });
+}
