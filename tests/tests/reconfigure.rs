@@ -429,3 +429,32 @@ fn a_second_agent_is_refused_before_it_does_anything() {
     wait_protected(&cluster, Host::A, echo.local());
     echo.goes_on();
 }
+
+/// The filter of system calls refused what both need, and the file was given up.
+#[test]
+fn eager_snapshots_and_multicast_taps_are_taken_by_a_reload() {
+    let eager = "standby = \"snapshot\"\nsnapshots = \"eager\"";
+    let multicast = "standby = \"shadow\"\ntap = \"multicast\"";
+    for (keys, is_served) in [(eager, false), (multicast, true)] {
+        let Some(lab) = stage(LabOptions::default()) else {
+            return;
+        };
+        let _servers = servers(&lab);
+        let mut cluster = in_sync(&lab, ClusterOptions::default());
+        for host in [Host::B, Host::A] {
+            change(&mut cluster, host, How::Reload, |text| {
+                text.replacen("standby = \"shadow\"", keys, 1)
+            });
+        }
+        // Another life with such a file.
+        let output = reload(&cluster, Host::A);
+        assert!(output.status.success(), "{output:?}");
+        if is_served {
+            wait_web_in_sync(&mut cluster);
+            let since = Instant::now();
+            let echo = Traffic::start(&lab, service_v4(), Load::Echo);
+            wait_protected(&cluster, Host::A, echo.local());
+            echo.finish(since, STALL_LIMIT);
+        }
+    }
+}
