@@ -3,19 +3,20 @@
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use godwit_lab::LabOptions;
 use godwit_lab::apps::server;
 use godwit_lab::cluster::ClusterOptions;
 use godwit_lab::host::{Host, Network, SERVICE_V4};
 use godwit_tests::stage::{
-    PORT, assert_unnoticed, in_sync, servers, service_v4, stage, tcp_counter, wait_flow,
+    PORT, assert_unnoticed, has_event, in_sync, servers, service_v4, stage, tcp_counter, wait_flow,
     wait_protected, witness,
 };
 use godwit_tests::traffic::{Load, Traffic};
 use godwit_tests::{DEADLINE, STALL_LIMIT};
 use godwit_wire::{Endpoint, EthernetHeader, Segment, SeqNumber, TcpFlags, TcpOptions};
+use socket2::{Domain, Socket, Type};
 
 /// SYNs in one burst of the flood.
 const BURST: u16 = 500;
@@ -96,6 +97,50 @@ fn a_syn_flood_takes_no_protection_away() {
     });
     download.finish(since, STALL_LIMIT);
     assert_unnoticed(capture);
+}
+
+/// Opens a connection and resets it, again and again, until `end`: how often.
+fn come_and_go(end: Instant) -> u64 {
+    let mut made = 0;
+    while Instant::now() < end {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        // No TIME-WAIT: the ports do not run out.
+        socket.set_linger(Some(Duration::ZERO)).expect("it is set");
+        let connected = socket.connect_timeout(&service_v4().into(), Duration::from_secs(1));
+        made += u64::from(connected.is_ok());
+    }
+    made
+}
+
+/// A figure: connections that come and go for ten seconds, as fast as clients can. The agents
+/// hear of each, and of each other all the same: nobody takes over.
+#[test]
+#[ignore = "a figure"]
+fn connections_that_come_and_go_cause_no_takeover() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let cluster = in_sync(&lab, ClusterOptions::unfenced());
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs(10);
+    let made: u64 = thread::scope(|scope| {
+        let come = || lab.client().enter(|| come_and_go(end));
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(come)).collect();
+        let made = clients.into_iter().map(|client| client.join());
+        made.map(|it| it.expect("no panic").expect("it is there"))
+            .sum()
+    });
+    let took = begun.elapsed().as_secs();
+    println!("{} connections a second", made / took.max(1));
+    for host in [Host::A, Host::B] {
+        for event in ["takeover_started", "standby_left"] {
+            assert!(!has_event(&cluster, host, event), "{event} at {host}");
+        }
+    }
+    let after = Traffic::start(&lab, service_v4(), Load::Echo);
+    wait_protected(&cluster, Host::A, after.local());
+    after.finish(Instant::now(), STALL_LIMIT);
 }
 
 /// A standby whose server does not accept has no room for more twins: clients
