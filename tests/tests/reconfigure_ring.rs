@@ -143,6 +143,43 @@ fn a_life_leaves_nothing_open() {
     });
 }
 
+/// The list of servers is edited in another order: a's connections lose their twins on b and
+/// get new ones on c, and so on. All stay where they are.
+fn reorder(ring: &mut Ring<'_>, order: [Host; 5], how: How) {
+    let capture = witness(ring.lab);
+    let mut clients: Vec<_> = BACKENDS
+        .into_iter()
+        .flat_map(|host| ring.clients_of(host).into_iter().map(move |it| (host, it)))
+        .collect();
+    for (host, client) in &clients {
+        ring.wait_protected(*host, client);
+    }
+    for host in order {
+        change(&mut ring.cluster, host, how, |text| {
+            text.replace("backups = [\"b\", \"c\"]", "backups = [\"c\", \"b\"]")
+        });
+        serve_on(&mut clients, &format!("{host} {how:?}"));
+    }
+    for (host, standby) in [(Host::A, Host::C), (Host::C, Host::B), (Host::B, Host::A)] {
+        ring.wait_owner(host, &own(), Some(standby));
+    }
+    serve_on(&mut clients, "all have it");
+    for (host, client) in &clients {
+        ring.wait_protected(*host, client);
+    }
+    assert_no_live_reset(&capture.finish().expect("it is complete"));
+}
+
+#[test]
+fn a_ring_in_another_order_keeps_every_connection() {
+    on_ring(Fencing::Lease, "", |ring| {
+        reorder(ring, OUTSIDE_IN, How::Reload)
+    });
+    on_ring(Fencing::Lease, "", |ring| {
+        reorder(ring, INSIDE_OUT, How::Restart)
+    });
+}
+
 const OUTSIDE_IN: [Host; 5] = [Host::Director, Host::Witness, Host::A, Host::B, Host::C];
 const INSIDE_OUT: [Host; 5] = [Host::C, Host::A, Host::B, Host::Witness, Host::Director];
 

@@ -8,6 +8,7 @@ use fenced::{A, B, SHARE, W, World, name};
 use godwit_core::node::ShareNews;
 use godwit_core::share::State;
 use godwit_core::{Command, Fencing};
+use godwit_wire::Role;
 
 const ORDERS: [[usize; 3]; 6] = [
     [A, B, W],
@@ -84,6 +85,32 @@ fn who_was_in_sync_leaves_the_set_before_another_one_joins_it() {
     };
     assert_eq!(peer, name(B));
     assert!(world.sides[A].entry.generation.is_none());
+    world.run(100);
+    assert_eq!(
+        world.sides[B].entry.role,
+        Role::None,
+        "its twins have ended"
+    );
+}
+
+/// The word that it has left is lost with a link: it hears it when it says what it has.
+#[test]
+fn who_was_in_sync_hears_that_it_is_not_any_more() {
+    let mut world = ring();
+    world.cuts.insert((A, B));
+    world.reload(A, W);
+    for _ in 0..100 {
+        if world.sides[A].entry.generation.is_none() {
+            break;
+        }
+        world.step();
+    }
+    assert!(world.sides[A].entry.generation.is_none(), "it has left");
+    assert_eq!(world.sides[B].entry.role, Role::Shadow, "and does not know");
+    world.cuts.clear();
+    world.run(300);
+    assert_eq!(world.sides[B].entry.role, Role::None);
+    assert_eq!(world.speakers(), [A]);
 }
 
 /// The owner dies at any moment of it: whoever has its twins goes on, and in the end somebody

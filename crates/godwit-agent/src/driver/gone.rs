@@ -3,10 +3,12 @@
 //!
 //! 1. An owner without a standby, or of an address that the service has no longer, tells its
 //!    clients (RST): nobody else will.
-//! 2. From here on the address is deaf and mute in the data path (`ServiceTable::bury`).
+//! 2. From here on the share has no role: it is deaf and mute in the data path.
 //! 3. All sockets end; the resets of our kernel go nowhere. A standby that is in sync, and
 //!    has the service in its file, goes on with the connections.
-//! 4. The addresses go from the node, then the data path forgets.
+//! 4. So is the address (`ServiceTable::bury`). In a ring a server's own share is at the same
+//!    address: what its ward's sockets say after that would be taken for words of its own.
+//! 5. The addresses go from the node, then the data path forgets.
 //!
 //! Names decide, see [`Slots`]: places in the file mean nothing.
 
@@ -173,13 +175,16 @@ impl<'a> Change<'a> {
         for flow in last.iter().filter(has_a_voice) {
             destroyer.destroy(flow.id.key).map_err(GoneError::Socket)?;
         }
+        for share in self.gone() {
+            self.silence(share)?;
+        }
+        for flow in &last {
+            destroyer.destroy(flow.id.key).map_err(GoneError::Socket)?;
+        }
         let known = self.datapath.services.known()?;
         let buried = known.into_iter().filter(|pair| !self.wanted.contains(pair));
         let buried: Vec<_> = buried.collect();
         self.datapath.services.bury(&buried)?;
-        for share in self.gone() {
-            self.silence(share)?;
-        }
         // A twin may have been born until just now.
         let flows = self.flows()?;
         for flow in &flows {

@@ -187,6 +187,9 @@ impl ShareSide {
     pub(super) fn hear_ask(&mut self, peer: PeerId, held: Generation, context: &mut Context<'_>) {
         if !self.has_member(peer) {
             // By the list that it has; ours is another one.
+            if !held.is_none() && !self.in_sync.contains(peer) {
+                self.tell_left(peer, held, LeaveReason::StandbyQuit, context);
+            }
             return;
         }
         self.answer_shunned(peer, context);
