@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * What the data path shares with user space: C owns these layouts, Rust reads
- * them from BTF (DESIGN section 5 has the words, ARCHITECTURE.md the life of a
- * flow). Field names follow RFC 9293 and RFC 7323. All sequence numbers,
+ * them from BTF (docs/glossary.md has the words, ARCHITECTURE.md the life of
+ * a flow). Field names follow RFC 9293 and RFC 7323. All sequence numbers,
  * ports and windows here are in host order unless the type says __be.
  */
 #ifndef GW_H

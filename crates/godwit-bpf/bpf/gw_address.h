@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * Service addresses exist on every server, but only the owner may name them on
- * the link (DESIGN section 3, "Addresses"). A non-owner's kernel still has to
+ * the link (docs/design.md, "Addresses"). A non-owner's kernel still has to
  * resolve its clients for the twins: its requests go out in the node's own
  * name instead (RFC 826, RFC 4861).
  */

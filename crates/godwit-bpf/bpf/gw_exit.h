@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Process death (DESIGN section 3): `sched_process_exit` comes before the kernel
- * closes the files of a process (KERNEL-FACTS 1.14), and the signal that kills it
+ * Process death (docs/design.md): `sched_process_exit` comes before the kernel
+ * closes the files of a process (docs/kernel-facts.md), and the signal that kills it
  * (gw_signal.h) before that. On an owner, the flows of a process that died are silenced
  * here, and with its last listener the whole share, so that no FIN or RST leaves before
  * a standby has taken over. On a shadow its twins leave protection now, and not when

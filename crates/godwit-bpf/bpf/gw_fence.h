@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Fence (DESIGN section 3): an owner speaks only until the expiry of its share.
+ * Fence (docs/design.md): an owner speaks only until the expiry of its share.
  * Whatever it has to say later, RST, ARP and neighbour discovery included, is
  * dropped on every way out of the node. Nobody needs to act for that: an agent
  * that hangs or has died can't prolong it, and a share whose fence was never

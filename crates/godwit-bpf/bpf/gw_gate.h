@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The ACK gate (DESIGN section 3, "Gate"): the client is never told that a
+ * The ACK gate (docs/design.md, "Gate"): the client is never told that a
  * byte is received before the twin has it. What goes out is the smaller
  * acknowledgement, only SACK blocks that the twin holds too, and a right edge
  * that is the smaller of both and retreats by less than one unit of its scale,

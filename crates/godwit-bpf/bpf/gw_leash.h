@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * The leash (DESIGN section 3): how far an owner may run ahead of the twin's
+ * The leash (docs/design.md): how far an owner may run ahead of the twin's
  * application, told to our own kernel as the client's window.
  */
 #ifndef GW_LEASH_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
  * The log of a flow: what its client has said since the connection, or a
- * request, began. A standby that comes later makes a twin from it (DESIGN
- * section 3, "Re-protection"). It is kept in the kernel, by the owner and by
+ * request, began. A standby that comes later makes a twin from it (docs/design.md,
+ * "Re-protection"). It is kept in the kernel, by the owner and by
  * the shadow that may become one: no agent has to live for it. A flow without
  * input has no chunk, and one with more input than its share of memory has no
  * log any more; or only the latest of it, where a twin can begin at a snapshot

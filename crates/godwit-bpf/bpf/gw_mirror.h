@@ -2,7 +2,7 @@
 /*
  * Tap by mirror: the owner's hook clones a segment to the standby's MAC. The
  * source MAC becomes ours, or the switch would learn that the client lives
- * here. Selection as in DESIGN ("Tap"): everything that carries news, and of
+ * here. Selection as in docs/design.md ("Tap"): everything that carries news, and of
  * plain ACKs enough that the twin neither stalls nor floods.
  */
 #ifndef GW_MIRROR_H

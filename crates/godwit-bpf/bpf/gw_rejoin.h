@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Re-protection, the owner's side (DESIGN section 3): a standby makes a twin of
+ * Re-protection, the owner's side (docs/design.md): a standby makes a twin of
  * a flow that runs already. First the tap is opened, then the agents send the
  * log; the twin's first ACK closes the gate, and when the twin has all that the
  * client was told, and has said nearly all that the client has, the agents

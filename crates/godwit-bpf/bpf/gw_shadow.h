@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A silent twin (DESIGN section 3, "Shadow"), inward side: from the client's
+ * A silent twin (docs/design.md, "Shadow"), inward side: from the client's
  * segments it is born, fed and ended. Acknowledgements are clamped to what it
  * has sent, and its window ends at the client's acknowledged point, so at a
  * takeover nothing of it is in flight.

@@ -3,7 +3,7 @@
  * Signals that end a process. Who sent the signal decides what its end means: a
  * process that the service's own manager ends was meant to end, one that crashes was
  * not. And a process dies when it takes the signal: a core dump may need seconds
- * before the kernel closes its files (KERNEL-FACTS, `sched_process_exit`).
+ * before the kernel closes its files (docs/kernel-facts.md).
  */
 #ifndef GW_SIGNAL_H
 #define GW_SIGNAL_H

@@ -3,7 +3,7 @@
  * A twin whose node has become the owner. It may lag: a segment wholly below
  * the client's acknowledged point is still reflected (catching up), one that
  * reaches beyond it is sent whole, for the client trims and a cut segment
- * would cost a retransmission timeout (KERNEL-FACTS 1.7).
+ * would cost a retransmission timeout (docs/kernel-facts.md, "Windows").
  */
 #ifndef GW_TAKEOVER_H
 #define GW_TAKEOVER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Handoff at a request boundary (DESIGN section 3): a connection goes to another server
+ * Handoff at a request boundary (docs/design.md): a connection goes to another server
  * with its next request, in the data path alone. The request's own segment is the
  * question, with a slip behind it (gw_slip.h); the answer is the same frame, sent back.
  *

@@ -17,7 +17,7 @@
  * The window that a twin at `ack` may see: up to `edge`. Rounded down, for a
  * rounded-up one makes the twin send bytes that are then suppressed and cost a
  * retransmission timeout at takeover; but never to 0 while there is room, or
- * the last bytes of a stream would never leave (KERNEL-FACTS 1.6, 1.16). Once the
+ * the last bytes of a stream would never leave (docs/kernel-facts.md). Once the
  * owner has closed there is nothing beyond: rounded up, lest the end waits for a
  * timer while the client is long gone.
  */

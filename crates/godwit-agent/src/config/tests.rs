@@ -11,7 +11,7 @@ use godwit_bpf::LogMode;
 use super::*;
 use director::directed;
 
-/// DESIGN section 7, with both servers written out. Line numbers are asserted.
+/// A file with all keys, with both servers written out. Line numbers are asserted.
 const GOOD: &str = r#"[node]
 name = "a"
 interface = "eth0"

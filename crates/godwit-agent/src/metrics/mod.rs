@@ -24,7 +24,7 @@ use crate::peers::UnlinkedCounters;
 pub(crate) use http::{Exporter, serve};
 use render::ServiceLabel;
 
-/// Upper bounds in seconds: fine around the detection times of DESIGN section 7.
+/// Upper bounds in seconds: fine around the detection times that are usual.
 const STALL_BUCKETS: [f64; 12] = [
     0.005, 0.01, 0.02, 0.03, 0.04, 0.06, 0.1, 0.165, 0.25, 0.5, 1.0, 5.0,
 ];

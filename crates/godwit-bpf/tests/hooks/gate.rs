@@ -57,7 +57,7 @@ fn only_blocks_that_the_twin_holds_are_told() {
     });
 }
 
-/// Of plain ACKs enough, of everything else all (DESIGN section 3, "Tap").
+/// Of plain ACKs enough, of everything else all (docs/design.md, "Tap").
 #[test]
 fn the_mirror_spares_acks_that_are_no_news() {
     on_bench(|bench| {
