@@ -30,7 +30,7 @@ help: ## list the targets
 setup: ## install Debian packages that build and tests need (root)
 	packaging/setup.sh
 
-build: ## release build: target/release/godwit and godwit-pki, libgodwit and the servers in apps/
+build: ## release build: target/release/godwit, godwit-pki and godwit-lab, libgodwit and the servers in apps/
 	$(CARGO) build --release --locked -p godwit -p godwit-pki -p godwit-capi -p godwit-lab
 	$(MAKE) --no-print-directory apps
 
@@ -44,6 +44,7 @@ $(TARGET)/release/apps/%: apps/%.c apps/listen.h crates/godwit-capi/include/godw
 install: build ## with DESTDIR=D PREFIX=/usr: headers, libgodwit and godwit.pc; the command, its units and documents
 	install -D -m 755 $(TARGET)/release/godwit $(DESTDIR)$(PREFIX)/bin/godwit
 	install -D -m 755 $(TARGET)/release/godwit-pki $(DESTDIR)$(PREFIX)/bin/godwit-pki
+	install -D -m 755 $(TARGET)/release/godwit-lab $(DESTDIR)$(PREFIX)/libexec/godwit/godwit-lab
 	install -D -m 644 crates/godwit-capi/include/godwit.h $(DESTDIR)$(PREFIX)/include/godwit.h
 	install -D -m 644 crates/godwit-bpf/include/godwit_policy.h $(DESTDIR)$(PREFIX)/include/godwit_policy.h
 	install -D -m 755 $(TARGET)/release/libgodwit.so $(DESTDIR)$(PREFIX)/lib/libgodwit.so.$(VERSION)

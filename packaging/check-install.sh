@@ -8,6 +8,7 @@ server=
 trap '[ -z "$server" ] || kill "$server"; rm -rf "$root"' EXIT
 make --no-print-directory install DESTDIR="$root" PREFIX=/usr
 "$root/usr/bin/godwit" --version
+"$root/usr/bin/godwit" demo --help | grep -q "godwit-lab demo"
 "$root/usr/bin/godwit" pki init --dir "$root/pki"
 "$root/usr/bin/godwit" pki issue --dir "$root/pki" --name a
 

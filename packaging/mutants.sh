@@ -13,7 +13,7 @@ whole=$(mktemp -d)
 log=$whole/log
 # A broken build must not lie about: the whole one is put back.
 trap 'rm -f "$target/release/godwit"; cp "$whole/godwit" "$target/release/"; rm -rf "$whole"' EXIT
-cp "$target/release/godwit" "$target/release/godwit-pki" "$target/release/godwit-lab-app" "$whole"
+cp "$target/release/godwit" "$target/release/godwit-pki" "$target/release/godwit-lab" "$whole"
 
 # No environment breaks a build for use.
 if MUTANT=no-gate cargo build --locked --release -p godwit 2>"$log"; then

@@ -454,7 +454,7 @@ fn a_client_with_its_own_kernel_notices_nothing() {
     let work = [("get", service_v4()), ("put", service_v6())];
     for (verb, service) in work {
         let line = format!(
-            "(godwit lab-app {verb} '{service}' {LENGTH} > /tmp/{verb}.log 2>&1; \
+            "(godwit-lab app {verb} '{service}' {LENGTH} > /tmp/{verb}.log 2>&1; \
              echo $? > /tmp/{verb}.status) > /dev/null 2>&1 < /dev/null &"
         );
         machine.shell(&line).expect("it answers");

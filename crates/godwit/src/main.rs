@@ -1,4 +1,4 @@
-//! One binary: agent, director, status, flows, events, doctor, demo, bench, chaos, pki.
+//! One binary: agent, director, witness, and what people ask them.
 //!
 //! A file per subcommand in `cmd/`; each parses its arguments and calls a
 //! library. Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 refused
@@ -8,6 +8,7 @@
 mod agent_socket;
 mod cmd;
 mod exit;
+mod helper;
 mod out;
 mod table;
 
@@ -55,19 +56,17 @@ enum Command {
     /// Say what another configuration would change, and change nothing.
     Check(cmd::check::Args),
     /// See it work, in network namespaces of its own.
-    Demo(cmd::demo::Args),
+    Demo(cmd::lab::Args),
     /// Measure against plain TCP, in network namespaces of its own.
-    Bench(cmd::bench::Args),
+    Bench(cmd::lab::Args),
     /// Break it at random, in network namespaces of its own.
-    Chaos(cmd::chaos::Args),
+    Chaos(cmd::lab::Args),
     /// Make and revoke certificates of a cluster.
     Pki(cmd::pki::Args),
     #[command(hide = true)]
     StonithHelper(cmd::stonith_helper::Args),
     #[command(hide = true)]
     DirectorLoad(cmd::director_load::Args),
-    #[command(hide = true)]
-    LabApp(cmd::lab_app::Args),
 }
 
 fn main() -> ExitCode {
@@ -83,13 +82,12 @@ fn main() -> ExitCode {
         Command::Events(args) => cmd::events::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Check(args) => cmd::check::run(&args),
-        Command::Demo(args) => cmd::demo::run(&args),
-        Command::Bench(args) => cmd::bench::run(&args),
-        Command::Chaos(args) => cmd::chaos::run(&args),
+        Command::Demo(args) => cmd::lab::run("demo", &args),
+        Command::Bench(args) => cmd::lab::run("bench", &args),
+        Command::Chaos(args) => cmd::lab::run("chaos", &args),
         Command::Pki(args) => cmd::pki::run(&args),
         Command::StonithHelper(args) => cmd::stonith_helper::run(&args),
         Command::DirectorLoad(args) => cmd::director_load::run(&args),
-        Command::LabApp(args) => cmd::lab_app::run(&args),
     };
     result.unwrap_or_else(|error| {
         out::error(&error);

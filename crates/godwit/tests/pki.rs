@@ -25,7 +25,7 @@ fn said(output: &Output) -> String {
 }
 
 #[test]
-fn the_agent_s_program_is_built_from_nothing_that_makes_certificates() {
+fn the_agent_s_program_is_built_from_nothing_that_makes_certificates_or_faults() {
     let tree = |package: &str| -> BTreeSet<String> {
         let output = Command::new(env!("CARGO"))
             .args(["tree", "--package", package, "--edges", "normal"])
@@ -45,6 +45,8 @@ fn the_agent_s_program_is_built_from_nothing_that_makes_certificates() {
     let agent = tree("godwit");
     assert!(agent.contains("godwit-agent") && agent.contains("rustls"));
     assert_eq!(agent.intersection(&makers).count(), 0, "{agent:?}");
+    // What makes networks and faults is none of it, either.
+    assert!(!agent.contains("godwit-lab"), "{agent:?}");
 }
 
 #[test]

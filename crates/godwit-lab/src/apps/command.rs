@@ -1,7 +1,4 @@
-//! The commands of the `godwit-lab-app` program.
-//!
-//! The same function serves a hidden command of the `godwit` binary, so that a
-//! demo or benchmark needs no second program; see [`program`].
+//! The commands of `godwit-lab app`, which runs in the lab's namespaces; see [`program`].
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -17,11 +14,11 @@ use super::{chats, exports, hiccup, holder, odd, roam, server, stream, webstone}
 use crate::cluster;
 use crate::meter::Meter;
 
-/// Environment variable that names the program to run as server and client.
-pub const PROGRAM_VARIABLE: &str = "GODWIT_LAB_APP";
+/// Command of `godwit-lab` that calls [`run`].
+pub const COMMAND: &str = "app";
 
-/// Hidden command of the `godwit` binary that calls [`run`].
-pub const HIDDEN_COMMAND: &str = "lab-app";
+/// The program that has it.
+const PROGRAM: &str = "godwit-lab";
 
 /// Option of `serve`: the name of a congestion control follows.
 pub(crate) const CONGESTION: &str = "--congestion";
@@ -30,19 +27,19 @@ pub(crate) const CONGESTION: &str = "--congestion";
 pub(crate) const PACE: &str = "--pace";
 
 pub(super) const USAGE: &str = "usage:
-  godwit-lab-app serve [--congestion NAME] [--pace BYTES] ADDRESS:PORT...
-  godwit-lab-app roam [--manner STATE,CHUNK,MICROSECONDS,SESSIONS] ADDRESS:PORT...
-  godwit-lab-app chats ADDRESS:PORT...
-  godwit-lab-app stream [--manner BALLAST,EXPORTS,MICROSECONDS,AFTER,MICROSECONDS] ADDRESS:PORT...
-  godwit-lab-app exports ADDRESS:PORT...
-  godwit-lab-app odd MANNER PORT
-  godwit-lab-app hold files|sockets COUNT
-  godwit-lab-app webstone OPTIONS
-  godwit-lab-app echo ADDRESS:PORT [ROUNDS [BYTES]]
-  godwit-lab-app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
-  godwit-lab-app get ADDRESS:PORT BYTES
-  godwit-lab-app put ADDRESS:PORT BYTES
-  godwit-lab-app hiccup MILLISECONDS";
+  godwit-lab app serve [--congestion NAME] [--pace BYTES] ADDRESS:PORT...
+  godwit-lab app roam [--manner STATE,CHUNK,MICROSECONDS,SESSIONS] ADDRESS:PORT...
+  godwit-lab app chats ADDRESS:PORT...
+  godwit-lab app stream [--manner BALLAST,EXPORTS,MICROSECONDS,AFTER,MICROSECONDS] ADDRESS:PORT...
+  godwit-lab app exports ADDRESS:PORT...
+  godwit-lab app odd MANNER PORT
+  godwit-lab app hold files|sockets COUNT
+  godwit-lab app webstone OPTIONS
+  godwit-lab app echo ADDRESS:PORT [ROUNDS [BYTES]]
+  godwit-lab app ask ADDRESS:PORT [ROUNDS [REQUEST [REPLY]]]
+  godwit-lab app get ADDRESS:PORT BYTES
+  godwit-lab app put ADDRESS:PORT BYTES
+  godwit-lab app hiccup MILLISECONDS";
 
 /// How long a command waits for the server's next byte.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -136,30 +133,33 @@ pub fn run(args: &[String]) -> Result<()> {
     report(&meter)
 }
 
-/// How to start the program with `args`: the one that `GODWIT_LAB_APP` names,
-/// else `godwit-lab-app` beside the running executable (for a test: one folder
-/// up), else the hidden command of the `godwit` binary.
+/// How to start `godwit-lab app` with `args`.
 ///
 /// # Errors
-/// Fails if there is none of them.
+/// Fails if there is no such program; the message says how to build it.
 pub fn program(args: &[&str]) -> Result<Command> {
-    let running = std::env::current_exe().context("looking for the running program")?;
-    let beside = running
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|f| f.join("godwit-lab-app"));
-    let named = std::env::var_os(PROGRAM_VARIABLE).map(PathBuf::from);
-    let mut command = match named.into_iter().chain(beside).find(|p| p.is_file()) {
-        Some(path) => Command::new(path),
-        None => {
-            let mut command = Command::new(cluster::binary()?);
-            command.arg(HIDDEN_COMMAND);
-            command
-        }
-    };
-    command.args(args);
+    let mut command = Command::new(path()?);
+    command.arg(COMMAND).args(args);
     Ok(command)
+}
+
+/// The `godwit-lab` program: the running one if that is what it is, else one that was built
+/// beside it (a test runs in `target/<profile>/deps`), else the one beside `godwit`.
+///
+/// # Errors
+/// Fails if there is none; the message says how to build it.
+pub fn path() -> Result<PathBuf> {
+    let running = std::env::current_exe().context("looking for the running program")?;
+    if running.file_name().is_some_and(|name| name == PROGRAM) {
+        return Ok(running);
+    }
+    let beside = running.ancestors().skip(1).take(2);
+    let beside = beside.map(|folder| folder.join(PROGRAM));
+    let other = cluster::binary().map(|path| path.with_file_name(PROGRAM));
+    beside
+        .chain(other.ok())
+        .find(|path| path.is_file())
+        .with_context(|| format!("no {PROGRAM}; run `make build`"))
 }
 
 /// One line of JSON: bytes, seconds, longest silence.

@@ -4,7 +4,7 @@
 //! small server whose every reply is a function of one connection's bytes, and
 //! [`client`] talks to it and checks each byte, and [`raw`] does so in frames of
 //! its own making; [`webstone`] is a load of many; server and client are also commands of the
-//! `godwit-lab-app` program ([`command`]), so that a server is a process that
+//! `godwit-lab app` command ([`command`]), so that a server is a process that
 //! can die with its machine.
 
 pub mod apache;

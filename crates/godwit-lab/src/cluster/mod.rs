@@ -481,9 +481,9 @@ fn config_path(folder: &Path) -> PathBuf {
     folder.join("godwit.toml")
 }
 
-/// The `godwit` binary: the one that `GODWIT_BIN` names, else the running
-/// program if that is what it is, else one that was built beside it (a test
-/// runs in `target/<profile>/deps`), else `target/release/godwit`.
+/// The `godwit` binary: the one that `GODWIT_BIN` names, else one that was built beside
+/// the running program (a test runs in `target/<profile>/deps`), else
+/// `target/release/godwit`.
 ///
 /// # Errors
 /// Fails if there is none; the message says how to build it.
@@ -497,9 +497,6 @@ pub fn binary() -> Result<PathBuf> {
         return Ok(named);
     }
     let running = std::env::current_exe().context("looking for the running program")?;
-    if running.file_name().is_some_and(|name| name == "godwit") {
-        return Ok(running);
-    }
     let beside = running
         .ancestors()
         .skip(1)

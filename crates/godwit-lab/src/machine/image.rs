@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
+use crate::apps::command;
 use crate::cluster;
 
 /// Environment variable that names the folder of [`Kernel`].
@@ -96,7 +97,7 @@ pub(super) struct Root {
 
 impl Root {
     /// A root in `folder` with what every machine has: the kernel's modules, the
-    /// first process, busybox under the names of `commands`, and `godwit`.
+    /// first process, busybox under the names of `commands`, `godwit` and `godwit-lab`.
     pub(super) fn new(kernel: &Kernel, folder: &Path, commands: &[&str]) -> Result<Self> {
         let root = Self {
             folder: folder.to_owned(),
@@ -109,14 +110,17 @@ impl Root {
         for command in commands {
             root.link("busybox", &format!("/bin/{command}"))?;
         }
-        let binary = cluster::binary()?;
-        // Debugging information is most of it, and would have to be unpacked.
-        run(Command::new("strip")
-            .arg("-o")
-            .arg(root.inside("/bin/godwit"))
-            .arg(&binary))?;
-        for library in libraries(&binary)? {
-            root.copy(&library, &library)?;
+        let programs = [
+            (cluster::binary()?, "/bin/godwit"),
+            (command::path()?, "/bin/godwit-lab"),
+        ];
+        for (program, path) in programs {
+            // Debugging information is most of it, and would have to be unpacked.
+            let stripped = root.inside(path);
+            run(Command::new("strip").arg("-o").arg(stripped).arg(&program))?;
+            for library in libraries(&program)? {
+                root.copy(&library, &library)?;
+            }
         }
         for entry in fs::read_dir(kernel.modules()).context("listing the kernel's modules")? {
             let path = entry.context("listing the kernel's modules")?.path();

@@ -31,7 +31,7 @@ fi
 nc -ll -p 7 -e sh &
 # What it mounts itself may be there already.
 [ "$GW_ROLE" = system ] && exec /lib/systemd/systemd
-[ "$GW_ROLE" = agent ] && /bin/godwit lab-app serve 0.0.0.0:80 [::]:80 &
+[ "$GW_ROLE" = agent ] && /bin/godwit-lab app serve 0.0.0.0:80 [::]:80 &
 if [ "$GW_ROLE" != client ]; then
 	/bin/godwit "$GW_ROLE" --config "$GW_CONFIG"
 	echo "the agent ended: $?"

@@ -1,17 +1,14 @@
 //! A file per subcommand: its arguments, and what it does with them.
 
 pub(crate) mod agent;
-pub(crate) mod bench;
-pub(crate) mod chaos;
 pub(crate) mod check;
-pub(crate) mod demo;
 pub(crate) mod director;
 pub(crate) mod director_load;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod flows;
 pub(crate) mod hand_over;
-pub(crate) mod lab_app;
+pub(crate) mod lab;
 pub(crate) mod pki;
 pub(crate) mod reload;
 pub(crate) mod status;

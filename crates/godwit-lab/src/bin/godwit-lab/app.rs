@@ -1,7 +1,5 @@
-//! `godwit lab-app`: servers and clients that the lab runs in its namespaces.
+//! `godwit-lab app`: servers and clients that the lab runs in its namespaces.
 //! Not for people; its arguments may change with every version.
-
-use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -10,7 +8,7 @@ pub(crate) struct Args {
     args: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     godwit_lab::apps::command::run(&args.args)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }
