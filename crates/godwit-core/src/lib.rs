@@ -22,8 +22,8 @@
 //! which node owns a share, [`lease`] whether it may and until when, [`insync`]
 //! which standby holds what clients were told, [`fitness`] what a node can do while
 //! something around it is wrong, [`claims`] who else has its addresses, [`flow`] what happens
-//! to flows that do not fit, [`rejoin`] how running ones get a new twin, [`unlisted`] which
-//! nobody has, [`handoff`] how one goes to another server by itself, and [`node`] puts them
+//! to flows that do not fit, [`rejoin`] how running ones get a new twin, [`twin`] how far twins may be behind, [`snapshot`] what
+//! travels to them, [`unlisted`] which nobody has, [`handoff`] how one goes to another server by itself, and [`node`] puts them
 //! together. [`director`] is
 //! apart from that: it places new connections, on a machine that owns none.
 #![forbid(unsafe_code)]
@@ -42,9 +42,12 @@ pub mod path;
 pub mod probe;
 pub mod question;
 pub mod rejoin;
+pub mod remembered;
 pub mod share;
+pub mod snapshot;
 pub mod tags;
 mod time;
+pub mod twin;
 pub mod unlisted;
 
 pub use node::{

@@ -18,7 +18,9 @@ use super::account::Weight;
 use super::client::Client;
 use super::closing::Foreign;
 use super::counts::{Fault, Line};
-use super::{Apps, Exported, Office};
+use godwit_core::snapshot::parcel::Exported;
+
+use super::{Apps, Office};
 use crate::input::Input;
 
 /// What a server has said of a connection that it can't go back with.

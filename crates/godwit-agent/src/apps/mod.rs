@@ -43,6 +43,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use godwit_core::MonoTime;
+use godwit_core::snapshot::parcel::Exported;
 use godwit_sock::{SocketViewer, StreamPosition, netns_cookie};
 use godwit_wire::app::region::{Connection, SlotState};
 use godwit_wire::app::{AppMessage, Carried, SnapshotPlace, Subject};
@@ -98,15 +99,6 @@ pub struct AppSnapshot {
     pub carried: Carried,
     read: u64,
     written: u64,
-}
-
-/// A snapshot, and where in the region of its server it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exported {
-    /// Where it was, and where in both streams it belongs.
-    pub place: SnapshotPlace,
-    /// The snapshot.
-    pub carried: Carried,
 }
 
 impl AppSnapshot {

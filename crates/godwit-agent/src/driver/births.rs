@@ -9,14 +9,14 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use godwit_bpf::FlowState;
+use godwit_core::snapshot::exports::{behind, latest, since};
+use godwit_core::snapshot::parcel::Parcel;
+use godwit_core::snapshot::room::Urgency;
 use godwit_wire::app::{SnapshotKind, SnapshotPlace};
 use godwit_wire::{FlowId, Generation, Restore, ShareId};
 
 use super::Driver;
-use super::exports::{behind, latest, since};
 use super::keeper;
-use super::parcels::Parcel;
-use super::room::Urgency;
 use crate::reprotect::MAX_OUTPUT;
 
 /// What a twin would begin at has to wait: too much is on its way to the standby.

@@ -20,14 +20,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_bpf::{FlowState, Phase};
+use godwit_core::snapshot::parcel::Parcel;
+use godwit_core::snapshot::room::Urgency;
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_sock::destroy_tcp;
 use godwit_wire::app::{CommitRefusal, SnapshotKind, SnapshotPlace};
 use godwit_wire::{FlowId, FlowKey, Generation, Role, ShareId, UnprotectedReason};
 
 use super::Driver;
-use super::parcels::Parcel;
-use super::room::Urgency;
 use super::twins::note;
 use crate::apps::{Asker, Commit, Committed};
 use crate::clock;
@@ -271,7 +271,12 @@ impl Driver {
             return false;
         }
         let number = self.exports.next_number();
-        let parcel = Parcel::of_commit(number, committed.clone());
+        let committed = committed.clone();
+        let parcel = Parcel {
+            commit: Some(number),
+            exported: committed.exported,
+            output: committed.output,
+        };
         pending.stage = Stage::Sent(number);
         self.send_snapshot(flow, parcel, now);
         if urgency == Urgency::Awaited {

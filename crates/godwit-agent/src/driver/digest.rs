@@ -1,17 +1,17 @@
 //! Repair of what the tap lost and no retransmission brings back: that a
 //! connection is over, and a client's last acknowledgement. Whoever looks at all
-//! flows for that sees twins whose applications lag, too (`behind.rs`).
+//! flows for that sees twins whose applications lag, too ([`godwit_core::twin::lag`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use godwit_bpf::{Datapath, FlowState, Phase};
+use godwit_core::remembered::Remembered;
+use godwit_core::twin::lag::{Behind, Finding, Progress};
 use godwit_core::{FlowEvent, FlowEventKind, MonoTime};
 use godwit_wire::{DigestEntry, Generation, OutputEntry, Role, SeqNumber, ShareId};
 
-use super::behind::{Behind, Finding};
 use super::output::{Lengths, Sums};
-use super::remembered::Remembered;
 use super::shares::Shares;
 use crate::clock;
 
@@ -229,13 +229,17 @@ impl Digest {
             ask: false,
             lags: false,
         };
-        let Some(new) = Behind::new(flow, now) else {
+        let progress = Progress {
+            snd_una: flow.snd_una,
+            twin_snd_nxt: flow.twin_snd_nxt,
+        };
+        let Some(new) = Behind::new(progress, now) else {
             // The twin's application has said it all: nothing waits for an ACK.
             self.behind.remove(&flow.id.key);
             return nothing;
         };
         let mut behind = self.behind.get(&flow.id.key).copied().unwrap_or(new);
-        let found = behind.look(flow, quiet, lag_limit, now);
+        let found = behind.look(progress, quiet, lag_limit, now);
         self.behind.insert(flow.id.key, behind);
         found
     }

@@ -11,6 +11,8 @@ use godwit_bpf::{
     remove_stale_pins,
 };
 use godwit_core::node::Resume;
+use godwit_core::snapshot::exports::Exports;
+use godwit_core::twin::compare::Comparisons;
 use godwit_core::{MonoTime, NodeConfig, VoterMemory};
 use godwit_sock::{Devices, FrameSender, Interface, SegmentSender, join_group, netns_cookie};
 use godwit_wire::{Endpoint, Generation, NodeName, Role, ShareId};
@@ -19,12 +21,10 @@ use super::addresses;
 use super::births::AwaitedTwins;
 use super::canary::{Canaries, Nest, Origins};
 use super::commits::Commits;
-use super::compare::Comparisons;
 use super::detach::{DetachError, detach};
 use super::digest::Digest;
 use super::dismissal::Dismissals;
 use super::earlier;
-use super::exports::Exports;
 use super::fence::from_expiry;
 use super::follow::{self, Follow, Place};
 use super::gone;
@@ -463,7 +463,7 @@ impl Installed {
             locals: Locals::spawn(&self.config, surroundings.events.clone())
                 .map_err(InstallError::Thread)?,
             keeper,
-            exports: Exports::new(&self.config, now),
+            exports: Exports::new(keeper::shares(&self.config), now),
             awaited_twins: AwaitedTwins::default(),
             commits: Commits::default(),
             apps: surroundings.apps,

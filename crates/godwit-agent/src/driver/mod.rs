@@ -30,7 +30,6 @@
 //! Nothing here blocks for longer than a map scan.
 
 pub(crate) mod addresses;
-mod behind;
 mod bereft;
 mod births;
 mod canary;
@@ -62,18 +61,15 @@ mod moves;
 pub(crate) mod neighbours;
 mod offer;
 mod output;
-mod parcels;
 mod paths;
 mod placing;
 mod questions;
 mod rejoin;
-mod remembered;
 mod replay;
 mod report;
 mod resets;
 mod revive;
 mod ring;
-mod room;
 mod routes;
 mod segments;
 mod servers;
@@ -88,6 +84,8 @@ mod unlisted;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::{Datapath, Events};
+use godwit_core::snapshot::exports::Exports;
+use godwit_core::twin::compare::Comparisons;
 use godwit_core::{MonoTime, Node, VoterMemory};
 use godwit_sock::{FrameSender, Interface, SegmentSender};
 use godwit_wire::MacAddr;
@@ -113,10 +111,8 @@ pub use leave::End;
 use births::AwaitedTwins;
 use canary::{Canaries, Origins};
 use commits::Commits;
-use compare::Comparisons;
 use digest::Digest;
 use dismissal::Dismissals;
-use exports::Exports;
 use follow::{Follow, Place};
 pub use handoff::{FlowWish, HandoffStartError};
 use handoff::{Handoffs, Wishes};

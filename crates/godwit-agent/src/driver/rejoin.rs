@@ -7,13 +7,13 @@ use std::time::Duration;
 use godwit_bpf::{FlowState, LogState, Order};
 use godwit_core::MonoTime;
 use godwit_core::rejoin::{Candidate, Past};
+use godwit_core::snapshot::exports::behind;
+use godwit_core::snapshot::parcel::Parcel;
 use godwit_wire::{
     FlowId, FlowRecord, Generation, MAX_INPUT_LEN, Negotiated, Restore, Role, SeqNumber, ShareId,
 };
 
 use super::births::NoRoom;
-use super::exports::behind;
-use super::parcels::Parcel;
 use super::{Driver, segments};
 use crate::apps::Places;
 use crate::clock;

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use godwit_bpf::{Expiry, Front, Keepers, Moves, ShareEntry};
+use godwit_core::twin::leash;
 use godwit_core::{MonoTime, PeerId};
 use godwit_wire::{Epoch, Generation, MacAddr, NodeName, Role, ShareId};
 
 use super::bereft::Bereft;
+use super::logs;
 use super::resets::Resets;
 use super::revive::Revival;
-use super::{leash, logs};
 use crate::config::{self, Config, Gate, Reach};
 use crate::input::Census;
 use crate::status::TakeoverReport;

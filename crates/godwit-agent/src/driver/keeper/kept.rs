@@ -6,13 +6,12 @@ use std::net::TcpStream;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use godwit_core::MonoTime;
+use godwit_core::snapshot::parcel::Parcel;
 use godwit_sock::StreamPosition;
 use godwit_wire::app::{Carried, SnapshotPlace};
 use godwit_wire::{FlowId, SeqNumber, ShareId};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
-
-use super::super::parcels::Parcel;
 
 /// Bytes that are thrown away or written in one call.
 const PIECE: usize = 256 << 10;
@@ -252,7 +251,7 @@ mod tests {
     use godwit_wire::app::SnapshotKind;
 
     use super::*;
-    use crate::apps::Exported;
+    use godwit_core::snapshot::parcel::Exported;
 
     fn pair() -> (TcpStream, Kept) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");

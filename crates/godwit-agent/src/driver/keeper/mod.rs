@@ -29,10 +29,10 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use godwit_bpf::{FlowTable, Keepers};
+use godwit_core::snapshot::parcel::Parcel;
 use godwit_wire::{Endpoint, FlowId, ShareId};
 
 use super::follow::Place;
-use super::parcels::Parcel;
 use crate::apps::Apps;
 use crate::config::Config;
 use crate::events::EventLog;

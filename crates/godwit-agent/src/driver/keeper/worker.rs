@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use godwit_bpf::Phase;
 use godwit_core::MonoTime;
+use godwit_core::snapshot::parcel::Parcel;
 use godwit_sock::destroy_tcp;
 use godwit_wire::app::Carried;
 use godwit_wire::{Endpoint, FlowId, FlowKey, HandoffRefusal, ShareId};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::super::exports::origin;
-use super::super::parcels::Parcel;
 use super::super::twins::note;
 use super::kept::{Kept, Progress, is_origin};
 use super::perch::Perches;

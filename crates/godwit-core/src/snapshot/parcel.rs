@@ -3,50 +3,60 @@
 use godwit_wire::app::{Carried, SnapshotPlace};
 use godwit_wire::{Commit, SnapshotPart};
 
-use crate::apps::{Committed, Exported};
+use super::{PART, part_count};
 
-/// Of a snapshot, in one message.
-pub(super) const PART: usize = 256 << 10;
+/// A snapshot, and where in the region of its server it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// Where it was, and where in both streams it belongs.
+    pub place: SnapshotPlace,
+    /// The snapshot.
+    pub carried: Carried,
+}
 
 /// A snapshot on its way to a twin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Parcel {
+pub struct Parcel {
     /// Which commit, if its server must not go back behind it.
-    pub(super) commit: Option<u64>,
+    pub commit: Option<u64>,
     /// The snapshot.
-    pub(super) exported: Exported,
+    pub exported: Exported,
     /// The last bytes before where it was made: all that its client has not
     /// acknowledged, if it is a commit.
-    pub(super) output: Vec<u8>,
+    pub output: Vec<u8>,
 }
 
 impl Parcel {
-    pub(super) fn of_commit(number: u64, committed: Committed) -> Self {
-        Self {
-            commit: Some(number),
-            exported: committed.exported,
-            output: committed.output,
-        }
-    }
-
     /// Its size in bytes.
-    pub(super) const fn len(&self) -> usize {
+    #[must_use]
+    pub const fn len(&self) -> usize {
         self.exported.carried.bytes.len() + self.output.len()
     }
 
+    /// Whether it has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Bytes of output that its client has acknowledged for sure.
-    pub(super) const fn acknowledged(&self) -> u64 {
+    #[must_use]
+    pub const fn acknowledged(&self) -> u64 {
         let output = self.output.len() as u64;
         self.exported.place.written.saturating_sub(output)
     }
 }
 
-pub(super) fn is_same(a: &SnapshotPart, b: &SnapshotPart) -> bool {
+/// Whether these are parts of one snapshot.
+#[must_use]
+pub fn is_same(a: &SnapshotPart, b: &SnapshotPart) -> bool {
     let of = |it: &SnapshotPart| (it.commit, it.read, it.written, it.length);
     of(a) == of(b)
 }
 
-pub(super) fn parcel(whole: SnapshotPart) -> Parcel {
+/// What all parts of one make.
+#[must_use]
+pub fn parcel(whole: SnapshotPart) -> Parcel {
     let kind = whole.kind();
     let length = usize::try_from(whole.length).unwrap_or(usize::MAX);
     let mut bytes = whole.part;
@@ -68,7 +78,7 @@ pub(super) fn parcel(whole: SnapshotPart) -> Parcel {
 }
 
 /// A snapshot in parts, and the output behind it; one that is empty has one.
-pub(super) fn parts(parcel: Parcel) -> impl Iterator<Item = SnapshotPart> {
+pub fn parts(parcel: Parcel) -> impl Iterator<Item = SnapshotPart> {
     let place = parcel.exported.place;
     let output = u32::try_from(parcel.output.len()).unwrap_or(u32::MAX);
     let commit = parcel.commit.map(|number| Commit { number, output });
@@ -84,9 +94,4 @@ pub(super) fn parts(parcel: Parcel) -> impl Iterator<Item = SnapshotPart> {
             part: rest.get(..PART).unwrap_or(rest).to_vec(),
         }
     })
-}
-
-/// One that is empty has one.
-pub(super) fn part_count(bytes: usize) -> usize {
-    bytes.div_ceil(PART).max(1)
 }

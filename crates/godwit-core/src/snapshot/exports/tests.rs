@@ -1,10 +1,9 @@
-use godwit_wire::app::Carried;
+use godwit_wire::app::{Carried, SnapshotKind};
 
-use super::super::parcels::PART;
+use super::super::PART;
+use super::super::parcel::{Exported, parts};
 use super::super::room::UNDER_WAY;
 use super::*;
-use crate::apps::Exported;
-use crate::testing::Pair;
 
 fn place(read: u64, written: u64, length: u32) -> SnapshotPlace {
     SnapshotPlace {
@@ -51,7 +50,7 @@ fn flow(irs: u32) -> FlowId {
 }
 
 fn exports() -> Exports {
-    Exports::new(&Pair::new().a, MonoTime::ZERO)
+    Exports::new(BTreeMap::new(), MonoTime::ZERO)
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! How much of the connections' snapshots is on its way, what may be sent at one look, and whose turn it is when
 //! there is no room for all: of those that wait the one that has waited longest.
-//! Pure.
 
 use std::time::Duration;
 
-use godwit_core::MonoTime;
 use godwit_wire::FlowKey;
 
-use super::parcels::part_count;
+use super::part_count;
+use crate::MonoTime;
 
 /// Bytes of snapshots that are sent in one round; the others have their turn later.
 const ROUND: usize = 4 << 20;
@@ -16,29 +15,40 @@ const ROUND: usize = 4 << 20;
 /// that servers wait for: what a link of
 /// 1 Gbit/s takes an eighth of a second for, and commits wait behind it. A peer's link
 /// is closed when a thousand wait.
-pub(super) const UNDER_WAY: usize = 64;
+pub const UNDER_WAY: usize = 64;
 
 /// How long a part is on its way over a link that takes 100 Mbit/s.
 const PART_TIME: Duration = Duration::from_millis(21);
 
 /// Whether a server waits for a snapshot to arrive. Others take no room from those.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Urgency {
+pub enum Urgency {
+    /// Nobody waits.
     Ordinary,
+    /// A server does not go on before it is there.
     Awaited,
 }
 
 /// Parts that are without an answer.
 #[derive(Debug, Default)]
-pub(super) struct UnderWay {
+pub struct UnderWay {
     ordinary: usize,
     awaited: usize,
 }
 
 impl UnderWay {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            ordinary: 0,
+            awaited: 0,
+        }
+    }
+
     /// Whether so many bytes may go now. What is larger than all that may be under way
     /// goes by itself.
-    pub(super) fn has_room(&self, urgency: Urgency, bytes: usize) -> bool {
+    pub fn has_room(&self, urgency: Urgency, bytes: usize) -> bool {
         let taken = match urgency {
             Urgency::Ordinary => self.ordinary,
             Urgency::Awaited => self.awaited,
@@ -47,24 +57,24 @@ impl UnderWay {
     }
 
     /// So many parts have gone.
-    pub(super) const fn add(&mut self, urgency: Urgency, parts: usize) {
+    pub const fn add(&mut self, urgency: Urgency, parts: usize) {
         let taken = self.of(urgency);
         *taken = taken.saturating_add(parts);
     }
 
     /// Nobody waits for the answer to these any more.
-    pub(super) const fn remove(&mut self, urgency: Urgency, parts: usize) {
+    pub const fn remove(&mut self, urgency: Urgency, parts: usize) {
         let taken = self.of(urgency);
         *taken = taken.saturating_sub(parts);
     }
 
     /// Parts of those that no server waits for.
-    pub(super) const fn ordinary(&self) -> usize {
+    pub const fn ordinary(&self) -> usize {
         self.ordinary
     }
 
     /// How long all that is under way may take to get there.
-    pub(super) fn duration(&self) -> Duration {
+    pub fn duration(&self) -> Duration {
         let parts = u32::try_from(self.ordinary + self.awaited).unwrap_or(u32::MAX);
         PART_TIME.saturating_mul(parts)
     }
@@ -79,7 +89,7 @@ impl UnderWay {
 
 /// The room at one look.
 #[derive(Debug)]
-pub(super) struct Room {
+pub struct Room {
     bytes: usize,
     under_way: usize,
     /// Who comes before the others, as it had no room at the last look.
@@ -90,7 +100,7 @@ pub(super) struct Room {
 
 /// A connection whose snapshot has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Waiting {
+pub struct Waiting {
     flow: FlowKey,
     parts: usize,
     /// Until when its last one was waited for; `None` if there was none.
@@ -99,7 +109,7 @@ pub(super) struct Waiting {
 
 impl Room {
     /// So many parts are under way; one connection may have waited since the last look.
-    pub(super) const fn new(under_way: usize, first: Option<Waiting>) -> Self {
+    pub const fn new(under_way: usize, first: Option<Waiting>) -> Self {
         Self {
             bytes: ROUND,
             under_way,
@@ -110,7 +120,7 @@ impl Room {
 
     /// Whether a connection's snapshot of that size goes now. `last`: when the one before
     /// it went, if there was one.
-    pub(super) fn take(&mut self, flow: FlowKey, bytes: usize, last: Option<MonoTime>) -> bool {
+    pub fn take(&mut self, flow: FlowKey, bytes: usize, last: Option<MonoTime>) -> bool {
         let parts = part_count(bytes);
         let others = self.first.filter(|first| first.flow != flow);
         let kept_free = others.map_or(0, |first| first.parts);
@@ -134,7 +144,7 @@ impl Room {
     }
 
     /// Who comes first at the next look.
-    pub(super) const fn next(&self) -> Option<Waiting> {
+    pub const fn next(&self) -> Option<Waiting> {
         self.left_out
     }
 }
@@ -143,7 +153,7 @@ impl Room {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::super::parcels::PART;
+    use super::super::PART;
     use super::*;
 
     fn flow(port: u16) -> FlowKey {

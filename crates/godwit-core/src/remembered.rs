@@ -9,14 +9,22 @@ use godwit_wire::FlowKey;
 
 /// A value for some of the flows that the last whole scan has seen.
 #[derive(Debug)]
-pub(super) struct Remembered<V> {
+pub struct Remembered<V> {
     flows: BTreeMap<FlowKey, V>,
     /// During a scan: those that it has not seen yet.
     unseen: BTreeMap<FlowKey, V>,
 }
 
+impl<V> Default for Remembered<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<V> Remembered<V> {
-    pub(super) const fn new() -> Self {
+    /// Of no flow.
+    #[must_use]
+    pub const fn new() -> Self {
         Self {
             flows: BTreeMap::new(),
             unseen: BTreeMap::new(),
@@ -25,12 +33,12 @@ impl<V> Remembered<V> {
 
     /// A scan begins; [`saw`](Self::saw) comes for each flow before it is asked
     /// about.
-    pub(super) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.unseen.append(&mut self.flows);
     }
 
     /// The scan has come to this flow.
-    pub(super) fn saw(&mut self, flow: FlowKey) {
+    pub fn saw(&mut self, flow: FlowKey) {
         if !self.unseen.is_empty()
             && let Some(value) = self.unseen.remove(&flow)
         {
@@ -39,26 +47,31 @@ impl<V> Remembered<V> {
     }
 
     /// The scan is over. If it was `whole`, what it did not see is forgotten.
-    pub(super) fn end(&mut self, whole: bool) {
+    pub fn end(&mut self, whole: bool) {
         if !whole {
             self.flows.append(&mut self.unseen);
         }
         self.unseen.clear();
     }
 
-    pub(super) fn get(&self, flow: &FlowKey) -> Option<&V> {
+    /// Of this flow.
+    #[must_use]
+    pub fn get(&self, flow: &FlowKey) -> Option<&V> {
         self.flows.get(flow)
     }
 
-    pub(super) fn insert(&mut self, flow: FlowKey, value: V) -> Option<V> {
+    /// Gives what was remembered before.
+    pub fn insert(&mut self, flow: FlowKey, value: V) -> Option<V> {
         self.flows.insert(flow, value)
     }
 
-    pub(super) fn remove(&mut self, flow: &FlowKey) {
+    /// It has ended.
+    pub fn remove(&mut self, flow: &FlowKey) {
         self.flows.remove(flow);
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Forgets all.
+    pub fn clear(&mut self) {
         self.flows.clear();
         self.unseen.clear();
     }
