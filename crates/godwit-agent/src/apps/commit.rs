@@ -8,6 +8,7 @@
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use godwit_core::snapshot::parcel::Exported;
 use godwit_sock::repair::{mend, unacknowledged};
 use godwit_sock::{StreamPosition, connection_of};
 use godwit_wire::FlowKey;
@@ -18,8 +19,6 @@ use super::account::Weight;
 use super::client::Client;
 use super::closing::Foreign;
 use super::counts::{Fault, Line};
-use godwit_core::snapshot::parcel::Exported;
-
 use super::{Apps, Office};
 use crate::input::Input;
 
@@ -34,23 +33,9 @@ pub struct Commit {
     pub state: Result<Committed, CommitRefusal>,
 }
 
-/// A snapshot, and what was written before it and is not acknowledged.
-#[derive(Debug, Clone)]
-pub struct Committed {
-    /// The snapshot.
-    pub exported: Exported,
-    /// The last bytes before where it was made.
-    pub output: Vec<u8>,
-    /// Of what its process may have under way; of none if nobody has asked.
-    pub weight: Option<Arc<Weight>>,
-}
-
-impl Committed {
-    /// Its size in bytes.
-    pub(crate) const fn len(&self) -> usize {
-        self.exported.carried.bytes.len() + self.output.len()
-    }
-}
+/// A snapshot, and what was written before it and is not acknowledged; its weight is of what
+/// its process may have under way.
+pub type Committed = godwit_core::snapshot::commit::Committed<Arc<Weight>>;
 
 /// A server that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

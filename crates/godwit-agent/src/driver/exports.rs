@@ -13,7 +13,7 @@ use godwit_wire::app::{SnapshotKind, SnapshotPlace};
 use godwit_wire::{FlowId, FlowKey, Generation, Role, ShareId, SnapshotPart};
 
 use super::Driver;
-use super::commits::{has_twin, is_committed};
+use super::commits::{is_committed, standing};
 use crate::apps::{self, Committed};
 use crate::clock;
 
@@ -158,7 +158,10 @@ impl Driver {
             return None;
         }
         let flow = self.datapath.flows.get(key).ok().flatten()?;
-        if flow.generation != entry.generation || entry.role != Role::Owner || !has_twin(&flow) {
+        if flow.generation != entry.generation
+            || entry.role != Role::Owner
+            || !standing(&flow).has_twin()
+        {
             return None;
         }
         let held = self.commits.is_held(flow.id, entry.generation);
@@ -183,9 +186,14 @@ impl Driver {
     }
 
     /// To the standby, in parts.
-    pub(super) fn send_snapshot(&mut self, flow: &FlowState, mut parcel: Parcel, now: MonoTime) {
+    pub(super) fn send_snapshot(&mut self, flow: &FlowState, parcel: Parcel, now: MonoTime) {
         self.exports
             .note_sent(flow.id, flow.generation, &parcel, now);
+        self.send_parcel(flow, parcel, now);
+    }
+
+    /// The same, where the core knows of it.
+    pub(super) fn send_parcel(&mut self, flow: &FlowState, mut parcel: Parcel, now: MonoTime) {
         let place = &mut parcel.exported.place;
         let (read, written) = origin(flow);
         place.read += u64::from(read);

@@ -123,7 +123,7 @@ impl Driver {
             )
             .min(
                 self.commits
-                    .due()
+                    .poll_timeout()
                     .map_or(HOUSEKEEPING, |due| due.since(now)),
             )
             .min(self.loads.due().map_or(HOUSEKEEPING, |due| due.since(now)))
@@ -146,7 +146,7 @@ impl Driver {
                 self.digest.forget();
                 self.exports.forget();
                 self.awaited_twins.forget();
-                self.commits.send_again();
+                self.commits.handle_link_change();
                 self.resolver.hurry();
                 self.node.handle_link(peer, link, now);
             }

@@ -1,5 +1,6 @@
 //! Snapshots of applications on their way to a twin.
 
+pub mod commit;
 pub mod exports;
 pub mod parcel;
 pub mod room;
