@@ -54,6 +54,8 @@ pub use queue::{Inbox, Inputs};
 pub struct Census {
     /// Busy ones.
     pub busy: BTreeMap<(ShareId, Generation), u32>,
+    /// Those that are protected, of each share.
+    pub protected: BTreeMap<ShareId, u32>,
     /// Those that have a log of what their clients have said.
     pub logs: BTreeMap<ShareId, u32>,
     /// Those whose logs make room for others'.

@@ -28,7 +28,8 @@ pub enum Consequence {
     /// No twin can be born or live here: as a standby, the node leaves the in-sync set.
     NoTwins,
     /// Clients do not reach the service here. As [`Consequence::NoTwins`], and an owner
-    /// hands the share over as with [`Consequence::HandOver`].
+    /// hands the share over as with [`Consequence::HandOver`]; at last it resets what can't
+    /// go along, which nobody serves either.
     NoService,
 }
 
@@ -56,6 +57,7 @@ impl Consequence {
     }
 
     const fn fitness(self) -> Fitness {
+        let serves = !matches!(self, Self::NoService);
         let (stands_by, takes, stays) = match self {
             Self::Say => (true, Takes::All, true),
             Self::NoMoves => (true, Takes::Lost, true),
@@ -68,6 +70,7 @@ impl Consequence {
             stands_by,
             takes,
             stays,
+            serves,
         }
     }
 }
@@ -92,6 +95,8 @@ pub struct Fitness {
     pub takes: Takes,
     /// As the owner it may stay that, although a standby is in sync.
     pub stays: bool,
+    /// Some clients reach the service here.
+    pub serves: bool,
 }
 
 impl Fitness {
@@ -100,6 +105,7 @@ impl Fitness {
         stands_by: true,
         takes: Takes::All,
         stays: true,
+        serves: true,
     };
 
     /// What two facts leave of it.
@@ -108,6 +114,7 @@ impl Fitness {
             stands_by: self.stands_by && other.stands_by,
             takes: self.takes.min(other.takes),
             stays: self.stays && other.stays,
+            serves: self.serves && other.serves,
         }
     }
 }
@@ -165,6 +172,7 @@ mod tests {
             stands_by,
             takes,
             stays,
+            serves: true,
         }
     }
 
@@ -188,7 +196,10 @@ mod tests {
             ),
             (
                 vec![Consequence::NoService, Consequence::Say],
-                fitness(false, Failed, false),
+                Fitness {
+                    serves: false,
+                    ..fitness(false, Failed, false)
+                },
             ),
         ];
         for (wrong, wanted) in table {

@@ -236,7 +236,7 @@ fn an_owner_that_can_not_hand_over_tries_again_with_growing_pauses() {
         unprotected: 1,
         ..world.check
     };
-    fact(&mut world, A, Some(Consequence::NoService));
+    fact(&mut world, A, Some(Consequence::HandOver));
     world.run(10_000);
     assert_eq!(world.owners(), [A]);
     let refused = world.moves(A);
@@ -248,6 +248,20 @@ fn an_owner_that_can_not_hand_over_tries_again_with_growing_pauses() {
     assert!(world.is_in_sync(A, B), "the standby stays");
     world.check.unprotected = 0;
     world.run(10_000);
+    assert_eq!(world.owners(), [B]);
+}
+
+/// What can't move would keep every client from being served, while nobody serves it either.
+#[test]
+fn an_owner_that_serves_nobody_resets_at_last_what_can_not_move() {
+    let mut world = World::in_sync();
+    world.check.unprotected = 1;
+    fact(&mut world, A, Some(Consequence::NoService));
+    world.run(2900);
+    assert_eq!(world.owners(), [A]);
+    let refused = world.moves(A);
+    assert_eq!(refused, [Err(MoveError::Unprotected { flows: 1 }); 2]);
+    world.run(200);
     assert_eq!(world.owners(), [B]);
 }
 

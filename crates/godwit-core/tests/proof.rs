@@ -2,11 +2,11 @@
 
 mod common;
 
-use common::{A, B, CANARY_MS, World};
-use godwit_core::Proof;
+use common::{A, B, CANARY_MS, SHARE, World};
 use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::node::ShareNews;
 use godwit_core::share::State;
+use godwit_core::{FlowEventKind, Proof};
 use godwit_wire::LeaveReason;
 
 /// `a` owns, `b` is in sync and proves itself along two paths.
@@ -153,4 +153,39 @@ fn a_share_that_moves_is_proved_the_other_way() {
     world.canaries[0] = Proof::NotBorn;
     world.run(2000);
     assert!(!world.is_in_sync(B, A));
+}
+
+/// Canaries are born at the agent's own listener: a program on the server's control group may
+/// drop what that one lets pass.
+#[test]
+fn a_standby_at_which_no_connection_gets_a_twin_leaves() {
+    let mut world = proving();
+    world.forget_log();
+    let count = |world: &mut World, protected| {
+        world.input(A, |node, now| {
+            node.handle_protected_count(SHARE, protected, now)
+        });
+    };
+    for port in 1..=10 {
+        world.flow_event(A, port, FlowEventKind::NotConfirmed);
+        world.run(100);
+        count(&mut world, 1);
+    }
+    world.run(100);
+    assert_eq!(reasons(&world), [], "others get theirs");
+    for port in 11..=12 {
+        world.flow_event(A, port, FlowEventKind::NotConfirmed);
+        world.run(600);
+        count(&mut world, 0);
+    }
+    world.run(100);
+    assert_eq!(reasons(&world), [], "two prove nothing");
+    world.flow_event(A, 13, FlowEventKind::NotConfirmed);
+    world.run(100);
+    count(&mut world, 0);
+    world.run(100);
+    assert_eq!(reasons(&world), [LeaveReason::NotBorn]);
+    assert!(!world.is_in_sync(A, B));
+    world.run(2500);
+    assert!(world.is_in_sync(A, B), "it may be right again");
 }

@@ -25,12 +25,17 @@ const SHARE_OF_TIME: u32 = 50;
 const RECENT: Duration = Duration::from_secs(1);
 
 impl Driver {
-    pub(super) fn apply_census(&mut self, census: &Census) {
+    pub(super) fn apply_census(&mut self, census: &Census, now: MonoTime) {
         for share in self.shares.apply_census(census) {
             self.write_share(share);
         }
         for (share, flow) in &census.evicted {
             self.give(*share, *flow, Order::DropLog);
+        }
+        let owned: Vec<_> = self.shares.iter().map(|(share, _)| share).collect();
+        for share in owned {
+            let protected = census.protected.get(&share).copied().unwrap_or(0);
+            self.node.handle_protected_count(share, protected, now);
         }
     }
 }
@@ -66,6 +71,9 @@ fn census(flows: &FlowTable, limits: &mut Limits, now: MonoTime) -> Option<Censu
     let (mut census, mut fill) = (Census::default(), Fill::default());
     let scanned = flows.for_each(|flow| {
         fill.add(&flow);
+        if flow.phase == Phase::Protected {
+            *census.protected.entry(flow.share).or_default() += 1;
+        }
         if is_busy(&flow, now) {
             *census
                 .busy

@@ -159,7 +159,7 @@ impl Driver {
                 self.comparisons.note_standstill(stands);
             }
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
-            Input::Census(census) => self.apply_census(&census),
+            Input::Census(census) => self.apply_census(&census, now),
             Input::Gone(gone) => self.forget_gone(gone, now),
             Input::Facts(seen) => {
                 self.leases.note(&seen);

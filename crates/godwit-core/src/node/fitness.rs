@@ -6,7 +6,7 @@
 //! | standby in sync, its owner is not heard | stays: it may be all that is left | stays |
 //! | standby that is not in sync | does not join | does not join |
 //! | target of a planned move | is in no set | is in no set |
-//! | owner | goes on | hands over to a standby in sync, as a planned move that resets nothing |
+//! | owner | goes on | hands over to a standby in sync, as a planned move; for three seconds as one that resets nothing |
 //! | anybody at start | begins as usual: a poor owner is better than none | the same |
 //!
 //! One that can stand by but does not serve all at present (no moves, hand over) refuses
@@ -41,6 +41,10 @@ use crate::{MonoTime, PeerId};
 /// [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long an owner that serves nobody tries a move that resets nothing. What can't go along
+/// is not served here either, and keeps all others from being served.
+const FORCE_AFTER: Duration = Duration::from_secs(3);
+
 /// An unfit standby stays out for so long at least: what comes and goes costs connections
 /// their protection each time.
 const REST: Duration = Duration::from_secs(1);
@@ -54,6 +58,8 @@ pub(super) struct Condition {
     fitness: Fitness,
     /// As an unfit owner with a standby in sync: when it hands over, next time.
     flight: Option<MonoTime>,
+    /// Since when it would.
+    stuck: Option<MonoTime>,
     pause: Duration,
     /// As a standby: its owner does not take this node in, as no voter would consider what it
     /// says (`era.rs`).
@@ -65,6 +71,7 @@ impl Condition {
         Self {
             fitness: Fitness::FIT,
             flight: None,
+            stuck: None,
             pause: SHORTEST_PAUSE,
             shunned: false,
         }
@@ -171,7 +178,7 @@ impl ShareSide {
 
     /// As an owner that clients do not reach: asks for a move to a standby that is in sync.
     /// Flows that would be lost, of the share or of another of its address, are in the way;
-    /// it is tried again then.
+    /// it is tried again then. They are reset after [`FORCE_AFTER`] if nobody is served here.
     pub(super) fn settle_unfit_owner(&mut self, context: &mut Context<'_>) {
         let settled = matches!(self.moving, Moving::No);
         if self.condition.fitness.stays {
@@ -179,10 +186,11 @@ impl ShareSide {
         }
         let ready = self.in_sync.members().find(|peer| context.is_ready(*peer));
         let Some(peer) = ready else {
-            self.condition.flight = None;
+            (self.condition.flight, self.condition.stuck) = (None, None);
             return;
         };
         let due = *self.condition.flight.get_or_insert(context.now);
+        let stuck = *self.condition.stuck.get_or_insert(context.now);
         if context.now < due {
             return;
         }
@@ -195,7 +203,7 @@ impl ShareSide {
         let to = context.peer_name(peer);
         let wish = MoveWish {
             to,
-            force: false,
+            force: !self.condition.fitness.serves && context.now.since(stuck) >= FORCE_AFTER,
             cause: MoveCause::Unfit,
         };
         let share = self.id;

@@ -35,6 +35,7 @@ use crate::{MonoTime, PeerId, detector};
 mod absence;
 mod action;
 mod ballots;
+mod births;
 mod claims;
 mod config;
 mod context;
@@ -284,6 +285,15 @@ impl Node {
         let listening = listening.into();
         self.with_share(share, now, |share, context| {
             share.handle_listening(listening, context);
+        });
+        self.settle(now);
+    }
+
+    /// As the owner: so many flows of the share are protected, of all that there are. Without
+    /// one a standby may have to prove more than by canaries.
+    pub fn handle_protected_count(&mut self, share: ShareId, protected: u32, now: MonoTime) {
+        self.with_share(share, now, |share, context| {
+            share.note_protected_count(protected, context);
         });
         self.settle(now);
     }

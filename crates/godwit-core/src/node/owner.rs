@@ -7,6 +7,7 @@ use godwit_wire::{
 };
 
 use super::action::Action;
+use super::births::Births;
 use super::context::Context;
 use super::damping::pause_after;
 use super::event::{EventKind, FlowNews, ShareNews};
@@ -293,6 +294,7 @@ impl ShareSide {
         context: &mut Context<'_>,
     ) {
         self.in_sync.join(peer, generation);
+        *self.proofs.births() = Births::default();
         self.await_failback(peer, context.now);
         self.forget_flows();
         self.write_share(context.out);
@@ -309,7 +311,10 @@ impl ShareSide {
         }
         let report = match event.kind {
             FlowEventKind::Unconfirmed => Report::Unconfirmed,
-            FlowEventKind::NotConfirmed => Report::NotConfirmed,
+            FlowEventKind::NotConfirmed => {
+                self.proofs.births().note_failed(context.now);
+                Report::NotConfirmed
+            }
             FlowEventKind::Stalled if self.policy.wait_for_lagging => {
                 return self.wait_for(event.flow, context);
             }

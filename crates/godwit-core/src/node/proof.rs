@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 
 use godwit_wire::{LeaveReason, NodeName};
 
+use super::births::Births;
 use super::context::Context;
 use super::peer::PeerSide;
 use super::share::ShareSide;
@@ -110,6 +111,7 @@ pub(super) struct Proofs {
     /// How many paths there are; 0: none is asked.
     paths: u8,
     records: BTreeMap<(PeerId, u8), Record>,
+    births: Births,
 }
 
 impl Proofs {
@@ -117,11 +119,18 @@ impl Proofs {
         Self {
             paths,
             records: BTreeMap::new(),
+            births: Births::new(),
         }
+    }
+
+    /// Those of connections' twins.
+    pub(super) const fn births(&mut self) -> &mut Births {
+        &mut self.births
     }
 
     /// This node has become the owner, or is it no more.
     pub(super) fn clear(&mut self) {
+        self.births = Births::default();
         self.records.clear();
     }
 

@@ -201,6 +201,7 @@ impl ShareSide {
             }
             Order::Protect(flow) => context.out.act(Action::ProtectFlow { share, flow }),
             Order::GiveUp(flow) => {
+                self.proofs.births().note_failed(context.now);
                 let reason = UnprotectedReason::NotConfirmed;
                 context.out.act(Action::UngateFlow {
                     share,
