@@ -35,6 +35,7 @@ pub mod director;
 pub mod fitness;
 pub mod flow;
 pub mod handoff;
+pub mod hearing;
 pub mod insync;
 pub mod lease;
 pub mod node;

@@ -11,6 +11,7 @@ use godwit_core::MonoTime;
 use godwit_core::twin::leash::SHORTEST;
 
 use super::crowd::{Fill, Limits};
+use super::hearing::Listener;
 use super::{Driver, logs};
 use crate::clock;
 use crate::input::{Census, Inbox, Input};
@@ -49,11 +50,21 @@ pub(super) fn spawn_census(
 ) -> io::Result<()> {
     let count = move || {
         let mut limits = Limits::new(crowds);
+        let mut listener = Listener::default();
         loop {
             let now = clock::now();
             // An unreadable table leaves things as they are.
-            if let Some(census) = census(&flows, &mut limits, now)
+            listener.begin();
+            let counted = census(&flows, &mut limits, &mut listener, now);
+            // What a scan has left out may be what is served.
+            let look = counted.as_ref().and_then(|_| listener.end(now));
+            if let Some(census) = counted
                 && inbox.offer(Input::Census(census)).is_err()
+            {
+                return;
+            }
+            if let Some(look) = look
+                && inbox.send(Input::Facts(look.into())).is_err()
             {
                 return;
             }
@@ -67,10 +78,16 @@ pub(super) fn spawn_census(
         .map(drop)
 }
 
-fn census(flows: &FlowTable, limits: &mut Limits, now: MonoTime) -> Option<Census> {
+fn census(
+    flows: &FlowTable,
+    limits: &mut Limits,
+    listener: &mut Listener,
+    now: MonoTime,
+) -> Option<Census> {
     let (mut census, mut fill) = (Census::default(), Fill::default());
     let scanned = flows.for_each(|flow| {
         fill.add(&flow);
+        listener.saw(&flow, now);
         if flow.phase == Phase::Protected {
             *census.protected.entry(flow.share).or_default() += 1;
         }

@@ -49,6 +49,7 @@ pub(crate) mod follow;
 mod freezer;
 mod gone;
 mod handoff;
+mod hearing;
 mod install;
 mod install_error;
 mod keeper;

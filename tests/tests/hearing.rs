@@ -1,0 +1,113 @@
+//! What stands between Godwit and a server, or behind Godwit on the way out, may take segments
+//! away without a word. What it causes is noticed, said, and left.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use godwit_lab::cluster::{Cluster, ClusterOptions};
+use godwit_lab::host::Host;
+use godwit_lab::{Lab, LabOptions};
+use godwit_tests::DEADLINE;
+use godwit_tests::stage::{
+    in_sync, servers, service_v4, service_v6, stage, until_within, wait_in_sync, wait_protected,
+};
+use godwit_tests::traffic::{Load, Traffic};
+
+/// Three looks of the census, and what a busy machine makes of them.
+const SAID: Duration = Duration::from_millis(2500);
+
+/// That, a move, and the client's next retransmission.
+const STALL: Duration = Duration::from_secs(5);
+
+fn run(lab: &Lab, host: Host, line: &str) {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(line);
+    let output = lab.node(host).run(command, DEADLINE).expect("it ends");
+    assert!(output.status.success(), "{line}: {output:?}");
+}
+
+fn wait_said(cluster: &Cluster<'_>, host: Host, what: &str) {
+    let status = || cluster.status(host).expect("it answers");
+    let said = format!("{host} says {what}");
+    until_within(SAID, &said, || {
+        let warnings = status().warnings;
+        warnings.iter().any(|it| it.contains(what)).then_some(())
+    });
+}
+
+/// What it is done with on the owner, and what undoes it.
+struct Case {
+    what: &'static str,
+    fact: &'static str,
+    done: &'static str,
+    undone: &'static str,
+}
+
+const CASES: [Case; 3] = [
+    Case {
+        what: "segments go elsewhere behind Godwit's tap",
+        fact: "unanswered: ",
+        done: "nft 'add table netdev n; \
+               add chain netdev n c { type filter hook ingress device eth0 priority 0; }; \
+               add rule netdev n c tcp dport 80 fwd to lo'",
+        undone: "nft delete table netdev n",
+    },
+    Case {
+        what: "answers have a mark, and a rule for it leads nowhere",
+        fact: "unanswered: ",
+        done: "nft 'add table inet m; \
+               add chain inet m c { type route hook output priority mangle; }; \
+               add rule inet m c tcp sport 80 meta mark set 0x77' && \
+               ip rule add fwmark 0x77 blackhole pref 20 && \
+               ip -6 rule add fwmark 0x77 blackhole pref 20",
+        undone: "ip rule del pref 20; ip -6 rule del pref 20; nft delete table inet m",
+    },
+    Case {
+        what: "frames for the client have the address of nobody",
+        fact: "unheard: ",
+        done: "for at in $(ip neigh show dev eth0 | cut -d ' ' -f 1); do \
+               case $at in 10.9.0.10 | fd*:10 | 2001*:10) \
+               ip neigh replace $at lladdr 02:00:00:00:00:99 nud permanent dev eth0;; \
+               esac; done",
+        undone: "for at in $(ip neigh show dev eth0 nud permanent | cut -d ' ' -f 1); do \
+                 ip neigh del $at dev eth0; done",
+    },
+];
+
+#[test]
+fn an_owner_that_is_cut_off_from_its_clients_says_so_and_hands_over() {
+    let Some(lab) = stage(LabOptions::default()) else {
+        return;
+    };
+    let _servers = servers(&lab);
+    let mut cluster = in_sync(&lab, ClusterOptions::default());
+    let since = Instant::now();
+    let start = |service| Traffic::start(&lab, service, Load::Echo);
+    let echoes: Vec<_> = [service_v4(), service_v6(), service_v4(), service_v6()]
+        .into_iter()
+        .map(start)
+        .collect();
+    let mut owner = Host::A;
+    for case in CASES {
+        let other = Host::SERVERS.into_iter().find(|host| *host != owner);
+        let other = other.expect("there are two");
+        for echo in &echoes {
+            wait_protected(&cluster, owner, echo.local());
+        }
+        println!("{}", case.what);
+        run(&lab, owner, case.done);
+        wait_said(&cluster, owner, case.fact);
+        cluster
+            .wait_owner(other, DEADLINE)
+            .expect("it is handed over");
+        for echo in &echoes {
+            echo.goes_on();
+        }
+        run(&lab, owner, case.undone);
+        wait_in_sync(&mut cluster, other);
+        owner = other;
+    }
+    for echo in echoes {
+        echo.finish(since, STALL);
+    }
+}
