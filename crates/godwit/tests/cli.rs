@@ -123,7 +123,7 @@ fn without_an_agent_there_is_nobody_to_ask() {
         let output = godwit(&[command, "--run-dir", path(dir.path())]);
         assert_eq!(code(&output), Some(1), "{command}");
         assert!(
-            complaint(&output).starts_with("godwit: no agent is running in this network namespace")
+            complaint(&output).starts_with("godwit: no agent answers in this network namespace")
         );
         let socket = dir.path().join("control.sock");
         let output = godwit(&[command, "--socket", path(&socket)]);

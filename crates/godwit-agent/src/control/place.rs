@@ -49,7 +49,7 @@ pub enum PlaceError {
 #[non_exhaustive]
 pub enum FindError {
     /// There is none.
-    #[error("no agent is running in this network namespace (looked in {})", run_dir.display())]
+    #[error("no agent answers in this network namespace (looked in {}): none runs, or its folder there was deleted", run_dir.display())]
     NoAgent {
         /// Where it would be.
         run_dir: PathBuf,

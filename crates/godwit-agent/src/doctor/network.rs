@@ -43,7 +43,7 @@ fn own_control(host: &impl Host, control: IpAddr, interface: Option<&str>) -> Ch
     match interface {
         Some(name) if words.any(is_it) => Check {
             advice: Some(
-                "give agents a network of their own, or have the firewall let only peers                  reach the control port (TCP and UDP)"
+                "give agents a network of their own, or have the firewall let only peers reach the control port (TCP and UDP)"
                     .into(),
             ),
             ..Check::ok("control", format!("{control}, on {name} with the services"))

@@ -27,8 +27,14 @@ const STRAYED: Duration = Duration::from_secs(10);
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// An IPv6 address has its route when duplicates have been looked for.
-const SETTLED: Duration = Duration::from_millis(2500);
+/// So long after its address is there a route may still be on its way. An IPv6 address of
+/// somebody else's has it when duplicates have been looked for.
+const fn settling_time(address: IpAddr) -> Duration {
+    match address {
+        IpAddr::V4(_) => Duration::from_millis(100),
+        IpAddr::V6(_) => Duration::from_millis(2500),
+    }
+}
 
 impl Follower {
     /// Looks at what there is, and brings this node's programs and addresses in place.
@@ -217,7 +223,7 @@ impl Follower {
     /// Those that the kernel does not take for its own, although they are here.
     fn strange(&self, now: MonoTime) -> Vec<IpAddr> {
         let placed = self.found.placed.iter();
-        let settled = placed.filter(|(_, since)| now.since(**since) >= SETTLED);
+        let settled = placed.filter(|(at, since)| now.since(**since) >= settling_time(**at));
         settled
             .map(|(address, _)| *address)
             .filter(|address| is_local(*address).is_ok_and(|local| !local))
