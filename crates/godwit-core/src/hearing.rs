@@ -6,7 +6,7 @@
 //!
 //! | trouble | clients | this node |
 //! |---|---|---|
-//! | [`Trouble::Unanswered`] | say again what Godwit has seen | says nothing, not even an acknowledgement |
+//! | [`Trouble::Unanswered`] | say again what Godwit has seen | does not acknowledge it |
 //! | [`Trouble::Unheard`] | go on speaking, and acknowledge nothing | speaks |
 //!
 //! One client like that is a client with a bad network. So a share is in trouble only when
@@ -15,8 +15,11 @@
 //!
 //! The flows are looked at several times a second. What is seen at one look proves nothing: a
 //! segment may have come a microsecond before. A trouble needs three looks, which takes less
-//! than a second. Flows without time stamps can't tell when a kernel has last spoken, and are
-//! left out.
+//! than a second.
+//!
+//! A kernel need not acknowledge what has come behind a hole. Where the data path keeps a
+//! client's input it knows what has come in order ([`Sight::in_order`]). Of other flows a kernel
+//! is only said not to answer while it says nothing at all, which their time stamps tell.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,6 +53,8 @@ pub struct Sight {
     pub flow: FlowKey,
     /// End of what the client has sent.
     pub client_end: SeqNumber,
+    /// End of what has come of that without a hole, if it is known.
+    pub in_order: Option<SeqNumber>,
     /// What this node's kernel has acknowledged of that.
     pub rcv_nxt: SeqNumber,
     /// What the client has acknowledged.
@@ -146,7 +151,11 @@ impl Ears {
         }
         let spoke = stuck.spoke;
         let silent = stuck.at.2 == at.2;
-        if asks && silent {
+        let due = match sight.in_order {
+            Some(end) => sight.rcv_nxt.lt(end),
+            None => asks && silent,
+        };
+        if due {
             let late = spoke.is_some_and(|spoke| now.since(spoke) >= ANSWER);
             tally.unanswered += u32::from(late);
         } else if !silent {
@@ -221,6 +230,7 @@ mod tests {
             share: SHARE,
             flow: flow(port),
             client_end: SeqNumber(1000),
+            in_order: None,
             rcv_nxt: SeqNumber(1000),
             snd_una: SeqNumber(5000),
             snd_nxt: SeqNumber(5000),
@@ -294,6 +304,22 @@ mod tests {
         assert_eq!(found, [None, None, None, wrong, wrong]);
     }
 
+    /// What it said last was acknowledged, and it does not know that: so it speaks.
+    #[test]
+    fn a_kernel_that_repeats_itself_answers_nobody() {
+        let found = looks(5, true, &mut Ears::default(), 0, |ms| {
+            let mut sights = unanswered(1..5, ms);
+            for sight in &mut sights {
+                sight.in_order = Some(SeqNumber(1100));
+                sight.own_val += u32::try_from(ms).expect("short");
+            }
+            sights
+        });
+        let trouble = Trouble::Unanswered;
+        let wrong = Some(Hearing { trouble, flows: 4 });
+        assert_eq!(found, [None, None, wrong, wrong, wrong]);
+    }
+
     /// A client with a bad network is not the node's trouble; nor are two.
     #[test]
     fn few_flows_prove_nothing_and_none_beside_one_that_is_served() {
@@ -321,6 +347,14 @@ mod tests {
             for sight in &mut sights {
                 let said = sight.heard.since(at(0)).as_millis();
                 sight.own_val += u32::try_from(said).expect("short");
+            }
+            sights
+        });
+        assert_eq!(found, [None; 9]);
+        let found = looks(9, true, &mut Ears::default(), 0, |ms| {
+            let mut sights = unanswered(1..5, ms);
+            for sight in &mut sights {
+                sight.in_order = Some(sight.rcv_nxt);
             }
             sights
         });

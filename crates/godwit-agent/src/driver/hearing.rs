@@ -7,8 +7,9 @@ use godwit_bpf::{FlowState, Phase};
 use godwit_core::MonoTime;
 use godwit_core::fitness::Consequence;
 use godwit_core::hearing::{Ears, Hearing, Sight, Trouble};
-use godwit_wire::ShareId;
+use godwit_wire::{SeqNumber, ShareId};
 
+use super::logs;
 use crate::surroundings::{Look, Wrong};
 
 const SOURCE: &str = "hearing";
@@ -40,17 +41,20 @@ impl Listener {
         }
         self.owned.insert(flow.share);
         let ending = flow.orphaned || flow.through || flow.own_fin || flow.client_fin;
-        let Some(ts) = flow.ts.filter(|_| !ending) else {
+        let in_order = logs::has_log(flow).then_some(flow.log.end);
+        let own_val = flow.ts.map(|ts| ts.own_val);
+        if ending || in_order.or(own_val.map(SeqNumber)).is_none() {
             return;
-        };
+        }
         let sight = Sight {
             share: flow.share,
             flow: flow.id.key,
             client_end: flow.client_end,
+            in_order,
             rcv_nxt: flow.rcv_nxt,
             snd_una: flow.snd_una,
             snd_nxt: flow.snd_nxt,
-            own_val: ts.own_val,
+            own_val: own_val.unwrap_or(0),
             heard: MonoTime::from_nanos(flow.heard_ns),
         };
         self.ears.saw(&sight, now);
