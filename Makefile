@@ -15,7 +15,7 @@ PREFIX ?= /usr/local
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 MAJOR := $(firstword $(subst ., ,$(VERSION)))
 APPS := stream http
-UNITS := godwit godwit-witness godwit-director
+UNITS := godwit.service godwit-witness.service godwit-director.service godwit-pki.service godwit-renew.service godwit-renew.timer
 # Packages whose tests need no privileges. What is sans-IO runs with its assertions,
 # as in the simulation; the others with the profile of the release, so that nothing
 # is compiled for a third one.
@@ -54,8 +54,8 @@ install: build ## with DESTDIR=D PREFIX=/usr: headers, libgodwit and godwit.pc; 
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	for unit in $(UNITS); do \
 		mkdir -p $(DESTDIR)$(PREFIX)/lib/systemd/system; \
-		sed 's|/usr/bin/|$(PREFIX)/bin/|; s|/usr/share/|$(PREFIX)/share/|' packaging/$$unit.service \
-			> $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit.service; \
+		sed 's|/usr/bin/|$(PREFIX)/bin/|; s|/usr/share/|$(PREFIX)/share/|' packaging/$$unit \
+			> $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
 	done
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/godwit README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/godwit/docs docs/*.md

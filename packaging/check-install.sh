@@ -12,8 +12,22 @@ make --no-print-directory install DESTDIR="$root" PREFIX=/usr
 "$root/usr/bin/godwit" pki init --dir "$root/pki"
 "$root/usr/bin/godwit" pki issue --dir "$root/pki" --name a
 
+# A node renews its certificate from the authority's program.
+"$root/usr/bin/godwit" pki issue --dir "$root/pki" --name a --out "$root/a"
+port=$(python3 -c 'import socket; print(socket.create_server(("127.0.0.1", 0)).getsockname()[1])')
+"$root/usr/bin/godwit-pki" serve --dir "$root/pki" --listen "127.0.0.1:$port" &
+server=$!
+for attempt in $(seq 100); do
+	sleep 0.1
+	"$root/usr/bin/godwit-pki" renew --from "127.0.0.1:$port" --dir "$root/a" && break
+	[ "$attempt" -lt 100 ]
+done
+kill "$server"
+server=
+echo "renew: has a short life"
+
 # Units name a program and documents that were installed.
-for unit in "$root"/usr/lib/systemd/system/godwit*.service; do
+for unit in "$root"/usr/lib/systemd/system/godwit*.service "$root"/usr/lib/systemd/system/godwit*.timer; do
 	for path in $(sed -n 's|^ExecStart=\([^ ]*\).*|\1|p; s|^Documentation=file:||p' "$unit"); do
 		[ -e "$root$path" ] || {
 			echo "$unit names $path, which is not installed" >&2

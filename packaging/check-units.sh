@@ -37,14 +37,18 @@ exposed() {
 
 # A program that is not installed yet would be all that is wrong.
 while read -r unit tenths; do
-	sed 's|/usr/bin/godwit|/bin/true|' "$unit" >"$work/$unit"
+	sed 's|/usr/bin/godwit[a-z-]*|/bin/true|' "$unit" >"$work/$unit"
 	verify "$unit"
 	exposed "$unit" "$tenths"
 done <<-END
 	godwit.service 30
 	godwit-director.service 27
 	godwit-witness.service 21
+	godwit-pki.service 20
+	godwit-renew.service 20
 END
+cp godwit-renew.timer "$work"
+verify godwit-renew.timer
 
 nginx=/lib/systemd/system/nginx.service
 if [ ! -f "$nginx" ]; then

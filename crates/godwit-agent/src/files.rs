@@ -27,7 +27,9 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// If it can't be read, or holds more than [`MOST`].
 pub(crate) fn rest(file: File) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    // In one piece: a buffer that grows leaves copies of a key behind.
+    let length = file.metadata()?.len().min(MOST);
+    let mut bytes = Vec::with_capacity(usize::try_from(length + 1).unwrap_or(0));
     // It may grow while it is read, and files of /proc have no length.
     file.take(MOST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST {

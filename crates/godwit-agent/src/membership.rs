@@ -1,5 +1,6 @@
 //! What the core must know of the cluster, from the configuration.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use godwit_core::lease::Terms;
@@ -8,16 +9,27 @@ use godwit_core::{FlowPolicy, MonoTime, Node, NodeConfig, PeerConfig, ShareConfi
 use godwit_wire::ShareId;
 
 use crate::config::{Config, Failback, Fencing, OnDivergence, OnLag, ServiceConfig};
+use crate::heartbeat::Secret;
 
 /// One life of an agent or a witness.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub struct Life {
     /// Start of the agent: seconds since 1970 in the upper 32 bits.
     pub incarnation: u64,
     /// What heartbeat keys are derived from.
-    pub secret: [u8; 32],
+    pub secret: Secret,
     /// Until when it must not vote, see [`crate::votes`].
     pub quiet_until: MonoTime,
+}
+
+/// The secret is not printed.
+impl fmt::Debug for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Life")
+            .field("incarnation", &self.incarnation)
+            .field("quiet_until", &self.quiet_until)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The configuration of the core. No share is resumed.
@@ -34,7 +46,8 @@ pub(crate) fn node_config(config: &Config, life: &Life) -> NodeConfig {
         heartbeat: config.detect.heartbeat,
         misses: config.detect.misses,
         startup_grace: config.detect.startup_grace,
-        heartbeat_key: life.secret,
+        // Each peer is told another one, when the message leaves.
+        heartbeat_key: [0; 32],
         config_digest: config.digest,
     }
 }

@@ -98,7 +98,7 @@ fn live(
     (app_socket, stonith): (&AppSocket, Stonith),
     (inbox, inputs): (Inbox, Inputs),
 ) -> Result<Ended, AgentError> {
-    let (life, votes) = (prepared.life, prepared.votes.clone());
+    let (life, votes) = (prepared.life.clone(), prepared.votes.clone());
     let memory = prepared.votes.found().cloned();
     let config = prepared.config.clone();
     let services = config.services.iter();

@@ -24,9 +24,10 @@ const FEW: u64 = 256;
 /// Certificates, also such as have ended.
 pub(crate) mod pki {
     use std::path::Path;
+    use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
-    use godwit_pki::{Issued, Life, Order, PkiError, Which};
+    use godwit_pki::{Issued, Life, Order, PkiError, Renewal, Renewals, Which};
     use godwit_wire::NodeName;
 
     pub(crate) use godwit_pki::{CA_CERT, CRL, NODE_CERT, NODE_KEY, init};
@@ -52,6 +53,21 @@ pub(crate) mod pki {
             unless_valid_for: None,
         };
         godwit_pki::issue(authority, &order)
+    }
+
+    /// As a node does it, for so many days.
+    pub(crate) fn renew(authority: &Path, folder: &Path, days: u16) {
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let renewals = Renewals::bind(authority, any, days).expect("it listens");
+        let renewals = Arc::new(renewals);
+        let from = renewals.address().expect("it has one").to_string();
+        std::thread::spawn(move || renewals.run());
+        let wanted = Renewal {
+            from: &from,
+            folder,
+            unless_valid_for: None,
+        };
+        godwit_pki::renew(&wanted).expect("renewed");
     }
 
     /// All certificates that a node has had.

@@ -55,7 +55,7 @@ type Life = (Left, Option<Fresh>);
 /// One life, with one file; gives the changed one that another life is to begin with.
 fn live(prepared: Prepared) -> Result<Life, AgentError> {
     let memory = prepared.votes.found().cloned();
-    let (config, life) = (prepared.config.clone(), prepared.life);
+    let (config, life) = (prepared.config.clone(), prepared.life.clone());
     let votes = prepared.votes.clone();
     let (inbox, inputs) = Inbox::new();
     let (edge, leases) = Edge::start(prepared, inbox.clone())?;

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData as _,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, Issuer, KeyUsagePurpose,
+    PublicKeyData as _,
 };
 
 use crate::error::PkiError;
 use crate::files::{self, Lock};
+use crate::key::Key;
 use crate::parsed::Parsed;
 use crate::record::Record;
 use crate::times::{self, DAY};
@@ -23,7 +24,7 @@ pub(crate) struct Authority {
     pub(crate) folder: PathBuf,
     pub(crate) pem: String,
     pub(crate) own: Parsed,
-    pub(crate) issuer: Issuer<'static, KeyPair>,
+    pub(crate) issuer: Issuer<'static, Key>,
     _lock: Lock,
 }
 
@@ -40,8 +41,8 @@ pub fn init(folder: &Path) -> Result<(), PkiError> {
     if let Some(path) = paths.into_iter().find(|it| it.symlink_metadata().is_ok()) {
         return Err(PkiError::Exists { path: path.clone() });
     }
-    let key = new_key()?;
-    let key_pem = key.serialize_pem();
+    let key = Key::generate()?;
+    let key_pem = key.pem();
     let mut params = CertificateParams::default();
     let digest = params.key_identifier(&key);
     let own: String = digest
@@ -57,8 +58,8 @@ pub fn init(folder: &Path) -> Result<(), PkiError> {
     params.not_after = times::date(times::now() + i64::from(MOST_DAYS) * DAY);
     let issuer = CertifiedIssuer::self_signed(params, key)
         .map_err(certificate("making the authority's certificate"))?;
-    files::write(&key_path, &key_pem, 0o600)?;
-    files::write(&cert_path, &issuer.pem(), 0o644)?;
+    files::write_beside(&key_path, &key_pem, 0o600)?;
+    files::write_beside(&cert_path, &issuer.pem(), 0o644)?;
     drop(lock);
     let authority = Authority::open(folder)?;
     let record = authority.record()?;
@@ -73,8 +74,7 @@ impl Authority {
         files::read(&cert_path)?;
         let lock = Lock::take(folder)?;
         let pem = files::read(&cert_path)?;
-        let key = KeyPair::from_pem(&files::read(&key_path)?)
-            .map_err(certificate("reading the authority's key"))?;
+        let key = Key::read(&key_path, "reading the authority's key")?;
         let own = Parsed::read(&pem, &cert_path)?;
         if key.subject_public_key_info() != own.public_key {
             return Err(PkiError::OtherKey {
@@ -105,10 +105,6 @@ impl Authority {
     pub(crate) fn list(&self) -> Result<Option<String>, PkiError> {
         files::read_if_there(&self.folder.join(CRL))
     }
-}
-
-pub(crate) fn new_key() -> Result<KeyPair, PkiError> {
-    KeyPair::generate().map_err(certificate("making a key"))
 }
 
 pub(crate) fn certificate(what: &'static str) -> impl Fn(rcgen::Error) -> PkiError {

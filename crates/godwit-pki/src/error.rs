@@ -1,5 +1,6 @@
 //! Why something of an authority was not done.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -79,6 +80,55 @@ pub enum PkiError {
         /// The authority's certificate.
         authority: PathBuf,
     },
+    /// No address to listen at.
+    #[error("listening at {address}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// TLS can't be spoken with what is there.
+    #[error("{what}")]
+    Tls {
+        /// What was being done.
+        what: &'static str,
+        /// Why it failed.
+        #[source]
+        source: rustls::Error,
+    },
+    /// The authority's program was not reached, or ended the connection.
+    #[error("asking {from} for a certificate")]
+    Asking {
+        /// Its address.
+        from: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// It was reached and does not do it.
+    #[error("{from} refuses: {reason}")]
+    Refused {
+        /// Its address.
+        from: String,
+        /// Why.
+        reason: crate::Refused,
+    },
+    /// What it answered is not used.
+    #[error("{from} answered something that is not used: {what}")]
+    Answer {
+        /// Its address.
+        from: String,
+        /// Why.
+        what: &'static str,
+    },
+    /// A certificate has ended, so nobody believes that it is this node who asks.
+    #[error("{} has ended, so it renews nothing: make another one (godwit pki issue)", path.display())]
+    Ended {
+        /// The certificate's file.
+        path: PathBuf,
+    },
     /// The record knows no such certificate.
     #[error("{} knows no certificate of {which}; name its file with --cert", record.display())]
     Unknown {
@@ -87,4 +137,15 @@ pub enum PkiError {
         /// What was asked for.
         which: String,
     },
+}
+
+/// An error with all that lies behind it, on one line.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text
 }

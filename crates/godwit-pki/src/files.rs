@@ -2,12 +2,13 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::process;
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use nix::unistd::geteuid;
 
 use crate::error::PkiError;
 
@@ -31,15 +32,47 @@ impl Lock {
             .mode(0o600)
             .custom_flags(OFlag::O_NOFOLLOW.bits())
             .open(&path);
-        let mut file = opened.map_err(in_file(&path))?;
+        let file = opened.map_err(in_file(&path))?;
+        give(&file, owner(folder)).map_err(in_file(&path))?;
+        Self::of(file).map_err(in_file(&path))
+    }
+
+    /// Waits for whoever has a folder, and leaves nothing in it.
+    pub(crate) fn take_folder(folder: &Path) -> Result<Self, PkiError> {
+        let taken = File::open(folder).and_then(Self::of);
+        taken.map_err(in_file(folder))
+    }
+
+    fn of(mut file: File) -> io::Result<Self> {
         loop {
             match Flock::lock(file, FlockArg::LockExclusive) {
                 Ok(file) => return Ok(Self { _file: file }),
                 Err((again, Errno::EINTR)) => file = again,
-                Err((_, error)) => return Err(in_file(&path)(error.into())),
+                Err((_, error)) => return Err(error.into()),
             }
         }
     }
+}
+
+/// User and group that something belongs to.
+pub(crate) type Owner = (u32, u32);
+
+/// Whose it is, if this process could give files away.
+pub(crate) fn owner(path: &Path) -> Option<Owner> {
+    let found = geteuid().is_root().then(|| fs::metadata(path).ok());
+    found.flatten().map(|it| (it.uid(), it.gid()))
+}
+
+/// Makes a file somebody's.
+pub(crate) fn give(file: &File, owner: Option<Owner>) -> io::Result<()> {
+    let Some((user, group)) = owner else {
+        return Ok(());
+    };
+    let now = file.metadata()?;
+    if (now.uid(), now.gid()) == (user, group) {
+        return Ok(());
+    }
+    fchown(file, Some(user), Some(group))
 }
 
 /// Makes a folder; `mode` is for those that are not there yet.
@@ -65,9 +98,24 @@ pub(crate) fn read_if_there(path: &Path) -> Result<Option<String>, PkiError> {
 /// Puts a new file there, whole or not at all. What was prepared under its name by somebody
 /// else (a link, a file that others may read) is replaced, never written to.
 pub(crate) fn write(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
+    write_as(path, text, mode, None)
+}
+
+/// The same for a file of an authority: whoever owns its folder has to read it, too.
+pub(crate) fn write_beside(path: &Path, text: &str, mode: u32) -> Result<(), PkiError> {
+    write_as(path, text, mode, path.parent().and_then(owner))
+}
+
+/// The same for a file that is to be somebody's.
+pub(crate) fn write_as(
+    path: &Path,
+    text: &str,
+    mode: u32,
+    owner: Option<Owner>,
+) -> Result<(), PkiError> {
     let (temporary, mut file) = create(path, mode).map_err(in_file(path))?;
-    let written = file
-        .write_all(text.as_bytes())
+    let written = give(&file, owner)
+        .and_then(|()| file.write_all(text.as_bytes()))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {

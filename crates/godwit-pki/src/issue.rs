@@ -4,13 +4,11 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use godwit_wire::NodeName;
-use rcgen::{
-    CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
-    PublicKeyData as _,
-};
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyUsagePurpose, PublicKeyData};
 
-use crate::authority::{Authority, certificate, new_key};
+use crate::authority::{Authority, certificate};
 use crate::error::PkiError;
+use crate::key::Key;
 use crate::parsed::Parsed;
 use crate::record::{Entry, Record};
 use crate::times::{self, DAY};
@@ -36,6 +34,8 @@ pub enum Life {
     Usual,
     /// So many days, from 1 to [`MOST_DAYS`].
     Days(u16),
+    /// So many days, or as long as the authority.
+    AtMost(u16),
     /// To that second, whatever it is: for tests.
     Until(SystemTime),
 }
@@ -77,8 +77,8 @@ pub fn issue(folder: &Path, order: &Order<'_>) -> Result<Issued, PkiError> {
         return Ok(Issued::Kept { days });
     }
     let (ends, is_cut) = authority.end_of(order.life, now)?;
-    let key = new_key()?;
-    let pem = sign(&authority, order.name, &key, ends)?;
+    let key = Key::generate()?;
+    let pem = sign(&authority, order.name, &key, (None, ends))?;
     let node_cert = order.out.join(NODE_CERT);
     let made = Parsed::read(&pem, &node_cert)?;
     let entry = Entry {
@@ -92,7 +92,7 @@ pub fn issue(folder: &Path, order: &Order<'_>) -> Result<Issued, PkiError> {
     record.entries.push(entry.clone());
     record.write()?;
     files::create_folder(order.out, 0o755)?;
-    files::write(&order.out.join(NODE_KEY), &key.serialize_pem(), 0o600)?;
+    files::write(&order.out.join(NODE_KEY), &key.pem(), 0o600)?;
     files::write(&node_cert, &pem, 0o644)?;
     files::write(&order.out.join(CA_CERT), &authority.pem, 0o644)?;
     copy_list(&authority, order.out)?;
@@ -106,13 +106,16 @@ pub fn issue(folder: &Path, order: &Order<'_>) -> Result<Issued, PkiError> {
 
 impl Authority {
     /// The last second of a new certificate, and whether it is the authority's.
-    fn end_of(&self, life: Life, now: i64) -> Result<(i64, bool), PkiError> {
+    pub(crate) fn end_of(&self, life: Life, now: i64) -> Result<(i64, bool), PkiError> {
         let left = (self.own.not_after - now).div_euclid(DAY);
         let (days, may_be_cut) = match life {
             Life::Until(end) => return Ok((times::of(end), false)),
             Life::Usual => (USUAL_DAYS, true),
-            Life::Days(days) if (1..=MOST_DAYS).contains(&days) => (days, false),
-            Life::Days(days) => return Err(PkiError::Days { days }),
+            Life::Days(days) | Life::AtMost(days) if !(1..=MOST_DAYS).contains(&days) => {
+                return Err(PkiError::Days { days });
+            }
+            Life::Days(days) => (days, false),
+            Life::AtMost(days) => (days, true),
         };
         let path = self.certificate();
         let end = now + i64::from(days) * DAY;
@@ -128,11 +131,13 @@ impl Authority {
     }
 }
 
-fn sign(
+/// A certificate for a node's key. Without a begin it is valid at once, also where a clock is
+/// far behind: its begin stays that of rcgen.
+pub(crate) fn sign(
     authority: &Authority,
     name: NodeName,
-    key: &KeyPair,
-    ends: i64,
+    key: &impl PublicKeyData,
+    (begins, ends): (Option<i64>, i64),
 ) -> Result<String, PkiError> {
     let mut params = CertificateParams::new([name.to_string()])
         .map_err(certificate("putting the node's name into a certificate"))?;
@@ -145,7 +150,9 @@ fn sign(
         ExtendedKeyUsagePurpose::ClientAuth,
     ];
     params.use_authority_key_identifier_extension = true;
-    // It is valid at once, also where a clock is behind: its begin stays that of rcgen.
+    if let Some(begins) = begins {
+        params.not_before = times::date(begins);
+    }
     params.not_after = times::date(ends);
     let signed = params.signed_by(key, &authority.issuer);
     let signed = signed.map_err(certificate("signing the node's certificate"))?;
@@ -156,7 +163,7 @@ fn sign(
 fn present(authority: &Authority, record: &mut Record, order: &Order<'_>, now: i64) -> Option<i64> {
     let text = |name: &str| files::read(&order.out.join(name)).ok();
     let found = Parsed::read(&text(NODE_CERT)?, order.out).ok()?;
-    let key = KeyPair::from_pem(&text(NODE_KEY)?).ok()?;
+    let key = Key::read(&order.out.join(NODE_KEY), "reading the node's key").ok()?;
     let is_usable = found.is_of(order.name)
         && found.issuer == authority.own.subject
         && found.public_key == key.subject_public_key_info()

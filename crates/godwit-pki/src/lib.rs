@@ -3,7 +3,8 @@
 //! [`init`] makes an authority, which signs a certificate per node ([`issue()`]). A node is
 //! known by the DNS name in its certificate, which is its name in the configuration. A
 //! certificate lives for a year unless something else is said, and [`revoke()`] ends it before:
-//! the authority's list says so to everybody who reads it. A cluster that has an authority
+//! the authority's list says so to everybody who reads it. [`Renewals`] gives nodes that ask
+//! certificates of a shorter life, and [`renew`] is how they ask. A cluster that has an authority
 //! of its own needs nothing of this.
 //!
 //! The agent does not link this crate: `godwit pki` runs a program of its own.
@@ -25,17 +26,20 @@ mod authority;
 mod error;
 mod files;
 mod issue;
+mod key;
 mod parsed;
 mod record;
+mod renewal;
 mod revoke;
 #[cfg(test)]
 mod tests;
 mod times;
 
 pub use authority::init;
-pub use error::PkiError;
+pub use error::{PkiError, with_causes};
 pub use issue::{Issued, Life, Order, issue};
 pub use record::{Entry, Serial};
+pub use renewal::{Refused, Renewal, Renewals, Renewed, renew};
 pub use revoke::{Which, revoke};
 
 /// The authority's certificate, in the folder of [`init`] and of every node.
@@ -53,5 +57,7 @@ pub const ISSUED: &str = "issued";
 
 /// How many days a certificate is valid unless something else is said.
 pub const USUAL_DAYS: u16 = 365;
+/// How many days a certificate is valid that a node has renewed by itself.
+pub const RENEWED_DAYS: u16 = 30;
 /// The most days that a certificate may be valid, and an authority is.
 pub const MOST_DAYS: u16 = 3650;

@@ -3,11 +3,16 @@
 
 use std::error::Error;
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use godwit_pki::{Issued, Life, MOST_DAYS, Order, Serial, USUAL_DAYS, Which};
+use godwit_pki::{
+    Issued, Life, MOST_DAYS, Order, RENEWED_DAYS, Renewal, Renewals, Renewed, Serial, USUAL_DAYS,
+    Which, with_causes,
+};
 use godwit_wire::NodeName;
 
 /// Makes and revokes certificates of a cluster.
@@ -51,6 +56,30 @@ enum Command {
         dir: PathBuf,
         #[command(flatten)]
         which: Revoked,
+    },
+    /// Give nodes that ask certificates with a short life, until it is stopped.
+    Serve {
+        /// Folder of the authority.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Address and port that nodes reach.
+        #[arg(long, value_name = "ADDR:PORT")]
+        listen: SocketAddr,
+        /// Days that a renewed certificate is valid for, 1 to 3650, or as long as the authority.
+        #[arg(long, value_name = "N", default_value_t = RENEWED_DAYS, value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_DAYS)))]
+        days: u16,
+    },
+    /// Renew the certificate of this node, with a new key, and take the list of revoked ones.
+    Renew {
+        /// Where `godwit-pki serve` listens.
+        #[arg(long, value_name = "ADDR:PORT")]
+        from: String,
+        /// Folder with node.pem, node.key and ca.pem.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Keep a certificate that is valid for so many days [default: half of its life].
+        #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u16).range(0..=i64::from(MOST_DAYS)))]
+        unless_valid_for: Option<u16>,
     },
 }
 
@@ -120,6 +149,36 @@ fn run(command: Command) -> Result<String, Box<dyn Error>> {
                 list.display()
             ))
         }
+        Command::Serve { dir, listen, days } => {
+            let renewals = Arc::new(Renewals::bind(&dir, listen, days)?);
+            let _ = writeln!(
+                io::stderr(),
+                "godwit-pki: certificates of {} are renewed at {}, for {days} days",
+                dir.display(),
+                renewals.address()?
+            );
+            renewals.run()
+        }
+        Command::Renew {
+            from,
+            dir,
+            unless_valid_for,
+        } => {
+            let wanted = Renewal {
+                from: &from,
+                folder: &dir,
+                unless_valid_for,
+            };
+            let dir = dir.display();
+            Ok(match godwit_pki::renew(&wanted)? {
+                Renewed::Made { serial, days } => format!(
+                    "renewed the certificate in {dir} (number {serial}), valid for {days} days"
+                ),
+                Renewed::Kept { days } => format!(
+                    "kept the certificate in {dir}, valid for {days} days; the list is of today"
+                ),
+            })
+        }
     }
 }
 
@@ -138,14 +197,4 @@ fn said(order: &Order<'_>, issued: Issued) -> String {
             format!("kept the certificate of {name} in {out}, valid for {days} days")
         }
     }
-}
-
-fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
 }

@@ -20,6 +20,7 @@ pub(crate) struct Parsed {
     pub(crate) issuer: Vec<u8>,
     pub(crate) subject: Vec<u8>,
     pub(crate) public_key: Vec<u8>,
+    pub(crate) not_before: i64,
     pub(crate) not_after: i64,
 }
 
@@ -34,15 +35,29 @@ impl Parsed {
 
     fn of(text: &str) -> Option<Self> {
         let (_, pem) = parse_x509_pem(text.as_bytes()).ok()?;
-        let certificate = pem.parse_x509().ok()?;
+        Self::of_der(&pem.contents)
+    }
+
+    /// Reads a certificate as TLS has it.
+    pub(crate) fn of_der(der: &[u8]) -> Option<Self> {
+        let (_, certificate) = X509Certificate::from_der(der).ok()?;
         Some(Self {
             serial: Serial::new(certificate.tbs_certificate.raw_serial()),
             names: names(&certificate),
             issuer: certificate.issuer().as_raw().to_vec(),
             subject: certificate.subject().as_raw().to_vec(),
             public_key: certificate.public_key().raw.to_vec(),
+            not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
         })
+    }
+
+    /// The node whose it is: the only name in it.
+    pub(crate) fn node(&self) -> Option<NodeName> {
+        match &self.names[..] {
+            [name] => NodeName::new(name).ok(),
+            [] | [_, _, ..] => None,
+        }
     }
 
     pub(crate) fn is_of(&self, name: NodeName) -> bool {

@@ -100,7 +100,7 @@ impl Record {
     pub(crate) fn write(&self) -> Result<(), PkiError> {
         let lines = self.entries.iter().map(ToString::to_string);
         let lines: Vec<_> = [HEAD.to_owned()].into_iter().chain(lines).collect();
-        files::write(&self.path, &(lines.join("\n") + "\n"), 0o600)
+        files::write_beside(&self.path, &(lines.join("\n") + "\n"), 0o600)
     }
 
     pub(crate) fn find(&mut self, serial: &Serial) -> Option<&mut Entry> {

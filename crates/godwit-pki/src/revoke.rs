@@ -135,5 +135,5 @@ pub(crate) fn write_list(authority: &Authority, record: &Record) -> Result<(), P
         .signed_by(&authority.issuer)
         .and_then(|list| list.pem())
         .map_err(certificate("signing the list of revoked certificates"))?;
-    files::write(&authority.folder.join(CRL), &text, 0o644)
+    files::write_beside(&authority.folder.join(CRL), &text, 0o644)
 }

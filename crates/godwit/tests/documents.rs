@@ -112,7 +112,7 @@ fn commands_and_options_are_there() {
             }
             let mut help = String::from_utf8_lossy(&help.stdout).into_owned();
             // `pki` has commands of its own.
-            for deeper in ["init", "issue", "revoke"] {
+            for deeper in ["init", "issue", "revoke", "serve", "renew"] {
                 let more = godwit(&[&subcommand, deeper, "--help"]);
                 help.push_str(&String::from_utf8_lossy(&more.stdout));
             }

@@ -85,7 +85,7 @@ struct Ended {
 /// One life, with one file.
 fn live(prepared: Prepared, installed: Installed) -> Result<Option<Ended>, AgentError> {
     let memory = prepared.votes.found().cloned();
-    let (config, life) = (prepared.config.clone(), prepared.life);
+    let (config, life) = (prepared.config.clone(), prepared.life.clone());
     let votes = prepared.votes.clone();
     let roster = match installed.roster(clock::now()) {
         Ok(roster) => roster,

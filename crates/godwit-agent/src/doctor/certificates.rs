@@ -16,7 +16,8 @@ const DAY: i64 = 86_400;
 /// The fact that nobody else can read the key.
 const KEY: &str = "key_file";
 
-/// Fewer days than these are a warning.
+/// Fewer days than these are a warning, or than a third of the certificate's life: a short one
+/// is renewed when half of that is over.
 const FEW: i64 = 14;
 
 /// A check, and the days that are left.
@@ -63,7 +64,9 @@ pub(crate) fn remaining(name: &'static str, path: &Path, pem: &[u8], now: i64) -
     let path = path.display();
     let certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
     let validities: Vec<_> = certificates.filter_map(|it| Validity::of(&it)).collect();
-    let first_end = validities.iter().map(|validity| validity.not_after).min();
+    let first_to_end = validities.iter().min_by_key(|it| it.not_after);
+    let few = first_to_end.map_or(0, |it| ((it.not_after - it.not_before) / 3).min(FEW * DAY));
+    let first_end = first_to_end.map(|validity| validity.not_after);
     let last_begin = validities.iter().map(|it| it.not_before).max();
     let (Some(end), Some(begin)) = (first_end, last_begin) else {
         return Remaining {
@@ -86,7 +89,7 @@ pub(crate) fn remaining(name: &'static str, path: &Path, pem: &[u8], now: i64) -
     } else if now > end {
         let found = format!("{path} has expired: no new link to a peer can be made");
         Check::fail(name, found, advice)
-    } else if days < FEW {
+    } else if end - now < few {
         Check::warn(name, format!("{path} expires in {days} days"), advice)
     } else {
         Check::ok(name, format!("{path}, {days} days left"))
@@ -129,5 +132,25 @@ mod tests {
         }
         let torn = remaining("certificate", &path, &pem[..50], validity.not_before);
         assert_eq!((torn.check.level, torn.days), (Level::Warn, None));
+    }
+
+    /// It is renewed when half of it is over, so 14 days before its end all may be well.
+    #[test]
+    fn a_short_life_is_warned_of_when_two_thirds_of_it_are_over() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (authority, out) = (dir.path().join("ca"), dir.path().join("a"));
+        pki::init(&authority).expect("an authority");
+        pki::issue(&authority, "a".parse().expect("a name"), &out, None).expect("issued");
+        pki::renew(&authority, &out, 29);
+        let pem = fs::read(out.join("node.pem")).expect("there");
+        let der = CertificateDer::from_pem_slice(&pem).expect("PEM");
+        let validity = Validity::of(&der).expect("a certificate");
+        assert_eq!(validity.not_after - validity.not_before, 30 * DAY);
+        for (left, level) in [(14, Level::Ok), (10, Level::Ok), (9, Level::Warn)] {
+            let now = validity.not_after - left * DAY;
+            let remaining = remaining("certificate", &out, &pem, now);
+            assert_eq!(remaining.check.level, level, "{left}");
+            assert_eq!(remaining.days, Some(left));
+        }
     }
 }

@@ -12,6 +12,7 @@ use godwit_core::PeerId;
 use godwit_core::tags::Tags;
 use godwit_wire::{Hello, MacAddr, Message, TagWord, node_id};
 use ring::rand::{SecureRandom as _, SystemRandom};
+use zeroize::Zeroize as _;
 
 use super::Driver;
 use crate::config::Config;
@@ -29,6 +30,15 @@ struct Side {
     node: u32,
     tags: Tags,
     mac: Option<MacAddr>,
+}
+
+/// Nobody agrees on these any more. Those before them were overwritten.
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.tags.out.zeroize();
+        self.tags.believed.zeroize();
+        self.tags.before.zeroize();
+    }
 }
 
 impl Tagging {

@@ -11,6 +11,7 @@
 //! `Hello`, and its sequence number is greater than any before. Lease datagrams
 //! are signed and checked in the same way.
 
+use std::fmt;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -19,9 +20,13 @@ use godwit_core::PeerId;
 use godwit_wire::{BOUND_KEYS, Heartbeat, Hello, LeaseDatagram, NAMED_SHARES, NodeName};
 use ring::hmac;
 use ring::rand::{SecureRandom as _, SystemRandom};
+use zeroize::Zeroizing;
 
 use super::sieve::{Known, Sieve};
 use crate::config::{Config, Places};
+
+/// The bytes of a key, wiped when they are dropped. What `ring` makes of them is not.
+pub type Secret = Zeroizing<[u8; 32]>;
 
 /// Sets the derived keys apart from any other use of the secret.
 const PURPOSE: &[u8] = b"godwit heartbeat/1 ";
@@ -30,7 +35,6 @@ const PURPOSE: &[u8] = b"godwit heartbeat/1 ";
 const BOUND: &[u8] = b"godwit heartbeat/1 to ";
 
 /// What heartbeats are signed and checked with.
-#[derive(Debug)]
 pub struct HeartbeatKeys {
     /// Start of this agent.
     incarnation: u64,
@@ -40,11 +44,10 @@ pub struct HeartbeatKeys {
     sieve: OnceLock<Arc<Sieve>>,
 }
 
-#[derive(Debug)]
 struct PeerKeys {
     name: NodeName,
     address: IpAddr,
-    ours: [u8; 32],
+    ours: Secret,
     signer: Signer,
     theirs: Mutex<Option<TheirKey>>,
     /// It calls shares by their places in the file.
@@ -124,9 +127,16 @@ impl Refused {
 ///
 /// # Errors
 /// If the kernel gives no random numbers.
-pub fn draw_secret() -> Result<[u8; 32], ring::error::Unspecified> {
-    let mut secret = [0; 32];
-    SystemRandom::new().fill(&mut secret).map(|()| secret)
+pub fn draw_secret() -> Result<Secret, ring::error::Unspecified> {
+    let mut secret = Secret::default();
+    SystemRandom::new().fill(&mut *secret).map(|()| secret)
+}
+
+/// Keys are secrets, so they are not printed.
+impl fmt::Debug for HeartbeatKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeartbeatKeys").finish_non_exhaustive()
+    }
 }
 
 impl HeartbeatKeys {
@@ -139,8 +149,8 @@ impl HeartbeatKeys {
             PeerKeys {
                 name: peer.name,
                 address: peer.control.ip(),
-                ours,
                 signer: Signer::new(&ours),
+                ours,
                 theirs: Mutex::new(None),
                 says_places: AtomicBool::new(false),
                 is_shut: AtomicBool::new(false),
@@ -178,8 +188,8 @@ impl HeartbeatKeys {
     }
 
     /// The key that a peer is told.
-    pub(crate) fn ours(&self, peer: PeerId) -> Option<[u8; 32]> {
-        self.peer(peer).map(|keys| keys.ours)
+    pub(crate) fn ours(&self, peer: PeerId) -> Option<Secret> {
+        self.peer(peer).map(|keys| keys.ours.clone())
     }
 
     /// How a peer calls shares that has no numbers for names; `None`: it has them.
@@ -200,7 +210,7 @@ impl HeartbeatKeys {
             let check_with = bind(&hello.heartbeat_key, self.incarnation);
             (bind(&keys.ours, hello.incarnation), check_with)
         } else {
-            (keys.ours, hello.heartbeat_key)
+            (keys.ours.clone(), Secret::new(hello.heartbeat_key))
         };
         keys.signer.replace(&sign_with);
         keys.is_shut.store(false, Ordering::Relaxed);
@@ -211,7 +221,7 @@ impl HeartbeatKeys {
             .filter(|known| known.incarnation == hello.incarnation)
             .map_or_else(LastSequences::default, |known| known.last);
         *theirs = Some(TheirKey {
-            key: hmac::Key::new(hmac::HMAC_SHA256, &check_with),
+            key: hmac::Key::new(hmac::HMAC_SHA256, &*check_with),
             incarnation: hello.incarnation,
             last,
         });
@@ -326,17 +336,17 @@ impl Signer {
 }
 
 /// A key for one life of its receiver.
-fn bind(key: &[u8; 32], receiver: u64) -> [u8; 32] {
+fn bind(key: &[u8; 32], receiver: u64) -> Secret {
     let key = hmac::Key::new(hmac::HMAC_SHA256, key);
     derive(&key, &[BOUND, &receiver.to_be_bytes()])
 }
 
-fn derive(secret: &hmac::Key, parts: &[&[u8]]) -> [u8; 32] {
+fn derive(secret: &hmac::Key, parts: &[&[u8]]) -> Secret {
     let mut context = hmac::Context::with_key(secret);
     for part in parts {
         context.update(part);
     }
-    let mut key = [0; 32];
+    let mut key = Secret::default();
     key.copy_from_slice(context.sign().as_ref());
     key
 }

@@ -34,7 +34,7 @@ use crate::config::Config;
 use crate::input::Inbox;
 use crate::votes::VoteBook;
 
-pub use keys::{HeartbeatKeys, Refused, draw_secret};
+pub use keys::{HeartbeatKeys, Refused, Secret, draw_secret};
 pub use lease::LeaseSender;
 pub use way::WayReport;
 

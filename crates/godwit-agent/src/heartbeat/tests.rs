@@ -27,7 +27,7 @@ fn hello_of(name: &str, incarnation: u64, keys: &HeartbeatKeys) -> Hello {
     let Message::Hello(mut hello) = hello(name, incarnation) else {
         unreachable!("hello() makes a hello");
     };
-    hello.heartbeat_key = keys.ours(PeerId(0)).expect("it is a peer");
+    hello.heartbeat_key = *keys.ours(PeerId(0)).expect("it is a peer");
     hello
 }
 

@@ -135,7 +135,7 @@ impl PeerSender {
     pub fn send(&self, peer: PeerId, mut message: Message) -> Result<(), SendError> {
         let slot = self.shared.slot(peer).ok_or(SendError::NoPeer)?;
         if let (Message::Hello(hello), Some(key)) = (&mut message, self.shared.keys.ours(peer)) {
-            hello.heartbeat_key = key;
+            hello.heartbeat_key = *key;
         }
         if let Some(places) = self.shared.keys.places_of(peer) {
             places.speak(&mut message);

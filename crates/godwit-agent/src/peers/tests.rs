@@ -150,7 +150,7 @@ async fn hellos_carry_the_key_for_that_peer() {
     let Some(Message::Hello(hello)) = b.next_message().await else {
         panic!("a hello");
     };
-    assert_eq!(Some(hello.heartbeat_key), a.keys.ours(OTHER));
+    assert_eq!(Some(hello.heartbeat_key), a.keys.ours(OTHER).map(|it| *it));
 }
 
 #[tokio::test]

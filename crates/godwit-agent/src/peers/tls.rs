@@ -10,8 +10,9 @@ use rustls::client::{Resumption, verify_server_name};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::key;
@@ -279,18 +280,23 @@ impl Ends {
                 .verify_client_cert(own, others, UnixTime::now())
                 .map_err(identity)?;
         }
+        let own = CertifiedKey::new(chain.clone(), key);
+        match own.keys_match() {
+            // Where the library can't tell, peers will.
+            Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
+            Err(error) => return Err(identity(error)),
+        }
+        let own = Arc::new(SingleCertAndKey::from(own));
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])
             .map_err(identity)?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(identity)?;
+            .with_cert_resolver(own.clone());
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(identity)?
             .with_root_certificates(roots)
-            .with_client_auth_cert(chain.clone(), key)
-            .map_err(identity)?;
+            .with_client_cert_resolver(own);
         // A link is made once and lives long: every handshake is a full one.
         server.send_tls13_tickets = 0;
         client.resumption = Resumption::disabled();

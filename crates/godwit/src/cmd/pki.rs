@@ -10,7 +10,7 @@ const PROGRAM: &str = "godwit-pki";
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true, disable_version_flag = true)]
 pub(crate) struct Args {
-    /// For `godwit-pki`: `init`, `issue` or `revoke`, and what they need.
+    /// For `godwit-pki`: `init`, `issue`, `revoke`, `serve` or `renew`, and what they need.
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
