@@ -16,6 +16,7 @@ use godwit_wire::{EthernetHeader, FlowKey, MacAddr, NodeName, TcpFlags};
 use crate::bench::{ends, to_service};
 
 mod agree;
+mod forged;
 mod learn;
 mod posts;
 mod share;

@@ -11,6 +11,7 @@ mod director_links;
 mod edge;
 mod fence;
 mod first;
+mod forged;
 mod gate;
 mod guard;
 mod handoff;

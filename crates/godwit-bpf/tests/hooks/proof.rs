@@ -35,7 +35,7 @@ const TRIES: u64 = 500_000;
 /// Of the stay that the fixtures have.
 const STAY: u16 = 1;
 
-fn trust(bench: &Bench, demanded: bool) {
+pub(crate) fn trust(bench: &Bench, demanded: bool) {
     let trust = Trust {
         node: NODES[1],
         out: Some(OURS),
@@ -88,6 +88,17 @@ fn proved(mut frame: Vec<u8>, v6: bool, key: TagKey, stay: u16) -> Vec<u8> {
     let urgent = u16::from_be_bytes([low_a, low_b]) ^ stay;
     frame[tcp + 18..tcp + 20].copy_from_slice(&urgent.to_be_bytes());
     summed(frame, v6)
+}
+
+/// What b's twin says, with its tag.
+pub(crate) fn proved_by_b(port: u16, v6: bool, numbers: (u32, u32)) -> Vec<u8> {
+    let bare = twin(mac(Host::B), port, v6, numbers, ACK, b"");
+    proved(bare, v6, THEIRS, STAY)
+}
+
+/// b answers a question with no, and its tag.
+pub(crate) fn refused_by_b(question: &[u8], v6: bool) -> Vec<u8> {
+    said_by_b(question, v6, (REFUSED, 1), Some(THEIRS))
 }
 
 /// Where the slip of a frame begins: behind the packet.

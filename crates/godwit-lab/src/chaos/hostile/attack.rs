@@ -11,6 +11,7 @@ use godwit_wire::{
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::Linger;
 
+use super::server::{self, Seen};
 use crate::chaos::plan::Random;
 use crate::chaos::world::PORT;
 use crate::host::{Host, Network, SERVICE};
@@ -46,9 +47,22 @@ pub(super) enum Attack {
     Flood,
     /// Connections of his own: he says nothing, or resets them.
     Callers,
+    /// As the standby, to the owner: ACKs of a twin, with SACK, ahead of what it can have, RST.
+    Twin,
+    /// As the owner, to the standby: its word, SYN-ACK, RST.
+    Owner,
+    /// As either: notes, loads, probes, questions and answers.
+    Notes,
+    /// As either: what that one has just said, again.
+    Replay,
+    /// As the owner, to the standby: data, FIN and RST in a client's name, with the right
+    /// numbers. A twin takes them (SECURITY.md), so only some connections are attacked.
+    Mirror,
+    /// From a machine of the control network: connections that say nothing, and datagrams.
+    Control,
 }
 
-const ALL: [(&str, Attack); 8] = [
+const ALL: [(&str, Attack); 14] = [
     ("syn", Attack::Syn),
     ("ack", Attack::Ack),
     ("data", Attack::Data),
@@ -57,6 +71,12 @@ const ALL: [(&str, Attack); 8] = [
     ("slip", Attack::Slip),
     ("flood", Attack::Flood),
     ("callers", Attack::Callers),
+    ("twin", Attack::Twin),
+    ("owner", Attack::Owner),
+    ("notes", Attack::Notes),
+    ("replay", Attack::Replay),
+    ("mirror", Attack::Mirror),
+    ("control", Attack::Control),
 ];
 
 /// Whom he attacks.
@@ -65,6 +85,7 @@ pub(super) struct Scene<'a> {
     pub(super) owner: Host,
     pub(super) standby: Host,
     pub(super) flows: &'a [FlowKey],
+    pub(super) seen: &'a Seen,
 }
 
 impl Attack {
@@ -88,6 +109,14 @@ impl Attack {
         found.map_or("unnamed", |(name, _)| name)
     }
 
+    /// Does he have the MAC address of a server, and has he heard what it says?
+    pub(super) fn is_of_a_server(self) -> bool {
+        matches!(
+            self,
+            Self::Twin | Self::Owner | Self::Notes | Self::Replay | Self::Mirror
+        )
+    }
+
     /// Goes on for so long. How many frames, or connections, it took.
     pub(super) fn wage(
         self,
@@ -97,6 +126,9 @@ impl Attack {
     ) -> Result<u64> {
         if self == Self::Callers {
             return call(scene, lasts);
+        }
+        if self == Self::Control {
+            return server::besiege(scene, random, lasts);
         }
         let attacker = scene.lab.node(Host::Attacker);
         let end = Instant::now() + lasts;
@@ -119,7 +151,12 @@ impl Attack {
         let ack = TcpFlags::ACK;
         match self {
             Self::Syn => from_client(TcpFlags::SYN, b"", random),
-            Self::Ack | Self::Callers => from_client(ack, b"", random),
+            Self::Ack | Self::Callers | Self::Control => from_client(ack, b"", random),
+            Self::Twin => server::as_twin(scene, flow, random),
+            Self::Owner => server::as_owner(scene, flow, random),
+            Self::Notes => server::note(scene, flow, random),
+            Self::Replay => server::again(scene, random),
+            Self::Mirror => server::mirrored(scene, flow, random),
             Self::Data => from_client(ack.with(TcpFlags::PSH), &[0x5a; 100], random),
             Self::End => {
                 let last = [TcpFlags::RST, TcpFlags::FIN][random.index(2)];
@@ -197,7 +234,7 @@ fn stranger(service: Endpoint, random: &mut Random) -> Endpoint {
     SocketAddr::new(address, u16::from_be_bytes([high | 0x40, low])).into()
 }
 
-fn low(word: u64) -> u32 {
+pub(super) fn low(word: u64) -> u32 {
     let [.., a, b, c, d] = word.to_be_bytes();
     u32::from_be_bytes([a, b, c, d])
 }

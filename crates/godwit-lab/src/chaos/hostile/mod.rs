@@ -3,14 +3,21 @@
 //! [`run`] builds a lab of a client, two servers, a witness and an attacker, with leases. Round
 //! by round clients come; an [`Attack`] is drawn from the seed, and lasts for [`SIEGE`];
 //! the clients come to their end, every byte compared. The attacker knows the addresses and
-//! ports of all connections, and none of their numbers; and he has his own MAC. Whatever
-//! anybody but himself notices is a *violation*:
+//! ports of all connections. With his own MAC he knows none of their numbers; with a server's he
+//! has heard what servers say to each other, and knows no key. Whatever anybody but himself
+//! notices is a *violation*:
 //!
 //! * a wrong byte, or a connection that breaks;
 //! * a RST to a client;
 //! * a role that changes, a standby that leaves, a connection that loses its protection.
+//!
+//! Of [`Attack::Mirror`] SECURITY.md says what it can do: with the owner's MAC twins are fed what
+//! the attacker says. So he attacks every second connection ([`victims`]). While the owner lives
+//! not one byte may be wrong, of the attacked neither; they may lose their protection. Then the
+//! services are handed over: what was attacked may break then, and nothing else may.
 
 mod attack;
+mod server;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write as _};
@@ -22,8 +29,9 @@ use anyhow::{Context as _, Result};
 use godwit_wire::{Endpoint, FlowKey};
 
 use attack::{Attack, Scene};
+use server::Seen;
 
-use super::crowd::{Crowd, Report};
+use super::crowd::Crowd;
 use super::plan::Random;
 use super::seat::{Connection, Fate};
 use super::talk::{Pace, Work};
@@ -97,6 +105,7 @@ pub fn run(options: &ChaosOptions) -> Result<bool> {
         ..LabOptions::default()
     })?;
     lab.shape(Host::Client, Some(LINK))?;
+    server::keep_addresses(&lab)?;
     let mut run = Run {
         lab: &lab,
         wire: Wire::start(&lab)?,
@@ -141,25 +150,46 @@ impl Run<'_> {
         self.world.news();
         self.wire.take()?;
         let owner = self.world.owner_of(Program::Own)?;
+        let standby = if owner == Host::A { Host::B } else { Host::A };
+        let victims = victims(attack, &flows);
+        let seen = if attack.is_of_a_server() {
+            Seen::listen(self.lab, owner, standby)?
+        } else {
+            Seen::default()
+        };
         let scene = Scene {
             lab: self.lab,
             owner,
-            standby: if owner == Host::A { Host::B } else { Host::A },
-            flows: &flows,
+            standby,
+            flows: &victims,
+            seen: &seen,
         };
         self.sums.frames += attack.wage(&scene, &mut self.random, SIEGE)?;
         thread::sleep(AFTER);
-        let lost = self.lost(&flows);
-        let news = self.world.news();
+        // What is done to them by an attack that is possible is no violation.
+        let spared = |flow: &FlowKey| attack != Attack::Mirror || !victims.contains(flow);
+        let lost = self.lost(&flows.iter().copied().filter(spared).collect::<Vec<_>>());
+        let mut news = self.world.news();
+        let mut seen = self.broken(&crowd.connections().concat(), |_| true);
+        if attack == Attack::Mirror {
+            self.hand_over(owner, standby);
+            news.retain(|event| !names_one_of(event, &victims));
+            // It is meant.
+            let planned = self.world.news().into_iter();
+            news.extend(planned.filter(|event| event.event == "standby_left"));
+        }
         let report = crowd.finish()?;
         self.sums.attacks += 1;
         self.sums.streams += report.streams();
         self.sums.bytes += report.bytes;
-        let mut seen = self.noticed(&news, &report)?;
+        let ended = report.seats.concat();
+        seen.extend(self.broken(&ended, |flow| spared(flow)));
+        seen.extend(self.noticed(&news, |flow| spared(flow))?);
         seen.extend(
             lost.iter()
                 .map(|flow| format!("{flow} lost its protection")),
         );
+        seen.dedup();
         for what in &seen {
             self.sums.violations += 1;
             say(&format!("violation: {}: {what}", attack.name()))?;
@@ -168,6 +198,15 @@ impl Run<'_> {
             let _ = writeln!(io::stderr(), "{}", self.world.story());
         }
         self.world.wait_ready().context(attack.name())
+    }
+
+    /// The owner and its standby change places, as planned, with all services that have the
+    /// same servers. It may be refused: a connection that was attacked is not protected.
+    fn hand_over(&self, owner: Host, standby: Host) {
+        let service = Program::Own.service();
+        if let Err(error) = self.world.cluster.hand_over(service, owner, standby) {
+            let _ = writeln!(io::stderr(), "the services stay: {error:#}");
+        }
     }
 
     /// Clients whose connections are attacked.
@@ -217,25 +256,48 @@ impl Run<'_> {
         names.filter(|flow| !protected.contains(flow)).collect()
     }
 
+    /// Connections that have ended otherwise than they should.
+    fn broken(&self, connections: &[Connection], counts: impl Fn(&FlowKey) -> bool) -> Vec<String> {
+        let of_note = connections
+            .iter()
+            .filter(|it| named(it).is_none_or(|flow| counts(&flow)));
+        let broken = of_note.filter_map(|connection| match &connection.end {
+            Some((_, Fate::Exact)) | None => None,
+            Some((_, fate)) => Some(format!("{connection:?}: {fate:?}")),
+        });
+        broken.collect()
+    }
+
     /// What others than the attacker have noticed.
-    fn noticed(&self, news: &[EventReport], report: &Report) -> Result<Vec<String>> {
+    fn noticed(
+        &self,
+        news: &[EventReport],
+        counts: impl Fn(&FlowKey) -> bool,
+    ) -> Result<Vec<String>> {
         let others = |event: &&EventReport| {
             let flow = event.flow.as_deref();
             NEWS.contains(&event.event.as_str()) && flow.is_none_or(is_of_the_client)
         };
         let told = news.iter().filter(others).map(|event| format!("{event:?}"));
         let mut seen: Vec<_> = told.collect();
-        for connection in report.seats.iter().flatten() {
-            match &connection.end {
-                Some((_, Fate::Exact)) | None => {}
-                Some((_, fate)) => seen.push(format!("{connection:?}: {fate:?}")),
-            }
-        }
         let resets = self.wire.take()?.resets;
-        let of_client = resets.iter().filter(|reset| is_client(reset.flow.client));
+        let of_client = resets
+            .iter()
+            .filter(|reset| is_client(reset.flow.client) && counts(&reset.flow));
         seen.extend(of_client.map(|reset| format!("a RST from {} to {}", reset.from, reset.flow)));
         Ok(seen)
     }
+}
+
+/// Whose connections are attacked: all, or of an attack that can do what it wants every second.
+fn victims(attack: Attack, flows: &[FlowKey]) -> Vec<FlowKey> {
+    let step = if attack == Attack::Mirror { 2 } else { 1 };
+    flows.iter().step_by(step).copied().collect()
+}
+
+fn names_one_of(event: &EventReport, flows: &[FlowKey]) -> bool {
+    let flow = event.flow.as_deref();
+    flow.is_some_and(|named| flows.iter().any(|flow| flow.to_string() == named))
 }
 
 fn is_client(end: Endpoint) -> bool {
@@ -251,9 +313,12 @@ fn is_of_the_client(flow: &str) -> bool {
 
 /// The addresses of a connection that has begun and not ended.
 fn open(connection: &Connection) -> Option<FlowKey> {
-    let client = connection.local.filter(|_| connection.end.is_none())?;
+    named(connection).filter(|_| connection.end.is_none())
+}
+
+fn named(connection: &Connection) -> Option<FlowKey> {
     Some(FlowKey {
-        client: client.into(),
+        client: connection.local?.into(),
         service: connection.service.into(),
     })
 }
