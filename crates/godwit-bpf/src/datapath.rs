@@ -73,6 +73,9 @@ pub struct Settings {
     pub tunnel: Option<TunnelEnd>,
 }
 
+/// Most stations that a tunnel's frames may be bound to.
+pub const MAX_ROUTERS: usize = 16;
+
 /// Where a director's tunnel (VXLAN, RFC 7348) ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelEnd {
@@ -82,6 +85,9 @@ pub struct TunnelEnd {
     pub vni: u32,
     /// The directors, by their addresses on the way.
     pub directors: Vec<IpAddr>,
+    /// The stations on the link that their frames may come from, at most [`MAX_ROUTERS`];
+    /// none: any.
+    pub routers: Vec<MacAddr>,
 }
 
 /// Why the data path is not in place.
@@ -322,7 +328,7 @@ impl Datapath {
         Ok(())
     }
 
-    /// The directors whose frames a tunnel's program lets in.
+    /// The directors, and the routers before this node, whose frames a tunnel's program lets in.
     fn open_tunnel(&self, settings: &Settings) -> Result<(), OpenError> {
         let Some(end) = &settings.tunnel else {
             return Ok(());
@@ -332,6 +338,15 @@ impl Datapath {
         for director in &end.directors {
             let address = Endpoint::from(SocketAddr::new(*director, 0));
             ends.update(&address.into(), &1)?;
+        }
+        let routers = handle(&self.skel.0.maps.gw_tunnel_routers, "gw_tunnel_routers")?;
+        let routers = TypedMap::<types::gw_mate_mac, u32>::new(routers, "gw_tunnel_routers");
+        for router in &end.routers {
+            let key = types::gw_mate_mac {
+                mac: router.0,
+                pad: 0,
+            };
+            routers.update(&key, &1)?;
         }
         Ok(())
     }
@@ -367,6 +382,8 @@ fn configure(
         rodata.gw_tunnel_vni = settings.tunnel.as_ref().map_or(0, |it| it.vni);
         let end = settings.tunnel.as_ref().map(|it| addr_words(mapped(it.at)));
         rodata.gw_tunnel_at = end.unwrap_or_default();
+        let is_bound = |it: &TunnelEnd| !it.routers.is_empty();
+        rodata.gw_tunnel_is_bound = settings.tunnel.as_ref().is_some_and(is_bound).into();
         rodata.gw_netns_cookie = settings.netns_cookie;
     }
     let maps = &mut open.maps;

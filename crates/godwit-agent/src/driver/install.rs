@@ -582,6 +582,7 @@ fn tunnel(config: &Config) -> Option<TunnelEnd> {
         at: config.own_peer().data,
         vni,
         directors: directors.map(|peer| peer.data).collect(),
+        routers: config.own_peer().routers.clone(),
     })
 }
 
