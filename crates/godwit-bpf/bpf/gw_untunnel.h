@@ -29,19 +29,34 @@ struct {
 	__type(value, __u32);
 } gw_tunnel_ends SEC(".maps");
 
-/* By their addresses on our link; without any, whoever sends the frame. Not pinned either. */
-const volatile __u32 gw_tunnel_is_bound;
+/*
+ * Routers, by their addresses on our link. Not pinned either. There is room for MAX_ROUTERS, and
+ * for as many that give way to them.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16); /* MAX_ROUTERS */
+	__uint(max_entries, 32);
 	__type(key, struct gw_mate_mac);
 	__type(value, __u32);
 } gw_tunnel_routers SEC(".maps");
 
-static __always_inline bool gw_is_router(const __u8 *mac)
+/* Whether frames have to come from one of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gw_tunnel_bound SEC(".maps");
+
+/* May a tunnel's frame come from that station? */
+static __always_inline bool gw_is_way_in(const __u8 *mac)
 {
 	struct gw_mate_mac key = {};
+	__u32 zero = 0, *bound;
 
+	bound = bpf_map_lookup_elem(&gw_tunnel_bound, &zero);
+	if (!bound || !*bound)
+		return true;
 	__builtin_memcpy(key.mac, mac, 6);
 	return bpf_map_lookup_elem(&gw_tunnel_routers, &key);
 }
@@ -142,7 +157,7 @@ static __always_inline int gw_untunnel(struct __sk_buff *skb)
 	inner = gw_inner_proto(skb, ETH_HLEN + len);
 	if (!inner)
 		return GW_PASS;
-	if (gw_tunnel_is_bound && !gw_is_router(eth.h_source))
+	if (!gw_is_way_in(eth.h_source))
 		return gw_verdict(GW_REASON_TUNNEL_FOREIGN, GW_DROP);
 	if (inner != eth.h_proto)
 		flags = inner == bpf_htons(ETH_P_IP) ? GW_DECAP_L3_IPV4 :

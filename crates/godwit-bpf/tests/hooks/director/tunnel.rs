@@ -223,11 +223,34 @@ fn a_tunnel_is_bound_to_its_routers() {
                 let vni = out.len() - data.len() - 2;
                 out[vni] ^= 1;
                 let (verdict, left) = run(80, &mut out);
-                assert_eq!((verdict, left), (-1, out), "another number");
+                assert_eq!((verdict, &left), (-1, &out), "another number");
+                out[vni] ^= 1;
+                // As a reload does.
+                let let_in = |routers: &[MacAddr]| {
+                    let set = back_end.let_in(&end(at, routers));
+                    set.expect("it is written");
+                };
+                let_in(&[mac_of(80)]);
+                assert_eq!(run(78, &mut out).0, crate::bench::DROP);
+                assert_eq!(run(80, &mut out).0, -1, "the new one");
+                let_in(&[]);
+                assert_eq!(run(78, &mut out).0, -1, "anybody");
+                let_in(&[mac_of(78), mac_of(79)]);
             }
             back_end.detach().expect("the programs are removed");
         }
     });
+}
+
+fn end(at: IpAddr, routers: &[MacAddr]) -> TunnelEnd {
+    TunnelEnd {
+        at,
+        vni: VNI,
+        directors: [V4, V6]
+            .map(|ends| ends[0].parse().expect("a literal"))
+            .into(),
+        routers: routers.to_vec(),
+    }
 }
 
 fn back_end(pins: &str, at: IpAddr, routers: &[MacAddr]) -> Datapath {
@@ -241,14 +264,7 @@ fn back_end(pins: &str, at: IpAddr, routers: &[MacAddr]) -> Datapath {
         netns_cookie: godwit_sock::netns_cookie().expect("the kernel has cookies"),
         max_flows: 1024,
         policies: Vec::new(),
-        tunnel: Some(TunnelEnd {
-            at,
-            vni: VNI,
-            directors: [V4, V6]
-                .map(|ends| ends[0].parse().expect("a literal"))
-                .into(),
-            routers: routers.to_vec(),
-        }),
+        tunnel: Some(end(at, routers)),
     };
     let pins = PinDir::open(pins).expect("bpffs is there");
     let (datapath, _) = Datapath::open(&settings, pins).expect("the programs load");
