@@ -220,7 +220,7 @@ static __always_inline int gw_check_twin_ack(struct __sk_buff *skb,
 		return GW_REASON_TWIN_ACK_FLAGS;
 	if (!f)
 		return GW_REASON_TWIN_ACK_NO_FLOW;
-	why = gw_check_stay(skb, p, f);
+	why = gw_check_stay(p, f);
 	if (why)
 		return why;
 	if (!gw_is_gated(s, f) && !gw_is_rejoining(s, f))

@@ -20,16 +20,18 @@ struct gw_pkt {
 	struct gw_endpoint src;
 	struct gw_endpoint dst;
 	__u32 l4; /* offset of the TCP header */
-	__u32 hdr_len; /* of the TCP header, options included */
 	__u32 len; /* payload bytes */
 	__u32 seq;
 	__u32 ack;
-	__u32 ts_at; /* offset of TSval in the packet; 0: no time stamps */
 	__u32 ts_val;
 	__u32 ts_ecr;
 	__u16 wnd;
+	__u16 urgent; /* what the urgent pointer's place has */
+	__u16 spare; /* IPv4 identification; last 16 bits of the flow label */
 	__u8 flags;
 	__u8 v6;
+	__u8 hdr_len; /* of the TCP header, options included */
+	__u8 ts_at; /* offset of TSval in the packet; 0: no time stamps */
 	__u8 smac[6];
 	__u8 dmac[6];
 };
@@ -57,6 +59,7 @@ static __always_inline int gw_parse_l3(struct __sk_buff *skb, struct gw_pkt *p,
 			return GW_REASON_TRUNCATED;
 		gw_map_v4(p->src.addr, ip.saddr);
 		gw_map_v4(p->dst.addr, ip.daddr);
+		p->spare = bpf_ntohs(ip.id);
 		if (ip.protocol != IPPROTO_TCP)
 			return GW_REASON_NOT_OURS;
 		if (ip.frag_off & bpf_htons(0x3fff))
@@ -76,6 +79,7 @@ static __always_inline int gw_parse_l3(struct __sk_buff *skb, struct gw_pkt *p,
 		return GW_REASON_TRUNCATED;
 	__builtin_memcpy(p->src.addr, &ip6.saddr, 16);
 	__builtin_memcpy(p->dst.addr, &ip6.daddr, 16);
+	p->spare = ip6.flow_lbl[1] << 8 | ip6.flow_lbl[2];
 	p->v6 = 1;
 	/* RFC 4291 section 2.5.5.2: never on the wire; here it would be IPv4 */
 	if (gw_is_mapped(p->src.addr) || gw_is_mapped(p->dst.addr))
@@ -129,6 +133,7 @@ static __noinline int gw_parse(struct __sk_buff *skb, struct gw_pkt *p)
 	p->seq = bpf_ntohl(tcp.seq);
 	p->ack = bpf_ntohl(tcp.ack_seq);
 	p->wnd = bpf_ntohs(tcp.window);
+	p->urgent = bpf_ntohs(tcp.urg_ptr);
 	p->flags = ((__u8 *)&tcp)[13];
 	p->len = end - p->l4 - p->hdr_len;
 	if (p->hdr_len >= 32 &&

@@ -8,27 +8,34 @@
 
 static __always_inline __be32 gw_slip_word(const struct gw_slip *slip, int at)
 {
+	const __u8 *bytes = __builtin_assume_aligned(slip, sizeof(__be32));
 	__be32 word;
 
-	__builtin_memcpy(&word, (const __u8 *)slip + at * sizeof(word),
-			 sizeof(word));
+	/* one load, and not four of a byte each */
+	__builtin_memcpy(&word, bytes + at * sizeof(word), sizeof(word));
 	return word;
 }
 
-/* The words of a slip and the segment that it is behind; how many. */
-static __always_inline __u32 gw_tag_slip(struct gw_tagged *t,
-					 const struct gw_pkt *p,
-					 const struct gw_slip *slip)
+/* The tag of a slip and the segment that it is behind. */
+__noinline __u64 gw_slip_tag(const struct gw_pkt *p, const struct gw_slip *slip,
+			     __u64 k0, __u64 k1)
 {
-	gw_tag_numbers(t, GW_TAG_SLIP, p);
+	__u64 key[] = { k0, k1 };
+	struct gw_sip s;
+
+	if (!p || !slip)
+		return 0;
+	gw_sip_begin(&s, key);
 	for (int i = 0; i < 6; i++)
-		t->words[2 + i] = gw_tag_word(gw_slip_word(slip, 2 * i),
-					      gw_slip_word(slip, 2 * i + 1));
-	t->words[8] = (__u64)bpf_ntohl(gw_slip_word(slip, 12)) << 32 | p->len;
-	return gw_tag_ends(t, 9, p);
+		gw_sip_word(&s, gw_tag_word(gw_slip_word(slip, 2 * i),
+					    gw_slip_word(slip, 2 * i + 1)));
+	gw_sip_word(&s,
+		    (__u64)bpf_ntohl(gw_slip_word(slip, 12)) << 32 | p->len);
+	gw_sip_segment(&s, p, 7);
+	return gw_sip_end(&s);
 }
 
-_Static_assert(sizeof(struct gw_slip) == 13 * 4, "words of gw_tag_slip()");
+_Static_assert(sizeof(struct gw_slip) == 13 * 4, "words of gw_slip_tag()");
 
 /*
  * Puts the slip behind the packet, in place of any that is there, for the server with that
@@ -37,12 +44,11 @@ _Static_assert(sizeof(struct gw_slip) == 13 * 4, "words of gw_tag_slip()");
 __noinline int gw_seal(struct __sk_buff *skb, const struct gw_pkt *p,
 		       struct gw_slip *slip, const struct gw_mate_mac *to)
 {
-	__u32 zero = 0, end, count;
-	struct gw_tagged *t = bpf_map_lookup_elem(&gw_tag_scratch, &zero);
 	const struct gw_trust *k;
 	__be64 tag;
+	__u32 end;
 
-	if (!p || !slip || !to || !t)
+	if (!p || !slip || !to)
 		return -1;
 	k = bpf_map_lookup_elem(&gw_trusts, to);
 	if (k && !(k->flags & GW_TRUST_OUT))
@@ -58,8 +64,7 @@ __noinline int gw_seal(struct __sk_buff *skb, const struct gw_pkt *p,
 		return -1;
 	if (!k || slip->version != GW_SLIP_TAGGED)
 		return 0;
-	count = gw_tag_slip(t, p, slip);
-	tag = bpf_cpu_to_be64(gw_siphash(t, count, k->out[0], k->out[1]));
+	tag = bpf_cpu_to_be64(gw_slip_tag(p, slip, k->out[0], k->out[1]));
 	return bpf_skb_store_bytes(skb, end + sizeof(*slip), &tag, sizeof(tag),
 				   0);
 }
@@ -82,13 +87,11 @@ static __always_inline int gw_seal_for(struct __sk_buff *skb,
 __noinline int gw_check_slip(struct __sk_buff *skb, const struct gw_pkt *p,
 			     const struct gw_slip *slip)
 {
-	__u32 zero = 0, count;
-	struct gw_tagged *t = bpf_map_lookup_elem(&gw_tag_scratch, &zero);
 	const struct gw_trust *k;
 	__be64 raw;
 	__u64 tag;
 
-	if (!p || !slip || !t)
+	if (!p || !slip)
 		return 0;
 	k = gw_trust_of(p->smac);
 	if (!k || !(k->flags & GW_TRUST_IN))
@@ -99,10 +102,9 @@ __noinline int gw_check_slip(struct __sk_buff *skb, const struct gw_pkt *p,
 			       sizeof(raw)))
 		return 0;
 	tag = bpf_be64_to_cpu(raw);
-	count = gw_tag_slip(t, p, slip);
 	for (int i = 0; i < GW_TRUST_KEYS && gw_has_key(k, i); i++)
-		if (gw_siphash(t, count, k->believed[i][0],
-			       k->believed[i][1]) == tag)
+		if (gw_slip_tag(p, slip, k->believed[i][0],
+				k->believed[i][1]) == tag)
 			return 1;
 	return 0;
 }

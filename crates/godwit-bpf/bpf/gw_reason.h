@@ -256,6 +256,7 @@ enum gw_reason {
 	GW_REASON_TUNNEL_FAILED = 214,
 	GW_REASON_UNTUNNELLED = 215, /* back-end, beside a verdict */
 	GW_REASON_TUNNELLED = 216, /* director, beside a verdict */
+	GW_REASON_TUNNEL_FOREIGN = 18, /* back-end: by no router of the file */
 
 	/* a connection that came goes on with its congestion window */
 	GW_REASON_WINDOW_KEPT = 217,

@@ -319,7 +319,7 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 				      __u32 share, const struct gw_share *s)
 {
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
-	int belief = gw_believe(skb, p, 0);
+	int belief = gw_believe(p, 0);
 	struct gw_options o;
 
 	if (belief > 0)

@@ -23,32 +23,33 @@ static __always_inline __u16 gw_stay(const struct gw_flow *f)
 static __noinline int gw_set_stay(struct __sk_buff *skb, struct gw_pkt *p,
 				  __u16 stay)
 {
-	return gw_store_urgent(skb, p, stay);
+	return gw_set_urgent(skb, p, stay);
 }
 
 /*
  * Is this a word of the twin that the flow has now, and of its server? 0, or the reason why not.
  * Who has told a key says no stay 0, and nobody else can say any (gw_tag.h).
  */
-static __noinline int gw_check_stay(struct __sk_buff *skb, struct gw_pkt *p,
+static __noinline int gw_check_stay(const struct gw_pkt *p,
 				    const struct gw_flow *f)
 {
-	int belief = gw_believe(skb, p, gw_stay(f));
-	__u16 stay;
+	int belief = gw_believe(p, gw_stay(f));
 
 	if (belief == GW_BELIEF_STAY)
 		return GW_REASON_TWIN_ACK_GENERATION;
 	if (belief != GW_BELIEF_NONE)
 		return belief;
-	if (gw_load_urgent(skb, p, &stay) || (stay && stay != gw_stay(f)))
+	if (p->urgent && p->urgent != gw_stay(f))
 		return GW_REASON_TWIN_ACK_GENERATION;
 	return 0;
 }
 
-/* What was the tag of its words means nothing to a client. 0 or -1. */
-static __noinline int gw_clear_stay(struct __sk_buff *skb, struct gw_pkt *p)
+/* What was the tag of its words means nothing to a client. 0 or -1. Verified once. */
+__noinline int gw_clear_stay(struct __sk_buff *skb, struct gw_pkt *p)
 {
-	return gw_store_urgent(skb, p, 0) || gw_set_half(skb, p, 0) ? -1 : 0;
+	if (!p || gw_set_urgent(skb, p, 0) || gw_set_spare(skb, p, 0))
+		return -1;
+	return 0;
 }
 
 #endif /* GW_STAY_H */

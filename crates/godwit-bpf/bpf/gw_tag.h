@@ -20,8 +20,6 @@
 #include "gw_edit.h"
 
 #define GW_MAX_TRUSTED 256
-/* The longest that is tagged: a slip and what goes with it, of IPv6. */
-#define GW_TAG_WORDS 14
 
 enum gw_trust_flags {
 	GW_TRUST_OUT = 1 << 0, /* what it is sent has a tag, with `out` */
@@ -58,19 +56,6 @@ struct {
 	__type(key, struct gw_mate_mac);
 	__type(value, struct gw_trust);
 } gw_trusts SEC(".maps");
-
-/* What a tag is made of. */
-struct gw_tagged {
-	__u64 words[GW_TAG_WORDS];
-};
-
-/* Too big for what stack there is. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct gw_tagged);
-} gw_tag_scratch SEC(".maps");
 
 static __always_inline const struct gw_trust *gw_trust_of(const __u8 *mac)
 {
@@ -116,26 +101,20 @@ static __always_inline void gw_sip_word(struct gw_sip *s, __u64 word)
 	s->a ^= word;
 }
 
-/* SipHash-2-4 of `count` words. A global function: it is verified once. */
-__noinline __u64 gw_siphash(const struct gw_tagged *t, __u32 count, __u64 k0,
-			    __u64 k1)
+static __always_inline void gw_sip_begin(struct gw_sip *s, const __u64 *key)
 {
-	struct gw_sip s = {
-		.a = k0 ^ 0x736f6d6570736575ull,
-		.b = k1 ^ 0x646f72616e646f6dull,
-		.c = k0 ^ 0x6c7967656e657261ull,
-		.d = k1 ^ 0x7465646279746573ull,
-	};
+	s->a = key[0] ^ 0x736f6d6570736575ull;
+	s->b = key[1] ^ 0x646f72616e646f6dull;
+	s->c = key[0] ^ 0x6c7967656e657261ull;
+	s->d = key[1] ^ 0x7465646279746573ull;
+}
 
-	if (!t)
-		return 0;
-	for (__u32 i = 0; i < GW_TAG_WORDS && i < count; i++)
-		gw_sip_word(&s, t->words[i]);
-	gw_sip_word(&s, (__u64)count << 59);
-	s.c ^= 0xff;
+static __always_inline __u64 gw_sip_end(struct gw_sip *s)
+{
+	s->c ^= 0xff;
 	for (int i = 0; i < 4; i++)
-		gw_sip_round(&s);
-	return s.a ^ s.b ^ s.c ^ s.d;
+		gw_sip_round(s);
+	return s->a ^ s->b ^ s->c ^ s->d;
 }
 
 static __always_inline __u64 gw_tag_word(__be32 high, __be32 low)
@@ -143,90 +122,77 @@ static __always_inline __u64 gw_tag_word(__be32 high, __be32 low)
 	return (__u64)bpf_ntohl(high) << 32 | bpf_ntohl(low);
 }
 
-/* Whose segment it is, into words from `at` on; gives how many there are then. */
-static __always_inline __u32 gw_tag_ends(struct gw_tagged *t, __u32 at,
-					 const struct gw_pkt *p)
+/*
+ * The segment that is tagged, behind `before` words of what goes with it. It ends with seven
+ * bytes and, as SipHash has it, the length of all in the eighth: no two kinds and families have
+ * the same, so they can't be taken for each other.
+ */
+static __always_inline void gw_sip_segment(struct gw_sip *s,
+					   const struct gw_pkt *p, __u8 before)
 {
-	if (!p->v6) {
-		t->words[at] = gw_tag_word(p->src.addr[3], p->dst.addr[3]);
-		return at + 1;
+	__u8 words = before + (p->v6 ? 5 : 2);
+
+	gw_sip_word(s, (__u64)p->seq << 32 | p->ack);
+	if (p->v6) {
+		gw_sip_word(s, gw_tag_word(p->src.addr[0], p->src.addr[1]));
+		gw_sip_word(s, gw_tag_word(p->src.addr[2], p->src.addr[3]));
+		gw_sip_word(s, gw_tag_word(p->dst.addr[0], p->dst.addr[1]));
+		gw_sip_word(s, gw_tag_word(p->dst.addr[2], p->dst.addr[3]));
+	} else {
+		gw_sip_word(s, gw_tag_word(p->src.addr[3], p->dst.addr[3]));
 	}
-	t->words[at] = gw_tag_word(p->src.addr[0], p->src.addr[1]);
-	t->words[at + 1] = gw_tag_word(p->src.addr[2], p->src.addr[3]);
-	t->words[at + 2] = gw_tag_word(p->dst.addr[0], p->dst.addr[1]);
-	t->words[at + 3] = gw_tag_word(p->dst.addr[2], p->dst.addr[3]);
-	return at + 4;
+	gw_sip_word(s, (__u64)(words * 8 + 7) << 56 | (__u64)p->flags << 48 |
+			       (__u64)p->wnd << 32 |
+			       (__u64)bpf_ntohs(p->src.port) << 16 |
+			       bpf_ntohs(p->dst.port));
 }
 
-/* What begins all that is tagged: no two kinds of it can be taken for each other. */
-static __always_inline void gw_tag_numbers(struct gw_tagged *t, __u8 kind,
-					   const struct gw_pkt *p)
+/* The tag of a segment without payload. */
+static __noinline __u64 gw_segment_tag(const struct gw_pkt *p, const __u64 *key)
 {
-	t->words[0] = (__u64)bpf_ntohs(p->src.port) << 48 |
-		      (__u64)bpf_ntohs(p->dst.port) << 32 |
-		      (__u64)p->wnd << 16 | (__u64)p->flags << 8 |
-		      (kind | !!p->v6);
-	t->words[1] = (__u64)p->seq << 32 | p->ack;
+	struct gw_sip s;
+
+	gw_sip_begin(&s, key);
+	gw_sip_word(&s, (__u64)p->ts_val << 32 | p->ts_ecr);
+	gw_sip_segment(&s, p, 1);
+	return gw_sip_end(&s);
 }
 
-/* Without the family's bit. */
-#define GW_TAG_SLIP 2
-#define GW_TAG_SEGMENT 4
-
-/* The words of a segment without payload; how many. */
-static __always_inline __u32 gw_tag_segment(struct gw_tagged *t,
-					    const struct gw_pkt *p)
+static __always_inline int gw_set_urgent(struct __sk_buff *skb,
+					 struct gw_pkt *p, __u16 urgent)
 {
-	gw_tag_numbers(t, GW_TAG_SEGMENT, p);
-	t->words[2] = (__u64)p->ts_val << 32 | p->ts_ecr;
-	return gw_tag_ends(t, 3, p);
-}
+	__u16 was = p->urgent;
 
-/* Where the half of a segment's tag is that is in its IP header. */
-static __always_inline __u32 gw_tag_place(const struct gw_pkt *p)
-{
-	return p->v6 ? GW_L3 + 2 : GW_L3 + 4;
-}
-
-/* Writes that half; 0 or -1. */
-static __always_inline int gw_set_half(struct __sk_buff *skb,
-				       const struct gw_pkt *p, __u16 half)
-{
-	__u32 at = gw_tag_place(p);
-	__be16 was, now = bpf_htons(half);
-
-	if (bpf_skb_load_bytes(skb, at, &was, sizeof(was)))
-		return -1;
-	if (was == now)
-		return 0;
-	if (!p->v6 && bpf_l3_csum_replace(skb, GW_L3 + 10, was, now, 2))
-		return -1;
-	/* the header of IPv6 has no sum of its own, so a device's may change */
-	return bpf_skb_store_bytes(skb, at, &now, sizeof(now),
-				   p->v6 ? BPF_F_RECOMPUTE_CSUM : 0);
-}
-
-static __always_inline int gw_load_urgent(struct __sk_buff *skb,
-					  const struct gw_pkt *p, __u16 *urgent)
-{
-	__be16 raw;
-
-	if (bpf_skb_load_bytes(skb, p->l4 + offsetof(struct tcphdr, urg_ptr),
-			       &raw, sizeof(raw)))
-		return -1;
-	*urgent = bpf_ntohs(raw);
-	return 0;
-}
-
-static __always_inline int gw_store_urgent(struct __sk_buff *skb,
-					   struct gw_pkt *p, __u16 urgent)
-{
-	__u16 was;
-
-	if (gw_load_urgent(skb, p, &was))
-		return -1;
+	p->urgent = urgent;
 	return gw_edit16(skb, p, p->l4 + offsetof(struct tcphdr, urg_ptr), was,
 			 urgent);
+}
+
+/*
+ * Writes where the other half of a tag is. With IPv4 the header's sum goes with it, so that of
+ * the whole frame, which a device may have told, stays right.
+ */
+static __always_inline int gw_set_spare(struct __sk_buff *skb, struct gw_pkt *p,
+					__u16 spare)
+{
+	__be16 words[4], now = bpf_htons(spare);
+	__u32 sum;
+
+	if (p->spare == spare)
+		return 0;
+	p->spare = spare;
+	/* the header of IPv6 has no sum of its own, so a device's may change */
+	if (p->v6)
+		return bpf_skb_store_bytes(skb, GW_L3 + 2, &now, sizeof(now),
+					   BPF_F_RECOMPUTE_CSUM);
+	if (bpf_skb_load_bytes(skb, GW_L3 + 4, words, sizeof(words)))
+		return -1;
+	/* RFC 1624 section 3 */
+	sum = (__u16)~words[3] + (__u16)~words[0] + now;
+	sum = (sum & 0xffff) + (sum >> 16);
+	words[3] = ~(sum + (sum >> 16));
+	words[0] = now;
+	return bpf_skb_store_bytes(skb, GW_L3 + 4, words, sizeof(words), 0);
 }
 
 /* Has it a tag? Of one with payload a device may make several. */
@@ -241,24 +207,19 @@ static __always_inline bool gw_is_tagged(const struct gw_pkt *p)
  */
 __noinline int gw_put_tag(struct __sk_buff *skb, struct gw_pkt *p)
 {
-	__u32 zero = 0, count;
-	struct gw_tagged *t = bpf_map_lookup_elem(&gw_tag_scratch, &zero);
 	const struct gw_trust *k;
-	__u16 stay;
 	__u64 tag;
 
-	if (!p || !t)
+	if (!p)
 		return -1;
 	k = gw_trust_of(p->dmac);
 	if (!k || !(k->flags & GW_TRUST_OUT) || !gw_is_tagged(p))
 		return 0;
-	if (gw_load_urgent(skb, p, &stay))
-		return -1;
-	count = gw_tag_segment(t, p);
-	tag = gw_siphash(t, count, k->out[0], k->out[1]);
-	if (gw_store_urgent(skb, p, stay ^ (__u16)tag))
-		return -1;
-	return gw_set_half(skb, p, tag >> 16);
+	tag = gw_segment_tag(p, k->out);
+	return gw_set_urgent(skb, p, p->urgent ^ (__u16)tag) ||
+			       gw_set_spare(skb, p, tag >> 16) ?
+		       -1 :
+		       0;
 }
 
 /* Of a segment's tag. */
@@ -272,38 +233,27 @@ enum gw_belief {
  * Is a segment in a service's name of the server whose address it has? Says enum gw_belief, or
  * the reason why not.
  */
-__noinline int gw_believe(struct __sk_buff *skb, const struct gw_pkt *p,
-			  __u32 stay)
+__noinline int gw_believe(const struct gw_pkt *p, __u32 stay)
 {
-	__u32 zero = 0, count;
-	struct gw_tagged *t = bpf_map_lookup_elem(&gw_tag_scratch, &zero);
 	const struct gw_trust *k;
-	__u16 urgent, half;
-	__be16 raw;
 	__u64 tag;
 
-	if (!p || !t)
+	if (!p)
 		return GW_REASON_TAG_WRONG;
 	k = gw_trust_of(p->smac);
 	if (!k || !(k->flags & GW_TRUST_IN) || !gw_is_tagged(p))
 		return GW_BELIEF_NONE;
-	if (gw_load_urgent(skb, p, &urgent) ||
-	    bpf_skb_load_bytes(skb, gw_tag_place(p), &raw, sizeof(raw)))
-		return GW_REASON_TAG_WRONG;
-	half = bpf_ntohs(raw);
-	count = gw_tag_segment(t, p);
 	for (int i = 0; i < GW_TRUST_KEYS && gw_has_key(k, i); i++) {
-		tag = gw_siphash(t, count, k->believed[i][0],
-				 k->believed[i][1]);
-		if ((__u16)(tag >> 16) != half)
+		tag = gw_segment_tag(p, k->believed[i]);
+		if ((__u16)(tag >> 16) != p->spare)
 			continue;
-		return (urgent ^ (__u16)tag) == stay ? GW_BELIEF_PROVED :
-						       GW_BELIEF_STAY;
+		return (p->urgent ^ (__u16)tag) == stay ? GW_BELIEF_PROVED :
+							  GW_BELIEF_STAY;
 	}
 	if (!(k->flags & GW_TRUST_DEMANDED))
 		return GW_BELIEF_NONE;
-	return !urgent || urgent == stay ? GW_REASON_TAG_MISSING :
-					   GW_REASON_TAG_WRONG;
+	return !p->urgent || p->urgent == stay ? GW_REASON_TAG_MISSING :
+						 GW_REASON_TAG_WRONG;
 }
 
 #endif /* GW_TAG_H */

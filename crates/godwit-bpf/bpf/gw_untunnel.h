@@ -3,13 +3,15 @@
  * A frame of a director that came by way of a tunnel (gw_tunnel.h) becomes the client's
  * packet that is in it, as if it had come over the link; `tap` is next. Only from a
  * director, only with our number, only TCP, only for a service of ours: all else is left
- * alone, so that a VXLAN device may be on this machine, too.
+ * alone, so that a VXLAN device may be on this machine, too. Where the file names the routers
+ * that such frames come by, what comes from another station is dropped.
  */
 #ifndef GW_UNTUNNEL_H
 #define GW_UNTUNNEL_H
 
 #include "gw_flow.h"
 #include "gw_packet.h"
+#include "gw_tag.h"
 #include "gw_tunnel.h"
 
 /* include/uapi/linux/bpf.h, Linux 6.3: BPF_F_ADJ_ROOM_DECAP_L3_* */
@@ -26,6 +28,38 @@ struct {
 	__type(key, struct gw_endpoint); /* with port 0 */
 	__type(value, __u32);
 } gw_tunnel_ends SEC(".maps");
+
+/*
+ * Routers, by their addresses on our link. Not pinned either. There is room for MAX_ROUTERS, and
+ * for as many that give way to them.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 32);
+	__type(key, struct gw_mate_mac);
+	__type(value, __u32);
+} gw_tunnel_routers SEC(".maps");
+
+/* Whether frames have to come from one of them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gw_tunnel_bound SEC(".maps");
+
+/* May a tunnel's frame come from that station? */
+static __always_inline bool gw_is_way_in(const __u8 *mac)
+{
+	struct gw_mate_mac key = {};
+	__u32 zero = 0, *bound;
+
+	bound = bpf_map_lookup_elem(&gw_tunnel_bound, &zero);
+	if (!bound || !*bound)
+		return true;
+	__builtin_memcpy(key.mac, mac, 6);
+	return bpf_map_lookup_elem(&gw_tunnel_routers, &key);
+}
 
 /* Is it a tunnel's that ends here, from a director? The length of what is before the inner frame, or 0. */
 static __always_inline __u32 gw_outer_len(struct __sk_buff *skb, __be16 proto)
@@ -123,6 +157,8 @@ static __always_inline int gw_untunnel(struct __sk_buff *skb)
 	inner = gw_inner_proto(skb, ETH_HLEN + len);
 	if (!inner)
 		return GW_PASS;
+	if (!gw_is_way_in(eth.h_source))
+		return gw_verdict(GW_REASON_TUNNEL_FOREIGN, GW_DROP);
 	if (inner != eth.h_proto)
 		flags = inner == bpf_htons(ETH_P_IP) ? GW_DECAP_L3_IPV4 :
 						       GW_DECAP_L3_IPV6;

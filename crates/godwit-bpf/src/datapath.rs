@@ -17,7 +17,7 @@ use thiserror::Error;
 
 use crate::attach::{AttachError, attach_beside};
 use crate::birth::{self, Births};
-use crate::convert::{addr_words, mapped};
+use crate::convert::{Plain, addr_words, bytes_of, mapped};
 use crate::earlier;
 use crate::events::Events;
 use crate::hooks::{Hooks, Identity, Loaded};
@@ -73,6 +73,9 @@ pub struct Settings {
     pub tunnel: Option<TunnelEnd>,
 }
 
+/// Most stations that a tunnel's frames may be bound to.
+pub const MAX_ROUTERS: usize = 16;
+
 /// Where a director's tunnel (VXLAN, RFC 7348) ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelEnd {
@@ -82,6 +85,9 @@ pub struct TunnelEnd {
     pub vni: u32,
     /// The directors, by their addresses on the way.
     pub directors: Vec<IpAddr>,
+    /// The stations on the link that their frames may come from, at most [`MAX_ROUTERS`];
+    /// none: any.
+    pub routers: Vec<MacAddr>,
 }
 
 /// Why the data path is not in place.
@@ -280,7 +286,9 @@ impl Datapath {
     fn attach_all(&mut self, hooks: &mut Hooks, settings: &Settings) -> Result<(), OpenError> {
         let skel = &self.skel.0;
         policy_places(skel)?.fill(&settings.policies, &skel.progs.tap, &self.steering)?;
-        self.open_tunnel(settings)?;
+        if let Some(end) = &settings.tunnel {
+            self.let_in(end)?;
+        }
         hooks.identify(&Identity {
             mac: settings.mac,
             v4: settings.node_v4,
@@ -322,16 +330,34 @@ impl Datapath {
         Ok(())
     }
 
-    /// The directors whose frames a tunnel's program lets in.
-    fn open_tunnel(&self, settings: &Settings) -> Result<(), OpenError> {
-        let Some(end) = &settings.tunnel else {
-            return Ok(());
-        };
-        let ends = handle(&self.skel.0.maps.gw_tunnel_ends, "gw_tunnel_ends")?;
+    /// From here on a tunnel's frames come from these directors, by these routers, and from
+    /// no other ones. Where the tunnel ends, and its number, stay as they were at the start.
+    ///
+    /// # Errors
+    /// Fails if the kernel does not take it.
+    pub fn let_in(&self, end: &TunnelEnd) -> Result<(), OpenError> {
+        let maps = &self.skel.0.maps;
+        let ends = handle(&maps.gw_tunnel_ends, "gw_tunnel_ends")?;
         let ends = TypedMap::<types::gw_endpoint, u32>::new(ends, "gw_tunnel_ends");
-        for director in &end.directors {
-            let address = Endpoint::from(SocketAddr::new(*director, 0));
-            ends.update(&address.into(), &1)?;
+        let routers = handle(&maps.gw_tunnel_routers, "gw_tunnel_routers")?;
+        let routers = TypedMap::<types::gw_mate_mac, u32>::new(routers, "gw_tunnel_routers");
+        let bound = handle(&maps.gw_tunnel_bound, "gw_tunnel_bound")?;
+        let bound = TypedMap::<u32, u32>::new(bound, "gw_tunnel_bound");
+        let address = |it: &IpAddr| Endpoint::from(SocketAddr::new(*it, 0)).into();
+        let directors: Vec<types::gw_endpoint> = end.directors.iter().map(address).collect();
+        keep_only(&ends, &directors)?;
+        let station = |router: &MacAddr| types::gw_mate_mac {
+            mac: router.0,
+            pad: 0,
+        };
+        let stations: Vec<_> = end.routers.iter().map(station).collect();
+        // No frame that may come is dropped meanwhile.
+        if end.routers.is_empty() {
+            bound.update(&0, &0)?;
+        }
+        keep_only(&routers, &stations)?;
+        if !end.routers.is_empty() {
+            bound.update(&0, &1)?;
         }
         Ok(())
     }
@@ -356,6 +382,19 @@ impl Datapath {
     pub fn detach(self) -> Result<(), crate::PinError> {
         self.pins.remove()
     }
+}
+
+/// The table has these keys, and no other ones.
+fn keep_only<K: Plain>(table: &TypedMap<K, u32>, wanted: &[K]) -> Result<(), MapError> {
+    for key in wanted {
+        table.update(key, &1)?;
+    }
+    for key in table.keys()? {
+        if !wanted.iter().any(|it| bytes_of(it) == bytes_of(&key)) {
+            table.delete(&key)?;
+        }
+    }
+    Ok(())
 }
 
 fn configure(

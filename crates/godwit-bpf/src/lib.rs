@@ -47,7 +47,7 @@ mod trial;
 pub use attach::AttachError;
 pub use birth::{BirthError, Births};
 pub use cgroup::cgroup_root;
-pub use datapath::{Datapath, OpenError, Settings, TunnelEnd};
+pub use datapath::{Datapath, MAX_ROUTERS, OpenError, Settings, TunnelEnd};
 pub use earlier::Earlier;
 pub use events::{Events, ProcessExit, RawEvent, Record};
 pub use hooks::{Fronting, Hooks, Identity, Standing, Stray};

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the tests of each kind are, as the head of SECURITY.md says.
-const PLACES: [(&str, &[&str]); 7] = [
+const PLACES: [(&str, &[&str]); 8] = [
     ("agent", &["crates/godwit-agent/src"]),
     ("app", &["crates/godwit-app/tests"]),
     ("bpf", &["crates/godwit-bpf/tests/hooks"]),
@@ -16,6 +16,7 @@ const PLACES: [(&str, &[&str]); 7] = [
     ),
     ("e2e", &["tests/tests"]),
     ("lab", &["crates/godwit-lab/src"]),
+    ("pki", &["crates/godwit-pki/src"]),
     ("wire", &["crates/godwit-wire/src"]),
 ];
 

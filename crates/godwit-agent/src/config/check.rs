@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use godwit_bpf::{MAX_PLACED_NODES, MAX_POLICIES};
+use godwit_bpf::{MAX_PLACED_NODES, MAX_POLICIES, MAX_ROUTERS};
 use godwit_wire::{NodeName, node_id};
 
 use super::digest;
@@ -69,7 +69,22 @@ fn check_reach(source: &Source<'_>, config: &Config, places: &Places) -> Result<
     let is_director = |peer: &&PeerConfig| peer.role == PeerRole::Director;
     for (peer, place) in config.peers.iter().zip(&places.peers) {
         if peer.reach == Reach::Link {
+            if !peer.routers.is_empty() {
+                let section = place.title.clone();
+                let problem = Problem::RoutersOnLink { section };
+                return Err(source.error(place.routers, problem));
+            }
             continue;
+        }
+        if peer.routers.len() > MAX_ROUTERS {
+            let (section, found) = (place.title.clone(), peer.routers.len());
+            let most = MAX_ROUTERS;
+            let problem = Problem::TooManyRouters {
+                section,
+                found,
+                most,
+            };
+            return Err(source.error(place.routers, problem));
         }
         let is_other = |it: &&PeerConfig| it.data.is_ipv4() != peer.data.is_ipv4();
         let other = config.peers.iter().filter(is_director).find(is_other);

@@ -260,6 +260,22 @@ pub enum Problem {
         /// The director.
         name: String,
     },
+    /// Routers before a server that a director's frames reach without one.
+    #[error("{section}: routers goes with reach = \"vxlan\" alone: it is what a tunnel comes by")]
+    RoutersOnLink {
+        /// Where.
+        section: String,
+    },
+    /// More routers than the data path has room for.
+    #[error("{section}: routers must name {most} stations at most, not {found}")]
+    TooManyRouters {
+        /// Where.
+        section: String,
+        /// How many there are.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// A service before which nobody stands.
     #[error(
         "{section}: front = \"director\" needs a section [director] and a [[peer]] with role \

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use godwit_core::PeerId;
 use godwit_core::director::TableSize;
-use godwit_wire::{NodeName, ShareId};
+use godwit_wire::{MacAddr, NodeName, ShareId};
 
 pub use change::{Change, KeyChange};
 pub use error::{ConfigError, Problem};
@@ -111,6 +111,8 @@ pub struct PeerConfig {
     pub weight: u16,
     /// How a director's frames come to it.
     pub reach: Reach,
+    /// Who sends them on its own link, if they come in a tunnel; none: anybody.
+    pub routers: Vec<MacAddr>,
 }
 
 /// The `[director]` section.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use godwit_core::director::TableSize;
-use godwit_wire::NodeName;
+use godwit_wire::{MacAddr, NodeName};
 
 use super::error::{ConfigError, Problem};
 use super::keyword::{Fencing, Hook, PeerRole, Reach};
@@ -37,6 +37,7 @@ pub(super) struct PeerPlaces {
     pub(super) name: Place,
     pub(super) control: Place,
     pub(super) reach: Place,
+    pub(super) routers: Place,
 }
 
 /// Reads the whole file; nothing is checked across keys yet.
@@ -142,13 +143,16 @@ fn read_peer(mut section: Section<'_>) -> Result<(PeerConfig, PeerPlaces), Confi
     let data = section.optional::<IpAddr>("data")?;
     let weight = section.ranged("weight", 1, 0..1000, |weight: u32| weight.to_string())?;
     let reach = section.optional::<Reach>("reach")?;
+    let routers = section.optional::<Vec<Item<MacAddr>>>("routers")?;
     let places = PeerPlaces {
         title: section.title().to_owned(),
         name: name.at,
         control: control.at,
         reach: reach.as_ref().map_or(name.at, |item| item.at),
+        routers: routers.as_ref().map_or(name.at, |item| item.at),
     };
     section.finish()?;
+    let routers = routers.map_or_else(Vec::new, |item| item.value);
     let peer = PeerConfig {
         name: name.value,
         role: role.value,
@@ -156,6 +160,7 @@ fn read_peer(mut section: Section<'_>) -> Result<(PeerConfig, PeerPlaces), Confi
         data: data.map_or_else(|| control.value.ip(), |item| item.value),
         weight: u16::try_from(weight.value).expect("ranged() allows at most 1000"),
         reach: reach.map_or(Reach::Link, |item| item.value),
+        routers: routers.into_iter().map(|item| item.value).collect(),
     };
     Ok((peer, places))
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use godwit_core::director::TableSize;
-use godwit_wire::NodeName;
+use godwit_wire::{MacAddr, NodeName};
 use toml::de::DeValue;
 
 use super::reader::{Item, Place};
@@ -111,6 +111,17 @@ impl FromValue for InterfaceName {
             })
             .map(|name| Self(name.to_owned()))
             .ok_or_else(|| "the name of an interface (1 to 15 characters)".into())
+    }
+}
+
+impl FromValue for MacAddr {
+    fn from_value(value: &Value<'_>) -> Result<Self, String> {
+        value
+            .as_str()
+            .and_then(|text| text.parse::<Self>().ok())
+            // Nobody sends from a group's address, or from none.
+            .filter(|mac| mac.0[0] & 1 == 0 && *mac != Self::default())
+            .ok_or_else(|| "the MAC address of a station, such as \"02:00:00:00:00:01\"".into())
     }
 }
 

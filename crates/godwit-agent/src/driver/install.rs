@@ -267,6 +267,9 @@ impl Installed {
         }
         placing::forget_others(&self.config, &self.parts.datapath.placing)?;
         load::introduce(&self.config, &self.parts.datapath.steering)?;
+        if let Some(end) = tunnel(&self.config) {
+            self.parts.datapath.let_in(&end)?;
+        }
         for group in self
             .config
             .own_shares()
@@ -582,6 +585,7 @@ fn tunnel(config: &Config) -> Option<TunnelEnd> {
         at: config.own_peer().data,
         vni,
         directors: directors.map(|peer| peer.data).collect(),
+        routers: config.own_peer().routers.clone(),
     })
 }
 

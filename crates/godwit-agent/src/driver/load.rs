@@ -7,10 +7,10 @@
 //! the sockets of TCP in use against as many as the file calls full. The data path looks at the
 //! accept queue by itself, too, at each SYN.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use godwit_bpf::{MapError, Steering, SteeringTable};
@@ -19,8 +19,8 @@ use godwit_sock::Listeners;
 use godwit_wire::{Endpoint, MacAddr, ShareId};
 
 use super::Driver;
+use super::stalls::Stalls;
 use crate::config::{Config, PolicyConfig};
-use crate::files;
 
 /// How often it is measured. The data path believes a load for ten times as long.
 const TICK: Duration = Duration::from_millis(50);
@@ -43,32 +43,26 @@ struct Weighed {
     policy: PolicyConfig,
     /// The number of its program in the data path.
     program: Option<u8>,
-    stalls: Stalls,
+    stalls: Arc<Stalls>,
     /// As it was measured last.
     load: Option<u8>,
-}
-
-/// The time for which something had to wait for a processor.
-#[derive(Debug, Default)]
-struct Stalls {
-    /// When it was read last, and what it was.
-    last: Option<(MonoTime, Duration)>,
-    /// That it can't be read was said.
-    is_lost: bool,
 }
 
 impl Loads {
     pub(super) fn new(config: &Config, now: MonoTime) -> Self {
         // Connections begin in a node's own share.
         let own = config.own_shares().filter(|(id, _)| !config.is_ward(*id));
+        let mut files = BTreeMap::new();
         let services = own.filter_map(|(share, service)| {
             let policy = service.policy.clone()?;
+            let stalls = files.entry(policy.pressure.clone());
+            let stalls = stalls.or_insert_with_key(|path| Arc::new(Stalls::of(path, now)));
             Some(Weighed {
                 share,
                 addresses: service.addresses.clone(),
                 program: number(config, &policy),
                 policy,
-                stalls: Stalls::default(),
+                stalls: stalls.clone(),
                 load: None,
             })
         });
@@ -91,7 +85,7 @@ impl Loads {
 
 impl Weighed {
     fn measure(&mut self, now: MonoTime) -> u8 {
-        let cpu = self.stalls.measure(&self.policy.pressure, now);
+        let cpu = self.stalls.now(now);
         let full = self.policy.connections;
         let sockets = full.map(|full| part(sockets_in_use(), full));
         let load = cpu.max(sockets.unwrap_or(0)).max(self.queued());
@@ -107,30 +101,6 @@ impl Weighed {
             .map(|queue| part(queue.waiting, queue.most))
             .max()
             .unwrap_or(100)
-    }
-}
-
-impl Stalls {
-    fn measure(&mut self, path: &Path, now: MonoTime) -> u8 {
-        let total = match read_stalls(path) {
-            Ok(total) => total,
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_lost, true) {
-                    let path = path.display();
-                    tracing::warn!(%path, %error, "the pressure on the processors is not known");
-                }
-                self.last = None;
-                return 0;
-            }
-        };
-        self.is_lost = false;
-        let Some((at, before)) = self.last.replace((now, total)) else {
-            return 0;
-        };
-        let span = now.since(at).as_micros();
-        let stalled = total.saturating_sub(before).as_micros();
-        let percent = (stalled * 100).checked_div(span).unwrap_or(0);
-        u8::try_from(percent.min(100)).unwrap_or(100)
     }
 }
 
@@ -208,18 +178,6 @@ fn part(number: u32, full: u32) -> u8 {
     u8::try_from(percent.min(100)).unwrap_or(100)
 }
 
-/// `some ... total=MICROSECONDS` (Documentation/accounting/psi.rst).
-fn read_stalls(path: &Path) -> io::Result<Duration> {
-    let text = files::read_text(path)?;
-    stalls(&text).ok_or_else(|| io::Error::other("no pressure stall information"))
-}
-
-fn stalls(text: &str) -> Option<Duration> {
-    let some = text.lines().find(|line| line.starts_with("some "))?;
-    let total = some.split_once("total=")?.1;
-    total.trim().parse().ok().map(Duration::from_micros)
-}
-
 /// Sockets of TCP in use in this network namespace, both families.
 fn sockets_in_use() -> u32 {
     let count = |path, key| {
@@ -241,10 +199,6 @@ mod tests {
 
     #[test]
     fn the_kernel_s_words_are_understood() {
-        let text = "some avg10=4.16 avg60=4.47 avg300=2.89 total=4822307404\n\
-                    full avg10=0.00 avg60=0.00 avg300=0.00 total=17\n";
-        assert_eq!(stalls(text), Some(Duration::from_micros(4_822_307_404)));
-        assert_eq!(stalls("full avg10=0.00 total=17\n"), None);
         let text = "sockets: used 7\nTCP: inuse 31 orphan 0 tw 0 alloc 11 mem 56\n";
         assert_eq!(in_use(text, "TCP: inuse "), Some(31));
         assert_eq!(in_use(text, "TCP6: inuse "), None);
@@ -257,22 +211,5 @@ mod tests {
         for (number, full, percent) in cases {
             assert_eq!(part(number, full), percent, "{number} of {full}");
         }
-    }
-
-    /// Half of the time something waited; then the file is lost.
-    #[test]
-    fn pressure_is_what_was_waited_since_the_last_look() {
-        let folder = std::env::temp_dir().join(format!("godwit-psi-{}", std::process::id()));
-        fs::write(&folder, "some total=1000000\n").expect("there is room");
-        let at = |ms| MonoTime::ZERO.saturating_add(Duration::from_millis(ms));
-        let mut it = Stalls::default();
-        assert_eq!(it.measure(&folder, at(0)), 0, "nothing to compare with");
-        fs::write(&folder, "some total=1025000\n").expect("there is room");
-        assert_eq!(it.measure(&folder, at(50)), 50);
-        fs::write(&folder, "some total=2000000\n").expect("there is room");
-        assert_eq!(it.measure(&folder, at(100)), 100);
-        fs::remove_file(&folder).expect("it is there");
-        assert_eq!(it.measure(&folder, at(150)), 0);
-        assert!(it.is_lost);
     }
 }

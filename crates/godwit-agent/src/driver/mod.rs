@@ -75,6 +75,7 @@ mod routes;
 mod segments;
 mod servers;
 mod shares;
+mod stalls;
 mod standstill;
 mod sweep;
 mod tags;

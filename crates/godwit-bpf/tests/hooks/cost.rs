@@ -1,6 +1,8 @@
 //! What the programs cost before they run: an agent is ready when the kernel has
 //! verified them, and one that takes over for another is not ready before.
 
+use std::io::Write as _;
+
 use libbpf_rs::Link;
 use libbpf_rs::query::ProgInfoIter;
 
@@ -21,6 +23,7 @@ fn the_verifier_is_soon_done() {
             let id = link.info().expect("the kernel says").prog_id;
             let program = ProgInfoIter::default().find(|program| program.id == id);
             let verified = program.expect("it is loaded").verified_insns;
+            let _ = writeln!(std::io::stderr(), "{name}: {verified} instructions");
             assert!(verified < MOST, "{name}: {verified} instructions verified");
         }
     });

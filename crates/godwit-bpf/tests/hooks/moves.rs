@@ -5,7 +5,7 @@ use godwit_lab::host::{Host, Network};
 use godwit_wire::{Role, SeqNumber, TcpFlags};
 
 use crate::bench::{
-    Bench, DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, mirrored, on_bench, sent_on,
+    Bench, DROP, IRS, ISS, NEXT, REDIRECT, WND, from_service, mirrored, on_bench, sent_on, summed,
     to_service, twin,
 };
 
@@ -143,6 +143,46 @@ fn what_is_handed_on_goes_round_no_more_than_twice() {
                     frame[6..12].copy_from_slice(&Host::C.mac(Network::Data).0);
                 }
                 bench.expect(Hook::Tap, "once more", &frame, DROP, "hops");
+            }
+        }
+    });
+}
+
+/// With whatever TTL or hop limit a client's segment arrives: nearly always it is sent on, and
+/// a circle of servers ends soon.
+#[test]
+fn a_segment_with_few_hops_is_sent_on_and_ends_soon() {
+    on_bench(|bench| {
+        let a = Host::A.mac(Network::Data);
+        bench.turn(Role::None, 1);
+        for v6 in [false, true] {
+            let at = if v6 { 14 + 7 } else { 14 + 8 };
+            for start in 0..=u8::MAX {
+                let mut frame = to_service(7, v6, CLIENT, SERVICE, ACK, &DATA);
+                frame[at] = start;
+                frame = summed(frame, v6);
+                let mut way = Vec::new();
+                loop {
+                    let trial = bench.put(Hook::Tap, 0, &frame);
+                    if trial.verdict == DROP {
+                        break;
+                    }
+                    assert_eq!(trial.verdict, REDIRECT, "{start}");
+                    frame = trial.frame;
+                    assert_eq!(frame, summed(frame.clone(), v6), "the header's checksum");
+                    way.push(frame[at]);
+                    frame[..6].copy_from_slice(&a.0);
+                    frame[6..12].copy_from_slice(&Host::C.mac(Network::Data).0);
+                }
+                let wanted = match start {
+                    0..=8 | 31 => vec![],
+                    9..=16 => vec![start - 8],
+                    17..=24 => vec![start - 8, start - 16],
+                    25..=30 => vec![start - 8, start - 16, start - 24],
+                    32 => vec![31],
+                    33.. => vec![32, 31],
+                };
+                assert_eq!(way, wanted, "v6 {v6}, {start}");
             }
         }
     });

@@ -131,6 +131,52 @@ fn what_is_wrong_about_a_director_is_said() {
     }
 }
 
+/// A tunnel's frames may be bound to who sends them on the back-end's own link. What others have
+/// there matters to nobody else.
+#[test]
+fn a_tunnel_s_routers_are_stations() {
+    let far = "weight = 3\nreach = \"vxlan\"";
+    let with = |more: &str| directed().replace("weight = 3", &format!("{far}\n{more}"));
+    let config = parse(&with(
+        "routers = [\"02:00:00:00:00:07\", \"0a:00:00:00:00:08\"]",
+    ));
+    let config = config.expect("valid");
+    let b = config.peers.iter().find(|peer| peer.name.as_str() == "b");
+    let macs = [[2, 0, 0, 0, 0, 7], [10, 0, 0, 0, 0, 8]].map(MacAddr);
+    assert_eq!(b.expect("it is there").routers, macs);
+    let one = parse(&with("routers = \"02:00:00:00:00:07\"")).expect("valid");
+    let none = parse(&with("")).expect("valid");
+    assert_eq!((one.digest, config.digest), (none.digest, none.digest));
+    let many = [r#""02:00:00:00:00:07""#; 17].join(", ");
+    let cases = [
+        (
+            with("routers = [\"01:00:5e:00:00:07\"]"),
+            "the MAC address of a station",
+        ),
+        (
+            with("routers = [\"10.9.0.1\"]"),
+            "the MAC address of a station",
+        ),
+        (
+            with("routers = [\"00:00:00:00:00:00\"]"),
+            "the MAC address of a station",
+        ),
+        (
+            with(&format!("routers = [{many}]")),
+            "routers must name 16 stations at most, not 17",
+        ),
+        (
+            directed().replace("weight = 3", "routers = [\"02:00:00:00:00:07\"]"),
+            "routers goes with reach = \"vxlan\" alone",
+        ),
+    ];
+    for (text, sentence) in cases {
+        let error = parse(&text).expect_err(sentence).to_string();
+        assert!(error.contains(sentence), "{error}");
+        assert_eq!(error.lines().count(), 1);
+    }
+}
+
 /// Each server has a share, which the next one takes over.
 #[test]
 fn servers_behind_a_director_stand_by_for_each_other() {

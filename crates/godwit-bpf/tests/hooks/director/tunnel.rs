@@ -7,6 +7,7 @@ use godwit_bpf::director::{Backend, Tunnel, Via};
 use godwit_bpf::{Datapath, Hook, PinDir, Settings, TunnelEnd};
 use godwit_lab::host::{Host, Network};
 use godwit_sock::Interface;
+use godwit_wire::MacAddr;
 
 use super::{ACK, Act, SYN, mac_of, on_bench};
 use crate::bench::{SHARE, ends, to_service};
@@ -135,7 +136,7 @@ fn a_router_is_no_back_end() {
 fn a_tunnel_ends_in_the_client_s_packet() {
     on_bench(None, |bench, pins| {
         let name = format!("{pins}-end");
-        let ends_at = |at: &str| back_end(&name, at.parse().expect("a literal"));
+        let ends_at = |at: &str| back_end(&name, at.parse().expect("a literal"), &[]);
         let ifindex = bench.ifindex;
         let run_at = |back_end: &Datapath, frame: &[u8]| {
             let trial = back_end.try_frame(Hook::Untunnel, ifindex, frame);
@@ -186,7 +187,73 @@ fn a_tunnel_ends_in_the_client_s_packet() {
     });
 }
 
-fn back_end(pins: &str, at: IpAddr) -> Datapath {
+/// Of two routers that the file names the frames of both come out; what another station on the
+/// link sends under a director's address is dropped, and counted. What is no tunnel's for this
+/// node is nobody's affair, whoever sends it.
+#[test]
+fn a_tunnel_is_bound_to_its_routers() {
+    on_bench(None, |bench, pins| {
+        let name = format!("{pins}-bound");
+        for ends in [V4, V6] {
+            let at = ends[1].parse().expect("a literal");
+            let back_end = back_end(&name, at, &[mac_of(78), mac_of(79)]);
+            let foreign = || {
+                let mut counts = back_end.counters.read().into_iter();
+                let found = counts.find(|(name, _)| *name == "tunnel_foreign");
+                found.map_or(0, |(_, count)| count)
+            };
+            send_far(bench, tunnel(ends));
+            for (port, v6) in [(1, false), (2, true)] {
+                let data = to_service(port, v6, 2, 1, ACK, b"some data");
+                let (_, _, mut out) = bench.put_once(Via::Tcx, &data);
+                out[..6].copy_from_slice(&Host::A.mac(Network::Data).0);
+                let run = |from: u16, frame: &mut [u8]| {
+                    frame[6..12].copy_from_slice(&mac_of(from).0);
+                    let trial = back_end.try_frame(Hook::Untunnel, bench.ifindex, frame);
+                    let trial = trial.expect("the kernel runs it");
+                    (trial.verdict, trial.frame)
+                };
+                for router in [78, 79] {
+                    let (verdict, inner) = run(router, &mut out);
+                    assert_eq!((verdict, &inner[12..]), (-1, &data[12..]), "{router}");
+                }
+                let before = foreign();
+                assert_eq!(run(80, &mut out).0, crate::bench::DROP);
+                assert_eq!(foreign(), before + 1);
+                let vni = out.len() - data.len() - 2;
+                out[vni] ^= 1;
+                let (verdict, left) = run(80, &mut out);
+                assert_eq!((verdict, &left), (-1, &out), "another number");
+                out[vni] ^= 1;
+                // As a reload does.
+                let let_in = |routers: &[MacAddr]| {
+                    let set = back_end.let_in(&end(at, routers));
+                    set.expect("it is written");
+                };
+                let_in(&[mac_of(80)]);
+                assert_eq!(run(78, &mut out).0, crate::bench::DROP);
+                assert_eq!(run(80, &mut out).0, -1, "the new one");
+                let_in(&[]);
+                assert_eq!(run(78, &mut out).0, -1, "anybody");
+                let_in(&[mac_of(78), mac_of(79)]);
+            }
+            back_end.detach().expect("the programs are removed");
+        }
+    });
+}
+
+fn end(at: IpAddr, routers: &[MacAddr]) -> TunnelEnd {
+    TunnelEnd {
+        at,
+        vni: VNI,
+        directors: [V4, V6]
+            .map(|ends| ends[0].parse().expect("a literal"))
+            .into(),
+        routers: routers.to_vec(),
+    }
+}
+
+fn back_end(pins: &str, at: IpAddr, routers: &[MacAddr]) -> Datapath {
     let interface = Interface::by_name(Network::Data.interface()).expect("it has eth0");
     let settings = Settings {
         ifindex: interface.index,
@@ -197,13 +264,7 @@ fn back_end(pins: &str, at: IpAddr) -> Datapath {
         netns_cookie: godwit_sock::netns_cookie().expect("the kernel has cookies"),
         max_flows: 1024,
         policies: Vec::new(),
-        tunnel: Some(TunnelEnd {
-            at,
-            vni: VNI,
-            directors: [V4, V6]
-                .map(|ends| ends[0].parse().expect("a literal"))
-                .into(),
-        }),
+        tunnel: Some(end(at, routers)),
     };
     let pins = PinDir::open(pins).expect("bpffs is there");
     let (datapath, _) = Datapath::open(&settings, pins).expect("the programs load");
