@@ -109,6 +109,9 @@ enum gw_reason {
 	GW_REASON_WRONG_INTERFACE = 86,
 	GW_REASON_DISCARDED = 87,
 
+	/* shadow, from its own kernel: it is told nothing new once more (gw_rounds.h) */
+	GW_REASON_ROUNDS_SPENT = 88,
+
 	/* Counted beside a verdict. */
 	GW_REASON_MIRRORED = 90,
 	GW_REASON_MIRROR_SPARED = 91,

@@ -25,6 +25,7 @@ mod random;
 mod rejoin;
 mod ring;
 mod rings;
+mod rounds;
 mod scan;
 mod settle;
 mod sound;
