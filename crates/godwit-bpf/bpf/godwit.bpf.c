@@ -17,6 +17,7 @@
 #include "gw_moving.h"
 #include "gw_newborn.h"
 #include "gw_order.h"
+#include "gw_own.h"
 #include "gw_owner.h"
 #include "gw_pass.h"
 #include "gw_path.h"
@@ -121,6 +122,8 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (!s)
 		return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
+	if (gw_is_own_address(p->src.addr))
+		return gw_verdict(GW_REASON_OWN_ADDRESS, GW_DROP);
 	gw_cut_foreign(skb, p);
 	gw_key(&key, &p->src, &p->dst);
 	verdict = gw_handoff_client(skb, p, &key, s);

@@ -196,6 +196,23 @@ static __always_inline int gw_canary_bear(struct __sk_buff *skb,
 	return err ? GW_REASON_CANARY_REFUSED : 0;
 }
 
+/*
+ * A canary's client is its owner itself, which has no connection over the link: what is known of
+ * one was made by somebody else in its name, and must not be in its way. A twin that has
+ * spoken stays: its socket has the port.
+ */
+static __noinline void gw_canary_clear(const struct gw_pkt *p)
+{
+	struct gw_flow_key key;
+	struct gw_flow *f;
+
+	gw_key(&key, &p->src, &p->dst);
+	bpf_map_delete_elem(&gw_half_open, &key);
+	f = bpf_map_lookup_elem(&gw_flows, &key);
+	if (f && !(f->flags & GW_FLOW_TWIN_SEEN))
+		gw_end(&key, f);
+}
+
 /* Standby: the owner's canary, through the tap. */
 static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 {
@@ -203,6 +220,7 @@ static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 
 	if (!gw_is_canary_peer(p->smac))
 		return gw_verdict(GW_REASON_CANARY_REFUSED, GW_DROP);
+	gw_canary_clear(p);
 	skb->mark = GW_MARK_CANARY_HEARD;
 	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
 	skb->mark = 0;
@@ -218,8 +236,9 @@ static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 /* Is this the flow of a connection, whatever its client's port? */
 static __always_inline bool gw_is_connection(const struct gw_flow_key *key)
 {
-	return bpf_map_lookup_elem(&gw_flows, key) ||
-	       bpf_map_lookup_elem(&gw_half_open, key);
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	return (f && !gw_is_over(f)) || bpf_map_lookup_elem(&gw_half_open, key);
 }
 
 /*
@@ -247,7 +266,7 @@ static __noinline int gw_canary_book(const struct gw_pkt *p,
 	bool asked = false;
 
 	if (!gw_is_canary_port(p->dst.port) || !p->ts_at || p->len ||
-	    !p->ts_ecr || gw_is_connection(key))
+	    !p->ts_ecr)
 		return GW_UNDECIDED;
 	canary = bpf_map_lookup_elem(&gw_canaries, &slot);
 	answer = bpf_map_lookup_elem(&gw_canary_answers, &slot);
@@ -255,8 +274,11 @@ static __noinline int gw_canary_book(const struct gw_pkt *p,
 		return GW_UNDECIDED;
 	for (int i = 0; i < GW_CANARY_NONCES; i++)
 		asked |= canary->nonces[i] == p->ts_ecr;
+	/* what is asked for is a canary's, whatever else is known of its port */
 	if (!asked)
-		return gw_verdict(GW_REASON_CANARY_STALE, GW_DROP);
+		return gw_is_connection(key) ?
+			       GW_UNDECIDED :
+			       gw_verdict(GW_REASON_CANARY_STALE, GW_DROP);
 	if (p->flags == (GW_TCP_ACK | GW_TCP_PSH)) {
 		answer->heard = p->ts_ecr;
 		return gw_verdict(GW_REASON_CANARY_ECHOED, GW_DROP);

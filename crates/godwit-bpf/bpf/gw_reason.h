@@ -145,6 +145,9 @@ enum gw_reason {
 	GW_REASON_LOG_FAILED = 122,
 	GW_REASON_LOG_URGENT = 123,
 
+	/* with this node's own address, from the link: nobody's (gw_own.h) */
+	GW_REASON_OWN_ADDRESS = 105,
+
 	/* a planned move */
 	GW_REASON_TURNING = 124, /* the share has just changed hands */
 	GW_REASON_UNDER_WAY = 125, /* what an owner sent before the move */

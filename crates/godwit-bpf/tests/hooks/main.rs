@@ -3,6 +3,7 @@
 
 mod asked;
 mod bench;
+mod canary;
 mod children;
 mod cost;
 mod crowd;
