@@ -108,6 +108,8 @@ enum gw_reason {
 	GW_REASON_ND_RENAMED = 85,
 	GW_REASON_WRONG_INTERFACE = 86,
 	GW_REASON_DISCARDED = 87,
+	GW_REASON_OTHER_VLAN =
+		89, /* any frame: passed, to its VLAN if there is one */
 
 	/* shadow, from its own kernel: it is told nothing new once more (gw_rounds.h) */
 	GW_REASON_ROUNDS_SPENT = 88,

@@ -23,6 +23,7 @@ mod policy;
 mod process;
 mod proof;
 mod random;
+mod refused;
 mod rejoin;
 mod ring;
 mod rings;
