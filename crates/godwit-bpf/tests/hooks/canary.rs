@@ -1,12 +1,17 @@
 //! Canaries work whatever was said in the name of their owner, and nothing is said there.
 
-use godwit_bpf::{CANARY_MAGIC, CANARY_NONCES, CANARY_SLOTS, Hook, Order, Phase};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use godwit_bpf::{CANARY_MAGIC, CANARY_NONCES, CANARY_SLOTS, Hook, Keepers, Order, Phase};
 use godwit_lab::host::{Host, Network, SERVICE_V4, SERVICE_V6};
 use godwit_wire::{
     Endpoint, EthernetHeader, MacAddr, Role, Segment, SeqNumber, TcpFlags, TcpOptions, TimeStamps,
 };
 
-use crate::bench::{Bench, DROP, NEXT, on_bench};
+use crate::bench::{Bench, DROP, NEXT, on_bench, on_bench_of};
+use crate::life::{everywhere, ip, other_machine, take_service_addresses};
 
 const ACK: TcpFlags = TcpFlags::ACK;
 const NONCE: u32 = CANARY_SLOTS * 5 + 1;
@@ -64,7 +69,7 @@ fn syn(from: Host, server: Host, port: u16, v6: bool) -> Vec<u8> {
     frame(macs, ends(server, port, v6), TcpFlags::SYN, (1, 0))
 }
 
-/// This machine is the standby: what says that the socket of the canary says goes to the owner.
+/// This machine is the standby: what the socket of a canary says goes to the owner.
 fn hear_canary(bench: &Bench, port: u16, v6: bool) {
     let (client, service) = ends(Host::B, port, v6);
     let macs = (mac(Host::A), mac(Host::B));
@@ -172,4 +177,62 @@ fn what_comes_in_this_machine_s_own_name_is_nobody_s() {
             }
         }
     });
+}
+
+/// Somebody has sent SYNs with another server's address to the owner that this machine was. Its
+/// kernel remembers them for a minute, and that one's canaries need the place.
+#[test]
+fn a_syn_of_before_a_move_stands_in_no_canary_s_way() {
+    on_bench_of(|bench, lab, _| {
+        take_service_addresses();
+        let canaries = &bench.datapath.canaries;
+        canaries.know_peer(mac(Host::B)).expect("there is room");
+        let homes = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
+            .map(|at: IpAddr| TcpListener::bind((at, 0)).expect("a port is free"));
+        let [v4, v6] = homes
+            .each_ref()
+            .map(|home| home.local_addr().expect("it is bound").port());
+        canaries.set_home(Keepers { v4, v6 }).expect("it is set");
+        let other = other_machine(lab);
+        for v6 in [false, true] {
+            let _server = TcpListener::bind(everywhere(v6)).expect("the port is free");
+            bench.play(Role::Owner);
+            // Nobody there answers what it is told.
+            let (client, service) = ends(Host::B, 9, v6);
+            let nobody = mac(Host::Attacker).to_string();
+            let address = if v6 {
+                Host::B.v6().to_string()
+            } else {
+                Host::B.v4().to_string()
+            };
+            let device = Network::Data.interface();
+            ip(&[
+                "neigh", "replace", &address, "lladdr", &nobody, "dev", device,
+            ]);
+            counted(bench, "syn_ack", || {
+                other.send(&syn(Host::B, Host::B, 9, v6)).expect("it goes");
+            });
+            bench.play(Role::Shadow);
+            let macs = (mac(Host::A), mac(Host::B));
+            let canary = frame(macs, (client, service), ACK, (NONCE, CANARY_MAGIC));
+            counted(bench, "canary_born", || {
+                other.send(&canary).expect("it goes")
+            });
+        }
+    });
+}
+
+/// Waits until something has been counted as that.
+fn counted(bench: &Bench, name: &str, act: impl FnOnce()) {
+    let count = || {
+        let counts = bench.counts().into_iter();
+        let found = counts.filter(|(it, _)| it == name);
+        found.map(|(_, count)| count).sum::<u64>()
+    };
+    let (before, end) = (count(), Instant::now() + Duration::from_secs(5));
+    act();
+    while count() == before {
+        assert!(Instant::now() < end, "{name}: {:?}", bench.counts());
+        thread::sleep(Duration::from_millis(2));
+    }
 }
