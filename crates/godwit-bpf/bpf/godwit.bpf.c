@@ -17,6 +17,7 @@
 #include "gw_moving.h"
 #include "gw_newborn.h"
 #include "gw_order.h"
+#include "gw_own.h"
 #include "gw_owner.h"
 #include "gw_pass.h"
 #include "gw_path.h"
@@ -76,6 +77,15 @@ static __always_inline bool gw_is_copied(const struct gw_pkt *p,
 	return gw_is_to_group(p, s) || gw_mac_equal(p->dmac, s->peer_mac);
 }
 
+/*
+ * Is a frame another VLAN's? The kernel has taken its tag off; behind `tap` it is that VLAN's
+ * device's, or nobody's. With number 0 it has a priority only, and is ours (IEEE 802.1Q).
+ */
+static __always_inline bool gw_is_of_vlan(const struct __sk_buff *skb)
+{
+	return skb->vlan_present && (skb->vlan_tci & 0xfff);
+}
+
 /* The IP layer takes only what is addressed to the host. */
 static __noinline bool gw_is_for_us(struct __sk_buff *skb,
 				    const struct gw_pkt *p, __u32 share)
@@ -121,6 +131,8 @@ static __noinline int gw_tap_client(struct __sk_buff *skb, struct gw_pkt *p,
 
 	if (!s)
 		return gw_verdict(GW_REASON_NOT_OURS, GW_PASS);
+	if (gw_is_own_address(p->src.addr))
+		return gw_verdict(GW_REASON_OWN_ADDRESS, GW_DROP);
 	gw_cut_foreign(skb, p);
 	gw_key(&key, &p->src, &p->dst);
 	verdict = gw_handoff_client(skb, p, &key, s);
@@ -200,6 +212,8 @@ int tap(struct __sk_buff *skb)
 	    skb->pkt_type != GW_PACKET_MULTICAST &&
 	    skb->pkt_type != GW_PACKET_OTHERHOST)
 		return gw_verdict(GW_REASON_OTHER_HOST, GW_PASS);
+	if (gw_is_of_vlan(skb))
+		return gw_verdict(GW_REASON_OTHER_VLAN, GW_PASS);
 	if (skb->protocol == bpf_htons(GW_ETH_P_NOTE) &&
 	    skb->pkt_type == GW_PACKET_HOST)
 		return gw_hear_note(skb);

@@ -356,7 +356,7 @@ struct gw_flow {
 	__u32 floor; /* right edge that was told and not offered; gw_edge.h */
 	__u32 birth; /* first byte of the client that our socket was to have */
 	__u32 birth_ack; /* first byte that it was to say */
-	__u32 pad;
+	__u32 rounds; /* how often a twin was told nothing new, and when; gw_rounds.h */
 };
 
 /* A handshake under way. LRU: a SYN flood evicts these, never a flow. */

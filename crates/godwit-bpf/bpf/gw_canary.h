@@ -150,16 +150,26 @@ static __noinline int gw_canary_echo(struct __sk_buff *skb)
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Would a twin find a listener? 0 or a reason. */
+/*
+ * Would a twin find a listener? 0 or a reason. With `rst` the kernel remembers a SYN that
+ * somebody has sent in the owner's name, when this node was it: that is where a RST ends it.
+ */
 static __always_inline int gw_canary_is_served(struct __sk_buff *skb,
-					       const struct gw_pkt *p)
+					       const struct gw_pkt *p,
+					       struct gw_bare *rst)
 {
 	struct bpf_sock *sk = gw_lookup(skb, p->v6, &p->src, &p->dst);
+	struct tcp_request_sock *req;
 	bool listens;
 
 	if (!sk)
 		return GW_REASON_CANARY_NO_LISTENER;
 	listens = sk->state == GW_TCP_LISTEN;
+	req = bpf_skc_to_tcp_request_sock(sk);
+	if (req) {
+		rst->seq = BPF_CORE_READ(req, rcv_nxt);
+		rst->flags = GW_TCP_RST;
+	}
 	bpf_sk_release(sk);
 	/* else the agent has not ended the last one of this port yet */
 	return listens ? 0 : GW_REASON_CANARY_IN_THE_WAY;
@@ -196,17 +206,56 @@ static __always_inline int gw_canary_bear(struct __sk_buff *skb,
 	return err ? GW_REASON_CANARY_REFUSED : 0;
 }
 
+/*
+ * A canary's client is its owner itself, which has no connection over the link: what is known of
+ * one was made by somebody else in its name, and must not be in its way. A twin that has
+ * spoken stays: its socket has the port.
+ */
+static __noinline void gw_canary_clear(const struct gw_pkt *p)
+{
+	struct gw_flow_key key;
+	struct gw_flow *f;
+
+	gw_key(&key, &p->src, &p->dst);
+	bpf_map_delete_elem(&gw_half_open, &key);
+	f = bpf_map_lookup_elem(&gw_flows, &key);
+	if (f && !(f->flags & GW_FLOW_TWIN_SEEN))
+		gw_end(&key, f);
+}
+
+/* The canary becomes the RST that clears its way, and a copy of it comes behind that. */
+static __noinline int gw_canary_try_again(struct __sk_buff *skb,
+					  struct gw_pkt *p,
+					  const struct gw_bare *rst)
+{
+	struct gw_endpoint client = p->src, service = p->dst;
+
+	skb->mark = GW_MARK_AGAIN;
+	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	skb->mark = 0;
+	if (gw_craft(skb, p, &client, &service, rst))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_verdict(GW_REASON_CANARY_IN_THE_WAY, GW_PASS);
+}
+
 /* Standby: the owner's canary, through the tap. */
 static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 {
+	bool again = skb->mark == GW_MARK_AGAIN;
+	struct gw_bare rst = {};
 	int why;
 
 	if (!gw_is_canary_peer(p->smac))
 		return gw_verdict(GW_REASON_CANARY_REFUSED, GW_DROP);
-	skb->mark = GW_MARK_CANARY_HEARD;
-	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	gw_canary_clear(p);
+	if (!again) {
+		skb->mark = GW_MARK_CANARY_HEARD;
+		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
+	}
 	skb->mark = 0;
-	why = gw_canary_is_served(skb, p);
+	why = gw_canary_is_served(skb, p, &rst);
+	if (rst.flags && !again)
+		return gw_canary_try_again(skb, p, &rst);
 	if (!why)
 		why = gw_canary_bear(skb, p);
 	if (why)
@@ -218,8 +267,9 @@ static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 /* Is this the flow of a connection, whatever its client's port? */
 static __always_inline bool gw_is_connection(const struct gw_flow_key *key)
 {
-	return bpf_map_lookup_elem(&gw_flows, key) ||
-	       bpf_map_lookup_elem(&gw_half_open, key);
+	const struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
+
+	return (f && !gw_is_over(f)) || bpf_map_lookup_elem(&gw_half_open, key);
 }
 
 /*
@@ -247,7 +297,7 @@ static __noinline int gw_canary_book(const struct gw_pkt *p,
 	bool asked = false;
 
 	if (!gw_is_canary_port(p->dst.port) || !p->ts_at || p->len ||
-	    !p->ts_ecr || gw_is_connection(key))
+	    !p->ts_ecr)
 		return GW_UNDECIDED;
 	canary = bpf_map_lookup_elem(&gw_canaries, &slot);
 	answer = bpf_map_lookup_elem(&gw_canary_answers, &slot);
@@ -255,8 +305,11 @@ static __noinline int gw_canary_book(const struct gw_pkt *p,
 		return GW_UNDECIDED;
 	for (int i = 0; i < GW_CANARY_NONCES; i++)
 		asked |= canary->nonces[i] == p->ts_ecr;
+	/* what is asked for is a canary's, whatever else is known of its port */
 	if (!asked)
-		return gw_verdict(GW_REASON_CANARY_STALE, GW_DROP);
+		return gw_is_connection(key) ?
+			       GW_UNDECIDED :
+			       gw_verdict(GW_REASON_CANARY_STALE, GW_DROP);
 	if (p->flags == (GW_TCP_ACK | GW_TCP_PSH)) {
 		answer->heard = p->ts_ecr;
 		return gw_verdict(GW_REASON_CANARY_ECHOED, GW_DROP);

@@ -24,14 +24,6 @@ struct gw_bare_tcp {
 	__be32 ts[3];
 };
 
-static __always_inline __u16 gw_fold(__u64 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
-}
-
 static __always_inline bool gw_csum_partial(struct __sk_buff *skb)
 {
 	struct sk_buff *kernel_skb = bpf_cast_to_kern_ctx(skb);

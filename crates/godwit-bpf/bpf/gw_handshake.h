@@ -222,4 +222,23 @@ static __noinline struct gw_flow *gw_flow_begin(const struct gw_flow_key *key,
 	return f;
 }
 
+/*
+ * A signed segment of a connection that has no key: the kernel drops it (tcp_inbound_hash), if
+ * it was built to look for signatures.
+ */
+static __noinline bool gw_is_signed_amiss(struct __sk_buff *skb,
+					  struct gw_pkt *p,
+					  const struct gw_flow_key *key,
+					  const struct gw_flow *f)
+{
+	const struct gw_half_open *half;
+
+	if (!gw_has_signature(skb, p))
+		return false;
+	if (f && !gw_is_over(f))
+		return !(f->flags & GW_FLOW_SIGNED);
+	half = bpf_map_lookup_elem(&gw_half_open, key);
+	return half && !half->is_signed;
+}
+
 #endif /* GW_HANDSHAKE_H */

@@ -99,6 +99,11 @@ struct tcp_timewait_sock {
 	struct inet_timewait_sock tw_sk;
 } __attribute__((preserve_access_index));
 
+/* include/linux/tcp.h: what a listener remembers of a SYN */
+struct tcp_request_sock {
+	__u32 rcv_nxt;
+} __attribute__((preserve_access_index));
+
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *s, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs,
 				   int attrs__sz) __ksym;

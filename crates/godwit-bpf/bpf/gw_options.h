@@ -152,6 +152,16 @@ static __noinline int gw_find_ts(struct __sk_buff *skb, struct gw_pkt *p)
 	return 0;
 }
 
+/* With TCP-MD5 or TCP-AO? What kernels send otherwise is seen at a glance. */
+static __noinline bool gw_has_signature(struct __sk_buff *skb, struct gw_pkt *p)
+{
+	struct gw_options o;
+
+	if (p->hdr_len <= (p->ts_at ? 32 : 20))
+		return false;
+	return !gw_walk_options(skb, p, &o) && o.is_signed;
+}
+
 struct gw_nops {
 	struct __sk_buff *skb;
 	struct gw_pkt *p;

@@ -118,6 +118,19 @@ static __noinline bool gw_is_unborn(struct __sk_buff *skb,
 	return unborn;
 }
 
+/* Our kernel knows whether it looks for signatures: it is asked, if that may end the flow. */
+static __noinline int gw_owner_signed(const struct gw_pkt *p,
+				      const struct gw_flow_key *key,
+				      struct gw_flow *f, __u64 now)
+{
+	gw_count(GW_REASON_NOT_HEARD);
+	if (!(p->flags & GW_TCP_RST))
+		return gw_verdict(GW_REASON_CLIENT_SEGMENT, GW_PASS);
+	if (f)
+		gw_doubt(key, f, p, now);
+	return gw_verdict(GW_REASON_CLIENT_RST, GW_PASS);
+}
+
 /* A segment of the client for a share that we own. */
 static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
@@ -132,6 +145,8 @@ static __noinline int gw_owner_client(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_owner_syn(skb, p, key, share, s);
 	gw_find_ts(skb, p);
 	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (gw_is_signed_amiss(skb, p, key, f))
+		return gw_owner_signed(p, key, f, now);
 	if (!f || (gw_is_over(f) && bpf_map_lookup_elem(&gw_half_open, key))) {
 		int verdict = gw_owner_begin(skb, p, key, s, now);
 

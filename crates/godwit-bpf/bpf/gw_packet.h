@@ -48,6 +48,26 @@ static __always_inline bool gw_is_pure_ack(const struct gw_pkt *p)
 	return !p->len && !(p->flags & (GW_TCP_SYN | GW_TCP_FIN | GW_TCP_RST));
 }
 
+static __always_inline __u16 gw_fold(__u64 sum)
+{
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum;
+}
+
+/* Does IP take the header (ip_rcv_core)? Of those without options. */
+static __always_inline bool gw_is_ipv4_sound(const struct iphdr *ip)
+{
+	__u32 words[5];
+	__u64 sum = 0;
+
+	__builtin_memcpy(words, ip, sizeof(words));
+	for (int i = 0; i < 5; i++)
+		sum += words[i];
+	return ip->version == 4 && gw_fold(sum) == 0xffff;
+}
+
 /* Fills the addresses and the place of the TCP header; 0 or a reason. */
 static __always_inline int gw_parse_l3(struct __sk_buff *skb, struct gw_pkt *p,
 				       __u16 proto, __u32 *end)
@@ -66,6 +86,8 @@ static __always_inline int gw_parse_l3(struct __sk_buff *skb, struct gw_pkt *p,
 			return GW_REASON_FRAGMENT;
 		if (ip.ihl != 5)
 			return GW_REASON_IP_OPTIONS;
+		if (!gw_is_ipv4_sound(&ip))
+			return GW_REASON_BAD_HEADER;
 		p->l4 = GW_L3 + sizeof(ip);
 		*end = GW_L3 + bpf_ntohs(ip.tot_len);
 		/* BIG TCP: a merged packet over 64 KiB says 0 */
@@ -82,7 +104,8 @@ static __always_inline int gw_parse_l3(struct __sk_buff *skb, struct gw_pkt *p,
 	p->spare = ip6.flow_lbl[1] << 8 | ip6.flow_lbl[2];
 	p->v6 = 1;
 	/* RFC 4291 section 2.5.5.2: never on the wire; here it would be IPv4 */
-	if (gw_is_mapped(p->src.addr) || gw_is_mapped(p->dst.addr))
+	if (ip6.version != 6 || gw_is_mapped(p->src.addr) ||
+	    gw_is_mapped(p->dst.addr))
 		return GW_REASON_BAD_HEADER;
 	if (ip6.nexthdr == IPPROTO_FRAGMENT)
 		return GW_REASON_FRAGMENT;

@@ -108,6 +108,11 @@ enum gw_reason {
 	GW_REASON_ND_RENAMED = 85,
 	GW_REASON_WRONG_INTERFACE = 86,
 	GW_REASON_DISCARDED = 87,
+	GW_REASON_OTHER_VLAN =
+		89, /* any frame: passed, to its VLAN if there is one */
+
+	/* shadow, from its own kernel: it is told nothing new once more (gw_rounds.h) */
+	GW_REASON_ROUNDS_SPENT = 88,
 
 	/* Counted beside a verdict. */
 	GW_REASON_MIRRORED = 90,
@@ -141,6 +146,9 @@ enum gw_reason {
 	GW_REASON_LOG_OVER = 121,
 	GW_REASON_LOG_FAILED = 122,
 	GW_REASON_LOG_URGENT = 123,
+
+	/* with this node's own address, from the link: nobody's (gw_own.h) */
+	GW_REASON_OWN_ADDRESS = 105,
 
 	/* a planned move */
 	GW_REASON_TURNING = 124, /* the share has just changed hands */

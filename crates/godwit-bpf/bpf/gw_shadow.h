@@ -163,6 +163,8 @@ static __noinline int gw_shadow_client(struct __sk_buff *skb, struct gw_pkt *p,
 	if (p->flags & GW_TCP_SYN)
 		return gw_shadow_syn(skb, p, key, share, s);
 	f = bpf_map_lookup_elem(&gw_flows, key);
+	if (gw_is_signed_amiss(skb, p, key, f))
+		return gw_verdict(GW_REASON_NOT_HEARD, GW_DROP);
 	if (!f || gw_is_over(f)) {
 		int verdict = GW_UNDECIDED;
 

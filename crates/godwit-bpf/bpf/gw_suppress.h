@@ -13,6 +13,7 @@
 #include "gw_twin.h"
 #include "gw_verify.h"
 #include "gw_watchdog.h"
+#include "gw_window.h"
 
 #define GW_REPORT_NS 5000000ull
 
@@ -107,6 +108,26 @@ static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
 	gw_count(GW_REASON_REPORTED);
 }
 
+/*
+ * An answer from where the twin's kernel takes it: TCP takes a window from where the client
+ * has said most (SND.WL1), which may be behind a hole, and if it acknowledges no less than is
+ * known. One that it does not take has it try again, at once.
+ */
+static __always_inline void gw_say_from(struct __sk_buff *skb,
+					struct gw_bare *b)
+{
+	struct bpf_sock *sk = skb->sk;
+	const struct tcp_sock *tp;
+
+	if (!sk)
+		return;
+	tp = (const struct tcp_sock *)bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return;
+	b->seq = gw_max_seq(b->seq, tp->snd_wl1);
+	b->ack = gw_max_seq(b->ack, tp->snd_una);
+}
+
 /* The client's ACK of all that it has of the twin, with a window of `wnd`. */
 static __noinline int gw_answer(struct __sk_buff *skb, struct gw_pkt *p,
 				const struct gw_flow_key *key,
@@ -123,6 +144,7 @@ static __noinline int gw_answer(struct __sk_buff *skb, struct gw_pkt *p,
 	};
 	__u8 self[6];
 
+	gw_say_from(skb, &b);
 	if (gw_craft(skb, p, &key->client, &key->service, &b))
 		return -1;
 	gw_self(self);
@@ -143,6 +165,8 @@ static __always_inline int gw_answer_probe(struct __sk_buff *skb,
 {
 	__u16 wnd = gw_twin_wnd(f, gw_twin_una(f), gw_send_edge(f));
 
+	if (!gw_go_round(f, gw_now()))
+		return gw_verdict(GW_REASON_ROUNDS_SPENT, GW_DROP);
 	if (gw_answer(skb, p, key, f, wnd ? wnd : 1))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_count(GW_REASON_PROBE_ANSWERED);
@@ -159,6 +183,8 @@ static __always_inline int gw_keep_unsent(struct __sk_buff *skb,
 					  const struct gw_flow_key *key,
 					  struct gw_flow *f)
 {
+	if (!gw_go_round(f, gw_now()))
+		return gw_verdict(GW_REASON_ROUNDS_SPENT, GW_DROP);
 	if (!gw_answer(skb, p, key, f, 0))
 		bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
 	return gw_verdict(GW_REASON_UNSENT, GW_DROP);

@@ -9,6 +9,7 @@
 #include "gw_craft.h"
 #include "gw_edit.h"
 #include "gw_flow.h"
+#include "gw_rounds.h"
 
 /* RFC 6928 */
 #define GW_INITIAL_WINDOW 10
@@ -85,6 +86,7 @@ static __noinline int gw_gate_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	__u32 edge = gw_said_edge(f, p);
 	__u32 ack = p->ack;
 
+	gw_open_rounds(f);
 	if (gw_after(ack, f->own.snd_nxt)) {
 		ack = f->own.snd_nxt;
 		gw_count(GW_REASON_CLAMPED);

@@ -13,6 +13,8 @@
 struct tcp_sock {
 	__u32 rcv_nxt;
 	__u32 copied_seq;
+	__u32 snd_una;
+	__u32 snd_wl1;
 	__u32 snd_cwnd;
 	__u32 snd_ssthresh;
 	__u32 lsndtime; /* when data was sent last, in jiffies */

@@ -71,16 +71,14 @@ fn reason_names(btf: &Btf<'_>) -> BTreeMap<Reason, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
 
-    /// Two reasons with one number are one counter, and each is shown under the other's
-    /// name. Numbers are given by hand, on branches that do not see each other.
-    #[test]
-    fn each_reason_has_a_number_of_its_own() {
+    /// The reasons of the header, by their numbers, and what it says how many there are.
+    fn reasons() -> (BTreeMap<u32, &'static str>, Option<u32>) {
         let header = include_str!("../../bpf/gw_reason.h");
         let header = header.split("enum gw_reason {").nth(1).expect("the enum");
         let header = header.split("};").next().expect("its end");
-        let mut names = BTreeMap::new();
+        let (mut names, mut count) = (BTreeMap::new(), None);
         for word in header.split("GW_REASON_").skip(1) {
             let Some((name, number)) = word.split_once('=') else {
                 continue;
@@ -88,13 +86,38 @@ mod tests {
             let number = number.split([',', '}']).next().expect("a number");
             let number: u32 = number.trim().parse().expect("a decimal");
             if name.trim() == "COUNT" {
-                let most = names.keys().max().copied();
-                assert_eq!(most, number.checked_sub(1), "GW_REASON_COUNT");
+                count = Some(number);
                 continue;
             }
             let other = names.insert(number, name.trim());
             assert_eq!(other, None, "{number} is {name}, too");
         }
+        (names, count)
+    }
+
+    /// Two reasons with one number are one counter, and each is shown under the other's
+    /// name. Numbers are given by hand, on branches that do not see each other.
+    #[test]
+    fn each_reason_has_a_number_of_its_own() {
+        let (names, count) = reasons();
+        let most = names.keys().max().copied();
+        assert_eq!(most, count.and_then(|count| count.checked_sub(1)));
         assert!(names.len() > 150, "{} were found", names.len());
+    }
+
+    /// What is counted is explained, and what is explained is counted.
+    #[test]
+    fn each_reason_has_a_row_in_the_documentation() {
+        let docs = include_str!("../../../../docs/reasons.md");
+        let rows = docs.lines().filter_map(|line| line.strip_prefix("| `"));
+        let first = rows.filter_map(|row| row.split(" | ").next());
+        let explained: BTreeSet<String> = first
+            .flat_map(|names| names.split(", "))
+            .map(|name| name.trim_matches('`').to_owned())
+            .collect();
+        let names = reasons().0.into_values().filter(|name| *name != "NONE");
+        let counted: BTreeSet<String> = names.map(str::to_lowercase).collect();
+        let missing: Vec<_> = counted.symmetric_difference(&explained).collect();
+        assert!(missing.is_empty(), "docs/reasons.md: {missing:?}");
     }
 }

@@ -297,7 +297,7 @@ fn a_twin_is_born_where_it_is_kept() {
 }
 
 /// The way to this machine from the other one.
-fn other_machine(lab: &Lab) -> FrameSender {
+pub(crate) fn other_machine(lab: &Lab) -> FrameSender {
     let open = || {
         let interface = Interface::by_name(Network::Data.interface());
         FrameSender::open(interface.expect("it has eth0").index, 0)
@@ -314,7 +314,7 @@ fn listen(at: SocketAddr) -> TcpListener {
 }
 
 /// What an agent does for them, and where the client is on the link.
-fn take_service_addresses() {
+pub(crate) fn take_service_addresses() {
     let client = Host::Client.mac(Network::Data).to_string();
     let device = Network::Data.interface();
     for (address, client_address) in [
@@ -334,12 +334,12 @@ fn take_service_addresses() {
     }
 }
 
-fn ip(args: &[&str]) {
+pub(crate) fn ip(args: &[&str]) {
     let status = Command::new("ip").args(args).status();
     assert!(status.expect("there is iproute2").success(), "{args:?}");
 }
 
-fn everywhere(v6: bool) -> SocketAddr {
+pub(crate) fn everywhere(v6: bool) -> SocketAddr {
     if v6 {
         (Ipv6Addr::UNSPECIFIED, 80).into()
     } else {
@@ -347,7 +347,7 @@ fn everywhere(v6: bool) -> SocketAddr {
     }
 }
 
-fn wait_for(bench: &Bench, port: u16, v6: bool, wanted: impl Fn(&FlowState) -> bool) {
+pub(crate) fn wait_for(bench: &Bench, port: u16, v6: bool, wanted: impl Fn(&FlowState) -> bool) {
     let end = Instant::now() + Duration::from_secs(5);
     loop {
         let flow = bench.flows().get(flow_id(port, v6).key);

@@ -3,6 +3,7 @@
 
 mod asked;
 mod bench;
+mod canary;
 mod children;
 mod cost;
 mod crowd;
@@ -23,9 +24,11 @@ mod policy;
 mod process;
 mod proof;
 mod random;
+mod refused;
 mod rejoin;
 mod ring;
 mod rings;
+mod rounds;
 mod scan;
 mod settle;
 mod sound;
