@@ -3,6 +3,7 @@
 
 pub mod apps;
 mod births;
+mod bucket;
 mod bystander;
 pub mod clock;
 pub mod config;
