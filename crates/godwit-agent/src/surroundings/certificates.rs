@@ -243,6 +243,8 @@ mod tests {
         let folder = tls.cert.parent().expect("a folder").to_owned();
         let authority = pair.dir().join("ca");
         let issue = |name: &str, days| {
+            // What another node has there stays there.
+            fs::remove_file(&tls.cert).expect("it is there");
             pki::issue(&authority, node(name), &folder, Some(days)).expect("issued");
         };
         issue("a", 90);
