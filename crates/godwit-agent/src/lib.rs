@@ -8,6 +8,7 @@ mod bystander;
 pub mod clock;
 pub mod config;
 pub mod control;
+mod custody;
 mod descriptors;
 pub mod director;
 pub mod doctor;
@@ -38,6 +39,7 @@ mod testing;
 mod votes;
 mod witness;
 
+pub use custody::Changeable;
 pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
