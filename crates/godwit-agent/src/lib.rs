@@ -3,10 +3,12 @@
 
 pub mod apps;
 mod births;
+mod bucket;
 mod bystander;
 pub mod clock;
 pub mod config;
 pub mod control;
+mod custody;
 mod descriptors;
 pub mod director;
 pub mod doctor;
@@ -37,6 +39,7 @@ mod testing;
 mod votes;
 mod witness;
 
+pub use custody::Changeable;
 pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;

@@ -26,6 +26,7 @@ use tokio::time::timeout;
 
 use crate::config::{Config, Fencing, PeerRole};
 use crate::control::lock_file;
+use crate::custody;
 use crate::descriptors;
 use crate::director;
 use crate::input::{Inbox, Input, Query};
@@ -101,8 +102,11 @@ impl Reloads {
     /// has it. A file that is wrong is for the next process to complain about.
     pub(crate) async fn foretell(&self) {
         let path = self.running.path.clone();
-        let read = self.aside(LITTLE_PATIENCE, move || Config::load(&path));
-        if let Ok(Ok(config)) = read.await {
+        let read = move || {
+            let is_ours = custody::judge(&path).is_ok();
+            is_ours.then(|| Config::load(&path).ok()).flatten()
+        };
+        if let Ok(Some(config)) = self.aside(LITTLE_PATIENCE, read).await {
             let (config, identity) = (Arc::new(config), None);
             // If the driver has ended already, that was it.
             let _ = self.inbox.send(Input::Next { config, identity });
@@ -173,6 +177,11 @@ impl Drop for Reads {
     }
 }
 
+/// Sentences about files that an agent with this one would believe and somebody else can change.
+fn changeable(next: &Config) -> Vec<String> {
+    custody::faults(&custody::believed(next))
+}
+
 /// What stands in the way of a file that is valid: why an agent would not start with it on
 /// this machine, or why the agent that runs here would not take it.
 pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> Vec<String> {
@@ -187,7 +196,12 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
     let interface = &next.node.interface;
     let is_missing = running.is_some() && if_nametoindex(interface.as_str()).is_err();
     let missing = is_missing.then(|| format!("there is no interface {interface} here"));
-    let own = identity.into_iter().chain(missing).chain(restart);
+    let changeable = changeable(next).into_iter();
+    // Some are why it would not start.
+    let is_said = |it: &String| identity.as_ref().is_some_and(|said| said.ends_with(&**it));
+    let changeable: Vec<_> = changeable.filter(|it| !is_said(it)).collect();
+    let own = identity.into_iter().chain(changeable);
+    let own = own.chain(missing).chain(restart);
     own.chain(held)
         .chain(endings.into_iter().flatten())
         .collect()
@@ -219,6 +233,9 @@ fn check(running: &Config) -> Result<Fresh, String> {
     let next = Config::load(&running.path).map_err(|error| whole(&error))?;
     // The next life begins with these, also if this one goes on with older ones.
     let identity = Identity::load(&next.tls, next.node.name).map_err(|error| whole(&error))?;
+    if let Some(sentence) = changeable(&next).into_iter().next() {
+        return Err(sentence);
+    }
     match needs_restart(running, &next) {
         None => Ok((Arc::new(next), identity)),
         Some(what) => Err(format!(
@@ -302,6 +319,8 @@ fn of_director(running: &Config, next: &Config) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::testing::Pair;
 
@@ -325,6 +344,27 @@ mod tests {
         write(&text.replace("name = \"web\"", "name = \"shop\""));
         let (next, _) = check(&pair.a).expect("another name");
         assert_eq!(next.services[0].name.as_str(), "shop");
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_not_taken_and_check_says_so() {
+        let pair = Pair::new();
+        let chmod = |path: &std::path::Path, mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(path, mode).expect("it is ours");
+        };
+        let tls = &pair.a.tls;
+        for path in [&pair.a.path, &tls.ca, &tls.cert] {
+            chmod(path, 0o666);
+            let sentence = check(&pair.a).expect_err("others may write it");
+            assert!(sentence.contains("chmod go-w"), "{sentence}");
+            let said = obstacles(None, &pair.a);
+            assert_eq!(said.len(), 1, "once: {said:?}");
+            assert!(said[0].contains("chmod go-w"), "{said:?}");
+            chmod(path, 0o644);
+        }
+        check(&pair.a).expect("only its owner may");
+        assert_eq!(obstacles(None, &pair.a), Vec::<String>::new());
     }
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {

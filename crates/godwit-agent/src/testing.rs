@@ -1,8 +1,9 @@
 //! Two nodes on loopback, for this crate's tests.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ const FEW: u64 = 256;
 
 /// Certificates, also such as have ended.
 pub(crate) mod pki {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
@@ -30,9 +33,16 @@ pub(crate) mod pki {
     use godwit_pki::{Issued, Life, Order, PkiError, Renewal, Renewals, Which};
     use godwit_wire::NodeName;
 
-    pub(crate) use godwit_pki::{CA_CERT, CRL, NODE_CERT, NODE_KEY, init};
+    pub(crate) use godwit_pki::{CA_CERT, CRL, NODE_CERT, NODE_KEY};
 
     const DAY: u64 = 86_400;
+
+    /// In a folder that is closed, whatever the mask of who runs this is.
+    pub(crate) fn init(folder: &Path) -> Result<(), PkiError> {
+        fs::create_dir_all(folder).expect("made");
+        fs::set_permissions(folder, Permissions::from_mode(0o755)).expect("ours");
+        godwit_pki::init(folder)
+    }
 
     /// For so many days from now, or before now; `None`: as long as usual.
     pub(crate) fn issue(
@@ -235,5 +245,7 @@ backups = ["b"]
     );
     let path = dir.join(name).join("godwit.toml");
     fs::write(&path, &text).expect("written");
+    // Whatever the mask of who runs this is.
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("ours");
     Config::load(&path).expect("valid")
 }

@@ -35,11 +35,13 @@ pub(crate) struct Authority {
 /// If there is one already, or a file can't be written.
 pub fn init(folder: &Path) -> Result<(), PkiError> {
     files::create_folder(folder, 0o700)?;
+    files::must_be_closed(folder)?;
     let lock = Lock::take(folder)?;
     let (cert_path, key_path) = (folder.join(CA_CERT), folder.join(CA_KEY));
-    let paths = [&cert_path, &key_path].into_iter();
-    if let Some(path) = paths.into_iter().find(|it| it.symlink_metadata().is_ok()) {
-        return Err(PkiError::Exists { path: path.clone() });
+    // What another authority has issued and revoked is nothing of this one.
+    let all = [CA_CERT, CA_KEY, CRL, ISSUED].map(|name| folder.join(name));
+    if let Some(path) = all.into_iter().find(|it| it.symlink_metadata().is_ok()) {
+        return Err(PkiError::Exists { path });
     }
     let key = Key::generate()?;
     let key_pem = key.pem();
@@ -62,8 +64,8 @@ pub fn init(folder: &Path) -> Result<(), PkiError> {
     files::write_beside(&cert_path, &issuer.pem(), 0o644)?;
     drop(lock);
     let authority = Authority::open(folder)?;
-    let record = authority.record()?;
-    revoke::write_list(&authority, &record)
+    let mut record = authority.record()?;
+    revoke::write_list(&authority, &mut record)
 }
 
 impl Authority {
@@ -74,6 +76,12 @@ impl Authority {
         files::read(&cert_path)?;
         let lock = Lock::take(folder)?;
         let pem = files::read(&cert_path)?;
+        if let Some(mode) = files::exposed(&key_path)? {
+            return Err(PkiError::KeyExposed {
+                path: key_path,
+                mode,
+            });
+        }
         let key = Key::read(&key_path, "reading the authority's key")?;
         let own = Parsed::read(&pem, &cert_path)?;
         if key.subject_public_key_info() != own.public_key {
@@ -83,7 +91,7 @@ impl Authority {
             });
         }
         let issuer = Issuer::from_ca_cert_pem(&pem, key)
-            .map_err(certificate("reading the authority's certificate"))?;
+            .map_err(|_| content(&cert_path, "the certificate of an authority"))?;
         Ok(Self {
             folder: folder.to_owned(),
             pem,
@@ -103,7 +111,11 @@ impl Authority {
 
     /// The list as it was written last; an authority of an earlier version has none.
     pub(crate) fn list(&self) -> Result<Option<String>, PkiError> {
-        files::read_if_there(&self.folder.join(CRL))
+        files::read_if_there(&self.list_path())
+    }
+
+    pub(crate) fn list_path(&self) -> PathBuf {
+        self.folder.join(CRL)
     }
 }
 

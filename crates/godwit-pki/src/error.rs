@@ -40,6 +40,69 @@ pub enum PkiError {
         /// What should be there.
         wanted: &'static str,
     },
+    /// Others may have read the authority's key.
+    #[error(
+        "{0}: its group or others may read or change it (mode {mode:03o}): chmod 600 {0}, and make \
+         a new authority if somebody may have read it",
+        path.display()
+    )]
+    KeyExposed {
+        /// The key's file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Others could put files of theirs beside an authority's.
+    #[error(
+        "{0}: its group or others may write there (mode {mode:03o}): chmod go-w {0}, or name \
+         another folder",
+        path.display()
+    )]
+    FolderOpen {
+        /// The folder.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// A folder has the files of another node.
+    #[error(
+        "{} has the certificate of node \"{name}\": name another folder with --out, or remove \
+         node.pem and node.key there",
+        path.display()
+    )]
+    OtherNode {
+        /// The folder.
+        path: PathBuf,
+        /// Whose certificate is there.
+        name: String,
+    },
+    /// The list is of a later time than the record.
+    #[error(
+        "{}: an older copy: it was written with list {known} of {}, which has number {there} now. \
+         Put the latest copy back. If that is lost, remove this one: what the list has stays \
+         revoked, and certificates are revoked by their files then (--cert)",
+        record.display(), list.display()
+    )]
+    OldRecord {
+        /// The record.
+        record: PathBuf,
+        /// The list.
+        list: PathBuf,
+        /// The number of the list that the record was written with.
+        known: u64,
+        /// The number of the list that is there.
+        there: u64,
+    },
+    /// An authority's own certificate can't be revoked.
+    #[error(
+        "{} is the certificate of the authority itself, which can't revoke itself: make a new \
+         authority, and replace ca.pem on all nodes",
+        path.display()
+    )]
+    OwnCertificate {
+        /// The certificate's file.
+        path: PathBuf,
+    },
     /// Key and certificate are of two authorities.
     #[error("{} is not the key of {}: what it signs would be refused", key.display(), cert.display())]
     OtherKey {

@@ -82,6 +82,25 @@ pub(crate) fn create_folder(folder: &Path, mode: u32) -> Result<(), PkiError> {
     made.map_err(in_file(folder))
 }
 
+/// The mode of a key that somebody else than its owner can read or change; `None`: nobody can.
+pub(crate) fn exposed(path: &Path) -> Result<Option<u32>, PkiError> {
+    let mode = fs::metadata(path).map_err(in_file(path))?.mode() & 0o777;
+    Ok((mode & 0o077 != 0).then_some(mode))
+}
+
+/// Refuses a folder where others can put files. Where only owners rename and remove (the sticky
+/// bit), they can't replace any.
+pub(crate) fn must_be_closed(folder: &Path) -> Result<(), PkiError> {
+    let mode = fs::metadata(folder).map_err(in_file(folder))?.mode() & 0o7777;
+    if mode & 0o022 == 0 || mode & 0o1000 != 0 {
+        return Ok(());
+    }
+    Err(PkiError::FolderOpen {
+        path: folder.to_owned(),
+        mode,
+    })
+}
+
 pub(crate) fn read(path: &Path) -> Result<String, PkiError> {
     fs::read_to_string(path).map_err(in_file(path))
 }

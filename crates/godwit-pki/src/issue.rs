@@ -60,15 +60,17 @@ pub enum Issued {
 }
 
 /// Makes a node's certificate: `node.pem`, `node.key` (mode 0600) and copies of `ca.pem`
-/// and `crl.pem` in `order.out`, signed by the authority in `folder`. Replaces what is there.
+/// and `crl.pem` in `order.out`, signed by the authority in `folder`. Replaces what this node
+/// has there.
 ///
 /// # Errors
-/// If there is no authority in `folder`, if the certificate would outlive it, or if a file
+/// If there is no authority in `folder`, if `order.out` has the certificate of another node, if the certificate would outlive it, or if a file
 /// can't be read or written.
 pub fn issue(folder: &Path, order: &Order<'_>) -> Result<Issued, PkiError> {
     let authority = Authority::open(folder)?;
     let mut record = authority.record()?;
     let now = times::now();
+    must_be_its_own(order)?;
     if let Some(wanted) = order.unless_valid_for
         && let Some(days) = present(&authority, &mut record, order, now)
         && days >= i64::from(wanted)
@@ -159,12 +161,29 @@ pub(crate) fn sign(
     Ok(signed.pem())
 }
 
-/// The days that are left of the certificate that is there, if it can be used.
+/// Two nodes in one folder would have one of them without its key.
+fn must_be_its_own(order: &Order<'_>) -> Result<(), PkiError> {
+    let path = order.out.join(NODE_CERT);
+    let found = files::read(&path).ok();
+    let found = found.and_then(|text| Parsed::read(&text, &path).ok());
+    match found {
+        Some(found) if !found.is_of(order.name) => Err(PkiError::OtherNode {
+            path: order.out.to_owned(),
+            name: found.names.join(", "),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The days that are left of the certificate that is there, if it can be used. No node starts
+/// with a key that others can read.
 fn present(authority: &Authority, record: &mut Record, order: &Order<'_>, now: i64) -> Option<i64> {
     let text = |name: &str| files::read(&order.out.join(name)).ok();
     let found = Parsed::read(&text(NODE_CERT)?, order.out).ok()?;
     let key = Key::read(&order.out.join(NODE_KEY), "reading the node's key").ok()?;
-    let is_usable = found.is_of(order.name)
+    let is_exposed = files::exposed(&order.out.join(NODE_KEY)).ok()?.is_some();
+    let is_usable = !is_exposed
+        && found.is_of(order.name)
         && found.issuer == authority.own.subject
         && found.public_key == key.subject_public_key_info()
         && text(CA_CERT)? == authority.pem

@@ -37,7 +37,7 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
         /// The node's name, as in its `[[peer]]`.
-        #[arg(long, value_name = "NAME")]
+        #[arg(long, value_name = "NAME", value_parser = node_name)]
         name: NodeName,
         /// Folder for the node's files [default: the authority's].
         #[arg(long, value_name = "DIR")]
@@ -88,7 +88,7 @@ enum Command {
 #[group(required = true, multiple = false)]
 struct Revoked {
     /// All certificates that this node has had until now.
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = node_name)]
     name: Option<NodeName>,
     /// The certificate in this file.
     #[arg(long, value_name = "FILE")]
@@ -96,6 +96,15 @@ struct Revoked {
     /// The certificate with this number, as in the file `issued`.
     #[arg(long, value_name = "HEX")]
     serial: Option<Serial>,
+}
+
+fn node_name(text: &str) -> Result<NodeName, String> {
+    NodeName::new(text).map_err(|_| {
+        format!(
+            "a node's name has 1 to {} of a-z A-Z 0-9 . _ -, and nothing else",
+            NodeName::MAX_LEN
+        )
+    })
 }
 
 fn main() -> ExitCode {

@@ -80,9 +80,27 @@ fn names(certificate: &X509Certificate<'_>) -> Vec<String> {
     names.collect()
 }
 
-/// The number of a list; `None` if it is none, or has no number that we would give.
-pub(crate) fn list_number(text: &str) -> Option<u64> {
-    let (_, pem) = parse_x509_pem(text.as_bytes()).ok()?;
-    let (_, list) = CertificateRevocationList::from_der(&pem.contents).ok()?;
-    u64::try_from(list.crl_number()?).ok()
+/// A list of revoked certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ParsedList {
+    pub(crate) issuer: Vec<u8>,
+    pub(crate) number: u64,
+    /// Since when, in seconds since 1970.
+    pub(crate) revoked: Vec<(Serial, i64)>,
+}
+
+impl ParsedList {
+    /// Reads the first list of a text; `None` if it is none, or has no number that we would give.
+    pub(crate) fn read(text: &str) -> Option<Self> {
+        let (_, pem) = parse_x509_pem(text.as_bytes()).ok()?;
+        let (_, list) = CertificateRevocationList::from_der(&pem.contents).ok()?;
+        let revoked = list.iter_revoked_certificates();
+        let revoked =
+            revoked.map(|it| (Serial::new(it.raw_serial()), it.revocation_date.timestamp()));
+        Some(Self {
+            issuer: list.issuer().as_raw().to_vec(),
+            number: u64::try_from(list.crl_number()?).ok()?,
+            revoked: revoked.collect(),
+        })
+    }
 }

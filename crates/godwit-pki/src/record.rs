@@ -14,6 +14,9 @@ use crate::{files, times};
 /// The first line of the file.
 const HEAD: &str = "# serial name issued ends revoked";
 
+/// Before the number of the list, in a line that earlier versions pass over.
+const LIST: &str = "# list ";
+
 /// A certificate's number, unique among those of its authority.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serial(Vec<u8>);
@@ -37,6 +40,8 @@ pub struct Entry {
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) path: PathBuf,
+    /// The number of the list that it was written with; one of an earlier version has none.
+    pub(crate) list: Option<u64>,
     pub(crate) entries: Vec<Entry>,
 }
 
@@ -84,6 +89,8 @@ impl Record {
     /// Reads it; an authority of an earlier version has none.
     pub(crate) fn read(path: &Path) -> Result<Self, PkiError> {
         let text = files::read_if_there(path)?.unwrap_or_default();
+        let mut notes = text.lines().filter_map(|line| line.strip_prefix(LIST));
+        let list = notes.find_map(|number| number.trim().parse().ok());
         let lines = text.lines().map(str::trim);
         let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
         let entries = lines.map(Entry::read).collect::<Option<_>>();
@@ -93,13 +100,16 @@ impl Record {
         })?;
         Ok(Self {
             path: path.to_owned(),
+            list,
             entries,
         })
     }
 
     pub(crate) fn write(&self) -> Result<(), PkiError> {
-        let lines = self.entries.iter().map(ToString::to_string);
-        let lines: Vec<_> = [HEAD.to_owned()].into_iter().chain(lines).collect();
+        let list = self.list.map(|number| format!("{LIST}{number}"));
+        let entries = self.entries.iter().map(ToString::to_string);
+        let lines = [HEAD.to_owned()].into_iter().chain(list).chain(entries);
+        let lines: Vec<_> = lines.collect();
         files::write_beside(&self.path, &(lines.join("\n") + "\n"), 0o600)
     }
 

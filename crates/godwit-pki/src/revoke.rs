@@ -7,10 +7,10 @@ use rcgen::{CertificateRevocationListParams, KeyIdMethod, RevokedCertParams, Ser
 
 use crate::authority::{Authority, certificate};
 use crate::error::PkiError;
-use crate::parsed::{Parsed, list_number};
+use crate::parsed::{Parsed, ParsedList};
 use crate::record::{Entry, Record, Serial};
 use crate::times::{self, DAY};
-use crate::{CRL, MOST_DAYS, files};
+use crate::{MOST_DAYS, files};
 
 /// Which certificates.
 #[derive(Debug, Clone)]
@@ -24,14 +24,17 @@ pub enum Which {
 }
 
 /// Revokes certificates: notes it in the record, and writes the list `crl.pem` beside the
-/// authority. What was revoked before stays so, and the list is written anew.
+/// authority. What was revoked before stays so, by the record or by the list that is there, and
+/// the list is written anew.
 ///
 /// # Errors
-/// If the authority has issued no such certificate, or a file can't be read or written.
+/// If the authority has issued no such certificate, if the record is older than the list, or a
+/// file can't be read or written.
 pub fn revoke(folder: &Path, which: &Which) -> Result<Vec<Entry>, PkiError> {
     let authority = Authority::open(folder)?;
     let mut record = authority.record()?;
     let now = times::now();
+    take_over(&authority, &mut record)?;
     if let Which::Certificate(path) = which {
         take_in(&authority, &mut record, path)?;
     }
@@ -47,10 +50,47 @@ pub fn revoke(folder: &Path, which: &Which) -> Result<Vec<Entry>, PkiError> {
             which: wanted.to_string(),
         });
     }
-    // What is in the record comes onto the next list, if this one can't be written.
-    record.write()?;
-    write_list(&authority, &record)?;
+    write_list(&authority, &mut record)?;
     Ok(revoked)
+}
+
+/// Has in the record what the list that is there has revoked: the record may have been lost.
+/// An older copy of it would not know certificates by their names, so that is refused.
+fn take_over(authority: &Authority, record: &mut Record) -> Result<(), PkiError> {
+    let Some(text) = authority.list()? else {
+        return Ok(());
+    };
+    let path = authority.list_path();
+    let list = ParsedList::read(&text).filter(|it| it.issuer == authority.own.subject);
+    let list = list.ok_or_else(|| PkiError::Content {
+        path: path.clone(),
+        wanted: "this authority's list of revoked certificates, or none at all,",
+    })?;
+    let (there, known) = (list.number, record.list.unwrap_or(list.number));
+    if there > known {
+        return Err(PkiError::OldRecord {
+            record: record.path.clone(),
+            list: path,
+            known,
+            there,
+        });
+    }
+    record.list = Some(known);
+    for (serial, since) in list.revoked {
+        if let Some(entry) = record.find(&serial) {
+            entry.revoked.get_or_insert(since);
+            continue;
+        }
+        record.entries.push(Entry {
+            serial,
+            name: None,
+            issued: None,
+            // No certificate outlives its authority.
+            ends: authority.own.not_after,
+            revoked: Some(since),
+        });
+    }
+    Ok(())
 }
 
 /// What entries of the record are looked for by.
@@ -95,6 +135,11 @@ fn take_in(authority: &Authority, record: &mut Record, path: &Path) -> Result<()
             authority: authority.certificate(),
         });
     }
+    if found.public_key == authority.own.public_key {
+        return Err(PkiError::OwnCertificate {
+            path: path.to_owned(),
+        });
+    }
     if record.find(&found.serial).is_none() {
         let name = found.names.iter().find_map(|it| NodeName::new(it).ok());
         record.entries.push(Entry {
@@ -108,13 +153,15 @@ fn take_in(authority: &Authority, record: &mut Record, path: &Path) -> Result<()
     Ok(())
 }
 
-/// Writes the list, with a number above that of the one before: the time, so that it grows
-/// even if that one was lost.
-pub(crate) fn write_list(authority: &Authority, record: &Record) -> Result<(), PkiError> {
+/// Writes record and list, with a number above that of the list before: the time, so that it
+/// grows even if both were lost. What is in the record comes onto the next list, if this one
+/// can't be written.
+pub(crate) fn write_list(authority: &Authority, record: &mut Record) -> Result<(), PkiError> {
     let now = times::now();
-    let before = authority.list()?.and_then(|text| list_number(&text));
-    let number = before.map_or(0, |number| number.saturating_add(1));
+    let number = record.list.map_or(0, |number| number.saturating_add(1));
     let number = number.max(u64::try_from(now).unwrap_or(0));
+    record.list = Some(number);
+    record.write()?;
     let revoked = record.entries.iter().filter_map(|entry| {
         Some(RevokedCertParams {
             serial_number: SerialNumber::from_slice(entry.serial.bytes()),
@@ -135,5 +182,5 @@ pub(crate) fn write_list(authority: &Authority, record: &Record) -> Result<(), P
         .signed_by(&authority.issuer)
         .and_then(|list| list.pem())
         .map_err(certificate("signing the list of revoked certificates"))?;
-    files::write_beside(&authority.folder.join(CRL), &text, 0o644)
+    files::write_beside(&authority.list_path(), &text, 0o644)
 }

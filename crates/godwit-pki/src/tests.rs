@@ -10,13 +10,16 @@ use x509_parser::pem::parse_x509_pem;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
 
-use crate::parsed::{Parsed, list_number};
+use crate::parsed::{Parsed, ParsedList};
 use crate::record::Record;
 use crate::times::{self, DAY};
 use crate::*;
 
 fn folder() -> TempDir {
-    tempfile::tempdir().expect("temporary folder")
+    let dir = tempfile::tempdir().expect("temporary folder");
+    // Whatever the mask of who runs this is.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+    dir
 }
 
 fn authority() -> TempDir {
@@ -222,11 +225,16 @@ fn a_certificate_is_renewed_when_it_is_time_to() {
     fs::write(out.join(NODE_KEY), text(&dir.path().join(CA_KEY))).expect("written");
     assert!(is_made(&order), "its key was another one");
     assert_ne!(text(&out.join(NODE_KEY)), key);
-    order.name = node("b");
-    assert!(is_made(&order), "it was another node's");
-    revoke(dir.path(), &Which::Name(node("b"))).expect("revoked");
-    assert!(is_made(&order), "it was revoked");
+    for mode in [0o644, 0o640, 0o602] {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(out.join(NODE_KEY), mode).expect("it is ours");
+        assert!(is_made(&order), "no node starts with such a key");
+        assert!(!is_made(&order));
+    }
     revoke(dir.path(), &Which::Name(node("a"))).expect("revoked");
+    assert!(is_made(&order), "it was revoked");
+    made(dir.path(), "b", &dir.path().join("b"));
+    revoke(dir.path(), &Which::Name(node("b"))).expect("revoked");
     assert!(!is_made(&order));
     assert_eq!(
         text(&out.join(CRL)),
@@ -241,9 +249,12 @@ fn the_list_has_what_was_revoked_by_name_file_or_number() {
     let out = dir.path().join("out");
     let first = made(dir.path(), "a", &out);
     let second = made(dir.path(), "a", &out);
-    let of_b = made(dir.path(), "b", &out);
-    let of_c = made(dir.path(), "c", &out);
-    let number = || list_number(&text(&dir.path().join(CRL))).expect("it has one");
+    let of_b = made(dir.path(), "b", &dir.path().join("b"));
+    let of_c = made(dir.path(), "c", &dir.path().join("c"));
+    let number = || {
+        let list = ParsedList::read(&text(&dir.path().join(CRL)));
+        list.expect("it is one").number
+    };
     let before = number();
     let revoked = revoke(dir.path(), &Which::Name(node("a"))).expect("revoked");
     assert_eq!(revoked.len(), 2);
@@ -254,7 +265,7 @@ fn the_list_has_what_was_revoked_by_name_file_or_number() {
     let both = [first.serial.to_string(), second.serial.to_string()];
     assert_eq!(listed(dir.path()), both);
     revoke(dir.path(), &Which::Serial(of_b.serial.clone())).expect("revoked");
-    let last = Which::Certificate(out.join(NODE_CERT));
+    let last = Which::Certificate(dir.path().join("c").join(NODE_CERT));
     let [entry] = &revoke(dir.path(), &last).expect("revoked")[..] else {
         panic!("one");
     };
@@ -372,5 +383,168 @@ fn times_are_shown_as_they_are_read() {
         "2026-11-29T16:05Z",
     ] {
         assert_eq!(times::read(bad), None, "{bad}");
+    }
+}
+
+/// The record is lost, and a command without a word of it comes before the next revocation.
+#[test]
+fn what_is_on_the_list_stays_revoked_without_the_record() {
+    let dir = authority();
+    let at = |name: &str| dir.path().join(name);
+    let [a, b] = ["a", "b"].map(|name| made(dir.path(), name, &at(name)).serial);
+    let a = (a.to_string(), Which::Name(node("a")));
+    revoke(dir.path(), &a.1).expect("revoked");
+    let since = ParsedList::read(&text(&at(CRL)))
+        .expect("it is one")
+        .revoked[0]
+        .1;
+    fs::remove_file(at(ISSUED)).expect("it is there");
+    let c = made(dir.path(), "c", &at("c")).serial;
+    revoke(dir.path(), &Which::Name(node("c"))).expect("revoked");
+    let mut expected = [a.0.clone(), c.to_string()];
+    expected.sort();
+    let sorted = || {
+        let mut found = listed(dir.path());
+        found.sort();
+        found
+    };
+    assert_eq!(sorted(), expected);
+    let record = Record::read(&at(ISSUED)).expect("it is there");
+    let entry = record.entries.iter().find(|it| it.name.is_none());
+    let entry = entry.expect("the record has it again");
+    assert_eq!(
+        (entry.serial.to_string(), entry.revoked),
+        (a.0, Some(since))
+    );
+    let error = revoke(dir.path(), &Which::Name(node("b"))).expect_err("not by its name");
+    assert!(error.to_string().contains("--cert"), "{error}");
+    revoke(dir.path(), &Which::Certificate(at("b").join(NODE_CERT))).expect("revoked");
+    assert!(listed(dir.path()).contains(&b.to_string()));
+    assert_eq!(listed(dir.path()).len(), 3);
+}
+
+#[test]
+fn an_older_copy_of_the_record_is_refused_and_one_of_the_list_is_not() {
+    let dir = authority();
+    let at = |name: &str| dir.path().join(name);
+    for name in ["a", "b", "c"] {
+        made(dir.path(), name, &at(name));
+    }
+    let (old, old_list) = (text(&at(ISSUED)), text(&at(CRL)));
+    revoke(dir.path(), &Which::Name(node("b"))).expect("revoked");
+    let (new, list) = (text(&at(ISSUED)), text(&at(CRL)));
+    fs::write(at(ISSUED), &old).expect("written");
+    let error = revoke(dir.path(), &Which::Name(node("c"))).expect_err("an older copy");
+    assert!(matches!(error, PkiError::OldRecord { .. }), "{error}");
+    assert!(
+        error.to_string().contains("issued: an older copy"),
+        "{error}"
+    );
+    assert_eq!((text(&at(ISSUED)), text(&at(CRL))), (old, list.clone()));
+    // The latest is back; or a revocation was interrupted before its list was written.
+    fs::write(at(ISSUED), &new).expect("written");
+    fs::write(at(CRL), &old_list).expect("written");
+    revoke(dir.path(), &Which::Name(node("c"))).expect("revoked");
+    assert_eq!(listed(dir.path()).len(), 2);
+    let number = |text: &str| ParsedList::read(text).expect("it is one").number;
+    assert!(number(&text(&at(CRL))) > number(&list), "nodes take it");
+}
+
+#[test]
+fn a_list_that_can_not_be_read_is_not_replaced() {
+    let (dir, other) = (authority(), authority());
+    made(dir.path(), "a", &dir.path().join("a"));
+    let path = dir.path().join(CRL);
+    let torn = text(&path)[..40].to_owned();
+    let foreign = text(&other.path().join(CRL));
+    for bad in ["", "nothing", &torn, &foreign] {
+        fs::write(&path, bad).expect("written");
+        let error = revoke(dir.path(), &Which::Name(node("a"))).expect_err(bad);
+        assert!(
+            error.to_string().contains("crl.pem: this authority's list"),
+            "{error}"
+        );
+        assert_eq!(text(&path), bad);
+    }
+    fs::remove_file(&path).expect("it is there");
+    revoke(dir.path(), &Which::Name(node("a"))).expect("revoked");
+    assert_eq!(listed(dir.path()).len(), 1);
+}
+
+/// Also where a timer asks.
+#[test]
+fn one_node_does_not_get_the_folder_of_another() {
+    let dir = authority();
+    let out = dir.path().join("a");
+    made(dir.path(), "a", &out);
+    let before = [NODE_CERT, NODE_KEY].map(|name| text(&out.join(name)));
+    for unless_valid_for in [None, Some(30)] {
+        let mut order = order("b", &out);
+        order.unless_valid_for = unless_valid_for;
+        let error = issue(dir.path(), &order).expect_err("a's");
+        assert!(
+            error.to_string().contains("the certificate of node \"a\""),
+            "{error}"
+        );
+    }
+    assert_eq!(
+        [NODE_CERT, NODE_KEY].map(|name| text(&out.join(name))),
+        before
+    );
+    for name in [NODE_CERT, NODE_KEY] {
+        fs::remove_file(out.join(name)).expect("it is there");
+    }
+    made(dir.path(), "b", &out);
+}
+
+#[test]
+fn an_authority_does_not_revoke_itself() {
+    let dir = authority();
+    let before = text(&dir.path().join(CRL));
+    let own = Which::Certificate(dir.path().join(CA_CERT));
+    let error = revoke(dir.path(), &own).expect_err("itself");
+    assert!(matches!(error, PkiError::OwnCertificate { .. }), "{error}");
+    assert_eq!(text(&dir.path().join(CRL)), before);
+}
+
+#[test]
+fn an_authority_that_others_can_read_or_write_is_not_used() {
+    let chmod = |path: &Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    let dir = folder();
+    for mode in [0o777, 0o775, 0o702] {
+        chmod(dir.path(), mode);
+        let error = init(dir.path())
+            .expect_err("others may write there")
+            .to_string();
+        assert!(error.contains("chmod go-w"), "{error}");
+        assert!(!dir.path().join(CA_KEY).exists());
+    }
+    chmod(dir.path(), 0o1777);
+    init(dir.path()).expect("as /tmp");
+    let key = dir.path().join(CA_KEY);
+    for mode in [0o644, 0o640, 0o602] {
+        chmod(&key, mode);
+        let error = issue(dir.path(), &order("a", &dir.path().join("a")));
+        let error = error.expect_err("others may have read it").to_string();
+        assert!(error.contains("ca.key: its group or others"), "{error}");
+        let error = revoke(dir.path(), &Which::Name(node("a"))).expect_err("as well");
+        assert!(matches!(error, PkiError::KeyExposed { .. }), "{error}");
+    }
+    chmod(&key, 0o400);
+    made(dir.path(), "a", &dir.path().join("a"));
+}
+
+#[test]
+fn a_file_that_is_no_key_is_named() {
+    let dir = authority();
+    for bad in ["", "garbage", "-----BEGIN PRIVATE KEY-----"] {
+        fs::write(dir.path().join(CA_KEY), bad).expect("written");
+        let error = issue(dir.path(), &order("a", dir.path())).expect_err(bad);
+        assert!(
+            error.to_string().contains("ca.key: a private key in PEM"),
+            "{error}"
+        );
     }
 }

@@ -20,7 +20,7 @@ use godwit_wire::FlowKey;
 use godwit_wire::app::region::Connection;
 
 use super::client::Client;
-use super::counts::{Fault, Line};
+use super::counts::Fault;
 use super::ledger::{Claim, Next, Standing, judge};
 use super::{Office, lock};
 use crate::clock;
@@ -94,12 +94,10 @@ impl Office {
     fn note_fault(&self, client: &Client, claim: &Claim, fault: Fault) {
         self.counts.count(fault);
         // A server may not have noticed yet that its connection is over.
-        if fault != Fault::OtherSocket
-            && let Some(left_out) = self.counts.may_log(Line::Claim)
-        {
+        if fault != Fault::OtherSocket {
             let (pid, flow) = (client.pid, claim.key);
             let reason = fault.as_str();
-            tracing::warn!(pid, %flow, reason, left_out, "a process is not believed");
+            tracing::warn!(pid, %flow, reason, "a process is not believed");
         }
     }
 

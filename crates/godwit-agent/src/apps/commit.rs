@@ -18,7 +18,7 @@ use godwit_wire::app::{AppMessage, Carried, CommitRefusal, MAX_OUTPUT, SnapshotP
 use super::account::Weight;
 use super::client::Client;
 use super::closing::Foreign;
-use super::counts::{Fault, Line};
+use super::counts::Fault;
 use super::{Apps, Office};
 use crate::input::Input;
 
@@ -77,10 +77,8 @@ impl Office {
             return self.refuse_commit(client, subject, CommitRefusal::Mismatch);
         };
         let state = self.read(client, subject, place, (flow, socket));
-        if let Err(reason) = state
-            && let Some(left_out) = self.counts.may_log(Line::Commit)
-        {
-            tracing::info!(%flow, %reason, left_out, "a snapshot can't be made safe");
+        if let Err(reason) = state {
+            tracing::info!(%flow, %reason, "a snapshot can't be made safe");
         }
         let commit = Commit { flow, asker, state };
         if self.inbox.send(Input::Commit(Box::new(commit))).is_err() {
@@ -99,20 +97,11 @@ impl Office {
         let Some(socket) = socket.filter(|socket| self.is_here(socket.as_fd())) else {
             return;
         };
-        let (mended, pid) = (mend(socket.as_fd()), client.pid);
-        if let Ok(false) = mended {
-            return;
-        }
-        let Some(left_out) = self.counts.may_log(Line::Answer) else {
-            return;
-        };
-        match mended {
-            Ok(_) => tracing::warn!(
-                pid,
-                left_out,
-                "a connection that an agent had stopped goes on"
-            ),
-            Err(error) => tracing::warn!(pid, left_out, %error, "a connection can't go on"),
+        let pid = client.pid;
+        match mend(socket.as_fd()) {
+            Ok(false) => {}
+            Ok(true) => tracing::warn!(pid, "a connection that an agent had stopped goes on"),
+            Err(error) => tracing::warn!(pid, %error, "a connection can't go on"),
         }
     }
 
@@ -150,9 +139,7 @@ impl Office {
         let copy = socket.as_fd().try_clone_to_owned();
         let copy = copy.map_err(|_| CommitRefusal::Output)?;
         let found = unacknowledged(copy, MAX_OUTPUT.into()).map_err(|error| {
-            if let Some(left_out) = self.counts.may_log(Line::Commit) {
-                tracing::info!(%flow, left_out, %error, "what is not acknowledged can't be read");
-            }
+            tracing::info!(%flow, %error, "what is not acknowledged can't be read");
             CommitRefusal::Output
         })?;
         if !stands(found.position) {

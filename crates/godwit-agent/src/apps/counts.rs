@@ -1,15 +1,7 @@
-//! What processes were refused, by name, and lines about them that are not too many.
+//! What processes were refused, by name.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use super::lock;
-
-/// Lines of one kind that are written in [`PERIOD`]; the others are counted.
-const LINES: u32 = 10;
-const PERIOD: Duration = Duration::from_secs(10);
 
 /// Why an agent has not done what a process wanted, or has let it go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,51 +59,10 @@ impl Fault {
     }
 }
 
-/// What a line is about.
-#[derive(Debug, Clone, Copy)]
-#[repr(usize)]
-pub(super) enum Line {
-    /// A process has come, or has left.
-    Coming,
-    /// One was refused or let go.
-    Refusal,
-    /// Two claims, or a false one.
-    Claim,
-    /// A commit that can't be made safe.
-    Commit,
-    /// An answer that says no.
-    Answer,
-}
-
-const KINDS: usize = 5;
-
-/// What one kind of line has had in its period.
-#[derive(Debug, Clone, Copy)]
-struct Period {
-    since: Option<Instant>,
-    lines: u32,
-    left_out: u64,
-}
-
 /// All of an agent's.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Counts {
     faults: [AtomicU64; Fault::ALL.len()],
-    lines: Mutex<[Period; KINDS]>,
-}
-
-impl Default for Counts {
-    fn default() -> Self {
-        let none = Period {
-            since: None,
-            lines: 0,
-            left_out: 0,
-        };
-        Self {
-            faults: Default::default(),
-            lines: Mutex::new([none; KINDS]),
-        }
-    }
 }
 
 impl Counts {
@@ -125,48 +76,11 @@ impl Counts {
         all.map(|fault| (fault.as_str().to_owned(), count(fault)))
             .collect()
     }
-
-    /// Whether a line may be written, and how many were left out before it.
-    pub(super) fn may_log(&self, line: Line) -> Option<u64> {
-        self.may_log_at(line, Instant::now())
-    }
-
-    fn may_log_at(&self, line: Line, now: Instant) -> Option<u64> {
-        let period = &mut lock(&self.lines)[line as usize];
-        if period.since.is_none_or(|since| now - since >= PERIOD) {
-            period.since = Some(now);
-            period.lines = 0;
-        }
-        if period.lines == LINES {
-            period.left_out += 1;
-            return None;
-        }
-        period.lines += 1;
-        Some(std::mem::take(&mut period.left_out))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_are_few_and_say_what_was_left_out() {
-        let (counts, begun) = (Counts::default(), Instant::now());
-        let log = |line, seconds| {
-            let now = begun + Duration::from_secs(seconds);
-            counts.may_log_at(line, now)
-        };
-        for _ in 0..LINES {
-            assert_eq!(log(Line::Coming, 0), Some(0));
-        }
-        for _ in 0..1000 {
-            assert_eq!(log(Line::Coming, 9), None);
-        }
-        assert_eq!(log(Line::Refusal, 9), Some(0), "another kind");
-        assert_eq!(log(Line::Coming, 10), Some(1000));
-        assert_eq!(log(Line::Coming, 10), Some(0));
-    }
 
     #[test]
     fn faults_are_counted_by_name() {

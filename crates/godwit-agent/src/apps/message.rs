@@ -14,7 +14,7 @@ use godwit_wire::{Endpoint, FlowKey, HandoffRefusal};
 
 use super::client::{Client, Said};
 use super::closing::Foreign;
-use super::counts::{Fault, Line};
+use super::counts::Fault;
 use super::ledger::Standing;
 use super::region::Patience;
 use super::{ANSWER, Answer, Asked, Bell, Desk, Held, Office, lock};
@@ -174,11 +174,9 @@ impl Office {
         let mut desk = lock(&self.desk);
         let asked = desk.asked.get(&request);
         if asked.is_none_or(|asked| asked.client != client.id) {
-            if let Err(reason) = outcome
-                && let Some(left_out) = self.counts.may_log(Line::Answer)
-            {
+            if let Err(reason) = outcome {
                 let pid = client.pid;
-                tracing::info!(pid, %reason, left_out, "a server has no use for what it was told");
+                tracing::info!(pid, %reason, "a server has no use for what it was told");
             }
             return None;
         }

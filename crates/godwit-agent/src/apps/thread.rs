@@ -16,7 +16,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use super::account::{Account, Accounts};
 use super::client::Client;
 use super::closing::Foreign;
-use super::counts::{Fault, Line};
+use super::counts::Fault;
 use super::listener::AppSocket;
 use super::region::Region;
 use super::take::Bell;
@@ -323,9 +323,7 @@ impl Reception {
         let own = (stranger.socket, stranger.account);
         let client = Arc::new(Client::new(id, pid, own, region));
         let version = max.min(MAX_VERSION);
-        if let Some(left_out) = self.office.counts.may_log(Line::Coming) {
-            tracing::info!(pid, uid, left_out, "a server process uses libgodwit");
-        }
+        tracing::info!(pid, uid, "a server process uses libgodwit");
         lock(&self.office.desk).clients.insert(id, client.clone());
         let welcome = AppMessage::Welcome { version };
         self.office
@@ -414,21 +412,15 @@ impl Reception {
         self.office.forget(id);
     }
 
-    /// Whoever comes and goes all the time fills no log.
     fn note_gone(&self, pid: i32, account: &Account, gone: &Gone) {
-        let counts = &self.office.counts;
         let uid = account.uid;
         let Some(fault) = gone.fault() else {
-            if let Some(left_out) = counts.may_log(Line::Coming) {
-                tracing::info!(pid, uid, left_out, "a server process has left");
-            }
+            tracing::info!(pid, uid, "a server process has left");
             return;
         };
-        counts.count(fault);
-        if let Some(left_out) = counts.may_log(Line::Refusal) {
-            let reason = gone.as_str();
-            tracing::warn!(pid, uid, reason, left_out, "a server process is refused");
-        }
+        self.office.counts.count(fault);
+        let reason = gone.as_str();
+        tracing::warn!(pid, uid, reason, "a server process is refused");
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod agent;
 pub(crate) mod certificates;
+pub(crate) mod custody;
 mod devices;
 mod firewall;
 mod host;
@@ -18,6 +19,7 @@ mod tcp;
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -57,6 +59,8 @@ pub struct Scope {
     pub pins: Option<String>,
     /// Certificates of this node.
     pub certificates: Option<TlsPaths>,
+    /// Files whose content the agent believes.
+    pub believed: Vec<PathBuf>,
     /// The agent that runs with this configuration; `None`: it is not asked.
     pub running: Option<Running>,
 }
@@ -130,6 +134,7 @@ impl Scope {
             fronted: config.own_shares().all(|(_, service)| service.is_fronted()),
             pins: pin_name(config).ok(),
             certificates: Some(config.tls.clone()),
+            believed: crate::custody::believed(config),
             running: None,
         }
     }
@@ -203,6 +208,7 @@ pub fn examine(host: &impl Host, scope: &Scope) -> Report {
     checks.extend(devices::fronted(host, scope));
     checks.extend(firewall::checks(host, scope));
     checks.extend(certificates::checks(host, scope));
+    checks.extend(custody::check(scope));
     checks.extend(purpose::checks(host, scope));
     checks.extend(agent::checks(scope.running.as_ref()));
     Report {

@@ -144,6 +144,7 @@ fn scope() -> Scope {
         fronted: false,
         pins: Some("n1-a".into()),
         certificates: None,
+        believed: Vec::new(),
         running: None,
     }
 }

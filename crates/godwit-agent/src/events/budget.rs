@@ -7,11 +7,18 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::bucket::{Bucket, Rate};
+
 /// Events of one kind that are told at once, if there was none for a while.
 pub(super) const BURST: u32 = 256;
 
 /// How often one more may be told.
 const REFILL: Duration = Duration::from_millis(50);
+
+const RATE: Rate = Rate {
+    burst: BURST,
+    refill: REFILL,
+};
 
 /// For so long what is left out adds up before its number is told.
 pub(super) const SUM_UP: Duration = Duration::from_secs(5);
@@ -32,40 +39,6 @@ pub(super) fn is_of_flow(event: &str) -> bool {
     event.starts_with("flow_") || LIMITED.contains(&event) || event == "held_dropped"
 }
 
-/// What one kind has left.
-#[derive(Debug)]
-struct Bucket {
-    tokens: u32,
-    /// When the last one came in.
-    filled: Instant,
-    left_out: u64,
-    /// When the first of these was.
-    since: Instant,
-}
-
-impl Bucket {
-    const fn full(now: Instant) -> Self {
-        Self {
-            tokens: BURST,
-            filled: now,
-            left_out: 0,
-            since: now,
-        }
-    }
-
-    fn refill(&mut self, now: Instant) {
-        let passed = now.saturating_duration_since(self.filled);
-        let come = u32::try_from(passed.as_nanos() / REFILL.as_nanos()).unwrap_or(u32::MAX);
-        if come >= BURST - self.tokens {
-            self.tokens = BURST;
-            self.filled = now;
-        } else {
-            self.tokens += come;
-            self.filled += REFILL * come;
-        }
-    }
-}
-
 /// All kinds that have a budget.
 #[derive(Debug, Default)]
 pub(super) struct Budget(BTreeMap<String, Bucket>);
@@ -77,25 +50,15 @@ impl Budget {
             return true;
         }
         let buckets = self.0.entry(event.to_owned());
-        let bucket = buckets.or_insert_with(|| Bucket::full(now));
-        bucket.refill(now);
-        if bucket.tokens > 0 {
-            bucket.tokens -= 1;
-            return true;
-        }
-        if bucket.left_out == 0 {
-            bucket.since = now;
-        }
-        bucket.left_out += 1;
-        false
+        let bucket = buckets.or_insert_with(|| Bucket::full(RATE, now));
+        bucket.admits(RATE, now)
     }
 
     /// Kinds of which some were left out, and how many, each said once.
     pub(super) fn left_out(&mut self, now: Instant) -> Vec<(String, u64)> {
-        let due = |bucket: &&mut Bucket| now.saturating_duration_since(bucket.since) >= SUM_UP;
-        let some = self.0.iter_mut().filter(|(_, it)| it.left_out > 0);
-        some.filter(|(_, bucket)| due(bucket))
-            .map(|(event, bucket)| (event.clone(), std::mem::take(&mut bucket.left_out)))
+        let is_due = |it: &Bucket| it.leaves_out_for(now).is_some_and(|span| span >= SUM_UP);
+        let due = self.0.iter_mut().filter(|(_, it)| is_due(it));
+        due.map(|(event, bucket)| (event.clone(), bucket.take_left_out()))
             .collect()
     }
 }

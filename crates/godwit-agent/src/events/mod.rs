@@ -19,6 +19,7 @@ use tokio::sync::broadcast;
 
 use crate::clock;
 use crate::config::Config;
+use crate::logging::{self, EVENTS, EVENTS_OF_FLOWS, Kind};
 use crate::status::ms;
 
 use budget::{Budget, is_of_flow};
@@ -48,6 +49,9 @@ const TRIES: [&str; 4] = [
     "move_refused",
     "materialise_failed",
 ];
+
+/// Fields that say whom an event is about: each has lines of its own in the log.
+const SUBJECTS: [&str; 6] = ["peer", "fact", "what", "of", "backend", "to"];
 
 /// How many such tries are told apart.
 const TRIED: usize = 64;
@@ -303,6 +307,17 @@ impl EventRecord {
         }
     }
 
+    /// What its lines in the log have a budget by.
+    fn kind(&self) -> Kind {
+        let named = SUBJECTS.iter().filter_map(|name| self.fields.get(*name));
+        let named = named.filter_map(Value::as_str);
+        let whom: Vec<_> = self.service.as_deref().into_iter().chain(named).collect();
+        Kind {
+            what: self.event.clone(),
+            whom: whom.join(" "),
+        }
+    }
+
     /// The fields as `name=value`, for people.
     pub fn details(&self) -> String {
         let service = self
@@ -323,7 +338,17 @@ impl EventRecord {
 
 /// One line per state change; the field names are those of the schema.
 fn log(record: &EventRecord) {
-    let (event, details) = (&record.event, record.details());
+    let (event, mut details) = (&record.event, record.details());
+    let rate = if is_of_flow(event) {
+        EVENTS_OF_FLOWS
+    } else {
+        EVENTS
+    };
+    match logging::may_log(record.kind(), rate, &|| event.clone()) {
+        None => return,
+        Some(0) => {}
+        Some(left_out) => details += &format!(" left_out={left_out}"),
+    }
     if record.warning {
         tracing::warn!("{event} {details}");
     } else {
@@ -402,6 +427,27 @@ mod tests {
         let number = left_out.get("count").and_then(Value::as_u64);
         assert_eq!(number, counts.get(LEFT_OUT).copied());
         assert!(number.is_some_and(|it| (4000..5000).contains(&it)));
+    }
+
+    /// Numbers are no part of it.
+    #[test]
+    fn lines_have_a_budget_by_event_and_whom_it_is_about() {
+        let record = |service: Option<&str>, fields: &[(&str, Value)]| {
+            let mut record = EventRecord::instead("a", "peer_down", []);
+            record.service = service.map(str::to_owned);
+            let fields = fields.iter().cloned();
+            record.fields = fields.map(|(name, it)| (name.to_owned(), it)).collect();
+            record.kind()
+        };
+        let after = |peer: &str, ms: u64| {
+            record(
+                None,
+                &[("peer", peer.into()), ("silent_for_ms", Value::from(ms))],
+            )
+        };
+        assert_eq!(after("b", 61), after("b", 62));
+        assert_ne!(after("b", 61), after("c", 61));
+        assert_ne!(record(Some("web"), &[]), record(Some("shop"), &[]));
     }
 
     #[test]

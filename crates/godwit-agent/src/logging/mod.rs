@@ -9,9 +9,12 @@
 //! | any | formats a line and queues it | the queue fills up; then lines are lost and counted |
 //! | `gw-log` | writes what is queued | it waits; a line that can't be written is lost and counted |
 //!
+//! How often a line of one kind is written is bounded (`bounds`).
+//!
 //! Until [`start`] there is no such thread, because a thread must not be there before
 //! privileges are given up. Lines are written at once then, if that does not block.
 
+mod bounds;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -20,14 +23,20 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 use std::panic::PanicHookInfo;
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::bucket::Rate;
 use crate::realtime::be_ordinary;
+use bounds::{Bounded, Bounds};
 use queue::Queue;
+
+pub(crate) use bounds::{EVENTS, EVENTS_OF_FLOWS, Kind, LINES};
 
 /// The variable that sets what is logged, as in `GODWIT_LOG=godwit_agent=debug`.
 pub const VARIABLE: &str = "GODWIT_LOG";
@@ -40,9 +49,17 @@ const PAGE: usize = 4096;
 
 static QUEUE: LazyLock<Queue> = LazyLock::new(Queue::default);
 
+/// Of this process.
+static BOUNDS: Bounds = Bounds::new();
+
+/// Whether [`VARIABLE`] asks for more than is written usually: then nothing is left out.
+static ASKED_FOR_ALL: AtomicBool = AtomicBool::new(false);
+
 /// Starts logging; does nothing if it has been started.
 pub fn init() {
     let filter = EnvFilter::try_from_env(VARIABLE).unwrap_or_else(|_| EnvFilter::new("info"));
+    let is_verbose = filter.max_level_hint() > Some(LevelFilter::INFO);
+    ASKED_FOR_ALL.store(is_verbose, Ordering::Relaxed);
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(ToQueue)
@@ -51,6 +68,10 @@ pub fn init() {
         // A log that can't be written must not be reported on the same standard error:
         // that panics, and would end the agent.
         .log_internal_errors(false)
+        .map_event_format(|inner| Bounded {
+            inner,
+            admit: may_log,
+        })
         .try_init();
     godwit_bpf::report_with(|line| tracing::warn!("{}", line.trim_end()));
 }
@@ -67,7 +88,8 @@ pub(crate) fn start() -> io::Result<()> {
         .name("gw-log".into())
         .spawn(move || {
             be_ordinary();
-            QUEUE.write_all(&lines, &mut io::stderr());
+            let sum_up = || bounds::say(BOUNDS.sum_up(Instant::now()));
+            QUEUE.write_all(&lines, &mut io::stderr(), sum_up);
         })
         .map(drop)
 }
@@ -115,6 +137,20 @@ pub(crate) fn write_or_drop(text: &[u8]) {
 /// Lines that nobody will read, since the process started.
 pub fn lost() -> u64 {
     QUEUE.lost()
+}
+
+/// Lines that were not written because there were many of their kind, since the process
+/// started.
+pub fn left_out() -> u64 {
+    BOUNDS.left_out()
+}
+
+/// Whether a line may be written, and how many of its kind were left out before it.
+pub(crate) fn may_log(kind: Kind, rate: Rate, example: &dyn Fn() -> String) -> Option<u64> {
+    if ASKED_FOR_ALL.load(Ordering::Relaxed) {
+        return Some(0);
+    }
+    BOUNDS.admit(kind, rate, Instant::now(), example)
 }
 
 /// What there is to say of the log itself, in `status`; nothing while lines get out.

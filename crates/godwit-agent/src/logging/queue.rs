@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,6 +22,9 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 
 /// A line that takes longer than this to be written is stuck.
 const STUCK: Duration = Duration::from_millis(500);
+
+/// How often what was left out is looked for.
+const SUM_UP: Duration = Duration::from_secs(30);
 
 /// How often a flush looks.
 const LOOK: Duration = Duration::from_millis(1);
@@ -104,9 +107,25 @@ impl Queue {
         taken
     }
 
-    /// Writes what comes, for as long as the process lives.
-    pub(super) fn write_all(&self, lines: &Receiver<Vec<u8>>, out: &mut impl Write) {
-        for line in lines {
+    /// Writes what comes, for as long as the process lives. Now and then it has what was left
+    /// out summed up: [`SUM_UP`].
+    pub(super) fn write_all(
+        &self,
+        lines: &Receiver<Vec<u8>>,
+        out: &mut impl Write,
+        sum_up: impl Fn(),
+    ) {
+        let mut summed_up = Instant::now();
+        loop {
+            if summed_up.elapsed() >= SUM_UP {
+                summed_up = Instant::now();
+                sum_up();
+            }
+            let line = match lines.recv_timeout(SUM_UP) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
             self.writes_since.store(moment(), Ordering::Relaxed);
             if out.write_all(&line).and_then(|()| out.flush()).is_err() {
                 self.lose(1);

@@ -1,5 +1,5 @@
 use std::io::{PipeReader, Read as _};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::queue::{CAPACITY, Queue};
@@ -15,7 +15,7 @@ fn into_pipe(capacity: usize) -> (Arc<Queue>, PipeReader) {
     let queue = Arc::new(Queue::new(capacity));
     let lines = queue.take_lines().expect("the first time");
     let writes = queue.clone();
-    thread::spawn(move || writes.write_all(&lines, &mut writer));
+    thread::spawn(move || writes.write_all(&lines, &mut writer, || ()));
     (queue, reader)
 }
 
@@ -107,4 +107,70 @@ fn a_panic_says_where_it_was() {
     let text = texts.recv().expect("it has spoken");
     assert!(text.starts_with("thread 'gw-doomed' panicked at"), "{text}");
     assert!(text.contains("out of ideas"), "{text}");
+}
+
+/// What is written of lines that `say` has said.
+fn written(say: impl FnOnce()) -> Vec<String> {
+    #[derive(Clone, Default)]
+    struct Text(Arc<Mutex<Vec<u8>>>);
+    impl Write for Text {
+        fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("nobody panics").write(line)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    // A test has budgets of its own.
+    thread_local! {
+        static OWN: Bounds = const { Bounds::new() };
+    }
+    let text = Text::default();
+    let writer = text.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(move || writer.clone())
+        .without_time()
+        .with_ansi(false)
+        .with_target(false)
+        .map_event_format(|inner| Bounded {
+            inner,
+            admit: |kind, rate, example| {
+                OWN.with(|it| it.admit(kind, rate, Instant::now(), example))
+            },
+        })
+        .finish();
+    tracing::subscriber::with_default(subscriber, say);
+    let bytes = text.0.lock().expect("nobody panics").clone();
+    let text = String::from_utf8(bytes).expect("text");
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Ports and seconds make no other kind of line, peers do.
+#[test]
+fn a_line_that_somebody_can_cause_again_and_again_is_written_a_few_times() {
+    let refused = |host: &str, number: u32| {
+        let from: std::net::SocketAddr = format!("{host}:{}", 1024 + number).parse().expect("one");
+        let error = format!("expired {number} seconds ago");
+        tracing::info!(%from, %error, "link closed");
+    };
+    let lines = written(|| {
+        for number in 0..1000 {
+            refused("192.0.2.1", number);
+            refused("[2001:db8::1]", number);
+        }
+    });
+    let of = |host: &str| lines.iter().filter(|it| it.contains(host)).count();
+    assert_eq!((of("192.0.2.1"), of("[2001:db8::1]")), (10, 10));
+    assert_eq!(lines.len(), 20);
+    assert_eq!(
+        lines[0],
+        " INFO link closed from=192.0.2.1:1024 error=expired 0 seconds ago"
+    );
+    let lines = written(|| {
+        for number in 0..1000 {
+            tracing::warn!(flow = number, "a connection is lost");
+            tracing::info!("another place in the code");
+        }
+    });
+    assert_eq!(lines.len(), 20, "{lines:?}");
 }

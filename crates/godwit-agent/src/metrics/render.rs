@@ -306,6 +306,11 @@ fn heartbeats(registry: &mut Registry, sources: &Sources) {
             "Lines of the log that standard error did not take",
             logging::lost(),
         ),
+        (
+            "log_lines_left_out",
+            "Lines of the log that were not written because there were many of their kind",
+            logging::left_out(),
+        ),
     ];
     for (name, help, count) in counts {
         registry.register(name, help, counter(count));

@@ -31,11 +31,11 @@ pub(super) async fn run(shared: Arc<Shared>, peer: PeerId) {
             Err(LinkError::Driver(_)) => return,
             Err(error) => {
                 // A peer that is down fails alike each second: said once.
-                let error = error.to_string();
-                if error != last_error {
+                let kind = without_numbers(&error.to_string());
+                if kind != last_error {
                     let name = shared.slot(peer).map(|slot| slot.peer.name.to_string());
                     tracing::info!(peer = name, %error, "no link to peer");
-                    last_error = error;
+                    last_error = kind;
                 }
             }
         }
@@ -46,6 +46,11 @@ pub(super) async fn run(shared: Arc<Shared>, peer: PeerId) {
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+}
+
+/// Since when a certificate has expired is another number each second, and no other error.
+fn without_numbers(text: &str) -> String {
+    text.chars().filter(|it| !it.is_ascii_digit()).collect()
 }
 
 async fn dial(shared: &Shared, peer: PeerId) -> Result<(), LinkError> {
@@ -72,4 +77,19 @@ async fn dial(shared: &Shared, peer: PeerId) -> Result<(), LinkError> {
         .map_err(|_| LinkError::Timeout)??;
     let (stream, tls) = stream.into_inner();
     link::run(shared, peer, (stream, tls.into())).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_whose_numbers_change_is_the_same_one() {
+        let expired = |seconds: u64| {
+            let text = format!("certificate expired: verification time {seconds} (UNIX)");
+            without_numbers(&text)
+        };
+        assert_eq!(expired(99), expired(100));
+        assert_ne!(expired(99), without_numbers("connection refused"));
+    }
 }

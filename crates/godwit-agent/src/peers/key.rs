@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
-use nix::unistd::geteuid;
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -13,6 +12,7 @@ use rustls::sign::SigningKey;
 use zeroize::Zeroizing;
 
 use super::tls::{TlsError, in_file};
+use crate::custody::own_user;
 use crate::files;
 
 /// What the group and others are asked to be without.
@@ -43,7 +43,6 @@ pub(super) fn read(path: &Path) -> Result<Arc<dyn SigningKey>, TlsError> {
 /// If somebody else can, or may have put it there.
 pub(crate) fn judge(path: &Path, file: &Metadata) -> Result<(), TlsError> {
     let path = path.to_owned();
-    // Asked for at the start in any case.
     let user = own_user();
     let (mode, owner) = (file.mode() & 0o777, file.uid());
     if mode & OTHERS != 0 {
@@ -53,12 +52,6 @@ pub(crate) fn judge(path: &Path, file: &Metadata) -> Result<(), TlsError> {
         return Err(TlsError::KeyOwner { path, owner });
     }
     Ok(())
-}
-
-/// As it was when the process began: later its filter of system calls knows no such question.
-fn own_user() -> u32 {
-    static USER: OnceLock<u32> = OnceLock::new();
-    *USER.get_or_init(|| geteuid().as_raw())
 }
 
 #[cfg(test)]

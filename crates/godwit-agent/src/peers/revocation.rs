@@ -331,8 +331,9 @@ mod tests {
         }
 
         fn issue(&self, name: &str) -> Vec<CertificateDer<'static>> {
-            pki::issue(self.dir.path(), node(name), self.dir.path(), None).expect("issued");
-            vec![CertificateDer::from_pem_file(self.path(pki::NODE_CERT)).expect("PEM")]
+            let out = self.path(name);
+            pki::issue(self.dir.path(), node(name), &out, None).expect("issued");
+            vec![CertificateDer::from_pem_file(out.join(pki::NODE_CERT)).expect("PEM")]
         }
 
         fn anchors(&self) -> Vec<TrustAnchor<'static>> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use godwit_wire::NodeName;
 use rustls::client::{Resumption, verify_server_name};
@@ -12,12 +13,14 @@ use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
-use rustls::{ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
+use rustls::{CertificateError, ClientConfig, InconsistentKeys, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::key;
 use super::revocation::{Lists, Revocations};
+use super::validity::Validity;
 use crate::config::TlsPaths;
+use crate::custody::{self, Changeable};
 use crate::files;
 
 /// Certificates that can't be used.
@@ -120,6 +123,20 @@ pub enum TlsError {
         /// Whose it is.
         owner: u32,
     },
+    /// Somebody else may change the file, or put another one there.
+    #[error("[tls]: {0}")]
+    Changeable(Changeable),
+    /// The authority's file is another authority's.
+    #[error(
+        "[tls]: {}: none of its authorities has issued {}, so no peer would be believed",
+        path.display(), cert.display()
+    )]
+    OtherAuthority {
+        /// The authorities' file.
+        path: PathBuf,
+        /// The certificate's file.
+        cert: PathBuf,
+    },
     /// The certificate is another node's.
     #[error("[tls]: {} is not the certificate of node \"{name}\"", path.display())]
     NotOurs {
@@ -128,6 +145,13 @@ pub enum TlsError {
         /// This node.
         name: NodeName,
     },
+}
+
+/// Not as a source: the sentence is all there is to say.
+impl From<Changeable> for TlsError {
+    fn from(fault: Changeable) -> Self {
+        Self::Changeable(fault)
+    }
 }
 
 /// This node's identity; clones share it, and see a renewed one.
@@ -162,7 +186,8 @@ impl Identity {
     pub fn load(paths: &TlsPaths, name: NodeName) -> Result<Self, TlsError> {
         let ends = Ends::load(paths, name, Judge::Name)?;
         let lists = match &paths.crl {
-            Some(path) => Lists::load(path, &ends.signers)?,
+            Some(path) => Lists::load(path, &ends.signers)
+                .map_err(|error| ends.other_authority(paths).unwrap_or(error))?,
             None => Lists::default(),
         };
         Ok(Self {
@@ -197,6 +222,7 @@ impl Identity {
     /// # Errors
     /// If it can't be used, or is older; the one before stays in force.
     pub(crate) fn renew_lists(&self, path: &Path) -> Result<(), TlsError> {
+        custody::judge(path)?;
         let signers = self.lock().signers.clone();
         let lists = Lists::load(path, &signers)?;
         self.revocations.replace(lists, path, &signers)
@@ -248,6 +274,7 @@ enum Judge {
 impl Ends {
     fn load(paths: &TlsPaths, name: NodeName, judge: Judge) -> Result<Self, TlsError> {
         let authorities = read_certificates(&paths.ca)?;
+        custody::judge(&paths.ca)?;
         let roots = Arc::new(roots_of(&paths.ca, &authorities)?);
         let chain = read_certificates(&paths.cert)?;
         let between = chain.get(1..).unwrap_or_default();
@@ -255,6 +282,10 @@ impl Ends {
         let signers = signers.map(|it| it.iter().cloned()).into_iter().flatten();
         let signers = signers.collect();
         let key = key::read(&paths.key)?;
+        custody::judge(&paths.key)?;
+        if judge == Judge::All {
+            custody::judge(&paths.cert)?;
+        }
         let ours = chain
             .first()
             .is_some_and(|cert| is_certificate_of(cert, name));
@@ -306,6 +337,34 @@ impl Ends {
             authorities: authorities.into(),
             chain: chain.into(),
             signers,
+        })
+    }
+}
+
+impl Ends {
+    /// Says so if the authorities are none of this node's certificate: then a list that none of
+    /// them has signed may well be the right one.
+    fn other_authority(&self, paths: &TlsPaths) -> Option<TlsError> {
+        let (own, others) = self.chain.split_first()?;
+        let roots = roots_of(&paths.ca, &self.authorities).ok()?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+        // As it was made: whether it has expired is another question.
+        let begin = u64::try_from(Validity::of(own)?.not_before).ok()?;
+        let begin = UnixTime::since_unix_epoch(Duration::from_secs(begin));
+        let judged = verifier
+            .build()
+            .ok()?
+            .verify_client_cert(own, others, begin);
+        let is_other = matches!(
+            judged,
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::UnknownIssuer | CertificateError::BadSignature
+            ))
+        );
+        is_other.then(|| TlsError::OtherAuthority {
+            path: paths.ca.clone(),
+            cert: paths.cert.clone(),
         })
     }
 }

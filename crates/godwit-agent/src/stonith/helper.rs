@@ -12,10 +12,13 @@ use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Answer, Outcome, Request};
-use crate::logging;
+use crate::logging::{self, Kind, LINES};
 
 /// How often a command is looked at: short beside any power switch.
 const POLL: Duration = Duration::from_millis(20);
+
+/// Bytes of what one run says that go into the log.
+const TOLD: usize = 64 << 10;
 
 /// Runs a helper until its standard input ends.
 ///
@@ -63,8 +66,14 @@ pub(super) fn serve(input: impl BufRead, mut output: impl Write) -> io::Result<(
 /// What goes wrong is said on standard error, which is the agent's log.
 fn carry_out(request: &Request) -> Outcome {
     let say = |what: &str| {
-        let line = format!("stonith of {}: {what}\n", request.node);
-        logging::write_or_drop(line.as_bytes());
+        if let Some(left_out) = may_say("fault", &request.node) {
+            let missing = match left_out {
+                0 => String::new(),
+                count => format!(" (left_out={count})"),
+            };
+            let line = format!("stonith of {}: {what}{missing}\n", request.node);
+            logging::write_or_drop(line.as_bytes());
+        }
     };
     let started = start(request);
     let mut child = match started {
@@ -104,17 +113,30 @@ fn start(request: &Request) -> io::Result<Child> {
         .stderr(end)
         .process_group(0)
         .spawn()?;
-    pass_on(said)?;
+    pass_on(said, may_say("output", &request.node).is_some())?;
     Ok(child)
 }
 
-/// What a command says goes into the log, as far as that takes it. Ends with the last
-/// process that could say something.
-fn pass_on(mut said: PipeReader) -> io::Result<()> {
+/// Whether a line of some kind about a node may be written, and how many were left out before
+/// it: a command that fails is run again and again.
+fn may_say(what: &str, node: &str) -> Option<u64> {
+    let kind = Kind {
+        what: what.to_owned(),
+        whom: node.to_owned(),
+    };
+    logging::may_log(kind, LINES, &String::new)
+}
+
+/// What a command says goes into the log, as far as that takes it: of a run that is told, the
+/// first [`TOLD`] bytes. Ends with the last process that could say something.
+fn pass_on(mut said: PipeReader, is_told: bool) -> io::Result<()> {
     let work = move || {
         let mut chunk = [0; 1024];
+        let mut left = if is_told { TOLD } else { 0 };
         while let Ok(length @ 1..) = said.read(&mut chunk) {
-            logging::write_or_drop(chunk.get(..length).unwrap_or_default());
+            let told = length.min(left);
+            left -= told;
+            logging::write_or_drop(chunk.get(..told).unwrap_or_default());
         }
     };
     let thread = thread::Builder::new().name("gw-stonith-log".into());

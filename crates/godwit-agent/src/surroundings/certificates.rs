@@ -21,7 +21,8 @@ use super::watch::Source;
 use super::{Look, Wrong};
 use crate::clock;
 use crate::config::Config;
-use crate::doctor::{Host as _, LiveHost, certificates};
+use crate::custody::believed;
+use crate::doctor::{Host as _, LiveHost, certificates, custody};
 use crate::files;
 use crate::peers::Identity;
 
@@ -59,6 +60,8 @@ pub(super) struct Certificates {
     failing: Option<MonoTime>,
     /// Why renewed files are not in use, once that is said.
     fault: Option<String>,
+    /// These and others that only root and this process's user should change.
+    believed: Vec<PathBuf>,
 }
 
 impl Certificates {
@@ -81,6 +84,7 @@ impl Certificates {
             in_use: Vec::new(),
             failing: None,
             fault: None,
+            believed: believed(config),
         };
         this.watch_folders();
         this.take();
@@ -182,6 +186,7 @@ impl Source for Certificates {
             checks.push(remaining.check);
         }
         checks.extend(certificates::key(&self.config.tls.key));
+        checks.push(custody::look(&self.believed));
         let mut look = Look::of_checks("certificates", checks);
         look.days_left = look_days.into_iter().collect();
         look.watched.push(RENEWAL.into());
@@ -243,6 +248,8 @@ mod tests {
         let folder = tls.cert.parent().expect("a folder").to_owned();
         let authority = pair.dir().join("ca");
         let issue = |name: &str, days| {
+            // What another node has there stays there.
+            fs::remove_file(&tls.cert).expect("it is there");
             pki::issue(&authority, node(name), &folder, Some(days)).expect("issued");
         };
         issue("a", 90);
@@ -287,6 +294,57 @@ mod tests {
         let look = until(&mut source, &["key_file", RENEWAL]);
         assert!(look.wrong[1].found.contains("chmod 600"), "{look:?}");
         mode(0o600);
+        until(&mut source, &[]);
+    }
+
+    /// An account without privileges appends its own authority, and would be a peer.
+    #[test]
+    fn what_others_can_write_is_said_and_not_taken() {
+        let mut pair = Pair::new();
+        let folder = pair.a.tls.cert.parent().expect("a folder").to_owned();
+        pair.a.tls.crl = Some(folder.join(pki::CRL));
+        let tls = &pair.a.tls;
+        let identity = Identity::load(tls, node("a")).expect("an identity");
+        let mut source = made(&pair.a, identity);
+        until(&mut source, &[]);
+        let chmod = |path: &PathBuf, mode| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(path, mode).expect("it is ours");
+        };
+        let crl = tls.crl.clone().expect("just named");
+        for path in [&tls.ca, &tls.cert, &crl, &pair.a.path] {
+            chmod(path, 0o666);
+            let look = until(&mut source, &["believed_files"]);
+            let said = &look.wrong[0].found;
+            assert!(said.contains(&format!("go-w {}", path.display())), "{said}");
+            chmod(path, 0o644);
+            until(&mut source, &[]);
+        }
+        // No node starts with such an authority, or with such a folder.
+        let start = || Identity::load(tls, node("a")).map(drop);
+        for (path, wrong, right) in [(&tls.ca, 0o666, 0o644), (&folder, 0o777, 0o755)] {
+            chmod(path, wrong);
+            let error = start().expect_err("others may write").to_string();
+            assert!(error.contains("chmod go-w"), "{error}");
+            chmod(path, right);
+            start().expect("only its owner");
+        }
+        let other = tempfile::tempdir().expect("a folder");
+        pki::init(other.path()).expect("an authority");
+        let both = [tls.ca.clone(), other.path().join(pki::CA_CERT)];
+        let both = both.map(|path| fs::read(path).expect("it is there"));
+        chmod(&tls.ca, 0o666);
+        fs::write(&tls.ca, both.concat()).expect("written");
+        let look = until(&mut source, &["believed_files", RENEWAL]);
+        assert!(look.wrong[1].found.contains("chmod go-w"), "{look:?}");
+        chmod(&tls.ca, 0o644);
+        until(&mut source, &[]);
+        // The file with the certificate is taken only while it is its owner's, too.
+        pki::issue(&pair.dir().join("ca"), node("a"), &folder, Some(90)).expect("issued");
+        fs::write(&tls.ca, both.concat()).expect("written");
+        chmod(&tls.cert, 0o664);
+        until(&mut source, &["believed_files", RENEWAL]);
+        chmod(&tls.cert, 0o644);
         until(&mut source, &[]);
     }
 

@@ -162,6 +162,7 @@ impl Source for Revocations {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::Path;
     use std::thread;
     use std::time::Instant;
@@ -233,6 +234,52 @@ mod tests {
         until(&mut source, REVOKED, true);
         let error = identity.renew(&pair.a.tls, node("a")).expect_err("revoked");
         assert!(error.to_string().contains("is revoked"), "{error}");
+    }
+
+    #[test]
+    fn a_list_that_others_can_write_is_not_taken() {
+        let mut pair = Pair::new();
+        let authority = pair.dir().join("ca");
+        let path = pair.dir().join("crl.pem");
+        fs::copy(authority.join(pki::CRL), &path).expect("copied");
+        let chmod = |mode| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&path, mode).expect("it is ours");
+        };
+        pair.a.tls.crl = Some(path.clone());
+        let identity = Identity::load(&pair.a.tls, node("a")).expect("an identity");
+        let mut source = watching(&path, &identity);
+        chmod(0o646);
+        pki::revoke(&authority, node("a"));
+        let list = fs::read(authority.join(pki::CRL)).expect("it is there");
+        fs::write(&path, list).expect("written");
+        let said = until(&mut source, LIST, true);
+        assert!(said.contains("chmod go-w"), "{said}");
+        assert_eq!(identity.own_revoked(), None);
+        chmod(0o644);
+        until(&mut source, LIST, false);
+        assert!(identity.own_revoked().is_some());
+    }
+
+    /// The file that is wrong is named, and not the list that is right.
+    #[test]
+    fn with_another_authority_no_node_starts_and_its_file_is_named() {
+        let mut pair = Pair::new();
+        pair.a.tls.crl = Some(pair.dir().join("ca").join(pki::CRL));
+        let other = tempfile::tempdir().expect("a folder");
+        pki::init(other.path()).expect("an authority");
+        fs::copy(other.path().join(pki::CA_CERT), &pair.a.tls.ca).expect("copied");
+        let start = |pair: &Pair| {
+            let refused = Identity::load(&pair.a.tls, node("a")).map(drop);
+            refused.expect_err("files that do not fit").to_string()
+        };
+        let said = start(&pair);
+        assert!(said.contains("ca.pem: none of its authorities"), "{said}");
+        // The other way round the list is wrong.
+        fs::copy(pair.dir().join("ca").join(pki::CA_CERT), &pair.a.tls.ca).expect("copied");
+        pair.a.tls.crl = Some(other.path().join(pki::CRL));
+        let said = start(&pair);
+        assert!(said.contains("crl.pem: a list that no authority"), "{said}");
     }
 
     /// Files are copied one after the other, and not always in the best order.
