@@ -73,3 +73,11 @@ fn a_rule_that_means_nothing_is_one_sentence() {
     let error = parse(&twins).expect_err("twins").to_string();
     assert!(error.contains("[[service.rule]] needs standby"), "{error}");
 }
+
+/// A standby that the file does not provide for is not missing.
+#[test]
+fn a_service_without_a_standby_has_none() {
+    let has = |text: &str| parse(text).expect("valid").services[0].has_standby();
+    assert!(has(GOOD));
+    assert!(!has(&ruled("")));
+}
