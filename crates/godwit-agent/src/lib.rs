@@ -40,7 +40,7 @@ mod witness;
 pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
-pub use run::{AgentError, GIVEN_UP, detach, run};
+pub use run::{AgentError, GIVEN_UP, detach, detach_node, run};
 pub use witness::witness;
 
 pub use godwit_bpf::VERSION;

@@ -201,6 +201,7 @@ pub fn examine(host: &impl Host, scope: &Scope) -> Report {
     checks.extend(segment::check(host, scope));
     checks.extend(devices::check(host, scope));
     checks.extend(devices::fronted(host, scope));
+    checks.extend(devices::beside(host, scope));
     checks.extend(firewall::checks(host, scope));
     checks.extend(certificates::checks(host, scope));
     checks.extend(purpose::checks(host, scope));
