@@ -43,7 +43,7 @@ pub use custody::Changeable;
 pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
-pub use run::{AgentError, GIVEN_UP, detach, run};
+pub use run::{AgentError, GIVEN_UP, detach, detach_node, run};
 pub use witness::witness;
 
 pub use godwit_bpf::VERSION;

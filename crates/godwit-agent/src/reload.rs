@@ -190,9 +190,10 @@ pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> 
     let status = running.and_then(|(running, status)| Some((running, status?)));
     let held = status.and_then(|(running, status)| ring::in_the_way(running, next, status));
     let endings = status.map(|(running, status)| ring::endings(running, next, status));
-    let restart = running.and_then(|(running, _)| needs_restart(running, next));
-    let restart =
-        restart.map(|what| format!("{what} needs a restart, which disturbs no connection"));
+    let restart = running.and_then(|(running, _)| {
+        let (what, cost) = (needs_restart(running, next)?, running.restart_cost(next));
+        Some(format!("{what} needs a restart, {cost}"))
+    });
     let interface = &next.node.interface;
     let is_missing = running.is_some() && if_nametoindex(interface.as_str()).is_err();
     let missing = is_missing.then(|| format!("there is no interface {interface} here"));
@@ -239,8 +240,9 @@ fn check(running: &Config) -> Result<Fresh, String> {
     match needs_restart(running, &next) {
         None => Ok((Arc::new(next), identity)),
         Some(what) => Err(format!(
-            "{}: {what} needs a restart (systemctl restart), which disturbs no connection",
-            running.path.display()
+            "{}: {what} needs a restart (systemctl restart), {}",
+            running.path.display(),
+            running.restart_cost(&next)
         )),
     }
 }

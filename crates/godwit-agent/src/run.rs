@@ -4,12 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use godwit_bpf::{MUTANT, PinDir, PinError};
+use godwit_wire::NodeName;
 use thiserror::Error;
 
 use crate::apps::{AppSocket, Apps};
 use crate::config::{Config, ConfigError, PeerRole};
 use crate::director;
-use crate::driver::{DetachError, InstallError, Installed, Remains, Surroundings, pin_name};
+use crate::driver::{
+    DetachError, InstallError, Installed, LeftoverError, Remains, Surroundings, detach_other,
+    pin_name,
+};
 use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::input::{Inbox, Inputs};
 use crate::logging;
@@ -37,6 +41,9 @@ pub enum AgentError {
     /// Something of the data path is still there.
     #[error(transparent)]
     Detach(#[from] DetachError),
+    /// What another node has left stays.
+    #[error(transparent)]
+    Leftover(#[from] LeftoverError),
 }
 
 impl AgentError {
@@ -192,4 +199,13 @@ pub fn detach(config: &Arc<Config>) -> Result<bool, AgentError> {
     // Programs of this version take over first: the twins stay silent.
     Installed::new(config.clone())?.detach()?;
     Ok(true)
+}
+
+/// Takes away what the agent of a node that no longer runs has left in this network namespace,
+/// whether or not the node is in any file. Returns whether there was anything.
+///
+/// # Errors
+/// If its agent runs, or it can't be taken away.
+pub fn detach_node(node: NodeName) -> Result<bool, AgentError> {
+    Ok(detach_other(node)?)
 }

@@ -179,6 +179,9 @@ pub struct ServiceReport {
     /// Whether it is one of a ring.
     #[serde(skip)]
     pub is_ring: bool,
+    /// Whether the file gives it a standby.
+    #[serde(skip)]
+    pub has_standby: bool,
     /// Flows that would survive the owner's failure now.
     pub protected: u64,
     /// Takeovers by this node since its data path was attached.
@@ -320,7 +323,7 @@ impl Status {
 
     fn conclusions_of(&self, service: &ServiceReport) -> Vec<String> {
         let mut warnings = Vec::new();
-        if service.state == "owner" && !service.backups.is_empty() && service.in_sync.is_empty() {
+        if service.state == "owner" && service.has_standby && service.in_sync.is_empty() {
             warnings.push(format!("service {} has no standby in sync", service.name));
         } else if service.is_unwatched() {
             // After a start: the peer's heartbeats count once it is linked.
@@ -431,6 +434,7 @@ impl ServiceReport {
             gate: config.gate_in_force().as_str().into(),
             watched: false,
             is_ring: config.is_ring(),
+            has_standby: config.has_standby(),
             leash_bytes: config.leash,
             asks: None,
             load: None,
@@ -613,6 +617,15 @@ mod tests {
         let (watched, warnings) = said("alive", report("owner", &[]));
         assert!(!watched);
         assert_eq!(warnings, ["service web has no standby in sync"]);
+        let alone = ServiceReport {
+            has_standby: false,
+            ..report("owner", &[])
+        };
+        assert_eq!(
+            said("alive", alone),
+            (false, vec![]),
+            "as the file wants it"
+        );
         let (watched, warnings) = said("departed", report("standby", &[]));
         assert!(!watched);
         assert!(warnings[0].contains("has no owner"), "{warnings:?}");

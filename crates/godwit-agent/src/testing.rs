@@ -201,6 +201,7 @@ pub(crate) fn service_report(state: &str, in_sync: &[&str]) -> ServiceReport {
         protected: 0,
         flows: Default::default(),
         is_ring: false,
+        has_standby: true,
         takeovers: 0,
         last_takeover: None,
         resets: Default::default(),

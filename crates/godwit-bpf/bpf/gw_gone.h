@@ -127,8 +127,10 @@ static __always_inline int gw_leave_late(struct __sk_buff *skb,
 	gw_self(self);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_SENT_ON);
-	bpf_clone_redirect(skb, skb->ifindex, 0);
+	if (!gw_spend_hop(skb, p, GW_HOPS_FLOW)) {
+		gw_count(GW_REASON_SENT_ON);
+		bpf_clone_redirect(skb, skb->ifindex, 0);
+	}
 	skb->mark = 0;
 	return gw_leave(skb, p, key, t);
 }

@@ -66,4 +66,15 @@ __noinline int gw_spend_hop(struct __sk_buff *skb, const struct gw_pkt *p,
 	return bpf_skb_store_bytes(skb, at, &left, 1, 0);
 }
 
+/* Has no server sent it on? What an owner mirrors has the hops that it came with. */
+static __always_inline bool gw_is_first_hand(struct __sk_buff *skb,
+					     const struct gw_pkt *p)
+{
+	__u32 at = ETH_HLEN + (p->v6 ? offsetof(struct ipv6hdr, hop_limit) :
+				       offsetof(struct iphdr, ttl));
+	__u8 hops;
+
+	return !bpf_skb_load_bytes(skb, at, &hops, 1) && hops > GW_HOPS_MOST;
+}
+
 #endif /* GW_HOPS_H */

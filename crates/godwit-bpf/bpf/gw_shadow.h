@@ -10,6 +10,7 @@
 
 #include "gw_handshake.h"
 #include "gw_materialise.h"
+#include "gw_transfer.h"
 #include "gw_turn.h"
 #include "gw_twin.h"
 
@@ -340,6 +341,7 @@ static __noinline int gw_shadow_owner(struct __sk_buff *skb, struct gw_pkt *p,
 			return gw_verdict(GW_REASON_TAPPED_SYN_ACK, GW_DROP);
 		if (gw_note_syn_ack(skb, p, key, &o))
 			return gw_verdict(GW_REASON_NO_HANDSHAKE, GW_DROP);
+		gw_forget_earlier(key, p->ack - 1);
 		/* the owner took a new connection: the old twin must go */
 		if (f && f->irs + 1 != p->ack)
 			return gw_reset_twin(skb, p, key, f);

@@ -282,6 +282,22 @@ static __always_inline bool gw_transfer_part(const struct gw_flow *f,
 	return true;
 }
 
+/*
+ * A server has taken another connection with these addresses and ports: the earlier one is
+ * over, wherever it was.
+ */
+static __noinline void gw_forget_earlier(const struct gw_flow_key *key,
+					 __u32 irs)
+{
+	const struct gw_passed *passed = bpf_map_lookup_elem(&gw_passed, key);
+	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
+
+	if (passed && passed->irs != irs)
+		bpf_map_delete_elem(&gw_passed, key);
+	if (t && t->irs != irs)
+		bpf_map_delete_elem(&gw_transfers, key);
+}
+
 /* A connection is over, or elsewhere: what was known of its requests goes. */
 static __always_inline void gw_transfer_forget(const struct gw_flow_key *key,
 					       __u32 irs)

@@ -8,6 +8,7 @@
 #ifndef GW_WARD_H
 #define GW_WARD_H
 
+#include "gw_hops.h"
 #include "gw_rules.h"
 #include "gw_slip.h"
 #include "gw_transfer.h"
@@ -136,6 +137,27 @@ static __always_inline bool gw_has_gone(const struct gw_flow_key *key)
 }
 
 /*
+ * Is it a copy that the owner of our ward mirrors, and not what it sends on? If its client has
+ * sent it with few hops that can't be told from these. Then it is a copy if that owner has
+ * mirrored the SYN of another connection than the one that has gone.
+ */
+static __always_inline bool gw_is_copy(struct __sk_buff *skb,
+				       const struct gw_pkt *p,
+				       const struct gw_flow_key *key,
+				       __u32 ward)
+{
+	const struct gw_half_open *half =
+		bpf_map_lookup_elem(&gw_half_open, key);
+	const struct gw_passed *passed = bpf_map_lookup_elem(&gw_passed, key);
+	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
+
+	if (gw_is_first_hand(skb, p))
+		return true;
+	return half && half->share == ward && (!t || t->irs != half->irs) &&
+	       (!passed || passed->irs != half->irs);
+}
+
+/*
  * Which share a frame with a slip is about; GW_NO_SHARE: it has none. What is said to this
  * node is said to it as a server of its own; what is only to go by it, to a standby.
  */
@@ -188,7 +210,8 @@ __noinline __u32 gw_choose_share(struct __sk_buff *skb, const struct gw_pkt *p,
 	if ((p->flags & (GW_TCP_SYN | GW_TCP_ACK)) == GW_TCP_SYN)
 		return gw_share_of_syn(p, home, ward, tapped);
 	gw_key(&key, &p->src, &p->dst);
-	if (!bpf_map_lookup_elem(&gw_flows, &key) && gw_has_gone(&key))
+	if (!bpf_map_lookup_elem(&gw_flows, &key) && gw_has_gone(&key) &&
+	    !(tapped && gw_is_copy(skb, p, &key, ward)))
 		return home;
 	share = gw_known_share(&key, p);
 	if (share == home || share == ward)

@@ -76,6 +76,14 @@ impl PinDir {
         Ok(named.collect())
     }
 
+    /// Gives the folder another name.
+    pub(crate) fn rename(&self, name: &str) -> Result<(), PinError> {
+        fs::rename(&self.0, self.0.with_file_name(name)).map_err(|source| PinError::Folder {
+            path: self.0.clone(),
+            source,
+        })
+    }
+
     pub(crate) fn map(&self, name: &str) -> PathBuf {
         self.maps().join(name)
     }

@@ -36,7 +36,8 @@ pub fn remove_stale_pins(cookie: fn() -> io::Result<u64>) -> Result<usize, PinEr
     Ok(count)
 }
 
-fn cookie_of(name: &str) -> Option<u64> {
+/// The namespace that a folder is of.
+pub(crate) fn cookie_of(name: &str) -> Option<u64> {
     name.strip_prefix('n')?.split_once('-')?.0.parse().ok()
 }
 

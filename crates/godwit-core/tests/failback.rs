@@ -6,7 +6,7 @@ mod fenced;
 use std::time::Duration;
 
 use fenced::{A, B, SHARE, W, World, name};
-use godwit_core::node::ShareNews;
+use godwit_core::node::{FailbackStatus, ShareNews};
 use godwit_core::{Command, Fencing, FlowCheck, MoveError};
 
 /// How long the primary has to be in sync.
@@ -42,6 +42,15 @@ fn join(world: &mut World) {
         world.run(1);
     }
     panic!("not in sync");
+}
+
+/// What the owner says of the way home.
+fn status(world: &mut World) -> Option<FailbackStatus> {
+    let mut said = None;
+    world.input(B, |node, _| {
+        said = node.share_status().next().expect("one share").failback;
+    });
+    said
 }
 
 fn refusals(world: &World) -> Vec<ShareNews> {
@@ -89,9 +98,12 @@ fn nothing_moves_while_connections_would_be_lost() {
     assert_eq!(world.speakers(), [B]);
     let error = MoveError::Unprotected { flows: 1 };
     assert_eq!(refusals(&world), [ShareNews::MoveRefused { error }; 2]);
+    let said = status(&mut world).expect("it says why it is not home");
+    assert_eq!((said.to, said.refused), (name(A), error));
     world.flow_check = FlowCheck::default();
     world.run(AFTER_MS);
     assert!(world.is_in_sync(A, B));
+    assert_eq!(status(&mut world), None);
 }
 
 /// Who moves a share wants it where it goes.

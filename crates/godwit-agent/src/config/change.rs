@@ -33,7 +33,7 @@ pub struct KeyChange {
 
 const ENDS: &str = "its address goes from this node; a standby in sync whose file still has \
                     it goes on with its connections, else they end";
-const RESTART: &str = "it needs a restart, which disturbs no connection";
+const UNDISTURBED: &str = "which disturbs no connection";
 
 const OLD_ENDS: &str =
     "connections of the old addresses end, those of addresses that stay are not disturbed";
@@ -144,6 +144,23 @@ impl Config {
         services.find(|it| section == format!("service \"{}\"", it.name))
     }
 
+    /// What a restart with `next` costs. Where each server has connections of its own these go
+    /// by the server's name.
+    pub(crate) fn restart_cost(&self, next: &Self) -> String {
+        let name = self.node.name;
+        let divided = self.services.iter();
+        let divided = divided.filter(|it| it.is_divided() && it.has_member(name));
+        let services: Vec<_> = divided.map(|it| it.name.as_str()).collect();
+        if name == next.node.name || services.is_empty() {
+            return UNDISTURBED.into();
+        }
+        format!(
+            "which ends the connections that node {name} has of {}: they go by its name, so give \
+             it no new ones (`godwit drain {name}` at a director) until it has none",
+            services.join(", ")
+        )
+    }
+
     /// What is this node's own: other nodes do not compare it.
     fn own_changes(&self, next: &Self) -> Vec<Change> {
         let node = |config: &Self| {
@@ -173,7 +190,8 @@ impl Config {
                 ),
             ]
         };
-        let node = own_change("node", node(self), node(next), RESTART);
+        let restart = format!("it needs a restart, {}", self.restart_cost(next));
+        let node = own_change("node", node(self), node(next), &restart);
         let tls = own_change("tls", tls(self), tls(next), "");
         node.into_iter().chain(tls).collect()
     }
@@ -184,7 +202,7 @@ fn own_change<const N: usize>(
     section: &str,
     old: [(&str, String); N],
     new: [(&str, String); N],
-    means: &'static str,
+    means: &str,
 ) -> Option<Change> {
     let pairs = old.into_iter().zip(new);
     let keys: Vec<_> = pairs

@@ -7,7 +7,7 @@ use std::time::Duration;
 use godwit_wire::ConfigLine;
 
 use super::units::{Bytes, show_bytes, show_duration};
-use super::{Config, DirectorConfig, PeerConfig, PolicyConfig, ServiceConfig};
+use super::{Config, DirectorConfig, PeerConfig, PolicyConfig, ProgramConfig, ServiceConfig};
 
 /// What one key is set to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,8 +133,6 @@ impl Lines {
         self.add(section, "reprotect_cap", show_bytes(cap));
         self.time(section, "forward_idle", service.forward_idle);
         for (number, rule) in (1..).zip(&service.rules) {
-            let host = rule.host.as_ref().map(|host| host.to_ascii_lowercase());
-            let rule = format!("{host:?} {:?} to {}", rule.path, list(&rule.to));
             self.add(section, &format!("rule {number}"), rule);
         }
         if let Some(policy) = &service.policy {
@@ -150,8 +148,12 @@ impl Lines {
         self.add(section, "policy: margin", policy.margin);
         let connections = policy.connections.map(|it| it.to_string());
         self.add(section, "policy: connections", number(connections));
-        let program = format!("{:?}", policy.program);
-        self.add(section, "policy: program", program);
+        let program = match &policy.program {
+            Some(ProgramConfig::BuiltIn(name)) => Some(name.clone()),
+            Some(ProgramConfig::File(path)) => Some(path.display().to_string()),
+            None => None,
+        };
+        self.add(section, "policy: program", number(program));
     }
 }
 

@@ -1,5 +1,7 @@
 //! The `[[service.rule]]` sections: where requests of one kind are served best.
 
+use std::fmt;
+
 use godwit_bpf::{MAX_RULE_PREFIX, MAX_RULE_SUFFIX, PlacingRule, RulePath};
 use godwit_wire::{NodeName, node_id};
 
@@ -104,6 +106,23 @@ pub(super) fn read(
         to: to.value.into_iter().map(|item| item.value).collect(),
     };
     Ok((rule, RulePlaces { at, to: to.at }))
+}
+
+/// As in the file, on one line.
+impl fmt::Display for RuleConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{ ")?;
+        if let Some(host) = &self.host {
+            write!(f, "host = \"{}\", ", host.to_ascii_lowercase())?;
+        }
+        match &self.path {
+            RulePath::Prefix(path) if path.is_empty() => {}
+            RulePath::Prefix(path) => write!(f, "prefix = \"{path}\", ")?,
+            RulePath::Suffix(suffix) => write!(f, "suffix = \".{suffix}\", ")?,
+        }
+        let to: Vec<_> = self.to.iter().map(|it| format!("\"{it}\"")).collect();
+        write!(f, "to = [{}] }}", to.join(", "))
+    }
 }
 
 impl RuleConfig {

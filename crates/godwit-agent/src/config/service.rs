@@ -115,6 +115,11 @@ impl ServiceConfig {
         }
     }
 
+    /// Whether there is to be a server with what its owner has.
+    pub fn has_standby(&self) -> bool {
+        !self.moves() && !self.backups.is_empty()
+    }
+
     /// Whether each of its servers has connections of its own behind a director, with
     /// twins at the next of them, the last one's at the first.
     pub const fn is_ring(&self) -> bool {

@@ -129,6 +129,11 @@ pub(crate) fn lock_file(run_dir: &Path, cookie: u64, node: NodeName) -> PathBuf 
     folder(run_dir, cookie, node).join(LOCK)
 }
 
+/// Whether an agent of a node holds its place there.
+pub(crate) fn is_taken(run_dir: &Path, cookie: u64, node: NodeName) -> bool {
+    matches!(try_lock(&folder(run_dir, cookie, node)), Ok(Locked::Taken))
+}
+
 /// The socket of the one agent in a network namespace, or of the one that is named.
 ///
 /// # Errors

@@ -65,6 +65,29 @@ pub(super) fn fronted(host: &impl Host, scope: &Scope) -> Option<Check> {
     })
 }
 
+/// Programs of another node's agent: this machine was that node, or both are meant to be here.
+pub(super) fn beside(host: &impl Host, scope: &Scope) -> Option<Check> {
+    const NAME: &str = "other_node";
+    let interface = scope.interface.as_deref()?;
+    let nodes = host.beside(scope.pins.as_deref()?, interface).ok()?;
+    if nodes.is_empty() {
+        return Some(Check::ok(
+            NAME,
+            format!("no other node's programs on {interface}"),
+        ));
+    }
+    let found = format!(
+        "programs of node {} on {interface}: they act on the same segments as this node's",
+        nodes.join(", ")
+    );
+    let advice = format!(
+        "if this machine was that node start this one's agent, which goes on with them; else \
+         `godwit agent --detach --node {}`",
+        nodes[0]
+    );
+    Some(Check::warn(NAME, found, advice))
+}
+
 /// A device that others are stacked on hears ARP itself, and the kernel answers
 /// on each interface for every address that it has: past the gate, also on a
 /// standby. Ports of a bond or bridge hear nothing.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use godwit_bpf::Standing;
+use godwit_bpf::{Foreign, Standing};
 use godwit_sock::{Devices, Refusal, legacy_refusals, refusals};
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
@@ -45,6 +45,12 @@ pub trait Host {
     /// # Errors
     /// If they can't be listed.
     fn standing(&self, pins: &str, interface: &str) -> io::Result<Standing>;
+
+    /// Other nodes whose agents have left programs on the interface, `pins` apart.
+    ///
+    /// # Errors
+    /// If they can't be listed.
+    fn beside(&self, pins: &str, interface: &str) -> io::Result<Vec<String>>;
 
     /// The firewall rules of this network namespace that drop packets of `services` on an
     /// interface.
@@ -117,6 +123,13 @@ impl Host for LiveHost {
         let devices = Devices::read()?;
         let device = devices.named(interface).ok_or(io::ErrorKind::NotFound)?;
         Standing::look(pins, device.index)
+    }
+
+    fn beside(&self, pins: &str, interface: &str) -> io::Result<Vec<String>> {
+        let devices = Devices::read()?;
+        let device = devices.named(interface).ok_or(io::ErrorKind::NotFound)?;
+        let left = Foreign::beside(pins, device.index).map_err(io::Error::other)?;
+        Ok(left.iter().map(|it| it.node().to_owned()).collect())
     }
 
     fn refusals(&self, interface: &str, services: &[SocketAddr]) -> io::Result<Vec<Refusal>> {

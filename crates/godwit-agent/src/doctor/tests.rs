@@ -19,6 +19,8 @@ struct PaperHost {
     /// What drops packets; `None`: that can't be seen.
     refusals: Option<Vec<Refusal>>,
     standing: Standing,
+    /// Nodes whose programs are on the interface.
+    beside: Vec<String>,
 }
 
 impl Host for PaperHost {
@@ -46,6 +48,10 @@ impl Host for PaperHost {
 
     fn standing(&self, _: &str, _: &str) -> io::Result<Standing> {
         Ok(self.standing.clone())
+    }
+
+    fn beside(&self, _: &str, _: &str) -> io::Result<Vec<String>> {
+        Ok(self.beside.clone())
     }
 
     fn refusals(&self, _: &str, services: &[SocketAddr]) -> io::Result<Vec<Refusal>> {
@@ -372,6 +378,23 @@ fn programs_that_stand_before_the_agents_are_named() {
     assert!(before_start.found.contains("shaper (id 7, egress)"));
     host.standing.is_attached = true;
     assert_eq!(found(&host).level, Level::Fail);
+}
+
+#[test]
+fn programs_of_another_node_are_named_with_what_to_do() {
+    let mut host = PaperHost::good();
+    let found = |host: &PaperHost| check(&examine(host, &scope()), "other_node").clone();
+    assert_eq!(found(&host).level, Level::Ok);
+    host.beside.push("c".into());
+    let check = found(&host);
+    assert_eq!(check.level, Level::Warn);
+    assert!(
+        check.found.starts_with("programs of node c on "),
+        "{}",
+        check.found
+    );
+    let advice = check.advice.expect("it says what to do");
+    assert!(advice.contains("--detach --node c"), "{advice}");
 }
 
 #[test]

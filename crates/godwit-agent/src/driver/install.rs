@@ -45,7 +45,7 @@ use super::standstill::Standstill;
 use super::sweep::Doubts;
 use super::tags::Tagging;
 use super::twins::Farewells;
-use super::{Driver, InstallError, Surroundings, ring, routes, sweep, unlisted};
+use super::{Driver, InstallError, Surroundings, leftover, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
 use crate::era::Era;
@@ -55,7 +55,7 @@ use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
 
 /// Flows at a time; an entry takes about half a KiB, and only when in use.
-const MAX_FLOWS: u32 = 1 << 18;
+pub(super) const MAX_FLOWS: u32 = 1 << 18;
 
 /// A node whose data path is in place and silent.
 #[derive(Debug)]
@@ -128,6 +128,7 @@ impl Installed {
             tunnel: tunnel(&config),
         };
         clean_up();
+        leftover::take_over(&config, interface.index)?;
         let kit = Kit::new(&config)?;
         let perches = Perches::open(&config).map_err(InstallError::Perch)?;
         let (datapath, events) = open_datapath(&config, &settings)?;

@@ -29,6 +29,28 @@ pub enum InstallError {
     /// The data path is not in place.
     #[error(transparent)]
     Datapath(#[from] OpenError),
+    /// Both would act on the same segments.
+    #[error(
+        "an agent of node \"{node}\" is running on interface {interface} in this network \
+         namespace: two nodes can't have one interface, so stop that one first"
+    )]
+    OtherNode {
+        /// The other one's name.
+        node: String,
+        /// The interface.
+        interface: String,
+    },
+    /// They are beside what an agent of this node has left.
+    #[error(
+        "the agent of node \"{node}\" has left programs on interface {interface} beside this \
+         node's: `godwit agent --detach --node {node}` takes them away"
+    )]
+    LeftBeside {
+        /// The other one's name.
+        node: String,
+        /// The interface.
+        interface: String,
+    },
     /// What an agent of another version has left stays where it is.
     #[error(transparent)]
     Earlier(#[from] EarlierError),

@@ -55,6 +55,7 @@ mod install_error;
 mod keeper;
 mod leash;
 mod leave;
+mod leftover;
 mod load;
 mod locals;
 mod logs;
@@ -109,6 +110,8 @@ pub use gone::GoneError;
 pub use install::{Installed, Remains, pin_name};
 pub use install_error::InstallError;
 pub use leave::End;
+pub use leftover::LeftoverError;
+pub(crate) use leftover::detach_node as detach_other;
 
 use births::AwaitedTwins;
 use canary::{Canaries, Origins};

@@ -395,7 +395,7 @@ impl Asker {
 }
 
 /// A refusal as people read it.
-fn say(service: &str, to: &str, error: MoveError) -> MoveRefused {
+pub(super) fn say(service: &str, to: &str, error: MoveError) -> MoveRefused {
     let because = match error {
         MoveError::NotOwner { owner: Some(owner) } => {
             format!("node {owner} owns it, ask there")

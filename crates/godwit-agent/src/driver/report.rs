@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 use godwit_bpf::FlowTable;
-use godwit_core::node::ShareNews;
+use godwit_core::node::{FailbackStatus, ShareNews};
 use godwit_core::{Event, EventKind, MonoTime, PeerId};
 use godwit_wire::{Generation, LeaveReason, NodeName, Role, ShareId};
 use tokio::sync::oneshot;
 
-use super::Driver;
 use super::shares::LastTakeover;
+use super::{Driver, moves};
 use crate::clock;
 use crate::config::PeerConfig;
 use crate::flows::{FlowCounts, FlowReport, FlowStateName, Flows, ShareView};
@@ -136,6 +136,10 @@ impl Driver {
                     report.name
                 ));
             }
+            let home = share.failback.as_ref();
+            status
+                .warnings
+                .extend(home.map(|it| say_failback(&report.name, it, now)));
             for server in self.placing.unproved(share.id, now) {
                 status.warnings.push(format!(
                     "service {}: the link does not carry what this node would send to {server} \
@@ -317,5 +321,37 @@ fn aside(work: impl FnOnce() + Send + 'static) {
     };
     if let Err(error) = thread::Builder::new().name("gw-report".into()).spawn(work) {
         tracing::warn!(error = %error, "a question stays unanswered");
+    }
+}
+
+/// Why a share is not back at its primary, and when that is tried again.
+fn say_failback(service: &str, failback: &FailbackStatus, now: MonoTime) -> String {
+    let refused = moves::say(service, failback.to.as_str(), failback.refused);
+    format!(
+        "{}; failback is tried again in {} s",
+        refused.sentence,
+        failback.again.since(now).as_secs() + 1
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use godwit_core::MoveError;
+
+    use super::*;
+
+    #[test]
+    fn a_share_that_does_not_go_home_says_why_and_until_when() {
+        let failback = FailbackStatus {
+            to: NodeName::new("a").expect("valid"),
+            refused: MoveError::Unprotected { flows: 3 },
+            again: MonoTime(2_500_000_000),
+        };
+        let said = say_failback("echo@a", &failback, MonoTime(1_000_000_000));
+        assert!(
+            said.starts_with("service echo@a does not move to a: 3 of its connections"),
+            "{said}"
+        );
+        assert!(said.ends_with("tried again in 2 s"), "{said}");
     }
 }

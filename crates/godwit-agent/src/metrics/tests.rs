@@ -31,6 +31,7 @@ fn status(pair: &Pair) -> Status {
         not_listening: Vec::new(),
         gate: "ack".into(),
         is_ring: false,
+        has_standby: true,
         watched: true,
         leash_bytes: 4 << 20,
         asks: None,

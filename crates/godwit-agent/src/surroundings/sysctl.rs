@@ -163,6 +163,10 @@ mod tests {
             Ok(godwit_bpf::Standing::default())
         }
 
+        fn beside(&self, _: &str, _: &str) -> io::Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+
         fn refusals(
             &self,
             _: &str,

@@ -1,8 +1,9 @@
 //! Godwit's programs stand before other people's: at the start, and again when somebody
 //! has come before them.
 
-use godwit_bpf::{Datapath, Fronting, Hook, Hooks, Standing};
+use godwit_bpf::{Datapath, Foreign, Fronting, Hook, Hooks, Standing};
 use godwit_lab::Lab;
+use godwit_sock::netns_cookie;
 use godwit_wire::{Role, TcpFlags};
 
 use crate::bench::{Bench, IRS, ISS, from_service, on_bench, on_bench_of, to_service};
@@ -94,5 +95,47 @@ fn a_move_that_was_broken_off_is_over_after_a_while() {
                 assert!(!expected.1.is_empty(), "it says why");
             }
         }
+    });
+}
+
+/// The machine has had another name: what its agent has left is found, and goes on under the
+/// new one with all that it knows.
+#[test]
+fn what_another_node_has_left_goes_on_under_the_new_name() {
+    on_bench_of(|bench, lab, pins| {
+        bench.connect(7, false);
+        let cookie = netns_cookie().expect("the kernel has cookies");
+        let folder = |node: &str| format!("n{cookie}-{node}");
+        for node in ["old", "new"] {
+            let path = format!("/sys/fs/bpf/godwit/{}", folder(node));
+            lab.remove_at_end(path.as_ref()).expect("it is remembered");
+        }
+        let beside = |folder: &str| {
+            let found = Foreign::beside(folder, bench.ifindex).expect("it can be read");
+            let nodes = found.iter().map(|it| it.node().to_owned());
+            nodes.collect::<Vec<_>>()
+        };
+        assert_eq!(beside(&folder("new")), [""; 0], "nobody of this namespace");
+        let left = Foreign::named(pins)
+            .expect("it can be read")
+            .expect("bench's");
+        assert!(left.rename(&folder("old")).expect("it is renamed"));
+        assert_eq!(beside(&folder("new")), ["old"]);
+        assert_eq!(beside(&folder("old")), [""; 0], "its own");
+        let elsewhere = Foreign::beside(&folder("new"), bench.ifindex + 1);
+        assert!(elsewhere.expect("it can be read").is_empty());
+        let left = Foreign::named(&folder("old")).expect("it can be read");
+        let left = left.expect("it is there");
+        assert_eq!(left.ifindex(), Some(bench.ifindex));
+        assert!(!left.is_driven(), "but by this process");
+        assert!(
+            !left.rename(&folder("old")).expect("it is looked at"),
+            "it is there"
+        );
+        assert!(left.rename(&folder("new")).expect("it is renamed"));
+        let again = Bench::try_open(&folder("new"), &[]).expect("the programs load");
+        assert_eq!(again.flow().id.key.client.port, 7);
+        assert_eq!(beside(&folder("new")), [""; 0]);
+        again.datapath.detach().expect("the programs are removed");
     });
 }

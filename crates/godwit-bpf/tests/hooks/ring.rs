@@ -84,6 +84,23 @@ fn goes(bench: &Bench, frame: &[u8]) -> (i32, Vec<u8>) {
     (trial.verdict, trial.frame)
 }
 
+/// The frame as it is sent on: of the first one in a millisecond a director is told.
+fn sent_again(bench: &Bench, frame: &[u8]) -> Vec<u8> {
+    let frames = std::iter::repeat_with(|| goes(bench, frame)).take(1000);
+    let mut sent = frames.map(|(verdict, sent)| {
+        assert_eq!(verdict, REDIRECT);
+        sent
+    });
+    let sent = sent.find(|it| it[12..14] != [0x88, 0xb5]);
+    sent.expect("it goes on")
+}
+
+/// To whom it is sent on.
+fn goes_on_to(bench: &Bench, frame: &[u8]) -> [u8; 6] {
+    let sent = sent_again(bench, frame);
+    sent[..6].try_into().expect("it is longer")
+}
+
 fn on_ring(work: impl Fn(&Bench, bool) + Send + Sync) {
     for v6 in [false, true] {
         on_bench(|bench| {
@@ -114,15 +131,40 @@ const MADE: &str = "materialise_refused";
 
 /// Takes part in a handshake of the ward's, as its standby; there is a server.
 fn tap_handshake(bench: &Bench, v6: bool) {
-    let syn = to_service(PORT, v6, IRS, 0, TcpFlags::SYN, &[]);
+    tap_syn(bench, v6, IRS);
+    tap_syn_ack(bench, v6, IRS);
+    let third = from(Host::C, to_service(PORT, v6, CLIENT, SERVICE, ACK, &[]));
+    bench.expect(Hook::Tap, "third", &third, DROP, MADE);
+}
+
+fn tap_syn(bench: &Bench, v6: bool, irs: u32) {
+    let syn = to_service(PORT, v6, irs, 0, TcpFlags::SYN, &[]);
     bench.expect(Hook::Tap, "SYN", &from(Host::C, syn), DROP, "tapped_syn");
+}
+
+fn tap_syn_ack(bench: &Bench, v6: bool, irs: u32) {
     let both = TcpFlags::SYN.with(ACK);
-    let mut syn_ack = from_service(PORT, v6, ISS, CLIENT, both, &[]);
+    let mut syn_ack = from_service(PORT, v6, ISS, irs.wrapping_add(1), both, &[]);
     syn_ack[..6].copy_from_slice(&Host::A.mac(Network::Data).0);
     let syn_ack = from(Host::C, syn_ack);
     bench.expect(Hook::Tap, "SYN-ACK", &syn_ack, DROP, "tapped_syn_ack");
-    let third = from(Host::C, to_service(PORT, v6, CLIENT, SERVICE, ACK, &[]));
-    bench.expect(Hook::Tap, "third", &third, DROP, MADE);
+}
+
+/// A twin of the ward's goes with its connection from c to b, by way of here.
+fn twin_goes_to_b(bench: &Bench, v6: bool) {
+    tap_handshake(bench, v6);
+    let asked = with_slip(Host::C, request(v6), BY_WAY);
+    bench.expect(Hook::Tap, "question", &asked, REDIRECT, "relayed");
+    let kind = ACCEPTED;
+    let answer = with_slip(Host::B, request(v6), Slip { kind, ..BY_WAY });
+    bench.expect(Hook::Tap, "answer", &answer, NEXT, "accepted");
+}
+
+/// The frame as another server sends it on: with few hops left.
+fn few_hops(mut frame: Vec<u8>, v6: bool) -> Vec<u8> {
+    let behind = sent_on(&frame, v6, 1);
+    frame.splice(12.., behind);
+    frame
 }
 
 /// A SYN is the node's own, unless its ward's owner mirrors it; what that one passes on to be
@@ -374,13 +416,8 @@ fn a_director_is_told_whose_it_is_and_not_who_has_it() {
 fn what_came_round_to_its_owner_is_not_sent_on() {
     on_ring(|bench, v6| {
         let _server = listen(v6);
-        tap_handshake(bench, v6);
-        let asked = with_slip(Host::C, request(v6), BY_WAY);
-        bench.expect(Hook::Tap, "question", &asked, REDIRECT, "relayed");
-        let kind = ACCEPTED;
-        let answer = with_slip(Host::B, request(v6), Slip { kind, ..BY_WAY });
-        bench.expect(Hook::Tap, "answer", &answer, NEXT, "accepted");
-        let tapped = from(Host::C, ack(v6));
+        twin_goes_to_b(bench, v6);
+        let tapped = few_hops(from(Host::C, ack(v6)), v6);
         bench.expect(Hook::Tap, "on its way", &tapped, REDIRECT, "sent_on");
         bench.play_ward(WARD, Host::C, Role::None);
         let later = Slip {
@@ -395,6 +432,67 @@ fn what_came_round_to_its_owner_is_not_sent_on() {
     });
 }
 
+/// A connection has gone to b, and its client connects again from the same port, to c. c mirrors
+/// that: it was once sent to b, whose kernel reset the client.
+#[test]
+fn what_is_mirrored_is_not_sent_on_for_an_earlier_connection() {
+    const LATER: u32 = IRS.wrapping_add(1 << 28);
+    let copy = |v6, seq: u32| from(Host::C, to_service(PORT, v6, seq, SERVICE, ACK, &[]));
+    let director = |v6| to_service(PORT, v6, LATER.wrapping_add(1), SERVICE, ACK, &[]);
+    let b = Host::B.mac(Network::Data).0;
+    for has_hops in [true, false] {
+        on_ring(|bench, v6| {
+            let _server = listen(v6);
+            twin_goes_to_b(bench, v6);
+            let third = copy(v6, LATER.wrapping_add(1));
+            // The copy of its SYN was lost.
+            bench.expect(Hook::Tap, "alone", &third, DROP, "no_handshake");
+            let third = if has_hops { third } else { few_hops(third, v6) };
+            tap_syn(bench, v6, LATER);
+            // Whoever can send SYNs ends nothing: the earlier one is where it is.
+            assert_eq!(goes_on_to(bench, &director(v6)), b);
+            bench.expect(Hook::Tap, "no SYN-ACK", &third, DROP, "not_exact");
+            tap_syn_ack(bench, v6, LATER);
+            // Its owner has taken it, so the earlier one is over.
+            assert_eq!(
+                goes_on_to(bench, &director(v6)),
+                Host::C.mac(Network::Data).0
+            );
+            bench.expect(Hook::Tap, "third", &third, DROP, MADE);
+            assert_eq!(bench.flow().id.irs.0, LATER);
+        });
+    }
+}
+
+/// Its own connection has gone to c and its twin is here, when another server becomes its ward:
+/// what a director still sends here goes on to c.
+#[test]
+fn who_has_had_a_twin_sends_on_to_its_owner() {
+    on_ring(|bench, v6| {
+        let _server = listen(v6);
+        bench.connect(PORT, v6);
+        bench.expect(Hook::Tap, "request", &request(v6), REDIRECT, "asked");
+        let slip = Slip {
+            kind: TWIN,
+            to: 3,
+            from: 1,
+            number: 1,
+        };
+        let twin = with_slip(Host::C, request(v6), slip);
+        bench.expect(Hook::Tap, "a twin", &twin, DROP, MADE);
+        let flow = bench.flow();
+        assert_eq!((flow.share, flow.twin), (WARD, true));
+        bench.play_ward(WARD, Host::C, Role::None);
+        let orders = &bench.datapath.orders;
+        orders
+            .give(WARD, flow.id, Order::Forget)
+            .expect("it is known");
+        // Nobody is the ward any more.
+        bench.play_ward(WARD, Host::B, Role::None);
+        assert_eq!(goes_on_to(bench, &ack(v6)), Host::C.mac(Network::Data).0);
+    });
+}
+
 /// What a director or client has sent has few hops left where it is sent on for its connection,
 /// and one less at each server that sends it on again.
 #[test]
@@ -402,23 +500,13 @@ fn a_frame_goes_round_no_longer_than_it_lives() {
     on_ring(|bench, v6| {
         give_to_c(bench, v6);
         let at = if v6 { 14 + 7 } else { 14 + 8 };
-        // The first one in a millisecond tells a director.
-        let sent = |frame: &[u8]| {
-            let frames = std::iter::repeat_with(|| goes(bench, frame)).take(1000);
-            let mut sent = frames.map(|(verdict, sent)| {
-                assert_eq!(verdict, REDIRECT);
-                sent
-            });
-            let sent = sent.find(|it| it[12..14] != [0x88, 0xb5]);
-            sent.expect("it goes on")
-        };
         let first = ack(v6);
-        let first = sent(&first);
+        let first = sent_again(bench, &first);
         assert_eq!(first[12..], sent_on(&ack(v6), v6, 1), "a director's");
         let mut frame = from(Host::B, first);
         frame[..6].copy_from_slice(&Host::A.mac(Network::Data).0);
         while frame[at] > 1 {
-            let left = sent(&frame);
+            let left = sent_again(bench, &frame);
             assert_eq!(left[at], frame[at] - 1);
             if !v6 {
                 let words = left[14..34].chunks(2);

@@ -10,8 +10,10 @@ use std::time::Duration;
 use super::action::Action;
 use super::config::{NodeConfig, ShareConfig};
 use super::context::Context;
-use super::moving::{MoveCause, MoveWish, Moving};
+use super::moving::{MoveCause, MoveError, MoveWish, Moving};
+use super::peer::PeerSide;
 use super::share::ShareSide;
+use super::status::FailbackStatus;
 use crate::share::State;
 use crate::{MonoTime, PeerId};
 
@@ -23,6 +25,10 @@ pub(super) struct Failback {
     primary: PeerId,
     /// As the owner: when it will have been, or the move is tried again.
     due: Option<MonoTime>,
+    /// The move home was asked for, and has no answer yet.
+    asked: bool,
+    /// Why the last one was refused.
+    refused: Option<MoveError>,
 }
 
 impl Failback {
@@ -35,6 +41,8 @@ impl Failback {
             after,
             primary,
             due: None,
+            asked: false,
+            refused: None,
         })
     }
 }
@@ -46,13 +54,37 @@ impl ShareSide {
             && failback.primary == peer
         {
             failback.due = Some(now.saturating_add(failback.after));
+            failback.refused = None;
         }
+    }
+
+    /// What has become of a move: of the one home, if that was asked for.
+    pub(super) fn note_failback(&mut self, error: Option<MoveError>) {
+        if let Some(failback) = &mut self.failback
+            && std::mem::take(&mut failback.asked)
+        {
+            failback.refused = error;
+        }
+    }
+
+    /// Why the share is not home although it could be, and when that is tried again.
+    pub(super) fn failback_status(&self, peers: &[PeerSide]) -> Option<FailbackStatus> {
+        let again = self.failback_at()?;
+        let failback = self.failback.as_ref()?;
+        let primary = peers.get(usize::from(failback.primary.0))?;
+        Some(FailbackStatus {
+            to: primary.name,
+            refused: failback.refused?,
+            again,
+        })
     }
 
     /// The share leaves this node, or has come to it by a move.
     pub(super) const fn forget_failback(&mut self) {
         if let Some(failback) = &mut self.failback {
             failback.due = None;
+            failback.asked = false;
+            failback.refused = None;
         }
     }
 
@@ -76,6 +108,7 @@ impl ShareSide {
             return;
         };
         failback.due = Some(context.now.saturating_add(failback.after));
+        failback.asked = true;
         let primary = context.peer_name(failback.primary);
         let wish = MoveWish {
             to: primary,

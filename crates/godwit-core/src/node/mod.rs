@@ -83,7 +83,7 @@ pub use input::{
 pub use moving::{FlowCheck, MoveCause, MoveError, MoveWish};
 pub use peer::Power;
 pub use proof::Proof;
-pub use status::{LeaseStatus, PeerStatus, ShareStatus};
+pub use status::{FailbackStatus, LeaseStatus, PeerStatus, ShareStatus};
 
 use crate::lease::{Acceptor, Terms};
 use action::Outbox;

@@ -430,7 +430,8 @@ impl ShareSide {
         self.answer(Err(error), context);
     }
 
-    fn answer(&self, outcome: Result<NodeName, MoveError>, context: &mut Context<'_>) {
+    fn answer(&mut self, outcome: Result<NodeName, MoveError>, context: &mut Context<'_>) {
+        self.note_failback(outcome.err());
         context.out.act(Action::MoveEnded {
             share: self.id,
             outcome,

@@ -616,6 +616,7 @@ impl ShareSide {
             lease: self.lease.as_ref().map(|lease| lease.status()),
             unproved: self.unproved(peers),
             no_quorum: state == State::Owner && self.succession.is_doubtful(),
+            failback: self.failback_status(peers),
             held_off_until: self.damping.held_until().filter(|_| state == State::Owner),
         }
     }

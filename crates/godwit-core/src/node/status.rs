@@ -7,6 +7,7 @@ use godwit_wire::{Epoch, Generation, LeaveReason, NodeName, Role, ShareId};
 use super::differences::Difference;
 use super::doubt::Doubt;
 use super::input::StonithFault;
+use super::moving::MoveError;
 use super::peer::Power;
 use crate::MonoTime;
 use crate::detector;
@@ -79,6 +80,19 @@ pub struct ShareStatus {
     pub unproved: Vec<(NodeName, LeaveReason)>,
     /// As the owner with a standby: voters without this node could elect nobody.
     pub no_quorum: bool,
+    /// As the owner: the move to its primary that was refused.
+    pub failback: Option<FailbackStatus>,
+}
+
+/// A share that does not go back to its primary, though that stands by for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FailbackStatus {
+    /// The primary.
+    pub to: NodeName,
+    /// Why the last move was refused.
+    pub refused: MoveError,
+    /// When the next one is tried.
+    pub again: MonoTime,
 }
 
 /// The lease of a share, as this node sees it.

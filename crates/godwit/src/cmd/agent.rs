@@ -7,6 +7,7 @@ use std::sync::Arc;
 use godwit_agent::config::{Config, PeerRole};
 use godwit_agent::control::{Client, FindError, StopReason, find, sweep};
 use godwit_agent::logging;
+use godwit_wire::NodeName;
 
 use crate::out;
 
@@ -19,9 +20,27 @@ pub(crate) struct Args {
     /// An owner's connections go on without Godwit.
     #[arg(long)]
     detach: bool,
+    /// With --detach: what the agent of this node has left here, whatever the file says. It is
+    /// not read, and the agent must have ended.
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "detach",
+        conflicts_with = "config"
+    )]
+    node: Option<NodeName>,
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(node) = args.node {
+        let removed = godwit_agent::detach_node(node)?;
+        out::lines(if removed {
+            "what an earlier agent left is removed"
+        } else {
+            "nothing was attached"
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.detach {
         return detach(&args.config, PeerRole::Server);
     }

@@ -67,3 +67,35 @@ fn a_change_is_one_sentence() {
         "{sentence}"
     );
 }
+
+/// A server's own connections go by its name. Where it has none of its own a restart is nothing.
+#[test]
+fn another_name_says_what_it_costs() {
+    let renamed = |text: &str| {
+        let text = text.replace("name = \"b\"\n", "name = \"y\"\n");
+        text.replace("\"b\"", "\"y\"")
+    };
+    for (text, costs) in [
+        (GOOD.to_owned(), false),
+        (
+            GOOD.replace("standby = \"shadow\"", "standby = \"none\""),
+            true,
+        ),
+    ] {
+        let text = text.replace("[node]\nname = \"a\"", "[node]\nname = \"b\"");
+        let (from, to) = (
+            parse(&text).expect("valid"),
+            parse(&renamed(&text)).expect("valid"),
+        );
+        let changes = from.changes(&to);
+        let node = changes.iter().find(|it| it.section == "node");
+        let means = &node.expect("another name").means;
+        assert_eq!(
+            means.contains("which ends the connections that node b has of web"),
+            costs,
+            "{means}"
+        );
+        assert_eq!(means.contains("disturbs no connection"), !costs, "{means}");
+        assert!(from.restart_cost(&from).contains("disturbs no"));
+    }
+}

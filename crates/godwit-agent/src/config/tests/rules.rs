@@ -73,3 +73,33 @@ fn a_rule_that_means_nothing_is_one_sentence() {
     let error = parse(&twins).expect_err("twins").to_string();
     assert!(error.contains("[[service.rule]] needs standby"), "{error}");
 }
+
+/// What `godwit check` says of a rule stands in the file: it was once the program's own notation.
+#[test]
+fn a_rule_is_said_in_the_words_of_the_file() {
+    let config = parse(&ruled(RULES)).expect("valid");
+    let other = parse(&ruled(&RULES.replace("/images/", "/pictures/"))).expect("valid");
+    let rules = config.services[0].rules.iter().map(ToString::to_string);
+    assert_eq!(
+        rules.collect::<Vec<_>>(),
+        [
+            "{ host = \"shop.example\", prefix = \"/images/\", to = [\"a\", \"b\"] }",
+            "{ suffix = \".png\", to = [\"b\"] }",
+            "{ to = [\"a\"] }",
+        ]
+    );
+    let changes = config.changes(&other);
+    let change = changes.iter().find(|it| it.section == "service \"web\"");
+    let said = change.expect("it changes").sentence();
+    let rule = "rule 1 from { host = \"shop.example\", prefix = \"/images/\", to = [\"a\", \"b\"] } to \
+                { host = \"shop.example\", prefix = \"/pictures/\", to = [\"a\", \"b\"] }";
+    assert!(said.contains(rule), "{said}");
+}
+
+/// A standby that the file does not provide for is not missing.
+#[test]
+fn a_service_without_a_standby_has_none() {
+    let has = |text: &str| parse(text).expect("valid").services[0].has_standby();
+    assert!(has(GOOD));
+    assert!(!has(&ruled("")));
+}

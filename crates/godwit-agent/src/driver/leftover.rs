@@ -1,0 +1,106 @@
+//! What the agent of another node name has left on this node's interface: the machine had
+//! that name before, or a node was taken out of the file. Nobody else cares for it: its
+//! programs would go on beside this node's, and act on the same segments.
+
+use std::path::Path;
+
+use godwit_bpf::{Datapath, Foreign, Settings};
+use godwit_sock::{Devices, Interface, netns_cookie};
+use godwit_wire::NodeName;
+use nix::net::if_::if_indextoname;
+
+use super::detach::{DetachError, detach_whole};
+use super::{InstallError, pin_name};
+use crate::config::{Config, DEFAULT_RUN_DIR};
+use crate::control::is_taken;
+
+/// Goes on with it as this node's own. What it has of shares that are not in the file ends in
+/// order, as after any change of the file (`gone`).
+pub(super) fn take_over(config: &Config, ifindex: u32) -> Result<(), InstallError> {
+    let own = pin_name(config)?;
+    for left in Foreign::beside(&own, ifindex)? {
+        let (node, interface) = (left.node().to_owned(), config.node.interface.to_string());
+        if is_alive(&left, config.node.run_dir.as_path())? {
+            return Err(InstallError::OtherNode { node, interface });
+        }
+        if !left.rename(&own)? {
+            return Err(InstallError::LeftBeside { node, interface });
+        }
+        tracing::warn!(
+            node,
+            interface,
+            "this machine was another node: what that one has left goes on as this one's"
+        );
+    }
+    Ok(())
+}
+
+fn is_alive(left: &Foreign, run_dir: &Path) -> Result<bool, InstallError> {
+    let cookie = netns_cookie().map_err(InstallError::Socket)?;
+    let name = NodeName::new(left.node()).ok();
+    Ok(name.is_some_and(|name| is_taken(run_dir, cookie, name)) || left.is_driven())
+}
+
+/// Takes away what a node's agent has left in this network namespace, whatever the file says.
+/// Returns whether there was anything.
+///
+/// # Errors
+/// If its agent runs, or something can't be taken away.
+pub(crate) fn detach_node(node: NodeName) -> Result<bool, LeftoverError> {
+    let cookie = netns_cookie().map_err(InstallError::Socket)?;
+    let found = Foreign::named(&format!("n{cookie}-{node}")).map_err(InstallError::Pin)?;
+    let Some(left) = found else {
+        return Ok(false);
+    };
+    if is_alive(&left, DEFAULT_RUN_DIR.as_ref())? {
+        return Err(LeftoverError::Runs { node });
+    }
+    let name = left.ifindex().and_then(|index| if_indextoname(index).ok());
+    let Some(name) = name.and_then(|name| name.into_string().ok()) else {
+        // Nothing that it would have said has a way out.
+        left.into_pins().remove().map_err(InstallError::Pin)?;
+        return Ok(true);
+    };
+    let interface = Interface::by_name(&name).map_err(InstallError::Interface)?;
+    let settings = settings(&interface)?;
+    // Programs of this version take over first: the twins stay silent.
+    let (datapath, _events) =
+        Datapath::open(&settings, left.into_pins()).map_err(InstallError::Datapath)?;
+    detach_whole(interface.index, datapath)?;
+    Ok(true)
+}
+
+/// Why what a node has left stays.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeftoverError {
+    /// Its agent would go on with it.
+    #[error("an agent of node \"{node}\" is running here: stop it first")]
+    Runs {
+        /// The node.
+        node: NodeName,
+    },
+    /// It can't be looked at.
+    #[error(transparent)]
+    Install(#[from] InstallError),
+    /// It can't be taken away.
+    #[error(transparent)]
+    Detach(#[from] DetachError),
+}
+
+/// Of programs that are about to go.
+fn settings(interface: &Interface) -> Result<Settings, InstallError> {
+    Ok(Settings {
+        ifindex: interface.index,
+        mac: interface.mac,
+        others: Devices::read()
+            .map_err(InstallError::Devices)?
+            .others(interface.index),
+        node_v4: interface.own_v4(&[]),
+        node_v6: interface.own_v6(&[]),
+        netns_cookie: netns_cookie().map_err(InstallError::Socket)?,
+        max_flows: super::install::MAX_FLOWS,
+        policies: Vec::new(),
+        tunnel: None,
+    })
+}

@@ -1,0 +1,110 @@
+//! The data path of another node's agent on the same interface: the machine had another name.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::fd::AsFd as _;
+
+use libbpf_rs::{MapHandle, MapInfo};
+
+use crate::pin::{PinDir, PinError};
+use crate::stale::cookie_of;
+use crate::tcx;
+
+/// What makes it an agent's, and not a director's.
+const LINKS: [&str; 2] = ["tap", "gate"];
+
+/// What the agent of another node has pinned, in this network namespace.
+#[derive(Debug)]
+pub struct Foreign {
+    node: String,
+    pins: PinDir,
+    ifindex: Option<u32>,
+}
+
+impl Foreign {
+    /// Those on an interface; `own` is the folder of the node itself.
+    ///
+    /// # Errors
+    /// As [`PinDir::open`].
+    pub fn beside(own: &str, ifindex: u32) -> Result<Vec<Self>, PinError> {
+        let here = cookie_of(own);
+        let all = PinDir::all()?.into_iter();
+        let others = all.filter(|(name, _)| name != own && cookie_of(name) == here);
+        let found = others.filter_map(|(name, pins)| Self::read(&name, pins));
+        Ok(found.filter(|it| it.ifindex == Some(ifindex)).collect())
+    }
+
+    /// That of a node, by the name of its folder.
+    ///
+    /// # Errors
+    /// As [`PinDir::existing`].
+    pub fn named(folder: &str) -> Result<Option<Self>, PinError> {
+        let pins = PinDir::existing(folder)?;
+        Ok(pins.and_then(|pins| Self::read(folder, pins)))
+    }
+
+    fn read(folder: &str, pins: PinDir) -> Option<Self> {
+        let (_, node) = folder.split_once('-')?;
+        let links = LINKS.map(|name| tcx::pinned(&pins.link(name)).ok());
+        let [Some(tap), Some(_)] = links else {
+            return None;
+        };
+        Some(Self {
+            node: node.to_owned(),
+            ifindex: tcx::interface_of(tap.as_fd()),
+            pins,
+        })
+    }
+
+    /// Whose it is.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The interface that it is on, if that is still there.
+    pub const fn ifindex(&self) -> Option<u32> {
+        self.ifindex
+    }
+
+    /// Whether a process that this one may look into has its events open: an agent lives.
+    pub fn is_driven(&self) -> bool {
+        let Some(id) = self.events_id() else {
+            return false;
+        };
+        let line = format!("map_id:\t{id}");
+        let own = std::process::id();
+        let is_other = |name: &OsStr| {
+            let number = name.to_str().and_then(|it| it.parse::<u32>().ok());
+            number.is_some_and(|it| it != own)
+        };
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        processes
+            .filter(|it| is_other(&it.file_name()))
+            .flat_map(|it| fs::read_dir(it.path().join("fdinfo")))
+            .flat_map(|files| files.flatten())
+            .filter_map(|file| fs::read_to_string(file.path()).ok())
+            .any(|text| text.lines().any(|it| it == line))
+    }
+
+    fn events_id(&self) -> Option<u32> {
+        let events = MapHandle::from_pinned_path(self.pins.map("gw_events")).ok()?;
+        Some(MapInfo::new(events.as_fd()).ok()?.info.id)
+    }
+
+    /// Its folder becomes that of another node; false: that one has its own.
+    ///
+    /// # Errors
+    /// If it can't be renamed.
+    pub fn rename(&self, folder: &str) -> Result<bool, PinError> {
+        if PinDir::existing(folder)?.is_some() {
+            return Ok(false);
+        }
+        self.pins.rename(folder)?;
+        Ok(true)
+    }
+
+    /// What is pinned.
+    pub fn into_pins(self) -> PinDir {
+        self.pins
+    }
+}
