@@ -90,8 +90,10 @@ impl Authority {
                 cert: cert_path,
             });
         }
-        let issuer = Issuer::from_ca_cert_pem(&pem, key)
-            .map_err(|_| content(&cert_path, "the certificate of an authority"))?;
+        let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(|_| PkiError::Content {
+            path: cert_path,
+            wanted: "the certificate of an authority",
+        })?;
         Ok(Self {
             folder: folder.to_owned(),
             pem,

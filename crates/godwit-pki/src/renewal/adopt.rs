@@ -19,7 +19,7 @@ use x509_parser::revocation_list::CertificateRevocationList;
 use crate::error::PkiError;
 use crate::files::{self, Lock, Owner};
 use crate::key::Key;
-use crate::parsed::{Parsed, list_number};
+use crate::parsed::{Parsed, ParsedList};
 use crate::{CA_CERT, CRL, NODE_CERT, NODE_KEY};
 
 /// The new key before it is in its place.
@@ -189,7 +189,8 @@ pub(super) fn with_list(
             None => {}
         }
     }
-    if of_it.and_then(list_number) > list_number(list) {
+    let number = |list: &str| ParsedList::read(list).map(|list| list.number);
+    if of_it.and_then(number) > number(list) {
         return Err("its list is older than the one that is there");
     }
     let new = others + list;
