@@ -69,6 +69,15 @@ pub enum Changeable {
     },
 }
 
+impl Changeable {
+    /// The thing that is wrong: the file, or what is on the way to it.
+    fn at(&self) -> &Path {
+        match self {
+            Self::Writable { at, .. } | Self::Owned { at, .. } => at,
+        }
+    }
+}
+
 /// A thing on the way to a file, in a sentence about that file.
 struct Thing<'a>(&'a Path, &'a Path);
 
@@ -185,9 +194,12 @@ fn programs(command: &str) -> Vec<PathBuf> {
     program.into_iter().chain(paths).collect()
 }
 
-/// One sentence for each of these files that somebody else can change.
+/// One sentence for each thing by which somebody else can change one of these files.
 pub(crate) fn faults(believed: &[PathBuf]) -> Vec<String> {
     let faults = believed.iter().filter_map(|path| judge(path).err());
+    // Several files are in one folder.
+    let mut seen = BTreeSet::new();
+    let faults = faults.filter(|fault| seen.insert(fault.at().to_owned()));
     faults.map(|fault| fault.to_string()).collect()
 }
 
@@ -298,8 +310,10 @@ mod tests {
         );
         chmod(&file, 0o644);
         chmod(&outer, 0o777);
+        let beside = file.with_file_name("beside");
+        fs::write(&beside, "text").expect("written");
         assert_eq!(
-            faults(std::slice::from_ref(&file)),
+            faults(&[file.clone(), beside]),
             [format!(
                 "{shown}: its group or others may write the folder {folder} (mode 777): chmod \
                  go-w {folder}"
