@@ -90,6 +90,10 @@ impl Prepared {
         }
         // Before anything is changed.
         let identity = Identity::load(&config.tls, name)?;
+        if let Err(error) = identity.judge(&config.tls) {
+            // An owner goes on to serve; facts say it as long as it is so.
+            tracing::warn!("peers refuse a link with these files: {error}");
+        }
         let cookie = netns_cookie()?;
         let run_dir = &config.node.run_dir;
         let is_taken = |error: &PlaceError| matches!(error, PlaceError::Taken { .. });

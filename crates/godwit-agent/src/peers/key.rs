@@ -9,7 +9,7 @@ use nix::unistd::geteuid;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::tls::{TlsError, in_file};
+use super::fault::{TlsError, in_file};
 use crate::files;
 
 /// What the group and others are asked to be without.
@@ -25,7 +25,7 @@ pub(super) fn read(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     // Of the file that is read, whatever its name leads to a moment later.
     judge(path, &file.metadata().map_err(unreadable)?)?;
     let text = files::rest(file).map_err(unreadable)?;
-    PrivateKeyDer::from_pem_slice(&text).map_err(in_file(path))
+    PrivateKeyDer::from_pem_slice(&text).map_err(in_file(path, "private key"))
 }
 
 /// Whether only root and this process's user can read a key.

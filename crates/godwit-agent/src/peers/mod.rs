@@ -29,6 +29,7 @@
 mod der;
 mod dial;
 mod doors;
+mod fault;
 mod key;
 mod link;
 mod listen;
@@ -57,8 +58,9 @@ use link::LinkError;
 use outbox::{NotQueued, Outbox, QUEUE};
 
 pub use doors::{Unlinked, UnlinkedCounters};
+pub use fault::TlsError;
 pub(crate) use key::judge as judge_key;
-pub use tls::{Identity, TlsError};
+pub use tls::Identity;
 pub(crate) use validity::Validity;
 
 /// Why a message was not queued.

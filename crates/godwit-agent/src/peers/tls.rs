@@ -1,133 +1,24 @@
 //! Mutual TLS between agents: TLS 1.3, one authority, names checked both ways.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use godwit_wire::NodeName;
 use rustls::client::{Resumption, verify_server_name};
-use rustls::pki_types::pem::{self, PemObject as _};
+use rustls::pki_types::pem::{Error, PemObject as _};
 use rustls::pki_types::{CertificateDer, ServerName, TrustAnchor, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
+use super::fault::{TlsError, in_file, of_certificate, of_pair};
 use super::key;
 use super::revocation::{Lists, Revocations};
 use crate::config::TlsPaths;
 use crate::files;
-
-/// Certificates that can't be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TlsError {
-    /// A file is missing or holds no PEM of the right kind.
-    #[error("[tls]: {}: {reason}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: pem::Error,
-    },
-    /// A file can't be opened.
-    #[error("[tls]: {}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// The authority's file holds no certificate.
-    #[error("[tls]: {}: no certificate in it", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The authority can't be used to check clients.
-    #[error("[tls]: {}", path.display())]
-    Authority {
-        /// Its file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: rustls::server::VerifierBuilderError,
-    },
-    /// Certificate and key don't fit each other, or the library.
-    #[error("[tls]: {} with its key", path.display())]
-    Identity {
-        /// The certificate's file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: rustls::Error,
-    },
-    /// No authority that is in use is among the renewed ones.
-    #[error(
-        "[tls]: {}: none of the authorities that are in use is in it, so nodes with the old \
-         file would refuse this one and be refused",
-        path.display()
-    )]
-    AnotherAuthority {
-        /// The authorities' file.
-        path: PathBuf,
-    },
-    /// The list of revoked certificates can't be believed.
-    #[error("[tls]: {}: {reason}", path.display())]
-    List {
-        /// The list's file.
-        path: PathBuf,
-        /// Why.
-        reason: &'static str,
-    },
-    /// A list that is in force is newer.
-    #[error("[tls]: {}: older than the list in force, or that one is missing in it", path.display())]
-    OlderList {
-        /// The list's file.
-        path: PathBuf,
-    },
-    /// The certificate is on the list.
-    #[error("[tls]: {}: the certificate with number {serial} is revoked", path.display())]
-    Revoked {
-        /// The certificate's file.
-        path: PathBuf,
-        /// Its number.
-        serial: String,
-    },
-    /// Others may have read the key.
-    #[error(
-        "[tls]: {0}: its group or others may read or change it (mode {mode:03o}): chmod 600 {0}",
-        path.display()
-    )]
-    KeyExposed {
-        /// The key's file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// Somebody else may replace the key, or has made it.
-    #[error(
-        "[tls]: {0}: it belongs to user {owner}, neither root nor the user of this process: \
-         chown it, and chmod 600 {0}",
-        path.display()
-    )]
-    KeyOwner {
-        /// The key's file.
-        path: PathBuf,
-        /// Whose it is.
-        owner: u32,
-    },
-    /// The certificate is another node's.
-    #[error("[tls]: {} is not the certificate of node \"{name}\"", path.display())]
-    NotOurs {
-        /// The certificate's file.
-        path: PathBuf,
-        /// This node.
-        name: NodeName,
-    },
-}
 
 /// This node's identity; clones share it, and see a renewed one.
 #[derive(Clone)]
@@ -145,6 +36,8 @@ struct Ends {
     chain: Arc<[CertificateDer<'static>]>,
     /// Who may sign lists: the authorities, and those between them and this node.
     signers: Arc<[TrustAnchor<'static>]>,
+    /// What peers judge this node by, if their files are as these.
+    verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl std::fmt::Debug for Identity {
@@ -154,12 +47,13 @@ impl std::fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Reads the files and checks that the certificate is `name`'s.
+    /// Reads the files and checks that they fit together and are `name`'s. With that a
+    /// node starts; whether peers take it is for [`judge`](Self::judge).
     ///
     /// # Errors
     /// If a file can't be used.
     pub fn load(paths: &TlsPaths, name: NodeName) -> Result<Self, TlsError> {
-        let ends = Ends::load(paths, name, Judge::Name)?;
+        let ends = Ends::load(paths, name)?;
         let lists = match &paths.crl {
             Some(path) => Lists::load(path, &ends.signers)?,
             None => Lists::default(),
@@ -170,13 +64,46 @@ impl Identity {
         })
     }
 
+    /// The same for files that are to take the place of others: what peers would refuse is
+    /// refused here.
+    ///
+    /// # Errors
+    /// If a file can't be used, or peers would not take it now.
+    pub fn load_welcome(paths: &TlsPaths, name: NodeName) -> Result<Self, TlsError> {
+        let identity = Self::load(paths, name)?;
+        identity.judge(paths).map(|()| identity)
+    }
+
+    /// Whether peers take a link with this certificate now: it is valid, of an authority in
+    /// use, and not revoked. These are the files that it came from.
+    ///
+    /// # Errors
+    /// If they would not, and why.
+    pub fn judge(&self, paths: &TlsPaths) -> Result<(), TlsError> {
+        self.judge_chain(paths)?;
+        match self.own_revoked() {
+            Some(serial) => Err(TlsError::Revoked {
+                path: paths.cert.clone(),
+                serial,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The same, whatever the list says.
+    pub(crate) fn judge_chain(&self, paths: &TlsPaths) -> Result<(), TlsError> {
+        let ends = self.lock().clone();
+        ends.judge(paths)
+    }
+
     /// Reads the files again. New links use them if peers would take them now, so one of
     /// the authorities must be an old one; running links go on.
     ///
     /// # Errors
     /// If they can't be used; the identity before is kept.
     pub(crate) fn renew(&self, paths: &TlsPaths, name: NodeName) -> Result<(), TlsError> {
-        let ends = Ends::load(paths, name, Judge::All)?;
+        let ends = Ends::load(paths, name)?;
+        ends.judge(paths)?;
         if let Some(serial) = self.revocations.find(&ends.chain) {
             let path = paths.cert.clone();
             return Err(TlsError::Revoked { path, serial });
@@ -235,17 +162,8 @@ impl Identity {
     }
 }
 
-/// What a certificate must satisfy to be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Judge {
-    /// The node's name: an agent starts, and its peers refuse what has expired.
-    Name,
-    /// All that peers will look at.
-    All,
-}
-
 impl Ends {
-    fn load(paths: &TlsPaths, name: NodeName, judge: Judge) -> Result<Self, TlsError> {
+    fn load(paths: &TlsPaths, name: NodeName) -> Result<Self, TlsError> {
         let authorities = read_certificates(&paths.ca)?;
         let roots = Arc::new(roots_of(&paths.ca, &authorities)?);
         let chain = read_certificates(&paths.cert)?;
@@ -263,10 +181,7 @@ impl Ends {
                 name,
             });
         }
-        let identity = |source| TlsError::Identity {
-            path: paths.cert.clone(),
-            source,
-        };
+        let identity = of_pair(&paths.cert, &paths.key);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
             .build()
@@ -274,23 +189,18 @@ impl Ends {
                 path: paths.ca.clone(),
                 source,
             })?;
-        if let (Judge::All, Some((own, others))) = (judge, chain.split_first()) {
-            verifier
-                .verify_client_cert(own, others, UnixTime::now())
-                .map_err(identity)?;
-        }
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])
-            .map_err(identity)?
-            .with_client_cert_verifier(verifier)
+            .map_err(&identity)?
+            .with_client_cert_verifier(verifier.clone())
             .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(identity)?;
+            .map_err(&identity)?;
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
-            .map_err(identity)?
+            .map_err(&identity)?
             .with_root_certificates(roots)
             .with_client_auth_cert(chain.clone(), key)
-            .map_err(identity)?;
+            .map_err(&identity)?;
         // A link is made once and lives long: every handshake is a full one.
         server.send_tls13_tickets = 0;
         client.resumption = Resumption::disabled();
@@ -300,7 +210,20 @@ impl Ends {
             authorities: authorities.into(),
             chain: chain.into(),
             signers,
+            verifier,
         })
+    }
+
+    /// As peers do that have the same authorities.
+    fn judge(&self, paths: &TlsPaths) -> Result<(), TlsError> {
+        let Some((own, others)) = self.chain.split_first() else {
+            // `load` has seen one.
+            return Ok(());
+        };
+        self.verifier
+            .verify_client_cert(own, others, UnixTime::now())
+            .map(drop)
+            .map_err(of_certificate(&paths.cert, &paths.ca))
     }
 }
 
@@ -320,22 +243,19 @@ pub(super) fn server_name(name: NodeName) -> Option<ServerName<'static>> {
 fn roots_of(path: &Path, all: &[CertificateDer<'static>]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for cert in all {
-        let source = |source| TlsError::Identity {
-            path: path.to_owned(),
-            source,
-        };
-        roots.add(cert.clone()).map_err(source)?;
+        roots
+            .add(cert.clone())
+            .map_err(of_certificate(path, path))?;
     }
     Ok(roots)
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    const WANTED: &str = "certificate";
     let pem = read_pem(path)?;
     let certs: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    match certs.map_err(in_file(path))? {
-        certs if certs.is_empty() => Err(TlsError::Empty {
-            path: path.to_owned(),
-        }),
+    match certs.map_err(in_file(path, WANTED))? {
+        certs if certs.is_empty() => Err(in_file(path, WANTED)(Error::NoItemsFound)),
         certs => Ok(certs),
     }
 }
@@ -345,11 +265,4 @@ pub(super) fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
         path: path.to_owned(),
         source,
     })
-}
-
-pub(super) fn in_file(path: &Path) -> impl Fn(pem::Error) -> TlsError {
-    move |reason| TlsError::File {
-        path: path.to_owned(),
-        reason,
-    }
 }
