@@ -112,9 +112,9 @@ async fn get_of(path: &str, status: impl Fn(&Pair) -> Status) -> String {
             }
         }
     });
-    let exporter = Exporter::bind(([127, 0, 0, 1], 0).into())
-        .await
-        .expect("bound");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    listener.set_nonblocking(true).expect("it may be set");
+    let exporter = Exporter::new(listener).expect("within a runtime");
     let address = exporter.address().expect("bound");
     let events = EventLog::new(&pair.a);
     events.publish_own("started", false, []);

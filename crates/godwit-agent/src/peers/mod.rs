@@ -211,17 +211,28 @@ impl PeerSender {
     }
 }
 
-/// Starts dialling and listening. Call within the runtime of the edge thread.
+/// What links are made with, and where they lead.
+#[derive(Debug)]
+pub struct Means {
+    /// This node's certificate and key.
+    pub identity: Identity,
+    /// Takes the keys of heartbeats.
+    pub keys: Arc<HeartbeatKeys>,
+    /// Takes messages.
+    pub inbox: Inbox,
+}
+
+/// Starts dialling, and accepting what comes to a listener at the control address that does
+/// not block. Call within the runtime of the edge thread.
 ///
 /// # Errors
-/// If the control address can't be listened on.
-pub async fn start(
+/// If the runtime has no room for it.
+pub fn start(
     config: &Config,
-    identity: Identity,
-    keys: Arc<HeartbeatKeys>,
-    inbox: Inbox,
+    means: Means,
+    listener: std::net::TcpListener,
 ) -> io::Result<PeerSender> {
-    let listener = TcpListener::bind(config.own_peer().control).await?;
+    let listener = TcpListener::from_std(listener)?;
     let slots = config.others().map(|peer| Slot {
         peer: peer.clone(),
         outbox: Mutex::default(),
@@ -235,9 +246,9 @@ pub async fn start(
         own_address,
         unlinked: Arc::default(),
         slots: slots.collect(),
-        identity,
-        keys,
-        inbox,
+        identity: means.identity,
+        keys: means.keys,
+        inbox: means.inbox,
         closing: AtomicBool::new(false),
         links: AtomicUsize::new(0),
     });

@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::time::{Duration, Instant};
 
 use godwit_core::Link;
@@ -34,9 +34,14 @@ async fn start_side(config: &Config) -> Side {
     let secret = [u8::try_from(name.as_str().len()).expect("short"); 32];
     let keys = Arc::new(HeartbeatKeys::new(config, &secret, 1));
     let (inbox, inputs) = Inbox::new();
-    let sender = start(config, identity, keys.clone(), inbox)
-        .await
-        .expect("listening");
+    let means = Means {
+        identity,
+        keys: keys.clone(),
+        inbox,
+    };
+    let listener = StdListener::bind(config.own_peer().control).expect("free");
+    listener.set_nonblocking(true).expect("it may be set");
+    let sender = start(config, means, listener).expect("listening");
     Side {
         inputs,
         rest: RefCell::default(),
