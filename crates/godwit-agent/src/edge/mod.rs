@@ -255,6 +255,7 @@ impl Tasks {
             identity: self.identity,
             keys: self.keys,
             inbox: self.inbox.clone(),
+            events: self.events.clone(),
         };
         let peers = peers::start(config, means, links).map_err(StartError::Thread)?;
         tokio::spawn(obey(signals, reloads, self.inbox.clone()));

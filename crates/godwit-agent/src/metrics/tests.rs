@@ -46,6 +46,7 @@ fn status(pair: &Pair) -> Status {
         role: "server".into(),
         liveness: "failed".into(),
         linked: false,
+        no_link: None,
         last_heard_ms: Some(31.5),
         max_interarrival_ms: 12.5,
         ignored: 0,

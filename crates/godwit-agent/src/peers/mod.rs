@@ -26,6 +26,7 @@
 //! queue is full its link is closed, and the fresh one starts with
 //! `Hello`, `ShareState` and `StandbyReady`, as any other.
 
+mod absence;
 mod der;
 mod dial;
 mod doors;
@@ -51,12 +52,15 @@ use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 
 use crate::config::{Config, PeerConfig};
+use crate::events::EventLog;
 use crate::heartbeat::HeartbeatKeys;
 use crate::input::{DriverGone, Inbox, Input};
 
+use absence::Absences;
 use link::LinkError;
 use outbox::{NotQueued, Outbox, QUEUE};
 
+pub use absence::{Absence, NoLink};
 pub use doors::{Unlinked, UnlinkedCounters};
 pub use fault::TlsError;
 pub(crate) use key::judge as judge_key;
@@ -95,6 +99,7 @@ struct Shared {
     identity: Identity,
     keys: Arc<HeartbeatKeys>,
     inbox: Inbox,
+    events: EventLog,
     closing: AtomicBool,
     /// Links that are announced and not yet retired.
     links: AtomicUsize,
@@ -110,6 +115,8 @@ struct Slot {
     turn: Mutex<Turn>,
     /// The certificates of the link that the key of its heartbeats came by.
     believed: Mutex<Vec<CertificateDer<'static>>>,
+    /// Why there is no link.
+    absences: Mutex<Absences>,
 }
 
 /// Which link of a peer is the current one.
@@ -175,6 +182,11 @@ impl PeerSender {
             .is_some_and(|slot| lock(&slot.outbox).is_some())
     }
 
+    /// Why there is no link to a peer, where there is none.
+    pub fn absence(&self, peer: PeerId) -> Option<Absence> {
+        self.shared.absence(peer)
+    }
+
     /// Counts of those that came to the control port for nothing.
     pub fn unlinked(&self) -> Arc<UnlinkedCounters> {
         self.shared.unlinked.clone()
@@ -220,6 +232,8 @@ pub struct Means {
     pub keys: Arc<HeartbeatKeys>,
     /// Takes messages.
     pub inbox: Inbox,
+    /// Takes what peers refuse.
+    pub events: EventLog,
 }
 
 /// Starts dialling, and accepting what comes to a listener at the control address that does
@@ -238,6 +252,7 @@ pub fn start(
         outbox: Mutex::default(),
         turn: Mutex::default(),
         believed: Mutex::default(),
+        absences: Mutex::default(),
     });
     let mut own_address = config.own_peer().control;
     own_address.set_port(0);
@@ -249,6 +264,7 @@ pub fn start(
         identity: means.identity,
         keys: means.keys,
         inbox: means.inbox,
+        events: means.events,
         closing: AtomicBool::new(false),
         links: AtomicUsize::new(0),
     });
@@ -305,6 +321,7 @@ impl Shared {
         self.admit(peer, chain)?;
         self.keys.learn(peer, hello);
         self.identity.revocations().forgive(slot.peer.name);
+        self.forget_absence(peer);
         Ok(())
     }
 
