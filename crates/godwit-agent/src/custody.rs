@@ -70,6 +70,13 @@ pub enum Changeable {
 }
 
 impl Changeable {
+    /// The file.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::Writable { path, .. } | Self::Owned { path, .. } => path,
+        }
+    }
+
     /// The thing that is wrong: the file, or what is on the way to it.
     fn at(&self) -> &Path {
         match self {

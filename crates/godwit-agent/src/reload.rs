@@ -154,7 +154,7 @@ pub(crate) fn begin_anew(running: &Arc<Config>, inbox: &Inbox) {
     let thread = thread::Builder::new().name("gw-reload".into());
     let spawned = thread.spawn(move || {
         be_ordinary();
-        let identity = match Identity::load(&config.tls, config.node.name) {
+        let identity = match Identity::load_welcome(&config.tls, config.node.name) {
             Ok(identity) => Some(identity),
             Err(error) => return tracing::error!("can't begin anew: {}", whole(&error)),
         };
@@ -185,8 +185,13 @@ fn changeable(next: &Config) -> Vec<String> {
 /// What stands in the way of a file that is valid: why an agent would not start with it on
 /// this machine, or why the agent that runs here would not take it.
 pub fn obstacles(running: Option<(&Config, Option<&Status>)>, next: &Config) -> Vec<String> {
-    let identity = Identity::load(&next.tls, next.node.name).err();
-    let identity = identity.map(|error| format!("an agent would not start: {}", whole(&error)));
+    let identity = match Identity::load(&next.tls, next.node.name) {
+        Ok(identity) => identity.judge(&next.tls).err().map(|error| {
+            let error = whole(&error);
+            format!("a reload would be refused, and after a restart peers refuse a link: {error}")
+        }),
+        Err(error) => Some(format!("an agent would not start: {}", whole(&error))),
+    };
     let status = running.and_then(|(running, status)| Some((running, status?)));
     let held = status.and_then(|(running, status)| ring::in_the_way(running, next, status));
     let endings = status.map(|(running, status)| ring::endings(running, next, status));
@@ -232,8 +237,10 @@ fn has_place(running: &Config) -> Result<(), String> {
 /// The file as it is now, if this process can go on with it.
 fn check(running: &Config) -> Result<Fresh, String> {
     let next = Config::load(&running.path).map_err(|error| whole(&error))?;
-    // The next life begins with these, also if this one goes on with older ones.
-    let identity = Identity::load(&next.tls, next.node.name).map_err(|error| whole(&error))?;
+    // The next life begins with these, also if this one goes on with older ones: what peers
+    // would refuse does not take the place of what they have taken.
+    let identity = Identity::load_welcome(&next.tls, next.node.name);
+    let identity = identity.map_err(|error| whole(&error))?;
     if let Some(sentence) = changeable(&next).into_iter().next() {
         return Err(sentence);
     }
@@ -324,7 +331,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-    use crate::testing::Pair;
+    use crate::testing::{Pair, node, pki};
 
     #[test]
     fn a_bad_file_is_refused_with_a_sentence_and_a_good_one_taken() {
@@ -367,6 +374,40 @@ mod tests {
         }
         check(&pair.a).expect("only its owner may");
         assert_eq!(obstacles(None, &pair.a), Vec::<String>::new());
+    }
+
+    /// An expired certificate lies in place of the good one in use.
+    #[test]
+    fn what_peers_would_refuse_is_not_taken_in_place_of_what_is_in_use() {
+        let mut pair = Pair::new();
+        let authority = pair.dir().join("ca");
+        let list = pair.dir().join("a/crl.pem");
+        pair.a.tls.crl = Some(list.clone());
+        let text = pair.a.text.replacen("[tls]", "[tls]\ncrl = \"crl.pem\"", 1);
+        std::fs::write(&pair.a.path, text).expect("it is written");
+        let folder = pair.dir().join("a");
+        let issue = |days| {
+            let issued = pki::issue(&authority, node("a"), &folder, Some(days));
+            issued.expect("issued");
+        };
+        let refused = |why: &str| {
+            let sentence = check(&pair.a).expect_err(why);
+            assert!(sentence.contains(why), "{sentence}");
+            assert!(sentence.contains("node.pem"), "{sentence}");
+            let next = Config::load(&pair.a.path).expect("it is valid");
+            let said = obstacles(Some((&pair.a, None)), &next);
+            assert!(said.iter().any(|it| it.contains(why)), "{said:?}");
+            // It still starts: an owner goes on to serve.
+            Identity::load(&next.tls, node("a")).expect("it fits together");
+        };
+        check(&pair.a).expect("a good one");
+        issue(-3);
+        refused("has expired");
+        issue(90);
+        check(&pair.a).expect("a good one");
+        pki::revoke(&authority, node("a"));
+        std::fs::copy(authority.join(pki::CRL), &list).expect("copied");
+        refused("is revoked");
     }
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {

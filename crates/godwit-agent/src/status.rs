@@ -15,6 +15,7 @@ use crate::config::{Config, PeerConfig, ServiceConfig};
 use crate::director::DirectorReport;
 use crate::flows::FlowCounts;
 use crate::logging;
+use crate::peers::Absence;
 use crate::surroundings::FactReport;
 
 /// The schema's name and version.
@@ -62,6 +63,9 @@ pub struct Status {
     pub schema: String,
     /// This node.
     pub node: String,
+    /// `server`, `witness` or `director`; empty of an agent of an earlier version.
+    #[serde(default)]
+    pub role: String,
     /// Version of the agent.
     pub version: String,
     /// Start of the agent, seconds since 1970 in the upper 32 bits.
@@ -100,6 +104,9 @@ pub struct PeerReport {
     pub liveness: String,
     /// Whether the control link is up and both sides have said hello.
     pub linked: bool,
+    /// Why there is no link, as far as that is known; absent while there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_link: Option<NoLinkReport>,
     /// Time since its last heartbeat; absent if it was never heard.
     pub last_heard_ms: Option<f64>,
     /// Longest time between two of its heartbeats while it was alive.
@@ -129,6 +136,17 @@ pub struct PeerReport {
     /// `command_failed`, `timed_out` or `not_run`.
     #[serde(default)]
     pub stonith_fault: Option<String>,
+}
+
+/// Why there is no link to a peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoLinkReport {
+    /// The stable name.
+    pub reason: String,
+    /// The same as a sentence.
+    pub found: String,
+    /// Whether one side refuses the certificate of the other.
+    pub refused: bool,
 }
 
 /// One service, and the share that it is in this version.
@@ -229,6 +247,7 @@ impl Status {
         Self {
             schema: SCHEMA.into(),
             node: config.node.name.to_string(),
+            role: config.own_peer().role.to_string(),
             version: env!("CARGO_PKG_VERSION").into(),
             incarnation,
             uptime_ms: whole_ms(uptime),
@@ -296,6 +315,9 @@ impl Status {
                     "peer {} runs with another configuration",
                     peer.name
                 ));
+            }
+            if let Some(no_link) = peer.no_link.as_ref().filter(|it| it.refused) {
+                warnings.push(format!("no link to peer {}: {}", peer.name, no_link.found));
             }
             if peer.liveness == "failed" {
                 warnings.push(format!("peer {} is silent", peer.name));
@@ -386,6 +408,7 @@ impl PeerReport {
             role: config.role.to_string(),
             liveness: status.liveness.as_str().into(),
             linked: status.linked,
+            no_link: None,
             last_heard_ms: status.heard.map(|heard| ms(now.since(heard))),
             max_interarrival_ms: ms(status.max_interval),
             ignored: status.ignored,
@@ -401,6 +424,17 @@ impl PeerReport {
             power: status.power.as_str().into(),
             stonith_fault: status.stonith_fault.map(|fault| fault.as_str().into()),
         }
+    }
+
+    /// The same with the reason why there is no link, if there is none.
+    pub fn with_absence(self, absence: Option<Absence>) -> Self {
+        let absence = absence.filter(|_| !self.linked);
+        let no_link = absence.map(|it| NoLinkReport {
+            reason: it.reason.as_str().into(),
+            found: it.to_string(),
+            refused: it.reason.is_refusal(),
+        });
+        Self { no_link, ..self }
     }
 }
 
@@ -507,6 +541,7 @@ pub(crate) fn whole_ms(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peers::NoLink;
     use crate::testing::{Pair, service_report as report};
 
     /// What a node says with one peer, b, and one service.
@@ -593,12 +628,30 @@ mod tests {
         assert!(status.warnings[0].contains("is down"), "{status:?}");
     }
 
+    #[test]
+    fn a_refused_certificate_is_said_as_long_as_there_is_no_link() {
+        let absence = |reason: NoLink| Some(Absence::from(reason));
+        let said = |linked, reason| {
+            let mut status = Status::new(&Pair::new().a, 1, Duration::ZERO);
+            let peer = peer("unknown", linked);
+            status.peers = vec![peer.with_absence(absence(reason))];
+            status.conclude();
+            let reason = status.peers[0].no_link.as_ref();
+            (reason.map(|it| it.reason.clone()), status.warnings.len())
+        };
+        let reason = |name: &str| Some(name.to_owned());
+        assert_eq!(said(false, NoLink::OwnExpired), (reason("own_expired"), 1));
+        assert_eq!(said(false, NoLink::Unreachable), (reason("unreachable"), 0));
+        assert_eq!(said(true, NoLink::OwnExpired), (None, 0));
+    }
+
     fn peer(liveness: &str, linked: bool) -> PeerReport {
         PeerReport {
             name: "b".into(),
             role: "server".into(),
             liveness: liveness.into(),
             linked,
+            no_link: None,
             last_heard_ms: None,
             max_interarrival_ms: 0.0,
             ignored: 0,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use godwit_core::{Command, MonoTime, Node};
+use godwit_core::{Command, MonoTime, Node, PeerId};
 use godwit_wire::GoodbyeReason;
 
 use crate::bystander::Bystander;
@@ -210,9 +210,10 @@ impl Witness {
     fn status(&self, now: MonoTime) -> Status {
         let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
         let peers = self.config.others().zip(self.node.peer_status());
-        status.peers = peers
-            .map(|(config, peer)| PeerReport::new(config, &peer, now))
-            .collect();
+        let reports = peers.zip((0..).map(PeerId)).map(|((config, peer), id)| {
+            PeerReport::new(config, &peer, now).with_absence(self.out.peers.absence(id))
+        });
+        status.peers = reports.collect();
         status.facts = self.facts.reports(&self.config);
         status.conclude();
         status

@@ -51,7 +51,7 @@ pub use message::{
     ASKED_VERSION, BOUND_KEYS, CANARY_VERSION, Decoder, MAX_VERSION, MIN_VERSION, NAMED_SHARES,
     TAGS_VERSION,
 };
-pub use name::NodeName;
+pub use name::{NameError, NodeName};
 pub use ndp::{NeighbourAdvertisement, NeighbourSolicitation};
 pub use record::{FlowRecord, Negotiated};
 pub use restore::{MAX_INPUT_LEN, Restore};

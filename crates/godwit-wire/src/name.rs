@@ -93,10 +93,40 @@ impl fmt::Debug for NodeName {
 }
 
 impl FromStr for NodeName {
-    type Err = ParseError;
+    type Err = NameError;
 
-    fn from_str(name: &str) -> Result<Self, ParseError> {
-        Self::new(name)
+    fn from_str(name: &str) -> Result<Self, NameError> {
+        Self::new(name).map_err(|_| NameError::of(name))
+    }
+}
+
+/// Why a text is no name of a node, for whoever has typed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// It has no character.
+    #[error("the name of a node can't be empty")]
+    Empty,
+    /// It has more than [`NodeName::MAX_LEN`] characters.
+    #[error("the name of a node has at most 32 characters, and this one has {0}")]
+    Long(usize),
+    /// One of its characters is none of them.
+    #[error(
+        "the name of a node has letters (a-z, A-Z), digits, `.`, `_` and `-` only, and this one \
+         has {0:?}"
+    )]
+    Character(char),
+}
+
+impl NameError {
+    /// What is wrong with a text that is no name.
+    fn of(name: &str) -> Self {
+        let is_one = |it: &char| u8::try_from(*it).is_ok_and(is_name_byte);
+        match name.chars().find(|it| !is_one(it)) {
+            Some(stranger) => Self::Character(stranger),
+            None if name.is_empty() => Self::Empty,
+            None => Self::Long(name.chars().count()),
+        }
     }
 }
 
@@ -116,6 +146,16 @@ mod tests {
         for bad in ["", "a b", "ä", "a\0", &"x".repeat(33), &"x".repeat(300)] {
             assert!(NodeName::new(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_name_is_said_in_words() {
+        let said = |name: &str| name.parse::<NodeName>().unwrap_err().to_string();
+        assert!(said("").contains("empty"));
+        assert!(said(&"x".repeat(38)).ends_with("this one has 38"));
+        assert!(said("../x").ends_with("this one has '/'"));
+        assert!(said("a\u{e4}").ends_with("this one has '\u{e4}'"));
+        assert!("..".parse::<NodeName>().is_ok());
     }
 
     #[test]

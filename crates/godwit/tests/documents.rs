@@ -216,3 +216,20 @@ fn every_thread_is_in_the_table_and_no_other() {
     assert!(sources.contains("gw-driver"), "{sources:?}");
     assert_eq!(named, sources, "docs/threads.md, sources");
 }
+
+/// `docs/configuration.md` says `systemctl reload`, of whatever node.
+#[test]
+fn units_can_reload() {
+    let folder = root().join("packaging");
+    let entries = fs::read_dir(folder).expect("the folder is there");
+    let paths = entries.map(|entry| entry.expect("it is listed").path());
+    let units = paths.filter(|path| path.extension().is_some_and(|it| it == "service"));
+    let mut count = 0;
+    for unit in units {
+        let text = fs::read_to_string(&unit).expect("it is text");
+        let reloads = |line: &str| line.starts_with("ExecReload=/usr/bin/godwit reload ");
+        assert!(text.lines().any(reloads), "{}", unit.display());
+        count += 1;
+    }
+    assert!(count >= 3, "{count} units");
+}

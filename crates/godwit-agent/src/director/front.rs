@@ -570,9 +570,10 @@ impl Front {
         let (incarnation, started) = self.born;
         let mut status = Status::new(&self.config, incarnation, now.since(started));
         let peers = self.config.others().zip(self.node.peer_status());
-        status.peers = peers
-            .map(|(config, peer)| PeerReport::new(config, &peer, now))
-            .collect();
+        let reports = peers.zip((0..).map(PeerId)).map(|((config, peer), id)| {
+            PeerReport::new(config, &peer, now).with_absence(self.out.peers.absence(id))
+        });
+        status.peers = reports.collect();
         let counters = self.tables.programs.counters.read().into_iter();
         let reasons = counters.filter(|(_, count)| *count > 0);
         status.data_path = DataPathReport {

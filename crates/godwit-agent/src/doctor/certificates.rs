@@ -1,4 +1,4 @@
-//! How long the certificates of this node are valid.
+//! Whether an agent starts with the files of `[tls]`, peers take them, and for how long.
 
 use std::fs;
 use std::path::Path;
@@ -6,15 +6,26 @@ use std::path::Path;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-use super::{Check, Host, Scope};
+use godwit_wire::NodeName;
+
+use super::{Check, Host, Level, Scope};
 use crate::config::TlsPaths;
-use crate::peers::{Validity, judge_key};
+use crate::peers::{Identity, TlsError, Validity, judge_key};
+use crate::reload::whole;
 
 /// Seconds of a day.
 const DAY: i64 = 86_400;
 
-/// The fact that nobody else can read the key.
+/// The facts that the certificate is good for links, and that nobody else can read the key.
+const CERTIFICATE: &str = "certificate";
 const KEY: &str = "key_file";
+
+/// The facts that the list is good, and that the certificate is not on it.
+const LIST: &str = "revocation_list";
+const REVOKED: &str = "certificate_revoked";
+
+/// That the files fit together, as an agent finds at its start.
+const IDENTITY: &str = "identity";
 
 /// Fewer days than these are a warning, or than a third of the certificate's life: a short one
 /// is renewed when half of that is over.
@@ -28,7 +39,7 @@ pub(crate) struct Remaining {
 }
 
 pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
-    let Some(paths) = &scope.certificates else {
+    let Some((name, paths)) = &scope.certificates else {
         return Vec::new();
     };
     let key = key(&paths.key);
@@ -36,7 +47,72 @@ pub(super) fn checks(host: &impl Host, scope: &Scope) -> Vec<Check> {
         let pem = host.read(&path.to_string_lossy()).unwrap_or_default();
         remaining(name, path, &pem, host.seconds()).check
     });
-    remaining.into_iter().chain(key).collect()
+    let mut checks: Vec<_> = remaining.into_iter().chain(key).collect();
+    let is_wrong = checks.iter().any(|check| check.level == Level::Fail);
+    let found = identity(*name, paths, host.seconds());
+    // What is said already is not said again in other words.
+    let found = found.filter(|check| !is_wrong || check.level == Level::Ok);
+    if let Some(found) = found {
+        checks.retain(|check| check.name != found.name);
+        checks.push(found);
+    }
+    checks
+}
+
+/// What an agent does at its start with these files, and its peers with what it shows them.
+/// `None` if that is said best by the other checks.
+fn identity(name: NodeName, paths: &TlsPaths, now: i64) -> Option<Check> {
+    let identity = match Identity::load(paths, name) {
+        Ok(identity) => identity,
+        // The other checks say that it can't be read, or who can change it.
+        Err(error) if error.is_for_want_of_rights() => return None,
+        Err(TlsError::Changeable(_)) => return None,
+        Err(error) => {
+            let list = paths.crl.as_deref();
+            let check = if list == Some(error.path()) {
+                LIST
+            } else {
+                IDENTITY
+            };
+            let advice = "no agent starts with these files: put a certificate of this node, its \
+                          key, its authority and the latest list there (godwit pki issue)";
+            return Some(Check::fail(check, whole(&error), advice));
+        }
+    };
+    let path = paths.cert.display();
+    Some(match identity.judge(paths) {
+        Err(error) => refusal(&error),
+        Ok(()) if identity.is_list_overdue(now) => Check::warn(
+            LIST,
+            "the list of revoked certificates should have been followed by another one by now",
+            "have the authority make one, and put it there",
+        ),
+        Ok(()) => Check::ok(IDENTITY, format!("{path} fits its key, authority and list")),
+    })
+}
+
+/// Why peers refuse a link.
+fn refusal(error: &TlsError) -> Check {
+    let (name, advice) = if matches!(error, TlsError::Revoked { .. }) {
+        let advice = "make another one (godwit pki issue), and find out who has the old key";
+        (REVOKED, advice)
+    } else {
+        let advice = "peers refuse a link: put a certificate of their authority there";
+        (CERTIFICATE, advice)
+    };
+    Check::fail(name, whole(error), advice)
+}
+
+/// Puts what peers have against the certificate in place of what its dates say, unless those
+/// are wrong themselves.
+pub(crate) fn note_refusal(checks: &mut [Check], judged: Result<(), TlsError>) {
+    let Err(error) = judged else {
+        return;
+    };
+    let is_it = |check: &&mut Check| check.name == CERTIFICATE && check.level != Level::Fail;
+    if let Some(check) = checks.iter_mut().find(is_it) {
+        *check = refusal(&error);
+    }
 }
 
 /// Whether others can read the key; `None` if it can't be looked at.
@@ -56,7 +132,7 @@ pub(crate) fn key(path: &Path) -> Option<Check> {
 
 /// The files with certificates, and the names of their facts.
 pub(crate) fn named(paths: &TlsPaths) -> [(&'static str, &Path); 2] {
-    [("certificate", &paths.cert), ("authority", &paths.ca)]
+    [(CERTIFICATE, &paths.cert), ("authority", &paths.ca)]
 }
 
 /// Of several certificates in one file, the first to end counts.
@@ -102,9 +178,114 @@ pub(crate) fn remaining(name: &'static str, path: &Path, pem: &[u8], now: i64) -
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
-    use crate::doctor::Level;
-    use crate::testing::pki;
+    use crate::doctor::LiveHost;
+    use crate::testing::{Pair, node, pki};
+
+    /// What fails, at most one thing.
+    fn failed(scope: &Scope) -> (String, String) {
+        let found = checks(&LiveHost, scope).into_iter();
+        let failed = found.filter(|check| check.level == Level::Fail);
+        let failed: Vec<_> = failed.map(|it| (it.name, it.found)).collect();
+        assert!(failed.len() <= 1, "{failed:?}");
+        failed.into_iter().next().unwrap_or_default()
+    }
+
+    /// Whatever no agent starts with, or no peer takes, is a failure here.
+    #[test]
+    fn files_that_do_not_fit_together_are_a_failure() {
+        let mut pair = Pair::new();
+        let list = pair.dir().join("a/crl.pem");
+        pair.a.tls.crl = Some(list.clone());
+        let (tls, scope) = (pair.a.tls.clone(), Scope::of(&pair.a));
+        let (authority, of_b) = (pair.dir().join("ca"), pair.dir().join("b"));
+        copy(&authority.join(pki::CRL), &list);
+        let other = another_authority();
+        let good = |file: &Path| fs::read(file).expect("it is there");
+        let files = [&tls.cert, &tls.key, &tls.ca, &list].map(|it| (it, good(it)));
+        assert_eq!(failed(&scope), Default::default());
+        let revoke = || {
+            pki::revoke(&authority, node("a"));
+            copy(&authority.join(pki::CRL), &list);
+        };
+        let not_its_own = "not the certificate of node";
+        let cases: [(&str, &dyn Fn(), &str); 7] = [
+            (
+                IDENTITY,
+                &|| copy(&of_b.join("node.pem"), &tls.cert),
+                not_its_own,
+            ),
+            (
+                IDENTITY,
+                &|| copy(&of_b.join("node.key"), &tls.key),
+                "is not that of",
+            ),
+            (
+                IDENTITY,
+                &|| copy(&other.path().join("ca.pem"), &tls.ca),
+                "ca.pem: none of its authorities",
+            ),
+            (
+                LIST,
+                &|| copy(&other.path().join("crl.pem"), &list),
+                "no authority in use",
+            ),
+            (
+                LIST,
+                &|| fs::remove_file(&list).expect("there"),
+                "No such file",
+            ),
+            (
+                LIST,
+                &|| fs::write(&list, "x").expect("written"),
+                "no list of revoked",
+            ),
+            (REVOKED, &revoke, "is revoked"),
+        ];
+        for (name, spoil, why) in cases {
+            spoil();
+            let (check, found) = failed(&scope);
+            assert_eq!(check, name, "{found}");
+            assert!(found.contains(why), "{found}");
+            for (path, text) in &files {
+                fs::write(path, text).expect("written");
+            }
+        }
+    }
+
+    /// No agent starts with such a file; the fact `believed_files` says so.
+    #[test]
+    fn what_others_can_write_is_not_said_twice() {
+        let pair = Pair::new();
+        let scope = Scope::of(&pair.a);
+        fs::set_permissions(&pair.a.tls.ca, Permissions::from_mode(0o666)).expect("ours");
+        assert_eq!(failed(&scope), Default::default());
+    }
+
+    /// Without a list nothing but the authority's own key says so.
+    #[test]
+    fn a_certificate_of_another_authority_is_a_failure() {
+        let pair = Pair::new();
+        let scope = Scope::of(&pair.a);
+        assert_eq!(failed(&scope), Default::default());
+        copy(&another_authority().path().join("ca.pem"), &pair.a.tls.ca);
+        let (check, found) = failed(&scope);
+        assert_eq!(check, CERTIFICATE, "{found}");
+        assert!(found.contains("no authority in "), "{found}");
+    }
+
+    fn another_authority() -> tempfile::TempDir {
+        let other = tempfile::tempdir().expect("a folder");
+        pki::init(other.path()).expect("an authority");
+        other
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        fs::copy(from, to).expect("copied");
+    }
 
     /// By day of the life of a certificate.
     #[test]

@@ -22,6 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use godwit_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, Fencing, Standby, TlsPaths};
@@ -57,8 +58,8 @@ pub struct Scope {
     pub fronted: bool,
     /// Folder of the agent's pins.
     pub pins: Option<String>,
-    /// Certificates of this node.
-    pub certificates: Option<TlsPaths>,
+    /// This node, and its certificates.
+    pub certificates: Option<(NodeName, TlsPaths)>,
     /// Files whose content the agent believes.
     pub believed: Vec<PathBuf>,
     /// The agent that runs with this configuration; `None`: it is not asked.
@@ -133,7 +134,7 @@ impl Scope {
                 .then_some(config.detect.egress_residence),
             fronted: config.own_shares().all(|(_, service)| service.is_fronted()),
             pins: pin_name(config).ok(),
-            certificates: Some(config.tls.clone()),
+            certificates: Some((config.node.name, config.tls.clone())),
             believed: crate::custody::believed(config),
             running: None,
         }

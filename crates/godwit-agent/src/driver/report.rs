@@ -80,7 +80,7 @@ impl Driver {
         let reports = peers.zip((0..).map(PeerId));
         let reports = reports.map(|((config, peer), id)| PeerReport {
             tags: self.tagging.of(id).map(ToOwned::to_owned),
-            ..PeerReport::new(config, &peer, now)
+            ..PeerReport::new(config, &peer, now).with_absence(self.peers.absence(id))
         });
         reports.collect()
     }

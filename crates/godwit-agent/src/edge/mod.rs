@@ -7,15 +7,17 @@
 //! | the caller's | the driver: it owns the core and the data path | when it is told to stop |
 //!
 //! Start order: [`Prepared::load`] reads the configuration and certificates
-//! and takes the control socket's place, before anything is changed anywhere;
+//! and takes the control socket's place and all addresses, before anything is changed anywhere;
 //! then the driver opens the data path; then [`Edge::start`] lets the world in.
 
 mod error;
 mod prepare;
+mod sockets;
 #[cfg(test)]
 mod tests;
 
 use std::io;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,6 +47,7 @@ use crate::votes::VoteWatch;
 pub use error::StartError;
 pub(crate) use prepare::Left;
 pub use prepare::Prepared;
+use sockets::{Sockets, cant_listen};
 
 /// How long the last words may take: a goodbye to each peer, an answer to a client.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -74,6 +77,8 @@ struct Threads {
     incarnation: u64,
     // Given up last: until then no second agent starts.
     place: Place,
+    /// Kept for another life.
+    sockets: Sockets,
 }
 
 impl Edge {
@@ -89,8 +94,10 @@ impl Edge {
             identity,
             events,
             place,
+            sockets,
             votes,
         } = prepared;
+        let own = sockets.for_a_life().map_err(StartError::Thread)?;
         let keys = Arc::new(HeartbeatKeys::new(&config, &life.secret, life.incarnation));
         for warning in &config.warnings {
             events.publish_own("config_warning", true, [("text", warning.as_str())]);
@@ -98,8 +105,9 @@ impl Edge {
         let metrics = Metrics::default();
         let watched = (identity.clone(), VoteWatch::new(votes.place()));
         surroundings::spawn(&config, watched, inbox.clone()).map_err(StartError::Thread)?;
-        let heartbeats = Heartbeats::start(&config, life.incarnation, keys.clone(), inbox.clone())
-            .map_err(listen(&config, "control address (UDP)"))?;
+        let means = (keys.clone(), inbox.clone());
+        let heartbeats = Heartbeats::start(&config, life.incarnation, means, own.heartbeats)
+            .map_err(StartError::Thread)?;
         let named = identity.clone();
         let tasks = Tasks {
             identity,
@@ -108,6 +116,7 @@ impl Edge {
             metrics: metrics.clone(),
             heartbeats: heartbeats.counters(),
             socket: place.socket(),
+            listeners: (own.links, own.metrics),
             config,
             inbox,
         };
@@ -143,6 +152,7 @@ impl Edge {
                 identity: named,
                 incarnation: life.incarnation,
                 place,
+                sockets,
             },
         };
         Ok((started, leases))
@@ -158,6 +168,7 @@ impl Edge {
             identity,
             incarnation,
             place,
+            sockets,
         } = self.threads;
         // Silence before the goodbye is acted upon would look like a failure.
         self.peers.close();
@@ -167,6 +178,7 @@ impl Edge {
         drop(heartbeats);
         Left {
             place,
+            sockets,
             events: self.events,
             identity,
             incarnation,
@@ -185,6 +197,8 @@ struct Tasks {
     metrics: Metrics,
     heartbeats: Arc<HeartbeatCounters>,
     socket: PathBuf,
+    /// For links, and for scrapers.
+    listeners: (TcpListener, Option<TcpListener>),
 }
 
 type Ready = mpsc::Sender<Result<PeerSender, StartError>>;
@@ -205,7 +219,7 @@ impl Tasks {
         };
         runtime.block_on(async {
             let busy = Arc::new(AtomicUsize::new(0));
-            match self.start(busy.clone()).await {
+            match self.start(busy.clone()) {
                 Ok(peers) => {
                     // The starter waits for this, so it is there.
                     let _ = ready.send(Ok(peers.clone()));
@@ -219,19 +233,11 @@ impl Tasks {
         });
     }
 
-    async fn start(self, busy: Arc<AtomicUsize>) -> Result<PeerSender, StartError> {
+    fn start(self, busy: Arc<AtomicUsize>) -> Result<PeerSender, StartError> {
         let config = &self.config;
-        let exporter = match config.node.metrics {
-            None => None,
-            Some(address) => {
-                let listen = |source| StartError::Listen {
-                    address: address.to_string(),
-                    what: "metrics address",
-                    source,
-                };
-                Some(Exporter::bind(address).await.map_err(listen)?)
-            }
-        };
+        let (links, metrics) = self.listeners;
+        let exporter = metrics.map(Exporter::new).transpose();
+        let exporter = exporter.map_err(StartError::Thread)?;
         let signals = Signals::new().map_err(StartError::Thread)?;
         let reloads = Reloads::new(config.clone(), self.inbox.clone());
         let office = Office {
@@ -243,14 +249,15 @@ impl Tasks {
             busy,
             idle_limit: control::IDLE_LIMIT,
         };
-        control::serve(&self.socket, office).map_err(|source| StartError::Listen {
-            address: self.socket.display().to_string(),
-            what: "control socket",
-            source,
-        })?;
-        let peers = peers::start(config, self.identity, self.keys, self.inbox.clone())
-            .await
-            .map_err(listen(config, "control address (TCP)"))?;
+        let cant = |source| cant_listen(self.socket.display(), "control socket", source);
+        control::serve(&self.socket, office).map_err(cant)?;
+        let means = peers::Means {
+            identity: self.identity,
+            keys: self.keys,
+            inbox: self.inbox.clone(),
+            events: self.events.clone(),
+        };
+        let peers = peers::start(config, means, links).map_err(StartError::Thread)?;
         tokio::spawn(obey(signals, reloads, self.inbox.clone()));
         if let Some(exporter) = exporter {
             let sources = Sources {
@@ -263,15 +270,6 @@ impl Tasks {
             tokio::spawn(metrics::serve(exporter, sources));
         }
         Ok(peers)
-    }
-}
-
-fn listen(config: &Config, what: &'static str) -> impl Fn(io::Error) -> StartError {
-    let address = config.own_peer().control.to_string();
-    move |source| StartError::Listen {
-        address: address.clone(),
-        what,
-        source,
     }
 }
 

@@ -1,13 +1,12 @@
 //! What comes before anything is changed: files, rights, the control socket's place.
 
 use std::io;
-use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::StartError;
+use super::sockets::{Sockets, patiently};
 use crate::apps::AppSocket;
 use crate::births;
 use crate::config::{Config, PeerRole};
@@ -19,12 +18,6 @@ use crate::membership::{Life, terms};
 use crate::peers::Identity;
 use crate::reload::Fresh;
 use crate::votes::{LastWord, Votes};
-
-/// An agent that was killed still has its place, until the kernel has closed all its files.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// What can be known and taken before anything is changed.
 #[derive(Debug)]
@@ -38,12 +31,14 @@ pub struct Prepared {
     pub(super) identity: Identity,
     pub(super) events: EventLog,
     pub(super) place: Place,
+    pub(super) sockets: Sockets,
 }
 
 /// What a life leaves to the next one in the same process.
 #[derive(Debug)]
 pub(crate) struct Left {
     pub(super) place: Place,
+    pub(super) sockets: Sockets,
     pub(super) events: EventLog,
     pub(super) identity: Identity,
     pub(super) incarnation: u64,
@@ -90,37 +85,33 @@ impl Prepared {
         }
         // Before anything is changed.
         let identity = Identity::load(&config.tls, name)?;
+        if let Err(error) = identity.judge(&config.tls) {
+            // An owner goes on to serve; facts say it as long as it is so.
+            tracing::warn!("peers refuse a link with these files: {error}");
+        }
         let cookie = netns_cookie()?;
         let run_dir = &config.node.run_dir;
         let is_taken = |error: &PlaceError| matches!(error, PlaceError::Taken { .. });
         let place = patiently(|| Place::take(run_dir, cookie, name), is_taken)?;
-        // Another agent with another `run_dir`, or another program, is there already.
-        let control = config.own_peer().control;
-        let is_used = |error: &io::Error| error.kind() == io::ErrorKind::AddrInUse;
-        let bound = patiently(|| UdpSocket::bind(control), is_used);
-        bound.map_err(|source| StartError::Listen {
-            what: "control address (UDP)",
-            address: control.to_string(),
-            source,
-        })?;
+        let sockets = Sockets::bind(&config)?;
         let events = EventLog::new(&config);
-        Self::at((config, identity), (place, events), (None, None))
+        Self::at((config, identity), (place, sockets, events), (None, None))
     }
 
     /// The same for another life in this process: `config` and what it names have been read
-    /// and checked, and the place is this process's own.
+    /// and checked, and the place and the sockets are this process's own.
     ///
     /// # Errors
     /// If the kernel refuses something.
     pub(crate) fn again(fresh: Fresh, left: Left) -> Result<Self, StartError> {
         let events = left.events.go_on(&fresh.0);
         let before = (Some(left.incarnation), left.votes);
-        Self::at(fresh, (left.place, events), before)
+        Self::at(fresh, (left.place, left.sockets, events), before)
     }
 
     fn at(
         (config, identity): Fresh,
-        (place, events): (Place, EventLog),
+        (place, sockets, events): (Place, Sockets, EventLog),
         (before, votes): (Option<u64>, Option<LastWord>),
     ) -> Result<Self, StartError> {
         let name = config.node.name;
@@ -146,21 +137,8 @@ impl Prepared {
             identity,
             events,
             place,
+            sockets,
         })
-    }
-}
-
-/// Tries for [`PATIENCE`] while `is_taken`.
-fn patiently<T, E>(
-    mut take: impl FnMut() -> Result<T, E>,
-    is_taken: impl Fn(&E) -> bool,
-) -> Result<T, E> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match take() {
-            Err(error) if is_taken(&error) && Instant::now() < end => thread::sleep(PAUSE),
-            taken => return taken,
-        }
     }
 }
 

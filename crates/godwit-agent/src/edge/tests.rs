@@ -117,6 +117,47 @@ fn an_address_that_is_taken_is_named() {
     );
 }
 
+/// Any account of the machine may take a port from 1024 on, and an agent that reloads has to
+/// come back to its own.
+#[test]
+fn addresses_stay_taken_between_two_lives() {
+    if !is_privileged() {
+        return;
+    }
+    let pair = Pair::new();
+    let text = std::fs::read_to_string(&pair.a.path).expect("it is there");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr());
+    let metrics = free.expect("loopback");
+    let text = text.replacen("[node]", &format!("[node]\nmetrics = \"{metrics}\""), 1);
+    std::fs::write(&pair.a.path, text).expect("written");
+    let control = pair.a.own_peer().control;
+    let assert_taken = || {
+        for address in [control, metrics] {
+            let error = TcpListener::bind(address).expect_err("taken");
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{address}");
+        }
+        let error = std::net::UdpSocket::bind(control).expect_err("taken");
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    };
+    let (b, b_inputs) = start(&pair.b);
+    let (edge, _inputs) = start(&pair.a);
+    assert_taken();
+    let up = wait_for(&b_inputs, |input| link(&input, Link::Up));
+    assert!(up.is_some(), "each life is heard");
+    let left = edge.shutdown();
+    assert_taken();
+    let config = Arc::new(Config::load(&pair.a.path).expect("it is valid"));
+    let fresh = (config, left.identity());
+    let prepared = Prepared::again(fresh, left).expect("another life");
+    let (inbox, _inputs) = Inbox::new();
+    let (edge, _leases) = Edge::start(prepared, inbox).expect("started");
+    let up = wait_for(&b_inputs, |input| link(&input, Link::Up));
+    assert!(up.is_some(), "each life is heard");
+    edge.shutdown();
+    b.shutdown();
+    TcpListener::bind(control).expect("nothing is left behind");
+}
+
 #[test]
 fn later_starts_have_greater_incarnations() {
     let first = incarnation();

@@ -36,6 +36,7 @@ use crate::votes::VoteBook;
 
 pub use keys::{HeartbeatKeys, Refused, Secret, draw_secret};
 pub use lease::LeaseSender;
+pub use sieve::bind;
 pub use way::WayReport;
 
 use sieve::Sieve;
@@ -140,19 +141,20 @@ impl HeartbeatCounters {
 }
 
 impl Heartbeats {
-    /// Binds the control address and starts both threads.
+    /// Starts both threads, which hear what comes to a socket [at](bind) the control address.
     ///
     /// # Errors
-    /// If the address can't be bound or a thread can't be started.
+    /// If a thread can't be started, or a way to a peer can't be opened.
     pub fn start(
         config: &Config,
         incarnation: u64,
-        keys: Arc<HeartbeatKeys>,
-        inbox: Inbox,
+        (keys, inbox): (Arc<HeartbeatKeys>, Inbox),
+        socket: UdpSocket,
     ) -> io::Result<Self> {
-        let socket = Arc::new(UdpSocket::bind(config.own_peer().control)?);
+        let socket = Arc::new(socket);
         let ways = ways(config, &keys)?;
         let sieve = keys.guard(socket.clone());
+        sieve::forget_unread(&socket);
         let mut heartbeats = Self {
             counters: Arc::new(HeartbeatCounters::new(ways.clone(), Some(sieve))),
             board: ShareBoard::default(),

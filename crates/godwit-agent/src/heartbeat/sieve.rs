@@ -7,14 +7,16 @@
 //! life of that peer that has said hello. The fraction of a second in which an agent was started
 //! is known to those who see the control network, and to nobody beside it.
 
-use std::net::{IpAddr, UdpSocket};
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use godwit_core::PeerId;
 use godwit_sock::{Wanted, dropped_datagrams, take_all_datagrams, take_datagrams};
 use godwit_wire::NodeName;
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt};
 
 use super::receive::MAX_LEN;
 
@@ -31,6 +33,28 @@ const MAGIC: &[u8] = b"GW";
 /// Where their version is, and behind that the name.
 const VERSION_AT: u32 = 4;
 const VERSION: u8 = 1;
+
+/// Datagrams that may be left of a life before: what a buffer holds.
+const UNREAD: usize = 1 << 14;
+
+/// A socket for what peers send to the control address. Bound once in a process, while there is
+/// the right to a buffer beyond `net.core.rmem_max`.
+///
+/// # Errors
+/// If the address is taken, or not there.
+pub fn bind(control: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(control)?;
+    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        let _ = setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER);
+    }
+    Ok(socket)
+}
+
+/// What has come between two lives was meant for the one before.
+pub(super) fn forget_unread(socket: &UdpSocket) {
+    let is_there = |_: &usize| recv(socket.as_raw_fd(), &mut [0], MsgFlags::MSG_DONTWAIT).is_ok();
+    (0..UNREAD).take_while(is_there).for_each(drop);
+}
 
 /// The receiver's socket, and what it takes in.
 #[derive(Debug)]
@@ -50,10 +74,6 @@ pub(super) struct Known {
 impl Sieve {
     /// Has the kernel take in what these peers may say by now, and nothing else.
     pub(super) fn new(socket: Arc<UdpSocket>, peers: Vec<Known>) -> Self {
-        // Beyond `net.core.rmem_max`, if that is permitted.
-        if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
-            let _ = setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER);
-        }
         let this = Self {
             socket,
             peers: Mutex::default(),

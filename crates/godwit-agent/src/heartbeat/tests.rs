@@ -31,6 +31,16 @@ fn hello_of(name: &str, incarnation: u64, keys: &HeartbeatKeys) -> Hello {
     hello
 }
 
+fn start(
+    config: &Config,
+    incarnation: u64,
+    keys: Arc<HeartbeatKeys>,
+    inbox: Inbox,
+) -> io::Result<Heartbeats> {
+    let socket = bind(config.own_peer().control)?;
+    Heartbeats::start(config, incarnation, (keys, inbox), socket)
+}
+
 fn datagram(keys: &HeartbeatKeys, sequence: u64, incarnation: u64) -> Vec<u8> {
     let heartbeat = Heartbeat {
         sender: node("a"),
@@ -159,8 +169,8 @@ fn heartbeats_reach_the_other_node_with_the_latest_claims_and_garbage_is_counted
     let (a_keys, b_keys) = (Arc::new(a_keys), Arc::new(b_keys));
     let (a_inbox, _a_inputs) = Inbox::new();
     let (b_inbox, b_inputs) = Inbox::new();
-    let a = Heartbeats::start(&pair.a, INCARNATION, a_keys, a_inbox).expect("a");
-    let b = Heartbeats::start(&pair.b, 9, b_keys, b_inbox).expect("b");
+    let a = start(&pair.a, INCARNATION, a_keys, a_inbox).expect("a");
+    let b = start(&pair.b, 9, b_keys, b_inbox).expect("b");
     let first = beats(&b_inputs).expect("a heartbeat");
     assert_eq!((first.incarnation, first.shares.len()), (INCARNATION, 0));
 
@@ -202,8 +212,8 @@ fn a_flood_from_a_peer_s_address_ends_in_the_kernel() {
     let forged = datagram(&a_keys, u64::MAX, INCARNATION + 1);
     let (a_inbox, _a_inputs) = Inbox::new();
     let (b_inbox, b_inputs) = Inbox::new();
-    let b = Heartbeats::start(&pair.b, OF_B, Arc::new(b_keys), b_inbox).expect("b");
-    let _a = Heartbeats::start(&pair.a, INCARNATION, Arc::new(a_keys), a_inbox).expect("a");
+    let b = start(&pair.b, OF_B, Arc::new(b_keys), b_inbox).expect("b");
+    let _a = start(&pair.a, INCARNATION, Arc::new(a_keys), a_inbox).expect("a");
     let first = beats(&b_inputs).expect("a heartbeat").sequence;
     let forger = UdpSocket::bind((pair.a.own_peer().control.ip(), 0)).expect("loopback");
     let begun = Instant::now();
@@ -231,7 +241,7 @@ fn a_new_life_is_let_in_when_it_has_said_hello() {
     let (a, b) = keys(&pair);
     let b = Arc::new(b);
     let (inbox, inputs) = Inbox::new();
-    let _b = Heartbeats::start(&pair.b, OF_B, b.clone(), inbox).expect("b");
+    let _b = start(&pair.b, OF_B, b.clone(), inbox).expect("b");
     let from = UdpSocket::bind((pair.a.own_peer().control.ip(), 0)).expect("loopback");
     let to = pair.b.own_peer().control;
     for (incarnation, sequence) in [(INCARNATION, 1), (INCARNATION + 7, 2)] {
@@ -249,8 +259,8 @@ fn ticks_do_not_drift() {
     let (a_keys, b_keys) = keys(&pair);
     let (a_inbox, _a_inputs) = Inbox::new();
     let (b_inbox, b_inputs) = Inbox::new();
-    let _a = Heartbeats::start(&pair.a, INCARNATION, Arc::new(a_keys), a_inbox).expect("a");
-    let b = Heartbeats::start(&pair.b, 9, Arc::new(b_keys), b_inbox).expect("b");
+    let _a = start(&pair.a, INCARNATION, Arc::new(a_keys), a_inbox).expect("a");
+    let b = start(&pair.b, 9, Arc::new(b_keys), b_inbox).expect("b");
     let begun = Instant::now();
     let first = beats(&b_inputs).expect("a heartbeat").sequence;
     while begun.elapsed() < Duration::from_millis(500) {

@@ -1,7 +1,7 @@
 //! Just enough HTTP/1.1 for a scraper on a trusted network: one GET per connection.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,13 +29,16 @@ const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=
 pub(crate) struct Exporter(TcpListener);
 
 impl Exporter {
-    /// Takes the address, so that a conflict shows at start.
-    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
-        TcpListener::bind(address).await.map(Self)
+    /// Takes a listener that does not block, within the runtime that answers.
+    ///
+    /// # Errors
+    /// If the runtime has no room for it.
+    pub(crate) fn new(listener: net::TcpListener) -> io::Result<Self> {
+        TcpListener::from_std(listener).map(Self)
     }
 
     #[cfg(test)]
-    pub(super) fn address(&self) -> io::Result<SocketAddr> {
+    pub(super) fn address(&self) -> io::Result<net::SocketAddr> {
         self.0.local_addr()
     }
 }

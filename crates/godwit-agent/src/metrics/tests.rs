@@ -47,6 +47,7 @@ fn status(pair: &Pair) -> Status {
         role: "server".into(),
         liveness: "failed".into(),
         linked: false,
+        no_link: None,
         last_heard_ms: Some(31.5),
         max_interarrival_ms: 12.5,
         ignored: 0,
@@ -113,9 +114,9 @@ async fn get_of(path: &str, status: impl Fn(&Pair) -> Status) -> String {
             }
         }
     });
-    let exporter = Exporter::bind(([127, 0, 0, 1], 0).into())
-        .await
-        .expect("bound");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    listener.set_nonblocking(true).expect("it may be set");
+    let exporter = Exporter::new(listener).expect("within a runtime");
     let address = exporter.address().expect("bound");
     let events = EventLog::new(&pair.a);
     events.publish_own("started", false, []);

@@ -7,6 +7,7 @@ use godwit_core::PeerId;
 use tokio::net::TcpSocket;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::absence::Absence;
 use super::link::{self, LinkError, STEP_LIMIT};
 use super::{Shared, tls};
 
@@ -17,6 +18,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// restarted can't tell whether its owner is alive.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
+/// Who is refused may be so for long: it is noticed that it is not any more within this.
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+
 /// A link that lived this long was a good one: start over with short pauses.
 const GOOD: Duration = Duration::from_secs(5);
 
@@ -26,12 +30,19 @@ pub(super) async fn run(shared: Arc<Shared>, peer: PeerId) {
     let mut last_error = String::new();
     loop {
         let begun = Instant::now();
+        let mut longest = LONGEST_PAUSE;
         match dial(&shared, peer).await {
             Ok(()) => {}
             Err(LinkError::Driver(_)) => return,
             Err(error) => {
+                shared.note_absence(peer, &error);
+                let absence = Absence::of(&error);
+                if absence.as_ref().is_some_and(|it| it.reason.is_refusal()) {
+                    longest = REFUSED_PAUSE;
+                }
                 // A peer that is down fails alike each second: said once.
-                let kind = without_numbers(&error.to_string());
+                let error = absence.map_or_else(|| error.to_string(), |it| it.to_string());
+                let kind = without_numbers(&error);
                 if kind != last_error {
                     let name = shared.slot(peer).map(|slot| slot.peer.name.to_string());
                     tracing::info!(peer = name, %error, "no link to peer");
@@ -44,7 +55,7 @@ pub(super) async fn run(shared: Arc<Shared>, peer: PeerId) {
             last_error.clear();
         }
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(longest);
     }
 }
 
@@ -65,8 +76,10 @@ async fn dial(shared: &Shared, peer: PeerId) -> Result<(), LinkError> {
             TcpSocket::new_v6()
         }?;
         // Listeners have places for the addresses that their files name.
-        socket.bind(shared.own_address)?;
-        let stream = socket.connect(address).await?;
+        let bound = socket.bind(shared.own_address);
+        bound.map_err(LinkError::Unreachable)?;
+        let stream = socket.connect(address).await;
+        let stream = stream.map_err(LinkError::Unreachable)?;
         link::prepare(&stream)?;
         let server = tls::server_name(name).ok_or(LinkError::Stranger)?;
         let stream = shared.identity.connector().connect(server, stream).await?;

@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::sign::SigningKey;
 use zeroize::Zeroizing;
 
-use super::tls::{TlsError, in_file};
+use super::fault::{TlsError, in_file};
 use crate::custody::own_user;
 use crate::files;
 
@@ -29,9 +29,9 @@ pub(super) fn read(path: &Path) -> Result<Arc<dyn SigningKey>, TlsError> {
     // Of the file that is read, whatever its name leads to a moment later.
     judge(path, &file.metadata().map_err(unreadable)?)?;
     let text = Zeroizing::new(files::rest(file).map_err(unreadable)?);
-    let key = PrivateKeyDer::from_pem_slice(&text).map_err(in_file(path))?;
+    let key = PrivateKeyDer::from_pem_slice(&text).map_err(in_file(path, "private key"))?;
     let key = Zeroizing::new(key);
-    any_supported_type(&key).map_err(|source| TlsError::Identity {
+    any_supported_type(&key).map_err(|source| TlsError::Key {
         path: path.to_owned(),
         source,
     })

@@ -30,6 +30,8 @@ const GATHERED: usize = 32;
 pub(super) enum LinkError {
     #[error("{0}")]
     Io(#[from] io::Error),
+    #[error("{0}")]
+    Unreachable(#[source] io::Error),
     #[error("no answer within {} s", STEP_LIMIT.as_secs())]
     Timeout,
     #[error("closed by the peer")]
@@ -74,7 +76,11 @@ pub(super) async fn run(
         result = write(&outbox) => result,
     };
     shared.retire(ticket)?;
-    result
+    // A reset may have come before the last words of the peer were read.
+    match result {
+        Err(LinkError::Io(error)) => Err(outbox.parting(error)),
+        other => other,
+    }
 }
 
 /// Makes a TCP stream fit for small urgent messages and for dead peers.

@@ -53,6 +53,7 @@ const fn is_said(error: &LinkError) -> bool {
 
 /// Finds out who has dialled, and runs the link.
 async fn serve(shared: &Shared, stream: TcpStream, mut entry: Entry) -> Result<(), LinkError> {
+    let from = stream.peer_addr()?.ip();
     let accepted = tokio::select! {
         accepted = timeout(STEP_LIMIT, accept(shared, stream)) => {
             accepted.unwrap_or(Err(LinkError::Timeout))
@@ -69,9 +70,11 @@ async fn serve(shared: &Shared, stream: TcpStream, mut entry: Entry) -> Result<(
             Unlinked::Handshake
         };
         shared.unlinked.count(reason);
+        shared.note_absence_at(from, error);
     })?;
     let (stream, tls) = stream.into_inner();
-    link::run(shared, peer, (stream, tls.into())).await
+    let ended = link::run(shared, peer, (stream, tls.into())).await;
+    ended.inspect_err(|error| shared.note_absence(peer, error))
 }
 
 /// Finds out which peer has dialled, by its certificate alone.

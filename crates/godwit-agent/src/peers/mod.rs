@@ -26,9 +26,11 @@
 //! queue is full its link is closed, and the fresh one starts with
 //! `Hello`, `ShareState` and `StandbyReady`, as any other.
 
+mod absence;
 mod der;
 mod dial;
 mod doors;
+mod fault;
 mod key;
 mod link;
 mod listen;
@@ -50,15 +52,19 @@ use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
 
 use crate::config::{Config, PeerConfig};
+use crate::events::EventLog;
 use crate::heartbeat::HeartbeatKeys;
 use crate::input::{DriverGone, Inbox, Input};
 
+use absence::Absences;
 use link::LinkError;
 use outbox::{NotQueued, Outbox, QUEUE};
 
+pub use absence::{Absence, NoLink};
 pub use doors::{Unlinked, UnlinkedCounters};
+pub use fault::TlsError;
 pub(crate) use key::judge as judge_key;
-pub use tls::{Identity, TlsError};
+pub use tls::Identity;
 pub(crate) use validity::Validity;
 
 /// Why a message was not queued.
@@ -93,6 +99,7 @@ struct Shared {
     identity: Identity,
     keys: Arc<HeartbeatKeys>,
     inbox: Inbox,
+    events: EventLog,
     closing: AtomicBool,
     /// Links that are announced and not yet retired.
     links: AtomicUsize,
@@ -108,6 +115,8 @@ struct Slot {
     turn: Mutex<Turn>,
     /// The certificates of the link that the key of its heartbeats came by.
     believed: Mutex<Vec<CertificateDer<'static>>>,
+    /// Why there is no link.
+    absences: Mutex<Absences>,
 }
 
 /// Which link of a peer is the current one.
@@ -173,6 +182,11 @@ impl PeerSender {
             .is_some_and(|slot| lock(&slot.outbox).is_some())
     }
 
+    /// Why there is no link to a peer, where there is none.
+    pub fn absence(&self, peer: PeerId) -> Option<Absence> {
+        self.shared.absence(peer)
+    }
+
     /// Counts of those that came to the control port for nothing.
     pub fn unlinked(&self) -> Arc<UnlinkedCounters> {
         self.shared.unlinked.clone()
@@ -209,22 +223,36 @@ impl PeerSender {
     }
 }
 
-/// Starts dialling and listening. Call within the runtime of the edge thread.
+/// What links are made with, and where they lead.
+#[derive(Debug)]
+pub struct Means {
+    /// This node's certificate and key.
+    pub identity: Identity,
+    /// Takes the keys of heartbeats.
+    pub keys: Arc<HeartbeatKeys>,
+    /// Takes messages.
+    pub inbox: Inbox,
+    /// Takes what peers refuse.
+    pub events: EventLog,
+}
+
+/// Starts dialling, and accepting what comes to a listener at the control address that does
+/// not block. Call within the runtime of the edge thread.
 ///
 /// # Errors
-/// If the control address can't be listened on.
-pub async fn start(
+/// If the runtime has no room for it.
+pub fn start(
     config: &Config,
-    identity: Identity,
-    keys: Arc<HeartbeatKeys>,
-    inbox: Inbox,
+    means: Means,
+    listener: std::net::TcpListener,
 ) -> io::Result<PeerSender> {
-    let listener = TcpListener::bind(config.own_peer().control).await?;
+    let listener = TcpListener::from_std(listener)?;
     let slots = config.others().map(|peer| Slot {
         peer: peer.clone(),
         outbox: Mutex::default(),
         turn: Mutex::default(),
         believed: Mutex::default(),
+        absences: Mutex::default(),
     });
     let mut own_address = config.own_peer().control;
     own_address.set_port(0);
@@ -233,9 +261,10 @@ pub async fn start(
         own_address,
         unlinked: Arc::default(),
         slots: slots.collect(),
-        identity,
-        keys,
-        inbox,
+        identity: means.identity,
+        keys: means.keys,
+        inbox: means.inbox,
+        events: means.events,
         closing: AtomicBool::new(false),
         links: AtomicUsize::new(0),
     });
@@ -292,6 +321,7 @@ impl Shared {
         self.admit(peer, chain)?;
         self.keys.learn(peer, hello);
         self.identity.revocations().forgive(slot.peer.name);
+        self.forget_absence(peer);
         Ok(())
     }
 

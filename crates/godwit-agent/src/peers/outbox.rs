@@ -16,6 +16,7 @@ use rustls::Connection;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
+use super::absence::of_tls;
 use super::link::LinkError;
 use super::lock;
 
@@ -161,6 +162,14 @@ impl Outbox {
             self.stream.readable().await?;
         }
         Ok(())
+    }
+
+    /// What the peer has said at last, where the connection has ended under our hands.
+    pub(super) fn parting(&self, error: io::Error) -> LinkError {
+        match self.take(&mut Decoder::new(), &mut vec![0; CHUNK]) {
+            Err(LinkError::Io(last)) if of_tls(&last).is_some() => LinkError::Io(last),
+            _ => LinkError::Io(error),
+        }
     }
 
     /// Whether something was there.

@@ -20,8 +20,9 @@ use super::der::{
     BIT_STRING, EXPLICIT_0, INTEGER, OBJECT_IDENTIFIER, OCTET_STRING, SEQUENCE, element, is_time,
     skip, time, unsigned, whole,
 };
+use super::fault::{TlsError, in_file};
 use super::lock;
-use super::tls::{TlsError, in_file, read_pem};
+use super::tls::read_pem;
 use super::validity::Label;
 
 /// `id-ce-cRLNumber`, 2.5.29.20.
@@ -144,7 +145,7 @@ impl Lists {
     pub(super) fn load(path: &Path, authorities: &[TrustAnchor<'_>]) -> Result<Self, TlsError> {
         let lists: Result<Vec<_>, _> =
             CertificateRevocationListDer::pem_slice_iter(&read_pem(path)?).collect();
-        let lists = lists.map_err(in_file(path))?;
+        let lists = lists.map_err(in_file(path, "list of revoked certificates"))?;
         let wrong = |reason| TlsError::List {
             path: path.to_owned(),
             reason,

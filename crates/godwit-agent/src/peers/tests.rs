@@ -1,6 +1,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener as StdListener};
 use std::time::{Duration, Instant};
 
 use godwit_core::Link;
@@ -25,6 +25,7 @@ struct Side {
     rest: RefCell<VecDeque<Input>>,
     sender: PeerSender,
     keys: Arc<HeartbeatKeys>,
+    events: EventLog,
     name: NodeName,
 }
 
@@ -34,14 +35,22 @@ async fn start_side(config: &Config) -> Side {
     let secret = [u8::try_from(name.as_str().len()).expect("short"); 32];
     let keys = Arc::new(HeartbeatKeys::new(config, &secret, 1));
     let (inbox, inputs) = Inbox::new();
-    let sender = start(config, identity, keys.clone(), inbox)
-        .await
-        .expect("listening");
+    let means = Means {
+        identity,
+        keys: keys.clone(),
+        inbox,
+        events: EventLog::new(config),
+    };
+    let events = means.events.clone();
+    let listener = StdListener::bind(config.own_peer().control).expect("free");
+    listener.set_nonblocking(true).expect("it may be set");
+    let sender = start(config, means, listener).expect("listening");
     Side {
         inputs,
         rest: RefCell::default(),
         sender,
         keys,
+        events,
         name,
     }
 }
@@ -190,6 +199,62 @@ async fn assert_never_linked(dialler: &Config, listener: &Config) {
         assert!(matches!(input, Input::Link { .. }), "{input:?}");
     }
     assert!(b.inputs.try_recv().is_err());
+}
+
+/// What a side says of the other one, and how often it said that to people.
+async fn absence(side: &Side, expected: NoLink) -> usize {
+    let deadline = Instant::now() + PATIENCE;
+    let reason = || side.sender.absence(OTHER).map(|it| it.reason);
+    while reason() != Some(expected) {
+        assert!(
+            Instant::now() < deadline,
+            "{:?}",
+            side.sender.absence(OTHER)
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let past = side.events.subscribe().past;
+    past.iter().filter(|it| it.event == "link_refused").count()
+}
+
+/// Either certificate may have expired: both sides name the reason, once, and the dialler
+/// becomes slower.
+#[tokio::test]
+async fn a_certificate_that_is_refused_is_named_on_both_sides() {
+    const WHILE: Duration = Duration::from_millis(2500);
+    for expired in ["a", "b"] {
+        let pair = Pair::new();
+        let out = pair.dir().join(expired);
+        pki::issue(&pair.dir().join("ca"), node(expired), &out, Some(-3)).expect("issued");
+        let (a, b) = (start_side(&pair.a).await, start_side(&pair.b).await);
+        let reasons = match expired {
+            "a" => (NoLink::OwnExpired, NoLink::PeerExpired),
+            _ => (NoLink::PeerExpired, NoLink::OwnExpired),
+        };
+        tokio::time::sleep(WHILE).await;
+        assert_eq!(absence(&a, reasons.0).await, 1, "told once");
+        assert_eq!(absence(&b, reasons.1).await, 1, "told once");
+        let ups = std::iter::from_fn(|| a.next_input());
+        let ups = ups.filter(|it| matches!(it, Input::Link { link: Link::Up, .. }));
+        assert!(ups.count() <= 8, "it dials as if nothing were wrong");
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_there_is_not_refused() {
+    let pair = Pair::new();
+    let a = start_side(&pair.a).await;
+    assert_eq!(absence(&a, NoLink::Unreachable).await, 0);
+    let b = start_side(&pair.b).await;
+    assert_eq!(absence(&b, NoLink::NotDialled).await, 0);
+    a.greet().await;
+    b.greet().await;
+    assert!(matches!(a.next_message().await, Some(Message::Hello(_))));
+    assert_eq!(
+        absence(&a, NoLink::Starting).await,
+        0,
+        "the reason before is forgotten"
+    );
 }
 
 #[tokio::test]

@@ -185,6 +185,9 @@ impl Source for Certificates {
             look_days.extend(remaining.days.map(|days| (name.to_owned(), days)));
             checks.push(remaining.check);
         }
+        // What is in use may be of another authority, too: a start takes that.
+        let judged = self.identity.judge_chain(&self.config.tls);
+        certificates::note_refusal(&mut checks, judged);
         checks.extend(certificates::key(&self.config.tls.key));
         checks.push(custody::look(&self.believed));
         let mut look = Look::of_checks("certificates", checks);
@@ -346,6 +349,20 @@ mod tests {
         until(&mut source, &["believed_files", RENEWAL]);
         chmod(&tls.cert, 0o644);
         until(&mut source, &[]);
+    }
+
+    /// A start takes them, as an owner is to serve.
+    #[test]
+    fn a_certificate_that_peers_refuse_is_said_from_the_start_on() {
+        let pair = Pair::new();
+        let tls = &pair.a.tls;
+        let elsewhere = tempfile::tempdir().expect("a folder");
+        pki::init(elsewhere.path()).expect("an authority");
+        fs::copy(elsewhere.path().join("ca.pem"), &tls.ca).expect("copied");
+        let identity = Identity::load(tls, node("a")).expect("it fits together");
+        let mut source = made(&pair.a, identity);
+        let look = until(&mut source, &["certificate"]);
+        assert!(look.wrong[0].found.contains("no authority in "), "{look:?}");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl File {
         // Those that are in force are facts of their own.
         let identity = |config: &Config| (config.tls.clone(), config.node.name);
         if identity(&next) != identity(&self.config)
-            && let Err(error) = Identity::load(&next.tls, next.node.name)
+            && let Err(error) = Identity::load_welcome(&next.tls, next.node.name)
         {
             return Some(unusable(path, &whole(&error)));
         }

@@ -73,9 +73,9 @@ pub enum PeerNews {
         /// Why.
         reason: GoodbyeReason,
     },
-    /// The control link to it is up.
+    /// The control link to it is up: it has said hello.
     LinkUp,
-    /// The control link to it is down.
+    /// The control link to it, by which it had said hello, is down.
     LinkDown,
     /// It speaks no version of the messages that we speak.
     Incompatible {

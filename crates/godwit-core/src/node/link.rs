@@ -55,12 +55,13 @@ impl Node {
             Link::Up => {
                 side.link = LinkState::Silent;
                 self.note_power(peer);
-                self.tell_peer(peer, PeerNews::LinkUp, now);
             }
             Link::Down if was == LinkState::Down => return,
             Link::Down => {
                 side.link = LinkState::Down;
-                self.tell_peer(peer, PeerNews::LinkDown, now);
+                if was == LinkState::Ready {
+                    self.tell_peer(peer, PeerNews::LinkDown, now);
+                }
             }
         }
         for share in &mut self.shares {
@@ -82,7 +83,7 @@ impl Node {
             self.blame(peer, "introduced itself under another name", now);
             return;
         }
-        let reborn = side.incarnation != hello.incarnation;
+        let (was, reborn) = (side.link, side.incarnation != hello.incarnation);
         if !side.greet(hello) {
             let news = PeerNews::Incompatible {
                 min_version: hello.min_version,
@@ -92,6 +93,10 @@ impl Node {
             return;
         }
         side.detector.handle_hello(hello.incarnation, now);
+        if was != LinkState::Ready {
+            // Not before: who dials learns last that its certificate is refused.
+            self.tell_peer(peer, PeerNews::LinkUp, now);
+        }
         self.compare_births(now);
         let Some(side) = self.peer_mut(peer) else {
             return;

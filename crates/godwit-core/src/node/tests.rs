@@ -340,12 +340,30 @@ fn peers_that_misbehave_are_named_and_ignored() {
     node.handle_message(PEER, &Message::ShareState(unknown), ms(4));
     let misbehaved = |what| PeerNews::Misbehaved { what };
     let expected = [
-        PeerNews::LinkUp,
         misbehaved("introduced itself under another name"),
+        PeerNews::LinkUp,
         misbehaved("spoke of a share that is not common"),
     ];
     assert_eq!(peer_news(&mut node), expected);
     assert!(node.peer_status().all(|peer| peer.linked));
+}
+
+/// With TLS 1.3 who dials learns last that its certificate is refused: such a link ends
+/// without a word, again and again.
+#[test]
+fn a_link_is_told_once_the_peer_has_said_hello() {
+    let mut node = Node::new(&config(), ms(0));
+    for at in 1..100 {
+        node.handle_link(PEER, Link::Up, ms(2 * at));
+        node.handle_link(PEER, Link::Down, ms(2 * at + 1));
+    }
+    assert_eq!(peer_news(&mut node), []);
+    node.handle_link(PEER, Link::Up, ms(200));
+    node.handle_message(PEER, &Message::Hello(hello()), ms(201));
+    node.handle_message(PEER, &Message::Hello(hello()), ms(202));
+    node.handle_link(PEER, Link::Down, ms(203));
+    let news = [PeerNews::LinkUp, PeerNews::LinkDown];
+    assert_eq!(peer_news(&mut node), news);
 }
 
 #[test]
@@ -362,7 +380,7 @@ fn without_a_common_version_a_link_is_of_no_use() {
         min_version: MAX_VERSION + 1,
         max_version: MAX_VERSION + 2,
     };
-    assert_eq!(peer_news(&mut node), [PeerNews::LinkUp, incompatible]);
+    assert_eq!(peer_news(&mut node), [incompatible]);
     assert!(node.peer_status().all(|peer| !peer.linked));
 }
 

@@ -31,23 +31,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn render(status: &Status) -> String {
-    let path = &status.data_path;
-    let attached = if path.attached {
-        "attached"
-    } else {
-        "NOT attached"
-    };
     let mut text = format!(
-        "node {}, godwit {}, up {}\nfencing    {}\ndata path  {} on {}\n",
+        "node {}, godwit {}, up {}\nfencing    {}\n{}",
         status.node,
         status.version,
         span(status.uptime_ms),
         status.fencing,
-        attached,
-        path.interface,
+        data_path(status),
     );
     for section in [
-        peers(&status.peers),
+        peers(&status.peers) + &missing_links(&status.peers),
         services(&status.services),
         status.director.as_ref().map(director).unwrap_or_default(),
         takeovers(&status.services),
@@ -65,6 +58,25 @@ fn render(status: &Status) -> String {
         text.push_str(&format!("warning: {warning}\n"));
     }
     text
+}
+
+/// A witness has none.
+fn data_path(status: &Status) -> String {
+    let path = &status.data_path;
+    let attached = match path.attached {
+        _ if status.role == "witness" => return String::new(),
+        true => "attached",
+        false => "NOT attached",
+    };
+    format!("data path  {attached} on {}\n", path.interface)
+}
+
+fn missing_links(peers: &[PeerReport]) -> String {
+    let reasons = peers.iter().filter_map(|peer| {
+        let no_link = peer.no_link.as_ref()?;
+        Some(format!("no link to {}: {}\n", peer.name, no_link.found))
+    });
+    reasons.collect()
 }
 
 fn peers(peers: &[PeerReport]) -> String {
@@ -191,4 +203,48 @@ fn takeovers(services: &[ServiceReport]) -> String {
         ));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(role: &str) -> Status {
+        let status = json!({
+            "schema": "godwit.status/1", "node": "w", "role": role, "version": "1",
+            "incarnation": 1, "uptime_ms": 1, "fencing": "lease", "services": [], "warnings": [],
+            "data_path": {
+                "interface": "eth0", "attached": false, "version": "", "reasons": {}
+            },
+            "peers": [{
+                "name": "b", "role": "server", "liveness": "unknown", "linked": false,
+                "no_link": {
+                    "reason": "peer_expired", "found": "its certificate has expired",
+                    "refused": true
+                },
+                "last_heard_ms": null, "max_interarrival_ms": 0.0, "ignored": 0,
+                "config_differs": false
+            }]
+        });
+        serde_json::from_value(status).expect("it is one")
+    }
+
+    #[test]
+    fn a_witness_says_nothing_of_a_data_path() {
+        assert!(!render(&status("witness")).contains("data path"));
+        for role in ["server", "director", ""] {
+            assert!(render(&status(role)).contains("data path  NOT attached on eth0"));
+        }
+    }
+
+    #[test]
+    fn the_reason_why_there_is_no_link_is_said() {
+        let said = render(&status("witness"));
+        assert!(
+            said.contains("\nno link to b: its certificate has expired\n"),
+            "{said}"
+        );
+    }
 }
