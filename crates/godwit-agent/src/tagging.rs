@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use godwit_bpf::{MapError, TagKey, Trust, TrustTable};
 use godwit_core::PeerId;
 use godwit_core::tags::{Tags, With};
-use godwit_wire::{MacAddr, TagWord, node_id};
+use godwit_wire::{MacAddr, TagDemand, TagWord, node_id};
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use crate::config::{Config, PeerConfig, PeerRole, Reach};
@@ -128,6 +128,17 @@ impl Tagging {
         std::mem::take(&mut side.owed).then_some(TagWord::Used)
     }
 
+    /// This node is elsewhere on the link, and its peers have keys for where it was: nothing is
+    /// demanded of them until they have a new link.
+    pub(crate) fn lift(&mut self, table: &TrustTable) {
+        for side in self.sides.values_mut() {
+            side.tags.demanded = TagDemand::Nothing;
+            if let Err(error) = side.write(table) {
+                tracing::error!(%error, "that no tags are demanded can't be written");
+            }
+        }
+    }
+
     /// It has introduced itself over a new link, with its latest version. Says what key it is to
     /// hear.
     pub(crate) fn greet(
@@ -212,8 +223,6 @@ impl Side {
 
 #[cfg(test)]
 mod tests {
-    use godwit_wire::TagDemand;
-
     use super::*;
     use crate::testing::Pair;
 

@@ -449,6 +449,7 @@ impl Front {
                 let fields = [("interface", self.config.node.interface.as_str())];
                 let events = &self.out.events;
                 events.publish_own("interface_changed", false, fields);
+                self.tagging.lift(&self.tables.programs.trusts);
                 self.search_again(before);
             }
         }
