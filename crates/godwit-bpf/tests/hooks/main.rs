@@ -35,3 +35,4 @@ mod steer;
 mod talk;
 mod transfer;
 mod verify;
+mod vouched;
