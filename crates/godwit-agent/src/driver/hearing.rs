@@ -7,7 +7,7 @@ use godwit_bpf::{FlowState, Phase};
 use godwit_core::MonoTime;
 use godwit_core::fitness::Consequence;
 use godwit_core::hearing::{Ears, Hearing, Sight, Trouble};
-use godwit_wire::{SeqNumber, ShareId};
+use godwit_wire::ShareId;
 
 use super::logs;
 use crate::surroundings::{Look, Wrong};
@@ -43,7 +43,7 @@ impl Listener {
         let ending = flow.orphaned || flow.through || flow.own_fin || flow.client_fin;
         let in_order = logs::has_log(flow).then_some(flow.log.end);
         let own_val = flow.ts.map(|ts| ts.own_val);
-        if ending || in_order.or(own_val.map(SeqNumber)).is_none() {
+        if ending || (in_order.is_none() && own_val.is_none()) {
             return;
         }
         let sight = Sight {
