@@ -23,6 +23,7 @@
 #include "gw_fence.h"
 #include "gw_hops.h"
 #include "gw_note.h"
+#include "gw_tag.h"
 
 /* The entry of a connection, if it has one. */
 static __always_inline struct gw_handoff *
@@ -86,33 +87,57 @@ struct gw_lead {
 	__u32 irs; /* of the client */
 };
 
+/*
+ * Writes the note into the frame, for the director with that address: with a tag, if that one
+ * has told a key. 0 or -1.
+ */
+static __noinline int gw_put_note(struct __sk_buff *skb,
+				  struct gw_tagged_note *n,
+				  const struct gw_mate_mac *to)
+{
+	const __u64 *key = gw_key_for(bpf_map_lookup_elem(&gw_trusts, to));
+	__u32 len = sizeof(n->note);
+
+	n->note.version = GW_NOTE_VERSION;
+	if (key) {
+		n->note.version = GW_NOTE_TAGGED;
+		n->proof.order = bpf_cpu_to_be64(gw_now());
+		n->proof.tag = bpf_cpu_to_be64(gw_words_tag(
+			GW_TAG_LEARN, (const __be32 *)n, GW_LEARN_WORDS, key));
+		len = sizeof(*n);
+	}
+	if (bpf_skb_change_tail(skb, ETH_HLEN + len, 0))
+		return -1;
+	return bpf_skb_store_bytes(skb, ETH_HLEN, n, len, 0);
+}
+
 /* The segment becomes a note to whom it came from; 0 or -1. */
 static __always_inline int gw_write_note(struct __sk_buff *skb,
 					 const struct gw_pkt *p,
 					 const struct gw_flow_key *key,
 					 const struct gw_lead *lead)
 {
-	struct gw_note note = {
-		.kind = GW_NOTE_LEARN,
-		.version = GW_NOTE_VERSION,
-		.irs = bpf_htonl(lead->irs),
-		.client_port = key->client.port,
-		.service_port = key->service.port,
+	struct gw_tagged_note n = {
+		.note = {
+			.kind = GW_NOTE_LEARN,
+			.irs = bpf_htonl(lead->irs),
+			.client_port = key->client.port,
+			.service_port = key->service.port,
+		},
 	};
 	__be16 proto = bpf_htons(GW_ETH_P_NOTE);
-	__u8 self[6], to[6];
+	struct gw_mate_mac to = {};
+	__u8 self[6];
 
-	__builtin_memcpy(note.at, lead->at, 6);
-	__builtin_memcpy(note.client, key->client.addr, 16);
-	__builtin_memcpy(note.service, key->service.addr, 16);
-	__builtin_memcpy(to, p->smac, 6);
+	__builtin_memcpy(n.note.at, lead->at, 6);
+	__builtin_memcpy(n.note.client, key->client.addr, 16);
+	__builtin_memcpy(n.note.service, key->service.addr, 16);
+	__builtin_memcpy(to.mac, p->smac, 6);
 	gw_self(self);
-	if (bpf_skb_change_tail(skb, ETH_HLEN + sizeof(note), 0))
+	if (gw_put_note(skb, &n, &to))
 		return -1;
-	gw_set_macs(skb, to, self);
-	if (bpf_skb_store_bytes(skb, ETH_HLEN - 2, &proto, 2, 0))
-		return -1;
-	return bpf_skb_store_bytes(skb, ETH_HLEN, &note, sizeof(note), 0);
+	gw_set_macs(skb, to.mac, self);
+	return bpf_skb_store_bytes(skb, ETH_HLEN - 2, &proto, 2, 0);
 }
 
 /*

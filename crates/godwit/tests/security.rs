@@ -121,8 +121,9 @@ fn named(cell: &str) -> Vec<Named> {
     found
 }
 
-/// The last cells of the rows of all tables.
+/// The last cells of the rows of all tables that say who can do what: those before the keys.
 fn cells(text: &str) -> Vec<&str> {
+    let (text, _) = text.split_once("\n## Keys\n").expect("it is a section");
     let last = |line| {
         let row = str::strip_prefix(line, "| ")?.strip_suffix(" |")?;
         row.rsplit_once(" | ").map(|(_, cell)| cell)

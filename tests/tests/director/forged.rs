@@ -1,9 +1,11 @@
 //! Anybody can send a SYN with the addresses and ports of somebody else's connection
 //! (RFC 5961 section 4).
 
+use std::collections::BTreeSet;
+
 use godwit_lab::LabOptions;
 use godwit_lab::host::{Host, Network};
-use godwit_tests::stage::stage;
+use godwit_tests::stage::{stage, until};
 use godwit_wire::{EthernetHeader, Segment, SeqNumber, TcpFlags, TcpOptions};
 
 use super::{BACKENDS, Front, Regular, all_stay, names, on_lab, options};
@@ -39,6 +41,26 @@ fn forge(front: &Front<'_>, regulars: &[Regular], round: u32) {
     attacker.send_frames(&frames).expect("frames are sent");
 }
 
+/// The director and its back-ends demand tags of each other.
+fn wait_demanded(front: &Front<'_>) {
+    let says = |host: Host, of: &BTreeSet<String>| {
+        let Ok(status) = front.cluster.status(host) else {
+            return false;
+        };
+        let demanded = status
+            .peers
+            .iter()
+            .filter(|it| it.tags.as_deref() == Some("demanded"));
+        let demanded: BTreeSet<_> = demanded.map(|it| it.name.clone()).collect();
+        demanded.is_superset(of)
+    };
+    let (own, back_ends) = (names(&[Host::Director]), names(&BACKENDS));
+    until("tags are demanded", || {
+        let all = says(Host::Director, &back_ends) && BACKENDS.into_iter().all(|it| says(it, &own));
+        all.then_some(())
+    });
+}
+
 /// Neither in slots that have changed, nor in those that have not.
 #[test]
 fn a_forged_syn_ends_no_connection() {
@@ -51,6 +73,7 @@ fn a_forged_syn_ends_no_connection() {
         return;
     };
     on_lab(&lab, options(), |front| {
+        wait_demanded(front);
         let mut regulars = front.connect(48);
         forge(front, &regulars, 0);
         all_stay(&mut regulars);
@@ -70,5 +93,9 @@ fn a_forged_syn_ends_no_connection() {
         all_stay(&mut regulars);
         assert_eq!(front.curls(32), names(&BACKENDS));
         assert_eq!(front.counted("no_backend"), 0);
+        // What back-ends answer is proved.
+        for reason in ["tag_wrong", "tag_missing", "answer_stale"] {
+            assert_eq!(front.counted(reason), 0, "{reason}");
+        }
     });
 }

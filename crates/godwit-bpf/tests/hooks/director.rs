@@ -19,6 +19,7 @@ mod agree;
 mod forged;
 mod learn;
 mod posts;
+mod proved;
 mod share;
 mod tunnel;
 
@@ -32,7 +33,7 @@ const IP: usize = EthernetHeader::LEN;
 /// EtherType of notes.
 const NOTE: [u8; 2] = [0x88, 0xb5];
 /// Numbers of the back-ends.
-const BACKENDS: [u16; 3] = [4, 1, 7];
+pub(crate) const BACKENDS: [u16; 3] = [4, 1, 7];
 /// More connections than slots, so that some share one.
 const FLOWS: u16 = 600;
 

@@ -38,3 +38,4 @@ mod steer;
 mod talk;
 mod transfer;
 mod verify;
+mod vouched;

@@ -52,6 +52,9 @@ pub struct PeerReport {
     /// Why it could not be powered off.
     #[serde(default)]
     pub stonith_fault: Option<String>,
+    /// Whether its frames are proved: `demanded`, `partly`, `believed` or `none`.
+    #[serde(default)]
+    pub tags: Option<String>,
 }
 
 /// A director in a [`Status`].

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// `godwit-pki`, where `godwit pki` looks for it: beside the program that is tested. Cargo
-/// builds programs of the package under test only, so it is asked for this one.
+/// `godwit-pki`, where `godwit pki` looks for it: beside the program that is tested. `godwit-lab`
+/// is there, too. Cargo builds programs of the package under test only, so it is asked for these.
 pub(crate) fn pki() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -17,7 +17,14 @@ pub(crate) fn pki() -> &'static Path {
             other => other,
         };
         let built = Command::new(env!("CARGO"))
-            .args(["build", "--locked", "--package", "godwit-pki"])
+            .args([
+                "build",
+                "--locked",
+                "--package",
+                "godwit-pki",
+                "--package",
+                "godwit-lab",
+            ])
             .args(["--profile", profile, "--target-dir"])
             .arg(folder.parent().expect("it is in a folder of its own"))
             .current_dir(env!("CARGO_MANIFEST_DIR"))

@@ -68,6 +68,11 @@ impl Guesses {
         [a, b]
     }
 
+    /// Of a note or a probe: every second one has a guess where its tag is.
+    fn version(&mut self) -> u8 {
+        1 + (self.half()[0] & 1)
+    }
+
     /// A sequence number in the window that the victim's service offers, or outside it.
     fn seq(&mut self, inside: bool) -> u32 {
         let window = u32::from(WND);
@@ -138,7 +143,11 @@ fn said(port: u16, v6: bool, from: MacAddr, flags: TcpFlags, g: &mut Guesses) ->
         0 => (SERVICE, CLIENT),
         _ => (g.word(), g.word()),
     };
-    let mut frame = twin(from, port, v6, numbers, flags, b"");
+    tagged(twin(from, port, v6, numbers, flags, b""), v6, g)
+}
+
+/// With a guess where the tag of a segment is.
+fn tagged(mut frame: Vec<u8>, v6: bool, g: &mut Guesses) -> Vec<u8> {
     let (tcp, half) = if v6 { (54, 16) } else { (34, 18) };
     frame[half..half + 2].copy_from_slice(&g.half());
     frame[tcp + 18..tcp + 20].copy_from_slice(&g.half());
@@ -177,24 +186,32 @@ fn learn(port: u16, v6: bool, g: &mut Guesses) -> Vec<u8> {
 
 fn load(port: u16, v6: bool, g: &mut Guesses) -> Vec<u8> {
     let service = flow_id(port, v6).key.service;
+    let version = g.version();
     let mut frame = vec![0; 12];
-    frame.extend([0x88, 0xb5, 2, 1, g.half()[0] % 101, 0, 0, 0, 0, 0]);
+    frame.extend([0x88, 0xb5, 2, version, g.half()[0] % 101, 0, 0, 0, 0, 0]);
     frame.extend(service.addr.octets());
     frame.extend(service.port.to_be_bytes());
     frame.extend([0, 0]);
+    if version == 2 {
+        frame.extend([0; 4]);
+        frame.extend(g.next().to_be_bytes());
+        frame.extend(g.next().to_be_bytes());
+    }
     frame
 }
 
 fn probe(g: &mut Guesses) -> Vec<u8> {
     let mut frame = vec![0; 12];
     frame.extend(SLIP_TYPE);
-    frame.extend([2, 1, 0, 0]);
+    frame.extend([2, g.version(), 0, 0]);
     frame.extend(g.word().to_be_bytes());
+    frame.extend(g.next().to_be_bytes());
     frame.resize(EthernetHeader::LEN + 200, 0);
     frame
 }
 
-/// With the time stamps of a canary, or of the answer to one.
+/// With the time stamps of a canary, or of the answer to one; every second one with a guess
+/// where its tag is.
 fn stamped(frame: Vec<u8>, v6: bool, g: &mut Guesses) -> Vec<u8> {
     let is_answer = frame[6..12] == Host::B.mac(Network::Data).0;
     let guess = g.word().to_be_bytes();
@@ -204,5 +221,9 @@ fn stamped(frame: Vec<u8>, v6: bool, g: &mut Guesses) -> Vec<u8> {
         [guess, CANARY]
     };
     let options = [&[1, 1, 8, 10][..], &a, &b].concat();
-    with_options(frame, v6, &options)
+    let frame = with_options(frame, v6, &options);
+    match g.half()[0] & 1 {
+        0 => frame,
+        _ => tagged(frame, v6, g),
+    }
 }

@@ -44,10 +44,6 @@ const HANDSHAKE: Allowed = &["gw_half_open"];
 /// With its owner's MAC anything may be said to a twin in its client's name: what is mirrored
 /// has no tags (SECURITY.md). What is not changed even so is in `a_twin_is_what_it_was`.
 const FED: Allowed = &["gw_flows", "gw_log"];
-/// Of these a server is believed that has its MAC alone (SECURITY.md).
-const LOAD: Allowed = &["gw_mate_loads"];
-const PROBE: Allowed = &["gw_paths"];
-const CANARY: Allowed = NOTHING;
 
 /// Frames of a kind, to whom, and what they may change: of a stranger, and of b.
 type Row = (Kind, At, [Allowed; 2]);
@@ -63,7 +59,7 @@ const ROWS: [Row; 29] = [
     (Kind::SynAck, At::Owner, [NOTHING, NOTHING]),
     (Kind::OwnerRst, At::Owner, [NOTHING, NOTHING]),
     (Kind::TwinAck, At::Owner, [NOTHING, NOTHING]),
-    (Kind::CanaryAnswer, At::Owner, [CANARY, CANARY]),
+    (Kind::CanaryAnswer, At::Owner, [NOTHING, NOTHING]),
     (Kind::Syn, At::Standby, [NOTHING, HANDSHAKE]),
     (Kind::AckInside, At::Standby, [NOTHING, FED]),
     (Kind::AckOutside, At::Standby, [NOTHING, FED]),
@@ -74,14 +70,14 @@ const ROWS: [Row; 29] = [
     (Kind::SynAck, At::Standby, [NOTHING, NOTHING]),
     (Kind::OwnerRst, At::Standby, [NOTHING, NOTHING]),
     (Kind::OwnerWord, At::Standby, [NOTHING, NOTHING]),
-    (Kind::Canary, At::Standby, [CANARY, CANARY]),
+    (Kind::Canary, At::Standby, [NOTHING, NOTHING]),
     (Kind::Syn, At::Asked, [NOTHING, NOTHING]),
     (Kind::Question, At::Asked, [NOTHING, NOTHING]),
     (Kind::Answer, At::Asked, [NOTHING, NOTHING]),
     (Kind::Asked, At::Asked, [NOTHING, NOTHING]),
     (Kind::Note, At::Asked, [NOTHING, NOTHING]),
-    (Kind::Load, At::Asked, [NOTHING, LOAD]),
-    (Kind::ProbeAnswer, At::Asked, [NOTHING, PROBE]),
+    (Kind::Load, At::Asked, [NOTHING, NOTHING]),
+    (Kind::ProbeAnswer, At::Asked, [NOTHING, NOTHING]),
 ];
 
 /// After so many frames what is known of the victim is looked at.
