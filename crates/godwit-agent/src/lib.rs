@@ -32,6 +32,7 @@ pub mod status;
 pub mod stonith;
 pub mod surroundings;
 mod syscalls;
+mod tagging;
 #[cfg(test)]
 mod testing;
 mod votes;

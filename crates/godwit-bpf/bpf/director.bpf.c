@@ -7,6 +7,7 @@
  */
 #include "gw_encap.h"
 #include "gw_learn.h"
+#include "gw_query.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -17,6 +18,7 @@ enum gw_act {
 	GW_ACT_LEAVE, /* the stack of this machine may have it */
 	GW_ACT_STOP,
 	GW_ACT_SEND, /* over the link */
+	GW_ACT_ASK, /* over the link, with a proof behind the packet */
 	GW_ACT_TUNNEL, /* to a back-end that is not on it */
 };
 
@@ -66,6 +68,28 @@ static __always_inline __be16 gw_given_back(const struct ethhdr *eth,
 	return *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : 0;
 }
 
+/* The frame is that back-end's: what is to be done with it, as a question or not. */
+static __always_inline enum gw_act
+gw_address(struct ethhdr *eth, const void *end, const struct gw_backend *b,
+	   const struct gw_told *t, bool asks, struct gw_way *way)
+{
+	struct gw_mate_mac to = {};
+	__u8 self[6];
+
+	__builtin_memcpy(way->mac, b->mac, 6);
+	/* not on the link */
+	if (b->there == GW_THERE_FAR)
+		return GW_ACT_TUNNEL;
+	gw_own_mac(self);
+	__builtin_memcpy(eth->h_dest, way->mac, 6);
+	__builtin_memcpy(eth->h_source, self, 6);
+	if (!asks)
+		return GW_ACT_SEND;
+	__builtin_memcpy(to.mac, way->mac, 6);
+	way->end = gw_frame_end(eth, end);
+	return gw_seal_question(way, t, &to) ? GW_ACT_ASK : GW_ACT_SEND;
+}
+
 static __always_inline enum gw_act gw_direct(void *data, void *end,
 					     struct gw_way *way)
 {
@@ -100,6 +124,12 @@ static __always_inline enum gw_act gw_direct(void *data, void *end,
 		err = GW_REASON_NOT_IP;
 	if (proto != eth->h_proto && (err || !by || !t.syn))
 		return gw_verdict(GW_REASON_ANSWER_STALE, GW_ACT_STOP);
+	if (by) {
+		err = gw_check_unknown(eth, end, &t);
+		if (err > 0)
+			return gw_verdict(err, GW_ACT_STOP);
+		err = 0;
+	}
 	if (err == GW_REASON_NOT_IP || err == GW_REASON_NOT_OURS)
 		return gw_verdict(err, GW_ACT_LEAVE);
 	/* not understood: our kernel would reset the connection */
@@ -123,15 +153,23 @@ static __always_inline enum gw_act gw_direct(void *data, void *end,
 	eth->h_proto = reason == GW_REASON_DIRECTED_ASKED ?
 			       bpf_htons(GW_ETH_P_NOTE) :
 			       proto;
-	/* not on the link */
-	if (b->there == GW_THERE_FAR) {
-		way->backend = place - 1;
-		__builtin_memcpy(way->mac, b->mac, 6);
-		return gw_verdict(reason, GW_ACT_TUNNEL);
-	}
-	__builtin_memcpy(eth->h_dest, b->mac, 6);
-	__builtin_memcpy(eth->h_source, self, 6);
-	return gw_verdict(reason, GW_ACT_SEND);
+	way->backend = place - 1;
+	return gw_verdict(reason,
+			  gw_address(eth, end, b, &t,
+				     reason == GW_REASON_DIRECTED_ASKED, way));
+}
+
+/* The SYN with the question's proof behind it. */
+static __noinline int gw_ask_xdp(struct xdp_md *ctx, const struct gw_way *way)
+{
+	__u32 len = ctx->data_end - ctx->data;
+	int more = way->end + (int)sizeof(way->proof) - (int)len;
+
+	if (bpf_xdp_adjust_tail(ctx, more) ||
+	    bpf_xdp_store_bytes(ctx, way->end, (void *)&way->proof,
+				sizeof(way->proof)))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, XDP_DROP);
+	return XDP_TX;
 }
 
 static __noinline int gw_send_far_xdp(struct xdp_md *ctx,
@@ -153,6 +191,8 @@ static __always_inline int gw_direct_xdp(struct xdp_md *ctx)
 			  &way)) {
 	case GW_ACT_SEND:
 		return XDP_TX;
+	case GW_ACT_ASK:
+		return gw_ask_xdp(ctx, &way);
 	case GW_ACT_TUNNEL:
 		return gw_send_far_xdp(ctx, &way);
 	case GW_ACT_STOP:
@@ -181,6 +221,15 @@ static __noinline int gw_send_far_tc(struct __sk_buff *skb,
 	return bpf_redirect(skb->ifindex, 0);
 }
 
+static __noinline int gw_ask_tc(struct __sk_buff *skb, const struct gw_way *way)
+{
+	if (bpf_skb_change_tail(skb, way->end + sizeof(way->proof), 0) ||
+	    bpf_skb_store_bytes(skb, way->end, &way->proof, sizeof(way->proof),
+				0))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 SEC("tcx/ingress")
 int direct_tc(struct __sk_buff *skb)
 {
@@ -197,6 +246,8 @@ int direct_tc(struct __sk_buff *skb)
 			  &way)) {
 	case GW_ACT_SEND:
 		return bpf_redirect(skb->ifindex, 0);
+	case GW_ACT_ASK:
+		return gw_ask_tc(skb, &way);
 	case GW_ACT_TUNNEL:
 		return gw_send_far_tc(skb, &way);
 	case GW_ACT_STOP:

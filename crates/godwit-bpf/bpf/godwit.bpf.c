@@ -43,7 +43,7 @@ static __noinline int gw_tap_peer(struct __sk_buff *skb, struct gw_pkt *p,
 	int verdict;
 
 	gw_key(&key, &p->dst, &p->src);
-	verdict = gw_canary_book(p, &key);
+	verdict = gw_canary_book(skb, p, &key);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
 	if (!s || !gw_mac_equal(p->smac, s->peer_mac))
@@ -291,7 +291,7 @@ int gate(struct __sk_buff *skb)
 	if (skb->mark == GW_MARK_REPLAY || skb->mark == GW_MARK_CANARY)
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	if (skb->mark == GW_MARK_CANARY_ECHO)
-		return gw_verdict(GW_REASON_MARKED, GW_PASS);
+		return gw_canary_out(skb);
 	if (skb->mark == GW_MARK_SETTLED)
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	err = gw_parse(skb, &p);
@@ -301,7 +301,7 @@ int gate(struct __sk_buff *skb)
 	if (!s)
 		return gw_other_out(skb, &p, GW_REASON_NOT_OURS);
 	gw_key(&key, &p.dst, &p.src);
-	verdict = gw_canary_own(&p, &key);
+	verdict = gw_canary_own(skb, &p, &key);
 	if (verdict == GW_UNDECIDED)
 		verdict = gw_handoff_own(&key, share, s);
 	if (verdict == GW_UNDECIDED)

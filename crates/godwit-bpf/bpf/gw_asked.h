@@ -10,7 +10,9 @@
  *            ── SYN ───────────► who has the new one
  *
  * The note is the packet itself behind the EtherType of notes, whose first byte is never that
- * of an IP packet. Nothing is kept of it, here or there.
+ * of an IP packet. Nothing is kept of it, here or there. Behind the packet is a proof
+ * (struct gw_query_proof): the question's that it is of the director, and the answer's, of the
+ * same time, that it is of the back-end. So an answer counts for two seconds, and for its SYN.
  */
 #ifndef GW_ASKED_H
 #define GW_ASKED_H
@@ -58,6 +60,47 @@ static __noinline bool gw_has_connection(struct __sk_buff *skb,
 }
 
 /*
+ * Is the question of the director whose address it has, with that proof behind it or not?
+ * enum gw_belief, or the reason why not. Verified once.
+ */
+__noinline int gw_check_question(const struct gw_pkt *p,
+				 const struct gw_flow_key *key,
+				 const struct gw_query_proof *proof)
+{
+	struct gw_tagged *t = gw_tagged_at_hand();
+	struct gw_claim c = {};
+
+	if (!p || !key || !proof || !t)
+		return GW_REASON_TAG_WRONG;
+	c.tag = bpf_be64_to_cpu(proof->tag);
+	c.tagged = proof->magic == bpf_htonl(GW_QUERY_MAGIC);
+	c.count = gw_tag_query(t, GW_TAG_QUESTION, key, p->seq,
+			       bpf_ntohl(proof->time));
+	return gw_believe_words(gw_trust_of(p->smac), t, &c);
+}
+
+/* The answer to a question of that director's gets its proof, if that one has told a key. */
+__noinline int gw_seal_unknown(struct __sk_buff *skb, const struct gw_pkt *p,
+			       const struct gw_flow_key *key,
+			       struct gw_query_proof *proof)
+{
+	struct gw_tagged *t = gw_tagged_at_hand();
+	const __u64 *k;
+	__u32 count;
+
+	if (!p || !key || !proof || !t)
+		return -1;
+	k = gw_key_for(gw_trust_of(p->smac));
+	if (!k || proof->magic != bpf_htonl(GW_QUERY_MAGIC))
+		return 0;
+	count = gw_tag_query(t, GW_TAG_UNKNOWN, key, p->seq,
+			     bpf_ntohl(proof->time));
+	proof->tag = bpf_cpu_to_be64(gw_siphash(t, count, k[0], k[1]));
+	return bpf_skb_store_bytes(skb, gw_packet_end(p), proof, sizeof(*proof),
+				   0);
+}
+
+/*
  * GW_UNDECIDED: the connection is here, and the SYN is like any other; else it goes back.
  * Only where a director stands before the service: nobody else has reason to ask.
  */
@@ -65,19 +108,29 @@ static __noinline int gw_answer_asked(struct __sk_buff *skb, struct gw_pkt *p,
 				      __u32 share)
 {
 	const struct gw_share *s = gw_share_at(share);
+	struct gw_query_proof proof = {};
 	struct gw_flow_key key;
 	__u8 self[6], from[6];
+	int belief;
 
 	skb->mark = 0;
 	if (!s || !s->front ||
 	    (p->flags & (GW_TCP_SYN | GW_TCP_ACK | GW_TCP_RST)) != GW_TCP_SYN)
 		return gw_verdict(GW_REASON_NOTE_REFUSED, GW_DROP);
 	gw_key(&key, &p->src, &p->dst);
+	if (bpf_skb_load_bytes(skb, gw_packet_end(p), &proof, sizeof(proof)))
+		proof.magic = 0;
+	belief = gw_check_question(p, &key, &proof);
+	if (belief > 0)
+		return gw_verdict(belief, GW_DROP);
 	if (gw_has_connection(skb, p, &key, s)) {
 		gw_count(GW_REASON_ASKED_KNOWN);
+		if (proof.magic == bpf_htonl(GW_QUERY_MAGIC))
+			bpf_skb_change_tail(skb, gw_packet_end(p), 0);
 		return GW_UNDECIDED;
 	}
-	if (gw_set_ether_type(skb, GW_ETH_P_NOTE))
+	if (gw_seal_unknown(skb, p, &key, &proof) ||
+	    gw_set_ether_type(skb, GW_ETH_P_NOTE))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_self(self);
 	__builtin_memcpy(from, p->smac, 6);

@@ -23,6 +23,8 @@
 #include "gw_craft.h"
 #include "gw_materialise.h"
 #include "gw_mirror.h"
+#include "gw_stay.h"
+#include "gw_tag.h"
 
 #define GW_CANARY_PORTS 256
 #define GW_CANARY_MAGIC 0x67774341u
@@ -111,13 +113,23 @@ static __always_inline bool gw_is_canary(const struct gw_pkt *p)
 /* Owner: the agent's segment takes the way of a client's. */
 static __noinline int gw_canary_send(struct __sk_buff *skb)
 {
+	const struct gw_canary *asked;
 	struct gw_pkt p = {};
-	__u8 peer[6];
+	__u8 peer[6], who[6];
+	__u32 slot;
 
 	skb->mark = 0;
 	if (gw_parse(skb, &p) || !gw_is_canary(&p))
 		return gw_verdict(GW_REASON_CANARY_REFUSED, GW_DROP);
 	__builtin_memcpy(peer, p.dmac, 6);
+	slot = p.ts_val % GW_CANARY_SLOTS;
+	asked = bpf_map_lookup_elem(&gw_canaries, &slot);
+	if (asked) {
+		/* the frame may be a group's */
+		__builtin_memcpy(who, asked->mac, 6);
+		if (gw_put_canary_tag(skb, &p, who))
+			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	}
 	gw_mirror_to(skb, &p, peer);
 	return gw_verdict(GW_REASON_CANARY_SENT, GW_DROP);
 }
@@ -203,6 +215,11 @@ static __noinline int gw_canary_hear(struct __sk_buff *skb, struct gw_pkt *p)
 
 	if (!gw_is_canary_peer(p->smac))
 		return gw_verdict(GW_REASON_CANARY_REFUSED, GW_DROP);
+	why = gw_check_canary(skb, p);
+	if (why)
+		return gw_verdict(why, GW_DROP);
+	if (gw_clear_stay(skb, p))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	skb->mark = GW_MARK_CANARY_HEARD;
 	bpf_clone_redirect(skb, skb->ifindex, BPF_F_INGRESS);
 	skb->mark = 0;
@@ -226,25 +243,50 @@ static __always_inline bool gw_is_connection(const struct gw_flow_key *key)
  * Standby, egress: what a socket says that was made of a canary. Its ACKs go to the owner
  * as they are, the reset that ends it nowhere.
  */
-static __noinline int gw_canary_own(const struct gw_pkt *p,
+static __noinline int gw_canary_own(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key)
 {
 	if (!gw_is_canary_port(p->dst.port) || !gw_is_canary_peer(p->dmac) ||
 	    gw_is_connection(key))
 		return GW_UNDECIDED;
-	if (p->flags == GW_TCP_ACK && !p->len && p->ts_at)
-		return gw_verdict(GW_REASON_CANARY_ANSWERED, GW_PASS);
-	return gw_verdict(GW_REASON_CANARY_SILENCED, GW_DROP);
+	if (p->flags != GW_TCP_ACK || p->len || !p->ts_at)
+		return gw_verdict(GW_REASON_CANARY_SILENCED, GW_DROP);
+	if (gw_put_canary_tag(skb, p, p->dmac))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_verdict(GW_REASON_CANARY_ANSWERED, GW_PASS);
+}
+
+/* Standby, egress: an echo, final but for its tag. */
+static __noinline int gw_canary_out(struct __sk_buff *skb)
+{
+	struct gw_pkt p = {};
+
+	if (gw_parse(skb, &p) || gw_put_canary_tag(skb, &p, p.dmac))
+		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
+	return gw_verdict(GW_REASON_MARKED, GW_PASS);
+}
+
+/* How long ago the nonce was asked for, in canaries; GW_CANARY_NONCES: longer, or never. */
+static __always_inline int gw_canary_age(const struct gw_canary *canary,
+					 __u32 nonce)
+{
+	int age = GW_CANARY_NONCES;
+
+	for (int i = GW_CANARY_NONCES - 1; i >= 0; i--)
+		if (canary->nonces[i] == nonce)
+			age = i;
+	return age;
 }
 
 /* Owner: a frame of the standby in the service's name; is it about a canary? */
-static __noinline int gw_canary_book(const struct gw_pkt *p,
+static __noinline int gw_canary_book(struct __sk_buff *skb,
+				     const struct gw_pkt *p,
 				     const struct gw_flow_key *key)
 {
 	__u32 slot = p->ts_ecr % GW_CANARY_SLOTS;
 	const struct gw_canary *canary;
 	struct gw_canary_answer *answer;
-	bool asked = false;
+	int age, why;
 
 	if (!gw_is_canary_port(p->dst.port) || !p->ts_at || p->len ||
 	    !p->ts_ecr || gw_is_connection(key))
@@ -253,15 +295,19 @@ static __noinline int gw_canary_book(const struct gw_pkt *p,
 	answer = bpf_map_lookup_elem(&gw_canary_answers, &slot);
 	if (!canary || !answer || !gw_mac_equal(canary->mac, p->smac))
 		return GW_UNDECIDED;
-	for (int i = 0; i < GW_CANARY_NONCES; i++)
-		asked |= canary->nonces[i] == p->ts_ecr;
-	if (!asked)
+	age = gw_canary_age(canary, p->ts_ecr);
+	if (age == GW_CANARY_NONCES)
 		return gw_verdict(GW_REASON_CANARY_STALE, GW_DROP);
-	if (p->flags == (GW_TCP_ACK | GW_TCP_PSH)) {
+	why = gw_check_canary(skb, p);
+	if (why)
+		return gw_verdict(why, GW_DROP);
+	/* what is said again takes nothing back */
+	if (p->flags == (GW_TCP_ACK | GW_TCP_PSH) &&
+	    age <= gw_canary_age(canary, answer->heard)) {
 		answer->heard = p->ts_ecr;
 		return gw_verdict(GW_REASON_CANARY_ECHOED, GW_DROP);
 	}
-	if (p->flags != GW_TCP_ACK)
+	if (p->flags != GW_TCP_ACK || age > gw_canary_age(canary, answer->born))
 		return gw_verdict(GW_REASON_CANARY_STALE, GW_DROP);
 	answer->born = p->ts_ecr;
 	return gw_verdict(GW_REASON_CANARY_PROVED, GW_DROP);

@@ -7,6 +7,7 @@
 #define GW_ENCAP_H
 
 #include "gw_director.h"
+#include "gw_note.h"
 #include "gw_tunnel.h"
 
 /* Where a frame goes that is to be sent. */
@@ -14,7 +15,8 @@ struct gw_way {
 	__u32 backend; /* its number */
 	__u32 slot; /* of the flow: frames of one flow take one path (RFC 7348) */
 	__u8 mac[6]; /* of the back-end, or of the router before it */
-	__u16 pad;
+	__u16 end; /* of the packet in the frame: a proof is behind it */
+	struct gw_query_proof proof; /* of a question (gw_query.h) */
 };
 
 /* The tunnel of a back-end; NULL: it is on the link. */

@@ -23,6 +23,7 @@
 #include "gw_fence.h"
 #include "gw_hops.h"
 #include "gw_note.h"
+#include "gw_tag.h"
 
 /* The entry of a connection, if it has one. */
 static __always_inline struct gw_handoff *
@@ -86,6 +87,33 @@ struct gw_lead {
 	__u32 irs; /* of the client */
 };
 
+/*
+ * Writes the note into the frame, for the director with that address: with a tag, if that one
+ * has told a key. 0 or -1.
+ */
+static __noinline int gw_put_note(struct __sk_buff *skb, struct gw_note *note,
+				  const struct gw_mate_mac *to)
+{
+	const __u64 *key = gw_key_for(bpf_map_lookup_elem(&gw_trusts, to));
+	struct gw_tagged *t = gw_tagged_at_hand();
+	struct gw_note_proof proof = { .order = bpf_cpu_to_be64(gw_now()) };
+	__u32 end = ETH_HLEN + sizeof(*note), count;
+
+	if (!t)
+		return -1;
+	note->version = key ? GW_NOTE_TAGGED : GW_NOTE_VERSION;
+	if (bpf_skb_change_tail(skb, key ? end + sizeof(proof) : end, 0) ||
+	    bpf_skb_store_bytes(skb, ETH_HLEN, note, sizeof(*note), 0))
+		return -1;
+	if (!key)
+		return 0;
+	count = gw_tag_raw(t, GW_TAG_LEARN, (const __be64 *)note,
+			   GW_LEARN_WORDS - 1);
+	t->words[GW_LEARN_WORDS] = bpf_be64_to_cpu(proof.order);
+	proof.tag = bpf_cpu_to_be64(gw_siphash(t, count + 1, key[0], key[1]));
+	return bpf_skb_store_bytes(skb, end, &proof, sizeof(proof), 0);
+}
+
 /* The segment becomes a note to whom it came from; 0 or -1. */
 static __always_inline int gw_write_note(struct __sk_buff *skb,
 					 const struct gw_pkt *p,
@@ -94,25 +122,23 @@ static __always_inline int gw_write_note(struct __sk_buff *skb,
 {
 	struct gw_note note = {
 		.kind = GW_NOTE_LEARN,
-		.version = GW_NOTE_VERSION,
 		.irs = bpf_htonl(lead->irs),
 		.client_port = key->client.port,
 		.service_port = key->service.port,
 	};
 	__be16 proto = bpf_htons(GW_ETH_P_NOTE);
-	__u8 self[6], to[6];
+	struct gw_mate_mac to = {};
+	__u8 self[6];
 
 	__builtin_memcpy(note.at, lead->at, 6);
 	__builtin_memcpy(note.client, key->client.addr, 16);
 	__builtin_memcpy(note.service, key->service.addr, 16);
-	__builtin_memcpy(to, p->smac, 6);
+	__builtin_memcpy(to.mac, p->smac, 6);
 	gw_self(self);
-	if (bpf_skb_change_tail(skb, ETH_HLEN + sizeof(note), 0))
+	if (gw_put_note(skb, &note, &to))
 		return -1;
-	gw_set_macs(skb, to, self);
-	if (bpf_skb_store_bytes(skb, ETH_HLEN - 2, &proto, 2, 0))
-		return -1;
-	return bpf_skb_store_bytes(skb, ETH_HLEN, &note, sizeof(note), 0);
+	gw_set_macs(skb, to.mac, self);
+	return bpf_skb_store_bytes(skb, ETH_HLEN - 2, &proto, 2, 0);
 }
 
 /*

@@ -27,7 +27,28 @@ static __always_inline int gw_station_of(const __u8 *mac)
 	return b && gw_mac_equal(b->mac, mac) ? (int)*number : -1;
 }
 
-/* LEARNT, or LEARN_REFUSED. */
+/* Is the note of the back-end whose address it has? enum gw_belief, or the reason why not. */
+static __noinline int gw_check_note(const struct ethhdr *eth, const void *end)
+{
+	const struct gw_tagged_note *n = (const void *)(eth + 1);
+	struct gw_tagged *t = gw_tagged_at_hand();
+	struct gw_claim c = {};
+
+	if (!t || (const void *)(&n->note + 1) > end)
+		return GW_REASON_LEARN_REFUSED;
+	if (n->note.version == GW_NOTE_TAGGED) {
+		if ((const void *)(n + 1) > end)
+			return GW_REASON_LEARN_REFUSED;
+		c.tagged = 1;
+		c.tag = bpf_be64_to_cpu(n->proof.tag);
+		c.order = bpf_be64_to_cpu(n->proof.order);
+		c.count = gw_tag_raw(t, GW_TAG_LEARN, (const __be64 *)n,
+				     GW_LEARN_WORDS);
+	}
+	return gw_believe_words(gw_trust_of(eth->h_source), t, &c);
+}
+
+/* LEARNT, or why not. */
 static __always_inline int gw_learn(const struct ethhdr *eth, const void *end)
 {
 	const struct gw_note *note = (const void *)(eth + 1);
@@ -35,14 +56,18 @@ static __always_inline int gw_learn(const struct ethhdr *eth, const void *end)
 	struct gw_entry entry = {};
 	struct gw_slot *slot;
 	__u32 *service, index;
-	int at;
+	int at, belief;
 
 	if ((const void *)(note + 1) > end || note->kind != GW_NOTE_LEARN ||
-	    note->version != GW_NOTE_VERSION)
+	    (note->version != GW_NOTE_VERSION &&
+	     note->version != GW_NOTE_TAGGED))
 		return GW_REASON_LEARN_REFUSED;
 	at = gw_station_of(note->at);
 	if (at < 0 || gw_station_of(eth->h_source) < 0)
 		return GW_REASON_LEARN_REFUSED;
+	belief = gw_check_note(eth, end);
+	if (belief > 0)
+		return belief;
 	__builtin_memcpy(key.client.addr, note->client, 16);
 	__builtin_memcpy(key.service.addr, note->service, 16);
 	key.client.port = note->client_port;

@@ -9,12 +9,13 @@
 #ifndef GW_NOTE_H
 #define GW_NOTE_H
 
-#include "gw_kernel.h"
-#include "gw.h"
+#include "gw_key.h"
 
 /* IEEE Std 802: for local experiments. Network byte order follows from bpf_htons. */
 #define GW_ETH_P_NOTE 0x88b5
 #define GW_NOTE_VERSION 1
+/* As 1, with its order and a tag behind it. */
+#define GW_NOTE_TAGGED 2
 
 enum gw_note_kind {
 	GW_NOTE_LEARN = 1, /* to a director: the connection is `at`'s now */
@@ -45,9 +46,63 @@ struct gw_load_note {
 	struct gw_endpoint service; /* that it is about */
 };
 
+/* Behind a note: it counts once (gw_is_next), and is its sender's. */
+struct gw_note_proof {
+	__be64 order; /* grows as long as the sender's machine runs */
+	__be64 tag; /* over all before it */
+};
+
+/* A LOAD with a tag. */
+struct gw_tagged_load {
+	struct gw_load_note note;
+	__u32 pad;
+	struct gw_note_proof proof;
+};
+
+/* A LEARN with a tag. */
+struct gw_tagged_note {
+	struct gw_note note;
+	struct gw_note_proof proof;
+};
+
+#define GW_QUERY_MAGIC 0x67776173 /* "gwas" */
+
+/* Behind the packet of a question about a SYN, and of the answer (gw_asked.h). */
+struct gw_query_proof {
+	__be32 magic;
+	__be32 time; /* of the director that asks; an answer repeats it */
+	__be64 tag;
+};
+
 _Static_assert(sizeof(struct gw_load_note) == 28, "the same at all nodes");
+_Static_assert(sizeof(struct gw_tagged_load) == 48, "the same at all nodes");
+_Static_assert(sizeof(struct gw_tagged_note) == 80, "the same at all nodes");
+_Static_assert(sizeof(struct gw_query_proof) == 16, "the same at all nodes");
 _Static_assert(sizeof(struct gw_note) == 64, "the same at all nodes");
 _Static_assert(__builtin_offsetof(struct gw_note, checksum_v4) == 20 + 16, "");
 _Static_assert(__builtin_offsetof(struct gw_note, checksum_v6) == 40 + 16, "");
+
+/* Words that the tags of notes are over, without the kind. */
+#define GW_LOAD_WORDS 5
+#define GW_LEARN_WORDS 9
+
+/* What a question, or its answer, is over; how many words. */
+static __always_inline __u32 gw_tag_query(struct gw_tagged *t,
+					  enum gw_tag_kind kind,
+					  const struct gw_flow_key *key,
+					  __u32 seq, __u32 time)
+{
+	t->words[0] = kind;
+	t->words[1] = (__u64)time << 32 | seq;
+	t->words[2] = (__u64)bpf_ntohs(key->client.port) << 16 |
+		      bpf_ntohs(key->service.port);
+	for (int i = 0; i < 2; i++) {
+		t->words[3 + i] = gw_tag_word(key->client.addr[2 * i],
+					      key->client.addr[2 * i + 1]);
+		t->words[5 + i] = gw_tag_word(key->service.addr[2 * i],
+					      key->service.addr[2 * i + 1]);
+	}
+	return 7;
+}
 
 #endif /* GW_NOTE_H */

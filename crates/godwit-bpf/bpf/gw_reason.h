@@ -168,9 +168,10 @@ enum gw_reason {
 
 	/* with a server's address, and not of it (gw_tag.h) */
 	GW_REASON_SLIP_FORGED = 142,
-	GW_REASON_TAG_WRONG = 143, /* twin's or owner's */
+	GW_REASON_TAG_WRONG = 143, /* a segment, a note, a probe or a canary */
 	GW_REASON_TAG_MISSING =
 		144, /* the same, as one that knows no tags says it */
+	GW_REASON_NOTE_REPLAYED = 16, /* a note that was heard before */
 
 	/* for its share, by two servers before us: it is sent on no more (gw_hops.h) */
 	GW_REASON_HOPS = 145,
@@ -289,6 +290,7 @@ enum gw_reason {
 	GW_REASON_PATH_ANSWERED =
 		250, /* another server's probe, beside a verdict */
 	GW_REASON_PATH_HEARD = 251, /* our own has come back */
+	GW_REASON_PATH_STALE = 17, /* the same of one that nobody waits for */
 	/* beside a verdict: whom a request is for, and no probe comes back from */
 	GW_REASON_PATH_UNPROVED = 252,
 	/* a SYN where it is not known which server has the connection */

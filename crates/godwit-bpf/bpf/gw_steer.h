@@ -260,6 +260,28 @@ static __noinline int gw_begin_client(struct __sk_buff *skb,
 	return gw_steer(skb, p, key, share);
 }
 
+/* Is the load of the server with that address? enum gw_belief, or the reason why not. */
+static __noinline int gw_check_load(struct __sk_buff *skb,
+				    const struct gw_mate_mac *from,
+				    __u8 version)
+{
+	struct gw_tagged *t = gw_tagged_at_hand();
+	struct gw_tagged_load load = {};
+	struct gw_claim c = { .tagged = version == GW_NOTE_TAGGED };
+
+	if (!t)
+		return GW_REASON_TAG_WRONG;
+	if (c.tagged) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &load, sizeof(load)))
+			return GW_REASON_NOTE_REFUSED;
+		c.tag = bpf_be64_to_cpu(load.proof.tag);
+		c.order = bpf_be64_to_cpu(load.proof.order);
+		c.count = gw_tag_raw(t, GW_TAG_LOAD, (const __be64 *)&load,
+				     GW_LOAD_WORDS);
+	}
+	return gw_believe_words(bpf_map_lookup_elem(&gw_trusts, from), t, &c);
+}
+
 /* Another server says how loaded it is. */
 static __noinline int gw_hear_load(struct __sk_buff *skb)
 {
@@ -268,16 +290,22 @@ static __noinline int gw_hear_load(struct __sk_buff *skb)
 	struct gw_mate_load load = { .at_ns = gw_now() };
 	struct gw_mate_key key = {};
 	__u32 *node, *share;
+	int belief;
 
 	if (bpf_skb_load_bytes(skb, ETH_ALEN, from.mac, ETH_ALEN) ||
 	    bpf_skb_load_bytes(skb, ETH_HLEN, &note, sizeof(note)) ||
-	    note.kind != GW_NOTE_LOAD || note.version != GW_NOTE_VERSION ||
+	    note.kind != GW_NOTE_LOAD ||
+	    (note.version != GW_NOTE_VERSION &&
+	     note.version != GW_NOTE_TAGGED) ||
 	    note.load > 100)
 		return gw_verdict(GW_REASON_NOTE_REFUSED, GW_PASS);
 	node = bpf_map_lookup_elem(&gw_mate_macs, &from);
 	share = bpf_map_lookup_elem(&gw_services, &note.service);
 	if (!node || !share)
 		return gw_verdict(GW_REASON_NOTE_REFUSED, GW_PASS);
+	belief = gw_check_load(skb, &from, note.version);
+	if (belief > 0)
+		return gw_verdict(belief, GW_DROP);
 	key.share = *share;
 	key.node = *node;
 	load.load = note.load;

@@ -405,6 +405,7 @@ fn configure(
         &mut maps.gw_mates,
         &mut maps.gw_mate_macs,
         &mut maps.gw_trusts,
+        &mut maps.gw_orders,
         &mut maps.gw_prefixes,
         &mut maps.gw_suffixes,
         &mut maps.gw_steerings,
@@ -493,6 +494,7 @@ fn placing_table(
         mates: handle(&maps.gw_mates, "gw_mates")?,
         macs: handle(&maps.gw_mate_macs, "gw_mate_macs")?,
         paths: handle(&maps.gw_paths, "gw_paths")?,
+        paths_asked: handle(&maps.gw_paths_asked, "gw_paths_asked")?,
         prefixes: handle(&maps.gw_prefixes, "gw_prefixes")?,
         suffixes: handle(&maps.gw_suffixes, "gw_suffixes")?,
     };

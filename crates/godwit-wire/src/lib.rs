@@ -37,6 +37,7 @@ pub mod snapshot;
 mod stable_id;
 #[cfg(test)]
 mod strategies;
+mod tag;
 pub mod v1;
 
 pub use addr::{Endpoint, MacAddr};
@@ -48,8 +49,8 @@ pub use handoff::{FlowEpoch, HandoffId, HandoffRefusal};
 pub use heartbeat::Heartbeat;
 pub use lease::{Lease, LeaseDatagram, LeaseMessage, Refusal, Report, Standing, Stay};
 pub use message::{
-    ASKED_VERSION, BOUND_KEYS, CANARY_VERSION, Decoder, MAX_VERSION, MIN_VERSION, NAMED_SHARES,
-    TAGS_VERSION,
+    ALL_TAGS_VERSION, ASKED_VERSION, BOUND_KEYS, CANARY_VERSION, Decoder, MAX_VERSION, MIN_VERSION,
+    NAMED_SHARES, TAGS_VERSION,
 };
 pub use name::NodeName;
 pub use ndp::{NeighbourAdvertisement, NeighbourSolicitation};
@@ -63,6 +64,7 @@ pub use share::{
 };
 pub use snapshot::{TcpSnapshot, TcpState};
 pub use stable_id::{FIRST_STABLE_ID, node_id};
+pub use tag::{TagDemand, TagKind, siphash, tag_of};
 pub use v1::{
     Commit, ConfigLine, DigestEntry, DirectorWord, EntryWord, HandoffStep, Hello, MAX_CONFIG_LINES,
     MAX_DIGEST_ENTRIES, MAX_DIRECTED, Message, MoveStep, OutputEntry, Party, QuestionWord, Said,

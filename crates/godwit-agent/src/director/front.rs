@@ -30,6 +30,7 @@ use crate::moves::MoveRefused;
 use crate::reload::Fresh;
 use crate::status::{DataPathReport, PeerReport, Status};
 use crate::surroundings::{FactBoard, Seen};
+use crate::tagging::Tagging;
 
 /// Longest wait; nothing depends on it.
 const IDLE: Duration = Duration::from_secs(1);
@@ -55,6 +56,7 @@ pub(super) struct Front {
     /// Who was missing at the last look.
     silent: BTreeSet<BackendId>,
     pub(super) tables: Tables,
+    pub(super) tagging: Tagging,
     pub(super) place: Place,
     resolver: Resolver,
     inbox: Inbox,
@@ -102,6 +104,7 @@ impl Front {
             away: BTreeSet::new(),
             told: installed.backends.iter().map(|_| None).collect(),
             silent: BTreeSet::new(),
+            tagging: Tagging::take_up(&installed.config, &installed.programs.trusts),
             config: installed.config,
             backends: installed.backends,
             tables: Tables::new(installed.programs, installed.numbers),
@@ -218,19 +221,7 @@ impl Front {
                 self.hear_fellow(peer, &beat);
             }
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
-            Input::Message { peer, message } => {
-                if let Message::Director(word) = &message {
-                    return self.hear_word(peer, word);
-                }
-                self.node.handle_message(peer, &message, now);
-                if matches!(message, Message::Hello(_)) {
-                    self.follow_version(peer);
-                }
-                let is_fellow = self.fellows.place_of(peer).is_some();
-                if is_fellow && matches!(message, Message::Hello(_)) {
-                    self.tell_all(peer);
-                }
-            }
+            Input::Message { peer, message } => self.hear_message(peer, &message, now),
             Input::Exceptions(exceptions) => self.share(&exceptions),
             Input::Several(inputs) => {
                 for input in inputs {
@@ -278,6 +269,24 @@ impl Front {
             | Input::CommitHeld { .. }
             | Input::Stop { .. } => {}
             Input::Next { config, identity } => self.next = identity.map(|it| (config, it)),
+        }
+    }
+
+    fn hear_message(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
+        if let Message::Director(word) = message {
+            return self.hear_word(peer, word);
+        }
+        if let Message::Tags(word) = message {
+            return self.hear_of_tags(peer, *word);
+        }
+        let Message::Hello(hello) = message else {
+            return self.node.handle_message(peer, message, now);
+        };
+        self.offer_tags(peer, hello);
+        self.node.handle_message(peer, message, now);
+        self.follow_version(peer);
+        if self.fellows.place_of(peer).is_some() {
+            self.tell_all(peer);
         }
     }
 
@@ -420,6 +429,7 @@ impl Front {
             ];
             return self.out.events.publish_own("backend_refused", true, fields);
         }
+        self.find_tagged(peer, mac);
         if self.backends.find(id, mac) && self.roster.is_there(id) {
             self.write_backend(id);
         }
@@ -570,8 +580,13 @@ impl Front {
         let (incarnation, started) = self.born;
         let mut status = Status::new(&self.config, incarnation, now.since(started));
         let peers = self.config.others().zip(self.node.peer_status());
-        status.peers = peers
-            .map(|(config, peer)| PeerReport::new(config, &peer, now))
+        status.peers = (0..)
+            .map(PeerId)
+            .zip(peers)
+            .map(|(id, (config, peer))| PeerReport {
+                tags: self.tagging.of(id).map(ToOwned::to_owned),
+                ..PeerReport::new(config, &peer, now)
+            })
             .collect();
         let counters = self.tables.programs.counters.read().into_iter();
         let reasons = counters.filter(|(_, count)| *count > 0);

@@ -21,6 +21,7 @@ mod place;
 mod report;
 mod shared;
 mod tables;
+mod tags;
 mod watch;
 
 use std::path::Path;

@@ -148,6 +148,15 @@ impl Canaries {
 }
 
 impl Path {
+    /// The nonce after the latest one, if there is one: an answer that was heard is none to
+    /// another canary before all nonces of the slot have had their turn.
+    fn next(&self, first: u32) -> u32 {
+        match self.nonces {
+            [0, ..] => first,
+            [last, ..] => last.wrapping_add(CANARY_SLOTS),
+        }
+    }
+
     /// What came of the latest canaries: an answer to one of them that is new.
     fn judge(&mut self, answer: CanaryAnswer) -> Proof {
         let is_new = |now: u32, before: u32| now != before && self.nonces.contains(&now);
@@ -283,10 +292,11 @@ impl Driver {
         let Some(slot) = self.canaries.paths.get(&key).map(|path| path.slot) else {
             return;
         };
-        let nonce = self.canaries.nonce(slot);
+        let first = self.canaries.nonce(slot);
         let Some(path) = self.canaries.paths.get_mut(&key) else {
             return;
         };
+        let nonce = path.next(first);
         path.mac = mac;
         path.ask(nonce);
         let client = Endpoint::from(SocketAddr::new(origin, path.port));

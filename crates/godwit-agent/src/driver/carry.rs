@@ -8,6 +8,7 @@ use super::fence::to_expiry;
 use super::shares::Part;
 use super::{Driver, segments};
 use crate::clock;
+use crate::config::PeerRole;
 
 impl Driver {
     pub(super) fn carry_out(&mut self, action: Action) {
@@ -169,6 +170,9 @@ impl Driver {
     /// What waited for this peer's place on the link is in force now.
     pub(super) fn find_peer(&mut self, peer: PeerId, mac: MacAddr) {
         self.find_tagged(peer, mac);
+        if self.is_director(peer) {
+            return;
+        }
         let concerned = self.shares.learn(peer, mac);
         if let Err(error) = self.datapath.canaries.know_peer(mac) {
             tracing::warn!(%error, "canaries of a peer are not answered");
@@ -181,6 +185,13 @@ impl Driver {
         if was_missing || !concerned.is_empty() {
             self.tell_peer_place("peer_resolved", peer, &[("mac", &mac.to_string())]);
         }
+    }
+
+    /// Of which nothing else has to be known on the link.
+    fn is_director(&self, peer: PeerId) -> bool {
+        let mut others = self.config.others();
+        let peer = others.nth(usize::from(peer.0));
+        peer.is_some_and(|peer| peer.role == PeerRole::Director)
     }
 
     pub(super) fn tell_peer_place(&self, event: &str, peer: PeerId, more: &[(&str, &str)]) {

@@ -43,7 +43,6 @@ use super::servers::Servers;
 use super::shares::Shares;
 use super::standstill::Standstill;
 use super::sweep::Doubts;
-use super::tags::Tagging;
 use super::twins::Farewells;
 use super::{Driver, InstallError, Surroundings, ring, routes, sweep, unlisted};
 use crate::clock;
@@ -53,6 +52,7 @@ use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
+use crate::tagging::Tagging;
 
 /// Flows at a time; an entry takes about half a KiB, and only when in use.
 const MAX_FLOWS: u32 = 1 << 18;

@@ -13,10 +13,10 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use godwit_bpf::{MapError, Steering, SteeringTable};
+use godwit_bpf::{MapError, Steering, SteeringTable, TagKey};
 use godwit_core::MonoTime;
 use godwit_sock::Listeners;
-use godwit_wire::{Endpoint, MacAddr, ShareId};
+use godwit_wire::{Endpoint, EthernetHeader, MacAddr, ShareId, TagKind, tag_of};
 
 use super::Driver;
 use crate::config::{Config, PolicyConfig};
@@ -27,6 +27,9 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// As `GW_ETH_P_NOTE`, `GW_NOTE_LOAD` and `GW_NOTE_VERSION`.
 const NOTE: [u8; 4] = [0x88, 0xb5, 2, 1];
+
+/// The version with an order and a tag (`GW_NOTE_TAGGED`).
+const TAGGED: u8 = 2;
 
 /// Services whose load counts.
 #[derive(Debug)]
@@ -153,8 +156,13 @@ impl Driver {
             let Some(address) = service.addresses.first() else {
                 continue;
             };
+            let order = u64::try_from(now.since(MonoTime::ZERO).as_nanos()).unwrap_or(u64::MAX);
             for mac in self.placing.macs(service.share) {
-                let told = self.frames.send(&note(mac, self.mac, load, *address));
+                let mut frame = note(mac, self.mac, load, *address);
+                if let Some(key) = self.tagging.key_for(mac) {
+                    prove(&mut frame, order, key);
+                }
+                let told = self.frames.send(&frame);
                 if let Err(error) = told {
                     tracing::debug!(error = %error, "a server does not hear of our load");
                 }
@@ -198,6 +206,19 @@ fn note(to: MacAddr, from: MacAddr, load: u8, service: SocketAddr) -> Vec<u8> {
     frame.extend(service.port.to_be_bytes());
     frame.extend([0; 2]);
     frame
+}
+
+/// The same note with its order, by which it counts once, and its tag (`gw_tagged_load`).
+fn prove(frame: &mut Vec<u8>, order: u64, key: TagKey) {
+    let header = EthernetHeader::LEN;
+    if let Some(version) = frame.get_mut(header + 1) {
+        *version = TAGGED;
+    }
+    frame.extend([0; 4]);
+    frame.extend(order.to_be_bytes());
+    let said = frame.get(header..).unwrap_or_default();
+    let tag = tag_of(TagKind::Load, said, key);
+    frame.extend(tag.to_be_bytes());
 }
 
 /// A number in percent of a full one.

@@ -101,6 +101,7 @@ use crate::metrics::Metrics;
 use crate::peers::{Identity, PeerSender};
 use crate::stonith::Stonith;
 use crate::surroundings::FactBoard;
+use crate::tagging::Tagging;
 
 pub use detach::DetachError;
 pub use earlier::EarlierError;
@@ -130,7 +131,6 @@ use replay::Replays;
 use servers::Servers;
 use shares::Shares;
 use standstill::Standstill;
-use tags::Tagging;
 use twins::Farewells;
 
 /// What the driver needs besides what [`Installed`] has.

@@ -13,7 +13,7 @@ use godwit_sock::{Devices, ask_neighbour, leave_out, neighbour, next_hop, take_i
 use godwit_wire::{MacAddr, NodeName};
 
 use super::follow::Place;
-use crate::config::{Config, PeerConfig, Reach};
+use crate::config::{Config, PeerConfig, PeerRole, Reach};
 use crate::input::{Inbox, Input};
 
 /// How soon a question is repeated that had no answer; doubled up to [`ROUND`].
@@ -33,7 +33,7 @@ pub(crate) struct Resolver(SyncSender<()>);
 impl Resolver {
     /// Starts the thread that asks.
     pub(super) fn spawn(config: &Config, place: Arc<Place>, inbox: Inbox) -> io::Result<Self> {
-        Self::start(candidates(config), place, inbox, true)
+        Self::start(spoken_with(config), place, inbox, true)
     }
 
     /// The same of a director: it looks for its back-ends, and hears for none of them.
@@ -87,6 +87,25 @@ pub(super) fn relied_on(config: &Config) -> Vec<IpAddr> {
     candidates.iter().map(|peer| peer.address).collect()
 }
 
+/// The same, and the directors of its services: what they are told has tags.
+fn spoken_with(config: &Config) -> Vec<Candidate> {
+    let mut all = candidates(config);
+    let is_directed = config.own_shares().any(|(_, it)| it.is_directed());
+    let is_far = config.own_peer().reach == Reach::Vxlan;
+    if is_directed && !is_far {
+        let is_director = |name| {
+            let peer = config.peer(name);
+            peer.is_some_and(|peer| peer.role == PeerRole::Director && peer.reach != Reach::Vxlan)
+        };
+        let directors = found(config, is_director);
+        all.extend(directors.into_iter().map(|it| Candidate {
+            is_director: true,
+            ..it
+        }));
+    }
+    all
+}
+
 /// Those that share a service with this node: others need not be on the link.
 fn candidates(config: &Config) -> Vec<Candidate> {
     found(config, |name| {
@@ -104,6 +123,7 @@ fn found(config: &Config, is_wanted: impl Fn(NodeName) -> bool) -> Vec<Candidate
             id,
             address: peer.data,
             is_far: false,
+            is_director: false,
             known: None,
         })
         .collect()
@@ -114,6 +134,8 @@ struct Candidate {
     address: IpAddr,
     /// It is not on the link: who is looked for is the router before it.
     is_far: bool,
+    /// What is for it nobody else takes in.
+    is_director: bool,
     known: Option<MacAddr>,
 }
 
@@ -190,6 +212,7 @@ impl Search {
             };
             let old = peer.known.replace(mac);
             if self.overhears
+                && !peer.is_director
                 && let Err(error) = hear_for(self.ifindex, old, mac)
             {
                 tracing::info!(%error, peer = %peer.address, "the card takes in nothing for it");

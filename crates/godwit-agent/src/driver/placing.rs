@@ -253,7 +253,7 @@ impl Driver {
         }
         let peers = (0..).map(PeerId).zip(self.node.peer_status()).collect();
         let macs = self.placing.all_macs();
-        let link = (&self.frames, &self.datapath.placing);
+        let link = (&self.frames, &self.datapath.placing, &self.tagging);
         self.placing.paths.prove((self.mac, &macs), link, now);
         let shares = &self.shares;
         let owns = |share| {

@@ -9,6 +9,7 @@ use super::handle;
 use super::skel::{DirectorSkel, types};
 use crate::OpenError;
 use crate::convert::{Plain, addr_from_words, addr_words, mapped};
+use crate::maps::trusts::TrustTable;
 use crate::maps::{MapError, TypedMap};
 
 const _: () = assert!(size_of::<types::gw_backend>() == 40);
@@ -18,6 +19,7 @@ const _: () = assert!(size_of::<types::gw_post>() == 8);
 const _: () = assert!(size_of::<types::gw_slot>() == 8);
 const _: () = assert!(size_of::<types::gw_entry>() == 8);
 const _: () = assert!(size_of::<types::gw_station>() == 8);
+const _: () = assert!(size_of::<types::gw_trust>() == size_of::<crate::skel::types::gw_trust>());
 
 // SAFETY: integers and arrays of integers only, with explicit padding.
 unsafe impl Plain for types::gw_backend {}
@@ -128,6 +130,7 @@ pub(super) struct Tables {
     pub(super) backends: BackendTable,
     pub(super) posts: PostTable,
     pub(super) entries: EntryTable,
+    pub(super) trusts: TrustTable,
 }
 
 pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tables, OpenError> {
@@ -153,6 +156,8 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
             handle(&maps.gw_posts, "gw_posts")?,
             "gw_posts",
         )),
+        // Of the same layout as a server's: one header has both.
+        trusts: TrustTable::new(handle(&maps.gw_trusts, "gw_trusts")?),
         entries: EntryTable(TypedMap::new(entries, "gw_entries")),
     })
 }

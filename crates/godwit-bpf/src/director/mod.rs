@@ -22,6 +22,7 @@ use crate::OpenError;
 use crate::attach::{AttachError, attach_or_replace, attach_or_replace_xdp, is_attached, release};
 use crate::earlier;
 use crate::maps::counters::Counters;
+use crate::maps::trusts::TrustTable;
 use crate::pin::PinDir;
 use maps::{Tables, claim_basis, new_tables};
 use skel::{DirectorSkel, DirectorSkelBuilder, OpenDirectorSkel};
@@ -79,6 +80,8 @@ pub struct Director {
     pub posts: PostTable,
     /// Connections that are not where their slot says.
     pub entries: EntryTable,
+    /// By which back-ends' words are proved.
+    pub trusts: TrustTable,
     /// Verdict counters.
     pub counters: Counters,
     via: Via,
@@ -125,6 +128,7 @@ impl Director {
                 backends: tables.backends,
                 posts: tables.posts,
                 entries: tables.entries,
+                trusts: tables.trusts,
                 counters,
                 via,
                 wanted: settings.via,
@@ -289,6 +293,8 @@ fn configure(
         &mut maps.gw_tunnels,
         &mut maps.gw_posts,
         &mut maps.gw_stations,
+        &mut maps.gw_trusts,
+        &mut maps.gw_orders,
         &mut maps.gw_entries,
         &mut maps.gw_counters,
     ] {

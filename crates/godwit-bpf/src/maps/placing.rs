@@ -84,6 +84,7 @@ pub struct PlacingTable {
     mates: TypedMap<types::gw_mate_key, types::gw_mate>,
     macs: TypedMap<types::gw_mate_mac, u32>,
     paths: TypedMap<types::gw_mate_mac, u32>,
+    paths_asked: TypedMap<types::gw_mate_mac, u32>,
     prefixes: TypedMap<types::gw_prefix_key, types::gw_rule>,
     suffixes: TypedMap<types::gw_suffix_key, types::gw_rule>,
     shares: Arc<Slots>,
@@ -96,6 +97,7 @@ pub(crate) struct PlacingMaps {
     pub(crate) mates: MapHandle,
     pub(crate) macs: MapHandle,
     pub(crate) paths: MapHandle,
+    pub(crate) paths_asked: MapHandle,
     pub(crate) prefixes: MapHandle,
     pub(crate) suffixes: MapHandle,
 }
@@ -107,6 +109,7 @@ impl PlacingTable {
             mates: TypedMap::new(maps.mates, "gw_mates"),
             macs: TypedMap::new(maps.macs, "gw_mate_macs"),
             paths: TypedMap::new(maps.paths, "gw_paths"),
+            paths_asked: TypedMap::new(maps.paths_asked, "gw_paths_asked"),
             prefixes: TypedMap::new(maps.prefixes, "gw_prefixes"),
             suffixes: TypedMap::new(maps.suffixes, "gw_suffixes"),
             shares,
@@ -223,6 +226,15 @@ impl PlacingTable {
     pub fn heard(&self, mac: MacAddr) -> Result<u32, MapError> {
         let key = types::gw_mate_mac { mac: mac.0, pad: 0 };
         Ok(self.paths.lookup(&key)?.unwrap_or(0))
+    }
+
+    /// The answer to the probe of that number is waited for, and no other one's.
+    ///
+    /// # Errors
+    /// Fails if the kernel does not take it.
+    pub fn expect(&self, mac: MacAddr, number: u32) -> Result<(), MapError> {
+        let key = types::gw_mate_mac { mac: mac.0, pad: 0 };
+        self.paths_asked.update(&key, &number)
     }
 
     /// Forgets servers of a share that are none of these, by the numbers of their names.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use godwit_wire::MacAddr;
+use godwit_wire::{MacAddr, TagDemand};
 use libbpf_rs::MapHandle;
 
 use super::{MapError, TypedMap};
@@ -25,8 +25,12 @@ pub struct Trust {
     pub believed: Option<TagKey>,
     /// ... or of this.
     pub before: Option<TagKey>,
-    /// What it sends without a tag is not of it.
-    pub demanded: bool,
+    /// Notes, probes and canaries for it have tags, too.
+    pub all: bool,
+    /// What it sends without a tag, and is not of it.
+    pub demanded: TagDemand,
+    /// It may not have heard of the key that is believed first. For the next agent.
+    pub pending: bool,
 }
 
 /// Keys are secrets, so they are not printed.
@@ -102,7 +106,16 @@ impl From<&Trust> for types::gw_trust {
             (trust.out.is_some(), Flags::GW_TRUST_OUT),
             (trust.believed.is_some(), Flags::GW_TRUST_IN),
             (trust.before.is_some(), Flags::GW_TRUST_BEFORE),
-            (trust.demanded, Flags::GW_TRUST_DEMANDED),
+            (
+                trust.demanded != TagDemand::Nothing,
+                Flags::GW_TRUST_DEMANDED,
+            ),
+            (trust.all, Flags::GW_TRUST_ALL),
+            (
+                trust.demanded == TagDemand::All,
+                Flags::GW_TRUST_ALL_DEMANDED,
+            ),
+            (trust.pending, Flags::GW_TRUST_PENDING),
         ];
         let flags = flags.into_iter().filter(|(is_set, _)| *is_set);
         Self {
@@ -122,7 +135,13 @@ impl From<&types::gw_trust> for Trust {
             out: has(Flags::GW_TRUST_OUT).then(|| key(raw.out)),
             believed: has(Flags::GW_TRUST_IN).then(|| key(raw.believed[0])),
             before: has(Flags::GW_TRUST_BEFORE).then(|| key(raw.believed[1])),
-            demanded: has(Flags::GW_TRUST_DEMANDED),
+            all: has(Flags::GW_TRUST_ALL),
+            demanded: match Flags::GW_TRUST_ALL_DEMANDED {
+                all if has(all) => TagDemand::All,
+                _ if has(Flags::GW_TRUST_DEMANDED) => TagDemand::Segments,
+                _ => TagDemand::Nothing,
+            },
+            pending: has(Flags::GW_TRUST_PENDING),
         }
     }
 }
@@ -138,7 +157,9 @@ mod tests {
             out: Some([1; 16]),
             believed: Some(*b"0123456789abcdef"),
             before: None,
-            demanded: true,
+            all: true,
+            demanded: TagDemand::Segments,
+            pending: true,
         };
         let raw = types::gw_trust::from(&trust);
         assert_eq!(raw.believed[0][0], u64::from_be_bytes(*b"01234567"));

@@ -18,6 +18,7 @@ use crate::bench::{ends, to_service};
 mod agree;
 mod learn;
 mod posts;
+mod proved;
 mod share;
 mod tunnel;
 
@@ -31,7 +32,7 @@ const IP: usize = EthernetHeader::LEN;
 /// EtherType of notes.
 const NOTE: [u8; 2] = [0x88, 0xb5];
 /// Numbers of the back-ends.
-const BACKENDS: [u16; 3] = [4, 1, 7];
+pub(crate) const BACKENDS: [u16; 3] = [4, 1, 7];
 /// More connections than slots, so that some share one.
 const FLOWS: u16 = 600;
 

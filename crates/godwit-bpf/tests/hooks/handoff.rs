@@ -20,7 +20,7 @@ const PORT: u16 = 7;
 const CLIENT: u32 = IRS.wrapping_add(1);
 const SERVICE: u32 = ISS + 1;
 
-fn set(bench: &Bench, v6: bool, whereabouts: Whereabouts) {
+pub(crate) fn set(bench: &Bench, v6: bool, whereabouts: Whereabouts) {
     let entry = HandoffEntry {
         flow: flow_id(PORT, v6),
         whereabouts,
@@ -51,7 +51,7 @@ fn forwarded_by(node: Host, mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-fn remove(bench: &Bench, v6: bool) {
+pub(crate) fn remove(bench: &Bench, v6: bool) {
     let key = flow_id(PORT, v6).key;
     bench.datapath.handoffs.remove(key).expect("it is there");
 }

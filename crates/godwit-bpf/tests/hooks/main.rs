@@ -34,3 +34,4 @@ mod steer;
 mod talk;
 mod transfer;
 mod verify;
+mod vouched;

@@ -11,7 +11,7 @@ use std::net::TcpListener;
 
 use godwit_bpf::{Hook, MARK_SLIP, MARK_SPOKEN, Mate, Phase, TagKey, Trust};
 use godwit_lab::host::Host;
-use godwit_wire::{Role, TcpFlags};
+use godwit_wire::{Role, TagDemand, TcpFlags};
 
 use crate::bench::{
     Bench, DROP, IRS, ISS, NEXT, NODES, REDIRECT, SLIP_TYPE, from_service, on_bench, summed,
@@ -25,9 +25,9 @@ const CLIENT: u32 = IRS.wrapping_add(1);
 const SERVICE: u32 = ISS + 1;
 
 /// What b tags with, what a tags with, and what b was told earlier.
-const THEIRS: TagKey = *b"of b, said by a.";
-const OURS: TagKey = *b"of a, said by b.";
-const EARLIER: TagKey = *b"of b in the past";
+pub(crate) const THEIRS: TagKey = *b"of b, said by a.";
+pub(crate) const OURS: TagKey = *b"of a, said by b.";
+pub(crate) const EARLIER: TagKey = *b"of b in the past";
 
 /// How many forgeries a forger tries, of each family.
 const TRIES: u64 = 500_000;
@@ -35,32 +35,44 @@ const TRIES: u64 = 500_000;
 /// Of the stay that the fixtures have.
 const STAY: u16 = 1;
 
-fn trust(bench: &Bench, demanded: bool) {
+pub(crate) fn trust(bench: &Bench, demanded: bool) {
+    let demanded = if demanded {
+        TagDemand::All
+    } else {
+        TagDemand::Nothing
+    };
+    trust_as(bench, true, demanded);
+}
+
+/// `all`: what b is sent of notes, probes and canaries has tags, too.
+pub(crate) fn trust_as(bench: &Bench, all: bool, demanded: TagDemand) {
     let trust = Trust {
         node: NODES[1],
         out: Some(OURS),
         believed: Some(THEIRS),
         before: Some(EARLIER),
+        all,
         demanded,
+        pending: false,
     };
     let set = bench.datapath.trusts.set(mac(Host::B), &trust);
     set.expect("there is room");
 }
 
-fn number(bytes: &[u8]) -> u64 {
+pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0, |all, byte| all << 8 | u64::from(*byte))
 }
 
 /// Offset of the TCP header in a frame, and its addresses as they are tagged.
-fn parts(frame: &[u8], v6: bool) -> (usize, Vec<u64>) {
+pub(crate) fn parts(frame: &[u8], v6: bool) -> (usize, Vec<u64>) {
     let (tcp, addresses) = if v6 { (54, 22..54) } else { (34, 26..34) };
     let addresses = frame[addresses].chunks(8).map(number);
     (tcp, addresses.collect())
 }
 
-fn tag(words: &[u64], key: TagKey) -> u64 {
+pub(crate) fn tag(words: &[u64], key: TagKey) -> u64 {
     #[expect(deprecated, reason = "as above")]
     let mut hasher = SipHasher::new_with_keys(number(&key[..8]), number(&key[8..]));
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -77,10 +89,20 @@ fn numbers(frame: &[u8], v6: bool, kind: u64) -> Vec<u64> {
 }
 
 /// The same segment with the tag of who has that key; in a stay of its twin, or 0.
-fn proved(mut frame: Vec<u8>, v6: bool, key: TagKey, stay: u16) -> Vec<u8> {
+fn proved(frame: Vec<u8>, v6: bool, key: TagKey, stay: u16) -> Vec<u8> {
+    stamped(frame, v6, (key, stay), (0, 0))
+}
+
+/// The same of one with time stamps.
+pub(crate) fn stamped(
+    mut frame: Vec<u8>,
+    v6: bool,
+    (key, stay): (TagKey, u16),
+    (ts_val, ts_ecr): (u32, u32),
+) -> Vec<u8> {
     let (tcp, addresses) = parts(&frame, v6);
     let mut words = numbers(&frame, v6, 4);
-    words.push(0);
+    words.push(u64::from(ts_val) << 32 | u64::from(ts_ecr));
     words.extend(addresses);
     let [.., high_a, high_b, low_a, low_b] = tag(&words, key).to_be_bytes();
     let half = if v6 { 16 } else { 18 };

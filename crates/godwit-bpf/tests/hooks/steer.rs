@@ -30,7 +30,7 @@ const BY_COOKIE: u8 = 2;
 const LEAST_LOADED: u8 = 3;
 
 /// A server that passes on what comes to it, to one with at most 60 percent.
-const LOADED: Steering = Steering {
+pub(crate) const LOADED: Steering = Steering {
     load: 80,
     at: Duration::ZERO,
     redirect: Some(70),
@@ -44,7 +44,7 @@ fn now() -> Duration {
         .into()
 }
 
-fn steer(bench: &Bench, steering: Steering) {
+pub(crate) fn steer(bench: &Bench, steering: Steering) {
     let steering = Steering {
         at: now(),
         ..steering
@@ -62,7 +62,7 @@ fn b_says(bench: &Bench, load: u8) {
     bench.expect(Hook::Tap, "a load", &frame, DROP, "load_heard");
 }
 
-fn load_note(from: Host, load: u8, v6: bool) -> Vec<u8> {
+pub(crate) fn load_note(from: Host, load: u8, v6: bool) -> Vec<u8> {
     let plain = to_service(1, v6, IRS, 0, TcpFlags::SYN, b"");
     let mut frame = plain[..6].to_vec();
     frame.extend(from.mac(Network::Data).0);
@@ -74,17 +74,17 @@ fn load_note(from: Host, load: u8, v6: bool) -> Vec<u8> {
     frame
 }
 
-fn open_place(bench: &Bench) {
+pub(crate) fn open_place(bench: &Bench) {
     place(bench, Mate::Open(Host::B.mac(Network::Data)));
     bench.own(Moves::Home);
 }
 
-fn syn(port: u16, v6: bool) -> Vec<u8> {
+pub(crate) fn syn(port: u16, v6: bool) -> Vec<u8> {
     to_service(port, v6, IRS, 0, TcpFlags::SYN, b"")
 }
 
 /// Somebody listens, or its accept queue would be called full.
-fn listen() -> TcpListener {
+pub(crate) fn listen() -> TcpListener {
     TcpListener::bind("[::]:80").expect("a lab's port is free")
 }
 
