@@ -291,9 +291,14 @@ impl Front {
     }
 
     /// Another version may tell less of its connections.
+        if let Message::Place(mac) = message {
+            return self.resolver.hear(peer, *mac);
+        }
     fn follow_version(&mut self, peer: PeerId) {
         let status = self.node.peer_status().nth(usize::from(peer.0));
         let tells = status.is_some_and(|status| status.tells_connections);
+        let places = &self.resolver.places;
+        places.greet(peer, hello, self.place.mac(), &self.out.peers);
         let Some(id) = self.backends.of_peer(peer) else {
             return;
         };
@@ -460,7 +465,8 @@ impl Front {
         if index == before {
             return self.resolver.hurry();
         }
-        match Resolver::of_backends(&self.config, index, self.inbox.clone()) {
+        let (places, inbox) = (self.resolver.places.clone(), self.inbox.clone());
+        match Resolver::of_backends(&self.config, index, places, inbox) {
             Ok(resolver) => self.resolver = resolver,
             Err(error) => tracing::error!(%error, "back-ends are not looked for any more"),
         }
@@ -485,6 +491,8 @@ impl Front {
                 Change::Owner { service, id, owner } => {
                     self.tables
                         .write_owner(&self.backends, service, (id, owner));
+                let places = &self.resolver.places;
+                places.tell_all(self.place.mac(), &self.out.peers);
                     self.tell_owner(id, owner);
                 }
                 Change::Slots { service, slots } => {

@@ -446,7 +446,7 @@ impl Installed {
         let standstill = self.start_standstill(&surroundings)?;
         let keeper = self.start_keeper(&surroundings)?;
         let place = self.parts.place.clone();
-        let resolver = Resolver::spawn(&self.config, place.clone(), surroundings.inbox.clone());
+        let resolver = Resolver::spawn(&self.config, place.clone(), surroundings.ears());
         let resolver = resolver.map_err(InstallError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         let doubts = self.start_readers(place, &surroundings.inbox);

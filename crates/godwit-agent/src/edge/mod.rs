@@ -36,6 +36,7 @@ use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, LeaseSender
 use crate::input::{Inbox, Input};
 use crate::logging;
 use crate::metrics::{self, Exporter, Metrics, Sources};
+use crate::places::Places;
 use crate::peers::{self, Identity, PeerSender};
 use crate::realtime::{Urgency, prefer};
 use crate::reload::Reloads;
@@ -53,6 +54,8 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Edge {
     /// Sends messages to peers.
+    /// Where they have said that they are.
+    pub(crate) places: Places,
     pub peers: PeerSender,
     /// Takes what heartbeats say of the shares.
     pub board: ShareBoard,
@@ -97,7 +100,9 @@ impl Edge {
         }
         let metrics = Metrics::default();
         let watched = (identity.clone(), VoteWatch::new(votes.place()));
-        surroundings::spawn(&config, watched, inbox.clone()).map_err(StartError::Thread)?;
+        let places = Places::default();
+        surroundings::spawn(&config, watched, (places.clone(), inbox.clone()))
+            .map_err(StartError::Thread)?;
         let heartbeats = Heartbeats::start(&config, life.incarnation, keys.clone(), inbox.clone())
             .map_err(listen(&config, "control address (UDP)"))?;
         let named = identity.clone();
@@ -131,6 +136,7 @@ impl Edge {
         })?;
         let leases = heartbeats.leases(book);
         let started = Self {
+            places,
             peers,
             board: heartbeats.board(),
             events,
