@@ -210,8 +210,9 @@ impl Witness {
     fn status(&self, now: MonoTime) -> Status {
         let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
         let peers = self.config.others().zip(self.node.peer_status());
+        let own = self.config.own_peer().role;
         status.peers = peers
-            .map(|(config, peer)| PeerReport::new(config, &peer, now))
+            .map(|(config, peer)| PeerReport::new(own, config, &peer, now))
             .collect();
         status.facts = self.facts.reports(&self.config);
         status.conclude();

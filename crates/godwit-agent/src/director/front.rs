@@ -25,7 +25,7 @@ use crate::edge::Edge;
 use crate::flows::Flows;
 use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input, Inputs, Query};
-use crate::membership::{Life, node_config};
+use crate::membership::{self, Life, node_config};
 use crate::moves::MoveRefused;
 use crate::reload::Fresh;
 use crate::status::{DataPathReport, PeerReport, Status};
@@ -98,7 +98,11 @@ impl Front {
             claimed: Vec::new(),
             board: edge.board.clone(),
             lost: installed.programs.counters.by_name("not_shared"),
-            node: Node::new(&node_config(&installed.config, life), now),
+            node: membership::node(
+                &installed.config,
+                &node_config(&installed.config, life),
+                now,
+            ),
             roster,
             epochs: BTreeMap::new(),
             away: BTreeSet::new(),
@@ -593,7 +597,7 @@ impl Front {
             .zip(peers)
             .map(|(id, (config, peer))| PeerReport {
                 tags: self.tagging.of(id).map(ToOwned::to_owned),
-                ..PeerReport::new(config, &peer, now)
+                ..PeerReport::new(own, config, &peer, now)
             })
             .collect();
         let counters = self.tables.programs.counters.read().into_iter();
@@ -619,6 +623,7 @@ impl Front {
     }
 }
 
+        let own = self.config.own_peer().role;
 fn nothing_moves() -> MoveRefused {
     MoveRefused {
         reason: "director",
