@@ -38,8 +38,8 @@ use crate::config::Config;
 use crate::moves::MoveRefused;
 
 pub use client::{Client, ClientError};
-pub(crate) use place::lock_file;
 pub use place::{FindError, Place, PlaceError, find, sweep};
+pub(crate) use place::{Restorer, lock_file, own_files};
 pub use request::{Request, StopReason};
 pub(crate) use server::{IDLE_LIMIT, Office, serve};
 

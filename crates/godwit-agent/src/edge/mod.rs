@@ -16,7 +16,6 @@ mod prepare;
 mod tests;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -30,14 +29,14 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::config::Config;
-use crate::control::{self, Office, Place};
+use crate::control::{self, Office, Place, Restorer};
 use crate::events::EventLog;
 use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input};
 use crate::logging;
 use crate::metrics::{self, Exporter, Metrics, Sources};
-use crate::places::Places;
 use crate::peers::{self, Identity, PeerSender};
+use crate::places::Places;
 use crate::realtime::{Urgency, prefer};
 use crate::reload::Reloads;
 use crate::surroundings;
@@ -54,9 +53,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Edge {
     /// Sends messages to peers.
+    pub peers: PeerSender,
     /// Where they have said that they are.
     pub(crate) places: Places,
-    pub peers: PeerSender,
     /// Takes what heartbeats say of the shares.
     pub board: ShareBoard,
     /// Takes events.
@@ -112,7 +111,7 @@ impl Edge {
             events: events.clone(),
             metrics: metrics.clone(),
             heartbeats: heartbeats.counters(),
-            socket: place.socket(),
+            place: place.restorer(),
             config,
             inbox,
         };
@@ -136,8 +135,8 @@ impl Edge {
         })?;
         let leases = heartbeats.leases(book);
         let started = Self {
-            places,
             peers,
+            places,
             board: heartbeats.board(),
             events,
             metrics,
@@ -190,7 +189,7 @@ struct Tasks {
     events: EventLog,
     metrics: Metrics,
     heartbeats: Arc<HeartbeatCounters>,
-    socket: PathBuf,
+    place: Restorer,
 }
 
 type Ready = mpsc::Sender<Result<PeerSender, StartError>>;
@@ -198,7 +197,7 @@ type Ready = mpsc::Sender<Result<PeerSender, StartError>>;
 impl Tasks {
     fn remove_socket(&self) {
         // Not there is as good as removed; anything else shows at bind.
-        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(self.place.socket());
     }
 
     fn run(self, ready: &Ready, stopped: oneshot::Receiver<()>) {
@@ -249,8 +248,9 @@ impl Tasks {
             busy,
             idle_limit: control::IDLE_LIMIT,
         };
-        control::serve(&self.socket, office).map_err(|source| StartError::Listen {
-            address: self.socket.display().to_string(),
+        let socket = self.place.socket();
+        control::serve(self.place, office).map_err(|source| StartError::Listen {
+            address: socket.display().to_string(),
             what: "control socket",
             source,
         })?;
