@@ -6,7 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use godwit_core::detector::State;
-use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
+use godwit_core::director::{BackendId, BackendState, Change, Health, Roster, Unheard};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId, VoterMemory};
 use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, ShareClaim, ShareId};
 use tokio::sync::oneshot;
@@ -51,6 +51,8 @@ pub(super) struct Front {
     epochs: BTreeMap<ShareId, Epoch>,
     /// What these have had another one has taken over.
     away: BTreeSet<BackendId>,
+    /// Which back-ends do not hear this director, by their heartbeats.
+    unheard: Unheard,
     /// What the core was told last of each back-end.
     told: Vec<Option<Health>>,
     /// Who was missing at the last look.
@@ -106,6 +108,10 @@ impl Front {
             roster,
             epochs: BTreeMap::new(),
             away: BTreeSet::new(),
+            unheard: Unheard::new(
+                installed.config.node.name,
+                installed.backends.iter().count(),
+            ),
             told: installed.backends.iter().map(|_| None).collect(),
             silent: BTreeSet::new(),
             tagging: Tagging::take_up(&installed.config, &installed.programs.trusts),
@@ -314,7 +320,11 @@ impl Front {
     /// Only who is heard is asked about connections: a client waits for the answer.
     fn follow_tellers(&mut self) {
         let state = |id| self.roster.state(id);
-        let is_heard = |id| matches!(state(id), BackendState::Taking | BackendState::Draining);
+        let now = clock::now();
+        let is_heard = |id| {
+            let is_alive = matches!(state(id), BackendState::Taking | BackendState::Draining);
+            is_alive && !self.unheard.is_cut_off(id, now)
+        };
         let all = self.backends.iter();
         let changed = all.filter(|(id, it)| it.is_asked != (it.tells && is_heard(*id)));
         let changed: Vec<_> = changed.map(|(id, _)| id).collect();
@@ -357,9 +367,29 @@ impl Front {
             }
         }
         self.hear_owner(id, &owned);
-        self.tell(id, Health::Taking);
+        let was_cut_off = self.unheard.is_cut_off(id, at);
+        self.unheard.handle_beat(id, &beat.shares, is_whole, at);
+        let is_cut_off = self.unheard.is_cut_off(id, at);
+        // What it is given would not arrive.
+        let health = match is_cut_off {
+            true => Health::Draining,
+            false => Health::Taking,
+        };
+        if self.tell(id, health) && (is_cut_off || was_cut_off) {
+            self.tell_cut_off(id, is_cut_off);
+        }
         // Also if it is as before: who is heard shows that others are not.
-        self.roster.handle_health(id, Health::Taking, at);
+        self.roster.handle_health(id, health, at);
+    }
+
+    fn tell_cut_off(&self, id: BackendId, is_cut_off: bool) {
+        let name = self.backends.get(id).map(|known| known.name.to_string());
+        let fields = [("backend", name.as_deref().unwrap_or_default())];
+        let event = match is_cut_off {
+            true => "backend_cut_off",
+            false => "backend_reached",
+        };
+        self.out.events.publish_own(event, is_cut_off, fields);
     }
 
     /// What it says that it owns, and may: shares of which it is the home or a standby. One
@@ -618,6 +648,7 @@ impl Front {
             self.place.holds(),
         ));
         status.facts = self.facts.reports(&self.config);
+            (&self.unheard, now),
         status.conclude();
         status
     }
