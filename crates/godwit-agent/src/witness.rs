@@ -125,8 +125,9 @@ impl Witness {
                 self.drain();
             }
             let now = clock::now();
+            let people = (&*self.config, &self.out.events);
+            self.facts.settle(people, &mut self.node, now);
             if let Some(look) = self.era.look(&mut self.node, &self.config, now) {
-                let people = (&*self.config, &self.out.events);
                 self.facts.note(look.into(), people, &mut self.node, now);
             }
             if self.node.poll_timeout().is_some_and(|due| due <= now) {
@@ -209,8 +210,8 @@ impl Witness {
 
     fn status(&self, now: MonoTime) -> Status {
         let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
-        let peers = self.config.others().zip(self.node.peer_status());
         let own = self.config.own_peer().role;
+        let peers = self.config.others().zip(self.node.peer_status());
         status.peers = peers
             .map(|(config, peer)| PeerReport::new(own, config, &peer, now))
             .collect();

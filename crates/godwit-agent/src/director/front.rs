@@ -191,6 +191,8 @@ impl Front {
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
         }
+        let people = (&*self.config, &self.out.events);
+        self.facts.settle(people, &mut self.node, now);
         self.roster.handle_timeout(now);
         self.look(now);
         self.look_at_fellows(now);
@@ -289,9 +291,14 @@ impl Front {
         if let Message::Tags(word) = message {
             return self.hear_of_tags(peer, *word);
         }
+        if let Message::Place(mac) = message {
+            return self.resolver.hear(peer, *mac);
+        }
         let Message::Hello(hello) = message else {
             return self.node.handle_message(peer, message, now);
         };
+        let places = &self.resolver.places;
+        places.greet(peer, hello, self.place.mac(), &self.out.peers);
         self.offer_tags(peer, hello);
         self.node.handle_message(peer, message, now);
         self.follow_version(peer);
@@ -301,14 +308,9 @@ impl Front {
     }
 
     /// Another version may tell less of its connections.
-        if let Message::Place(mac) = message {
-            return self.resolver.hear(peer, *mac);
-        }
     fn follow_version(&mut self, peer: PeerId) {
         let status = self.node.peer_status().nth(usize::from(peer.0));
         let tells = status.is_some_and(|status| status.tells_connections);
-        let places = &self.resolver.places;
-        places.greet(peer, hello, self.place.mac(), &self.out.peers);
         let Some(id) = self.backends.of_peer(peer) else {
             return;
         };
@@ -488,6 +490,8 @@ impl Front {
                 let fields = [("interface", self.config.node.interface.as_str())];
                 let events = &self.out.events;
                 events.publish_own("interface_changed", false, fields);
+                let places = &self.resolver.places;
+                places.tell_all(self.place.mac(), &self.out.peers);
                 self.search_again(before);
             }
         }
@@ -525,8 +529,6 @@ impl Front {
                 Change::Owner { service, id, owner } => {
                     self.tables
                         .write_owner(&self.backends, service, (id, owner));
-                let places = &self.resolver.places;
-                places.tell_all(self.place.mac(), &self.out.peers);
                     self.tell_owner(id, owner);
                 }
                 Change::Slots { service, slots } => {
@@ -621,6 +623,7 @@ impl Front {
     fn status(&self, now: MonoTime) -> Status {
         let (incarnation, started) = self.born;
         let mut status = Status::new(&self.config, incarnation, now.since(started));
+        let own = self.config.own_peer().role;
         let peers = self.config.others().zip(self.node.peer_status());
         status.peers = (0..)
             .map(PeerId)
@@ -645,16 +648,15 @@ impl Front {
             &self.config,
             known,
             &self.tables,
+            (&self.unheard, now),
             self.place.holds(),
         ));
         status.facts = self.facts.reports(&self.config);
-            (&self.unheard, now),
         status.conclude();
         status
     }
 }
 
-        let own = self.config.own_peer().role;
 fn nothing_moves() -> MoveRefused {
     MoveRefused {
         reason: "director",

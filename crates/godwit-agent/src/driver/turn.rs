@@ -239,6 +239,8 @@ impl Driver {
 
     /// What is due by the clock and is none of the core's business.
     fn tick(&mut self, now: MonoTime) {
+        let people = (&*self.config, &self.events);
+        self.facts.settle(people, &mut self.node, now);
         if self.digest.due() <= now {
             let ifindex = self.ifindex;
             let (datapath, shares) = (&self.datapath, &self.shares);
