@@ -25,6 +25,7 @@ mod membership;
 pub mod metrics;
 pub mod moves;
 pub mod peers;
+mod places;
 mod privileges;
 pub mod realtime;
 pub mod reload;

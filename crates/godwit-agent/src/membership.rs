@@ -121,3 +121,110 @@ pub(crate) fn terms(config: &Config) -> Terms {
         ..Terms::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use godwit_core::{Action, Difference, Link, PeerId, Side};
+
+    use super::*;
+    use crate::testing::directed as config;
+
+    const RULE: &str = "[[service.rule]]\nprefix = \"/a/\"\nto = [\"a\"]\n";
+
+    fn start(config: &Config) -> Node {
+        let life = Life {
+            incarnation: 1,
+            secret: [0; 32].into(),
+            quiet_until: MonoTime::ZERO,
+        };
+        node(config, &node_config(config, &life), MonoTime::ZERO)
+    }
+
+    /// What the first of two nodes finds in the file of the second.
+    fn differences(one: &Config, other: &Config) -> Vec<Difference> {
+        let id = |of: &Config, name: &Config| of.peer_id(name.node.name).expect("a peer");
+        let (to, from) = (id(one, other), id(other, one));
+        let mut nodes = [(start(one), to), (start(other), from)];
+        for (node, peer) in &mut nodes {
+            node.handle_link(*peer, Link::Up, MonoTime::ZERO);
+        }
+        let [(one, to), (other, from)] = &mut nodes;
+        for _ in 0..3 {
+            pass(one, (*to, *from), other);
+            pass(other, (*from, *to), one);
+        }
+        let status = one.peer_status().nth(usize::from(to.0));
+        status.expect("it is a peer").differences
+    }
+
+    fn pass(by: &mut Node, (to, from): (PeerId, PeerId), hearer: &mut Node) {
+        while let Some(action) = by.poll_action() {
+            if let Action::Send { peer, message } = action
+                && peer == to
+            {
+                hearer.handle_message(from, &message, MonoTime::ZERO);
+            }
+        }
+    }
+
+    /// It knows that they differ, and not in what.
+    #[test]
+    fn who_knows_no_lines_of_its_own_names_none() {
+        let (one, other) = (config("d1", ""), config("a", RULE));
+        let id = one.peer_id(other.node.name).expect("a peer");
+        let back = other.peer_id(one.node.name).expect("a peer");
+        let life = Life {
+            incarnation: 1,
+            secret: [0; 32].into(),
+            quiet_until: MonoTime::ZERO,
+        };
+        let mut blank = Node::new(&node_config(&one, &life), MonoTime::ZERO);
+        let mut full = start(&other);
+        blank.handle_link(id, Link::Up, MonoTime::ZERO);
+        full.handle_link(back, Link::Up, MonoTime::ZERO);
+        for _ in 0..3 {
+            pass(&mut blank, (id, back), &mut full);
+            pass(&mut full, (back, id), &mut blank);
+        }
+        let status = blank.peer_status().nth(usize::from(id.0));
+        let status = status.expect("it is a peer");
+        assert!(status.config_differs && status.differences.is_empty());
+    }
+
+    /// Whatever both are: the section and the key.
+    #[test]
+    fn two_nodes_name_what_differs() {
+        let rule = RULE;
+        let named = |key: &str, side| {
+            vec![Difference {
+                section: "service \"web\"".into(),
+                key: key.into(),
+                side,
+            }]
+        };
+        let pairs = [("d1", "a"), ("a", "d1"), ("d1", "d2"), ("a", "b")];
+        for (one, other) in pairs {
+            let (with, without) = (config(one, rule), config(other, ""));
+            assert_eq!(
+                differences(&with, &without),
+                named("rule 1", Side::Here),
+                "{one} {other}"
+            );
+            assert_eq!(
+                differences(&without, &with),
+                named("rule 1", Side::There),
+                "{one} {other}"
+            );
+            assert_eq!(differences(&with, &config(other, rule)), []);
+            let elsewhere = "[[service]]\nname = \"more\"\naddress = \"10.9.0.101:80\"\n\
+                             standby = \"none\"\nprimary = \"b\"\n";
+            let found = differences(&config(one, ""), &config(other, elsewhere));
+            let expected = Difference {
+                section: "service \"more\"".into(),
+                key: String::new(),
+                side: Side::There,
+            };
+            assert_eq!(found, [expected], "{one} {other}");
+        }
+    }
+}

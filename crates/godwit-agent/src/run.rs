@@ -132,6 +132,7 @@ fn live(
         inputs,
         inbox: inbox.clone(),
         peers: edge.peers.clone(),
+        places: edge.places.clone(),
         board: edge.board.clone(),
         leases,
         events: edge.events.clone(),

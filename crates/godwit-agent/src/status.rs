@@ -11,7 +11,7 @@ use godwit_core::{Difference, MonoTime, PeerStatus, ShareStatus, Side};
 use godwit_wire::NodeName;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, PeerConfig, ServiceConfig};
+use crate::config::{Config, PeerConfig, PeerRole, ServiceConfig};
 use crate::director::DirectorReport;
 use crate::flows::FlowCounts;
 use crate::logging;
@@ -31,25 +31,31 @@ const STARTS_FOR_MS: u64 = 5000;
 /// own.
 const FEW: u64 = 2;
 
-/// What differs between this file and a peer's, and what follows.
-fn differences(peer: NodeName, found: &[Difference]) -> Vec<String> {
+/// What differs between this file and a peer's, and what follows. `own`: this node's role.
+fn differences(own: PeerRole, config: &PeerConfig, found: &[Difference]) -> Vec<String> {
+    let peer = config.name;
     let one = |it: &Difference| {
         let (section, key) = (&it.section, &it.key);
-        let (has, lacks) = match it.side {
+        let (has, lacks, role) = match it.side {
             Side::Both => {
                 return format!(
                     "peer {peer} runs with another configuration: {section}: {key} differs"
                 );
             }
-            Side::Here => ("this node".to_owned(), format!("peer {peer}")),
-            Side::There => (format!("peer {peer}"), "this node".to_owned()),
+            Side::Here => ("this node".to_owned(), format!("peer {peer}"), config.role),
+            Side::There => (format!("peer {peer}"), "this node".to_owned(), own),
         };
         if !key.is_empty() {
             return format!("{section}: only {has} has {key} in its file, {lacks} has not");
         }
-        let follows = match section.starts_with("service ") {
-            true => ": nothing of it is protected between the two",
-            false => "",
+        let follows = match (section.starts_with("service "), role) {
+            (false, _) => "",
+            (true, PeerRole::Director) => ": no connection of it comes by that director",
+            (true, PeerRole::Witness) => ": that witness does not vote for it",
+            (true, PeerRole::Server) if [own, config.role].contains(&PeerRole::Director) => {
+                ": that server gets no connection of it"
+            }
+            (true, PeerRole::Server) => ": nothing of it is protected between the two",
         };
         format!("only {has} has {section} in its file, {lacks} has not{follows}")
     };
@@ -402,7 +408,8 @@ impl Status {
 
 impl PeerReport {
     /// Puts together what the file and the core know of a peer.
-    pub fn new(config: &PeerConfig, status: &PeerStatus, now: MonoTime) -> Self {
+    /// `own`: this node's role.
+    pub fn new(own: PeerRole, config: &PeerConfig, status: &PeerStatus, now: MonoTime) -> Self {
         Self {
             name: config.name.to_string(),
             role: config.role.to_string(),
@@ -419,7 +426,7 @@ impl PeerReport {
                 .map(|(doubt, count)| (doubt.as_str().into(), *count))
                 .collect(),
             config_differs: status.config_differs,
-            differences: differences(config.name, &status.differences),
+            differences: differences(own, config, &status.differences),
             tags: None,
             power: status.power.as_str().into(),
             stonith_fault: status.stonith_fault.map(|fault| fault.as_str().into()),
@@ -662,6 +669,65 @@ mod tests {
             tags: None,
             power: "unknown".into(),
             stonith_fault: None,
+        }
+    }
+
+    /// What `own` says of a peer b in that role, of one difference.
+    fn difference(own: PeerRole, role: PeerRole, key: &str, side: Side) -> String {
+        let config = Pair::new().a.clone();
+        let peer = PeerConfig {
+            role,
+            ..config.others().next().expect("it has a peer").clone()
+        };
+        let one = Difference {
+            section: "service \"web\"".into(),
+            key: key.into(),
+            side,
+        };
+        differences(own, &peer, &[one]).concat()
+    }
+
+    #[test]
+    fn a_key_that_differs_is_named_with_its_section() {
+        assert_eq!(
+            difference(PeerRole::Director, PeerRole::Server, "rule 4", Side::There),
+            "service \"web\": only peer b has rule 4 in its file, this node has not"
+        );
+    }
+
+    /// Where a whole service is missing.
+    #[test]
+    fn what_follows_depends_on_what_the_two_nodes_are() {
+        use PeerRole::{Director, Server, Witness};
+        let by_director = "no connection of it comes by that director";
+        let to_server = "that server gets no connection of it";
+        for (own, role, side, expected) in [
+            (Director, Director, Side::Here, by_director),
+            (Server, Director, Side::Here, by_director),
+            (Director, Server, Side::There, by_director),
+            (Director, Server, Side::Here, to_server),
+            (Server, Director, Side::There, to_server),
+            (
+                Server,
+                Witness,
+                Side::Here,
+                "that witness does not vote for it",
+            ),
+            (
+                Server,
+                Server,
+                Side::There,
+                "nothing of it is protected between the two",
+            ),
+        ] {
+            let said = difference(own, role, "", side);
+            let (found, follows) = said.split_once(": ").expect("it says what follows");
+            let (has, lacks) = match side {
+                Side::There => ("peer b", "this node"),
+                Side::Here | Side::Both => ("this node", "peer b"),
+            };
+            let only = format!("only {has} has service \"web\" in its file, {lacks} has not");
+            assert_eq!((found, follows), (only.as_str(), expected));
         }
     }
 

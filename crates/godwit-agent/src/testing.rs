@@ -208,6 +208,29 @@ pub(crate) fn service_report(state: &str, in_sync: &[&str]) -> ServiceReport {
     }
 }
 
+/// The file of `node`, of servers a and b and directors d1 and d2; `more` of its service.
+pub(crate) fn directed(node: &str, more: &str) -> Config {
+    let peer = |(last, (name, role)): (u8, (&str, &str))| {
+        format!("[[peer]]\nname = \"{name}\"\nrole = \"{role}\"\ncontrol = \"10.9.0.{last}:7\"\n")
+    };
+    let peers = [
+        ("a", "server"),
+        ("b", "server"),
+        ("d1", "director"),
+        ("d2", "director"),
+    ];
+    let peers: String = (1..).zip(peers).map(peer).collect();
+    let text = format!(
+        "[node]\nname = \"{node}\"\ninterface = \"eth0\"\n\
+         [tls]\nca = \"a\"\ncert = \"b\"\nkey = \"c\"\n\
+         [detect]\nfencing = \"none\"\n\
+         [director]\nseed = \"0000000000000001\"\ntable_size = 251\n{peers}\
+         [[service]]\nname = \"web\"\naddress = \"10.9.0.100:80\"\nstandby = \"none\"\n\
+         front = \"director\"\nprimary = \"a\"\nbackups = [\"b\"]\n{more}"
+    );
+    Config::parse("godwit.toml".as_ref(), &text).expect("valid")
+}
+
 fn free_port(address: &str) -> u16 {
     let listener = TcpListener::bind((address, 0)).expect("loopback");
     listener.local_addr().expect("bound").port()

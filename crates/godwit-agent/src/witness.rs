@@ -125,8 +125,9 @@ impl Witness {
                 self.drain();
             }
             let now = clock::now();
+            let people = (&*self.config, &self.out.events);
+            self.facts.settle(people, &mut self.node, now);
             if let Some(look) = self.era.look(&mut self.node, &self.config, now) {
-                let people = (&*self.config, &self.out.events);
                 self.facts.note(look.into(), people, &mut self.node, now);
             }
             if self.node.poll_timeout().is_some_and(|due| due <= now) {
@@ -209,9 +210,10 @@ impl Witness {
 
     fn status(&self, now: MonoTime) -> Status {
         let mut status = Status::new(&self.config, self.incarnation, now.since(self.started));
+        let own = self.config.own_peer().role;
         let peers = self.config.others().zip(self.node.peer_status());
         let reports = peers.zip((0..).map(PeerId)).map(|((config, peer), id)| {
-            PeerReport::new(config, &peer, now).with_absence(self.out.peers.absence(id))
+            PeerReport::new(own, config, &peer, now).with_absence(self.out.peers.absence(id))
         });
         status.peers = reports.collect();
         status.facts = self.facts.reports(&self.config);

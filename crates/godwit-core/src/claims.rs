@@ -7,6 +7,10 @@
 //! that to those who ask: so the link is asked now and then, and soon after a client has
 //! asked. An owner defends its address, at most
 //! once in [`DEFEND_INTERVAL`]: two that defend themselves must not flood the link.
+//!
+//! Mates have addresses of their own, and say over their links where they are. Who says that such
+//! an address is elsewhere is treated alike, a little later: a mate that has got another MAC
+//! address is heard on the link before its word comes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -19,6 +23,9 @@ use crate::time::earliest;
 
 /// From a claim until it counts: mates are looked for meanwhile.
 pub const CONFIRM: Duration = Duration::from_millis(200);
+
+/// The same of an address of a mate, whose word that it is elsewhere now may be under way.
+pub const CONFIRM_PLACE: Duration = Duration::from_millis(700);
 
 /// DEFEND_INTERVAL of RFC 5227.
 pub const DEFEND_INTERVAL: Duration = Duration::from_secs(10);
@@ -57,7 +64,8 @@ pub struct Claimant {
 
 #[derive(Debug, Clone, Copy)]
 struct Claim {
-    first: MonoTime,
+    /// From when on it counts.
+    counts: MonoTime,
     last: MonoTime,
     /// When the link is asked next; `None`: it does not count yet.
     ask: Option<MonoTime>,
@@ -66,8 +74,7 @@ struct Claim {
 impl Claim {
     /// When it counts, and when the link is asked again.
     fn due(&self) -> MonoTime {
-        let counts = || self.first.saturating_add(CONFIRM);
-        self.ask.unwrap_or_else(counts)
+        self.ask.unwrap_or(self.counts)
     }
 }
 
@@ -82,6 +89,8 @@ struct Asked {
 pub struct Claims {
     /// Where this node and its mates are.
     mates: BTreeSet<MacAddr>,
+    /// Where mates have said that they are themselves.
+    places: BTreeMap<IpAddr, MacAddr>,
     claims: BTreeMap<Claimant, Claim>,
     /// The addresses of services: when the link was asked for each, and is next.
     asked: BTreeMap<IpAddr, Asked>,
@@ -113,16 +122,18 @@ impl Claims {
         }
     }
 
-    /// Takes what a frame says of a service address.
+    /// Takes what a frame says of an address, of a service or of a mate.
     pub fn handle_claim(&mut self, claimant: Claimant, now: MonoTime) {
+        let is_mate_s = self.places.contains_key(&claimant.address);
         if self.mates.contains(&claimant.mac) {
             return;
         }
         if let Some(claim) = self.claims.get_mut(&claimant) {
             claim.last = now;
         } else if self.claims.len() < MOST {
+            let wait = if is_mate_s { CONFIRM_PLACE } else { CONFIRM };
             let claim = Claim {
-                first: now,
+                counts: now.saturating_add(wait),
                 last: now,
                 ask: None,
             };
@@ -134,10 +145,11 @@ impl Claims {
         }
     }
 
-    /// Takes where this node and its mates are now: those have made no claim.
-    pub fn handle_mates(&mut self, mates: BTreeSet<MacAddr>) {
+    /// Takes where this node and its mates are now: those have made no claim. `places`: their
+    /// own addresses, of those who have said over their links where they are.
+    pub fn handle_mates(&mut self, mates: BTreeSet<MacAddr>, places: BTreeMap<IpAddr, MacAddr>) {
         self.claims.retain(|it, _| !mates.contains(&it.mac));
-        self.mates = mates;
+        (self.mates, self.places) = (mates, places);
     }
 
     /// When [`Claims::handle_timeout`] is due.
@@ -203,7 +215,12 @@ impl Claims {
         self.actions.pop_front()
     }
 
-    /// Those who are no mates and have an address of a service.
+    /// Where the mate that has this address has said that it is; `None`: it is of a service.
+    pub fn place(&self, address: IpAddr) -> Option<MacAddr> {
+        self.places.get(&address).copied()
+    }
+
+    /// Those who are no mates and have an address of a service, or of a mate.
     pub fn conflicts(&self) -> impl Iterator<Item = Claimant> {
         let counted = self.claims.iter().filter(|(_, claim)| claim.ask.is_some());
         counted.map(|(claimant, _)| *claimant)
@@ -236,7 +253,7 @@ mod tests {
 
     fn with_mate() -> Claims {
         let mut claims = Claims::default();
-        claims.handle_mates(BTreeSet::from([MATE]));
+        claims.handle_mates(BTreeSet::from([MATE]), BTreeMap::new());
         claims
     }
 
@@ -277,10 +294,67 @@ mod tests {
     fn one_that_turns_out_to_be_a_mate_was_none() {
         let mut claims = with_mate();
         claims.handle_claim(at(STRANGER), ms(0));
-        claims.handle_mates(BTreeSet::from([MATE, STRANGER]));
+        claims.handle_mates(BTreeSet::from([MATE, STRANGER]), BTreeMap::new());
         claims.handle_timeout(ms(200));
         assert_eq!(said(&claims), []);
         assert_eq!(actions(&mut claims), [ClaimAction::FindMates]);
+    }
+
+    /// One frame that says that a mate's own address is elsewhere; who has sent it may have a
+    /// service's address no more than before.
+    #[test]
+    fn a_mate_is_where_it_has_said_and_not_where_frames_say() {
+        let own: IpAddr = "2001:db8::2".parse().expect("a literal");
+        let mut claims = Claims::default();
+        let places = || BTreeMap::from([(own, MATE)]);
+        claims.handle_mates(BTreeSet::from([MATE]), places());
+        let lie = Claimant {
+            address: own,
+            mac: STRANGER,
+        };
+        claims.handle_claim(lie, ms(0));
+        assert_eq!(claims.poll_timeout(), Some(ms(700)), "its word may be late");
+        // It is looked for, and has said nothing else.
+        claims.handle_mates(BTreeSet::from([MATE]), places());
+        claims.handle_claim(at(STRANGER), ms(100));
+        claims.handle_timeout(ms(300));
+        assert_eq!(said(&claims), [at(STRANGER)]);
+        claims.handle_timeout(ms(699));
+        assert_eq!(said(&claims), [at(STRANGER)]);
+        claims.handle_timeout(ms(700));
+        assert_eq!(said(&claims), [at(STRANGER), lie]);
+        assert_eq!(
+            (claims.place(own), claims.place(at(MATE).address)),
+            (Some(MATE), None)
+        );
+        assert!(actions(&mut claims).contains(&ClaimAction::Ask(own)));
+    }
+
+    /// Its frames come before its word does.
+    #[test]
+    fn a_mate_that_says_in_time_that_it_has_moved_was_none() {
+        let mut claims = with_mate();
+        let own: IpAddr = "10.9.0.12".parse().expect("a literal");
+        let place = |mac| (BTreeSet::from([mac]), BTreeMap::from([(own, mac)]));
+        let (mates, places) = place(MATE);
+        claims.handle_mates(mates, places);
+        let moved = Claimant {
+            address: own,
+            mac: STRANGER,
+        };
+        claims.handle_claim(moved, ms(0));
+        let (mates, places) = place(STRANGER);
+        claims.handle_mates(mates, places);
+        claims.handle_timeout(ms(5000));
+        assert_eq!(said(&claims), []);
+        // Who is where it was is elsewhere now.
+        let old = Claimant {
+            address: own,
+            mac: MATE,
+        };
+        claims.handle_claim(old, ms(6000));
+        claims.handle_timeout(ms(6700));
+        assert_eq!(said(&claims), [old]);
     }
 
     #[test]
@@ -323,7 +397,7 @@ mod tests {
     fn who_only_answers_is_asked() {
         let address = at(STRANGER).address;
         let mut claims = Claims::new([address], ms(0));
-        claims.handle_mates(BTreeSet::from([MATE]));
+        claims.handle_mates(BTreeSet::from([MATE]), BTreeMap::new());
         let mut asked = |questions: &[(MacAddr, u64)], until: u64| {
             let mut asked = Vec::new();
             for now in (0..until).step_by(10) {

@@ -50,6 +50,7 @@ pub mod tags;
 mod time;
 pub mod twin;
 pub mod unlisted;
+pub mod whereabouts;
 
 pub use node::{
     Action, Beat, Birth, Command, Difference, EndReason, Event, EventKind, Fencing, Field,

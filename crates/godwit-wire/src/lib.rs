@@ -50,7 +50,7 @@ pub use heartbeat::Heartbeat;
 pub use lease::{Lease, LeaseDatagram, LeaseMessage, Refusal, Report, Standing, Stay};
 pub use message::{
     ALL_TAGS_VERSION, ASKED_VERSION, BOUND_KEYS, CANARY_VERSION, Decoder, MAX_VERSION, MIN_VERSION,
-    NAMED_SHARES, TAGS_VERSION,
+    NAMED_SHARES, PLACE_VERSION, TAGS_VERSION,
 };
 pub use name::{NameError, NodeName};
 pub use ndp::{NeighbourAdvertisement, NeighbourSolicitation};

@@ -20,7 +20,7 @@ pub const MIN_VERSION: u8 = v1::VERSION;
 /// Latest version that this build speaks. All have the messages of version 1. From version 2
 /// on a share is called by the number of its name; version 1 calls it by its place in the file.
 /// Version 3 has other keys for heartbeats, version 4 has tags on the data network, and from
-/// version 5 on directors have them, too.
+/// version 5 on directors have them, too, and nodes say where they are.
 pub const MAX_VERSION: u8 = 5;
 
 /// The first version in which a share has the number of its name.
@@ -42,6 +42,9 @@ pub const TAGS_VERSION: u8 = 4;
 /// The first version in which directors do, too, and in which all that servers and directors say
 /// to each other there in frames of their own is proved.
 pub const ALL_TAGS_VERSION: u8 = 5;
+
+/// The first version in which nodes tell each other where they are on the data network.
+pub const PLACE_VERSION: u8 = 5;
 
 pub(crate) const MAGIC: [u8; 2] = *b"GW";
 

@@ -82,7 +82,8 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
             between_directors(),
             config_lines(),
             about_questions(),
-            about_tags()
+            about_tags(),
+            about_places()
         ],
         digest(),
         output(),
@@ -312,6 +313,14 @@ fn about_questions() -> impl Strategy<Value = Message> {
 fn about_tags() -> impl Strategy<Value = Message> {
     let key = any::<[u8; 16]>().prop_map(TagWord::Key);
     prop_oneof![key, Just(TagWord::Used)].prop_map(Message::Tags)
+}
+
+fn about_places() -> impl Strategy<Value = Message> {
+    any::<[u8; 6]>().prop_map(|mut mac| {
+        // One that somebody can have.
+        mac[0] = mac[0] & 0xfc | 2;
+        Message::Place(MacAddr(mac))
+    })
 }
 
 fn about_snapshots() -> impl Strategy<Value = Message> {

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use godwit_wire::NodeName;
 use nix::errno::Errno;
@@ -17,8 +18,17 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub struct Place {
     dir: PathBuf,
-    // Held, never read: the kernel gives it up when the process ends.
-    _lock: Flock<File>,
+    lock: Held,
+}
+
+/// Held, never read: the kernel gives it up when the process ends.
+type Held = Arc<Mutex<Flock<File>>>;
+
+/// Puts back what somebody has deleted of a place.
+#[derive(Debug, Clone)]
+pub(crate) struct Restorer {
+    dir: PathBuf,
+    lock: Held,
 }
 
 /// Why an agent has no place for its socket.
@@ -54,6 +64,12 @@ pub enum FindError {
         /// Where it would be.
         run_dir: PathBuf,
     },
+    /// One runs, and its socket was deleted.
+    #[error("an agent runs, and {} was deleted: it makes it anew within a second, or says in its log why it can't", socket.display())]
+    NoSocket {
+        /// Where it would be.
+        socket: PathBuf,
+    },
     /// There are several.
     #[error("several agents are running in this network namespace; choose with --node: {}", nodes.join(", "))]
     Several {
@@ -85,7 +101,8 @@ impl Place {
             make_dir(&dir, 0o750)?;
             match try_lock(&dir).map_err(at(&dir.join(LOCK)))? {
                 Locked::Yes(lock) => {
-                    let place = Self { dir, _lock: lock };
+                    let lock = Arc::new(Mutex::new(lock));
+                    let place = Self { dir, lock };
                     place.remove_socket();
                     return Ok(place);
                 }
@@ -106,8 +123,53 @@ impl Place {
         self.dir.join(APPS)
     }
 
+    /// What puts back what somebody has deleted of it.
+    pub(crate) fn restorer(&self) -> Restorer {
+        Restorer {
+            dir: self.dir.clone(),
+            lock: self.lock.clone(),
+        }
+    }
+
     fn remove_socket(&self) {
         remove_sockets(&self.dir);
+    }
+}
+
+impl Restorer {
+    /// Where the socket belongs.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.join(SOCKET)
+    }
+
+    /// Sees to it that the folder is there, and that this process holds its lock; says whether
+    /// either was gone.
+    ///
+    /// # Errors
+    /// If the folder that it was in is gone, too, if it can't be made, or if another agent has
+    /// taken the place meanwhile.
+    pub(crate) fn restore(&self) -> io::Result<bool> {
+        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.dir.join(LOCK);
+        let ours = held.metadata()?;
+        let is_ours = |there: &fs::Metadata| (there.dev(), there.ino()) == (ours.dev(), ours.ino());
+        match fs::metadata(&path) {
+            Ok(there) if is_ours(&there) => return Ok(false),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        match DirBuilder::new().mode(0o750).create(&self.dir) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+        match try_lock(&self.dir)? {
+            Locked::Yes(lock) => *held = lock,
+            Locked::Taken => return Err(io::Error::other("another agent has its place")),
+            Locked::Gone => return Err(io::ErrorKind::NotFound.into()),
+        }
+        Ok(true)
     }
 }
 
@@ -134,6 +196,12 @@ pub(crate) fn is_taken(run_dir: &Path, cookie: u64, node: NodeName) -> bool {
     matches!(try_lock(&folder(run_dir, cookie, node)), Ok(Locked::Taken))
 }
 
+/// What an agent has of its own there: that file, and its sockets for people and for servers.
+pub(crate) fn own_files(run_dir: &Path, cookie: u64, node: NodeName) -> [PathBuf; 3] {
+    let dir = folder(run_dir, cookie, node);
+    [LOCK, SOCKET, APPS].map(|name| dir.join(name))
+}
+
 /// The socket of the one agent in a network namespace, or of the one that is named.
 ///
 /// # Errors
@@ -150,30 +218,36 @@ pub fn find(run_dir: &Path, cookie: u64, node: Option<NodeName>) -> Result<PathB
             });
         }
     };
-    let mut found: Vec<(String, PathBuf)> = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let name = name.strip_prefix(&prefix)?.to_owned();
-            Some((name, entry.path().join(SOCKET)))
-        })
-        // Somebody else may not see whether it is there.
-        .filter(|(_, socket)| socket.try_exists().unwrap_or(true))
-        .filter(|(name, _)| node.is_none_or(|node| node.as_str() == name))
-        .collect();
+    let places = entries.into_iter().flatten().flatten();
+    let places = places.filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let name = name.strip_prefix(&prefix)?.to_owned();
+        Some((name, entry.path().join(SOCKET)))
+    });
+    let places = places.filter(|(name, _)| node.is_none_or(|node| node.as_str() == name));
+    // Somebody else may not see whether it is there.
+    let is_there = |(_, socket): &(String, PathBuf)| socket.try_exists().unwrap_or(true);
+    let (mut found, bare): (Vec<_>, Vec<_>) = places.partition(is_there);
     found.sort();
     match found.as_slice() {
-        [] => Err(FindError::NoAgent {
-            run_dir: run_dir.to_owned(),
-        }),
+        [] => match bare.into_iter().find(|(_, socket)| is_held(socket)) {
+            Some((_, socket)) => Err(FindError::NoSocket { socket }),
+            None => Err(FindError::NoAgent {
+                run_dir: run_dir.to_owned(),
+            }),
+        },
         [(_, socket)] => Ok(socket.clone()),
         several => {
             let nodes = several.iter().map(|(name, _)| name.clone()).collect();
             Err(FindError::Several { nodes })
         }
     }
+}
+
+/// Whether an agent runs whose socket belongs there.
+fn is_held(socket: &Path) -> bool {
+    let dir = socket.parent().filter(|dir| dir.join(LOCK).exists());
+    dir.is_some_and(|dir| matches!(try_lock(dir), Ok(Locked::Taken)))
 }
 
 enum Locked {

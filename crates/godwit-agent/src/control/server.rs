@@ -16,7 +16,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::{Done, Refusal, Request, RunningFile};
+use super::{Done, Refusal, Request, Restorer, RunningFile};
 use crate::config::Config;
 use crate::descriptors::{Reserve, is_shortage};
 use crate::director::DrainWish;
@@ -25,6 +25,9 @@ use crate::events::{EventLog, EventRecord};
 use crate::input::{Inbox, Input, Query};
 use crate::moves::{Part, Selection};
 use crate::reload::Reloads;
+
+/// How often is looked whether the socket is there.
+const LOOK: Duration = Duration::from_millis(300);
 
 /// Clients at a time; more wait in the backlog.
 const MAX_CLIENTS: usize = 64;
@@ -60,15 +63,60 @@ pub(crate) struct Office {
     pub(crate) idle_limit: Duration,
 }
 
-/// Binds the socket; clients are served as long as the runtime lives.
+/// Binds the socket; clients are served as long as the runtime lives. It is made anew when
+/// somebody deletes it.
 ///
 /// # Errors
 /// If the socket can't be made.
-pub(crate) fn serve(socket: &Path, office: Office) -> io::Result<()> {
+pub(crate) fn serve(place: Restorer, office: Office) -> io::Result<()> {
+    let listener = bind(&place.socket())?;
+    tokio::spawn(watch(place, listener, office));
+    Ok(())
+}
+
+fn bind(socket: &Path) -> io::Result<UnixListener> {
     let listener = UnixListener::bind(socket)?;
     fs::set_permissions(socket, Permissions::from_mode(0o660))?;
-    tokio::spawn(accept(listener, office));
-    Ok(())
+    Ok(listener)
+}
+
+/// Looks whether the socket is still there. The one before is closed then: nobody finds it.
+async fn watch(place: Restorer, first: UnixListener, office: Office) {
+    let socket = place.socket();
+    let mut serving = tokio::spawn(accept(first, office.clone()));
+    let mut said = String::new();
+    loop {
+        sleep(LOOK).await;
+        match put_back(&place) {
+            Ok(None) => said.clear(),
+            Ok(Some(listener)) => {
+                said.clear();
+                serving.abort();
+                serving = tokio::spawn(accept(listener, office.clone()));
+                tracing::warn!(socket = %socket.display(), "was deleted, made anew");
+            }
+            // The fact `run_dir` says it, too.
+            Err(error) if error.to_string() != said => {
+                said = error.to_string();
+                tracing::warn!(%error, socket = %socket.display(), "was deleted, can't be made anew");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A new socket if there is none.
+fn put_back(place: &Restorer) -> io::Result<Option<UnixListener>> {
+    let was_gone = place.restore()?;
+    let socket = place.socket();
+    match fs::symlink_metadata(&socket) {
+        Ok(_) if !was_gone => return Ok(None),
+        // Of the folder that is there now: of nobody who lives.
+        Ok(_) => fs::remove_file(&socket)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    bind(&socket).map(Some)
 }
 
 async fn accept(listener: UnixListener, office: Office) {

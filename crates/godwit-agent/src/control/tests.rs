@@ -1,10 +1,11 @@
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
@@ -56,13 +57,13 @@ fn serve_pair_for(idle_limit: Duration) -> Served {
     };
     let (running, ended) = oneshot::channel();
     let (ready, bound) = std::sync::mpsc::channel();
-    let socket = place.socket();
+    let restorer = place.restorer();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
         runtime.expect("a runtime").block_on(async {
-            serve(&socket, office).expect("bound");
+            serve(restorer, office).expect("bound");
             ready.send(()).expect("the test waits");
             let _ = ended.await;
         });
@@ -170,6 +171,83 @@ impl Served {
     }
 }
 
+/// Whatever is deleted of its place, an agent answers again within a second, and no second one
+/// starts after that.
+#[test]
+fn a_place_that_is_deleted_is_put_back() {
+    let served = serve_pair();
+    let run_dir = served.pair.a.node.run_dir.clone();
+    let socket = served.place.socket();
+    let folder = socket.parent().expect("it has one").to_owned();
+    let deletions: [&dyn Fn(); 3] = [
+        &|| fs::remove_file(&socket).expect("it is there"),
+        &|| fs::remove_file(folder.join("lock")).expect("it is there"),
+        &|| fs::remove_dir_all(&folder).expect("it is there"),
+    ];
+    for delete in deletions {
+        served.client().status().expect("it answers");
+        delete();
+        let end = Instant::now() + PATIENCE;
+        let answers = || Client::connect(&socket).is_ok_and(|mut it| it.status().is_ok());
+        while !(folder.join("lock").exists() && answers()) {
+            assert!(Instant::now() < end, "nothing is put back");
+            thread::sleep(Duration::from_millis(10));
+        }
+        let second = Place::take(&run_dir, COOKIE, node("a"));
+        assert!(
+            matches!(second, Err(PlaceError::Taken { .. })),
+            "{second:?}"
+        );
+    }
+}
+
+#[test]
+fn no_agent_puts_back_the_place_of_another_one() {
+    let pair = Pair::new();
+    let run_dir = &pair.a.node.run_dir;
+    let place = Place::take(run_dir, COOKIE, node("a")).expect("nobody else is there");
+    let restorer = place.restorer();
+    assert!(!restorer.restore().expect("all is there"));
+    let folder = place.socket().parent().expect("it has one").to_owned();
+    fs::remove_dir_all(&folder).expect("it is there");
+    let second = Place::take(run_dir, COOKIE, node("a")).expect("its place is free");
+    restorer.restore().expect_err("it is another one's");
+    drop(second);
+    assert!(restorer.restore().expect("it is free again"));
+    let third = Place::take(run_dir, COOKIE, node("a"));
+    assert!(matches!(third, Err(PlaceError::Taken { .. })), "{third:?}");
+    fs::remove_dir_all(run_dir).expect("it is there");
+    restorer
+        .restore()
+        .expect_err("there is nothing to put it into");
+}
+
+/// That is not the same as no agent.
+#[test]
+fn an_agent_whose_socket_was_deleted_is_told_from_none() {
+    let pair = Pair::new();
+    let run_dir = &pair.a.node.run_dir;
+    let found = find(run_dir, COOKIE, None);
+    assert!(matches!(found, Err(FindError::NoAgent { .. })), "{found:?}");
+    let place = Place::take(run_dir, COOKIE, node("a")).expect("nobody else is there");
+    for name in [None, Some(node("a"))] {
+        let found = find(run_dir, COOKIE, name);
+        assert!(
+            matches!(found, Err(FindError::NoSocket { .. })),
+            "{found:?}"
+        );
+    }
+    let lock = place.socket().with_file_name("lock");
+    drop(place);
+    fs::create_dir_all(lock.parent().expect("it has one")).expect("made");
+    fs::write(lock, "").expect("written");
+    let found = find(run_dir, COOKIE, None);
+    assert!(
+        matches!(found, Err(FindError::NoAgent { .. })),
+        "killed: {found:?}"
+    );
+}
+
 /// A refusal has a sentence for people and a name for scripts.
 #[test]
 fn a_move_is_reported_or_refused_with_a_reason() {
@@ -221,7 +299,7 @@ fn status_and_flows_make_the_round_trip() {
 #[test]
 fn the_socket_is_for_its_owner_and_group() {
     let served = serve_pair();
-    let mode = std::fs::metadata(served.place.socket())
+    let mode = fs::metadata(served.place.socket())
         .expect("bound")
         .permissions()
         .mode();
@@ -330,16 +408,16 @@ fn a_place_has_one_agent_at_a_time_and_is_left_clean() {
     );
     let other = Place::take(dir.path(), 2, node("a")).expect("another namespace");
     drop((place, other));
-    assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0);
+    assert_eq!(fs::read_dir(dir.path()).expect("readable").count(), 0);
 }
 
 #[test]
 fn what_killed_agents_left_is_cleared_away() {
     let dir = tempfile::tempdir().expect("temporary folder");
     let dead = dir.path().join("n7-b");
-    std::fs::create_dir(&dead).expect("made");
-    std::fs::write(dead.join("lock"), "").expect("made");
-    std::fs::write(dead.join("control.sock"), "").expect("made");
+    fs::create_dir(&dead).expect("made");
+    fs::write(dead.join("lock"), "").expect("made");
+    fs::write(dead.join("control.sock"), "").expect("made");
     let _place = Place::take(dir.path(), 1, node("a")).expect("free");
     assert!(!dead.exists());
 }
@@ -391,7 +469,7 @@ fn several_agents_are_told_apart_by_name() {
     assert!(matches!(find(None), Err(FindError::NoAgent { .. })));
     let places = ["a", "b"].map(|name| Place::take(dir.path(), 1, node(name)).expect("free"));
     for place in &places {
-        std::fs::write(place.socket(), "").expect("made");
+        fs::write(place.socket(), "").expect("made");
     }
     let error = find(None).expect_err("two").to_string();
     assert!(error.ends_with("choose with --node: a, b"), "{error}");
@@ -498,7 +576,7 @@ fn an_agent_without_descriptors_answers() {
         .enable_all()
         .build();
     runtime.expect("a runtime").block_on(async {
-        serve(&place.socket(), office).expect("bound");
+        serve(place.restorer(), office).expect("bound");
         // So that it has its reserve.
         tokio::task::yield_now().await;
         let _all = take_all();

@@ -6,7 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use godwit_core::detector::State;
-use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
+use godwit_core::director::{BackendId, BackendState, Change, Health, Roster, Unheard};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId, VoterMemory};
 use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, ShareClaim, ShareId};
 use tokio::sync::oneshot;
@@ -25,7 +25,7 @@ use crate::edge::Edge;
 use crate::flows::Flows;
 use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input, Inputs, Query};
-use crate::membership::{Life, node_config};
+use crate::membership::{self, Life, node_config};
 use crate::moves::MoveRefused;
 use crate::reload::Fresh;
 use crate::status::{DataPathReport, PeerReport, Status};
@@ -51,6 +51,8 @@ pub(super) struct Front {
     epochs: BTreeMap<ShareId, Epoch>,
     /// What these have had another one has taken over.
     away: BTreeSet<BackendId>,
+    /// Which back-ends do not hear this director, by their heartbeats.
+    unheard: Unheard,
     /// What the core was told last of each back-end.
     told: Vec<Option<Health>>,
     /// Who was missing at the last look.
@@ -98,10 +100,18 @@ impl Front {
             claimed: Vec::new(),
             board: edge.board.clone(),
             lost: installed.programs.counters.by_name("not_shared"),
-            node: Node::new(&node_config(&installed.config, life), now),
+            node: membership::node(
+                &installed.config,
+                &node_config(&installed.config, life),
+                now,
+            ),
             roster,
             epochs: BTreeMap::new(),
             away: BTreeSet::new(),
+            unheard: Unheard::new(
+                installed.config.node.name,
+                installed.backends.iter().count(),
+            ),
             told: installed.backends.iter().map(|_| None).collect(),
             silent: BTreeSet::new(),
             tagging: Tagging::take_up(&installed.config, &installed.programs.trusts),
@@ -181,6 +191,8 @@ impl Front {
         if self.node.poll_timeout().is_some_and(|due| due <= now) {
             self.node.handle_timeout(now);
         }
+        let people = (&*self.config, &self.out.events);
+        self.facts.settle(people, &mut self.node, now);
         self.roster.handle_timeout(now);
         self.look(now);
         self.look_at_fellows(now);
@@ -279,9 +291,14 @@ impl Front {
         if let Message::Tags(word) = message {
             return self.hear_of_tags(peer, *word);
         }
+        if let Message::Place(mac) = message {
+            return self.resolver.hear(peer, *mac);
+        }
         let Message::Hello(hello) = message else {
             return self.node.handle_message(peer, message, now);
         };
+        let places = &self.resolver.places;
+        places.greet(peer, hello, self.place.mac(), &self.out.peers);
         self.offer_tags(peer, hello);
         self.node.handle_message(peer, message, now);
         self.follow_version(peer);
@@ -305,7 +322,11 @@ impl Front {
     /// Only who is heard is asked about connections: a client waits for the answer.
     fn follow_tellers(&mut self) {
         let state = |id| self.roster.state(id);
-        let is_heard = |id| matches!(state(id), BackendState::Taking | BackendState::Draining);
+        let now = clock::now();
+        let is_heard = |id| {
+            let is_alive = matches!(state(id), BackendState::Taking | BackendState::Draining);
+            is_alive && !self.unheard.is_cut_off(id, now)
+        };
         let all = self.backends.iter();
         let changed = all.filter(|(id, it)| it.is_asked != (it.tells && is_heard(*id)));
         let changed: Vec<_> = changed.map(|(id, _)| id).collect();
@@ -348,9 +369,29 @@ impl Front {
             }
         }
         self.hear_owner(id, &owned);
-        self.tell(id, Health::Taking);
+        let was_cut_off = self.unheard.is_cut_off(id, at);
+        self.unheard.handle_beat(id, &beat.shares, is_whole, at);
+        let is_cut_off = self.unheard.is_cut_off(id, at);
+        // What it is given would not arrive.
+        let health = match is_cut_off {
+            true => Health::Draining,
+            false => Health::Taking,
+        };
+        if self.tell(id, health) && (is_cut_off || was_cut_off) {
+            self.tell_cut_off(id, is_cut_off);
+        }
         // Also if it is as before: who is heard shows that others are not.
-        self.roster.handle_health(id, Health::Taking, at);
+        self.roster.handle_health(id, health, at);
+    }
+
+    fn tell_cut_off(&self, id: BackendId, is_cut_off: bool) {
+        let name = self.backends.get(id).map(|known| known.name.to_string());
+        let fields = [("backend", name.as_deref().unwrap_or_default())];
+        let event = match is_cut_off {
+            true => "backend_cut_off",
+            false => "backend_reached",
+        };
+        self.out.events.publish_own(event, is_cut_off, fields);
     }
 
     /// What it says that it owns, and may: shares of which it is the home or a standby. One
@@ -450,6 +491,8 @@ impl Front {
                 let events = &self.out.events;
                 events.publish_own("interface_changed", false, fields);
                 self.tagging.lift(&self.tables.programs.trusts);
+                let places = &self.resolver.places;
+                places.tell_all(self.place.mac(), &self.out.peers);
                 self.search_again(before);
             }
         }
@@ -461,7 +504,8 @@ impl Front {
         if index == before {
             return self.resolver.hurry();
         }
-        match Resolver::of_backends(&self.config, index, self.inbox.clone()) {
+        let (places, inbox) = (self.resolver.places.clone(), self.inbox.clone());
+        match Resolver::of_backends(&self.config, index, places, inbox) {
             Ok(resolver) => self.resolver = resolver,
             Err(error) => tracing::error!(%error, "back-ends are not looked for any more"),
         }
@@ -580,12 +624,13 @@ impl Front {
     fn status(&self, now: MonoTime) -> Status {
         let (incarnation, started) = self.born;
         let mut status = Status::new(&self.config, incarnation, now.since(started));
+        let own = self.config.own_peer().role;
         let peers = self.config.others().zip(self.node.peer_status());
         let reports = peers
             .zip((0..).map(PeerId))
             .map(|((config, peer), id)| PeerReport {
                 tags: self.tagging.of(id).map(ToOwned::to_owned),
-                ..PeerReport::new(config, &peer, now).with_absence(self.out.peers.absence(id))
+                ..PeerReport::new(own, config, &peer, now).with_absence(self.out.peers.absence(id))
             });
         status.peers = reports.collect();
         let counters = self.tables.programs.counters.read().into_iter();
@@ -603,6 +648,7 @@ impl Front {
             &self.config,
             known,
             &self.tables,
+            (&self.unheard, now),
             self.place.holds(),
         ));
         status.facts = self.facts.reports(&self.config);

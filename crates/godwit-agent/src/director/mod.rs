@@ -38,6 +38,7 @@ use crate::edge::{Edge, Left, Prepared, StartError};
 use crate::input::Inbox;
 use crate::logging;
 use crate::peers::Identity;
+use crate::places::Places;
 use crate::privileges;
 use crate::realtime::{Urgency, be_ordinary, prefer};
 use crate::reload::Fresh;
@@ -103,7 +104,7 @@ fn live(prepared: Prepared, installed: Installed) -> Result<Option<Ended>, Agent
             return Err(error.into());
         }
     };
-    let (resolver, reader) = match start_threads(&config, &installed, &inbox) {
+    let (resolver, reader) = match start_threads(&config, &installed, (&edge.places, &inbox)) {
         Ok(threads) => threads,
         Err(error) => {
             edge.shutdown();
@@ -149,9 +150,10 @@ fn live(prepared: Prepared, installed: Installed) -> Result<Option<Ended>, Agent
 fn start_threads(
     config: &Config,
     installed: &Installed,
-    inbox: &Inbox,
+    (places, inbox): (&Places, &Inbox),
 ) -> Result<(Resolver, Option<JoinHandle<()>>), InstallError> {
-    let resolver = Resolver::of_backends(config, installed.interface.index, inbox.clone());
+    let ifindex = installed.interface.index;
+    let resolver = Resolver::of_backends(config, ifindex, places.clone(), inbox.clone());
     let resolver = resolver.map_err(InstallError::Thread)?;
     spawn_watch(inbox.clone()).map_err(InstallError::Devices)?;
     Ok((resolver, installed.read_exceptions(inbox)?))

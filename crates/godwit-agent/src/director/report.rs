@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use godwit_core::director::Roster;
+use godwit_core::MonoTime;
+use godwit_core::director::{Roster, Unheard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -41,6 +42,11 @@ const fn yes() -> bool {
     true
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+const fn is_not(it: &bool) -> bool {
+    !*it
+}
+
 /// A back-end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackendReport {
@@ -52,6 +58,9 @@ pub struct BackendReport {
     pub there: bool,
     /// Whether the operator wants no new connections there.
     pub drained: bool,
+    /// Whether its heartbeats come and it does not hear this director: it gets no new ones.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub cut_off: bool,
     /// How many it gets, against the others.
     pub weight: u16,
     /// Where it is on the link; absent if it has not been found.
@@ -79,6 +88,7 @@ impl DirectorReport {
         config: &Config,
         (backends, roster): (&Backends, &Roster),
         tables: &Tables,
+        (unheard, now): (&Unheard, MonoTime),
         holds: bool,
     ) -> Self {
         let own = config.director.as_ref();
@@ -97,6 +107,7 @@ impl DirectorReport {
                     state: roster.state(id).as_str().into(),
                     there: roster.is_there(id),
                     drained: roster.is_drained(id),
+                    cut_off: unheard.is_cut_off(id, now),
                     weight: known.weight,
                     mac: known.mac.map(|mac| mac.to_string()),
                 })
@@ -145,6 +156,14 @@ impl DirectorReport {
         }
         if self.behind {
             warnings.push("the kernel did not take a change of the tables".into());
+        }
+        for backend in self.backends.iter().filter(|it| it.cut_off) {
+            warnings.push(format!(
+                "back-end {name} is heard, and does not hear this director: it gets no new \
+                 connections, and those that it has may hang; look at the way from here to {name} \
+                 (a firewall, a switch, its control port)",
+                name = backend.name
+            ));
         }
         for service in self.services.iter().filter(|it| it.nobody > 0) {
             warnings.push(format!("service {} has no back-end", service.name));

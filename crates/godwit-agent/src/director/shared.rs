@@ -76,7 +76,8 @@ impl Front {
             return;
         }
         let able = self.place.is_able();
-        self.fellows.holder.handle_able(able);
+        let waits = now.saturating_add(self.own.grace);
+        self.fellows.holder.handle_able(able, waits);
         let holds = self.fellows.holder.holds();
         if holds != self.place.holds() {
             match self.place.hold(&self.config, holds, now) {

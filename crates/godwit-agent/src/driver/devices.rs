@@ -12,6 +12,9 @@ impl Driver {
     /// path knows already.
     pub(super) fn follow_place(&mut self, ifindex: u32, mac: MacAddr) {
         (self.ifindex, self.mac) = (ifindex, mac);
+        // First of all: what peers send here goes there.
+        self.resolver.places.tell_all(mac, &self.peers);
+        self.peers.flush();
         self.segments.follow(ifindex);
         self.apps.follow(ifindex);
         self.follow_origins();

@@ -450,7 +450,7 @@ impl Installed {
         let standstill = self.start_standstill(&surroundings)?;
         let keeper = self.start_keeper(&surroundings)?;
         let place = self.parts.place.clone();
-        let resolver = Resolver::spawn(&self.config, place.clone(), surroundings.inbox.clone());
+        let resolver = Resolver::spawn(&self.config, place.clone(), surroundings.ears());
         let resolver = resolver.map_err(InstallError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         let doubts = self.start_readers(place, &surroundings.inbox);
@@ -476,6 +476,7 @@ impl Installed {
             stand: self.parts.place,
             ifindex: self.parts.interface.index,
             mac: self.parts.interface.mac,
+            servers: Servers::new(&self.config, now),
             config: self.config,
             interface: self.parts.interface,
             records: self.parts.events,
@@ -495,7 +496,6 @@ impl Installed {
             comparisons: Comparisons::new(now),
             farewells: Farewells::default(),
             dismissals: Dismissals::default(),
-            servers: Servers::new(now),
             standstill,
             moves: Moves::default(),
             doubts: doubts.map_err(InstallError::Thread)?,

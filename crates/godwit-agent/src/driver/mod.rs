@@ -101,6 +101,7 @@ use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Inputs};
 use crate::metrics::Metrics;
 use crate::peers::{Identity, PeerSender};
+use crate::places::Places;
 use crate::stonith::Stonith;
 use crate::surroundings::FactBoard;
 use crate::tagging::Tagging;
@@ -146,6 +147,8 @@ pub struct Surroundings {
     pub inbox: Inbox,
     /// The way to peers.
     pub peers: PeerSender,
+    /// Where they have said that they are.
+    pub(crate) places: Places,
     /// What heartbeats say.
     pub board: ShareBoard,
     /// The way to voters.
@@ -160,6 +163,13 @@ pub struct Surroundings {
     pub apps: Apps,
     /// What an earlier life in this process has voted for.
     pub memory: Option<VoterMemory>,
+}
+
+impl Surroundings {
+    /// What a search for peers goes by, and whom it tells.
+    fn ears(&self) -> (Places, Inbox) {
+        (self.places.clone(), self.inbox.clone())
+    }
 }
 
 /// The running driver.

@@ -1,5 +1,6 @@
 //! Where peers are on the link: asked for ahead of time and off the driver's
-//! thread, so that no role ever waits for an answer.
+//! thread, so that no role ever waits for an answer. Who answers may be anybody: of a peer that
+//! has said over its link where it is, that counts.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,6 +16,7 @@ use godwit_wire::{MacAddr, NodeName};
 use super::follow::Place;
 use crate::config::{Config, PeerConfig, PeerRole, Reach};
 use crate::input::{Inbox, Input};
+use crate::places::Places;
 
 /// How soon a question is repeated that had no answer; doubled up to [`ROUND`].
 const IMPATIENCE: Duration = Duration::from_millis(10);
@@ -28,16 +30,28 @@ const REFRESH: u32 = 10;
 
 /// Has the peers asked for at once.
 #[derive(Debug, Clone)]
-pub(crate) struct Resolver(SyncSender<()>);
+pub(crate) struct Resolver {
+    wish: SyncSender<()>,
+    pub(crate) places: Places,
+}
 
 impl Resolver {
     /// Starts the thread that asks.
-    pub(super) fn spawn(config: &Config, place: Arc<Place>, inbox: Inbox) -> io::Result<Self> {
-        Self::start(spoken_with(config), place, inbox, true)
+    pub(super) fn spawn(
+        config: &Config,
+        place: Arc<Place>,
+        (places, inbox): (Places, Inbox),
+    ) -> io::Result<Self> {
+        Self::start(spoken_with(config), (place, places), inbox, true)
     }
 
     /// The same of a director: it looks for its back-ends, and hears for none of them.
-    pub(crate) fn of_backends(config: &Config, ifindex: u32, inbox: Inbox) -> io::Result<Self> {
+    pub(crate) fn of_backends(
+        config: &Config,
+        ifindex: u32,
+        places: Places,
+        inbox: Inbox,
+    ) -> io::Result<Self> {
         let serves = |name| config.directed().any(|service| service.has_member(name));
         let mut backends = found(config, serves);
         for backend in &mut backends {
@@ -46,12 +60,12 @@ impl Resolver {
             backend.is_far = peer.is_some_and(|peer| peer.reach == Reach::Vxlan);
         }
         let place = Arc::new(Place::new(ifindex, MacAddr::ZERO));
-        Self::start(backends, place, inbox, false)
+        Self::start(backends, (place, places), inbox, false)
     }
 
     fn start(
         peers: Vec<Candidate>,
-        place: Arc<Place>,
+        (place, places): (Arc<Place>, Places),
         inbox: Inbox,
         overhears: bool,
     ) -> io::Result<Self> {
@@ -60,6 +74,7 @@ impl Resolver {
         let mut search = Search {
             ifindex: place.ifindex(),
             place,
+            places: places.clone(),
             peers,
             inbox,
             overhears,
@@ -67,12 +82,18 @@ impl Resolver {
         thread::Builder::new()
             .name("gw-neighbours".into())
             .spawn(move || search.run(&wishes))?;
-        Ok(Self(wish))
+        Ok(Self { wish, places })
+    }
+
+    /// A peer says over its link where it is.
+    pub(crate) fn hear(&self, peer: PeerId, mac: MacAddr) {
+        self.places.hear(peer, mac);
+        self.hurry();
     }
 
     /// A peer may be there, or elsewhere, since a moment ago.
     pub(crate) fn hurry(&self) {
-        match self.0.try_send(()) {
+        match self.wish.try_send(()) {
             Ok(()) | Err(TrySendError::Full(())) => {}
             Err(TrySendError::Disconnected(())) => {
                 tracing::error!("peers are no longer looked for on the link");
@@ -157,6 +178,8 @@ impl Candidate {
 
 struct Search {
     place: Arc<Place>,
+    /// Where peers have said that they are.
+    places: Places,
     /// Where it was at the last look.
     ifindex: u32,
     peers: Vec<Candidate>,
@@ -206,8 +229,12 @@ impl Search {
                 let _ = ask_neighbour(self.ifindex, address);
             }
             complete &= found.is_some();
+            let place = match peer.is_far {
+                true => found,
+                false => self.places.of(peer.id).place(found),
+            };
             // One that has fallen silent is where it was.
-            let Some(mac) = found.filter(|_| found != peer.known) else {
+            let Some(mac) = place.filter(|_| place != peer.known) else {
                 continue;
             };
             let old = peer.known.replace(mac);

@@ -76,11 +76,12 @@ impl Driver {
     }
 
     fn peer_reports(&self, now: MonoTime) -> Vec<PeerReport> {
+        let own = self.config.own_peer().role;
         let peers = self.config.others().zip(self.node.peer_status());
         let reports = peers.zip((0..).map(PeerId));
         let reports = reports.map(|((config, peer), id)| PeerReport {
             tags: self.tagging.of(id).map(ToOwned::to_owned),
-            ..PeerReport::new(config, &peer, now).with_absence(self.peers.absence(id))
+            ..PeerReport::new(own, config, &peer, now).with_absence(self.peers.absence(id))
         });
         reports.collect()
     }

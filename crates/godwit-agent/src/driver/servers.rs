@@ -6,15 +6,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use godwit_bpf::{Phase, ProcessExit};
-use godwit_core::{Listening, MonoTime, ServerExit};
+use godwit_core::director::unheard;
+use godwit_core::{Listening, MonoTime, PeerId, ServerExit};
 use godwit_sock::{Listeners, has_tcp_socket};
-use godwit_wire::{Role, ShareId};
+use godwit_wire::{NodeName, Role, ShareId};
 
 use super::Driver;
 use super::dying::DyingServers;
 use super::resets::ResetReason;
 use crate::clock;
-use crate::config::ServiceConfig;
+use crate::config::{Config, PeerRole, ServiceConfig};
 
 /// How often listeners are looked for while all are there.
 const CALM: Duration = Duration::from_millis(500);
@@ -52,10 +53,12 @@ pub(super) struct Servers {
     /// Until when.
     doubtful: BTreeMap<ShareId, MonoTime>,
     dying: DyingServers,
+    /// Those that stand before services of this node.
+    directors: Vec<(PeerId, NodeName)>,
 }
 
 impl Servers {
-    pub(super) fn new(now: MonoTime) -> Self {
+    pub(super) fn new(config: &Config, now: MonoTime) -> Self {
         Self {
             due: now,
             looked: MonoTime::ZERO,
@@ -64,6 +67,7 @@ impl Servers {
             anxious_until: MonoTime::ZERO,
             doubtful: BTreeMap::new(),
             dying: DyingServers::default(),
+            directors: directors(config).collect(),
         }
     }
 
@@ -101,6 +105,14 @@ impl Servers {
     pub(super) fn silent(&self, share: ShareId) -> &[SocketAddr] {
         self.silent.get(&share).map_or(&[], Vec::as_slice)
     }
+}
+
+/// Directors, if one stands before a service of this node.
+fn directors(config: &Config) -> impl Iterator<Item = (PeerId, NodeName)> {
+    let is_directed = config.own_shares().any(|(_, it)| it.is_directed());
+    let peers = (0..).map(PeerId).zip(config.others());
+    let directors = peers.filter(move |(_, it)| is_directed && it.role == PeerRole::Director);
+    directors.map(|(id, peer)| (id, peer.name))
 }
 
 impl Driver {
@@ -271,8 +283,15 @@ impl Driver {
             missing.contains(&share) && asked.any(|(own, _)| own == share)
         };
         let claims = self.node.share_claims();
-        self.board
-            .post(claims.filter(|claim| !idle(claim.share)).collect());
+        let claims = claims.filter(|claim| !idle(claim.share));
+        // A director that hears us and is not heard sends us what does not arrive.
+        let silent = self
+            .servers
+            .directors
+            .iter()
+            .filter(|(id, _)| self.node.misses(*id));
+        let unheard = silent.map(|(_, name)| unheard(*name));
+        self.board.post(unheard.chain(claims).collect());
     }
 
     pub(super) fn silence(&self, share: ShareId) {
@@ -329,4 +348,19 @@ impl Driver {
 pub(super) fn listed(addresses: &[SocketAddr]) -> String {
     let texts: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
     texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Pair, directed};
+
+    #[test]
+    fn directors_are_missed_where_they_stand_before_a_service() {
+        let config = directed("a", "");
+        let names = directors(&config).map(|(id, name)| (id, name.to_string()));
+        let expected = [(PeerId(1), "d1".to_owned()), (PeerId(2), "d2".to_owned())];
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        assert_eq!(directors(&Pair::new().a).count(), 0);
+    }
 }

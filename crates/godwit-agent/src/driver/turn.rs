@@ -208,7 +208,12 @@ impl Driver {
         if let Message::Tags(word) = *message {
             return self.hear_of_tags(peer, word);
         }
+        if let Message::Place(mac) = *message {
+            return self.resolver.hear(peer, mac);
+        }
         if let Message::Hello(hello) = message {
+            let places = &self.resolver.places;
+            places.greet(peer, hello, self.mac, &self.peers);
             self.offer_tags(peer, hello);
         }
         self.node.handle_message(peer, message, now);
@@ -234,6 +239,8 @@ impl Driver {
 
     /// What is due by the clock and is none of the core's business.
     fn tick(&mut self, now: MonoTime) {
+        let people = (&*self.config, &self.events);
+        self.facts.settle(people, &mut self.node, now);
         if self.digest.due() <= now {
             let ifindex = self.ifindex;
             let (datapath, shares) = (&self.datapath, &self.shares);

@@ -18,7 +18,6 @@ mod tests;
 
 use std::io;
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -32,13 +31,14 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 use crate::config::Config;
-use crate::control::{self, Office, Place};
+use crate::control::{self, Office, Place, Restorer};
 use crate::events::EventLog;
 use crate::heartbeat::{HeartbeatCounters, HeartbeatKeys, Heartbeats, LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input};
 use crate::logging;
 use crate::metrics::{self, Exporter, Metrics, Sources};
 use crate::peers::{self, Identity, PeerSender};
+use crate::places::Places;
 use crate::realtime::{Urgency, prefer};
 use crate::reload::Reloads;
 use crate::surroundings;
@@ -57,6 +57,8 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 pub struct Edge {
     /// Sends messages to peers.
     pub peers: PeerSender,
+    /// Where they have said that they are.
+    pub(crate) places: Places,
     /// Takes what heartbeats say of the shares.
     pub board: ShareBoard,
     /// Takes events.
@@ -104,7 +106,9 @@ impl Edge {
         }
         let metrics = Metrics::default();
         let watched = (identity.clone(), VoteWatch::new(votes.place()));
-        surroundings::spawn(&config, watched, inbox.clone()).map_err(StartError::Thread)?;
+        let places = Places::default();
+        surroundings::spawn(&config, watched, (places.clone(), inbox.clone()))
+            .map_err(StartError::Thread)?;
         let means = (keys.clone(), inbox.clone());
         let heartbeats = Heartbeats::start(&config, life.incarnation, means, own.heartbeats)
             .map_err(StartError::Thread)?;
@@ -115,7 +119,7 @@ impl Edge {
             events: events.clone(),
             metrics: metrics.clone(),
             heartbeats: heartbeats.counters(),
-            socket: place.socket(),
+            place: place.restorer(),
             listeners: (own.links, own.metrics),
             config,
             inbox,
@@ -141,6 +145,7 @@ impl Edge {
         let leases = heartbeats.leases(book);
         let started = Self {
             peers,
+            places,
             board: heartbeats.board(),
             events,
             metrics,
@@ -196,7 +201,7 @@ struct Tasks {
     events: EventLog,
     metrics: Metrics,
     heartbeats: Arc<HeartbeatCounters>,
-    socket: PathBuf,
+    place: Restorer,
     /// For links, and for scrapers.
     listeners: (TcpListener, Option<TcpListener>),
 }
@@ -206,7 +211,7 @@ type Ready = mpsc::Sender<Result<PeerSender, StartError>>;
 impl Tasks {
     fn remove_socket(&self) {
         // Not there is as good as removed; anything else shows at bind.
-        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(self.place.socket());
     }
 
     fn run(self, ready: &Ready, stopped: oneshot::Receiver<()>) {
@@ -249,8 +254,9 @@ impl Tasks {
             busy,
             idle_limit: control::IDLE_LIMIT,
         };
-        let cant = |source| cant_listen(self.socket.display(), "control socket", source);
-        control::serve(&self.socket, office).map_err(cant)?;
+        let socket = self.place.socket();
+        let cant = |source| cant_listen(socket.display(), "control socket", source);
+        control::serve(self.place, office).map_err(cant)?;
         let means = peers::Means {
             identity: self.identity,
             keys: self.keys,

@@ -67,6 +67,7 @@ fn status(pair: &Pair) -> Status {
 /// The same node as a director of two back-ends, one of which drains.
 fn director(pair: &Pair) -> Status {
     let backend = |name: &str, state: &str| BackendReport {
+        cut_off: false,
         name: name.into(),
         state: state.into(),
         there: true,

@@ -1,6 +1,7 @@
 //! All facts of a node, as its driver knows them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use godwit_core::fitness::{Consequence, FactId};
 use godwit_core::{MonoTime, Node};
@@ -13,12 +14,19 @@ use crate::events::EventLog;
 /// The fact that others can't be looked at.
 const UNCHECKED: &str = "unchecked";
 
+/// So long after the last of them has looked it is over.
+const QUIET: Duration = Duration::from_secs(5);
+
 /// The last look of each source.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FactBoard {
     looks: BTreeMap<&'static str, Look>,
     /// Sources that can't look now, for want of descriptors.
     blind: BTreeSet<&'static str>,
+    /// Those that could not since all could for a while, and when one of them was that last:
+    /// each change of the list is told, and near the limit it changes all the time.
+    lately: BTreeSet<&'static str>,
+    last: MonoTime,
 }
 
 /// A fact that became wrong, changed while it was wrong, or became right (`None`).
@@ -39,18 +47,41 @@ impl FactBoard {
     ) {
         match seen {
             Seen::Look(look) => {
-                self.blind.remove(look.source);
+                self.open(look.source, now);
                 self.put(look, people, node, now);
             }
-            Seen::Nothing(source) => _ = self.blind.insert(source),
+            Seen::Nothing(source) => self.close(source),
         }
         self.put(self.unchecked(), people, node, now);
     }
 
-    /// Which facts nobody looks at now.
+    /// Once all sources have looked for a while nothing is old any more.
+    pub(crate) fn settle(&mut self, people: (&Config, &EventLog), node: &mut Node, now: MonoTime) {
+        if self.forget(now) {
+            self.put(self.unchecked(), people, node, now);
+        }
+    }
+
+    fn close(&mut self, source: &'static str) {
+        self.blind.insert(source);
+        self.lately.insert(source);
+    }
+
+    fn open(&mut self, source: &'static str, now: MonoTime) {
+        if self.blind.remove(source) {
+            self.last = now;
+        }
+    }
+
+    fn forget(&mut self, now: MonoTime) -> bool {
+        let is_over = self.blind.is_empty() && now.since(self.last) >= QUIET;
+        is_over && !std::mem::take(&mut self.lately).is_empty()
+    }
+
+    /// Which facts nobody looks at now, or could not lately.
     fn unchecked(&self) -> Look {
         let mut names = BTreeSet::new();
-        for source in &self.blind {
+        for source in &self.lately {
             match self.looks.get(source) {
                 Some(look) => names.extend(look.watched.iter().map(String::as_str)),
                 None => _ = names.insert(source),
@@ -59,7 +90,7 @@ impl FactBoard {
         let names: Vec<_> = names.into_iter().collect();
         let found = (!names.is_empty()).then(|| {
             format!(
-                "no file descriptor is left to look at {}: what is said of them is old",
+                "no file descriptor is left to look at {}: what is said of them may be old",
                 names.join(", ")
             )
         });
@@ -222,8 +253,8 @@ mod tests {
         let mut board = FactBoard::default();
         board.take(look("one", &[wrong("a", "1")]));
         assert!(board.unchecked().wrong.is_empty());
-        board.blind.insert("one");
-        board.blind.insert("new");
+        board.close("one");
+        board.close("new");
         let wrong: Vec<_> = board.unchecked().wrong;
         let [one] = &wrong[..] else {
             panic!("{wrong:?}");
@@ -236,6 +267,29 @@ mod tests {
             reports.iter().any(|it| it.name == "a" && !it.ok),
             "it stays"
         );
+    }
+
+    /// At the limit one source or the other gets the last descriptor: few changes are told.
+    #[test]
+    fn sources_that_look_in_turn_are_one_change_each() {
+        let mut board = FactBoard::default();
+        let (mut told, at) = (0, |ms: u64| MonoTime::from_nanos(ms * 1_000_000));
+        let sources = ["one", "two", "three"];
+        for turn in 0..300_u64 {
+            let source = sources[usize::try_from(turn % 3).expect("small")];
+            board.close(source);
+            told += board.take(board.unchecked()).len();
+            board.open(source, at(turn * 100));
+            assert!(!board.forget(at(turn * 100 + 50)));
+            told += board.take(board.unchecked()).len();
+        }
+        assert_eq!(told, sources.len());
+        assert!(!board.forget(at(29_900 + 4_999)));
+        board.close("one");
+        assert!(!board.forget(at(60_000)), "it still can't");
+        board.open("one", at(60_000));
+        assert!(board.forget(at(65_000)) && !board.forget(at(66_000)));
+        assert_eq!(board.take(board.unchecked()).len(), 1, "it is right");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use super::watch::Source;
 use super::{Look, Wrong};
 use crate::config::{Config, Fencing};
-use crate::control::lock_file;
+use crate::control::own_files;
 
 /// One statvfs(2), one small folder of /proc and one small file.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -27,9 +27,8 @@ const FACTS: [&str; 2] = ["run_dir", "descriptors"];
 /// Room of the process that this runs in.
 pub(super) struct Room {
     folder: PathBuf,
-    /// The agent's own file there, and whether it has been seen.
-    lock: Option<PathBuf>,
-    locked: bool,
+    /// The agent's own files there, and which of them have been seen.
+    own: Vec<(PathBuf, bool)>,
     /// Whether this node votes: its votes outlive it in memory alone.
     votes: bool,
     proc: PathBuf,
@@ -41,8 +40,11 @@ impl Room {
         let cookie = godwit_sock::netns_cookie().ok();
         Self {
             folder: run_dir.clone(),
-            lock: cookie.map(|cookie| lock_file(run_dir, cookie, name)),
-            locked: false,
+            own: cookie.map_or_else(Vec::new, |cookie| {
+                own_files(run_dir, cookie, name)
+                    .map(|path| (path, false))
+                    .into()
+            }),
             votes: config.fencing() == Fencing::Lease && config.voters.contains(&name),
             proc: PathBuf::from("/proc/self"),
         }
@@ -51,16 +53,24 @@ impl Room {
     /// The votes of this agent bind the next one for as long as it can't be told when
     /// they end.
     fn folder(&mut self) -> Option<Wrong> {
-        if let Some(lock) = &self.lock {
-            let is_there = lock.exists();
-            if self.locked && !is_there {
-                let found = format!("{} has been deleted", lock.display());
-                let advice = "restart the agent (systemctl restart godwit), which disturbs no \
-                              connection: until then no command finds it, and it takes no \
-                              changed file";
+        for (path, was_there) in &mut self.own {
+            let is_there = path.exists();
+            if *was_there && !is_there {
+                let found = format!("{} has been deleted", path.display());
+                let advice = match path.ends_with("app.sock") {
+                    true => {
+                        "restart the agent (systemctl restart godwit), which disturbs no \
+                         connection: until then no server process finds it"
+                    }
+                    false => {
+                        "the agent makes it anew within a second where it can; if it does not, \
+                         restart it (systemctl restart godwit), which disturbs no connection: \
+                         until then no command finds it, and it takes no changed file"
+                    }
+                };
                 return Some(say(FACTS[0], found, advice));
             }
-            self.locked |= is_there;
+            *was_there |= is_there;
         }
         let folder = self.folder.display();
         let advice = "without it the next agent here votes 10 s late, and `godwit status` \
@@ -105,7 +115,8 @@ fn on_a_disk(folder: &Path) -> Option<Wrong> {
         say(
             FACTS[0],
             found,
-            "set run_dir to a folder in /run, and restart the agent",
+            "set run_dir to a folder in memory (tmpfs, as /run is on most systems), and restart the \
+             agent",
         )
     })
 }
@@ -167,8 +178,7 @@ mod tests {
         );
         let mut room = Room {
             folder: dir.path().to_owned(),
-            lock: None,
-            locked: false,
+            own: Vec::new(),
             votes: false,
             proc: dir.path().to_owned(),
         };
@@ -188,11 +198,10 @@ mod tests {
     #[test]
     fn a_place_that_is_deleted_is_said() {
         let dir = tempfile::tempdir().expect("a folder");
-        let lock = dir.path().join("lock");
+        let [lock, app] = ["lock", "app.sock"].map(|name| dir.path().join(name));
         let mut room = Room {
             folder: dir.path().to_owned(),
-            lock: Some(lock.clone()),
-            locked: false,
+            own: [&lock, &app].map(|path| (path.clone(), false)).into(),
             votes: false,
             proc: dir.path().to_owned(),
         };
@@ -203,6 +212,15 @@ mod tests {
         let wrong = room.folder().expect("it is gone");
         assert_eq!(wrong.name, "run_dir");
         assert!(wrong.found.contains("has been deleted"), "{wrong:?}");
+        assert!(wrong.advice.contains("makes it anew"), "{wrong:?}");
+        // It is put back; what no agent can put back is another matter.
+        for path in [&lock, &app] {
+            fs::write(path, "").expect("written");
+        }
+        assert_eq!(room.folder(), None);
+        fs::remove_file(&app).expect("it is there");
+        let wrong = room.folder().expect("it is gone");
+        assert!(wrong.advice.starts_with("restart the agent"), "{wrong:?}");
     }
 
     /// It matters to who votes.
@@ -219,8 +237,7 @@ mod tests {
             for votes in [true, false] {
                 let mut room = Room {
                     folder: folder.to_owned(),
-                    lock: None,
-                    locked: false,
+                    own: Vec::new(),
                     votes,
                     proc: folder.to_owned(),
                 };
@@ -236,8 +253,7 @@ mod tests {
     fn a_folder_that_is_gone_is_said() {
         let mut room = Room {
             folder: PathBuf::from("/nowhere/at/all"),
-            lock: None,
-            locked: false,
+            own: Vec::new(),
             votes: false,
             proc: PathBuf::from("/nowhere"),
         };

@@ -27,6 +27,7 @@ use crate::descriptors::Sight;
 use crate::doctor::LiveHost;
 use crate::input::{DriverGone, Inbox, Input};
 use crate::peers::Identity;
+use crate::places::Places;
 use crate::realtime::be_ordinary;
 use crate::votes::VoteWatch;
 
@@ -85,9 +86,9 @@ struct Watched {
 pub(crate) fn spawn(
     config: &Arc<Config>,
     (identity, votes): (Identity, VoteWatch),
-    inbox: Inbox,
+    (places, inbox): (Places, Inbox),
 ) -> io::Result<()> {
-    let sources = kernel_sources(config, &inbox)?;
+    let sources = kernel_sources(config, places, &inbox)?;
     watch("gw-facts", move || sources, inbox.clone())?;
     let events = [Certificates::events()?, Certificates::events()?];
     let config = config.clone();
@@ -142,13 +143,13 @@ fn file_sources(
     sources
 }
 
-fn kernel_sources(config: &Arc<Config>, inbox: &Inbox) -> io::Result<Sources> {
+fn kernel_sources(config: &Arc<Config>, places: Places, inbox: &Inbox) -> io::Result<Sources> {
     let mut sources: Sources = vec![Box::new(Clock::new()?)];
     if config.own_peer().role == PeerRole::Server {
         sources.push(Box::new(Sysctls::new(config, LiveHost)?));
         sources.push(Box::new(Firewall::new(config)));
         sources.push(Box::new(AcceptQueues::new(config)));
-        sources.push(Box::new(Conflicts::new(config, inbox.clone())));
+        sources.push(Box::new(Conflicts::new(config, places, inbox.clone())));
     }
     Ok(sources)
 }

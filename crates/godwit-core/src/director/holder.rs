@@ -38,10 +38,14 @@ pub struct Holder {
     rank: usize,
     /// All others in the file's order.
     fellows: Vec<Fellow>,
+    /// What they were when this one could hold them last.
+    before: Vec<Fellow>,
     holds: bool,
     able: bool,
     /// Until when others are waited for; `None` once they have been heard, or time is up.
     waits: Option<MonoTime>,
+    /// Whether those are waited for that were not heard while this one could not hold them.
+    returns: bool,
 }
 
 impl Holder {
@@ -52,9 +56,11 @@ impl Holder {
         let mut holder = Self {
             rank,
             fellows: vec![Fellow::Unknown; fellows],
+            before: Vec::new(),
             holds,
             able: true,
             waits: Some(waits),
+            returns: false,
         };
         holder.settle();
         holder
@@ -83,14 +89,30 @@ impl Holder {
     /// Something was heard of another one, or should have been. `fellow` counts them in the
     /// file's order, without this one.
     pub fn handle_fellow(&mut self, fellow: usize, what: Fellow) {
+        let is_waited_for = self.returns && self.waits.is_some();
         if let Some(known) = self.fellows.get_mut(fellow) {
+            if is_waited_for && (*known, what) == (Fellow::Unknown, Fellow::Gone) {
+                return;
+            }
             *known = what;
             self.settle();
         }
     }
 
-    /// Whether this one could hold them.
-    pub fn handle_able(&mut self, able: bool) {
+    /// Whether this one could hold them. One that could not has perhaps heard nobody either:
+    /// those that it has not heard since are waited for until `waits`, before it takes them.
+    pub fn handle_able(&mut self, able: bool, waits: MonoTime) {
+        if self.able && !able {
+            self.before.clone_from(&self.fellows);
+        }
+        if able && !self.able {
+            let missed = self.fellows.iter_mut().zip(&self.before);
+            let missed = missed.filter(|(it, was)| **it == Fellow::Gone && **was != Fellow::Gone);
+            for (fellow, _) in missed {
+                *fellow = Fellow::Unknown;
+                (self.waits, self.returns) = (Some(waits), true);
+            }
+        }
         self.able = able;
         self.settle();
     }
@@ -206,15 +228,42 @@ mod tests {
         let mut first = Holder::new(0, 1, false, at(0));
         first.handle_fellow(0, Fellow::Able);
         assert!(first.holds());
-        first.handle_able(false);
+        first.handle_able(false, at(0));
         assert_eq!((first.holds(), first.claim()), (false, Fellow::Unable));
         let mut second = Holder::new(1, 1, false, at(0));
         second.handle_fellow(0, Fellow::Holding);
         second.handle_fellow(0, first.claim());
         assert!(second.holds());
         first.handle_fellow(0, second.claim());
-        first.handle_able(true);
+        first.handle_able(true, at(0));
         assert!(!first.holds(), "it is held");
+    }
+
+    /// Its only link was cut: it has heard nobody, and the other one has taken them.
+    #[test]
+    fn one_whose_link_comes_back_hears_first_who_has_them() {
+        let mut first = Holder::new(0, 1, false, at(0));
+        first.handle_fellow(0, Fellow::Able);
+        assert!(first.holds());
+        first.handle_able(false, at(0));
+        first.handle_fellow(0, Fellow::Gone);
+        first.handle_able(true, at(600));
+        assert_eq!((first.holds(), first.claim()), (false, Fellow::Able));
+        // It is still not heard, as everybody is told again and again.
+        first.handle_fellow(0, Fellow::Gone);
+        assert!(!first.holds());
+        let mut alone = first.clone();
+        first.handle_fellow(0, Fellow::Holding);
+        assert!(!first.holds() && first.poll_timeout().is_none());
+        // Nobody else is there after all.
+        alone.handle_timeout(at(599));
+        assert!(!alone.holds());
+        alone.handle_timeout(at(600));
+        assert!(alone.holds());
+        // That one was gone before: nobody is waited for.
+        alone.handle_able(false, at(700));
+        alone.handle_able(true, at(1300));
+        assert!(alone.holds());
     }
 
     /// Of three, the third does not go before the second.

@@ -30,12 +30,14 @@ mod roster;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod unheard;
 
 pub use hash::FlowHash;
 pub use holder::{Fellow, Holder};
 pub use maglev::{Member, TableSize, lookup_table};
 pub use roster::{BackendState, Change, Config, HOLD, Health, Roster};
 pub use slots::{Entry, Placed, Route, Slot, Slots, Word};
+pub use unheard::{Unheard, unheard};
 
 /// A back-end: its number at this director. Other directors may number otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

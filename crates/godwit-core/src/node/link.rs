@@ -12,6 +12,7 @@ impl Node {
     /// A message arrived on the control link.
     pub fn handle_message(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
         self.note_power(peer);
+        let knows_nothing = self.lines.is_empty();
         let Some(side) = self.peer_mut(peer) else {
             return;
         };
@@ -28,6 +29,8 @@ impl Node {
             (LinkState::Ready, Message::Goodbye { reason }) => {
                 self.handle_goodbye(peer, *reason, now);
             }
+            // Who does not know what its own file says can't compare.
+            (LinkState::Ready, Message::ConfigLines(_)) if knows_nothing => {}
             (LinkState::Ready, Message::ConfigLines(theirs)) => {
                 let differences = compare(&self.lines, theirs);
                 if let Some(side) = self.peer_mut(peer) {

@@ -469,6 +469,12 @@ impl Node {
         self.shares.iter().map(ShareSide::claim)
     }
 
+    /// Whether a peer should be heard, and is not.
+    pub fn misses(&self, peer: PeerId) -> bool {
+        let side = self.peers.get(usize::from(peer.0));
+        side.is_some_and(|side| side.detector.state() == detector::State::Failed)
+    }
+
     /// The peer of that name.
     pub fn peer_id(&self, name: NodeName) -> Option<PeerId> {
         peers(&self.peers).find_map(|(peer, side)| (side.name == name).then_some(peer))

@@ -272,6 +272,7 @@ impl ShareSide {
             | Message::ConfigLines(_)
             | Message::Question { .. }
             | Message::Tags(_)
+            | Message::Place(_)
             | Message::ShareState(_)
             | Message::StandbyReady { .. }
             | Message::StandbyLeft { .. }

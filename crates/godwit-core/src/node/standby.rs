@@ -137,10 +137,8 @@ impl ShareSide {
                     self.supervision.handle_twin_closed(*flow, *reason);
                 }
             }
-            Message::ServerLost { generation, .. } => {
-                if self.is_holder(peer, *generation) {
-                    self.handle_standby_server_lost(peer, context);
-                }
+            Message::ServerLost { generation, .. } if self.is_holder(peer, *generation) => {
+                self.handle_standby_server_lost(peer, context);
             }
             Message::Move {
                 generation, step, ..
@@ -169,8 +167,9 @@ impl ShareSide {
                     self.handle_standby_leaves(peer, *reason, context);
                 }
             }
-            // What only an owner says; or not about a share.
-            Message::FlowSnapshot { .. }
+            // Of who is no standby any more; what only an owner says; or not about a share.
+            Message::ServerLost { .. }
+            | Message::FlowSnapshot { .. }
             | Message::FlowRestore { .. }
             | Message::FlowInput { .. }
             | Message::FlowAdmit { .. }
@@ -182,6 +181,7 @@ impl ShareSide {
             | Message::ConfigLines(_)
             | Message::Question { .. }
             | Message::Tags(_)
+            | Message::Place(_)
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}
@@ -258,6 +258,7 @@ impl ShareSide {
             | Message::ConfigLines(_)
             | Message::Question { .. }
             | Message::Tags(_)
+            | Message::Place(_)
             | Message::ShareState(_)
             | Message::Handoff { .. }
             | Message::Goodbye { .. } => {}

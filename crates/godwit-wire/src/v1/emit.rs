@@ -41,6 +41,7 @@ impl Message {
             Self::Hello(hello) => hello.emit(out),
             Self::Director(word) => word.emit(out)?,
             Self::Tags(word) => word.emit(out),
+            Self::Place(mac) => out.extend_from_slice(&mac.0),
             Self::ConfigLines(lines) => super::lines::emit(out, lines)?,
             Self::ShareState(claim) => {
                 emit_share(out, claim.share);
@@ -174,6 +175,7 @@ impl Message {
             | Self::FlowInput { .. }
             | Self::FlowSnapshot { .. }
             | Self::Tags(_)
+            | Self::Place(_)
             | Self::Handoff { .. } => {}
         }
     }
@@ -237,6 +239,7 @@ impl Message {
             | Self::FlowSnapshotKept { .. }
             | Self::Question { .. }
             | Self::Tags(_)
+            | Self::Place(_)
             | Self::Handoff { .. } => Ok(()),
         }
     }

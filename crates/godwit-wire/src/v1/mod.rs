@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 
 use crate::cursor::Reader;
 use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, HandoffId, LeaveReason, MoveRefusal, NodeName,
-    ParseError, Restore, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, HandoffId, LeaveReason, MacAddr, MoveRefusal,
+    NodeName, ParseError, Restore, SeqNumber, ShareClaim, ShareId, UnprotectedReason,
 };
 
 mod director;
@@ -65,8 +65,9 @@ pub(crate) mod kind {
     pub(crate) const CONFIG_LINES: u8 = 21;
     pub(crate) const QUESTION: u8 = 22;
     pub(crate) const TAGS: u8 = 23;
+    pub(crate) const PLACE: u8 = 24;
 
-    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=TAGS;
+    pub(crate) const KNOWN: core::ops::RangeInclusive<u8> = HELLO..=PLACE;
 }
 
 /// First message of each side on a new link.
@@ -342,6 +343,8 @@ pub enum Message {
     },
     /// Between servers: how what they send each other on the data network is proved.
     Tags(TagWord),
+    /// Where the sender is on the data network: the MAC address of its service interface.
+    Place(MacAddr),
 }
 
 /// What servers say over the control link of a connection that one has offered to the other.
@@ -432,6 +435,7 @@ impl Message {
             Self::ConfigLines(_) => kind::CONFIG_LINES,
             Self::Question { .. } => kind::QUESTION,
             Self::Tags(_) => kind::TAGS,
+            Self::Place(_) => kind::PLACE,
         }
     }
 
@@ -461,6 +465,7 @@ impl Message {
             Self::ConfigLines(_) => "config_lines",
             Self::Question { .. } => "question",
             Self::Tags(_) => "tags",
+            Self::Place(_) => "place",
         }
     }
 
@@ -472,6 +477,7 @@ impl Message {
             | Self::Director(_)
             | Self::ConfigLines(_)
             | Self::Tags(_)
+            | Self::Place(_)
             | Self::Question { .. } => None,
             Self::ShareState(claim) => Some(claim.share),
             Self::StandbyReady { share, .. }
@@ -501,6 +507,7 @@ impl Message {
             | Self::Director(_)
             | Self::ConfigLines(_)
             | Self::Tags(_)
+            | Self::Place(_)
             | Self::Question { .. } => None,
             Self::ShareState(claim) => Some(&mut claim.share),
             Self::StandbyReady { share, .. }
@@ -530,6 +537,7 @@ impl Message {
             | Self::Director(_)
             | Self::ConfigLines(_)
             | Self::Tags(_)
+            | Self::Place(_)
             | Self::Question { .. } => Epoch::NONE,
             Self::ShareState(claim) => claim.epoch,
             Self::StandbyReady { epoch, .. }

@@ -11,8 +11,8 @@ use crate::cursor::{Reader, verify};
 use crate::message::Header;
 use crate::restore::{parse_fin, parse_input};
 use crate::{
-    Epoch, FlowId, Generation, GoodbyeReason, HandoffId, LeaveReason, MoveRefusal, NodeName,
-    ParseError, Restore, Role, ShareClaim, ShareId, UnprotectedReason,
+    Epoch, FlowId, Generation, GoodbyeReason, HandoffId, LeaveReason, MacAddr, MoveRefusal,
+    NodeName, ParseError, Restore, Role, ShareClaim, ShareId, UnprotectedReason,
 };
 
 /// Reads the body that `header` announced; offsets in errors count from its start.
@@ -48,6 +48,7 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
         },
         kind::DIRECTOR => Message::Director(DirectorWord::parse(&mut reader)?),
         kind::TAGS => Message::Tags(TagWord::parse(&mut reader)?),
+        kind::PLACE => Message::Place(parse_place(&mut reader)?),
         kind::CONFIG_LINES => Message::ConfigLines(super::lines::parse(&mut reader)?),
         kind::GOODBYE => Message::Goodbye {
             reason: GoodbyeReason::parse(&mut reader)?,
@@ -68,6 +69,15 @@ pub(crate) fn parse_body(header: &Header, body: &[u8]) -> Result<Message, ParseE
     };
     reader.finish("message: trailing bytes")?;
     Ok(message)
+}
+
+/// Nobody is at no address, or at one of many (RFC 7042 section 2.1).
+fn parse_place(reader: &mut Reader<'_>) -> Result<MacAddr, ParseError> {
+    let at = reader.at();
+    let mac = MacAddr(reader.array("place: mac")?);
+    let is_one = !mac.is_zero() && !mac.is_multicast();
+    verify(is_one, "place: mac of nobody", at, mac.0[0])?;
+    Ok(mac)
 }
 
 /// Snapshots that a standby keeps. Another `kind` reads as an answer.

@@ -50,6 +50,7 @@ fn one_of_each() -> Vec<Message> {
     )]));
     all.extend(about_questions());
     all.extend(about_tags());
+    all.push(Message::Place(MacAddr([2, 0, 0, 0, 0, 1])));
     all
 }
 
@@ -404,10 +405,10 @@ fn parse() {
 fn kinds_are_numbered_from_one_without_gaps() {
     let kinds: Vec<_> = one_of_each().iter().map(Message::kind).collect();
     // Some of them in several forms.
-    let several = [20, 20, 20, 20, 20, 21, 22, 22, 23, 23];
+    let several = [20, 20, 20, 20, 20, 21, 22, 22, 23, 23, 24];
     let expected = (1..=19).chain(18..=19).chain(several);
     assert_eq!(kinds, expected.collect::<Vec<_>>());
-    assert_eq!(kind::KNOWN, 1..=23);
+    assert_eq!(kind::KNOWN, 1..=24);
 }
 
 #[test]
@@ -415,6 +416,22 @@ fn what_a_handoff_carries_is_not_printed() {
     let printed = std::format!("{:?}", handoff());
     assert!(printed.contains("state of 1 bytes"), "{printed}");
     assert!(!printed.contains("[33]"), "{printed}");
+}
+
+#[test]
+fn nobody_is_at_no_mac_address_or_at_many() {
+    for mac in [
+        MacAddr::ZERO,
+        MacAddr([1, 0, 0x5e, 0, 0, 1]),
+        MacAddr([0xff; 6]),
+    ] {
+        let mut bytes = Vec::new();
+        Message::Place(mac).emit(&mut bytes).unwrap();
+        let mut decoder = Decoder::new();
+        decoder.push(&bytes);
+        let error = decoder.next_message().expect_err("nobody is there");
+        assert_eq!(error.what, "place: mac of nobody");
+    }
 }
 
 #[test]
