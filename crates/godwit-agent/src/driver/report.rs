@@ -13,7 +13,7 @@ use super::Driver;
 use super::shares::LastTakeover;
 use crate::clock;
 use crate::config::PeerConfig;
-use crate::flows::{FlowCounts, FlowReport, FlowStateName, Flows, ShareView};
+use crate::flows::{FlowCounts, FlowReport, Flows, ShareView};
 use crate::realtime::be_ordinary;
 use crate::status::{
     DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport, ms, whole_ms,
@@ -46,8 +46,10 @@ impl Driver {
             }
             for (report, id) in status.services.iter_mut().zip(ids) {
                 report.flows = counts.get(&id).copied().unwrap_or_default();
-                let covered = views.of(id).is_some_and(|share| !share.no_quorum);
-                report.protected = if covered { report.flows.protected } else { 0 };
+                report.protected = match views.of(id) {
+                    Some(share) => report.survivors(share, &status.node),
+                    None => 0,
+                };
             }
             // Whoever asked may have gone.
             let _ = answer.send(status);
@@ -296,10 +298,7 @@ impl Views {
         let mut counts: BTreeMap<ShareId, FlowCounts> = BTreeMap::new();
         let scanned = flows.for_each(|flow| {
             if let Some(view) = self.of(flow.share) {
-                counts
-                    .entry(flow.share)
-                    .or_default()
-                    .count(FlowStateName::of(&flow, view));
+                counts.entry(flow.share).or_default().note(&flow, view);
             }
         });
         if let Err(error) = scanned {
