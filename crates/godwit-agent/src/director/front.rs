@@ -25,7 +25,7 @@ use crate::edge::Edge;
 use crate::flows::Flows;
 use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input, Inputs, Query};
-use crate::membership::{Life, node_config};
+use crate::membership::{Life, node_config, take_leave};
 use crate::moves::MoveRefused;
 use crate::reload::Fresh;
 use crate::status::{DataPathReport, PeerReport, Status};
@@ -142,6 +142,9 @@ impl Front {
                 Next::Continue => {}
                 Next::Stop(reason, done) => {
                     let now = clock::now();
+                    if let Some((next, _)) = &self.next {
+                        take_leave(&mut self.node, next);
+                    }
                     self.node.handle_command(Command::Goodbye(reason), now);
                     self.out.drain(&mut self.node);
                     return End {
