@@ -63,6 +63,7 @@ pub(crate) mod neighbours;
 mod offer;
 mod output;
 mod paths;
+pub(crate) mod pauses;
 mod placing;
 mod questions;
 mod rejoin;

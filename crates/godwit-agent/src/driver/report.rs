@@ -5,7 +5,7 @@ use std::thread;
 
 use godwit_bpf::FlowTable;
 use godwit_core::node::ShareNews;
-use godwit_core::{Event, EventKind, MonoTime, PeerId};
+use godwit_core::{Event, EventKind, MonoTime, PeerId, PeerStatus};
 use godwit_wire::{Generation, LeaveReason, NodeName, Role, ShareId};
 use tokio::sync::oneshot;
 
@@ -149,10 +149,30 @@ impl Driver {
             status.services.push(self.with_entry(report, share.id, now));
             ids.push(share.id);
         }
+        status.warnings.extend(self.say_pauses());
         status.data_path = self.data_path();
         status.facts = self.facts.reports(&self.config);
         status.conclude();
         (status, ids)
+    }
+
+    /// Servers that stand still on peers that are heard.
+    fn say_pauses(&self) -> Vec<String> {
+        let peers = (0..).map(PeerId).zip(self.node.peer_status());
+        let heard = peers.filter(|(_, peer)| peer.liveness.is_alive());
+        let say = |(id, peer): (PeerId, PeerStatus)| {
+            let services = self.servers.pauses.of(id).into_iter();
+            let say = move |service| {
+                format!(
+                    "service {service}: all of its server on peer {} is stopped, so clients \
+                     wait there, and what another server dies with is not taken over: see \
+                     `godwit status` there",
+                    peer.name
+                )
+            };
+            services.map(say).collect::<Vec<_>>()
+        };
+        heard.flat_map(say).collect()
     }
 
     /// Why a standby is not admitted that wants to be in sync.

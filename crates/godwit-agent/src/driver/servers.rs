@@ -12,9 +12,10 @@ use godwit_wire::{Role, ShareId};
 
 use super::Driver;
 use super::dying::DyingServers;
+use super::pauses::{self, Pauses};
 use super::resets::ResetReason;
 use crate::clock;
-use crate::config::ServiceConfig;
+use crate::config::{Config, ServiceConfig};
 
 /// How often listeners are looked for while all are there.
 const CALM: Duration = Duration::from_millis(500);
@@ -52,10 +53,12 @@ pub(super) struct Servers {
     /// Until when.
     doubtful: BTreeMap<ShareId, MonoTime>,
     dying: DyingServers,
+    /// What other nodes say of theirs.
+    pub(super) pauses: Pauses,
 }
 
 impl Servers {
-    pub(super) fn new(now: MonoTime) -> Self {
+    pub(super) fn new(config: &Config, now: MonoTime) -> Self {
         Self {
             due: now,
             looked: MonoTime::ZERO,
@@ -64,6 +67,7 @@ impl Servers {
             anxious_until: MonoTime::ZERO,
             doubtful: BTreeMap::new(),
             dying: DyingServers::default(),
+            pauses: Pauses::new(config),
         }
     }
 
@@ -257,7 +261,7 @@ impl Driver {
     }
 
     /// What heartbeats say of the shares: nothing of one that a director gives
-    /// connections to while nobody listens for them here.
+    /// connections to while nobody listens for them here. Also which servers stand still.
     ///
     /// Before a restart they stay what they were, as the data path does.
     pub(super) fn post_claims(&self) {
@@ -271,8 +275,9 @@ impl Driver {
             missing.contains(&share) && asked.any(|(own, _)| own == share)
         };
         let claims = self.node.share_claims();
-        self.board
-            .post(claims.filter(|claim| !idle(claim.share)).collect());
+        let claims = claims.filter(|claim| !idle(claim.share));
+        let pauses = self.node.pauses().map(pauses::claim);
+        self.board.post(claims.chain(pauses).collect());
     }
 
     pub(super) fn silence(&self, share: ShareId) {

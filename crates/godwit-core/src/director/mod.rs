@@ -34,7 +34,7 @@ mod tests;
 pub use hash::FlowHash;
 pub use holder::{Fellow, Holder};
 pub use maglev::{Member, TableSize, lookup_table};
-pub use roster::{BackendState, Change, Config, HOLD, Health, Roster};
+pub use roster::{BackendState, Change, Config, HOLD, Health, Roster, Serving};
 pub use slots::{Entry, Placed, Route, Slot, Slots, Word};
 
 /// A back-end: its number at this director. Other directors may number otherwise.
