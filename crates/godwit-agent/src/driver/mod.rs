@@ -82,6 +82,7 @@ mod tags;
 mod turn;
 mod twins;
 mod unlisted;
+mod unreached;
 
 use std::sync::{Arc, Mutex};
 

@@ -16,6 +16,7 @@ use godwit_wire::{Epoch, Heartbeat, MacAddr, NodeName, Role, ShareId, node_id};
 use super::Driver;
 use super::paths::Paths;
 use super::pauses::is_paused;
+use super::unreached::Unreached;
 use crate::config::{Config, RuleConfig};
 
 /// The services whose requests have rules, of which this node has a share.
@@ -112,6 +113,21 @@ impl Placing {
             span.is_some_and(|span| span >= UNPROVED)
         };
         sides.filter(is_unproved).map(|side| side.name).collect()
+    }
+
+    /// Servers that the link does not carry anything to, or from, though they may live; since
+    /// when.
+    pub(super) fn unreached(&self, now: MonoTime) -> Vec<Unreached> {
+        let sides = self.placed.iter().flat_map(|placed| &placed.mates);
+        let unreached = sides.filter_map(|side| {
+            let told = side.told.filter(|told| !matches!(told, Mate::Dead(_)))?;
+            let span = self.paths.unproved_for(told.mac(), now)?;
+            let since = now.saturating_sub(span);
+            let (name, mac) = (side.name, told.mac());
+            (span >= UNPROVED).then_some(Unreached { name, mac, since })
+        });
+        let by_name: BTreeMap<_, _> = unreached.map(|it| (it.name, it)).collect();
+        by_name.into_values().collect()
     }
 
     /// The link is another one than the paths were proved on.

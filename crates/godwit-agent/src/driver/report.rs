@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::Driver;
 use super::shares::LastTakeover;
+use super::unreached;
 use crate::clock;
 use crate::config::PeerConfig;
 use crate::flows::{FlowCounts, FlowReport, Flows, ShareView};
@@ -39,7 +40,11 @@ impl Driver {
         let (mut status, ids) = self.status(now);
         let (flows, views) = (self.datapath.flows.clone(), self.views());
         let handed = self.handed();
+        let (unreached, transfers) = (self.placing.unreached(now), self.datapath.transfers.clone());
         aside(move || {
+            status
+                .warnings
+                .extend(unreached::say(&unreached, &transfers));
             let mut counts = views.count(&flows);
             for (share, handed) in handed {
                 counts.entry(share).or_default().count(handed.state);
