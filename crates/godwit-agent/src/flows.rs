@@ -118,6 +118,9 @@ pub struct FlowCounts {
     /// In [`FlowStateName::Away`].
     #[serde(default)]
     pub away: u64,
+    /// Twins that would be served if the owner failed now.
+    #[serde(skip)]
+    pub ready: u64,
 }
 
 /// The share that a flow belongs to, as far as its report depends on it.
@@ -325,6 +328,14 @@ impl FlowCounts {
             (FlowStateName::Here.as_str(), self.here),
             (FlowStateName::Away.as_str(), self.away),
         ]
+    }
+
+    /// Counts one flow of the data path more.
+    pub fn note(&mut self, flow: &FlowState, share: ShareView<'_>) {
+        let state = FlowStateName::of(flow, share);
+        self.count(state);
+        let survives = state.why_not_protected(flow, share).is_none();
+        self.ready += u64::from(survives && state == FlowStateName::Twin);
     }
 
     /// Counts one flow more.

@@ -57,6 +57,11 @@ pub(crate) fn node(config: &Config, node: &NodeConfig, now: MonoTime) -> Node {
     Node::new(node, now).with_lines(config.wire_lines())
 }
 
+/// Before the goodbye of a life whose next one goes by another file.
+pub(crate) fn take_leave(node: &mut Node, next: &Config) {
+    node.take_leave(&next.wire_lines(), |name| next.peer(name).is_some());
+}
+
 /// All shares: a node votes on those that it does not serve.
 fn shares(config: &Config) -> impl Iterator<Item = ShareConfig> {
     let fencing = match config.fencing() {

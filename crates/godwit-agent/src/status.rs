@@ -8,12 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use godwit_core::{Difference, MonoTime, PeerStatus, ShareStatus, Side};
-use godwit_wire::NodeName;
+use godwit_wire::{NodeName, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, PeerConfig, PeerRole, ServiceConfig};
 use crate::director::DirectorReport;
-use crate::flows::FlowCounts;
+use crate::flows::{FlowCounts, ShareView};
 use crate::logging;
 use crate::peers::Absence;
 use crate::surroundings::FactReport;
@@ -206,7 +206,7 @@ pub struct ServiceReport {
     /// Whether the file gives it a standby.
     #[serde(skip)]
     pub has_standby: bool,
-    /// Flows that would survive the owner's failure now.
+    /// Flows that would survive the owner's failure now: both sides count them.
     pub protected: u64,
     /// Takeovers by this node since its data path was attached.
     pub takeovers: u64,
@@ -489,6 +489,16 @@ impl ServiceReport {
 }
 
 impl ServiceReport {
+    /// How many flows would survive the owner's failure now: the owner's protected ones, or
+    /// the twins that this node would serve, if it is in sync.
+    pub(crate) fn survivors(&self, share: ShareView<'_>, node: &str) -> u64 {
+        match share.role {
+            Role::Owner if !share.no_quorum => self.flows.protected,
+            Role::Shadow if self.in_sync.iter().any(|name| name == node) => self.flows.ready,
+            Role::Owner | Role::Shadow | Role::None => 0,
+        }
+    }
+
     /// In sync with a side that is not heard.
     fn is_unwatched(&self) -> bool {
         !self.in_sync.is_empty() && !self.watched
@@ -547,6 +557,8 @@ pub(crate) fn whole_ms(span: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use godwit_wire::Generation;
+
     use super::*;
     use crate::peers::NoLink;
     use crate::testing::{Pair, service_report as report};
@@ -592,6 +604,38 @@ mod tests {
             };
             let (_, warnings) = said("alive", alone);
             assert!(warnings[0].contains("no standby in sync"), "{warnings:?}");
+        }
+    }
+
+    #[test]
+    fn a_standby_in_sync_counts_the_twins_that_it_would_serve() {
+        let view = |role, no_quorum| ShareView {
+            service: "web",
+            role,
+            generation: Generation(1),
+            no_quorum,
+            kept: false,
+        };
+        let survivors = |state: &str, in_sync: &[&str], view| {
+            let mut service = report(state, in_sync);
+            service.flows = FlowCounts {
+                protected: 5,
+                twin: 4,
+                ready: 3,
+                ..FlowCounts::default()
+            };
+            service.survivors(view, "b")
+        };
+        let (owner, shadow) = (view(Role::Owner, false), view(Role::Shadow, false));
+        assert_eq!(survivors("owner", &["a"], owner), 5);
+        assert_eq!(survivors("owner", &["a"], view(Role::Owner, true)), 0);
+        assert_eq!(survivors("shadow", &["b"], shadow), 3);
+        for (state, in_sync, view) in [
+            ("shadow", &[][..], shadow),
+            ("shadow", &["c"], shadow),
+            ("standby", &["b"], view(Role::None, false)),
+        ] {
+            assert_eq!(survivors(state, in_sync, view), 0, "{state}, {in_sync:?}");
         }
     }
 

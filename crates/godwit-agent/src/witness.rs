@@ -137,6 +137,9 @@ impl Witness {
     }
 
     fn say_goodbye(&mut self, reason: GoodbyeReason) -> MonoTime {
+        if let Some((next, _)) = &self.next {
+            membership::take_leave(&mut self.node, next);
+        }
         let goodbye = Command::Goodbye(reason);
         self.node.handle_command(goodbye, clock::now());
         self.drain();

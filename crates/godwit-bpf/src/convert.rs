@@ -96,6 +96,14 @@ unsafe impl Plain for types::gw_trust {}
 unsafe impl Plain for types::gw_steering {}
 // SAFETY: see above.
 unsafe impl Plain for types::gw_kept {}
+/// It ends with a union of bytes, of which no list of fields is written. What its fields take
+/// together is asserted beside the type.
+impl Fields for types::gw_transfer {
+    const SIZE: usize = size_of::<Self>();
+}
+const _: () = assert!(size_of::<types::gw_target>() == 8);
+// SAFETY: 16 + 2 * 8 + 4 * 4 + 8 + 4 + 2 + 2 * 1 bytes are its 64: there is no padding.
+unsafe impl Plain for types::gw_transfer {}
 // SAFETY: as above.
 unsafe impl Plain for types::gw_prefix_key {}
 // SAFETY: as above.

@@ -39,6 +39,7 @@ use crate::maps::services::ServiceTable;
 use crate::maps::shares::ShareTable;
 use crate::maps::slots::Slots;
 use crate::maps::steering::SteeringTable;
+use crate::maps::transfers::TransferTable;
 use crate::maps::trusts::TrustTable;
 use crate::maps::{MapError, TypedMap};
 use crate::orders::Orders;
@@ -162,6 +163,8 @@ pub struct Datapath {
     pub trusts: TrustTable,
     /// Requests whose questions are open.
     pub questions: QuestionTable,
+    /// Connections that need another server.
+    pub transfers: Arc<TransferTable>,
     /// Sums of what flows have said.
     pub outputs: OutputTable,
     /// Verdict counters.
@@ -249,6 +252,10 @@ impl Datapath {
             ),
             trusts: TrustTable::new(handle(&maps.gw_trusts, "gw_trusts")?),
             questions: QuestionTable::new(handle(&maps.gw_kepts, "gw_kepts")?),
+            transfers: Arc::new(TransferTable::new(handle(
+                &maps.gw_transfers,
+                "gw_transfers",
+            )?)),
             outputs: output_table(&skel, share_slots.clone())?,
             counters: Counters::new(handle(&maps.gw_counters, "gw_counters")?, btf.as_ref()),
             orders: Orders::new(&skel.progs.order, share_slots.clone()).map_err(no_descriptor)?,

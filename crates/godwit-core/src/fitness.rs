@@ -71,6 +71,7 @@ impl Consequence {
             takes,
             stays,
             serves,
+            accepts: !matches!(self, Self::NoServer),
         }
     }
 }
@@ -97,6 +98,8 @@ pub struct Fitness {
     pub stays: bool,
     /// Some clients reach the service here.
     pub serves: bool,
+    /// A server here goes on, so that new clients do not wait for it.
+    pub accepts: bool,
 }
 
 impl Fitness {
@@ -106,6 +109,7 @@ impl Fitness {
         takes: Takes::All,
         stays: true,
         serves: true,
+        accepts: true,
     };
 
     /// What two facts leave of it.
@@ -115,6 +119,7 @@ impl Fitness {
             takes: self.takes.min(other.takes),
             stays: self.stays && other.stays,
             serves: self.serves && other.serves,
+            accepts: self.accepts && other.accepts,
         }
     }
 }
@@ -173,6 +178,14 @@ mod tests {
             takes,
             stays,
             serves: true,
+            accepts: true,
+        }
+    }
+
+    fn paused(stays: bool) -> Fitness {
+        Fitness {
+            accepts: false,
+            ..fitness(true, Takes::Failed, stays)
         }
     }
 
@@ -183,7 +196,7 @@ mod tests {
             (vec![], Fitness::FIT),
             (vec![Consequence::Say], Fitness::FIT),
             (vec![Consequence::NoMoves], fitness(true, Lost, true)),
-            (vec![Consequence::NoServer], fitness(true, Failed, true)),
+            (vec![Consequence::NoServer], paused(true)),
             (vec![Consequence::HandOver], fitness(true, Lost, false)),
             (vec![Consequence::NoTwins], fitness(false, Lost, true)),
             (
@@ -192,7 +205,7 @@ mod tests {
             ),
             (
                 vec![Consequence::NoServer, Consequence::HandOver],
-                fitness(true, Failed, false),
+                paused(false),
             ),
             (
                 vec![Consequence::NoService, Consequence::Say],

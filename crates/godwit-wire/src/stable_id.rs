@@ -19,6 +19,7 @@ const PRIME: u64 = 0x0100_0000_01b3;
 /// What a name is for: the first byte of what is hashed.
 const NODE: &[u8] = b"n";
 const SERVICE: &[u8] = b"s";
+const PAUSE: &[u8] = b"p";
 
 /// The number of a node.
 pub fn node_id(name: NodeName) -> NonZeroU32 {
@@ -35,6 +36,13 @@ impl ShareId {
     pub fn of_home(service: &str, home: NodeName) -> Self {
         let home = home.as_str().as_bytes();
         Self(stable(&[SERVICE, service.as_bytes(), home]).get())
+    }
+
+    /// What a heartbeat speaks of, beside a share itself, while all processes stand still that
+    /// listen for the share on the sender. No service has it.
+    pub const fn pause_of(self) -> Self {
+        let number = self.0.to_be_bytes();
+        Self(stable(&[PAUSE, &number]).get())
     }
 
     /// Whether this is the number of a name, and not a place in the file of a node of
@@ -91,6 +99,7 @@ mod tests {
         assert_eq!(node_id(node("a")).get(), 0x6747_840e);
         assert_eq!(node_id(node("db-1.example")).get(), 0x5532_74fe);
         assert_eq!(ShareId::of_service("web").0, 0xe269_eafa);
+        assert_eq!(ShareId::of_service("web").pause_of().0, 0x7df9_f4f9);
         assert_eq!(ShareId::of_service("a").0, 0xf60a_a3a7);
         assert_eq!(ShareId::of_home("web", node("a")).0, 0xe4d6_66c6);
         assert_eq!(ShareId::of_home("web", node("b")).0, 0xe4d3_3d9d);

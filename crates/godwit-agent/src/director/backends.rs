@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use godwit_bpf::director::{Backend, BackendTable, Slot, Tunnel};
-use godwit_core::director::{self, BackendId};
+use godwit_core::director::{self, BackendId, Serving};
 use godwit_core::{MonoTime, PeerId};
-use godwit_wire::{MacAddr, NodeName, ShareId};
+use godwit_wire::{MacAddr, NodeName, ShareClaim, ShareId};
 
 use crate::config::{Config, DirectorConfig, PeerConfig, Reach};
+use crate::driver::pauses::is_paused;
 
 /// The back-ends of all services; the core's [`BackendId`] is an index into this.
 #[derive(Debug)]
@@ -58,6 +59,23 @@ impl Life {
             self.settles_until = was_taking.then(|| now.saturating_add(SETTLING));
         }
         self.settles_until.is_some_and(|until| now < until)
+    }
+}
+
+/// Whether a back-end serves its share, by its heartbeat and what it is believed to own of
+/// that; `None`: it does not say. `is_all`: what it does not own now, it does not serve.
+pub(super) fn serving(
+    share: ShareId,
+    beat: &[ShareClaim],
+    owned: &[ShareClaim],
+    is_all: bool,
+) -> Option<Serving> {
+    if is_paused(beat, share) {
+        Some(Serving::Paused)
+    } else if owned.iter().any(|claim| claim.share == share) {
+        Some(Serving::Yes)
+    } else {
+        is_all.then_some(Serving::No)
     }
 }
 
@@ -211,6 +229,8 @@ fn unused(
 
 #[cfg(test)]
 mod tests {
+    use godwit_wire::{Epoch, Role};
+
     use super::*;
 
     /// A machine that has started anew has no server yet; an agent that has, has one.
@@ -224,6 +244,29 @@ mod tests {
         assert!(life.settles(2, true, at(1019)));
         assert!(!life.settles(2, true, at(1020)), "it has had its time");
         assert!(!life.settles(3, false, at(2000)), "it was silent before");
+    }
+
+    #[test]
+    fn a_server_that_stands_still_says_so_beside_what_it_owns() {
+        let claim = |share, role| ShareClaim {
+            share,
+            role,
+            epoch: Epoch::NONE,
+        };
+        let (web, ssh) = (ShareId(70_001), ShareId(70_002));
+        let owned = [claim(web, Role::Owner)];
+        let paused = [owned[0], claim(web.pause_of(), Role::None)];
+        let table = [
+            (web, &owned[..], true, Some(Serving::Yes)),
+            (web, &paused, true, Some(Serving::Paused)),
+            (web, &paused, false, Some(Serving::Paused)),
+            (ssh, &paused, true, Some(Serving::No)),
+            (ssh, &paused, false, None),
+        ];
+        for (share, beat, is_all, wanted) in table {
+            let found = serving(share, beat, &owned, is_all);
+            assert_eq!(found, wanted, "{share}, {is_all}");
+        }
     }
 
     fn name(text: &str) -> NodeName {

@@ -11,7 +11,7 @@ use godwit_core::{Beat, Command, MonoTime, Node, PeerId, VoterMemory};
 use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, ShareClaim, ShareId};
 use tokio::sync::oneshot;
 
-use super::backends::Backends;
+use super::backends::{Backends, serving};
 use super::fellows::Fellows;
 use super::install::{Installed, Remains};
 use super::place::{Followed, Place};
@@ -25,7 +25,7 @@ use crate::edge::Edge;
 use crate::flows::Flows;
 use crate::heartbeat::{LeaseSender, ShareBoard};
 use crate::input::{Inbox, Input, Inputs, Query};
-use crate::membership::{self, Life, node_config};
+use crate::membership::{self, Life, node_config, take_leave};
 use crate::moves::MoveRefused;
 use crate::reload::Fresh;
 use crate::status::{DataPathReport, PeerReport, Status};
@@ -155,6 +155,9 @@ impl Front {
                 Next::Continue => {}
                 Next::Stop(reason, done) => {
                     let now = clock::now();
+                    if let Some((next, _)) = &self.next {
+                        take_leave(&mut self.node, next);
+                    }
                     self.node.handle_command(Command::Goodbye(reason), now);
                     self.out.drain(&mut self.node);
                     return End {
@@ -356,15 +359,15 @@ impl Front {
         let is_whole = beat.shares.len() < Heartbeat::MAX_SHARES;
         let owned = self.believed(peer, beat, at);
         for (service, share) in shares {
-            let serves = owned.iter().any(|claim| claim.share == share);
-            if serves || is_whole && !settles {
-                self.roster.handle_serving(id, service, serves);
+            let is_all = is_whole && !settles;
+            if let Some(serving) = serving(share, &beat.shares, &owned, is_all) {
+                self.roster.handle_serving(id, service, serving);
             }
             let mut posts = owned
                 .iter()
                 .filter_map(|it| self.backends.post_of(it.share));
             let has = posts.any(|(of, _)| of == service);
-            if has || is_whole && !settles {
+            if has || is_all {
                 self.roster.handle_having(id, service, has);
             }
         }

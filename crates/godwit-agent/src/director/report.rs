@@ -79,6 +79,9 @@ pub struct DirectedReport {
     pub slots: BTreeMap<String, u32>,
     /// Slots that send new connections to nobody.
     pub nobody: u32,
+    /// The back-ends whose servers stand still.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paused: Vec<String>,
     /// Slots whose connections are not all where new ones go, or have not always been.
     pub mixed: u32,
 }
@@ -121,6 +124,11 @@ impl DirectorReport {
                         addresses: service.addresses.iter().map(ToString::to_string).collect(),
                         slots: BTreeMap::new(),
                         nobody: 0,
+                        paused: backends
+                            .iter()
+                            .filter(|(id, _)| roster.is_paused(number, *id))
+                            .map(|(_, known)| known.name.to_string())
+                            .collect(),
                         mixed: 0,
                     };
                     for slot in roster.slots(number) {
@@ -168,7 +176,27 @@ impl DirectorReport {
         for service in self.services.iter().filter(|it| it.nobody > 0) {
             warnings.push(format!("service {} has no back-end", service.name));
         }
+        warnings.extend(self.services.iter().filter_map(DirectedReport::say_paused));
         warnings
+    }
+}
+
+impl DirectedReport {
+    /// The servers that stand still, and what follows.
+    fn say_paused(&self) -> Option<String> {
+        let names = self.paused.join(", ");
+        let follows = if self.paused.iter().any(|name| self.slots.contains_key(name)) {
+            "new connections wait there, as no other one serves"
+        } else {
+            "it gets no new connections until it goes on"
+        };
+        (!names.is_empty()).then(|| {
+            format!(
+                "service {}: the server on {names} is stopped, so {follows}: see `godwit status` \
+                 there",
+                self.name
+            )
+        })
     }
 }
 
@@ -220,5 +248,36 @@ impl DrainWish {
         let reason = "no_director";
         // Whoever asked may have gone.
         let _ = self.reply.send(Err(MoveRefused { reason, sentence }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_stand_still_are_named_with_what_follows() {
+        let said = |paused: &[&str], taker: &str| {
+            let report = DirectedReport {
+                name: "web".into(),
+                addresses: Vec::new(),
+                slots: [(taker.to_owned(), 251)].into(),
+                nobody: 0,
+                paused: paused.iter().map(|name| (*name).to_owned()).collect(),
+                mixed: 0,
+            };
+            report.say_paused().unwrap_or_default()
+        };
+        assert_eq!(said(&[], "b"), "");
+        let one = said(&["b"], "c");
+        assert!(
+            one.contains("the server on b is stopped, so it gets no new"),
+            "{one}"
+        );
+        let all = said(&["b", "c"], "c");
+        assert!(
+            all.contains("on b, c is stopped, so new connections wait"),
+            "{all}"
+        );
     }
 }

@@ -14,6 +14,7 @@ use super::{Driver, Remains, Wish, detach};
 use crate::clock;
 use crate::config::Config;
 use crate::input::Inputs;
+use crate::membership::take_leave;
 use crate::reload::Fresh;
 
 /// How long voters may take to agree to an end that was planned.
@@ -127,6 +128,9 @@ impl Driver {
         self.finish_dismissals();
         self.restarts = reason == GoodbyeReason::Restart;
         let others = self.node.share_status().filter_map(other_side).collect();
+        if let Some((next, _)) = &self.next {
+            take_leave(&mut self.node, next);
+        }
         self.node
             .handle_command(Command::Goodbye(reason), clock::now());
         self.drain();

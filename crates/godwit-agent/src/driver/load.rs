@@ -5,9 +5,10 @@
 //! A load is in percent, the greatest of three: the pressure on the processors (PSI, the part
 //! of the time in which something had to wait for one), the accept queue of the service, and
 //! the sockets of TCP in use against as many as the file calls full. The data path looks at the
-//! accept queue by itself, too, at each SYN.
+//! accept queue by itself, too, at each SYN. While all processes stand still that listen, it
+//! is 100.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -91,9 +92,7 @@ impl Weighed {
         let cpu = self.stalls.now(now);
         let full = self.policy.connections;
         let sockets = full.map(|full| part(sockets_in_use(), full));
-        let load = cpu.max(sockets.unwrap_or(0)).max(self.queued());
-        self.load = Some(load);
-        load
+        cpu.max(sockets.unwrap_or(0)).max(self.queued())
     }
 
     /// How full the fullest accept queue is; where nobody listens it is.
@@ -111,8 +110,14 @@ impl Driver {
     /// Measures, writes down and tells the load of the services.
     pub(super) fn weigh(&mut self, now: MonoTime) {
         self.loads.due = now.saturating_add(TICK);
+        let paused: BTreeSet<_> = self.node.pauses().collect();
         for service in &mut self.loads.services {
-            let load = service.measure(now);
+            let load = match service.measure(now) {
+                // Its clients wait, however few they are.
+                _ if paused.contains(&service.share) => 100,
+                load => load,
+            };
+            service.load = Some(load);
             let steering = Steering {
                 load,
                 at: now.since(MonoTime::ZERO),

@@ -64,6 +64,7 @@ pub(crate) mod neighbours;
 mod offer;
 mod output;
 mod paths;
+pub(crate) mod pauses;
 mod placing;
 mod questions;
 mod rejoin;
@@ -83,6 +84,7 @@ mod tags;
 mod turn;
 mod twins;
 mod unlisted;
+mod unreached;
 
 use std::sync::{Arc, Mutex};
 

@@ -2,8 +2,8 @@
 //! of the other servers, so that it can hand connections to them (`gw_transfer.h`).
 //!
 //! A server is asked while its heartbeats arrive and it says in them that it serves its
-//! own share, which it does not while nobody listens there. What it is asked it may refuse
-//! all the same; this only saves the question.
+//! own share, which it does not while nobody listens there, nor while all who do stand still
+//! (`pauses.rs`). What it is asked it may refuse all the same; this only saves the question.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,6 +15,8 @@ use godwit_wire::{Epoch, Heartbeat, MacAddr, NodeName, Role, ShareId, node_id};
 
 use super::Driver;
 use super::paths::Paths;
+use super::pauses::is_paused;
+use super::unreached::Unreached;
 use crate::config::{Config, RuleConfig};
 
 /// The services whose requests have rules, of which this node has a share.
@@ -113,6 +115,21 @@ impl Placing {
         sides.filter(is_unproved).map(|side| side.name).collect()
     }
 
+    /// Servers that the link does not carry anything to, or from, though they may live; since
+    /// when.
+    pub(super) fn unreached(&self, now: MonoTime) -> Vec<Unreached> {
+        let sides = self.placed.iter().flat_map(|placed| &placed.mates);
+        let unreached = sides.filter_map(|side| {
+            let told = side.told.filter(|told| !matches!(told, Mate::Dead(_)))?;
+            let span = self.paths.unproved_for(told.mac(), now)?;
+            let since = now.saturating_sub(span);
+            let (name, mac) = (side.name, told.mac());
+            (span >= UNPROVED).then_some(Unreached { name, mac, since })
+        });
+        let by_name: BTreeMap<_, _> = unreached.map(|it| (it.name, it)).collect();
+        by_name.into_values().collect()
+    }
+
     /// The link is another one than the paths were proved on.
     pub(super) fn doubt_paths(&mut self, now: MonoTime) {
         self.paths.doubt(now);
@@ -135,9 +152,9 @@ impl Placing {
             if side.peer != peer {
                 continue;
             }
-            let serves = claim.is_some();
-            if serves || is_whole {
-                side.serves = serves;
+            let paused = is_paused(&beat.shares, side.home);
+            if paused || claim.is_some() || is_whole {
+                side.serves = claim.is_some() && !paused;
             }
         }
     }
@@ -283,9 +300,61 @@ pub(super) fn forget_others(config: &Config, table: &PlacingTable) -> Result<(),
 
 #[cfg(test)]
 mod tests {
+    use godwit_wire::ShareClaim;
+
     use super::*;
 
     const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
+    #[test]
+    fn a_server_that_stands_still_is_not_asked_until_it_goes_on() {
+        let home = ShareId(70_001);
+        let side = Side {
+            peer: PeerId(0),
+            name: NodeName::new("b").expect("a name"),
+            node: 1,
+            home,
+            serves: false,
+            owner: None,
+            told: None,
+        };
+        let placed = Placed {
+            share: ShareId(70_000),
+            is_ring: true,
+            node: 0,
+            members: Vec::new(),
+            rules: Vec::new(),
+            mates: vec![side],
+            written: true,
+        };
+        let mut placing = Placing {
+            placed: vec![placed],
+            ..Placing::default()
+        };
+        let claim = |share, role| ShareClaim {
+            share,
+            role,
+            epoch: Epoch::new(1, 1),
+        };
+        let (owned, paused) = (claim(home, Role::Owner), claim(home.pause_of(), Role::None));
+        let mut full = vec![claim(ShareId(70_002), Role::Shadow); Heartbeat::MAX_SHARES - 1];
+        full.push(paused);
+        for (shares, serves) in [
+            (vec![owned], true),
+            (vec![owned, paused], false),
+            (vec![owned], true),
+            (full, false),
+        ] {
+            let beat = Beat {
+                incarnation: 1,
+                sequence: 1,
+                sent: None,
+                shares,
+            };
+            placing.note_beat(PeerId(0), &beat);
+            assert_eq!(placing.placed[0].mates[0].serves, serves);
+        }
+    }
 
     /// Silence is no proof: what a silent server was asked for may have been answered.
     #[test]

@@ -5,15 +5,15 @@ use std::thread;
 
 use godwit_bpf::FlowTable;
 use godwit_core::node::{FailbackStatus, ShareNews};
-use godwit_core::{Event, EventKind, MonoTime, PeerId};
+use godwit_core::{Event, EventKind, MonoTime, PeerId, PeerStatus};
 use godwit_wire::{Generation, LeaveReason, NodeName, Role, ShareId};
 use tokio::sync::oneshot;
 
 use super::shares::LastTakeover;
-use super::{Driver, moves};
+use super::{Driver, moves, unreached};
 use crate::clock;
 use crate::config::PeerConfig;
-use crate::flows::{FlowCounts, FlowReport, FlowStateName, Flows, ShareView};
+use crate::flows::{FlowCounts, FlowReport, Flows, ShareView};
 use crate::realtime::be_ordinary;
 use crate::status::{
     DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport, ms, whole_ms,
@@ -39,15 +39,21 @@ impl Driver {
         let (mut status, ids) = self.status(now);
         let (flows, views) = (self.datapath.flows.clone(), self.views());
         let handed = self.handed();
+        let (unreached, transfers) = (self.placing.unreached(now), self.datapath.transfers.clone());
         aside(move || {
+            status
+                .warnings
+                .extend(unreached::say(&unreached, &transfers));
             let mut counts = views.count(&flows);
             for (share, handed) in handed {
                 counts.entry(share).or_default().count(handed.state);
             }
             for (report, id) in status.services.iter_mut().zip(ids) {
                 report.flows = counts.get(&id).copied().unwrap_or_default();
-                let covered = views.of(id).is_some_and(|share| !share.no_quorum);
-                report.protected = if covered { report.flows.protected } else { 0 };
+                report.protected = match views.of(id) {
+                    Some(share) => report.survivors(share, &status.node),
+                    None => 0,
+                };
             }
             // Whoever asked may have gone.
             let _ = answer.send(status);
@@ -152,10 +158,30 @@ impl Driver {
             status.services.push(self.with_entry(report, share.id, now));
             ids.push(share.id);
         }
+        status.warnings.extend(self.say_pauses());
         status.data_path = self.data_path();
         status.facts = self.facts.reports(&self.config);
         status.conclude();
         (status, ids)
+    }
+
+    /// Servers that stand still on peers that are heard.
+    fn say_pauses(&self) -> Vec<String> {
+        let peers = (0..).map(PeerId).zip(self.node.peer_status());
+        let heard = peers.filter(|(_, peer)| peer.liveness.is_alive());
+        let say = |(id, peer): (PeerId, PeerStatus)| {
+            let services = self.servers.pauses.of(id).into_iter();
+            let say = move |service| {
+                format!(
+                    "service {service}: all of its server on peer {} is stopped, so clients \
+                     wait there, and what another server dies with is not taken over: see \
+                     `godwit status` there",
+                    peer.name
+                )
+            };
+            services.map(say).collect::<Vec<_>>()
+        };
+        heard.flat_map(say).collect()
     }
 
     /// Why a standby is not admitted that wants to be in sync.
@@ -301,10 +327,7 @@ impl Views {
         let mut counts: BTreeMap<ShareId, FlowCounts> = BTreeMap::new();
         let scanned = flows.for_each(|flow| {
             if let Some(view) = self.of(flow.share) {
-                counts
-                    .entry(flow.share)
-                    .or_default()
-                    .count(FlowStateName::of(&flow, view));
+                counts.entry(flow.share).or_default().note(&flow, view);
             }
         });
         if let Err(error) = scanned {

@@ -13,6 +13,7 @@ use godwit_wire::{NodeName, Role, ShareId};
 
 use super::Driver;
 use super::dying::DyingServers;
+use super::pauses::{self, Pauses};
 use super::resets::ResetReason;
 use crate::clock;
 use crate::config::{Config, PeerRole, ServiceConfig};
@@ -55,6 +56,8 @@ pub(super) struct Servers {
     dying: DyingServers,
     /// Those that stand before services of this node.
     directors: Vec<(PeerId, NodeName)>,
+    /// What other nodes say of theirs.
+    pub(super) pauses: Pauses,
 }
 
 impl Servers {
@@ -68,6 +71,7 @@ impl Servers {
             doubtful: BTreeMap::new(),
             dying: DyingServers::default(),
             directors: directors(config).collect(),
+            pauses: Pauses::new(config),
         }
     }
 
@@ -269,7 +273,7 @@ impl Driver {
     }
 
     /// What heartbeats say of the shares: nothing of one that a director gives
-    /// connections to while nobody listens for them here.
+    /// connections to while nobody listens for them here. Also which servers stand still.
     ///
     /// Before a restart they stay what they were, as the data path does.
     pub(super) fn post_claims(&self) {
@@ -291,7 +295,9 @@ impl Driver {
             .iter()
             .filter(|(id, _)| self.node.misses(*id));
         let unheard = silent.map(|(_, name)| unheard(*name));
-        self.board.post(unheard.chain(claims).collect());
+        let pauses = self.node.pauses().map(pauses::claim);
+        self.board
+            .post(unheard.chain(claims).chain(pauses).collect());
     }
 
     pub(super) fn silence(&self, share: ShareId) {

@@ -80,6 +80,7 @@ fn director(pair: &Pair) -> Status {
         addresses: Vec::new(),
         slots: [("b".to_owned(), 251)].into(),
         nobody: 0,
+        paused: Vec::new(),
         mixed: 4,
     };
     let mut status = status(pair);

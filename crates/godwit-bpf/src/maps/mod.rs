@@ -17,6 +17,7 @@ pub(crate) mod services;
 pub(crate) mod shares;
 pub(crate) mod slots;
 pub(crate) mod steering;
+pub(crate) mod transfers;
 pub(crate) mod trusts;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle};

@@ -60,6 +60,23 @@ pub enum Health {
     Gone,
 }
 
+/// Whether a back-end serves a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serving {
+    /// It takes new connections.
+    Yes,
+    /// All its processes stand still: it takes them, and they wait.
+    Paused,
+    /// Nothing listens there.
+    No,
+}
+
+impl From<bool> for Serving {
+    fn from(serves: bool) -> Self {
+        if serves { Self::Yes } else { Self::No }
+    }
+}
+
 /// What the data path is to know from now on, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
@@ -119,10 +136,19 @@ impl BackendState {
     }
 }
 
+/// Puts something into a set or takes it out; whether that changed anything.
+fn mark<T: Ord>(set: &mut BTreeSet<T>, what: T, is: bool) -> bool {
+    if is {
+        set.insert(what)
+    } else {
+        set.remove(&what)
+    }
+}
+
 /// All that the table is made of.
 type Picture = (
     Vec<(bool, bool, bool)>,
-    [BTreeSet<(usize, BackendId)>; 2],
+    [BTreeSet<(usize, BackendId)>; 3],
     BTreeMap<(usize, BackendId), BackendId>,
 );
 
@@ -158,6 +184,8 @@ pub struct Roster {
     slots: Vec<Slots>,
     /// Services that a back-end does not serve just now.
     idle: BTreeSet<(usize, BackendId)>,
+    /// Those among them whose processes stand still.
+    paused: BTreeSet<(usize, BackendId)>,
     /// Those that have nothing of a service just now, not even what was another's.
     without: BTreeSet<(usize, BackendId)>,
     /// Who has what a back-end had of a service, once somebody has said so.
@@ -187,6 +215,7 @@ impl Roster {
             known: config.backends.iter().map(known).collect(),
             slots: vec![slots; config.services.len()],
             idle: BTreeSet::new(),
+            paused: BTreeSet::new(),
             without: BTreeSet::new(),
             owners: BTreeMap::new(),
             told: None,
@@ -254,29 +283,27 @@ impl Roster {
         }
     }
 
-    /// Whether a back-end serves a service just now: if its process has ended there, it
-    /// gets no new connections of that, and keeps what it has. Call it before the
-    /// [`Health::Taking`] of the same heartbeat.
-    pub fn handle_serving(&mut self, id: BackendId, service: usize, serves: bool) {
-        let changed = if serves {
-            self.idle.remove(&(service, id))
-        } else {
-            self.idle.insert((service, id))
-        };
-        if changed {
+    /// Whether a back-end serves a service just now: if not, it gets no new connections of
+    /// that, and keeps what it has. Call it before the [`Health::Taking`] of the same
+    /// heartbeat.
+    pub fn handle_serving(&mut self, id: BackendId, service: usize, serving: impl Into<Serving>) {
+        let (serving, what) = (serving.into(), (service, id));
+        let idle = mark(&mut self.idle, what, serving != Serving::Yes);
+        let paused = mark(&mut self.paused, what, serving == Serving::Paused);
+        if idle || paused {
             self.tell();
         }
+    }
+
+    /// Whether all processes stand still that serve a service at a back-end.
+    pub fn is_paused(&self, service: usize, id: BackendId) -> bool {
+        self.paused.contains(&(service, id))
     }
 
     /// Whether a back-end has anything of a service just now: connections of its own, or what
     /// it has taken over. Call it before the [`Health::Taking`] of the same heartbeat.
     pub fn handle_having(&mut self, id: BackendId, service: usize, has: bool) {
-        let changed = if has {
-            self.without.remove(&(service, id))
-        } else {
-            self.without.insert((service, id))
-        };
-        if changed {
+        if mark(&mut self.without, (service, id), !has) {
             self.tell();
         }
     }
@@ -462,7 +489,7 @@ impl Roster {
     fn picture(&self) -> Picture {
         let known = self.known.iter();
         let known = known.map(|known| (known.lives, known.takes && !known.missing, known.drained));
-        let idle = [self.idle.clone(), self.without.clone()];
+        let idle = [&self.idle, &self.paused, &self.without].map(Clone::clone);
         (known.collect(), idle, self.owners.clone())
     }
 
@@ -487,20 +514,26 @@ impl Roster {
     }
 
     /// Those of a service that take new connections. If none does, for each has what was
-    /// another's, those whose connections somebody has who would take new ones.
+    /// another's, those whose connections somebody has who would take new ones. If nobody does
+    /// that either, those whose servers stand still: there new clients wait for them.
     fn members(&self, service: usize) -> Vec<Member> {
         let serve = |id: BackendId| !self.idle.contains(&(service, id)) && self.takes(id);
         let taking = self.members_if(service, serve);
         if !taking.is_empty() {
             return taking;
         }
-        self.members_if(service, |id| {
+        let taken_over = self.members_if(service, |id| {
             let owner = self.owners.get(&(service, id));
             owner.is_some_and(|owner| {
                 let has = !self.without.contains(&(service, *owner));
-                *owner != id && has && self.takes(*owner)
+                let serves = has && !self.is_paused(service, *owner);
+                *owner != id && serves && self.takes(*owner)
             })
-        })
+        });
+        if !taken_over.is_empty() {
+            return taken_over;
+        }
+        self.members_if(service, |id| self.is_paused(service, id) && self.takes(id))
     }
 
     fn members_if(&self, service: usize, is: impl Fn(BackendId) -> bool) -> Vec<Member> {

@@ -128,6 +128,12 @@ impl Node {
         fitness(&self.facts, &self.mates, share)
     }
 
+    /// The shares whose new clients wait here, as all servers stand still: heartbeats say so.
+    pub fn pauses(&self) -> impl Iterator<Item = ShareId> + '_ {
+        let shares = self.shares.iter().map(|share| share.id);
+        shares.filter(|share| !self.facts.fitness(*share).accepts)
+    }
+
     /// Tells each share how fit this node is for it.
     pub(super) fn settle_fitness(&mut self) {
         for share in &mut self.shares {
@@ -224,6 +230,30 @@ impl ShareSide {
         self.lose_standby(peer, reason, context);
         if self.server.released_until.is_some() {
             self.reopen(context);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{config, ms};
+    use super::*;
+
+    #[test]
+    fn a_share_whose_servers_stand_still_pauses() {
+        let mut node = Node::new(&config(), ms(0));
+        let paused = |node: &Node| node.pauses().collect::<Vec<_>>();
+        for (wrong, wanted) in [
+            (Some(Consequence::NoMoves), vec![]),
+            (Some(Consequence::NoServer), vec![ShareId(1)]),
+            (None, vec![]),
+        ] {
+            let fact = FactId {
+                name: "server_stopped".into(),
+                share: Some(ShareId(1)),
+            };
+            node.handle_fact(fact, wrong, ms(1));
+            assert_eq!(paused(&node), wanted);
         }
     }
 }

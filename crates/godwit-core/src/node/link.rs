@@ -1,10 +1,10 @@
 //! What arrives over control links, and the first words on a new one.
 
-use godwit_wire::{GoodbyeReason, Hello, Message, NAMED_SHARES};
+use godwit_wire::{ConfigLine, GoodbyeReason, Hello, Message, NodeName};
 
 use super::differences::compare;
-use super::peer::LinkState;
-use super::{Link, Node, PeerNews};
+use super::peer::{LinkState, PeerSide};
+use super::{Link, Node, PeerNews, peers};
 use crate::handoff::Speaker;
 use crate::{MonoTime, PeerId};
 
@@ -104,11 +104,12 @@ impl Node {
         let Some(side) = self.peer_mut(peer) else {
             return;
         };
+        let takes_lines = side.takes_lines;
         side.config_differs = hello.config_digest != digest;
         side.differences.clear();
         if side.config_differs {
             self.tell_peer(peer, PeerNews::ConfigDiffers, now);
-            if hello.max_version >= NAMED_SHARES && !self.lines.is_empty() {
+            if takes_lines && !self.lines.is_empty() {
                 let lines = Message::ConfigLines(self.lines.clone());
                 self.out.send(peer, lines);
             }
@@ -167,6 +168,20 @@ impl Node {
         }
     }
 
+    /// The next life of this node goes by another file. Who is not in that has no link to it
+    /// and hears of the difference now. Call it before the goodbye.
+    pub fn take_leave(&mut self, next: &[ConfigLine], stays: impl Fn(NodeName) -> bool) {
+        let leaves = |side: &PeerSide| {
+            side.link == LinkState::Ready && side.takes_lines && !stays(side.name)
+        };
+        let leaving: Vec<_> = peers(&self.peers)
+            .filter_map(|(peer, side)| leaves(side).then_some(peer))
+            .collect();
+        for peer in leaving {
+            self.out.send(peer, Message::ConfigLines(next.to_vec()));
+        }
+    }
+
     /// Says who we are, as the first message of a link.
     fn introduce(&mut self, peer: PeerId) {
         self.out.send(peer, Message::Hello(self.hello.clone()));
@@ -181,3 +196,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

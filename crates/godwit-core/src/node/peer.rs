@@ -1,7 +1,8 @@
 //! One peer as a node sees it: its heartbeats and its link.
 
 use godwit_wire::{
-    ASKED_VERSION, CANARY_VERSION, Hello, LeaseMessage, MAX_VERSION, MIN_VERSION, NodeName,
+    ASKED_VERSION, CANARY_VERSION, Hello, LeaseMessage, MAX_VERSION, MIN_VERSION, NAMED_SHARES,
+    NodeName,
 };
 
 use super::differences::Difference;
@@ -61,6 +62,8 @@ pub(super) struct PeerSide {
     pub(super) config_differs: bool,
     /// What differs, as far as it is known.
     pub(super) differences: Vec<Difference>,
+    /// It understands what our file says.
+    pub(super) takes_lines: bool,
     pub(super) power: Power,
     /// Whether its data path knows canaries: see `proof.rs`.
     pub(super) answers_canaries: bool,
@@ -86,6 +89,7 @@ impl PeerSide {
             incarnation: 0,
             config_differs: false,
             differences: Vec::new(),
+            takes_lines: false,
             power: Power::Unknown,
             answers_canaries: false,
             tells_connections: false,
@@ -125,6 +129,7 @@ impl PeerSide {
             self.doubts.tell_again();
         }
         self.incarnation = hello.incarnation;
+        self.takes_lines = hello.max_version >= NAMED_SHARES;
         self.answers_canaries = hello.max_version >= CANARY_VERSION;
         self.tells_connections = hello.max_version >= ASKED_VERSION;
         let common = hello.min_version <= MAX_VERSION && hello.max_version >= MIN_VERSION;

@@ -6,18 +6,18 @@ use super::*;
 use crate::fitness::{Consequence, FactId, Takes};
 use crate::share::{Reason, State};
 
-const PEER: PeerId = PeerId(0);
+pub(super) const PEER: PeerId = PeerId(0);
 
 fn name(text: &str) -> NodeName {
     NodeName::new(text).expect("a literal")
 }
 
-fn ms(ms: u64) -> MonoTime {
+pub(super) fn ms(ms: u64) -> MonoTime {
     MonoTime(ms * 1_000_000)
 }
 
 /// Node `b`, backup of shares 0 and 1, primary of nothing.
-fn config() -> NodeConfig {
+pub(super) fn config() -> NodeConfig {
     let share = |id| ShareConfig {
         id: ShareId(id),
         name: format!("service {id}"),
@@ -47,7 +47,7 @@ fn config() -> NodeConfig {
     }
 }
 
-fn hello() -> Hello {
+pub(super) fn hello() -> Hello {
     Hello {
         name: name("a"),
         incarnation: 5 << 32,
@@ -80,7 +80,7 @@ fn owned(sequence: u64, shares: u32, epoch: Epoch) -> Beat {
     }
 }
 
-fn actions(node: &mut Node) -> Vec<Action> {
+pub(super) fn actions(node: &mut Node) -> Vec<Action> {
     std::iter::from_fn(|| node.poll_action()).collect()
 }
 

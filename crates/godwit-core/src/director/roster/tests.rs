@@ -404,6 +404,38 @@ fn where_nobody_has_its_own_all_go_on_to_serve() {
     assert_eq!(world.takers(0), BTreeSet::from([C]));
 }
 
+/// It keeps what it has, and where all stand still new connections wait for them.
+#[test]
+fn who_stands_still_gets_new_connections_only_where_nobody_goes_on() {
+    let (mut roster, mut world) = running();
+    roster.handle_serving(B, 0, Serving::Paused);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([A, C]));
+    assert_eq!(world.bases(0), BTreeSet::from([A, B, C]));
+    assert_eq!(world.takers(1), BTreeSet::from([B]), "the other one runs");
+    assert!(roster.is_paused(0, B) && !roster.is_paused(1, B));
+    roster.handle_serving(A, 0, false);
+    roster.handle_owner(0, A, B);
+    roster.handle_serving(C, 0, Serving::Paused);
+    world.obey(&mut roster);
+    assert_eq!(
+        world.takers(0),
+        BTreeSet::from([B, C]),
+        "nothing listens at A, and who has what it had stands still"
+    );
+    roster.handle_drain(C, true);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([B]));
+    roster.handle_serving(B, 0, true);
+    roster.handle_drain(C, false);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([B]), "it goes on");
+    roster.handle_serving(C, 0, true);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), BTreeSet::from([B, C]));
+    assert!(!roster.is_paused(0, C));
+}
+
 /// Nobody has taken over what it had, or who had has gone, too.
 #[test]
 fn what_nobody_has_is_given_away() {

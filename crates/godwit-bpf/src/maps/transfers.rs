@@ -1,0 +1,86 @@
+//! `gw_transfers`: connections that the data path has handed to another server with a request, or
+//! is about to (`gw_transfer.h`).
+
+use godwit_wire::{FlowKey, MacAddr};
+use libbpf_rs::MapHandle;
+
+use super::{MapError, TypedMap};
+use crate::skel::types;
+
+const _: () = assert!(size_of::<types::gw_transfer>() == 64);
+
+/// As `GW_TRANSFER_ASKED` and `GW_TRANSFER_GONE`.
+const ASKED: u32 = 2;
+const GONE: u32 = 3;
+
+/// A connection that needs another server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transfer {
+    /// Which one.
+    pub flow: FlowKey,
+    /// Where that server was on the link.
+    pub to: MacAddr,
+    /// A request is on its way there; else the connection is there, and this node sends on
+    /// what its client says.
+    pub asked: bool,
+    /// When its client has spoken last here, in nanoseconds of CLOCK_BOOTTIME.
+    pub heard_ns: u64,
+}
+
+/// Typed access to them.
+#[derive(Debug)]
+pub struct TransferTable(TypedMap<types::gw_flow_key, types::gw_transfer>);
+
+impl TransferTable {
+    pub(crate) fn new(map: MapHandle) -> Self {
+        Self(TypedMap::new(map, "gw_transfers"))
+    }
+
+    /// Every connection that needs another server, in no order. Those that come or go
+    /// meanwhile may be missed.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses a read; what came before was passed to `each`.
+    pub fn for_each(&self, mut each: impl FnMut(Transfer)) -> Result<(), MapError> {
+        self.0.for_each(|key, raw| {
+            if let Some(transfer) = transfer(key, &raw) {
+                each(transfer);
+            }
+        })
+    }
+}
+
+fn transfer(key: types::gw_flow_key, raw: &types::gw_transfer) -> Option<Transfer> {
+    matches!(raw.state, ASKED | GONE).then(|| Transfer {
+        flow: FlowKey::from(key),
+        to: MacAddr(raw.to.mac),
+        asked: raw.state == ASKED,
+        heard_ns: raw.heard_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_another_server_has_or_was_asked_for_needs_it() {
+        let mac = [2, 0, 0, 0, 0, 7];
+        let of = |state| {
+            let to = types::gw_target { mac, node: 3 };
+            let raw = types::gw_transfer {
+                to,
+                state,
+                heard_ns: 9,
+                ..types::gw_transfer::default()
+            };
+            let found = transfer(types::gw_flow_key::default(), &raw)?;
+            assert_eq!((found.to, found.heard_ns), (MacAddr(mac), 9));
+            Some(found.asked)
+        };
+        let found: Vec<_> = (1..=7).map(of).collect();
+        let nothing = [None; 4];
+        assert_eq!(found[..3], [None, Some(true), Some(false)]);
+        assert_eq!(found[3..], nothing);
+    }
+}
