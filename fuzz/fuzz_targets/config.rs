@@ -46,6 +46,8 @@ pub struct Verification {
 
 /// Programs of a server at a time.
 pub const MAX_POLICIES: usize = 4;
+/// Routers of one back-end.
+pub const MAX_ROUTERS: usize = 16;
 
 /// Programs that come with Godwit.
 #[derive(Debug)]
