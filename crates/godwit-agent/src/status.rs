@@ -3,20 +3,21 @@
 //! The schema is stable: fields may be added, none is renamed or removed.
 //! `docs/cli.md` describes each for people.
 
+mod peer;
+mod service;
+
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use godwit_core::{Difference, MonoTime, PeerStatus, ShareStatus, Side};
-use godwit_wire::{NodeName, Role};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Config, PeerConfig, PeerRole, ServiceConfig};
+use crate::config::Config;
 use crate::director::DirectorReport;
-use crate::flows::{FlowCounts, ShareView};
 use crate::logging;
-use crate::peers::Absence;
 use crate::surroundings::FactReport;
+
+pub use peer::{NoLinkReport, PeerReport};
+pub use service::{ServiceReport, TakeoverReport};
 
 /// The schema's name and version.
 pub const SCHEMA: &str = "godwit.status/1";
@@ -26,41 +27,6 @@ const MOST_DIFFERENCES: usize = 8;
 
 /// A node that has run for longer has no services that begin for long.
 const STARTS_FOR_MS: u64 = 5000;
-
-/// Connections that are not protected, from which on that may be said: one has reasons of its
-/// own.
-const FEW: u64 = 2;
-
-/// What differs between this file and a peer's, and what follows. `own`: this node's role.
-fn differences(own: PeerRole, config: &PeerConfig, found: &[Difference]) -> Vec<String> {
-    let peer = config.name;
-    let one = |it: &Difference| {
-        let (section, key) = (&it.section, &it.key);
-        let (has, lacks, role) = match it.side {
-            Side::Both => {
-                return format!(
-                    "peer {peer} runs with another configuration: {section}: {key} differs"
-                );
-            }
-            Side::Here => ("this node".to_owned(), format!("peer {peer}"), config.role),
-            Side::There => (format!("peer {peer}"), "this node".to_owned(), own),
-        };
-        if !key.is_empty() {
-            return format!("{section}: only {has} has {key} in its file, {lacks} has not");
-        }
-        let follows = match (section.starts_with("service "), role) {
-            (false, _) => "",
-            (true, PeerRole::Director) => ": no connection of it comes by that director",
-            (true, PeerRole::Witness) => ": that witness does not vote for it",
-            (true, PeerRole::Server) if [own, config.role].contains(&PeerRole::Director) => {
-                ": that server gets no connection of it"
-            }
-            (true, PeerRole::Server) => ": nothing of it is protected between the two",
-        };
-        format!("only {has} has {section} in its file, {lacks} has not{follows}")
-    };
-    found.iter().map(one).collect()
-}
 
 /// One node, at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -97,141 +63,6 @@ pub struct Status {
     pub facts: Vec<FactReport>,
     /// Sentences about what needs attention, most lasting first.
     pub warnings: Vec<String>,
-}
-
-/// One other node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PeerReport {
-    /// Its name.
-    pub name: String,
-    /// `server`, `witness` or `director`.
-    pub role: String,
-    /// `unknown`, `alive`, `excused`, `departed` or `failed`.
-    pub liveness: String,
-    /// Whether the control link is up and both sides have said hello.
-    pub linked: bool,
-    /// Why there is no link, as far as that is known; absent while there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub no_link: Option<NoLinkReport>,
-    /// Time since its last heartbeat; absent if it was never heard.
-    pub last_heard_ms: Option<f64>,
-    /// Longest time between two of its heartbeats while it was alive.
-    pub max_interarrival_ms: f64,
-    /// Heartbeats that were authentic but old.
-    pub ignored: u64,
-    /// Heartbeats that were under way for so long that they count as silence.
-    #[serde(default)]
-    pub late: u64,
-    /// What it said of shares that was not considered, by reason.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub doubts: BTreeMap<String, u64>,
-    /// Whether it runs with another configuration.
-    pub config_differs: bool,
-    /// What differs, a sentence each, as soon as it has said so.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub differences: Vec<String>,
-    /// Whether what it sends on the data network is proved to be its: `demanded`, `believed`
-    /// (it may be, and need not yet) or `none` (it knows no tags); absent of who shares no
-    /// service with this node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<String>,
-    /// What is known of its power: `unknown`, `cutting`, `stuck` or `off`.
-    #[serde(default)]
-    pub power: String,
-    /// Why it could not be powered off when that was last tried:
-    /// `command_failed`, `timed_out` or `not_run`.
-    #[serde(default)]
-    pub stonith_fault: Option<String>,
-}
-
-/// Why there is no link to a peer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NoLinkReport {
-    /// The stable name.
-    pub reason: String,
-    /// The same as a sentence.
-    pub found: String,
-    /// Whether one side refuses the certificate of the other.
-    pub refused: bool,
-}
-
-/// One service, and the share that it is in this version.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ServiceReport {
-    /// Its name.
-    pub name: String,
-    /// Number of its share.
-    pub share: u32,
-    /// Where clients reach it.
-    pub addresses: Vec<String>,
-    /// The node that owns it when nobody else does.
-    pub primary: String,
-    /// The nodes that take over.
-    pub backups: Vec<String>,
-    /// `starting`, `standby`, `shadow`, `owner` or `quitting`.
-    pub state: String,
-    /// What the data path does: `none`, `owner` or `shadow`.
-    pub role: String,
-    /// Who owns it, as far as this node knows.
-    pub owner: Option<String>,
-    /// The owner's epoch, `incarnation.counter`.
-    pub epoch: String,
-    /// The generation of the standby in sync; 0 if there is none.
-    pub generation: u32,
-    /// The standbys that hold all that clients were told.
-    pub in_sync: Vec<String>,
-    /// The addresses at which nothing listens on this node.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_listening: Vec<String>,
-    /// `ack` or `off`.
-    pub gate: String,
-    /// Whether the other side's heartbeats arrive, so that its failure would be
-    /// noticed at once: the owner's at a shadow, the standby's at an owner.
-    #[serde(default)]
-    pub watched: bool,
-    /// How far a twin's application may be behind now, in bytes.
-    #[serde(default)]
-    pub leash_bytes: u32,
-    /// If its requests have rules: the other servers that are asked for them now.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asks: Option<Vec<String>>,
-    /// If its new connections may begin elsewhere: how loaded this node is, in percent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load: Option<u8>,
-    /// Flows by state.
-    pub flows: FlowCounts,
-    /// Whether it is one of a ring.
-    #[serde(skip)]
-    pub is_ring: bool,
-    /// Whether the file gives it a standby.
-    #[serde(skip)]
-    pub has_standby: bool,
-    /// Flows that would survive the owner's failure now: both sides count them.
-    pub protected: u64,
-    /// Takeovers by this node since its data path was attached.
-    pub takeovers: u64,
-    /// The last takeover by this node's agent.
-    pub last_takeover: Option<TakeoverReport>,
-    /// Connections that this node's agent has reset since it started, by reason;
-    /// those at 0 are left out.
-    #[serde(default)]
-    pub resets: BTreeMap<String, u64>,
-}
-
-/// How one takeover went, as this node can know it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TakeoverReport {
-    /// The owner before.
-    pub from: String,
-    /// Why: `owner_failed`, `owner_shutdown`, ...
-    pub reason: String,
-    /// From the old owner's last heartbeat to the decision.
-    pub detection_ms: f64,
-    /// From that heartbeat until the share's role was written: what a busy
-    /// client has waited, but for one round trip. An estimate.
-    pub stall_ms: f64,
-    /// How long ago it was.
-    pub age_ms: u64,
 }
 
 /// What is attached where.
@@ -406,145 +237,6 @@ impl Status {
     }
 }
 
-impl PeerReport {
-    /// Puts together what the file and the core know of a peer.
-    /// `own`: this node's role.
-    pub fn new(own: PeerRole, config: &PeerConfig, status: &PeerStatus, now: MonoTime) -> Self {
-        Self {
-            name: config.name.to_string(),
-            role: config.role.to_string(),
-            liveness: status.liveness.as_str().into(),
-            linked: status.linked,
-            no_link: None,
-            last_heard_ms: status.heard.map(|heard| ms(now.since(heard))),
-            max_interarrival_ms: ms(status.max_interval),
-            ignored: status.ignored,
-            late: status.late,
-            doubts: status
-                .doubts
-                .iter()
-                .map(|(doubt, count)| (doubt.as_str().into(), *count))
-                .collect(),
-            config_differs: status.config_differs,
-            differences: differences(own, config, &status.differences),
-            tags: None,
-            power: status.power.as_str().into(),
-            stonith_fault: status.stonith_fault.map(|fault| fault.as_str().into()),
-        }
-    }
-
-    /// The same with the reason why there is no link, if there is none.
-    pub fn with_absence(self, absence: Option<Absence>) -> Self {
-        let absence = absence.filter(|_| !self.linked);
-        let no_link = absence.map(|it| NoLinkReport {
-            reason: it.reason.as_str().into(),
-            found: it.to_string(),
-            refused: it.reason.is_refusal(),
-        });
-        Self { no_link, ..self }
-    }
-}
-
-impl ServiceReport {
-    /// Puts together what the file, the core and the data path know of a service.
-    pub fn new(
-        file: &Config,
-        config: &ServiceConfig,
-        status: &ShareStatus,
-        flows: FlowCounts,
-    ) -> Self {
-        let names = |names: &[NodeName]| names.iter().map(ToString::to_string).collect();
-        let home = file.home_of(status.id).filter(|_| config.is_ring());
-        let (primary, backups) = match home {
-            Some(home) => (home, config.standbys_of(home)),
-            None => (config.primary, config.backups.clone()),
-        };
-        Self {
-            name: file.share_name(status.id, config),
-            share: status.id.0,
-            addresses: config.addresses.iter().map(ToString::to_string).collect(),
-            primary: primary.to_string(),
-            backups: names(&backups),
-            state: status.state.as_str().into(),
-            role: status.role.as_str().into(),
-            owner: status.owner.map(|owner| owner.to_string()),
-            epoch: status.epoch.to_string(),
-            generation: status.generation.0,
-            in_sync: names(&status.in_sync),
-            not_listening: Vec::new(),
-            gate: config.gate_in_force().as_str().into(),
-            watched: false,
-            is_ring: config.is_ring(),
-            has_standby: config.has_standby(),
-            leash_bytes: config.leash,
-            asks: None,
-            load: None,
-            protected: flows.protected,
-            flows,
-            takeovers: 0,
-            last_takeover: None,
-            resets: BTreeMap::new(),
-        }
-    }
-}
-
-impl ServiceReport {
-    /// How many flows would survive the owner's failure now: the owner's protected ones, or
-    /// the twins that this node would serve, if it is in sync.
-    pub(crate) fn survivors(&self, share: ShareView<'_>, node: &str) -> u64 {
-        match share.role {
-            Role::Owner if !share.no_quorum => self.flows.protected,
-            Role::Shadow if self.in_sync.iter().any(|name| name == node) => self.flows.ready,
-            Role::Owner | Role::Shadow | Role::None => 0,
-        }
-    }
-
-    /// In sync with a side that is not heard.
-    fn is_unwatched(&self) -> bool {
-        !self.in_sync.is_empty() && !self.watched
-    }
-
-    /// As the owner: a standby is in sync, and most connections are not protected.
-    fn protects_few(&self) -> Option<String> {
-        let FlowCounts {
-            protected,
-            unprotected,
-            ..
-        } = self.flows;
-        let few = unprotected >= FEW && unprotected > protected;
-        let owns = self.state == "owner" && !self.in_sync.is_empty();
-        (owns && few).then(|| {
-            format!(
-                "service {}: {unprotected} of {} connections are not protected, although {} is \
-                 in sync: `godwit flows` says why, and `godwit status` there what is wrong",
-                self.name,
-                unprotected + protected,
-                self.in_sync.join(", ")
-            )
-        })
-    }
-
-    /// Its addresses without ports; none where directors see to it that each server has them.
-    fn ips(&self) -> Vec<IpAddr> {
-        let addresses = self.addresses.iter().filter(|_| !self.is_ring);
-        let sockets = addresses.filter_map(|address| address.parse::<SocketAddr>().ok());
-        sockets.map(|socket| socket.ip()).collect()
-    }
-
-    /// What follows from the addresses at which nothing listens.
-    fn missing_listener(&self) -> String {
-        let addresses = self.not_listening.join(", ");
-        let follows = match self.state.as_str() {
-            "owner" => "clients are refused there",
-            _ => "this node does not stand by",
-        };
-        format!(
-            "service {}: nothing listens at {addresses} on this node, so {follows}",
-            self.name
-        )
-    }
-}
-
 /// Milliseconds for people and programs alike: three digits after the point.
 pub(crate) fn ms(span: Duration) -> f64 {
     (span.as_secs_f64() * 1e6).round() / 1e3
@@ -557,10 +249,14 @@ pub(crate) fn whole_ms(span: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use godwit_wire::Generation;
+    use godwit_core::{Difference, Side};
+    use godwit_wire::{Generation, Role};
 
+    use super::peer::differences;
     use super::*;
-    use crate::peers::NoLink;
+    use crate::config::{PeerConfig, PeerRole};
+    use crate::flows::{FlowCounts, ShareView};
+    use crate::peers::{Absence, NoLink};
     use crate::testing::{Pair, service_report as report};
 
     /// What a node says with one peer, b, and one service.
