@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* A request that another server serves best: the question whether it will (gw_transfer.h). */
+/*
+ * A rule, or a program, names another server for a request: this server asks that one
+ * whether it takes the connection (gw_transfer.h).
+ */
 #ifndef GW_ASK_H
 #define GW_ASK_H
 
@@ -35,9 +38,9 @@ static __always_inline void gw_fill_slip(struct gw_slip *slip,
 }
 
 /*
- * A connection with a twin: the standby is told of the question before anybody is asked,
- * so it goes by way of it, unless it is the one who is asked. It may be the owner by the
- * time of the answer, and asks again then.
+ * A connection with a twin: the question goes to the target by way of the standby, unless the
+ * standby is the target. So the standby knows of the question before the target does. It may
+ * be the owner when the answer comes, and then asks again itself.
  */
 static __always_inline void gw_ask_by_standby(const struct gw_flow *f,
 					      const struct gw_transfer *t,
@@ -54,7 +57,7 @@ static __always_inline void gw_ask_by_standby(const struct gw_flow *f,
 	__builtin_memcpy(to, s->peer_mac, 6);
 }
 
-/* The segment at hand, with the question, to whom it is put. */
+/* Sends the request's frame with the question behind it, and keeps a copy for the agent. */
 static __noinline int gw_put_question(struct __sk_buff *skb,
 				      const struct gw_pkt *p,
 				      const struct gw_flow *f,
@@ -81,7 +84,7 @@ static __noinline int gw_put_question(struct __sk_buff *skb,
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Does the frame have room for a slip, on this link? */
+/* Does the frame have room for a slip and its tag, by the MTU of this link? */
 static __always_inline bool gw_has_room(struct __sk_buff *skb,
 					const struct gw_pkt *p)
 {
@@ -96,12 +99,16 @@ static __always_inline bool gw_has_room(struct __sk_buff *skb,
 }
 
 /*
- * Puts the question on record; 0, or why it is not put.
+ * Writes the question down; 0, or why it is not asked.
  *
- * Another CPU may have a copy of the request: one of them takes the number. Or it may have
- * a segment of our server at the gate. That notes what it lets out and then looks for a
- * question (gw_has_spoken_late), we note the question and then look for what was let out:
- * one of us sees the other, for both are atomic operations that return a value.
+ * Two races with another CPU, B, while this one is A:
+ *
+ *   - B has a copy of the same request. Only one exchange of the number succeeds; the other
+ *     CPU drops its copy (ASKED_TWICE).
+ *   - B has a segment of this server at the gate. A writes ASKED, then reads snd_nxt. B
+ *     writes snd_nxt, then reads the state (gw_has_spoken_late). All are atomic operations
+ *     that return a value, so A or B sees the other. If A does, the request stays here
+ *     (KEPT_BUSY). If B does, it drops its segment. If both do, the server's TCP sends again.
  */
 static __always_inline int gw_commit_question(struct gw_transfer *t,
 					      const struct gw_flow *f,
@@ -127,7 +134,7 @@ static __always_inline int gw_commit_question(struct gw_transfer *t,
 	return GW_REASON_KEPT_BUSY;
 }
 
-/* Has a question been put while this CPU has let our server speak? */
+/* Was a question asked while this CPU let a segment of this server pass? See above, B. */
 static __always_inline bool gw_has_spoken_late(const struct gw_flow_key *key)
 {
 	const struct gw_transfer *t = bpf_map_lookup_elem(&gw_transfers, key);
@@ -136,8 +143,9 @@ static __always_inline bool gw_has_spoken_late(const struct gw_flow_key *key)
 }
 
 /*
- * A segment of the client on a connection of ours, before it is noted. What becomes of
- * it; GW_UNDECIDED: it is for our server; GW_CONSULT: a program has yet to be asked.
+ * A client's segment on a connection that is here, before the flow's entry takes it in. Asks
+ * another server if a rule says so. GW_UNDECIDED: this server gets the segment; GW_CONSULT: a
+ * program must be asked first.
  */
 static __noinline int gw_place_request(struct __sk_buff *skb,
 				       const struct gw_pkt *p,

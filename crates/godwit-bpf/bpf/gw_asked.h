@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A director asks about a SYN: is there a connection of its addresses and ports? It can't know
- * that itself of connections that began before their slot led elsewhere, and a SYN that
- * anybody can send must not take them from there (RFC 5961 section 4).
+ * A director asks about a SYN: does this back-end have a connection with its four-tuple?
+ * In a slot that has changed the director does not know. Anybody can send such a SYN, and it
+ * must not move the connection (RFC 5961 section 4).
  *
- *   director ── SYN as a note ──► who would have it    known: as any SYN, which our TCP
- *                                                      answers (a challenge ACK)
- *            ◄── the same, back ──                     unknown
- *            ── SYN ───────────► who has the new one
+ *   director ── SYN as a note ──► old back-end    has it: the SYN is like any other, and TCP
+ *                                                 answers it (a challenge ACK)
+ *            ◄── the same note ── old back-end    has not
+ *            ── SYN ────────────► back-end of new connections
  *
- * The note is the packet itself behind the EtherType of notes, whose first byte is never that
- * of an IP packet. Nothing is kept of it, here or there. Behind the packet is a proof
- * (struct gw_query_proof): the question's that it is of the director, and the answer's, of the
- * same time, that it is of the back-end. So an answer counts for two seconds, and for its SYN.
+ * The note is the packet itself behind the EtherType of notes. The first byte of any other
+ * note is none that an IP packet begins with. Neither side keeps anything of it. Behind the
+ * packet is a proof (struct gw_query_proof) with the director's time. The question's proof
+ * shows that it is the director's, the answer's that it is the back-end's. So an answer counts
+ * for two seconds, and for its SYN only.
  */
 #ifndef GW_ASKED_H
 #define GW_ASKED_H
 
 #include "gw_hear.h"
 
-/* The kernel tells what a frame is before `tap`, and only there: it comes in once more. */
+/*
+ * The kernel sets skb->protocol before `tap`, and only there. So the frame gets the EtherType
+ * of IP and comes in once more.
+ */
 static __always_inline int gw_hear_asked(struct __sk_buff *skb, __u8 version)
 {
 	if (gw_set_ether_type(skb, version == 6 ? ETH_P_IPV6 : ETH_P_IP))
@@ -28,7 +32,7 @@ static __always_inline int gw_hear_asked(struct __sk_buff *skb, __u8 version)
 	return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 }
 
-/* A note: of another server, or of a director. */
+/* A note: a director's question (it begins as an IP packet), or another server's load. */
 static __noinline int gw_hear_note(struct __sk_buff *skb)
 {
 	__u8 first;
@@ -40,7 +44,7 @@ static __noinline int gw_hear_note(struct __sk_buff *skb)
 					  gw_hear_load(skb);
 }
 
-/* Has our kernel a socket of the connection, or do we know where it is? */
+/* Has this kernel a socket of the connection, or is it known where the connection is? */
 static __noinline bool gw_has_connection(struct __sk_buff *skb,
 					 const struct gw_pkt *p,
 					 const struct gw_flow_key *key,
@@ -60,8 +64,8 @@ static __noinline bool gw_has_connection(struct __sk_buff *skb,
 }
 
 /*
- * Is the question of the director whose address it has, with that proof behind it or not?
- * enum gw_belief, or the reason why not. Verified once.
+ * Does the question come from the director whose MAC address it has? enum gw_belief, or the
+ * reason why not. A director that has told no key needs no proof. Verified once.
  */
 __noinline int gw_check_question(const struct gw_pkt *p,
 				 const struct gw_flow_key *key,
@@ -83,7 +87,7 @@ __noinline int gw_check_question(const struct gw_pkt *p,
 	return gw_believe_words(gw_trust_of(p->smac), &c);
 }
 
-/* The answer to a question of that director's gets its proof, if that one has told a key. */
+/* Puts the proof into the answer, if the director has told a key. 0 or -1. */
 __noinline int gw_seal_unknown(struct __sk_buff *skb, const struct gw_pkt *p,
 			       const struct gw_flow_key *key,
 			       struct gw_query_proof *proof)
@@ -104,8 +108,9 @@ __noinline int gw_seal_unknown(struct __sk_buff *skb, const struct gw_pkt *p,
 }
 
 /*
- * GW_UNDECIDED: the connection is here, and the SYN is like any other; else it goes back.
- * Only where a director stands before the service: nobody else has reason to ask.
+ * Answers the question. GW_UNDECIDED: the connection is here, and the SYN is like any other.
+ * Otherwise the note goes back. Counts only for a service behind a director: nobody else
+ * asks.
  */
 static __noinline int gw_answer_asked(struct __sk_buff *skb, struct gw_pkt *p,
 				      __u32 share)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/*
- * A connection that another server offers (gw_transfer.h).
- */
+/* A connection that another server offers: the target's side (gw_transfer.h). */
 #ifndef GW_COME_H
 #define GW_COME_H
 
@@ -14,7 +12,7 @@
 #include "gw_steer.h"
 #include "gw_way.h"
 
-/* The frame, with its slip, back to whom it came from, and as it came. 0 or -1. */
+/* Addresses the frame, with its slip, to its sender, under the EtherType it had. 0 or -1. */
 static __always_inline int gw_turn_back(struct __sk_buff *skb,
 					const struct gw_pkt *p,
 					struct gw_slip *slip)
@@ -43,8 +41,8 @@ static __noinline int gw_refuse(struct __sk_buff *skb, const struct gw_pkt *p,
 }
 
 /*
- * The question is never to be answered otherwise. A connection that has gone from here,
- * or may have, is still where it went to.
+ * Refuses, and writes that down: the same question always gets the same answer. If the
+ * connection has gone from here, or may have, its entry stays as it is.
  */
 static __always_inline int gw_refuse_for_good(struct __sk_buff *skb,
 					      const struct gw_pkt *p,
@@ -73,14 +71,14 @@ static __always_inline int gw_refuse_for_good(struct __sk_buff *skb,
 	return gw_refuse(skb, p, slip, why);
 }
 
-/* Says yes with a copy of the frame: the frame itself is for our kernel. */
+/* Sends "accepted" with a copy of the frame. The frame itself is for this kernel. */
 static __always_inline int
 gw_accept(struct __sk_buff *skb, const struct gw_pkt *p, struct gw_slip *slip)
 {
 	gw_turn_slip(slip, GW_SLIP_ACCEPTED, 0);
 	if (gw_turn_back(skb, p, slip))
 		return -1;
-	/* if it is lost we are asked again */
+	/* if the copy is lost, the origin asks again */
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	skb->mark = 0;
 	return gw_bare(skb, p);
@@ -126,7 +124,7 @@ static __always_inline void gw_came_fill(struct gw_flow *f,
 	gw_raise_floor(f, f->own.edge);
 }
 
-/* With a standby in sync it is protected from the first segment on. */
+/* With a standby in sync the flow begins gated, so it is protected from the start. */
 static __always_inline void gw_came_start(struct gw_flow *f,
 					  const struct gw_share *s)
 {
@@ -148,7 +146,7 @@ static __always_inline void gw_came_start(struct gw_flow *f,
 	f->why = s->generation ? GW_WHY_GATE_OFF : GW_WHY_NO_STANDBY;
 }
 
-/* Its entry, as if it had begun here; NULL: the table is full, or it is here. */
+/* Makes the flow's entry, as if it had begun here; NULL: no room, or there is one. */
 static __noinline struct gw_flow *gw_came_begin(const struct gw_pkt *p,
 						const struct gw_flow_key *key,
 						const struct gw_offer *o)
@@ -158,7 +156,7 @@ static __noinline struct gw_flow *gw_came_begin(const struct gw_pkt *p,
 	struct gw_flow_words *words;
 	__u32 zero = 0;
 
-	/* or it was a twin of ours, whose share is another one */
+	/* another share: this node had a twin of the connection */
 	if (f && (gw_is_over(f) || f->irs != bpf_ntohl(o->slip.irs) ||
 		  f->share != o->share))
 		gw_forget_flow(key);
@@ -183,7 +181,7 @@ static __noinline struct gw_flow *gw_came_begin(const struct gw_pkt *p,
 	return f;
 }
 
-/* The socket itself: 0 or why there is none. */
+/* Makes the socket in the accept queue of the server. 0, or why there is none. */
 static __noinline int gw_come_alive(struct __sk_buff *skb,
 				    const struct gw_pkt *p,
 				    const struct gw_slip *slip)
@@ -212,8 +210,8 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 		return GW_REASON_BORN_BEFORE;
 	}
 	listener = (const struct sock *)bpf_skc_to_tcp_sock(sk);
-	/* the kernel drops what finds the queue full, and we have promised: some
-	 * room is left for what other CPUs have promised meanwhile */
+	/* "accepted" is a promise, and the kernel drops a connection that finds the
+	 * queue full. One eighth is left for what other CPUs promise meanwhile */
 	if (listener &&
 	    listener->sk_ack_backlog + (listener->sk_max_ack_backlog >> 3) >=
 		    listener->sk_max_ack_backlog)
@@ -224,7 +222,7 @@ static __noinline int gw_come_alive(struct __sk_buff *skb,
 	return err;
 }
 
-/* The segment with its slip, to our standby. 0 or -1. */
+/* Mirrors the segment with its slip to this server's standby. 0 or -1. */
 static __always_inline int gw_mirror_slip(struct __sk_buff *skb,
 					  struct gw_pkt *p,
 					  const struct gw_share *s,
@@ -236,7 +234,7 @@ static __always_inline int gw_mirror_slip(struct __sk_buff *skb,
 	return gw_bare(skb, p);
 }
 
-/* Our standby is to make a twin of it, of the same segment. */
+/* Asks this server's standby to make a twin of the same segment. 0 or -1. */
 static __always_inline int gw_ask_twin(struct __sk_buff *skb, struct gw_pkt *p,
 				       const struct gw_flow *f,
 				       const struct gw_share *s,
@@ -249,7 +247,10 @@ static __always_inline int gw_ask_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_mirror_slip(skb, p, s, slip);
 }
 
-/* We have refused it, and have reset a twin of it to have room for it. */
+/*
+ * This server has refused the connection after it had reset its own twin to make way for it.
+ * The owner is told that the twin is gone.
+ */
 static __always_inline void gw_miss_twin(struct __sk_buff *skb,
 					 const struct gw_flow_key *key,
 					 const struct gw_offer *o)
@@ -264,8 +265,11 @@ static __always_inline void gw_miss_twin(struct __sk_buff *skb,
 }
 
 /*
- * It is here from now on, unless its question was ruled out meanwhile. The exchange is a
- * full barrier: gw_settled is read after COMING was written.
+ * The connection is here from now on, unless the agents have ruled its question out meanwhile.
+ *
+ * CPU A writes COMING, then reads gw_settled; the exchange is a full barrier. CPU B, with the
+ * agent's order, writes gw_settled, then reads the state (gw_settle.h). So A or B sees the
+ * other, and the question is either accepted or ruled out, never both.
  */
 static __always_inline bool gw_comes(const struct gw_flow_key *key,
 				     struct gw_transfer *t, __u32 number)
@@ -279,7 +283,7 @@ static __always_inline bool gw_comes(const struct gw_flow_key *key,
 	return true;
 }
 
-/* A connection that we have not heard of under this number. */
+/* A question with a new number: takes the connection, or refuses it. */
 static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 			      const struct gw_flow_key *key, struct gw_offer *o)
 {
@@ -333,10 +337,10 @@ static __noinline int gw_come(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_CAME, GW_PASS);
 }
 
-/* Of a question: it is a new one. */
+/* gw_hear_question(): the question has a new number. */
 #define GW_NEWCOMER (-4)
 
-/* We are asked: for the first time, or again. */
+/* A question to this server. Gives an answer that was given before; else GW_NEWCOMER. */
 static __noinline int gw_hear_question(struct __sk_buff *skb, struct gw_pkt *p,
 				       const struct gw_flow_key *key,
 				       struct gw_offer *o)
@@ -358,17 +362,17 @@ static __noinline int gw_hear_question(struct __sk_buff *skb, struct gw_pkt *p,
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
 	if (number != t->number && t->state != GW_TRANSFER_HERE)
 		return GW_NEWCOMER;
-	/* it is our owner's question: what becomes of it is not known here */
+	/* another question is open, or this one is being accepted: no answer is known */
 	if (t->state == GW_TRANSFER_ASKED || t->state == GW_TRANSFER_TOLD ||
 	    t->state == GW_TRANSFER_COMING)
 		return gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);
-	/* it is here, whatever was asked: to refuse would give it two servers */
+	/* the connection is here. To refuse would give it two servers */
 	t->number = number;
 	gw_count(GW_REASON_CAME_BEFORE);
 	if (gw_accept(skb, p, slip))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_cut_slip(skb, p);
-	/* it has been here; if it still is, its client repeats itself */
+	/* it has been here. If it still is, this is the client's segment again */
 	return t->state == GW_TRANSFER_HERE ?
 		       GW_UNDECIDED :
 		       gw_verdict(GW_REASON_STALE_SLIP, GW_DROP);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Connections that another server is asked about, or has (gw_transfer.h). */
+/*
+ * Connections with an open question, or that have gone to another server (gw_transfer.h):
+ * the origin's side after the question.
+ */
 #ifndef GW_GONE_H
 #define GW_GONE_H
 
@@ -8,7 +11,10 @@
 #include "gw_hops.h"
 #include "gw_proof.h"
 
-/* A mark that was left for a twin which never came, or what a SYN has left. */
+/*
+ * Removes what a SYN has left, or the mark for a twin that never came (gw_order.h,
+ * gw_mark_unborn()).
+ */
 static __always_inline void gw_forget_half(const struct gw_flow_key *key,
 					   __u32 irs)
 {
@@ -19,7 +25,7 @@ static __always_inline void gw_forget_half(const struct gw_flow_key *key,
 		bpf_map_delete_elem(&gw_half_open, key);
 }
 
-/* Its entry goes, with all that hangs on it. */
+/* Removes the flow's entry, its log and its sums of output. */
 static __noinline void gw_forget_flow(const struct gw_flow_key *key)
 {
 	struct gw_flow *f = bpf_map_lookup_elem(&gw_flows, key);
@@ -31,7 +37,7 @@ static __noinline void gw_forget_flow(const struct gw_flow_key *key)
 		gw_log_free(key, f, GW_LOG_NONE);
 	if (f->generation) {
 		bpf_map_delete_elem(&gw_outputs, key);
-		/* it was our last owner who has asked, and no standby of ours knows */
+		/* adopted: the last owner has asked, and this node's standby does not know */
 		gw_tell(key, f,
 			f->flags & GW_FLOW_ADOPTED ? GW_EVENT_ENDED :
 						     GW_EVENT_LEFT,
@@ -41,7 +47,10 @@ static __noinline void gw_forget_flow(const struct gw_flow_key *key)
 	bpf_map_delete_elem(&gw_flows, key);
 }
 
-/* The byte that our socket waits for, which a twin may do for an earlier one. */
+/*
+ * The byte that this node's socket expects; `seq` if there is no socket. A twin may expect an
+ * earlier byte than the segment begins with.
+ */
 static __noinline __u32 gw_own_next(struct __sk_buff *skb,
 				    const struct gw_pkt *p, __u32 seq)
 {
@@ -58,8 +67,8 @@ static __noinline __u32 gw_own_next(struct __sk_buff *skb,
 }
 
 /*
- * Our server's socket is reset in its client's name, at the very byte that it waits
- * for: the connection is elsewhere, or nowhere.
+ * The segment becomes a RST to this server's own socket, in the client's name, at exactly the
+ * byte that the socket expects: the connection is at another server, or lost.
  */
 static __noinline int gw_reset_own(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key, __u32 seq,
@@ -74,21 +83,22 @@ static __noinline int gw_reset_own(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(reason, GW_PASS);
 }
 
-/* It is elsewhere. What is left of the request tells our server so. */
+/* The target has accepted: the request's frame becomes the RST to this server's socket. */
 static __always_inline int gw_leave(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key,
 				    struct gw_transfer *t)
 {
 	*(volatile __u32 *)&t->state = GW_TRANSFER_GONE;
-	/* so that a director is told with the very next segment */
+	/* a millisecond ago: the very next segment tells a director */
 	t->heard_ns = gw_now() - (1 << 20);
 	gw_transfer_expire(t, GW_FORWARD_NS);
 	return gw_reset_own(skb, p, key, t->seq, GW_REASON_ACCEPTED);
 }
 
 /*
- * Whom we have asked is dead. Unless the client has heard it: what it has said then our
- * kernel has not, so nobody can go on, and the client's next segment is reset.
+ * The target is known to be dead, so this server takes the connection back. There is one
+ * exception: the client acknowledges bytes that only the target has sent. This kernel does
+ * not have them, so no server can go on, and the connection ends.
  */
 static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
@@ -106,16 +116,16 @@ static __always_inline int gw_reclaim(struct __sk_buff *skb, struct gw_pkt *p,
 	return GW_UNDECIDED;
 }
 
-/* Whom we have asked has answered the client: only who has the connection could. */
+/* Does the client acknowledge bytes of the target? Then the target has accepted. */
 static __always_inline bool gw_is_answered_there(const struct gw_flow *f,
 						 const struct gw_pkt *p)
 {
-	/* a twin's server may have said less than the last owner's */
+	/* a twin's server may have sent less than the last owner's */
 	return !(f->flags & GW_FLOW_TWIN) && (p->flags & GW_TCP_ACK) &&
 	       gw_after(p->ack, f->own.snd_nxt);
 }
 
-/* Its answer to us was lost. */
+/* The target has accepted, and its answer was lost. */
 static __always_inline int gw_leave_late(struct __sk_buff *skb,
 					 struct gw_pkt *p,
 					 const struct gw_flow_key *key,
@@ -136,10 +146,11 @@ static __always_inline int gw_leave_late(struct __sk_buff *skb,
 }
 
 /*
- * The client says the request once more, together with earlier ones of which it was not
- * told that they have come: the gate waits for a twin with that. All of them are answered,
- * and it is told so, that it may say the request alone. What the twin lacks of them our
- * kernel and the log have; if the request is refused the flow is given up until it has it.
+ * The client sends the request again, in one segment with earlier requests. The gate has
+ * held the acknowledgement of those, because the twin lacked them. They are answered, so the
+ * client gets an ACK of all that is before the request, and can send the request alone. This
+ * kernel and the log still have what the twin lacks. If the request is refused, the flow is
+ * unprotected until the twin has it.
  */
 static __noinline int gw_ask_for_rest(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key,
@@ -170,7 +181,7 @@ static __noinline int gw_ask_for_rest(struct __sk_buff *skb, struct gw_pkt *p,
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* A client's segment while the question is open. */
+/* A client's segment while the question is open: is it the request again? */
 static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key, __u32 share,
 				   struct gw_transfer *t)
@@ -192,7 +203,10 @@ static __noinline int gw_ask_again(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_send_on(skb, t->to.mac);
 }
 
-/* A SYN to whom it was passed on. A standby is to know that it is not there for a twin. */
+/*
+ * Sends a SYN on to the server with that MAC address. In a ring it gets a slip, so that a
+ * standby does not take it for a mirrored copy.
+ */
 static __noinline int gw_send_syn_on(struct __sk_buff *skb,
 				     const struct gw_pkt *p,
 				     const struct gw_flow_key *key,
@@ -215,7 +229,7 @@ static __noinline int gw_send_syn_on(struct __sk_buff *skb,
 	return gw_send_on(skb, mac);
 }
 
-/* A client's segment of a connection that has gone. */
+/* Forwards a client's segment of a connection that has gone; tells a director. */
 static __noinline int gw_forward_gone(struct __sk_buff *skb,
 				      const struct gw_pkt *p,
 				      const struct gw_flow_key *key,
@@ -228,7 +242,7 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 	if (gw_mac_equal(p->smac, t->to.mac))
 		return gw_verdict(GW_REASON_SENT_BACK, GW_DROP);
 	if (gw_is_dead(share, &t->to)) {
-		/* our kernel says so */
+		/* the target is dead: this kernel answers with a RST */
 		bpf_map_delete_elem(&gw_transfers, key);
 		return gw_verdict(GW_REASON_MATE_GONE, GW_PASS);
 	}
@@ -244,7 +258,7 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 		return gw_send_syn_on(skb, p, key, t->to.mac);
 	if (!s || gw_is_mate(p->smac) || !gw_is_to_be_told(s, heard, now))
 		return gw_send_on(skb, t->to.mac);
-	/* it knows from now on, and if it did not it would send more of them */
+	/* the director knows from now on; if the note is lost it sends more segments here */
 	if (t->idle_ns > GW_LEARNT_NS)
 		gw_transfer_expire(t, GW_LEARNT_NS);
 	gw_lead_to(share, t, &lead);
@@ -252,10 +266,12 @@ static __noinline int gw_forward_gone(struct __sk_buff *skb,
 }
 
 /*
- * What is known of a connection. Of a twin whose share we own by now: if its last owner
- * has asked for it, the question is ours; if it came to that one, or had gone from here
- * before, it is here. If we have become its standby our question is the owner's. Of an
- * earlier connection with the same addresses nothing is.
+ * The entry of a connection, brought up to date with the share's role:
+ *
+ *   this node owns the share by now, TOLD            -> ASKED: the question is its own
+ *   this node owns the share by now, TWIN or GONE    -> HERE: the twin's connection is here
+ *   this node has become the standby, ASKED          -> TOLD: the question is the owner's
+ *   the entry is of an earlier connection            -> removed
  */
 static __noinline struct gw_transfer *
 gw_transfer_now(const struct gw_flow_key *key)
@@ -287,14 +303,14 @@ gw_transfer_now(const struct gw_flow_key *key)
 	return t;
 }
 
-/* What becomes of what our own kernel says of it; GW_UNDECIDED: it may. */
+/* A segment of this node's kernel; GW_UNDECIDED: it may leave. */
 static __always_inline int gw_transfer_own(const struct gw_flow_key *key,
 					   __u32 share,
 					   const struct gw_share *s)
 {
 	const struct gw_transfer *t;
 
-	/* a twin is silent anyway */
+	/* a shadow is silent anyway */
 	if (s->role == GW_ROLE_SHADOW || !gw_placing_of(share))
 		return GW_UNDECIDED;
 	t = gw_transfer_now(key);

@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Connections that go from one server to another by themselves, while they run.
- * Each has an entry of its own, apart from its flow: the agent writes it whole,
- * at most a few times in a connection's life, and the next run of the agent reads
- * it. An entry without its share's consent (gw_share.moves) is never looked for.
+ * Handoff of one running connection by the agents (docs/data-path.md). Each connection has
+ * an entry of its own, apart from its flow. The agent writes the whole entry, at most a few
+ * times in a connection's life. The next process of the agent reads it. Only shares whose
+ * connections move (gw_share.moves) have entries, and only for them is one looked up.
  *
- *   HELD  it is about to come: what its client sends waits in the agent, and the
- *         socket that is made of it meanwhile says nothing. One that had left from
- *         here goes on where it is until it is stopped there: only a copy waits,
- *         until its segments come back from there
- *   AWAY  it has left: what its client sends goes on to where it is now, and our
- *         socket, which may still be there, says nothing
- *   HERE  it has come: our kernel and the client speak with each other. Nothing
- *         is kept of it as of a flow: its handshake was elsewhere
- *   BORN  it has come and its socket is being made here (gw_newborn.h): that may
- *         speak, and what its client sends waits until it is whole
+ *   HELD  about to come. The client's segments wait in the agent. The new socket is silent.
+ *         If the connection had left from here earlier, it runs on until it is stopped
+ *         there: a copy of each segment waits, until segments come back from there
+ *   AWAY  has left. The client's segments go on to its server. This node's socket may still
+ *         exist, and is silent
+ *   HERE  has come. This kernel and the client speak. There is no flow: the handshake was
+ *         at another server
+ *   BORN  has come, and its socket is being made (gw_newborn.h). That socket may speak. The
+ *         client's segments wait until it is complete
  */
 #ifndef GW_HANDOFF_H
 #define GW_HANDOFF_H
@@ -25,7 +24,7 @@
 #include "gw_note.h"
 #include "gw_tag.h"
 
-/* The entry of a connection, if it has one. */
+/* The entry of a connection; NULL: none, or the share has no entries. */
 static __always_inline struct gw_handoff *
 gw_handoff_of(const struct gw_share *s, const struct gw_flow_key *key)
 {
@@ -33,9 +32,8 @@ gw_handoff_of(const struct gw_share *s, const struct gw_flow_key *key)
 }
 
 /*
- * A segment of the client, from its IP header on, into the agent's device: it
- * segments what was coalesced and completes checksums, so that what comes back
- * out of it is like what a wire brings.
+ * The client's packet goes into the agent's tun device. The device segments coalesced packets
+ * and completes checksums, so what the agent puts back looks like what a wire brings.
  */
 static __always_inline int gw_hold(const struct gw_handoff *h)
 {
@@ -52,10 +50,10 @@ static __always_inline bool gw_is_node(const __u8 *mac)
 }
 
 /*
- * Has it come from where we send it? At a server that it has left a connection may
- * arrive again by way of others, and then these forward here, last of them its origin,
- * what we have forwarded to the first of them. To send that on would be a circle that
- * no segment leaves before the connection speaks somewhere.
+ * Does the segment come from the server that this entry sends it to? A connection may return
+ * to a server that it has left, by way of others. While it does, its origin forwards here
+ * what this server has forwarded to the first of them. A segment that is sent on then would
+ * circle until the connection speaks at one of them.
  */
 static __always_inline bool gw_is_sent_back(const struct gw_pkt *p,
 					    const struct gw_handoff *h)
@@ -65,8 +63,8 @@ static __always_inline bool gw_is_sent_back(const struct gw_pkt *p,
 }
 
 /*
- * To where the connection is. In our own name on the link: with the client's MAC
- * as its source a switch would learn that the client is behind us.
+ * Sends the frame on to the server with that MAC address. The source is this node's own MAC
+ * address: with the client's a switch would learn that the client is behind this port.
  */
 static __noinline int gw_send_on(struct __sk_buff *skb, const __u8 *mac)
 {
@@ -82,14 +80,14 @@ static __noinline int gw_send_on(struct __sk_buff *skb, const __u8 *mac)
 
 /* What a director is told of a connection. */
 struct gw_lead {
-	__u8 at[6]; /* whose it is: another server may have taken that one's over */
+	__u8 at[6]; /* MAC of the server of its share, also if another owns that */
 	__u16 pad;
 	__u32 irs; /* of the client */
 };
 
 /*
- * Writes the note into the frame, for the director with that address: with a tag, if that one
- * has told a key. 0 or -1.
+ * Writes the note into the frame, for the director with that address. The note has a tag if
+ * that director has told a key. 0 or -1.
  */
 static __noinline int gw_put_note(struct __sk_buff *skb,
 				  struct gw_tagged_note *n,
@@ -111,7 +109,7 @@ static __noinline int gw_put_note(struct __sk_buff *skb,
 	return bpf_skb_store_bytes(skb, ETH_HLEN, n, len, 0);
 }
 
-/* The segment becomes a note to whom it came from; 0 or -1. */
+/* The segment's frame becomes a note to its sender. 0 or -1. */
 static __always_inline int gw_write_note(struct __sk_buff *skb,
 					 const struct gw_pkt *p,
 					 const struct gw_flow_key *key,
@@ -141,9 +139,9 @@ static __always_inline int gw_write_note(struct __sk_buff *skb,
 }
 
 /*
- * A director that does not know yet where the connection is has sent us a segment of it:
- * that goes on, and the director hears where to. If that is lost there will be another
- * segment.
+ * A director has sent a segment here and does not know yet where the connection is. A copy of
+ * the segment goes on, and the frame becomes the note that tells the director. If the note
+ * is lost, the next segment makes another.
  */
 static __noinline int gw_send_on_and_tell(struct __sk_buff *skb,
 					  const struct gw_pkt *p,
@@ -166,7 +164,7 @@ static __noinline int gw_send_on_and_tell(struct __sk_buff *skb,
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* About once in a millisecond is often enough. */
+/* Is a note due? About one in a millisecond is enough, for each connection. */
 static __always_inline bool gw_is_to_be_told(const struct gw_share *s,
 					     __u64 heard, __u64 now)
 {
@@ -174,10 +172,10 @@ static __always_inline bool gw_is_to_be_told(const struct gw_share *s,
 }
 
 /*
- * It is about to come. If it had left from here, its server elsewhere has to come to a
- * place from which it can be moved, and may need its client's acknowledgements for that:
- * a copy waits. What comes back, once it is stopped there, only waits: it may have been
- * forwarded there by others than us.
+ * The connection is about to come (HELD). If it had left from here earlier, its server must
+ * reach a point at which it can be stopped. That may need the client's acknowledgements, so
+ * the segment goes on and a copy waits. Once the connection is stopped there, segments come
+ * back: these only wait.
  */
 static __always_inline int gw_await(struct __sk_buff *skb,
 				    const struct gw_pkt *p,
@@ -186,14 +184,14 @@ static __always_inline int gw_await(struct __sk_buff *skb,
 	if (!gw_is_node(h->mac) || gw_is_sent_back(p, h))
 		return gw_hold(h);
 	gw_count(GW_REASON_HELD_BACK);
-	/* that the copy was lost, as on a wire: its client repeats it */
+	/* a copy that can't be made is like a segment lost on a wire */
 	bpf_clone_redirect(skb, h->device, 0);
 	if (gw_spend_hop(skb, p, GW_HOPS_FLOW))
 		return gw_verdict(GW_REASON_SENT_ROUND, GW_DROP);
 	return gw_send_on(skb, h->mac);
 }
 
-/* What becomes of a client's segment; GW_UNDECIDED: nothing is known of it. */
+/* A client's segment; GW_UNDECIDED: its connection has no entry. */
 static __noinline int gw_handoff_client(struct __sk_buff *skb,
 					const struct gw_pkt *p,
 					const struct gw_flow_key *key,
@@ -227,7 +225,7 @@ static __noinline int gw_handoff_client(struct __sk_buff *skb,
 	}
 }
 
-/* The same for what our own kernel says. */
+/* The same for a segment of this node's kernel. */
 static __noinline int gw_handoff_own(const struct gw_flow_key *key, __u32 share,
 				     const struct gw_share *s)
 {

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * A program that goes to the head of its chain can't be in it twice: `vacant` keeps the
- * new place until it comes, one of those below has the old one until it is there. An agent
- * that is killed meanwhile takes the new place with it. Then the old one is what it was:
- * the program itself is called from here, as soon as the time for the move is over.
+ * How a program moves to the head of its tcx chain. It can't be in the chain twice, so the
+ * agent takes four steps:
+ *
+ *   1. `vacant` is attached at the head
+ *   2. `closed_tap`, `closed_untunnel` or `closed_gate` replaces the program at the old place:
+ *      it drops frames until gw_moving_until
+ *   3. the program replaces `vacant`
+ *   4. the old place is detached
+ *
+ * An agent that is killed after step 2 takes the head's link with it. Once gw_moving_until has
+ * passed, the program at the old place calls the real one.
  */
 #ifndef GW_MOVING_H
 #define GW_MOVING_H
 
 #include "gw_net.h"
 
-/* Programs that are called by the way of frames; pinned, or they would end with the agent. */
+/* Programs to call from the old places. Pinned, or they would end with the agent. */
 #define GW_PLACE_TAP 0
 #define GW_PLACE_UNTUNNEL 1
 #define GW_PLACE_GATE 0

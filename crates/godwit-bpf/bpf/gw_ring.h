@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
 /*
- * Handoff of a connection with a twin, between servers that stand by for each other
- * (gw_ward.h). It is protected again when the twin at its new owner's standby has spoken,
- * and until that has the request nobody acknowledges it.
+ * Handoff of a connection with a twin, in a ring of servers (gw_ward.h). The connection is
+ * protected again once the new twin, at the target's standby, has acknowledged the request.
+ * Until then the target does not acknowledge the request to the client.
  *
  *   origin              its standby               target           its standby
  *   ASKED ─── ASK ────► TOLD ─── ASK ───────────► socket: HERE
@@ -10,9 +10,9 @@
  *   GONE ◄─ ACCEPTED ── twin reset: GONE ◄ ACCEPTED ┘                │
  *                                                 PROTECTED ◄─ ACK ──┘
  *
- * The origin's standby is told first, and so knows all that the origin does: should it
- * become the owner while the question is open, it goes on with that question. Where it is
- * the target itself, its twin makes way for the connection.
+ * The question goes by way of the origin's standby, so the standby knows of it. If the standby
+ * becomes the owner while the question is open, it goes on with that question. If the standby
+ * is the target, its twin makes way for the connection.
  */
 #ifndef GW_RING_H
 #define GW_RING_H
@@ -20,10 +20,10 @@
 #include "gw_come.h"
 #include "gw_shadow.h"
 
-/* A frame that its owner does not wait for any more (GW_START_LIMIT_NS). */
+/* After this time the owner does not wait for a twin any more (GW_START_LIMIT_NS). */
 #define GW_LATE_TWIN_NS 1000000000ull
 
-/* Is it for another server, and is only to go by us? */
+/* Is the slip for another server, and this one only relays it? */
 static __always_inline bool gw_is_by_way(const struct gw_offer *o)
 {
 	const struct gw_placing *pl = gw_placing_of(o->share);
@@ -33,7 +33,7 @@ static __always_inline bool gw_is_by_way(const struct gw_offer *o)
 	return pl && slip->from && slip->from != self && slip->to != self;
 }
 
-/* Are we its owner's standby? If we own it by now, an answer is for us. */
+/* Is this node the owner's standby? If it owns the share by now, an answer is for itself. */
 static __always_inline bool gw_is_shadow(const struct gw_offer *o)
 {
 	const struct gw_share *s = gw_share_at(o->share);
@@ -42,8 +42,8 @@ static __always_inline bool gw_is_shadow(const struct gw_offer *o)
 }
 
 /*
- * It has gone from its owner, and there is no twin of it here. If we come to own the share
- * its client's segments may come here for a while.
+ * The connection has gone from its owner, and this standby has no twin of it. If this node
+ * takes the share over, the client's segments may come here for a while: it forwards them.
  */
 static __always_inline void gw_note_gone(const struct gw_flow_key *key,
 					 const struct gw_offer *o)
@@ -63,7 +63,7 @@ static __always_inline void gw_note_gone(const struct gw_flow_key *key,
 	gw_transfer_expire(t, GW_FORWARD_NS);
 }
 
-/* The owner of a twin has asked: so would we, if we were to own it. */
+/* Writes the owner's question down: after a takeover this node asks it again. 0 or -1. */
 static __noinline int gw_note_question(const struct gw_pkt *p,
 				       const struct gw_flow_key *key,
 				       const struct gw_offer *o,
@@ -91,7 +91,10 @@ static __noinline int gw_note_question(const struct gw_pkt *p,
 	return bpf_map_update_elem(&gw_talks, key, &talk, BPF_ANY);
 }
 
-/* What the answer says of a twin; GW_UNDECIDED: it only goes on. */
+/*
+ * The answer to the owner's question. If the target has accepted, the twin here is reset.
+ * GW_UNDECIDED: the answer is only relayed.
+ */
 static __always_inline int gw_note_answer(struct __sk_buff *skb,
 					  struct gw_pkt *p,
 					  const struct gw_flow_key *key,
@@ -115,14 +118,14 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_set_macs(skb, to, self);
 	skb->mark = GW_MARK_SPOKEN;
-	/* if it is lost its owner asks again */
+	/* if the copy is lost, the owner asks again */
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	skb->mark = 0;
 	gw_bare(skb, p);
 	return gw_leave(skb, p, key, t);
 }
 
-/* A frame between two others about a connection whose twin may be here. */
+/* Relays a question or an answer about a connection whose twin may be here. */
 static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 			       const struct gw_flow_key *key,
 			       struct gw_offer *o)
@@ -146,7 +149,7 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 		if (verdict != GW_UNDECIDED)
 			return verdict;
 	} else if (gw_note_question(p, key, o, &to)) {
-		/* we could not go on with it */
+		/* after a takeover this node could not go on with the question */
 		return gw_verdict(GW_REASON_TABLE_FULL, GW_DROP);
 	}
 	if (gw_seal_for(skb, p, &o->slip, to.mac) || gw_wrap(skb))
@@ -155,8 +158,8 @@ static __noinline int gw_relay(struct __sk_buff *skb, struct gw_pkt *p,
 }
 
 /*
- * What we have in a twin's place is not what its owner means: it gives way, and a copy of
- * the frame comes behind that.
+ * A socket is here in the twin's place, and it is not the twin that the owner means. The frame
+ * becomes the RST that ends the socket, and a copy of the frame follows.
  */
 static __noinline int gw_end_old_twin(struct __sk_buff *skb, struct gw_pkt *p,
 				      const struct gw_flow_key *key)
@@ -174,8 +177,8 @@ static __noinline int gw_end_old_twin(struct __sk_buff *skb, struct gw_pkt *p,
 }
 
 /*
- * Our own standby is told what we know by this: the answer, which was to go by it, may
- * have been lost on its way there.
+ * The owner's TWIN slip shows that the target has accepted this node's own question. The
+ * answer was to go by way of this node's standby, and may have been lost: the standby is told.
  */
 static __always_inline void gw_pass_answer(struct __sk_buff *skb,
 					   struct gw_pkt *p,
@@ -189,12 +192,12 @@ static __always_inline void gw_pass_answer(struct __sk_buff *skb,
 		return;
 	gw_turn_slip(&o->slip, GW_SLIP_ACCEPTED, 0);
 	gw_mirror_slip(skb, p, s, &o->slip);
-	/* and what is here says again what it came with; it was looked at */
+	/* the slip gets its own kind again; its tag was checked before */
 	gw_turn_slip(&o->slip, GW_SLIP_TWIN, 0);
 	gw_seal_for(skb, p, &o->slip, p->smac);
 }
 
-/* Is its owner not to be promised that we would serve it? gw_order.h, gw_mark_unborn() */
+/* Has this standby promised not to serve the flow? See gw_mark_unborn() in gw_order.h. */
 static __always_inline bool gw_is_ruled_out(const struct gw_flow_key *key,
 					    __u32 irs)
 {
@@ -207,8 +210,8 @@ static __always_inline bool gw_is_ruled_out(const struct gw_flow_key *key,
 }
 
 /*
- * We have asked for it, and somebody else has it. If it is whom we have asked, this is as
- * good as the answer, which may be on its way by our own standby.
+ * Has this node an open question about the connection, under another number? With the same
+ * number the slip is as good as the answer, which may be on its way by this node's standby.
  */
 static __always_inline bool gw_is_other(const struct gw_offer *o,
 					const struct gw_transfer *t)
@@ -218,8 +221,9 @@ static __always_inline bool gw_is_other(const struct gw_offer *o,
 }
 
 /*
- * It has left from here, and come round to the owner whose standby we are, or were, and
- * there will be no twin of it: what that one sends us of it is not for where it was.
+ * The connection has gone from here, and has come to the owner for which this node stands by,
+ * or stood by. No twin is made here. From now on the entry names that owner: segments go to it
+ * and not to the server that had the connection before.
  */
 static __always_inline void gw_note_return(const struct gw_pkt *p,
 					   const struct gw_offer *o,
@@ -243,8 +247,8 @@ static __always_inline void gw_note_return(const struct gw_pkt *p,
 }
 
 /*
- * The owner, whose standby we are, has got a connection: this is the segment that came
- * with it, and of which its twin is made. GW_UNDECIDED: it is there.
+ * The owner for which this node stands by has got a connection. This is the segment that it
+ * came with: a twin is made of it. GW_UNDECIDED: the twin is here already.
  */
 static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 				   const struct gw_flow_key *key,
@@ -291,7 +295,7 @@ static __noinline int gw_make_twin(struct __sk_buff *skb, struct gw_pkt *p,
 	return gw_verdict(GW_REASON_TWIN_CAME, GW_PASS);
 }
 
-/* What its owner says again, without a question, that one serves itself. */
+/* The owner mirrors the request without a question: it serves the request itself. */
 static __always_inline void gw_forget_question(const struct gw_pkt *p,
 					       const struct gw_flow_key *key)
 {
@@ -302,7 +306,7 @@ static __always_inline void gw_forget_question(const struct gw_pkt *p,
 		t->state = GW_TRANSFER_TWIN;
 }
 
-/* The share of a connection that there is, or `share`. */
+/* The share of the flow that is here, or `share` if none is. */
 static __always_inline __u32 gw_share_of_flow(const struct gw_flow_key *key,
 					      __u32 share)
 {
@@ -311,7 +315,7 @@ static __always_inline __u32 gw_share_of_flow(const struct gw_flow_key *key,
 	return f && !gw_is_over(f) ? f->share : share;
 }
 
-/* A SYN where there is the twin of another server's earlier connection. */
+/* Is the twin of an earlier connection, of another share, in the way of this SYN? */
 static __always_inline bool gw_is_in_the_way(struct __sk_buff *skb,
 					     const struct gw_flow_key *key,
 					     const struct gw_pkt *p,
@@ -323,7 +327,7 @@ static __always_inline bool gw_is_in_the_way(struct __sk_buff *skb,
 	       (f->flags & GW_FLOW_TWIN) && skb->mark != GW_MARK_AGAIN;
 }
 
-/* May another server have the connection that the agent speaks for? */
+/* May another server have the connection? Then the agent must not send a segment of it. */
 static __noinline bool gw_is_asked_for(const struct gw_pkt *p, __u32 share,
 				       const struct gw_share *s)
 {
@@ -335,7 +339,7 @@ static __noinline bool gw_is_asked_for(const struct gw_pkt *p, __u32 share,
 	gw_key(&key, &p->dst, &p->src);
 	t = gw_transfer_now(&key);
 	if (t && t->state == GW_TRANSFER_ASKED)
-		/* but gw_ask_for_rest() */
+		/* the ACK of gw_ask_for_rest() may pass */
 		return !gw_is_pure_ack(p) || p->ack != t->seq;
 	return t && t->state == GW_TRANSFER_GONE;
 }
