@@ -341,7 +341,7 @@ fn a_twin_is_made_of_the_segment_that_came() {
         let flow = bench.flow();
         assert_eq!((flow.share, flow.twin), (WARD, true));
         bench.expect(Hook::Tap, "again", &twin, DROP, MADE);
-        // Of an earlier stay in the same place: it gives way.
+        // Of an earlier generation in the same place: it gives way.
         let later = with_slip(Host::C, request(v6), Slip { number: 6, ..slip });
         bench.expect(Hook::Tap, "later", &later, NEXT, "way_cleared");
     });
