@@ -148,6 +148,7 @@ fn clang_args() -> Vec<OsString> {
         "-Wno-unused-parameter",
         "-Wno-sign-compare",
         "-mcpu=v3",
+        "-Ibpf",
         "-Iinclude",
         // Debian keeps <asm/types.h> in the multiarch folder.
         &format!("-I/usr/include/{arch}-linux-gnu"),

@@ -7,10 +7,10 @@
 #ifndef GW_ORDER_H
 #define GW_ORDER_H
 
-#include "gw_gone.h"
-#include "gw_rejoin.h"
-#include "gw_turn.h"
-#include "gw_ward.h"
+#include "request/gw_gone.h"
+#include "owner/gw_rejoin.h"
+#include "flow/gw_turn.h"
+#include "request/gw_ward.h"
 
 /*
  * A flow that must not be served may have no twin yet: what makes one, sent
