@@ -38,6 +38,7 @@ mod syscalls;
 mod tagging;
 #[cfg(test)]
 mod testing;
+mod undo;
 mod votes;
 mod witness;
 

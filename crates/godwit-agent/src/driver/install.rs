@@ -53,6 +53,7 @@ use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
 use crate::tagging::Tagging;
+use crate::undo::Step;
 
 /// Flows at a time; an entry takes about half a KiB, and only when in use.
 pub(super) const MAX_FLOWS: u32 = 1 << 18;
@@ -155,13 +156,9 @@ impl Installed {
             nest: Some(Nest::open()),
             perches,
         };
-        match installed.introduce(&services) {
-            Ok(()) => Ok(installed),
-            Err(error) => {
-                installed.remove();
-                Err(error)
-            }
-        }
+        let installed = Step::new(installed, Self::remove);
+        installed.introduce(&services)?;
+        Ok(installed.keep())
     }
 
     /// Goes on with another file in the same process.
