@@ -9,6 +9,7 @@
 //! | | |
 //! |---|---|
 //! | the tests beside it | every input in every place: the result is legal, and a server becomes a voice for a named reason only |
+//! | `godwit-bpf/tests/hooks/request.rs` | drives the programs and this by the same sequences, and compares |
 //!
 //! ```text
 //!   origin              its standby            target             its standby
