@@ -78,7 +78,7 @@ pub use maps::services::ServiceTable;
 pub use maps::shares::{Front, Keepers, Moves, ShareEntry, ShareTable};
 pub use maps::slots::Slots;
 pub use maps::steering::{Steering, SteeringTable};
-pub use maps::transfers::{Transfer, TransferTable};
+pub use maps::transfers::{Transfer, TransferEntry, TransferTable};
 pub use maps::trusts::{TagKey, Trust, TrustTable};
 pub use orders::{Order, OrderError, Orders, Settlement};
 pub use pin::{PinDir, PinError};

@@ -26,6 +26,7 @@ mod proof;
 mod random;
 mod refused;
 mod rejoin;
+mod request;
 mod ring;
 mod rings;
 mod rounds;
