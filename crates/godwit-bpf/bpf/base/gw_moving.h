@@ -8,6 +8,7 @@
 #ifndef GW_MOVING_H
 #define GW_MOVING_H
 
+#include "base/gw_clock.h"
 #include "base/gw_net.h"
 
 /* Programs that are called by the way of frames; pinned, or they would end with the agent. */
@@ -31,7 +32,7 @@ struct {
 
 static __always_inline bool gw_is_moving(void)
 {
-	return bpf_ktime_get_boot_ns() < gw_moving_until;
+	return gw_now() < gw_moving_until;
 }
 
 SEC("tcx/ingress")

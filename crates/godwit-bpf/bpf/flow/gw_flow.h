@@ -8,8 +8,13 @@
 #ifndef GW_FLOW_H
 #define GW_FLOW_H
 
+#include "base/gw_clock.h"
+#include "base/gw_seq.h"
 #include "flow/gw_log.h"
 #include "flow/gw_stamp.h"
+
+/* An ended flow stays this long, for segments that are late. */
+#define GW_LINGER_NS 3000000000ull
 
 static __always_inline void gw_flag(struct gw_flow *f, __u32 flags)
 {
