@@ -19,15 +19,13 @@ static __always_inline int gw_turn_back(struct __sk_buff *skb,
 					const struct gw_pkt *p,
 					struct gw_slip *slip)
 {
-	__u8 self[6], to[6];
+	__u8 to[6];
 
 	__builtin_memcpy(to, p->smac, 6);
 	if (gw_seal_for(skb, p, slip, to) ||
 	    (gw_is_wrapped(skb) && gw_wrap(skb)))
 		return -1;
-	gw_self(self);
-	gw_set_macs(skb, to, self);
-	skb->mark = GW_MARK_SPOKEN;
+	gw_address_to(skb, to);
 	return 0;
 }
 
