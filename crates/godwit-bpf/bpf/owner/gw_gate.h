@@ -185,9 +185,9 @@ static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 static __always_inline void gw_confirm(const struct gw_flow_key *key,
 				       struct gw_flow *f)
 {
-	f->phase = GW_PHASE_PROTECTED;
+	gw_flow_enter(f, GW_PHASE_PROTECTED);
 	if (!(__sync_fetch_and_or(&f->flags, 0) & GW_FLOW_GATED)) {
-		f->phase = GW_PHASE_UNPROTECTED;
+		gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 		return;
 	}
 	gw_tell(key, f, GW_EVENT_CONFIRMED, 0);

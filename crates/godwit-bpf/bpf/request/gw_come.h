@@ -132,17 +132,17 @@ static __always_inline void gw_came_start(struct gw_flow *f,
 		gw_log_begin(f, f->birth, f->birth_ack);
 	f->generation = s->generation;
 	if (s->role == GW_ROLE_SHADOW) {
-		f->phase = GW_PHASE_TWIN;
+		gw_flow_enter(f, GW_PHASE_TWIN);
 		f->flags |= GW_FLOW_TWIN;
 		return;
 	}
 	f->flags |= GW_FLOW_CAME;
 	if (s->generation && s->gate) {
-		f->phase = GW_PHASE_CONFIRMING;
+		gw_flow_enter(f, GW_PHASE_CONFIRMING);
 		f->flags |= GW_FLOW_GATED;
 		return;
 	}
-	f->phase = GW_PHASE_UNPROTECTED;
+	gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 	f->why = s->generation ? GW_WHY_GATE_OFF : GW_WHY_NO_STANDBY;
 }
 
