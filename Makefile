@@ -9,7 +9,7 @@ export CARGO_HOME ?= $(CALLER_HOME)/.cargo
 
 CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
-C_FILES := $(wildcard crates/godwit-bpf/bpf/*.[ch] crates/godwit-bpf/bpf/*/*.h crates/godwit-bpf/include/*.h examples/policies/*.[ch] crates/godwit-capi/include/*.h crates/godwit-capi/tests/c/*.c apps/*.[ch])
+C_FILES := $(wildcard crates/godwit-bpf/bpf/*.[ch] crates/godwit-bpf/bpf/*/*.h crates/godwit-bpf/include/*.h crates/godwit-bpf/tests/*.c examples/policies/*.[ch] crates/godwit-capi/include/*.h crates/godwit-capi/tests/c/*.c apps/*.[ch])
 
 PREFIX ?= /usr/local
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)

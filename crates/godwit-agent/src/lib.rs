@@ -31,6 +31,7 @@ pub mod realtime;
 pub mod reload;
 mod reprotect;
 mod run;
+mod segment_costs;
 pub mod status;
 pub mod stonith;
 pub mod surroundings;
@@ -47,6 +48,7 @@ pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
 pub use run::{AgentError, GIVEN_UP, detach, detach_node, run};
+pub use segment_costs::{SegmentCosts, segment_costs};
 pub use witness::witness;
 
 pub use godwit_bpf::VERSION;

@@ -248,6 +248,23 @@ int tap(struct __sk_buff *skb)
 }
 
 /*
+ * May a segment in a share's name leave this node, by whichever interface? If not, its
+ * verdict; else GW_UNDECIDED.
+ */
+static __always_inline int gw_may_leave(const struct gw_flow_key *key,
+					__u32 share, const struct gw_share *s)
+{
+	int why, verdict = gw_handoff_own(key, share, s);
+
+	if (verdict == GW_UNDECIDED)
+		verdict = gw_transfer_own(key, share, s);
+	if (verdict != GW_UNDECIDED || s->role != GW_ROLE_OWNER)
+		return verdict;
+	why = gw_silenced(share);
+	return why ? gw_verdict(why, GW_DROP) : GW_UNDECIDED;
+}
+
+/*
  * A frame that Godwit itself has made, final but for the fence: what the agent
  * says for a share, and what the data path says, are segments of its owner too.
  * Who does not own it speaks to the peer alone.
@@ -317,17 +334,9 @@ int gate(struct __sk_buff *skb)
 	gw_key(&key, &p.dst, &p.src);
 	verdict = gw_canary_own(skb, &p, &key);
 	if (verdict == GW_UNDECIDED)
-		verdict = gw_handoff_own(&key, share, s);
-	if (verdict == GW_UNDECIDED)
-		verdict = gw_transfer_own(&key, share, s);
+		verdict = gw_may_leave(&key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
-	if (s->role == GW_ROLE_OWNER) {
-		int why = gw_silenced(share);
-
-		if (why)
-			return gw_verdict(why, GW_DROP);
-	}
 	if (s->role == GW_ROLE_OWNER)
 		return gw_owner_own(skb, &p, &key, s);
 	if (s->role == GW_ROLE_SHADOW)
@@ -360,17 +369,9 @@ int guard(struct __sk_buff *skb)
 		return gw_other_out(skb, &p, err);
 	}
 	gw_key(&key, &p.dst, &p.src);
-	verdict = gw_handoff_own(&key, share, s);
-	if (verdict == GW_UNDECIDED)
-		verdict = gw_transfer_own(&key, share, s);
+	verdict = gw_may_leave(&key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
-	if (s->role == GW_ROLE_OWNER) {
-		int why = gw_silenced(share);
-
-		if (why)
-			return gw_verdict(why, GW_DROP);
-	}
 	if (s->role == GW_ROLE_OWNER && !bpf_map_lookup_elem(&gw_flows, &key))
 		verdict = gw_verdict(GW_REASON_OTHER_INTERFACE, GW_PASS);
 	else

@@ -97,9 +97,9 @@ static __noinline int gw_obey(struct gw_order *o)
 		if (gw_is_over(f))
 			return 1;
 		/* before and after: see gw_close_gate() and gw_confirm() */
-		f->phase = GW_PHASE_UNPROTECTED;
+		gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 		gw_unflag(f, GW_FLOW_GATED);
-		f->phase = GW_PHASE_UNPROTECTED;
+		gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 		f->why = o->detail;
 		return 0;
 	case GW_ORDER_NOT_IN_SYNC: /* `detail` is enum gw_why */

@@ -19,6 +19,7 @@ enum gw_role {
 
 /* Life of a flow on this node. */
 enum gw_phase {
+	GW_PHASE_NEW = 0, /* an entry that is being made */
 	GW_PHASE_CONFIRMING = 1, /* owner: gated, no twin has answered yet */
 	GW_PHASE_PROTECTED = 2, /* owner: a twin holds all that was told */
 	GW_PHASE_UNPROTECTED = 3, /* owner: not gated; gw_flow.why says why */

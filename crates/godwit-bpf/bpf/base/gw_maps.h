@@ -7,31 +7,6 @@
 #include "base/gw.h"
 #include "base/gw_reason.h"
 
-/*
- * Segments that Godwit itself puts on the wire or into the stack. The marks
- * need CAP_NET_RAW or CAP_NET_ADMIN to set on a socket (SECURITY.md).
- */
-#define GW_MARK_SPOKEN 0x67770001u /* egress: final, let out as it is */
-#define GW_MARK_REFLECT 0x67770002u /* ingress: made by us, for our kernel */
-#define GW_MARK_INJECT 0x67770003u /* egress: from the agent, turn to ingress */
-#define GW_MARK_DISCARD \
-	0x67770004u /* ingress: the kernel is to think it left */
-#define GW_MARK_REPLAY 0x67770005u /* a client's input, for a new twin */
-#define GW_MARK_AGAIN 0x67770006u /* ingress: what was in its way is gone */
-#define GW_MARK_TOLD 0x67770007u /* ingress: a director knows where it begins */
-#define GW_MARK_SLIP 0x67770008u /* ingress: another server's, with a slip */
-
-/* ingress: a SYN about which a director asks; gw_asked.h */
-#define GW_MARK_ASKED 0x6777000au
-/* egress, then ingress: from the agent, an answer to our own question */
-#define GW_MARK_SETTLED 0x67770009u
-
-/* Longest time without a twin before a new flow is given up as unprotected. */
-#define GW_START_LIMIT_NS 30000000ull
-#define GW_START_RETRY_NS 5000000ull
-/* An ended flow stays this long, for segments that are late. */
-#define GW_LINGER_NS 3000000000ull
-
 const volatile __u64 gw_netns_cookie; /* of this node's services */
 /* What may change while the programs are in the path; the agent writes. */
 volatile __u64 gw_self_mac; /* six bytes; a word, so that it is read whole */
@@ -247,53 +222,5 @@ const enum gw_handoff_place *gw_export_handoff_place __attribute__((unused));
 const enum gw_moves *gw_export_moves __attribute__((unused));
 const enum gw_front *gw_export_front __attribute__((unused));
 const enum gw_reason *gw_export_reason __attribute__((unused));
-
-/* Serial arithmetic, RFC 9293 section 3.4. */
-static __always_inline bool gw_before(__u32 a, __u32 b)
-{
-	return (__s32)(a - b) < 0;
-}
-
-static __always_inline bool gw_after(__u32 a, __u32 b)
-{
-	return gw_before(b, a);
-}
-
-static __always_inline __u32 gw_min_seq(__u32 a, __u32 b)
-{
-	return gw_before(a, b) ? a : b;
-}
-
-static __always_inline __u32 gw_max_seq(__u32 a, __u32 b)
-{
-	return gw_before(a, b) ? b : a;
-}
-
-static __always_inline __u64 gw_min_ns(__u64 a, __u64 b)
-{
-	return a < b ? a : b;
-}
-
-/*
- * Moves a sequence field forward, never back, whichever CPU comes first: a
- * stale write would make the gate wait for bytes that nobody will send again.
- */
-static __always_inline void gw_advance(__u32 *field, __u32 value)
-{
-	for (int i = 0; i < 8; i++) {
-		__u32 seen = *(volatile __u32 *)field;
-
-		if (!gw_after(value, seen))
-			return;
-		if (__sync_val_compare_and_swap(field, seen, value) == seen)
-			return;
-	}
-}
-
-/* CLOCK_BOOTTIME: goes on while the host is suspended, as a lease must. */
-static __always_inline __u64 gw_now(void)
-{
-	return bpf_ktime_get_boot_ns();
-}
 
 #endif /* GW_MAPS_H */

@@ -15,6 +15,7 @@
 #ifndef GW_MOVING_H
 #define GW_MOVING_H
 
+#include "base/gw_clock.h"
 #include "base/gw_net.h"
 
 /* Programs to call from the old places. Pinned, or they would end with the agent. */
@@ -38,7 +39,7 @@ struct {
 
 static __always_inline bool gw_is_moving(void)
 {
-	return bpf_ktime_get_boot_ns() < gw_moving_until;
+	return gw_now() < gw_moving_until;
 }
 
 SEC("tcx/ingress")

@@ -339,6 +339,9 @@ enum gw_reason {
 	/* guard, beside: a connection by another interface: not protected */
 	GW_REASON_OTHER_INTERFACE = 249,
 
+	/* beside a verdict: a change that gw_phase.h does not have */
+	GW_REASON_PHASE_REFUSED = 19,
+
 	GW_REASON_COUNT = 254,
 };
 

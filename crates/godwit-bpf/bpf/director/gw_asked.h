@@ -118,7 +118,7 @@ static __noinline int gw_answer_asked(struct __sk_buff *skb, struct gw_pkt *p,
 	const struct gw_share *s = gw_share_at(share);
 	struct gw_query_proof proof = {};
 	struct gw_flow_key key;
-	__u8 self[6], from[6];
+	__u8 from[6];
 	int belief;
 
 	skb->mark = 0;
@@ -140,12 +140,8 @@ static __noinline int gw_answer_asked(struct __sk_buff *skb, struct gw_pkt *p,
 	if (gw_seal_unknown(skb, p, &key, &proof) ||
 	    gw_set_ether_type(skb, GW_ETH_P_NOTE))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_self(self);
 	__builtin_memcpy(from, p->smac, 6);
-	gw_set_macs(skb, from, self);
-	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_ASKED_UNKNOWN);
-	return bpf_redirect(skb->ifindex, 0);
+	return gw_send_to(skb, from, GW_REASON_ASKED_UNKNOWN);
 }
 
 #endif /* GW_ASKED_H */

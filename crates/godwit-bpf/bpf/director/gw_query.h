@@ -7,6 +7,7 @@
 #ifndef GW_QUERY_H
 #define GW_QUERY_H
 
+#include "base/gw_clock.h"
 #include "director/gw_encap.h"
 #include "director/gw_frame.h"
 #include "net/gw_note.h"
@@ -16,7 +17,7 @@
 
 static __always_inline __u32 gw_query_time(void)
 {
-	return bpf_ktime_get_boot_ns() >> 30;
+	return gw_now() >> 30;
 }
 
 /* Where the packet ends that is in the frame; 0: not that of a SYN. */

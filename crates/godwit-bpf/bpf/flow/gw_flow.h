@@ -8,8 +8,14 @@
 #ifndef GW_FLOW_H
 #define GW_FLOW_H
 
+#include "base/gw_clock.h"
+#include "base/gw_seq.h"
 #include "flow/gw_log.h"
+#include "flow/gw_phase.h"
 #include "flow/gw_stamp.h"
+
+/* An ended flow stays this long, for segments that are late. */
+#define GW_LINGER_NS 3000000000ull
 
 static __always_inline void gw_flag(struct gw_flow *f, __u32 flags)
 {
@@ -119,7 +125,7 @@ static __always_inline void gw_close_twin(const struct gw_flow_key *key,
 {
 	if (f->phase != GW_PHASE_TWIN)
 		return;
-	f->phase = GW_PHASE_CLOSED;
+	gw_flow_enter(f, GW_PHASE_CLOSED);
 	f->why = GW_WHY_TWIN_CLOSED;
 	gw_tell(key, f, GW_EVENT_TWIN_CLOSED, 0);
 }
@@ -129,7 +135,7 @@ static __noinline void gw_end(const struct gw_flow_key *key, struct gw_flow *f)
 {
 	if (__sync_fetch_and_or(&f->flags, GW_FLOW_OVER) & GW_FLOW_OVER)
 		return;
-	f->phase = GW_PHASE_ENDED;
+	gw_flow_enter(f, GW_PHASE_ENDED);
 	gw_unflag(f, GW_FLOW_GATED);
 	gw_log_free(key, f, GW_LOG_NONE);
 	bpf_timer_start(&f->timer, GW_LINGER_NS, 0);

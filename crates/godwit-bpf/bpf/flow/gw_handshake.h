@@ -156,7 +156,7 @@ static __always_inline void gw_flow_start(struct gw_flow *f,
 	if (half->is_signed) {
 		f->flags |= GW_FLOW_SIGNED;
 		f->generation = 0;
-		f->phase = GW_PHASE_UNPROTECTED;
+		gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 		f->why = GW_WHY_SIGNED_SEGMENTS;
 		return;
 	}
@@ -165,7 +165,7 @@ static __always_inline void gw_flow_start(struct gw_flow *f,
 	/* the owner has become the standby behind its own SYN-ACK: its kernel
 	 * makes the socket by itself */
 	if (half->tapped || s->role == GW_ROLE_SHADOW) {
-		f->phase = GW_PHASE_TWIN;
+		gw_flow_enter(f, GW_PHASE_TWIN);
 		f->flags |= GW_FLOW_TWIN;
 		if (f->flags & GW_FLOW_NOT_IN_SYNC)
 			f->why = GW_WHY_NOT_IN_SYNC;
@@ -174,11 +174,11 @@ static __always_inline void gw_flow_start(struct gw_flow *f,
 		return;
 	}
 	if (f->generation && f->generation == s->generation && s->gate) {
-		f->phase = GW_PHASE_CONFIRMING;
+		gw_flow_enter(f, GW_PHASE_CONFIRMING);
 		f->flags |= GW_FLOW_GATED;
 		return;
 	}
-	f->phase = GW_PHASE_UNPROTECTED;
+	gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 	f->why = !s->generation ? GW_WHY_NO_STANDBY :
 		 !s->gate	? GW_WHY_GATE_OFF :
 				  GW_WHY_STANDBY_LOST;

@@ -11,6 +11,7 @@
 #ifndef GW_LOG_H
 #define GW_LOG_H
 
+#include "base/gw_seq.h"
 #include "net/gw_packet.h"
 
 /* With key and list pointers an element is just below 512 bytes. */

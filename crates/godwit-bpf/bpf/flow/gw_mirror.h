@@ -18,11 +18,8 @@ static __noinline void gw_mirror_to(struct __sk_buff *skb, struct gw_pkt *p,
 				    const __u8 *peer)
 {
 	__u32 mark = skb->mark;
-	__u8 self[6];
 
-	gw_self(self);
-	gw_set_macs(skb, peer, self);
-	skb->mark = GW_MARK_SPOKEN;
+	gw_address_to(skb, peer);
 	if (bpf_clone_redirect(skb, skb->ifindex, 0))
 		gw_count(GW_REASON_MIRROR_FAILED);
 	else

@@ -8,6 +8,7 @@
 #define GW_STAMP_H
 
 #include "base/gw_maps.h"
+#include "base/gw_seq.h"
 
 /* tcp_paws_check: reordering on the way may cost one tick. */
 #define GW_PAWS_WINDOW 1

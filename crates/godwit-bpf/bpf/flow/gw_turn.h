@@ -98,7 +98,8 @@ static __always_inline void gw_turn_owner(struct gw_flow *f,
 		f->tapped.ack = f->client.ack;
 		f->tapped.wnd = f->client.wnd;
 		f->why = s->gate ? GW_WHY_NONE : GW_WHY_GATE_OFF;
-		f->phase = s->gate ? GW_PHASE_PROTECTED : GW_PHASE_UNPROTECTED;
+		gw_flow_enter(f, s->gate ? GW_PHASE_PROTECTED :
+					   GW_PHASE_UNPROTECTED);
 	} else {
 		f->generation = 0;
 		f->why = GW_WHY_AFTER_TAKEOVER;
@@ -158,7 +159,7 @@ static __always_inline void gw_turn_shadow(struct gw_flow *f,
 	f->tapped.ns = 0;
 	f->tapped.ack = 0;
 	f->why = GW_WHY_NONE;
-	f->phase = GW_PHASE_TWIN;
+	gw_flow_enter(f, GW_PHASE_TWIN);
 	gw_flag(f, GW_FLOW_TWIN | GW_FLOW_TWIN_SEEN);
 	/* the new owner has no twin of it: it can't come back either */
 	if (!kept) {

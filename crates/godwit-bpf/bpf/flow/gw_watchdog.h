@@ -10,6 +10,10 @@
 #include "request/gw_transfer.h"
 #include "flow/gw_turn.h"
 
+/* Longest time without a twin before a new flow is given up as unprotected. */
+#define GW_START_LIMIT_NS 30000000ull
+#define GW_START_RETRY_NS 5000000ull
+
 /* Arms the watchdog unless it is. */
 static __always_inline void gw_watch(struct gw_flow *f, __u64 ns)
 {

@@ -62,20 +62,13 @@ static __always_inline bool gw_is_sent_back(const struct gw_pkt *p,
 	       (gw_is_node(h->origin) && gw_mac_equal(p->smac, h->origin));
 }
 
-/*
- * Sends the frame on to the server with that MAC address. The source is this node's own MAC
- * address: with the client's a switch would learn that the client is behind this port.
- */
+/* Sends the frame on to the server with that MAC address. */
 static __noinline int gw_send_on(struct __sk_buff *skb, const __u8 *mac)
 {
-	__u8 self[6], to[6];
+	__u8 to[6];
 
 	__builtin_memcpy(to, mac, 6);
-	gw_self(self);
-	gw_set_macs(skb, to, self);
-	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_SENT_ON);
-	return bpf_redirect(skb->ifindex, 0);
+	return gw_send_to(skb, to, GW_REASON_SENT_ON);
 }
 
 /* What a director is told of a connection. */
@@ -149,12 +142,10 @@ static __noinline int gw_send_on_and_tell(struct __sk_buff *skb,
 					  const __u8 *mac,
 					  const struct gw_lead *lead)
 {
-	__u8 self[6], to[6];
+	__u8 to[6];
 
 	__builtin_memcpy(to, mac, 6);
-	gw_self(self);
-	gw_set_macs(skb, to, self);
-	skb->mark = GW_MARK_SPOKEN;
+	gw_address_to(skb, to);
 	gw_count(GW_REASON_SENT_ON);
 	/* a copy that could not be made is a segment that a wire has lost */
 	bpf_clone_redirect(skb, skb->ifindex, 0);

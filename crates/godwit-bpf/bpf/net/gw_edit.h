@@ -126,4 +126,27 @@ static __always_inline void gw_self(__u8 *mac)
 	__builtin_memcpy(mac, &word, 6);
 }
 
+/*
+ * From here on the frame is ours, to the station with that MAC: with the client's as its
+ * source a switch would learn that the client is behind us. The gate lets it out as it is.
+ */
+static __always_inline void gw_address_to(struct __sk_buff *skb,
+					  const __u8 *mac)
+{
+	__u8 self[6];
+
+	gw_self(self);
+	gw_set_macs(skb, mac, self);
+	skb->mark = GW_MARK_SPOKEN;
+}
+
+/* Sends the frame to that station in our name, and counts why. */
+static __always_inline int gw_send_to(struct __sk_buff *skb, const __u8 *mac,
+				      __u32 reason)
+{
+	gw_address_to(skb, mac);
+	gw_count(reason);
+	return bpf_redirect(skb->ifindex, 0);
+}
+
 #endif /* GW_EDIT_H */

@@ -8,6 +8,7 @@
 #define GW_PACKET_H
 
 #include "base/gw_maps.h"
+#include "base/gw_marks.h"
 #include "base/gw_net.h"
 #include "base/gw_reason.h"
 

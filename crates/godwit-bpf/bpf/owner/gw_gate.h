@@ -161,7 +161,7 @@ static __always_inline bool gw_is_owed(struct gw_flow *f,
 static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 				   struct gw_flow *f, const struct gw_words *w)
 {
-	__u8 self[6], client[6];
+	__u8 client[6];
 
 	/* a forwarded ACK with the twin's TSval could fail PAWS later; an owner
 	 * that is still catching up speaks from where the client is */
@@ -171,9 +171,8 @@ static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 	    gw_set_ts_val(skb, p, gw_ts_now(f)) || gw_set_ack(skb, p, w->ack) ||
 	    gw_set_wnd(skb, p, w->wnd))
 		return -1;
-	gw_self(self);
 	__builtin_memcpy(client, f->client.mac, 6);
-	gw_set_macs(skb, client, self);
+	gw_address_to(skb, client);
 	gw_unflag(f, GW_FLOW_OWED);
 	return 0;
 }
@@ -186,9 +185,9 @@ static __noinline int gw_own_words(struct __sk_buff *skb, struct gw_pkt *p,
 static __always_inline void gw_confirm(const struct gw_flow_key *key,
 				       struct gw_flow *f)
 {
-	f->phase = GW_PHASE_PROTECTED;
+	gw_flow_enter(f, GW_PHASE_PROTECTED);
 	if (!(__sync_fetch_and_or(&f->flags, 0) & GW_FLOW_GATED)) {
-		f->phase = GW_PHASE_UNPROTECTED;
+		gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 		return;
 	}
 	gw_tell(key, f, GW_EVENT_CONFIRMED, 0);
@@ -274,7 +273,6 @@ static __noinline int gw_gate_twin_ack(struct __sk_buff *skb, struct gw_pkt *p,
 		if (gw_own_words(skb, p, f, &w))
 			return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 		gw_count(GW_REASON_TWIN_ACK_FORWARDED);
-		skb->mark = GW_MARK_SPOKEN;
 		if (!(f->flags & GW_FLOW_LEASHED))
 			return bpf_redirect(skb->ifindex, 0);
 		/* and our kernel is to hear of it as well */

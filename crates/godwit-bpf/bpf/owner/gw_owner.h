@@ -74,7 +74,7 @@ static __noinline int gw_owner_begin(struct __sk_buff *skb, struct gw_pkt *p,
 			return gw_verdict(err, GW_PASS);
 		gw_follow(f, s, GW_ROLE_OWNER);
 		if (gw_is_gated(s, f)) {
-			f->phase = GW_PHASE_CONFIRMING;
+			gw_flow_enter(f, GW_PHASE_CONFIRMING);
 			gw_watch(f, GW_START_RETRY_NS);
 		}
 		if (gw_adopted_hear(f, p, now))

@@ -53,7 +53,7 @@ static __always_inline int gw_rejoin(struct gw_flow *f, __u32 generation,
 	f->gated.kernel_edge = f->client.edge;
 	for (int i = 0; i < 6; i++)
 		f->gated.sack[i] = 0;
-	f->phase = GW_PHASE_REJOINING;
+	gw_flow_enter(f, GW_PHASE_REJOINING);
 	/* what another CPU lets out now, it notes after this or before that */
 	__sync_lock_test_and_set(&f->generation, generation);
 	gw_note_told(f);
@@ -107,7 +107,7 @@ static __always_inline int gw_protect(struct gw_flow *f)
 	f->gated.kernel_edge = f->client.edge;
 	f->why = GW_WHY_NONE;
 	f->rejoined_ns = gw_now();
-	f->phase = GW_PHASE_PROTECTED;
+	gw_flow_enter(f, GW_PHASE_PROTECTED);
 	return 0;
 }
 

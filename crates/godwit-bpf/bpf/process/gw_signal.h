@@ -190,9 +190,10 @@ static __noinline int gw_signal_sent(int signal, struct task_struct *victim)
 /*
  * A thread takes a signal. If that ends the process, its files are looked at now.
  * They are looked at again when they are about to be closed: until then other threads
- * may accept connections, and files may be in use by a system call.
+ * may accept connections, and files may be in use by a system call. Inline: from here to a
+ * flow that changes its phase is as deep as the verifier lets calls be (8).
  */
-static __noinline int gw_signal_taken(int signal, struct k_sigaction *ka)
+static __always_inline int gw_signal_taken(int signal, struct k_sigaction *ka)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	__u32 flags = BPF_CORE_READ(task, signal, flags);

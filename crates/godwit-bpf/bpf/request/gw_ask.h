@@ -64,7 +64,7 @@ static __noinline int gw_put_question(struct __sk_buff *skb,
 				      struct gw_transfer *t, bool head)
 {
 	struct gw_offer *o = gw_offer_at_hand();
-	__u8 self[6], to[6];
+	__u8 to[6];
 
 	if (!o)
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
@@ -75,11 +75,9 @@ static __noinline int gw_put_question(struct __sk_buff *skb,
 	gw_ask_by_standby(f, t, &o->slip, to);
 	if (gw_seal_for(skb, p, &o->slip, to) || gw_wrap(skb))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_self(self);
-	gw_set_macs(skb, to, self);
+	gw_address_to(skb, to);
 	gw_keep(skb, f, t);
 	gw_transfer_expire(t, GW_UNANSWERED_NS);
-	skb->mark = GW_MARK_SPOKEN;
 	gw_count(GW_REASON_ASKED);
 	return bpf_redirect(skb->ifindex, 0);
 }

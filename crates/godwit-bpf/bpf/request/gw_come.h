@@ -17,15 +17,13 @@ static __always_inline int gw_turn_back(struct __sk_buff *skb,
 					const struct gw_pkt *p,
 					struct gw_slip *slip)
 {
-	__u8 self[6], to[6];
+	__u8 to[6];
 
 	__builtin_memcpy(to, p->smac, 6);
 	if (gw_seal_for(skb, p, slip, to) ||
 	    (gw_is_wrapped(skb) && gw_wrap(skb)))
 		return -1;
-	gw_self(self);
-	gw_set_macs(skb, to, self);
-	skb->mark = GW_MARK_SPOKEN;
+	gw_address_to(skb, to);
 	return 0;
 }
 
@@ -132,17 +130,17 @@ static __always_inline void gw_came_start(struct gw_flow *f,
 		gw_log_begin(f, f->birth, f->birth_ack);
 	f->generation = s->generation;
 	if (s->role == GW_ROLE_SHADOW) {
-		f->phase = GW_PHASE_TWIN;
+		gw_flow_enter(f, GW_PHASE_TWIN);
 		f->flags |= GW_FLOW_TWIN;
 		return;
 	}
 	f->flags |= GW_FLOW_CAME;
 	if (s->generation && s->gate) {
-		f->phase = GW_PHASE_CONFIRMING;
+		gw_flow_enter(f, GW_PHASE_CONFIRMING);
 		f->flags |= GW_FLOW_GATED;
 		return;
 	}
-	f->phase = GW_PHASE_UNPROTECTED;
+	gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 	f->why = s->generation ? GW_WHY_GATE_OFF : GW_WHY_NO_STANDBY;
 }
 

@@ -131,12 +131,10 @@ static __always_inline int gw_leave_late(struct __sk_buff *skb,
 					 const struct gw_flow_key *key,
 					 struct gw_transfer *t)
 {
-	__u8 self[6], to[6];
+	__u8 to[6];
 
 	__builtin_memcpy(to, t->to.mac, 6);
-	gw_self(self);
-	gw_set_macs(skb, to, self);
-	skb->mark = GW_MARK_SPOKEN;
+	gw_address_to(skb, to);
 	if (!gw_spend_hop(skb, p, GW_HOPS_FLOW)) {
 		gw_count(GW_REASON_SENT_ON);
 		bpf_clone_redirect(skb, skb->ifindex, 0);
@@ -164,7 +162,7 @@ static __noinline int gw_ask_for_rest(struct __sk_buff *skb, struct gw_pkt *p,
 		.ts_val = gw_max_seq(gw_owner_ts(f, gw_now()), f->own.ts_val),
 		.ts_ecr = f->client.ts_val,
 	};
-	__u8 self[6], client[6];
+	__u8 client[6];
 
 	if (gw_after(seq, f->gated.told_ack) && (f->flags & GW_FLOW_GATED)) {
 		gw_advance(&f->gated.told_ack, seq);
@@ -173,12 +171,8 @@ static __noinline int gw_ask_for_rest(struct __sk_buff *skb, struct gw_pkt *p,
 	b.wnd = (gw_floored(f, f->own.edge) - seq) >> (f->rcv_wscale & 15);
 	if (gw_craft(skb, p, &key->service, &key->client, &b))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_self(self);
 	__builtin_memcpy(client, f->client.mac, 6);
-	gw_set_macs(skb, client, self);
-	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_REST_ASKED);
-	return bpf_redirect(skb->ifindex, 0);
+	return gw_send_to(skb, client, GW_REASON_REST_ASKED);
 }
 
 /* A client's segment while the question is open: is it the request again? */

@@ -12,7 +12,7 @@ static __noinline int gw_send_to_peer(struct __sk_buff *skb,
 				      const struct gw_share *s,
 				      enum gw_reason reason)
 {
-	__u8 self[6], peer[6];
+	__u8 peer[6];
 
 	__builtin_memcpy(peer, s->peer_mac, 6);
 	if (gw_is_multicast(s) || gw_mac_equal(p->smac, peer) ||
@@ -23,11 +23,7 @@ static __noinline int gw_send_to_peer(struct __sk_buff *skb,
 				  GW_DROP);
 	if (gw_spend_hop(skb, p, GW_HOPS_SHARE))
 		return gw_verdict(GW_REASON_HOPS, GW_DROP);
-	gw_self(self);
-	gw_set_macs(skb, peer, self);
-	skb->mark = GW_MARK_SPOKEN;
-	gw_count(reason);
-	return bpf_redirect(skb->ifindex, 0);
+	return gw_send_to(skb, peer, reason);
 }
 
 /*

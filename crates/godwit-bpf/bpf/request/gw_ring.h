@@ -101,7 +101,7 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 					  struct gw_offer *o, const __u8 *mac)
 {
 	struct gw_transfer *t = gw_transfer_of(key, bpf_ntohl(o->slip.irs));
-	__u8 self[6], to[6];
+	__u8 to[6];
 
 	if (!t && o->slip.kind == GW_SLIP_ACCEPTED)
 		gw_note_gone(key, o);
@@ -113,11 +113,9 @@ static __always_inline int gw_note_answer(struct __sk_buff *skb,
 		return GW_UNDECIDED;
 	}
 	__builtin_memcpy(to, mac, 6);
-	gw_self(self);
 	if (gw_seal_for(skb, p, &o->slip, to) || gw_wrap(skb))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_set_macs(skb, to, self);
-	skb->mark = GW_MARK_SPOKEN;
+	gw_address_to(skb, to);
 	/* if the copy is lost, the owner asks again */
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	skb->mark = 0;

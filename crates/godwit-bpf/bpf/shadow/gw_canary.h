@@ -31,10 +31,6 @@
 #define GW_CANARY_SLOTS 1024
 #define GW_CANARY_NONCES 4
 
-#define GW_MARK_CANARY 0x67770010u /* from the agent, to be mirrored */
-#define GW_MARK_CANARY_HEARD 0x67770011u /* ingress: a copy to be echoed */
-#define GW_MARK_CANARY_ECHO 0x67770012u /* egress: let out as it is */
-
 /* Owner: what the agent asks of one standby at one address. Written by the agent. */
 struct gw_canary {
 	__u32 nonces[GW_CANARY_NONCES]; /* the latest first; 0: none */

@@ -33,7 +33,7 @@ static __always_inline void gw_install_fill(struct gw_flow *f,
 	/* the watchdog's claim is taken, see gw_watch_new() */
 	f->flags = in->flags | GW_FLOW_TWIN | GW_FLOW_NOT_IN_SYNC |
 		   GW_FLOW_AWAITED | GW_FLOW_WATCHED;
-	f->phase = GW_PHASE_TWIN;
+	gw_flow_enter(f, GW_PHASE_TWIN);
 	f->why = GW_WHY_NOT_IN_SYNC;
 	f->snd_wscale = in->snd_wscale;
 	f->rcv_wscale = in->rcv_wscale;

@@ -94,16 +94,14 @@ static __noinline void gw_report(struct __sk_buff *skb, struct gw_pkt *p,
 		.ts_ecr = p->ts_ecr,
 		.urg = gw_stay(f),
 	};
-	__u8 self[6], peer[6];
+	__u8 peer[6];
 
 	if (gw_craft(skb, p, &key->service, &key->client, &b)) {
 		gw_count(GW_REASON_CRAFT_FAILED);
 		return;
 	}
-	gw_self(self);
 	__builtin_memcpy(peer, s->peer_mac, 6);
-	gw_set_macs(skb, peer, self);
-	skb->mark = GW_MARK_SPOKEN;
+	gw_address_to(skb, peer);
 	bpf_clone_redirect(skb, skb->ifindex, 0);
 	gw_count(GW_REASON_REPORTED);
 }
@@ -215,7 +213,7 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 				    const struct gw_flow_key *key,
 				    struct gw_flow *f, const struct gw_share *s)
 {
-	__u8 self[6], peer[6];
+	__u8 peer[6];
 
 	if (p->seq == gw_twin_una(f) - 1)
 		return gw_answer_probe(skb, p, key, f);
@@ -227,12 +225,8 @@ static __noinline int gw_shadow_ack(struct __sk_buff *skb, struct gw_pkt *p,
 	    gw_set_seq(skb, p, gw_answered(f)))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	gw_reported(f, gw_now());
-	gw_self(self);
 	__builtin_memcpy(peer, s->peer_mac, 6);
-	gw_set_macs(skb, peer, self);
-	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_SUPPRESSED_ACK);
-	return bpf_redirect(skb->ifindex, 0);
+	return gw_send_to(skb, peer, GW_REASON_SUPPRESSED_ACK);
 }
 
 /* A segment that the silent twin's kernel wants to send. */

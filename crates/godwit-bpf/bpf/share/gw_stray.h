@@ -7,7 +7,7 @@
 #ifndef GW_STRAY_H
 #define GW_STRAY_H
 
-#include "base/gw_kernel.h"
+#include "base/gw_clock.h"
 
 /* When the last one came or left by an interface; CLOCK_BOOTTIME, 0: none did. */
 struct gw_stray {
@@ -36,9 +36,9 @@ static __noinline int gw_strayed(struct __sk_buff *skb, int verdict)
 		known = bpf_map_lookup_elem(&gw_strays, &ifindex);
 	}
 	if (known && verdict == GW_PASS)
-		known->passed_ns = bpf_ktime_get_boot_ns();
+		known->passed_ns = gw_now();
 	else if (known)
-		known->dropped_ns = bpf_ktime_get_boot_ns();
+		known->dropped_ns = gw_now();
 	return verdict;
 }
 

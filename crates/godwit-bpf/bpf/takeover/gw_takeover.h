@@ -227,18 +227,14 @@ static __noinline int gw_say_last_ack(struct __sk_buff *skb, struct gw_pkt *p,
 		.ts_val = gw_ts_now(f),
 		.ts_ecr = f->client.ts_val,
 	};
-	__u8 self[6], client[6];
+	__u8 client[6];
 
 	if (gw_after(edge, b.ack))
 		b.wnd = gw_wnd_up(f, b.ack, edge);
 	if (gw_craft(skb, p, &key->service, &key->client, &b))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
-	gw_self(self);
 	__builtin_memcpy(client, f->client.mac, 6);
-	gw_set_macs(skb, client, self);
-	skb->mark = GW_MARK_SPOKEN;
-	gw_count(GW_REASON_LAST_ACK);
-	return bpf_redirect(skb->ifindex, 0);
+	return gw_send_to(skb, client, GW_REASON_LAST_ACK);
 }
 
 /*

@@ -20,6 +20,7 @@ mod late;
 mod life;
 mod malformed;
 mod moves;
+mod phases;
 mod policy;
 mod process;
 mod proof;
