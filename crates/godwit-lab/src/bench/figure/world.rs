@@ -30,7 +30,7 @@ const fn segment(name: &'static str) -> Spec {
 }
 
 const fn verified(name: &'static str, target: Target) -> Spec {
-    figure(Theme::Datapath, name, "instructions", target)
+    figure(Theme::Datapath, name, "insns", target)
 }
 
 pub(super) const SPECS: &[Spec] = &[
