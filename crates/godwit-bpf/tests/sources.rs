@@ -47,7 +47,8 @@ fn headers_include_what_is_above_them() {
         }
     }
     let mut named = folders.clone();
-    (there.sort(), named.sort());
+    there.sort();
+    named.sort();
     assert_eq!(there, named, "folders, and those of ARCHITECTURE.md");
     let mut down = Vec::new();
     for (at, folder) in folders.iter().enumerate() {
