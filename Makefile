@@ -25,7 +25,7 @@ UNIT := godwit-pki godwit-agent godwit-app godwit-capi godwit godwit-manual
 # Where the programs are that are installed.
 PROGRAMS ?= $(TARGET)/release
 
-.PHONY: help setup build apps install lay lay-library demo test unit install-test sim root-test check sbom bench chaos mutants own-kernel upgrade fuzz format clean
+.PHONY: help setup build apps install lay lay-library deb demo test unit install-test deb-test sim root-test check sbom bench chaos mutants own-kernel upgrade fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -77,10 +77,21 @@ lay-library:
 	mkdir -p $(DESTDIR)$(PREFIX)/lib/pkgconfig
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' crates/godwit-capi/godwit.pc.in > $(DESTDIR)$(PREFIX)/lib/pkgconfig/godwit.pc
 
+# Nothing in what is built names a folder of this machine.
+FORGET := --remap-path-prefix=$(CURDIR)=/usr/src/godwit --remap-path-prefix=$(abspath $(TARGET))=/usr/src/godwit/target \
+	--remap-path-prefix=$(CARGO_HOME)=/usr/src/cargo
+FORGET_C := -ffile-prefix-map=$(CURDIR)=/usr/src/godwit -ffile-prefix-map=$(abspath $(TARGET))=/usr/src/godwit/target \
+	-ffile-prefix-map=$(CARGO_HOME)=/usr/src/cargo
+
+deb: ## a Debian package, the same wherever it is made of the same sources: target/godwit_VERSION_ARCHITECTURE.deb
+	RUSTFLAGS="$(FORGET)" CFLAGS="$(FORGET_C)" CARGO_INCREMENTAL=0 \
+		$(CARGO) build --release --locked --target-dir $(TARGET)/deb -p godwit -p godwit-pki -p godwit-lab -p godwit-manual
+	packaging/deb.sh $(TARGET)/deb/release $(TARGET)
+
 demo: setup build ## a download crosses the death of its server; or NAME=move, kill, migrate, handoff (root)
 	$(TARGET)/release/godwit demo $(or $(NAME),shadow)
 
-test: setup build unit install-test sim root-test ## all tests; CI runs check, chaos and mutants besides (root for the lab)
+test: setup build unit install-test deb-test sim root-test ## all tests; CI runs check, chaos and mutants besides (root for the lab)
 
 unit: build ## tests without privileges
 	$(CARGO) test --locked --profile sim $(CORE:%=-p %)
@@ -89,6 +100,9 @@ unit: build ## tests without privileges
 
 install-test: build ## a server is made of what make install leaves, and its manual has every option
 	packaging/check-install.sh
+
+deb-test: build ## the Debian package is the same twice, and lintian finds nothing wrong
+	packaging/check-deb.sh $(TARGET)/release
 
 sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 	$(CARGO) test --locked --profile sim -p godwit-sim
