@@ -142,9 +142,9 @@ own-kernel: setup build ## machines with kernels of their own (QEMU, User-mode L
 	packaging/own-kernel.sh $(TARGET)/own-kernel
 	GODWIT_BIN=$(abspath $(TARGET)/release/godwit) $(CARGO) test --release --locked -p godwit-tests --test own_kernel -- --test-threads=1 --nocapture
 
-upgrade: setup build ## two servers go from an earlier version to this one: FROM=REVISION (root)
+upgrade: setup build ## two servers go from an earlier version to this one, by hand and by package: FROM=REVISION (root)
 	GODWIT_PREVIOUS=$$(packaging/previous.sh $(or $(FROM),HEAD~1) $(TARGET)/previous | tail -n 1) \
-	GODWIT_BIN=$(abspath $(TARGET)/release/godwit) $(CARGO) test --release --locked -p godwit-tests --test upgrade -- --test-threads=1 --nocapture
+	GODWIT_BIN=$(abspath $(TARGET)/release/godwit) $(CARGO) test --release --locked -p godwit-tests --test upgrade --test package -- --test-threads=1 --nocapture
 
 fuzz: ## each decoder for 60 s
 	packaging/fuzz.sh 60

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The Debian package of the programs that are built: made twice it is the same, whoever makes it
-# where, and lintian finds nothing wrong with it.
+# where, and lintian finds nothing wrong with it. That it installs is `tests/tests/package.rs`.
 set -eu
 cd "$(dirname "$0")/.."
 programs=${1:-${CARGO_TARGET_DIR:-target}/release}
