@@ -51,7 +51,7 @@ MANUAL_DATE ?= $(shell git log -1 --format=%cs 2>/dev/null || date +%F)
 # Paths in what is laid are those of PREFIX.
 PLACED := s|/usr/bin/godwit|$(PREFIX)/bin/godwit|g; s|/usr/share/|$(PREFIX)/share/|g; s|/usr/local/include|$(PREFIX)/include|g
 # With all that they link to.
-DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md $(wildcard docs/*.md docs/adr/*.md) \
+DOCUMENTS := README.md ARCHITECTURE.md CHANGELOG.md SECURITY.md $(wildcard docs/*.md docs/*.svg docs/adr/*.md) \
 	packaging/godwit.toml packaging/nginx-drain.conf $(UNITS:%=packaging/%) \
 	$(wildcard apps/*.[ch] apps/*.py examples/policies/*.[ch]) bench/README.md bench/migrate.jsonl
 
