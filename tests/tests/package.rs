@@ -78,20 +78,21 @@ impl Pair<'_> {
         self.all_protected(Host::B);
     }
 
-    /// All that was attached is gone; a purge takes the configuration, and leaves the keys.
-    fn remove_from_the_standby(&self) {
-        let pins = self.cluster.pins(Host::A).expect("a is there");
-        let dpkg = |action| self.a.must(&["dpkg", action, "godwit"]);
+    /// Its standby takes over, and all that was attached is gone. A purge takes the
+    /// configuration, and leaves the keys.
+    fn remove_from_the_owner(&self) {
+        let pins = self.cluster.pins(Host::B).expect("b is there");
+        let dpkg = |action| self.b.must(&["dpkg", action, "godwit"]);
         let said = dpkg("--remove").expect("it is removed");
-        let agent = self.a.agent().expect("it can be asked for");
+        let agent = self.b.agent().expect("it can be asked for");
         assert_eq!(agent, None, "{said}");
         assert!(!pins.exists(), "{said}");
-        let has = |path| self.a.has(path).expect("it can be looked for");
+        let owner = self.cluster.wait_owner(Host::A, DEADLINE);
+        owner.expect("a takes over");
+        let has = |path| self.b.has(path).expect("it can be looked for");
         assert!(!has("/usr/bin/godwit") && has("/etc/godwit/godwit.toml"));
         dpkg("--purge").expect("it is purged");
         assert!(!has("/etc/godwit/godwit.toml") && has("/etc/godwit/node.key"));
-        let owner = self.cluster.wait_owner(Host::B, DEADLINE);
-        owner.expect("b still owns");
     }
 }
 
@@ -101,7 +102,8 @@ fn running(machine: &Packaged) -> Running {
 }
 
 /// Standby first, as docs/upgrade.md says: its agent is replaced by the package's scripts. That of
-/// an owner is left in place, until it has handed over. The data path stays attached on both.
+/// an owner is left in place, until it has handed over. The data path stays attached on both. Then
+/// the owner loses the package.
 #[test]
 fn connections_outlive_upgrades_and_a_removal_of_the_package() {
     let Some(lab) = stage(LabOptions::default()) else {
@@ -137,12 +139,12 @@ fn connections_outlive_upgrades_and_a_removal_of_the_package() {
     pair.all_protected(Host::A);
     pair.upgrade_the_standby(&packages.next);
     pair.upgrade_the_owner(&packages.next);
-    pair.remove_from_the_standby();
+    pair.remove_from_the_owner();
     for one in pair.echoes {
         one.goes_on();
         one.finish(since, STALL_LIMIT);
     }
     let trace = capture.finish().expect("the capture ends");
     assert_no_reset(&trace);
-    assert_voices(&trace, 1);
+    assert_voices(&trace, 2);
 }
