@@ -35,8 +35,20 @@ mv "$root/usr/share/zsh/site-functions" "$root/usr/share/zsh/vendor-completions"
 cp packaging/godwit.toml "$root/etc/godwit/godwit.toml"
 mkdir -p "$root/usr/share/lintian/overrides"
 cp packaging/debian/lintian-overrides "$root/usr/share/lintian/overrides/godwit"
-strip --strip-unneeded --remove-section=.comment --remove-section=.note \
-	"$root/usr/bin/godwit" "$root/usr/bin/godwit-pki" "$root/usr/libexec/godwit/godwit-lab"
+# A program's build id is made of names, too, that depend on the folder of the build and are
+# stripped: here it is one of what is left. The note's header has 16 bytes.
+note=.note.gnu.build-id
+for program in "$root"/usr/bin/* "$root"/usr/libexec/godwit/*; do
+	strip --strip-unneeded --remove-section=.comment "$program"
+	objcopy --dump-section "$note=$work/note" "$program" "$work/same"
+	strip --remove-section="$note" "$program" -o "$work/without"
+	{
+		head -c 16 "$work/note"
+		python3 -c 'import hashlib, sys
+sys.stdout.buffer.write(hashlib.sha1(open(sys.argv[1], "rb").read()).digest())' "$work/without"
+	} >"$work/id"
+	objcopy --update-section "$note=$work/id" "$program"
+done
 
 # What it is made of, and under which licences.
 packaging/supply.py sbom "$documents/godwit.cdx.json" >/dev/null
