@@ -54,9 +54,10 @@ pub mod whereabouts;
 
 pub use node::{
     Action, Beat, Birth, Command, Difference, EndReason, Event, EventKind, Fencing, Field,
-    FlowCheck, FlowEvent, FlowEventKind, FlowPolicy, LeaseConfig, LeaseStatus, Link, Listening,
-    MoveCause, MoveError, MoveWish, Node, NodeConfig, PeerConfig, PeerStatus, Power, Proof,
-    ServerExit, ShareConfig, ShareStatus, Side, StonithFault, VoterMemory,
+    FlowAction, FlowCheck, FlowEvent, FlowEventKind, FlowPolicy, LeaseAction, LeaseConfig,
+    LeaseStatus, Link, Listening, MoveAction, MoveCause, MoveError, MoveWish, Node, NodeConfig,
+    PeerAction, PeerConfig, PeerStatus, Power, Proof, RejoinAction, ServerExit, ShareAction,
+    ShareConfig, ShareStatus, Side, SnapshotAction, StonithFault, TwinAction, VoterMemory,
 };
 pub use time::MonoTime;
 

@@ -1,7 +1,10 @@
 //! From the core's actions to what the kernel is asked for.
 
 use godwit_bpf::{Order, Phase};
-use godwit_core::{Action, MonoTime, PeerId};
+use godwit_core::{
+    Action, FlowAction, LeaseAction, MonoTime, PeerAction, PeerId, ShareAction, SnapshotAction,
+    TwinAction,
+};
 use godwit_wire::{FlowId, MacAddr, Message, Role, ShareId, UnprotectedReason};
 
 use super::fence::to_expiry;
@@ -19,8 +22,22 @@ impl Driver {
 
     fn carry_out_now(&mut self, action: Action) {
         match action {
-            Action::SetShare {
-                share,
+            Action::Share(share, action) => self.carry_out_share(share, action),
+            Action::Move(share, action) => self.carry_out_move(share, action),
+            Action::Flow(share, action) => self.carry_out_flow(share, action),
+            Action::Twin(share, action) => self.carry_out_twin(share, action),
+            Action::Rejoin(share, action) => self.carry_out_rejoin(share, action),
+            Action::Snapshot(share, action) => self.carry_out_snapshot(share, action),
+            Action::Handoff(share, work) => self.work_on_handoff(share, work),
+            Action::Lease(action) => self.carry_out_lease(action),
+            Action::Peer(peer, PeerAction::Stonith) => self.power_off(peer),
+            Action::Peer(peer, PeerAction::Send(message)) => self.send(peer, message),
+        }
+    }
+
+    fn carry_out_share(&mut self, share: ShareId, action: ShareAction) {
+        match action {
+            ShareAction::Set {
                 role,
                 epoch,
                 generation,
@@ -36,88 +53,50 @@ impl Driver {
                 };
                 self.set_share(share, part);
             }
-            Action::KeepVotes { votes } => self.leases.keep(&votes),
-            Action::SetExpiry { share, expiry, .. } => self.renew(share, expiry),
-            Action::SendLease { peer, datagram } => {
+            ShareAction::SetExpiry { expiry, .. } => self.renew(share, expiry),
+            ShareAction::Silence => self.silence(share),
+            ShareAction::Reopen => self.reopen(share),
+            ShareAction::Announce => self.announce(share),
+            ShareAction::Revive { attempt } => self.revive(share, attempt),
+            ShareAction::ReleaseGate { generation } => self.release_gate(share, generation),
+            ShareAction::EndFlows { reason } => self.dismiss(share, reason),
+        }
+    }
+
+    fn carry_out_flow(&mut self, share: ShareId, action: FlowAction) {
+        match action {
+            FlowAction::Ungate { flow, reason } => self.ungate(share, flow, reason),
+            FlowAction::ResendHandshake { flow } => self.resend_handshake(share, flow),
+        }
+    }
+
+    fn carry_out_twin(&mut self, share: ShareId, action: TwinAction) {
+        match action {
+            TwinAction::Compare { entry } => self.comparisons.expect(share, entry, clock::now()),
+            TwinAction::MarkDemoted { flow, reason } => {
+                self.give(share, flow, Order::NotInSync(reason));
+            }
+            TwinAction::End { flow, reason } => self.end_twin(share, flow, reason),
+            TwinAction::Poke { flow, snd_una } => self.poke_twin(share, flow, snd_una),
+        }
+    }
+
+    fn carry_out_snapshot(&mut self, share: ShareId, action: SnapshotAction) {
+        match action {
+            SnapshotAction::Keep { flow, part } => self.keep_snapshot(share, flow, part),
+            SnapshotAction::Kept { flow, commit } => self.note_kept(flow, commit),
+        }
+    }
+
+    fn carry_out_lease(&mut self, action: LeaseAction) {
+        match action {
+            LeaseAction::KeepVotes { votes } => self.leases.keep(&votes),
+            LeaseAction::Send { peer, datagram } => {
                 self.settle_dismissals();
                 if let Err(error) = self.leases.send(peer, &datagram) {
                     tracing::debug!(peer = peer.0, error = %error, "lease datagram not sent");
                 }
             }
-            Action::Stonith { peer } => self.power_off(peer),
-            Action::Silence { share } => self.silence(share),
-            Action::Reopen { share } => self.reopen(share),
-            Action::Announce { share } => self.announce(share),
-            Action::Revive { share, attempt } => self.revive(share, attempt),
-            Action::CheckFlows { share, peer: _ } => self.check_flows(share),
-            Action::ResetUnprotected { share } => self.reset_unprotected(share),
-            Action::HandOver { share } => self.hand_over(share),
-            Action::Resume { share } => self.resume(share),
-            Action::AskMove { share, wish } => self.ask_move(share, wish),
-            Action::MoveEnded { share, outcome } => self.end_move(share, outcome),
-            Action::ReleaseGate { share, generation } => self.release_gate(share, generation),
-            Action::UngateFlow { .. }
-            | Action::MarkDemoted { .. }
-            | Action::EndTwin { .. }
-            | Action::PokeTwin { .. } => self.change_flow(action),
-            Action::ResendHandshake { share, flow } => self.resend_handshake(share, flow),
-            Action::Compare { share, entry } => self.comparisons.expect(share, entry, clock::now()),
-            Action::EndFlows { share, reason } => self.dismiss(share, reason),
-            Action::BeginRejoin {
-                share,
-                flow,
-                generation,
-            } => self.begin_rejoin(share, flow, generation),
-            Action::FeedLog { share, flow } => self.feed_log(share, flow),
-            Action::ProtectFlow { share, flow } => self.protect(share, flow),
-            Action::RestoreTwin {
-                share,
-                generation,
-                restore,
-            } => self.expect_twin(share, generation, &restore),
-            Action::FeedTwin {
-                flow,
-                seq,
-                fin,
-                input,
-                ..
-            } => self.feed_twin(flow, seq, fin, input),
-            Action::AdmitTwin { share, flow } => self.admit_twin(share, flow),
-            Action::KeepSnapshot { share, flow, part } => self.keep_snapshot(share, flow, part),
-            Action::SnapshotKept { flow, commit, .. } => self.note_kept(flow, commit),
-            Action::Handoff { share, work } => self.work_on_handoff(share, work),
-            Action::Send { peer, message } => self.send(peer, message),
-        }
-    }
-
-    /// What is wanted of one flow of a share, if it is that share's still.
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "its caller has named those that come here"
-    )]
-    fn change_flow(&mut self, action: Action) {
-        match action {
-            Action::UngateFlow {
-                share,
-                flow,
-                reason,
-            } => self.ungate(share, flow, reason),
-            Action::MarkDemoted {
-                share,
-                flow,
-                reason,
-            } => self.give(share, flow, Order::NotInSync(reason)),
-            Action::EndTwin {
-                share,
-                flow,
-                reason,
-            } => self.end_twin(share, flow, reason),
-            Action::PokeTwin {
-                share,
-                flow,
-                snd_una,
-            } => self.poke_twin(share, flow, snd_una),
-            _ => debug_assert!(false, "not of one flow: {action:?}"),
         }
     }
 

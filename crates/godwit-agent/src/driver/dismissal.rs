@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use godwit_core::{Action, EndReason};
+use godwit_core::{Action, EndReason, ShareAction};
 use godwit_sock::Destroyer;
 use godwit_wire::{FlowId, Role, ShareId};
 
@@ -49,7 +49,7 @@ impl Dismissals {
     fn keep_a_voice_waiting(&self) -> bool {
         let mut waiting = self.under_way.values().flat_map(|it| &it.then);
         let owner = Role::Owner;
-        waiting.any(|action| matches!(action, Action::SetShare { role, .. } if *role == owner))
+        waiting.any(|action| matches!(action, Action::Share(_, ShareAction::Set { role, .. }) if *role == owner))
     }
 
     /// Keeps back what has to wait; gives back what need not.
@@ -152,7 +152,7 @@ impl Driver {
 mod tests {
     use std::net::SocketAddr;
 
-    use godwit_core::PeerId;
+    use godwit_core::{PeerAction, PeerId};
     use godwit_wire::{Epoch, FlowKey, Generation, GoodbyeReason, Message, SeqNumber};
 
     use super::*;
@@ -175,7 +175,7 @@ mod tests {
             generation: Generation(7),
         };
         let peer = PeerId(0);
-        Action::Send { peer, message }
+        Action::Peer(peer, PeerAction::Send(message))
     }
 
     #[test]
@@ -199,7 +199,7 @@ mod tests {
     fn what_is_of_the_share_waits_in_its_order() {
         let mut dismissals = Dismissals::default();
         dismissals.begin(SHARE, flows(200));
-        let announce = Action::Announce { share: SHARE };
+        let announce = Action::Share(SHARE, ShareAction::Announce);
         assert_eq!(dismissals.postpone(announce.clone()), None);
         assert_eq!(dismissals.postpone(ready(SHARE)), None);
         let (_, _, then) = dismissals.next().expect("200 are two batches");
@@ -217,14 +217,16 @@ mod tests {
         dismissals.begin(SHARE, flows(200));
         assert!(!dismissals.keep_a_voice_waiting());
         for (role, waits) in [(Role::Shadow, false), (Role::Owner, true)] {
-            let action = Action::SetShare {
-                share: SHARE,
-                role,
-                epoch: Epoch(7),
-                generation: Generation::NONE,
-                peer: None,
-                expiry: None,
-            };
+            let action = Action::Share(
+                SHARE,
+                ShareAction::Set {
+                    role,
+                    epoch: Epoch(7),
+                    generation: Generation::NONE,
+                    peer: None,
+                    expiry: None,
+                },
+            );
             assert_eq!(dismissals.postpone(action), None);
             assert_eq!(dismissals.keep_a_voice_waiting(), waits);
         }
@@ -235,12 +237,12 @@ mod tests {
     fn what_is_of_others_does_not_wait() {
         let mut dismissals = Dismissals::default();
         dismissals.begin(SHARE, flows(200));
-        let goodbye = Action::Send {
-            peer: PeerId(0),
-            message: Message::Goodbye {
+        let goodbye = Action::Peer(
+            PeerId(0),
+            PeerAction::Send(Message::Goodbye {
                 reason: GoodbyeReason::Restart,
-            },
-        };
+            }),
+        );
         for action in [ready(ShareId(2)), goodbye] {
             assert_eq!(dismissals.postpone(action.clone()), Some(action));
         }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use godwit_bpf::{FlowState, Order, Phase};
-use godwit_core::{Command, FlowCheck, MonoTime, MoveError, MoveWish};
+use godwit_core::{Command, FlowCheck, MonoTime, MoveAction, MoveError, MoveWish};
 use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
 use tokio::sync::oneshot;
 
@@ -69,6 +69,17 @@ pub struct Wish {
 }
 
 impl Driver {
+    pub(super) fn carry_out_move(&mut self, share: ShareId, action: MoveAction) {
+        match action {
+            MoveAction::CheckFlows { peer: _ } => self.check_flows(share),
+            MoveAction::ResetUnprotected => self.reset_unprotected(share),
+            MoveAction::HandOver => self.hand_over(share),
+            MoveAction::Resume => self.resume(share),
+            MoveAction::Ask { wish } => self.ask_move(share, wish),
+            MoveAction::Ended { outcome } => self.end_move(share, outcome),
+        }
+    }
+
     pub(super) fn start_move(&mut self, wish: Wish, now: MonoTime) {
         let (share, to) = match self.understand(&wish) {
             Ok(understood) => understood,

@@ -5,10 +5,10 @@ use std::cell::LazyCell;
 use std::time::Duration;
 
 use godwit_bpf::{FlowState, LogState, Order};
-use godwit_core::MonoTime;
 use godwit_core::rejoin::{Candidate, Past};
 use godwit_core::snapshot::exports::behind;
 use godwit_core::snapshot::parcel::Parcel;
+use godwit_core::{MonoTime, RejoinAction};
 use godwit_wire::{
     FlowId, FlowRecord, Generation, MAX_INPUT_LEN, Negotiated, Restore, Role, SeqNumber, ShareId,
 };
@@ -54,6 +54,28 @@ impl Rejoins {
 }
 
 impl Driver {
+    /// What either side is to do for a running flow that gets a twin.
+    pub(super) fn carry_out_rejoin(&mut self, share: ShareId, action: RejoinAction) {
+        match action {
+            RejoinAction::Begin { flow, generation } => {
+                self.begin_rejoin(share, flow, generation);
+            }
+            RejoinAction::FeedLog { flow } => self.feed_log(share, flow),
+            RejoinAction::Protect { flow } => self.protect(share, flow),
+            RejoinAction::Restore {
+                generation,
+                restore,
+            } => self.expect_twin(share, generation, &restore),
+            RejoinAction::Feed {
+                flow,
+                seq,
+                fin,
+                input,
+            } => self.feed_twin(flow, seq, fin, input),
+            RejoinAction::Admit { flow } => self.admit_twin(share, flow),
+        }
+    }
+
     /// Tells the core which flows could be protected again.
     pub(super) fn offer_candidates(&mut self, now: MonoTime) {
         let wanted: Vec<_> = self

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::action::Action;
+use super::action::{Action, MoveAction};
 use super::context::Context;
 use super::moving::{MoveCause, MoveWish, Moving};
 use super::peer::PeerSide;
@@ -139,6 +139,8 @@ impl ShareSide {
             cause: MoveCause::ServerMissing,
         };
         let share = self.id;
-        context.out.act(Action::AskMove { share, wish });
+        context
+            .out
+            .act(Action::Move(share, MoveAction::Ask { wish }));
     }
 }

@@ -179,7 +179,7 @@ pub struct Resume {
     pub epoch: Epoch,
     /// The generation of the standby that is in sync.
     pub generation: Generation,
-    /// When the data path falls silent by itself, see [`crate::Action::SetShare`].
+    /// When the data path falls silent by itself, see [`crate::ShareAction::Set`].
     pub expiry: Option<MonoTime>,
     /// The other side of that: of an owner its standby, of a standby its owner. `None`: not
     /// known; the only other node of the share is meant then.

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::action::Action;
+use super::action::{Action, MoveAction};
 use super::config::{NodeConfig, ShareConfig};
 use super::context::Context;
 use super::moving::{MoveCause, MoveError, MoveWish, Moving};
@@ -116,6 +116,8 @@ impl ShareSide {
             cause: MoveCause::Failback,
         };
         let share = self.id;
-        context.out.act(Action::AskMove { share, wish });
+        context
+            .out
+            .act(Action::Move(share, MoveAction::Ask { wish }));
     }
 }

@@ -28,7 +28,7 @@ use std::time::Duration;
 use godwit_wire::{Generation, LeaveReason, Message, ShareId};
 
 use super::Node;
-use super::action::Action;
+use super::action::{Action, MoveAction};
 use super::context::Context;
 use super::homes::Mates;
 use super::moving::{MoveCause, MoveWish, Moving};
@@ -213,7 +213,9 @@ impl ShareSide {
             cause: MoveCause::Unfit,
         };
         let share = self.id;
-        context.out.act(Action::AskMove { share, wish });
+        context
+            .out
+            .act(Action::Move(share, MoveAction::Ask { wish }));
     }
 
     /// As the owner: a standby says that it leaves the set, and why.

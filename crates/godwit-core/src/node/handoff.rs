@@ -240,7 +240,7 @@ impl ShareSide {
                 if handoffs.is_here(&id.flow) {
                     let (flow, packet) = (id.flow, packet.clone());
                     let work = HandoffWork::Held { flow, packet };
-                    context.out.act(Action::Handoff { share, work });
+                    context.out.act(Action::Handoff(share, work));
                 }
             }
             HandoffStep::State { last, part } => {
@@ -249,7 +249,7 @@ impl ShareSide {
                 }
                 let part = part.clone();
                 let work = HandoffWork::State { id, part };
-                context.out.act(Action::Handoff { share, work });
+                context.out.act(Action::Handoff(share, work));
                 if *last {
                     handoffs.handle_step(by, id, Step::State, now);
                 }
@@ -357,7 +357,7 @@ impl ShareSide {
         let written = handoffs.and_then(|handoffs| handoffs.written(&order.flow()));
         let work = HandoffWork::Obey { order, written };
         let share = self.id;
-        context.out.act(Action::Handoff { share, work });
+        context.out.act(Action::Handoff(share, work));
     }
 
     fn stay(&self, flow: FlowId, to: PeerId, reason: HandoffError, context: &mut Context<'_>) {
@@ -374,7 +374,7 @@ impl ShareSide {
     ) {
         let work = HandoffWork::Ended { flow, outcome };
         let share = self.id;
-        context.out.act(Action::Handoff { share, work });
+        context.out.act(Action::Handoff(share, work));
     }
 
     fn tell_flow(&self, flow: FlowId, news: FlowNews, context: &mut Context<'_>) {

@@ -7,9 +7,9 @@
 //!     ◄──────────────── Move: ready (epoch e') ── Incoming
 //!  CheckFlows: all of them protected?
 //!  ResetUnprotected, if forced
-//!  SetShare (shadow), HandOver: Released
+//!  Set (shadow), HandOver: Released
 //!     ── claim: shadow, under e' ───────────────► is granted the lease, or just claims:
-//!                                                 SetShare (owner), Announce, Resume
+//!                                                 Set (owner), Announce, Resume
 //!     ◄──────────────────── claim: owner, e' ────
 //!  Followed
 //!     ◄──────────────── Move: ready (epoch e') ── the stay goes on: the share has moved
@@ -32,7 +32,7 @@ use godwit_wire::{
     Epoch, Generation, Message, MoveRefusal, MoveStep, NodeName, Role, ShareClaim, Stay,
 };
 
-use super::action::Action;
+use super::action::{Action, MoveAction};
 use super::context::Context;
 use super::event::ShareNews;
 use super::leased::ShareLease;
@@ -245,7 +245,7 @@ impl Moving {
 }
 
 impl ShareSide {
-    /// Somebody asks the share to move. The answer is [`Action::MoveEnded`].
+    /// Somebody asks the share to move. The answer is [`MoveAction::Ended`].
     pub(super) fn handle_move(&mut self, to: NodeName, force: bool, context: &mut Context<'_>) {
         match self.may_move(to, context) {
             Ok(peer) => {
@@ -336,11 +336,13 @@ impl ShareSide {
         if let Moving::Asked(asked) = &mut self.moving {
             asked.look_at = None;
             let (share, peer) = (self.id, asked.to);
-            context.out.act(Action::CheckFlows { share, peer });
+            context
+                .out
+                .act(Action::Move(share, MoveAction::CheckFlows { peer }));
         }
     }
 
-    /// What [`Action::CheckFlows`] has found.
+    /// What [`MoveAction::CheckFlows`] has found.
     pub(super) fn handle_flow_check(&mut self, check: FlowCheck, context: &mut Context<'_>) {
         let Moving::Asked(asked) = &mut self.moving else {
             return;
@@ -395,10 +397,12 @@ impl ShareSide {
         self.stop_schedules();
         self.asked = true;
         if std::mem::take(&mut self.forced) {
-            context.out.act(Action::ResetUnprotected { share: self.id });
+            context
+                .out
+                .act(Action::Move(self.id, MoveAction::ResetUnprotected));
         }
         self.write_share(context.out);
-        context.out.act(Action::HandOver { share: self.id });
+        context.out.act(Action::Move(self.id, MoveAction::HandOver));
         if let Some(lease) = &mut self.lease {
             lease.hand_over(context.now);
         }
@@ -432,10 +436,9 @@ impl ShareSide {
 
     fn answer(&mut self, outcome: Result<NodeName, MoveError>, context: &mut Context<'_>) {
         self.note_failback(outcome.err());
-        context.out.act(Action::MoveEnded {
-            share: self.id,
-            outcome,
-        });
+        context
+            .out
+            .act(Action::Move(self.id, MoveAction::Ended { outcome }));
         let news = match outcome {
             Ok(to) => ShareNews::Moved { to },
             Err(error) => ShareNews::MoveRefused { error },
