@@ -49,17 +49,17 @@ impl Driver {
     /// Gratuitous ARP in both forms (RFC 5227 section 3), unsolicited neighbour
     /// advertisements (RFC 4861 section 7.2.6).
     pub(super) fn announce(&self, share: ShareId) {
-        let Some(share) = self.shares.get(share) else {
+        let Some(share) = self.ground.shares.get(share) else {
             return;
         };
-        let mac = share.entry.group.unwrap_or(self.mac);
+        let mac = share.entry.group.unwrap_or(self.ground.voice.mac);
         for frame in share
             .addresses
             .iter()
             .flat_map(|address| announcements(*address, mac))
         {
-            let frame = from_mac(frame, self.mac);
-            if let Err(error) = self.frames.send(&frame) {
+            let frame = from_mac(frame, self.ground.voice.mac);
+            if let Err(error) = self.ground.voice.frames.send(&frame) {
                 tracing::warn!(service = share.name, error = %error, "address not announced");
             }
         }

@@ -94,7 +94,7 @@ impl Driver {
         else {
             return;
         };
-        let known = self.shares.get_mut(share);
+        let known = self.ground.shares.get_mut(share);
         let lost = known.and_then(|known| known.bereft.follow(prev, state));
         if let Some((flows, more)) = lost {
             // Nothing is said before this node owns.
@@ -106,9 +106,9 @@ impl Driver {
     fn reset_bereft(&mut self, share: ShareId, flows: &[FlowState], more: u64) {
         let now = clock::now();
         for flow in flows {
-            self.speak(flow, segments::reset(flow));
+            self.ground.speak(flow, segments::reset(flow));
             if flow.twin {
-                self.speak(flow, segments::last_probe(flow, now));
+                self.ground.speak(flow, segments::last_probe(flow, now));
             }
         }
         let count = more.saturating_add(flows.len() as u64);

@@ -90,7 +90,7 @@ impl Driver {
             refused.set(!fits);
             fits.then_some(place)
         };
-        let Some(exported) = self.apps.exported_of(flow.id.key, choose) else {
+        let Some(exported) = self.ground.apps.exported_of(flow.id.key, choose) else {
             return if refused.get() { Err(NoRoom) } else { Ok(None) };
         };
         let commit = exported.place.kind == SnapshotKind::Commit;
@@ -123,7 +123,7 @@ impl Driver {
     ) {
         let begins = (restore.record.id.irs + 1, restore.record.iss + 1);
         self.awaited_twins.note_end(restore.flow());
-        if !self.is_kept(share) || (restore.base, restore.base_ack) == begins {
+        if !self.ground.is_kept(share) || (restore.base, restore.base_ack) == begins {
             return self.restore_twin(share, generation, restore);
         }
         let restore = restore.clone();
@@ -148,11 +148,6 @@ impl Driver {
             }
             (Some(_) | None, _) => Some(parcel),
         }
-    }
-
-    /// Whether twins of that share stand at their servers' snapshots.
-    pub(super) fn is_kept(&self, share: ShareId) -> bool {
-        self.shares.get(share).is_some_and(|share| share.kept)
     }
 }
 

@@ -206,6 +206,7 @@ impl Driver {
                 }
                 // Without an address of its own in a family this node can ask nothing.
                 _ => self
+                    .ground
                     .node
                     .handle_proof(key.0, key.1, key.2, Proof::Born, now),
             }
@@ -222,11 +223,12 @@ impl Driver {
     /// The addresses that canaries come from may have changed.
     pub(super) fn follow_origins(&mut self) {
         let services: Vec<IpAddr> = self
+            .ground
             .config
             .own_shares()
             .flat_map(|(_, service)| service.ips())
             .collect();
-        if let Ok(interface) = Interface::by_name(self.config.node.interface.as_str()) {
+        if let Ok(interface) = Interface::by_name(self.ground.config.node.interface.as_str()) {
             self.canaries.origins = Origins {
                 v4: interface.own_v4(&services),
                 v6: interface.own_v6(&services),
@@ -235,7 +237,7 @@ impl Driver {
     }
 
     fn wanted_paths(&self) -> BTreeSet<Key> {
-        let asked = self.node.to_prove();
+        let asked = self.ground.node.to_prove();
         let paths = asked.flat_map(|(share, peer)| {
             let count = self.service_of(share).map_or(0, ServiceConfig::paths);
             (0..count).map(move |path| (share, peer, path))
@@ -245,13 +247,15 @@ impl Driver {
 
     fn judge_path(&mut self, key: Key, now: MonoTime) {
         let (share, peer, number) = key;
-        if self.shares.mac(peer).is_none() {
+        if self.ground.shares.mac(peer).is_none() {
             if self.canaries.unresolved.insert((share, peer)) {
-                let name = self.name_of(share);
-                self.tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
-                self.resolver.hurry();
+                let name = self.ground.name_of(share);
+                self.ground
+                    .tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
+                self.ground.resolver.hurry();
             }
             return self
+                .ground
                 .node
                 .handle_proof(share, peer, number, Proof::NotHeard, now);
         }
@@ -259,15 +263,17 @@ impl Driver {
         let Some(path) = self.canaries.paths.get_mut(&key) else {
             return;
         };
-        let proof = match self.datapath.canaries.answer(path.slot) {
+        let proof = match self.ground.datapath.canaries.answer(path.slot) {
             Ok(answer) => path.judge(answer),
             Err(error) => return tracing::warn!(%error, "can't look for canaries"),
         };
-        self.node.handle_proof(share, peer, number, proof, now);
+        self.ground
+            .node
+            .handle_proof(share, peer, number, proof, now);
     }
 
     fn service_of(&self, share: ShareId) -> Option<&ServiceConfig> {
-        let mut shares = self.config.own_shares();
+        let mut shares = self.ground.config.own_shares();
         shares.find_map(|(id, service)| (id == share).then_some(service))
     }
 
@@ -279,7 +285,7 @@ impl Driver {
     fn ask_path(&mut self, key: Key, address: SocketAddr) {
         let (share, peer, _) = key;
         let (Some(mac), Some(origin)) = (
-            self.shares.mac(peer),
+            self.ground.shares.mac(peer),
             self.canaries.origins.towards(address),
         ) else {
             return;
@@ -301,11 +307,18 @@ impl Driver {
         path.ask(nonce);
         let client = Endpoint::from(SocketAddr::new(origin, path.port));
         let to = group.unwrap_or(mac);
-        let asked = self.datapath.canaries.ask(path.slot, mac, path.nonces);
+        let asked = self
+            .ground
+            .datapath
+            .canaries
+            .ask(path.slot, mac, path.nonces);
         let packet = canary(client, address.into(), nonce).to_packet();
         let sent = packet.map(|packet| {
-            self.canary_frames
-                .send(&segments::frame(to, self.mac, &packet))
+            self.ground.voice.canary_frames.send(&segments::frame(
+                to,
+                self.ground.voice.mac,
+                &packet,
+            ))
         });
         if let (Err(error), _) | (_, Ok(Err(error))) = (asked.map_err(io::Error::other), sent) {
             tracing::debug!(%error, share = share.0, "canary not sent");
@@ -316,7 +329,12 @@ impl Driver {
         let Some(slot) = self.canaries.free_slot() else {
             return false;
         };
-        let seen = self.datapath.canaries.answer(slot).unwrap_or_default();
+        let seen = self
+            .ground
+            .datapath
+            .canaries
+            .answer(slot)
+            .unwrap_or_default();
         let port = u16::try_from(self.canaries.draw() % u32::from(CANARY_PORTS)).unwrap_or(0);
         let path = Path {
             slot,

@@ -2,8 +2,7 @@
 
 use godwit_bpf::{Order, Phase};
 use godwit_core::{
-    Action, FlowAction, LeaseAction, MonoTime, PeerAction, PeerId, ShareAction, SnapshotAction,
-    TwinAction,
+    Action, FlowAction, LeaseAction, PeerAction, PeerId, ShareAction, SnapshotAction, TwinAction,
 };
 use godwit_wire::{FlowId, MacAddr, Message, Role, ShareId, UnprotectedReason};
 
@@ -74,7 +73,7 @@ impl Driver {
         match action {
             TwinAction::Compare { entry } => self.comparisons.expect(share, entry, clock::now()),
             TwinAction::MarkDemoted { flow, reason } => {
-                self.give(share, flow, Order::NotInSync(reason));
+                self.ground.give(share, flow, Order::NotInSync(reason));
             }
             TwinAction::End { flow, reason } => self.end_twin(share, flow, reason),
             TwinAction::Poke { flow, snd_una } => self.poke_twin(share, flow, snd_una),
@@ -101,7 +100,7 @@ impl Driver {
     }
 
     fn send(&self, peer: PeerId, message: Message) {
-        if let Err(error) = self.peers.send(peer, message) {
+        if let Err(error) = self.ground.peers.send(peer, message) {
             tracing::debug!(peer = peer.0, error = %error, "message not sent");
         }
     }
@@ -116,33 +115,24 @@ impl Driver {
         if part.role == Role::Owner {
             self.end_old_silence(share);
         }
-        let takes_over = self.shares.is_takeover(share, part);
-        let Some(set) = self.shares.set(share, part) else {
+        let takes_over = self.ground.shares.is_takeover(share, part);
+        let Some(set) = self.ground.shares.set(share, part) else {
             return tracing::error!(share = share.0, "no such share");
         };
         let (name, lost) = (set.name.clone(), set.unresolved());
         let kept = set.kept;
-        self.write_share(share);
+        self.ground.write_share(share);
         self.note_locals();
         if takes_over {
-            self.shares.note_takeover(share, clock::now());
+            self.ground.shares.note_takeover(share, clock::now());
         }
         if let Some(keeper) = self.keeper.as_ref().filter(|_| kept) {
             keeper.serve(share, part.role == Role::Owner);
         }
         if let Some(peer) = lost {
-            self.tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
-            self.resolver.hurry();
-        }
-    }
-
-    /// The moment from which a role holds.
-    pub(super) fn write_share(&self, share: ShareId) {
-        let Some(state) = self.shares.get(share) else {
-            return;
-        };
-        if let Err(error) = self.datapath.shares.set(share, &state.entry) {
-            tracing::error!(share = share.0, error = %error, "role not set");
+            self.ground
+                .tell_peer_place("peer_unresolved", peer, &[("service", &name)]);
+            self.ground.resolver.hurry();
         }
     }
 
@@ -152,68 +142,63 @@ impl Driver {
         if self.is_director(peer) {
             return;
         }
-        let concerned = self.shares.learn(peer, mac);
-        if let Err(error) = self.datapath.canaries.know_peer(mac) {
+        let concerned = self.ground.shares.learn(peer, mac);
+        if let Err(error) = self.ground.datapath.canaries.know_peer(mac) {
             tracing::warn!(%error, "canaries of a peer are not answered");
         }
         self.follow_peer(peer, mac);
         for share in &concerned {
-            self.write_share(*share);
+            self.ground.write_share(*share);
         }
         let was_missing = self.canaries.find(peer);
         if was_missing || !concerned.is_empty() {
-            self.tell_peer_place("peer_resolved", peer, &[("mac", &mac.to_string())]);
+            self.ground
+                .tell_peer_place("peer_resolved", peer, &[("mac", &mac.to_string())]);
         }
     }
 
     /// Of which nothing else has to be known on the link.
     fn is_director(&self, peer: PeerId) -> bool {
-        let mut others = self.config.others();
+        let mut others = self.ground.config.others();
         let peer = others.nth(usize::from(peer.0));
         peer.is_some_and(|peer| peer.role == PeerRole::Director)
-    }
-
-    pub(super) fn tell_peer_place(&self, event: &str, peer: PeerId, more: &[(&str, &str)]) {
-        let Some(config) = self.config.others().nth(usize::from(peer.0)) else {
-            return;
-        };
-        let (name, data) = (config.name.to_string(), config.data.to_string());
-        let fields = [("peer", name.as_str()), ("data", data.as_str())];
-        let warning = event == "peer_unresolved";
-        let fields = fields.into_iter().chain(more.iter().copied());
-        self.events.publish_own(event, warning, fields);
     }
 
     /// The gate opens first, then both sides hear what it kept from them.
     fn ungate(&mut self, share: ShareId, flow: FlowId, reason: UnprotectedReason) {
         self.end_commits(|_, of| of == flow);
-        self.give(share, flow, Order::Ungate(reason));
-        if let Some(state) = self.flow(flow).filter(|state| state.share == share) {
+        self.ground.give(share, flow, Order::Ungate(reason));
+        if let Some(state) = self.ground.flow(flow).filter(|state| state.share == share) {
             self.let_go(&state, clock::now());
         }
     }
 
     /// A flow that has ended meanwhile had better have no twin.
     fn resend_handshake(&self, share: ShareId, flow: FlowId) {
-        let Some(peer) = self.shares.get(share).map(|share| share.entry.peer_mac) else {
+        let Some(peer) = self
+            .ground
+            .shares
+            .get(share)
+            .map(|share| share.entry.peer_mac)
+        else {
             return;
         };
-        let runs = self.flow(flow).filter(|flow| flow.phase != Phase::Ended);
+        let runs = self
+            .ground
+            .flow(flow)
+            .filter(|flow| flow.phase != Phase::Ended);
         let Some(packets) = runs.as_ref().and_then(segments::handshake) else {
             return;
         };
         for packet in &packets {
-            if let Err(error) = self.frames.send(&segments::frame(peer, self.mac, packet)) {
+            if let Err(error) =
+                self.ground
+                    .voice
+                    .frames
+                    .send(&segments::frame(peer, self.ground.voice.mac, packet))
+            {
                 tracing::debug!(flow = %flow.key, error = %error, "handshake not sent again");
             }
         }
-    }
-
-    /// When this node last took a share over; the start if it never did.
-    pub(super) fn taken_over_at(&self, share: ShareId) -> MonoTime {
-        self.shares
-            .get(share)
-            .and_then(|share| share.taken_over)
-            .unwrap_or(self.started)
     }
 }

@@ -16,12 +16,21 @@ impl Driver {
         if !self.comparisons.is_due(now) {
             return;
         }
-        if self.node.peer_status().any(|peer| peer.config_differs) {
+        if self
+            .ground
+            .node
+            .peer_status()
+            .any(|peer| peer.config_differs)
+        {
             // With other masks there are other sums.
             self.comparisons.forget_all();
             return;
         }
-        let (shares, config, datapath) = (&self.shares, &self.config, &self.datapath);
+        let (shares, config, datapath) = (
+            &self.ground.shares,
+            &self.ground.config,
+            &self.ground.datapath,
+        );
         let limits = |id: ShareId| -> Option<Duration> {
             let shadow = shares.get(id)?.entry.role == Role::Shadow;
             let (_, service) = config.shares().find(|(share, _)| *share == id)?;
@@ -29,7 +38,7 @@ impl Driver {
         };
         let look = |flow, said| look(datapath, flow, said);
         for (share, flow, reason) in self.comparisons.judge(look, limits, now) {
-            self.node.handle_divergence(share, flow, reason, now);
+            self.ground.node.handle_divergence(share, flow, reason, now);
         }
     }
 }

@@ -11,33 +11,29 @@ impl Driver {
     /// The service interface is another one now, or has another MAC address. The data
     /// path knows already.
     pub(super) fn follow_place(&mut self, ifindex: u32, mac: MacAddr) {
-        (self.ifindex, self.mac) = (ifindex, mac);
         // First of all: what peers send here goes there.
-        self.resolver.places.tell_all(mac, &self.peers);
-        self.peers.flush();
-        self.segments.follow(ifindex);
-        self.apps.follow(ifindex);
+        self.ground
+            .resolver
+            .places
+            .tell_all(mac, &self.ground.peers);
+        self.ground.peers.flush();
+        self.ground.voice.follow(ifindex, mac);
+        self.ground.apps.follow(ifindex);
         self.follow_origins();
-        for frames in [
-            &self.frames,
-            &*self.injected,
-            &*self.replayed,
-            &self.canary_frames,
-            &self.settled,
-        ] {
-            if let Err(error) = frames.follow(ifindex) {
-                tracing::warn!(%error, "frames don't leave by the service interface");
-            }
-        }
-        let (mac, interface) = (mac.to_string(), self.config.node.interface.to_string());
+        let (mac, interface) = (
+            mac.to_string(),
+            self.ground.config.node.interface.to_string(),
+        );
         let fields = [("interface", interface.as_str()), ("mac", mac.as_str())];
-        self.events.publish_own("interface_changed", true, fields);
-        self.resolver.hurry();
+        self.ground
+            .events
+            .publish_own("interface_changed", true, fields);
+        self.ground.resolver.hurry();
     }
 
     /// Says where the services are that this node owns.
     pub(super) fn announce_owned(&self) {
-        let owned = self.shares.iter();
+        let owned = self.ground.shares.iter();
         let owned = owned.filter(|(_, share)| share.entry.role == Role::Owner);
         for (id, _) in owned {
             self.announce(id);
@@ -48,8 +44,10 @@ impl Driver {
     pub(super) fn defend(&self, address: IpAddr, mac: MacAddr) {
         let (at, by) = (address.to_string(), mac.to_string());
         let fields = [("address", at.as_str()), ("mac", by.as_str())];
-        self.events.publish_own("address_conflict", true, fields);
-        let of_it = self.shares.iter().filter(|(_, share)| {
+        self.ground
+            .events
+            .publish_own("address_conflict", true, fields);
+        let of_it = self.ground.shares.iter().filter(|(_, share)| {
             share.entry.role == Role::Owner && share.addresses.contains(&address)
         });
         for (id, _) in of_it {

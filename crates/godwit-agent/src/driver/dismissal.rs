@@ -85,9 +85,9 @@ impl Driver {
     /// Begins to end every socket of a share. The resets of our kernel go nowhere.
     pub(super) fn dismiss(&mut self, share: ShareId, reason: EndReason) {
         let mut flows = Vec::new();
-        let known = self.shares.get_mut(share);
+        let known = self.ground.shares.get_mut(share);
         let mut bereft = known.map(|known| &mut known.bereft);
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share == share {
                 flows.push(flow.id);
                 if let Some(bereft) = bereft.as_mut().filter(|_| is_bereft(&flow, reason)) {
@@ -113,9 +113,9 @@ impl Driver {
         let Some((share, flows, then)) = self.dismissals.next() else {
             return;
         };
-        match Destroyer::open(self.ifindex) {
+        match Destroyer::open(self.ground.voice.ifindex) {
             Ok(destroyer) => {
-                let is_there = |it: &&FlowId| find(&self.datapath, share, **it).is_some();
+                let is_there = |it: &&FlowId| find(&self.ground.datapath, share, **it).is_some();
                 for flow in flows.iter().filter(is_there) {
                     note(flow.key, destroyer.destroy(flow.key));
                 }
@@ -126,7 +126,7 @@ impl Driver {
             }
         }
         for flow in flows {
-            forget(&self.datapath, share, flow);
+            forget(&self.ground.datapath, share, flow);
         }
         for action in then {
             self.carry_out(action);

@@ -56,14 +56,14 @@ impl Driver {
     fn send_new_snapshots(&mut self, now: MonoTime) {
         let (mut chosen, mut whole) = (BTreeMap::new(), Vec::new());
         let mut lacking = BTreeMap::new();
-        let shares = &self.shares;
+        let shares = &self.ground.shares;
         let is_current = |share: ShareId, generation: Generation| {
             let share = shares.get(share);
             share.is_some_and(|share| share.entry.generation == generation)
         };
         self.exports.count(is_current, now);
         let mut room = self.exports.begin_look();
-        let exported = self.apps.exported(|key, kept| {
+        let exported = self.ground.apps.exported(|key, kept| {
             let (flow, place, commits) = match self.choose(key, kept, now) {
                 Choice::Send(flow, place) => (flow, place, false),
                 Choice::Commit(flow, place) => (flow, place, true),
@@ -120,7 +120,7 @@ impl Driver {
     }
 
     fn owns_kept_share(&self) -> bool {
-        let mut shares = self.shares.iter();
+        let mut shares = self.ground.shares.iter();
         shares.any(|(_, share)| {
             let entry = &share.entry;
             share.kept && entry.role == Role::Owner && !entry.generation.is_none()
@@ -134,7 +134,7 @@ impl Driver {
 
     fn find_choice(&self, key: FlowKey, kept: &[SnapshotPlace], now: MonoTime) -> Option<Choice> {
         let share = self.exports.share_of(key)?;
-        let entry = &self.shares.get(share)?.entry;
+        let entry = &self.ground.shares.get(share)?.entry;
         if self.commits.is_under_way(key) {
             return None;
         }
@@ -157,7 +157,7 @@ impl Driver {
         if nothing_new && is_safe && !whole {
             return None;
         }
-        let flow = self.datapath.flows.get(key).ok().flatten()?;
+        let flow = self.ground.datapath.flows.get(key).ok().flatten()?;
         if flow.generation != entry.generation
             || entry.role != Role::Owner
             || !standing(&flow).has_twin()
@@ -199,7 +199,9 @@ impl Driver {
         place.read += u64::from(read);
         place.written += u64::from(written);
         for part in parts(parcel) {
-            self.node.handle_snapshot(flow.share, flow.id, &part, now);
+            self.ground
+                .node
+                .handle_snapshot(flow.share, flow.id, &part, now);
         }
     }
 
@@ -219,7 +221,7 @@ impl Driver {
         };
         let commits = parcel.commit.is_some();
         if let Some(parcel) = self.bear(flow, parcel)
-            && let Some(state) = self.flow(flow).filter(|state| state.twin)
+            && let Some(state) = self.ground.flow(flow).filter(|state| state.twin)
         {
             // What is written in the server's place must go nowhere.
             self.poke_twin(share, flow, behind(state.iss + 1, parcel.acknowledged()));
@@ -228,7 +230,8 @@ impl Driver {
             }
         }
         if !commits {
-            self.node
+            self.ground
+                .node
                 .handle_snapshot_kept(share, flow, None, clock::now());
         }
     }

@@ -23,11 +23,11 @@ pub(super) fn from_expiry(expiry: Expiry) -> Option<MonoTime> {
 impl Driver {
     /// One store in the data path, every few milliseconds.
     pub(super) fn renew(&mut self, share: ShareId, expiry: MonoTime) {
-        let Some(state) = self.shares.get_mut(share) else {
+        let Some(state) = self.ground.shares.get_mut(share) else {
             return;
         };
         state.entry.expiry = to_expiry(Some(expiry));
-        if let Err(error) = self.datapath.shares.renew(share, state.entry.expiry) {
+        if let Err(error) = self.ground.datapath.shares.renew(share, state.entry.expiry) {
             tracing::error!(share = share.0, error = %error, "lease not written");
         }
     }
@@ -37,7 +37,7 @@ impl Driver {
         if !self.stonith.power_off(peer) {
             tracing::error!(peer = peer.0, "no stonith helper for this peer");
             let outcome = Err(StonithFault::NotRun);
-            self.node.handle_stonith(peer, outcome, clock::now());
+            self.ground.node.handle_stonith(peer, outcome, clock::now());
         }
     }
 }

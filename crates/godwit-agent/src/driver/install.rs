@@ -6,15 +6,14 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 
 use godwit_bpf::{
-    Births, Datapath, Events, Identity, Keepers, MARK_CANARY, MARK_INJECT, MARK_REPLAY,
-    MARK_SETTLED, MARK_SPOKEN, OpenError, PinDir, Policy, Settings, ShareEntry, TunnelEnd,
-    remove_stale_pins,
+    Births, Datapath, Events, Identity, Keepers, MARK_SPOKEN, OpenError, PinDir, Policy, Settings,
+    ShareEntry, TunnelEnd, remove_stale_pins,
 };
 use godwit_core::node::Resume;
 use godwit_core::snapshot::exports::Exports;
 use godwit_core::twin::compare::Comparisons;
 use godwit_core::{MonoTime, NodeConfig, VoterMemory};
-use godwit_sock::{Devices, FrameSender, Interface, SegmentSender, join_group, netns_cookie};
+use godwit_sock::{Devices, FrameSender, Interface, join_group, netns_cookie};
 use godwit_wire::{Endpoint, Generation, NodeName, Role, ShareId};
 
 use super::addresses;
@@ -28,6 +27,7 @@ use super::earlier;
 use super::fence::from_expiry;
 use super::follow::{self, Follow, Place};
 use super::gone;
+use super::ground::Ground;
 use super::handoff::{Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
@@ -44,6 +44,7 @@ use super::shares::Shares;
 use super::standstill::Standstill;
 use super::sweep::Doubts;
 use super::twins::Farewells;
+use super::voice::Voice;
 use super::{Driver, InstallError, Surroundings, leftover, ring, routes, sweep, unlisted};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
@@ -75,13 +76,8 @@ pub struct Remains {
     pub(super) interface: Interface,
     pub(super) datapath: Datapath,
     pub(super) events: Arc<Mutex<Events>>,
-    pub(super) segments: SegmentSender,
-    pub(super) frames: FrameSender,
-    pub(super) injected: Arc<FrameSender>,
-    pub(super) replayed: Arc<FrameSender>,
-    pub(super) canary_frames: FrameSender,
+    pub(super) voice: Voice,
     pub(super) origins: Origins,
-    pub(super) settled: FrameSender,
     pub(super) kit: Option<Kit>,
     /// The other side of each share, as the driver before knew it.
     pub(super) others: BTreeMap<ShareId, NodeName>,
@@ -102,18 +98,7 @@ impl Installed {
             .flat_map(|(_, service)| service.ips())
             .collect();
         let interface = Interface::by_name(config.node.interface.as_str())?;
-        let segments =
-            SegmentSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
-        let frames =
-            FrameSender::open(interface.index, MARK_SPOKEN).map_err(InstallError::Socket)?;
-        let injected =
-            FrameSender::open(interface.index, MARK_INJECT).map_err(InstallError::Socket)?;
-        let replayed =
-            FrameSender::open(interface.index, MARK_REPLAY).map_err(InstallError::Socket)?;
-        let canary_frames =
-            FrameSender::open(interface.index, MARK_CANARY).map_err(InstallError::Socket)?;
-        let settled =
-            FrameSender::open(interface.index, MARK_SETTLED).map_err(InstallError::Socket)?;
+        let voice = Voice::open(&interface).map_err(InstallError::Socket)?;
         let settings = Settings {
             ifindex: interface.index,
             mac: interface.mac,
@@ -139,16 +124,11 @@ impl Installed {
                 interface,
                 datapath,
                 events: Arc::new(Mutex::new(events)),
-                segments,
-                frames,
-                injected: Arc::new(injected),
-                replayed: Arc::new(replayed),
-                canary_frames,
+                voice,
                 origins: Origins {
                     v4: settings.node_v4,
                     v6: settings.node_v6,
                 },
-                settled,
                 kit,
                 others: BTreeMap::new(),
             },
@@ -360,7 +340,7 @@ impl Installed {
             flows: self.parts.datapath.flows.clone(),
             newborns: Newborns {
                 table: self.parts.datapath.newborns.clone(),
-                frames: self.parts.replayed.clone(),
+                frames: self.parts.voice.replayed.clone(),
                 place: self.parts.place.clone(),
             },
         };
@@ -454,42 +434,43 @@ impl Installed {
         let resolver = resolver.map_err(InstallError::Thread)?;
         let follow = self.follow(place.clone(), resolver.clone(), surroundings.inbox.clone())?;
         let doubts = self.start_readers(place, &surroundings.inbox);
+        let shares = self.shares(&node, keeper.as_ref().map(Keeper::ports));
+        let interface = self.parts.interface;
+        let mut voice = self.parts.voice;
+        (voice.ifindex, voice.mac) = (interface.index, interface.mac);
+        let ground = Ground {
+            node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
+            started: now,
+            shares,
+            voice,
+            peers: surroundings.peers,
+            events: surroundings.events,
+            resolver,
+            apps: surroundings.apps,
+            config: self.config,
+            datapath: self.parts.datapath,
+        };
+        let config = &ground.config;
         let mut driver = Driver {
             incarnation: node.incarnation,
-            era: Era::new(surroundings.inbox.clone()),
-            started: now,
-            node: membership::node(&self.config, &node, now).remembering(surroundings.memory),
-            shares: self.shares(&node, keeper.as_ref().map(Keeper::ports)),
-            placing: Placing::new(&self.config),
+            era: Era::new(surroundings.inbox),
+            placing: Placing::new(config),
             questions: Questions::default(),
-            tagging: Tagging::take_up(&self.config, &self.parts.datapath.trusts),
-            loads: Loads::new(&self.config, now),
-            locals: Locals::spawn(&self.config, surroundings.events.clone())
-                .map_err(InstallError::Thread)?,
+            tagging: Tagging::take_up(config, &ground.datapath.trusts),
+            loads: Loads::new(config, now),
+            locals: Locals::spawn(config, ground.events.clone()).map_err(InstallError::Thread)?,
             keeper,
-            exports: Exports::new(keeper::shares(&self.config), now),
+            exports: Exports::new(keeper::shares(config), now),
             awaited_twins: AwaitedTwins::default(),
             commits: Commits::default(),
-            apps: surroundings.apps,
-            resolver,
             follow,
             stand: self.parts.place,
-            ifindex: self.parts.interface.index,
-            mac: self.parts.interface.mac,
-            servers: Servers::new(&self.config, now),
-            config: self.config,
-            interface: self.parts.interface,
+            servers: Servers::new(config, now),
+            interface,
             records: self.parts.events,
             next: None,
-            datapath: self.parts.datapath,
-            segments: self.parts.segments,
-            frames: self.parts.frames,
-            injected: self.parts.injected,
-            replayed: self.parts.replayed,
             origins: self.parts.origins,
-            canary_frames: self.parts.canary_frames,
             canaries: Canaries::new(self.parts.origins, node.incarnation, now),
-            settled: self.parts.settled,
             rejoins: Rejoins::new(now),
             replays: Replays::default(),
             digest: Digest::new(now),
@@ -501,15 +482,14 @@ impl Installed {
             doubts: doubts.map_err(InstallError::Thread)?,
             handoffs,
             wishes: Wishes::default(),
-            peers: surroundings.peers,
             board: surroundings.board,
             facts: FactBoard::default(),
             leases: surroundings.leases,
             stonith: surroundings.stonith,
-            events: surroundings.events,
             metrics: surroundings.metrics,
             housekeeping: now,
             restarts: false,
+            ground,
         };
         driver.take_up(inherited, now);
         Ok((driver, surroundings.inputs))
@@ -520,7 +500,7 @@ impl Driver {
     /// Goes on with what an earlier agent left.
     fn take_up(&mut self, inherited: BTreeMap<ShareId, Generation>, now: MonoTime) {
         for (share, latest) in inherited {
-            self.node.handle_inherited_flows(share, latest, now);
+            self.ground.node.handle_inherited_flows(share, latest, now);
         }
         self.resume_handoffs(now);
         self.look_for_listeners(now);

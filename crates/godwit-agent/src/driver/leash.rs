@@ -27,16 +27,18 @@ const RECENT: Duration = Duration::from_secs(1);
 
 impl Driver {
     pub(super) fn apply_census(&mut self, census: &Census, now: MonoTime) {
-        for share in self.shares.apply_census(census) {
-            self.write_share(share);
+        for share in self.ground.shares.apply_census(census) {
+            self.ground.write_share(share);
         }
         for (share, flow) in &census.evicted {
-            self.give(*share, *flow, Order::DropLog);
+            self.ground.give(*share, *flow, Order::DropLog);
         }
-        let owned: Vec<_> = self.shares.iter().map(|(share, _)| share).collect();
+        let owned: Vec<_> = self.ground.shares.iter().map(|(share, _)| share).collect();
         for share in owned {
             let protected = census.protected.get(&share).copied().unwrap_or(0);
-            self.node.handle_protected_count(share, protected, now);
+            self.ground
+                .node
+                .handle_protected_count(share, protected, now);
         }
     }
 }

@@ -110,7 +110,7 @@ impl Driver {
     /// Measures, writes down and tells the load of the services.
     pub(super) fn weigh(&mut self, now: MonoTime) {
         self.loads.due = now.saturating_add(TICK);
-        let paused: BTreeSet<_> = self.node.pauses().collect();
+        let paused: BTreeSet<_> = self.ground.node.pauses().collect();
         for service in &mut self.loads.services {
             let load = match service.measure(now) {
                 // Its clients wait, however few they are.
@@ -125,7 +125,7 @@ impl Driver {
                 margin: service.policy.margin,
                 program: service.program,
             };
-            if let Err(error) = self.datapath.steering.set(service.share, steering) {
+            if let Err(error) = self.ground.datapath.steering.set(service.share, steering) {
                 tracing::error!(error = %error, "where connections begin can't be written");
             }
             let Some(address) = service.addresses.first() else {
@@ -133,11 +133,11 @@ impl Driver {
             };
             let order = u64::try_from(now.since(MonoTime::ZERO).as_nanos()).unwrap_or(u64::MAX);
             for mac in self.placing.macs(service.share) {
-                let mut frame = note(mac, self.mac, load, *address);
+                let mut frame = note(mac, self.ground.voice.mac, load, *address);
                 if let Some(key) = self.tagging.key_for(mac) {
                     prove(&mut frame, order, key);
                 }
-                let told = self.frames.send(&frame);
+                let told = self.ground.voice.frames.send(&frame);
                 if let Err(error) = told {
                     tracing::debug!(error = %error, "a server does not hear of our load");
                 }

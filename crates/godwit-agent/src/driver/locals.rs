@@ -84,7 +84,7 @@ impl Locals {
 impl Driver {
     /// A role has changed: those who may not stay are ended.
     pub(super) fn note_locals(&mut self) {
-        let shares = &self.shares;
+        let shares = &self.ground.shares;
         self.locals
             .note(|share| shares.get(share).map_or(Role::None, |it| it.entry.role));
     }

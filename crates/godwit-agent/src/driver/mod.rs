@@ -48,6 +48,7 @@ mod fence;
 pub(crate) mod follow;
 mod freezer;
 mod gone;
+mod ground;
 mod handoff;
 mod hearing;
 mod install;
@@ -85,15 +86,15 @@ mod turn;
 mod twins;
 mod unlisted;
 mod unreached;
+mod voice;
 
 use std::sync::{Arc, Mutex};
 
-use godwit_bpf::{Datapath, Events};
+use godwit_bpf::Events;
 use godwit_core::snapshot::exports::Exports;
 use godwit_core::twin::compare::Comparisons;
-use godwit_core::{MonoTime, Node, VoterMemory};
-use godwit_sock::{FrameSender, Interface, SegmentSender};
-use godwit_wire::MacAddr;
+use godwit_core::{MonoTime, VoterMemory};
+use godwit_sock::Interface;
 
 use crate::apps::Apps;
 use crate::config::Config;
@@ -123,6 +124,7 @@ use commits::Commits;
 use digest::Digest;
 use dismissal::Dismissals;
 use follow::{Follow, Place};
+use ground::Ground;
 pub use handoff::{FlowWish, HandoffStartError};
 use handoff::{Handoffs, Wishes};
 use keeper::Keeper;
@@ -130,13 +132,11 @@ use load::Loads;
 use locals::Locals;
 use moves::Moves;
 pub use moves::Wish;
-use neighbours::Resolver;
 use placing::Placing;
 use questions::Questions;
 use rejoin::Rejoins;
 use replay::Replays;
 use servers::Servers;
-use shares::Shares;
 use standstill::Standstill;
 use twins::Farewells;
 
@@ -177,12 +177,9 @@ impl Surroundings {
 /// The running driver.
 #[derive(Debug)]
 pub struct Driver {
-    config: Arc<Config>,
-    node: Node,
+    ground: Ground,
     incarnation: u64,
     era: Era,
-    started: MonoTime,
-    datapath: Datapath,
     /// Where this node is on the link now.
     stand: Arc<Place>,
     /// The service interface, as it was found at start.
@@ -191,34 +188,16 @@ pub struct Driver {
     records: Arc<Mutex<Events>>,
     /// The changed file, and its identity if this process goes on with it.
     next: Option<(Arc<Config>, Option<Identity>)>,
-    shares: Shares,
     placing: Placing,
     questions: Questions,
     tagging: Tagging,
     loads: Loads,
     /// Processes of this machine that are clients of its services.
     locals: Locals,
-    resolver: Resolver,
     /// Follows the service interface.
     follow: Follow,
-    /// Of the service interface.
-    ifindex: u32,
-    /// Of the service interface.
-    mac: MacAddr,
-    /// Segments to clients; the kernel routes them.
-    segments: SegmentSender,
-    /// Frames to the standby and to the whole link.
-    frames: FrameSender,
-    /// Frames to our own kernel, turned round by the gate.
-    injected: Arc<FrameSender>,
-    /// As `injected`, for twins of flows that run already.
-    replayed: Arc<FrameSender>,
-    /// Canaries, to our own tap.
-    canary_frames: FrameSender,
     origins: Origins,
     canaries: Canaries,
-    /// Answers to our own questions, turned round by the gate.
-    settled: FrameSender,
     rejoins: Rejoins,
     replays: Replays,
     digest: Digest,
@@ -241,14 +220,11 @@ pub struct Driver {
     exports: Exports,
     awaited_twins: AwaitedTwins,
     commits: Commits,
-    apps: Apps,
-    peers: PeerSender,
     board: ShareBoard,
     facts: FactBoard,
     leases: LeaseSender,
     /// The way to other nodes' power switches.
     stonith: Stonith,
-    events: EventLog,
     metrics: Metrics,
     housekeeping: MonoTime,
     /// Whether this is the end before a restart.

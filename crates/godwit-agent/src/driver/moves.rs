@@ -93,7 +93,7 @@ impl Driver {
         }
         let report = MoveReport {
             schema: SCHEMA.into(),
-            from: self.config.node.name.to_string(),
+            from: self.ground.config.node.name.to_string(),
             to: to.to_string(),
             services: Vec::new(),
             flows: 0,
@@ -109,7 +109,7 @@ impl Driver {
         let force = wish.force;
         for share in waits {
             let command = Command::Move { share, to, force };
-            self.node.handle_command(command, now);
+            self.ground.node.handle_command(command, now);
         }
     }
 
@@ -120,9 +120,9 @@ impl Driver {
         if self.moves.is_waited_for(&self.that_move_with(share)) {
             return;
         }
-        let service = self.name_of(share);
+        let service = self.ground.name_of(share);
         let fields = [("service", service.as_str()), ("to", to.as_str())];
-        self.events.publish_own(cause.as_str(), true, fields);
+        self.ground.events.publish_own(cause.as_str(), true, fields);
         let (reply, _nobody) = oneshot::channel();
         let wish = Wish {
             service,
@@ -135,9 +135,9 @@ impl Driver {
 
     /// An address is in one place, so its services move together: this share and its mates.
     fn that_move_with(&self, share: ShareId) -> BTreeSet<ShareId> {
-        let mut all: BTreeSet<_> = self.shares.mates(share).into_iter().collect();
+        let mut all: BTreeSet<_> = self.ground.shares.mates(share).into_iter().collect();
         all.retain(|mate| {
-            let entry = self.shares.get(*mate).map(|mate| mate.entry.role);
+            let entry = self.ground.shares.get(*mate).map(|mate| mate.entry.role);
             entry == Some(Role::Owner)
         });
         all.insert(share);
@@ -147,7 +147,11 @@ impl Driver {
     fn understand(&self, wish: &Wish) -> Result<(ShareId, NodeName), MoveRefused> {
         let refused = |reason, sentence| Err(MoveRefused { reason, sentence });
         let service = &wish.service;
-        let known = self.shares.iter().find(|(_, share)| share.name == *service);
+        let known = self
+            .ground
+            .shares
+            .iter()
+            .find(|(_, share)| share.name == *service);
         let Some((share, _)) = known else {
             return refused(
                 "unknown_service",
@@ -155,6 +159,7 @@ impl Driver {
             );
         };
         if self
+            .ground
             .config
             .own_shares()
             .any(|(id, it)| id == share && it.moves())
@@ -167,8 +172,8 @@ impl Driver {
                 ),
             );
         }
-        let nodes = std::iter::once(self.config.node.name)
-            .chain(self.config.others().map(|peer| peer.name));
+        let nodes = std::iter::once(self.ground.config.node.name)
+            .chain(self.ground.config.others().map(|peer| peer.name));
         match nodes.into_iter().find(|node| node.as_str() == wish.to) {
             Some(to) => Ok((share, to)),
             None => refused("unknown_node", format!("there is no node {:?}", wish.to)),
@@ -202,7 +207,7 @@ impl Driver {
             sum.confirming += check.confirming;
         }
         for share in together {
-            self.node.handle_flow_check(share, sum, clock::now());
+            self.ground.node.handle_flow_check(share, sum, clock::now());
         }
     }
 
@@ -210,10 +215,14 @@ impl Driver {
     /// says of each to the peer what this node has.
     fn look_at_flows(&mut self, share: ShareId) -> FlowCheck {
         let now = clock::now();
-        let generation = self.shares.get(share).map(|share| share.entry.generation);
+        let generation = self
+            .ground
+            .shares
+            .get(share)
+            .map(|share| share.entry.generation);
         let (mut check, mut leaving) = (FlowCheck::default(), Leaving::default());
         let (mut busy, mut unprotected) = (Vec::new(), Vec::new());
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share != share || flow.phase == Phase::Ended {
                 return;
             }
@@ -262,17 +271,7 @@ impl Driver {
     /// To the next owner: acknowledgement, window, what was sent, and our clock.
     fn say_what_we_have(&self, flow: &FlowState) {
         if let Some(packet) = segments::owner_word(flow) {
-            self.say_to_standby(flow, &packet);
-        }
-    }
-
-    /// Straight to the standby's data path; nobody else is to see it.
-    pub(super) fn say_to_standby(&self, flow: &FlowState, packet: &[u8]) {
-        let Some(peer) = self.shares.get(flow.share).map(|it| it.entry.peer_mac) else {
-            return;
-        };
-        if let Err(error) = self.frames.send(&segments::frame(peer, self.mac, packet)) {
-            tracing::debug!(flow = %flow.id.key, error = %error, "state not handed over");
+            self.ground.say_to_standby(flow, &packet);
         }
     }
 
@@ -283,7 +282,9 @@ impl Driver {
             return;
         };
         let unprotected = std::mem::take(&mut leaving.unprotected);
-        let found = unprotected.into_iter().filter_map(|flow| self.flow(flow));
+        let found = unprotected
+            .into_iter()
+            .filter_map(|flow| self.ground.flow(flow));
         let found: Vec<_> = found.map(|it| (it, ResetReason::Unprotected)).collect();
         self.reset(share, &found);
     }
@@ -295,7 +296,7 @@ impl Driver {
         };
         leaving.silent_since = Some(clock::now());
         let busy = std::mem::take(&mut leaving.busy);
-        for flow in busy.into_iter().filter_map(|flow| self.flow(flow)) {
+        for flow in busy.into_iter().filter_map(|flow| self.ground.flow(flow)) {
             self.say_what_we_have(&flow);
         }
     }
@@ -304,7 +305,7 @@ impl Driver {
     pub(super) fn resume(&mut self, share: ShareId) {
         let now = clock::now();
         let (mut twins, mut unserved) = (Vec::new(), Vec::new());
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
                 return;
             }
@@ -320,9 +321,9 @@ impl Driver {
         }
         twins.sort_unstable_by_key(|flow| std::cmp::Reverse(flow.heard_ns));
         for flow in &twins {
-            self.give(flow.share, flow.id, Order::Turn);
+            self.ground.give(flow.share, flow.id, Order::Turn);
             if now.0.saturating_sub(flow.heard_ns) < BUSY_NS {
-                self.inject(flow, segments::opened_window(flow));
+                self.ground.inject(flow, segments::opened_window(flow));
             }
         }
         self.reset(share, &unserved);
@@ -337,7 +338,7 @@ impl Driver {
             self.turn_flows(share);
             self.end_committed_twins(share);
         }
-        let name = self.name_of(share);
+        let name = self.ground.name_of(share);
         let (mut rest, mut stay) = (Vec::new(), Vec::new());
         for mut asker in std::mem::take(&mut self.moves.askers) {
             if asker.waits.remove(&share) {
@@ -370,7 +371,7 @@ impl Driver {
     /// now, so that they are shown as what they are.
     fn turn_flows(&self, share: ShareId) {
         let mut flows = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share == share {
                 flows.push(flow.id);
             }
@@ -379,13 +380,8 @@ impl Driver {
             tracing::error!(error = %error, "can't read the flows that have moved");
         }
         for flow in flows {
-            self.give(share, flow, Order::Turn);
+            self.ground.give(share, flow, Order::Turn);
         }
-    }
-
-    pub(super) fn name_of(&self, share: ShareId) -> String {
-        let known = self.shares.get(share).map(|share| share.name.clone());
-        known.unwrap_or_default()
     }
 }
 

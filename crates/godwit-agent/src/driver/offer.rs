@@ -35,12 +35,12 @@ struct Offers {
 impl Driver {
     /// Tells the twins of `share` whose clients are silent since `idle_since`.
     pub(super) fn offer_windows(&self, share: ShareId, idle_since: MonoTime) {
-        let flows = Arc::clone(&self.datapath.flows);
+        let flows = Arc::clone(&self.ground.datapath.flows);
         let offers = Offers {
             share,
             idle_since,
-            mac: self.mac,
-            injected: Arc::clone(&self.injected),
+            mac: self.ground.voice.mac,
+            injected: Arc::clone(&self.ground.voice.injected),
             done: 0,
         };
         let spawned = thread::Builder::new()

@@ -268,11 +268,20 @@ impl Driver {
         if self.placing.placed.is_empty() || now < self.placing.again {
             return;
         }
-        let peers = (0..).map(PeerId).zip(self.node.peer_status()).collect();
+        let peers = (0..)
+            .map(PeerId)
+            .zip(self.ground.node.peer_status())
+            .collect();
         let macs = self.placing.all_macs();
-        let link = (&self.frames, &self.datapath.placing, &self.tagging);
-        self.placing.paths.prove((self.mac, &macs), link, now);
-        let shares = &self.shares;
+        let link = (
+            &self.ground.voice.frames,
+            &self.ground.datapath.placing,
+            &self.tagging,
+        );
+        self.placing
+            .paths
+            .prove((self.ground.voice.mac, &macs), link, now);
+        let shares = &self.ground.shares;
         let owns = |share| {
             let share = shares.get(share);
             share.is_some_and(|share| share.entry.role == Role::Owner)
@@ -280,7 +289,7 @@ impl Driver {
         let mac = |peer| shares.mac(peer);
         let written = self
             .placing
-            .refresh(&peers, (mac, owns), &self.datapath.placing);
+            .refresh(&peers, (mac, owns), &self.ground.datapath.placing);
         if let Err(error) = written {
             self.placing.again = now.saturating_add(PAUSE);
             tracing::error!(error = %error, "where requests are served best can't be written");

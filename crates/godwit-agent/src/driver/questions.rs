@@ -50,7 +50,7 @@ impl Driver {
             word: QuestionWord::Settle,
         };
         // The data path reminds us while it is open.
-        if let Err(error) = self.peers.send(peer, message) {
+        if let Err(error) = self.ground.peers.send(peer, message) {
             tracing::debug!(%error, flow = %question.flow.key, "a question can't be settled yet");
         }
     }
@@ -68,7 +68,7 @@ impl Driver {
         let Some(question) = self.questions.take(peer, flow, number) else {
             return;
         };
-        let kept = match self.datapath.questions.get(&question) {
+        let kept = match self.ground.datapath.questions.get(&question) {
             Ok(Some(kept)) => kept,
             Ok(None) => return,
             Err(error) => {
@@ -87,9 +87,17 @@ impl Driver {
         };
         let settling = settle(word, route);
         let sent = match settling {
-            Settling::TakeBack => self.settled.send(&kept.answer(self.mac, false)),
-            Settling::LetGo => self.settled.send(&kept.answer(self.mac, true)),
-            Settling::PutAgain => self.frames.send(kept.frame()),
+            Settling::TakeBack => self
+                .ground
+                .voice
+                .settled
+                .send(&kept.answer(self.ground.voice.mac, false)),
+            Settling::LetGo => self
+                .ground
+                .voice
+                .settled
+                .send(&kept.answer(self.ground.voice.mac, true)),
+            Settling::PutAgain => self.ground.voice.frames.send(kept.frame()),
             Settling::Wait | Settling::Ignore => return,
         };
         let flow = question.flow.key;
@@ -101,7 +109,7 @@ impl Driver {
 
     /// A peer has offered us a connection, and has no answer.
     fn rule_out(&mut self, peer: PeerId, flow: FlowId, number: u32) {
-        let word = match self.datapath.orders.settle(flow, number) {
+        let word = match self.ground.datapath.orders.settle(flow, number) {
             Ok(Settlement::Never) => QuestionWord::Never,
             Ok(Settlement::Has) => QuestionWord::Has,
             Ok(Settlement::Later) => QuestionWord::Later,
@@ -111,7 +119,7 @@ impl Driver {
             }
         };
         let answer = Message::Question { flow, number, word };
-        if let Err(error) = self.peers.send(peer, answer) {
+        if let Err(error) = self.ground.peers.send(peer, answer) {
             tracing::debug!(%error, flow = %flow.key, "a question is not answered");
         }
     }

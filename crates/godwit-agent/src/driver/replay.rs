@@ -150,21 +150,28 @@ impl Driver {
         restore: &Restore,
     ) {
         let flow = restore.flow();
-        if let Ok(Some(old)) = self.datapath.flows.get(flow.key) {
+        if let Ok(Some(old)) = self.ground.datapath.flows.get(flow.key) {
             let is_ours = old.share != share && old.phase != Phase::Ended;
             if is_ours || !old.gives_way_to(flow) {
                 return tracing::warn!(flow = %flow.key, reason = "twin_alive", "no twin can be made");
             }
             // Forgotten before it is ended: its RST is not the new twin's.
-            self.give(old.share, old.id, Order::Forget);
+            self.ground.give(old.share, old.id, Order::Forget);
         }
-        if let Err(error) = destroy_tcp(self.ifindex, flow.key) {
+        if let Err(error) = destroy_tcp(self.ground.voice.ifindex, flow.key) {
             tracing::warn!(flow = %flow.key, error = %error, "socket not ended");
         }
-        if let Err(error) = self.datapath.installer.install(share, generation, restore) {
+        if let Err(error) = self
+            .ground
+            .datapath
+            .installer
+            .install(share, generation, restore)
+        {
             return tracing::warn!(flow = %flow.key, error = %error, "no twin can be made");
         }
-        let Some(state) = self.flow(flow) else { return };
+        let Some(state) = self.ground.flow(flow) else {
+            return;
+        };
         let now = clock::now();
         let replay = Replay {
             flow,
@@ -180,7 +187,9 @@ impl Driver {
     }
 
     pub(super) fn feed_twin(&mut self, flow: FlowId, seq: SeqNumber, fin: bool, input: Vec<u8>) {
-        let Some(state) = self.flow(flow) else { return };
+        let Some(state) = self.ground.flow(flow) else {
+            return;
+        };
         let now = clock::now();
         let replay = Replay {
             flow,
@@ -208,7 +217,11 @@ impl Driver {
 
     fn say_replay(&self, state: &FlowState, replay: &Replay) {
         replay.say(state, &|flow, packet| {
-            send(&self.replayed, &self.frame_to_self(flow, &packet), flow);
+            send(
+                &self.ground.voice.replayed,
+                &self.frame_to_self(flow, &packet),
+                flow,
+            );
         });
     }
 
@@ -217,20 +230,29 @@ impl Driver {
         let mut replays = std::mem::take(&mut self.replays);
         replays.carry_out(
             now,
-            |flow| self.flow(flow),
-            |flow, packet| send(&self.replayed, &self.frame_to_self(flow, &packet), flow),
+            |flow| self.ground.flow(flow),
+            |flow, packet| {
+                send(
+                    &self.ground.voice.replayed,
+                    &self.frame_to_self(flow, &packet),
+                    flow,
+                )
+            },
         );
         self.replays = replays;
     }
 
     fn frame_to_self(&self, flow: &FlowState, packet: &[u8]) -> Vec<u8> {
-        segments::frame(self.mac, flow.client_mac, packet)
+        segments::frame(self.ground.voice.mac, flow.client_mac, packet)
     }
 
     /// The twin may be served, if it is well.
     pub(super) fn admit_twin(&mut self, share: ShareId, flow: FlowId) {
-        match self.datapath.orders.give(share, flow, Order::Admit) {
-            Ok(()) => self.node.handle_twin_admitted(share, flow, clock::now()),
+        match self.ground.datapath.orders.give(share, flow, Order::Admit) {
+            Ok(()) => self
+                .ground
+                .node
+                .handle_twin_admitted(share, flow, clock::now()),
             Err(error) => tracing::warn!(flow = %flow.key, error = %error, "twin not admitted"),
         }
     }

@@ -107,17 +107,17 @@ impl Driver {
             }
             resets.count(*reason);
             tracing::info!(flow = %flow.id.key, reason = reason.as_str(), "connection reset");
-            self.speak(flow, segments::reset(flow));
+            self.ground.speak(flow, segments::reset(flow));
             self.end_here(flow, *reason);
             if reason.is_of_twin() {
-                self.speak(flow, segments::last_probe(flow, now));
+                self.ground.speak(flow, segments::last_probe(flow, now));
             }
         }
         self.tell_resets(share, &resets);
     }
 
     pub(super) fn tell_resets(&mut self, share: ShareId, resets: &Resets) {
-        let Some(known) = self.shares.get_mut(share) else {
+        let Some(known) = self.ground.shares.get_mut(share) else {
             return;
         };
         known.resets.add(resets);
@@ -128,14 +128,16 @@ impl Driver {
                 ("reason", &reason),
                 ("count", &count),
             ];
-            self.events.publish_own("connections_reset", true, fields);
+            self.ground
+                .events
+                .publish_own("connections_reset", true, fields);
         }
     }
 
     fn end_here(&self, flow: &FlowState, reason: ResetReason) {
-        self.give(flow.share, flow.id, Order::End);
+        self.ground.give(flow.share, flow.id, Order::End);
         if reason.leaves_socket()
-            && let Err(error) = destroy_tcp(self.ifindex, flow.id.key)
+            && let Err(error) = destroy_tcp(self.ground.voice.ifindex, flow.id.key)
         {
             tracing::warn!(flow = %flow.id.key, error = %error, "socket not ended");
         }

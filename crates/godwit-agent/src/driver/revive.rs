@@ -57,14 +57,14 @@ impl Driver {
         let unheard = if attempt == 0 {
             self.begin_revival(share, now)
         } else {
-            let revival = self.shares.get(share).map(|share| &share.revival);
+            let revival = self.ground.shares.get(share).map(|share| &share.revival);
             match revival {
                 // Thousands: the last round is not over.
                 Some(revival) if !revival.is_under_way() => self.unheard(share, &revival.unheard),
                 Some(_) | None => return,
             }
         };
-        if let Some(share) = self.shares.get_mut(share) {
+        if let Some(share) = self.ground.shares.get_mut(share) {
             share.revival.begin(unheard);
         }
         self.go_on_reviving(now);
@@ -77,14 +77,14 @@ impl Driver {
 
     /// Speaks to some of those who wait for it; the driver has other work, too.
     pub(super) fn go_on_reviving(&mut self, now: MonoTime) {
-        let Some((share, revival)) = self.shares.revival_under_way() else {
+        let Some((share, revival)) = self.ground.shares.revival_under_way() else {
             return;
         };
         let batch = revival.next();
-        for flow in batch.into_iter().filter_map(|flow| self.flow(flow)) {
+        for flow in batch.into_iter().filter_map(|flow| self.ground.flow(flow)) {
             if self.is_unheard(share, &flow) {
-                self.speak(&flow, segments::ack(&flow, now));
-                self.speak(&flow, segments::probe(&flow, now));
+                self.ground.speak(&flow, segments::ack(&flow, now));
+                self.ground.speak(&flow, segments::probe(&flow, now));
             }
         }
     }
@@ -93,7 +93,7 @@ impl Driver {
     /// can serve is reset.
     fn begin_revival(&mut self, share: ShareId, now: MonoTime) -> Vec<FlowId> {
         let (mut busy, mut unserved) = (Vec::new(), Vec::new());
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share != share || !flow.twin || flow.phase == Phase::Ended {
                 return;
             }
@@ -116,13 +116,13 @@ impl Driver {
     /// Those of `flows` that still have not been heard: looked up one by one, for
     /// the share may have many more.
     fn unheard(&self, share: ShareId, flows: &[FlowId]) -> Vec<FlowId> {
-        let states = flows.iter().filter_map(|flow| self.flow(*flow));
+        let states = flows.iter().filter_map(|flow| self.ground.flow(*flow));
         let unheard = states.filter(|flow| self.is_unheard(share, flow));
         unheard.map(|flow| flow.id).collect()
     }
 
     fn is_unheard(&self, share: ShareId, flow: &FlowState) -> bool {
-        flow.phase != Phase::Ended && flow.heard_ns < self.taken_over_at(share).0
+        flow.phase != Phase::Ended && flow.heard_ns < self.ground.taken_over_at(share).0
     }
 
     /// The gates of a generation that is over are open: everybody hears what
@@ -130,7 +130,7 @@ impl Driver {
     pub(super) fn release_gate(&mut self, share: ShareId, generation: godwit_wire::Generation) {
         let now = clock::now();
         let mut held = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share == share
                 && flow.generation == generation
                 && flow.gated
@@ -151,21 +151,12 @@ impl Driver {
     /// our kernel the window that the leash kept from it. If that was the last word the
     /// connection is over: no segment will come that says so.
     pub(super) fn let_go(&self, flow: &FlowState, now: MonoTime) {
-        self.speak(flow, segments::ack(flow, now));
+        self.ground.speak(flow, segments::ack(flow, now));
         if flow.leashed {
-            self.inject(flow, segments::client_window(flow));
+            self.ground.inject(flow, segments::client_window(flow));
         }
         if flow.through {
-            self.give(flow.share, flow.id, Order::End);
-        }
-    }
-
-    /// Sends a packet to a flow's client. A full queue or a missing route is
-    /// met by the next round, or by the kernel's own retransmission.
-    pub(super) fn speak(&self, flow: &FlowState, packet: Option<Vec<u8>>) {
-        let Some(packet) = packet else { return };
-        if let Err(error) = self.segments.send(flow.id.key.client.ip(), &packet) {
-            tracing::debug!(flow = %flow.id.key, error = %error, "segment not sent");
+            self.ground.give(flow.share, flow.id, Order::End);
         }
     }
 
@@ -188,10 +179,15 @@ impl Driver {
     }
 
     fn half_open(&self, share: ShareId) -> Vec<HalfOpen> {
-        let mut half_open = self.datapath.half_open.waiting().unwrap_or_else(|error| {
-            tracing::error!(error = %error, "can't read the handshakes");
-            Vec::new()
-        });
+        let mut half_open = self
+            .ground
+            .datapath
+            .half_open
+            .waiting()
+            .unwrap_or_else(|error| {
+                tracing::error!(error = %error, "can't read the handshakes");
+                Vec::new()
+            });
         half_open.retain(|half| half.share == share && half.tapped);
         half_open
     }
@@ -200,10 +196,14 @@ impl Driver {
         for half in latest(half_open) {
             let (key, irs) = (half.key, half.irs);
             // It has got its twin since.
-            let known = self.flow(FlowId { key, irs }).is_some();
+            let known = self.ground.flow(FlowId { key, irs }).is_some();
             if !known
                 && let Some(packet) = segments::syn_ack(half)
-                && let Err(error) = self.segments.send(half.key.client.ip(), &packet)
+                && let Err(error) = self
+                    .ground
+                    .voice
+                    .segments
+                    .send(half.key.client.ip(), &packet)
             {
                 tracing::debug!(flow = %half.key, error = %error, "SYN-ACK not sent");
             }

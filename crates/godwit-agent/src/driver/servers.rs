@@ -138,11 +138,11 @@ impl Driver {
 
     /// Services of one address move together: an address is in one place.
     fn pass_on(&mut self, exit: ServerExit, now: MonoTime) {
-        let mates = self.shares.mates(exit.share);
+        let mates = self.ground.shares.mates(exit.share);
         let movable = mates.iter().all(|mate| self.could_move(*mate));
         let concerned = exit.kept > 0 || exit.listener_lost;
         let own = ServerExit { movable, ..exit };
-        self.node.handle_server_exit(own, now);
+        self.ground.node.handle_server_exit(own, now);
         for mate in mates.into_iter().filter(|_| concerned) {
             let exit = ServerExit {
                 share: mate,
@@ -151,17 +151,21 @@ impl Driver {
                 listener_lost: false,
                 movable,
             };
-            self.node.handle_server_exit(exit, now);
+            self.ground.node.handle_server_exit(exit, now);
         }
     }
 
     fn could_move(&self, share: ShareId) -> bool {
-        let entry = self.shares.get(share).map(|share| share.entry);
+        let entry = self.ground.shares.get(share).map(|share| share.entry);
         entry.is_some_and(|entry| entry.role != Role::Owner || !entry.generation.is_none())
     }
 
     fn tell_exit(&self, exit: &ProcessExit) {
-        let name = self.shares.get(exit.share).map(|share| share.name.as_str());
+        let name = self
+            .ground
+            .shares
+            .get(exit.share)
+            .map(|share| share.name.as_str());
         let (pid, flows, kept) = (
             exit.pid.to_string(),
             exit.flows.to_string(),
@@ -186,7 +190,7 @@ impl Driver {
             ("kept", &kept),
             ("scope", scope),
         ];
-        self.events.publish_own("process_exit", true, fields);
+        self.ground.events.publish_own("process_exit", true, fields);
     }
 
     /// Tells the core of each service whether something listens there.
@@ -200,7 +204,7 @@ impl Driver {
             }
         };
         self.servers.dying.forget_dead();
-        let config = self.config.clone();
+        let config = self.ground.config.clone();
         for (share, service) in config.own_shares() {
             let all = service.addresses.iter().copied();
             // The listener of a process that dies is as good as gone.
@@ -243,7 +247,7 @@ impl Driver {
         } else {
             self.servers.missing.remove(&share);
         }
-        self.node.handle_listening(share, listening, now);
+        self.ground.node.handle_listening(share, listening, now);
         if self.servers.silent(share) != silent {
             self.servers.anxious_until = now.saturating_add(ANXIETY);
             self.tell_listening(share, &silent);
@@ -256,7 +260,7 @@ impl Driver {
     }
 
     fn tell_listening(&self, share: ShareId, silent: &[SocketAddr]) {
-        let Some(known) = self.shares.get(share) else {
+        let Some(known) = self.ground.shares.get(share) else {
             return;
         };
         let addresses = listed(silent);
@@ -265,10 +269,13 @@ impl Driver {
             ("addresses", addresses.as_str()),
         ];
         if silent.is_empty() {
-            self.events
+            self.ground
+                .events
                 .publish_own("server_listening", false, fields.into_iter().take(1));
         } else {
-            self.events.publish_own("server_missing", true, fields);
+            self.ground
+                .events
+                .publish_own("server_missing", true, fields);
         }
     }
 
@@ -283,25 +290,29 @@ impl Driver {
         let missing = &self.servers.missing;
         let idle = |share| {
             let is_asked = |it: &ServiceConfig| it.is_fronted() || it.is_placed();
-            let mut asked = self.config.own_shares().filter(|(_, it)| is_asked(it));
+            let mut asked = self
+                .ground
+                .config
+                .own_shares()
+                .filter(|(_, it)| is_asked(it));
             missing.contains(&share) && asked.any(|(own, _)| own == share)
         };
-        let claims = self.node.share_claims();
+        let claims = self.ground.node.share_claims();
         let claims = claims.filter(|claim| !idle(claim.share));
         // A director that hears us and is not heard sends us what does not arrive.
         let silent = self
             .servers
             .directors
             .iter()
-            .filter(|(id, _)| self.node.misses(*id));
+            .filter(|(id, _)| self.ground.node.misses(*id));
         let unheard = silent.map(|(_, name)| unheard(*name));
-        let pauses = self.node.pauses().map(pauses::claim);
+        let pauses = self.ground.node.pauses().map(pauses::claim);
         self.board
             .post(unheard.chain(claims).chain(pauses).collect());
     }
 
     pub(super) fn silence(&self, share: ShareId) {
-        if let Err(error) = self.datapath.shares.release(share) {
+        if let Err(error) = self.ground.datapath.shares.release(share) {
             tracing::error!(share = share.0, error = %error, "share not silenced");
         }
     }
@@ -310,6 +321,7 @@ impl Driver {
     /// left must not silence it.
     pub(super) fn end_old_silence(&self, share: ShareId) {
         let is_new = self
+            .ground
             .shares
             .get(share)
             .is_some_and(|share| share.entry.role != Role::Owner);
@@ -319,7 +331,7 @@ impl Driver {
     }
 
     fn open(&self, share: ShareId) {
-        if let Err(error) = self.datapath.shares.open(share) {
+        if let Err(error) = self.ground.datapath.shares.open(share) {
             tracing::error!(share = share.0, error = %error, "share not opened");
         }
     }
@@ -330,7 +342,7 @@ impl Driver {
     pub(super) fn reopen(&mut self, share: ShareId) {
         self.open(share);
         let mut flows = Vec::new();
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             if flow.share == share && flow.phase != Phase::Ended {
                 flows.push(flow);
             }
@@ -340,7 +352,7 @@ impl Driver {
         }
         let (now, mut dead) = (clock::now(), Vec::new());
         for flow in flows {
-            if has_tcp_socket(self.ifindex, flow.id.key).is_ok_and(|exists| !exists) {
+            if has_tcp_socket(self.ground.voice.ifindex, flow.id.key).is_ok_and(|exists| !exists) {
                 dead.push((flow, ResetReason::NoTaker));
             } else if !flow.orphaned && flow.is_held() {
                 self.let_go(&flow, now);

@@ -79,7 +79,7 @@ impl Driver {
         for flow in others {
             self.doubts.add(ended(flow));
         }
-        let ifindex = self.ifindex;
+        let ifindex = self.ground.voice.ifindex;
         let old = first.iter().filter(|flow| !is_young(flow.born_ns, now));
         let ghosts = ghosts(old.map(ended), |flow| has_tcp_socket(ifindex, flow));
         let over = ghosts.iter().map(|event| event.flow).collect();
@@ -90,14 +90,14 @@ impl Driver {
     /// Flows of which there is no socket: they are over.
     pub(super) fn forget_gone(&mut self, gone: Vec<FlowEvent>, now: MonoTime) {
         for event in gone {
-            self.give(event.share, event.flow, Order::Forget);
+            self.ground.give(event.share, event.flow, Order::Forget);
             self.feed_flow(event, now);
         }
     }
 
     /// Flows under supervision that have ended without the core's knowing.
     pub(super) fn find_lost_ends(&mut self, now: MonoTime) {
-        let supervised: Vec<_> = self.node.supervised_flows().collect();
+        let supervised: Vec<_> = self.ground.node.supervised_flows().collect();
         for event in supervised {
             if !self.is_over(&event) {
                 continue;
@@ -110,10 +110,14 @@ impl Driver {
 
     /// One that can't be looked up is left for the next time.
     fn is_over(&self, event: &FlowEvent) -> bool {
-        self.datapath.flows.get(event.flow.key).is_ok_and(|found| {
-            let found = found.map(|state| (state.id.irs, state.phase));
-            has_ended(event.flow, found)
-        })
+        self.ground
+            .datapath
+            .flows
+            .get(event.flow.key)
+            .is_ok_and(|found| {
+                let found = found.map(|state| (state.id.irs, state.phase));
+                has_ended(event.flow, found)
+            })
     }
 }
 

@@ -49,7 +49,7 @@ impl Driver {
     /// What is queued first, then time: a heartbeat that has arrived must not
     /// be judged as missing. A steady stream of input can't stop the clock.
     pub(super) fn step(&mut self, inputs: &Inputs) -> Next {
-        self.peers.flush();
+        self.ground.peers.flush();
         let mut waited = inputs.recv_timeout(self.patience());
         let (mut fed, mut told) = (0, 0);
         while fed < BATCH {
@@ -67,7 +67,7 @@ impl Driver {
             }
             self.drain();
             if fed - told >= GATHERED {
-                self.peers.flush();
+                self.ground.peers.flush();
                 told = fed;
             }
             waited = inputs.try_recv().map_err(|_| RecvTimeoutError::Timeout);
@@ -79,11 +79,16 @@ impl Driver {
             }
             self.drain();
         }
-        self.peers.flush();
+        self.ground.peers.flush();
         let now = clock::now();
         self.look_at_the_clock(now);
-        if self.node.poll_timeout().is_some_and(|due| due <= now) {
-            self.node.handle_timeout(now);
+        if self
+            .ground
+            .node
+            .poll_timeout()
+            .is_some_and(|due| due <= now)
+        {
+            self.ground.node.handle_timeout(now);
         }
         self.tick(now);
         Next::Continue
@@ -91,18 +96,23 @@ impl Driver {
 
     /// An agent that was started at another time gives way to one of now.
     fn look_at_the_clock(&mut self, now: MonoTime) {
-        if let Some(look) = self.era.look(&mut self.node, &self.config, now) {
-            let people = (&*self.config, &self.events);
-            self.facts.note(look.into(), people, &mut self.node, now);
+        if let Some(look) = self
+            .era
+            .look(&mut self.ground.node, &self.ground.config, now)
+        {
+            let people = (&*self.ground.config, &self.ground.events);
+            self.facts
+                .note(look.into(), people, &mut self.ground.node, now);
         }
     }
 
     fn patience(&mut self) -> Duration {
         let now = clock::now();
-        if self.shares.revival_under_way().is_some() || self.dismissals.are_under_way() {
+        if self.ground.shares.revival_under_way().is_some() || self.dismissals.are_under_way() {
             return Duration::ZERO;
         }
         let core = self
+            .ground
             .node
             .poll_timeout()
             .map_or(HOUSEKEEPING, |due| due.since(now));
@@ -136,10 +146,10 @@ impl Driver {
             Input::Heartbeat { peer, beat, at } => {
                 self.placing.note_beat(peer, &beat);
                 self.servers.pauses.note_beat(peer, &beat);
-                self.node.handle_heartbeat(peer, &beat, at);
+                self.ground.node.handle_heartbeat(peer, &beat, at);
             }
-            Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
-            Input::Stonith { peer, outcome } => self.node.handle_stonith(peer, outcome, now),
+            Input::Lease { peer, datagram } => self.ground.node.handle_lease(peer, &datagram, now),
+            Input::Stonith { peer, outcome } => self.ground.node.handle_stonith(peer, outcome, now),
             Input::Unanswered(question) => self.ask_after(question),
             Input::Message { peer, message } => self.hear(peer, &message, now),
             Input::Link { peer, link } => {
@@ -148,8 +158,8 @@ impl Driver {
                 self.exports.forget();
                 self.awaited_twins.forget();
                 self.commits.handle_link_change();
-                self.resolver.hurry();
-                self.node.handle_link(peer, link, now);
+                self.ground.resolver.hurry();
+                self.ground.node.handle_link(peer, link, now);
             }
             Input::Flow(event) => self.feed_flow(event, now),
             Input::Exit(exit) => self.feed_exit(&exit, now),
@@ -164,8 +174,8 @@ impl Driver {
             Input::Gone(gone) => self.forget_gone(gone, now),
             Input::Facts(seen) => {
                 self.leases.note(&seen);
-                let people = (&*self.config, &self.events);
-                self.facts.note(seen, people, &mut self.node, now);
+                let people = (&*self.ground.config, &self.ground.events);
+                self.facts.note(seen, people, &mut self.ground.node, now);
             }
             Input::Place { ifindex, mac } => self.follow_place(ifindex, mac),
             Input::LinkChanged => self.placing.doubt_paths(now),
@@ -179,7 +189,7 @@ impl Driver {
             Input::Drain(wish) => wish.refuse(),
             Input::MoveFlows(wish) => self.start_flow_moves(wish, now),
             Input::Handoff { share, report } => {
-                self.node.handle_handoff_report(share, report, now);
+                self.ground.node.handle_handoff_report(share, report, now);
             }
             Input::Several(inputs) => {
                 for input in inputs {
@@ -210,21 +220,21 @@ impl Driver {
             return self.hear_of_tags(peer, word);
         }
         if let Message::Place(mac) = *message {
-            return self.resolver.hear(peer, mac);
+            return self.ground.resolver.hear(peer, mac);
         }
         if let Message::Hello(hello) = message {
-            let places = &self.resolver.places;
-            places.greet(peer, hello, self.mac, &self.peers);
+            let places = &self.ground.resolver.places;
+            places.greet(peer, hello, self.ground.voice.mac, &self.ground.peers);
             self.offer_tags(peer, hello);
         }
-        self.node.handle_message(peer, message, now);
+        self.ground.node.handle_message(peer, message, now);
     }
 
     pub(super) fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
         if event.kind == FlowEventKind::Ended {
             self.digest.note_end(event);
             self.exports.note_end(event.flow);
-            self.apps.note_end(event.flow.key);
+            self.ground.apps.note_end(event.flow.key);
             self.awaited_twins.note_end(event.flow);
             self.commits.forget(event.flow.key);
             self.end_commits(|_, flow| flow == event.flow);
@@ -235,25 +245,28 @@ impl Driver {
         if self.holds_back(event) {
             return;
         }
-        self.node.handle_flow_event(event, now);
+        self.ground.node.handle_flow_event(event, now);
     }
 
     /// What is due by the clock and is none of the core's business.
     fn tick(&mut self, now: MonoTime) {
-        let people = (&*self.config, &self.events);
-        self.facts.settle(people, &mut self.node, now);
+        let people = (&*self.ground.config, &self.ground.events);
+        self.facts.settle(people, &mut self.ground.node, now);
         if self.digest.due() <= now {
-            let ifindex = self.ifindex;
-            let (datapath, shares) = (&self.datapath, &self.shares);
+            let ifindex = self.ground.voice.ifindex;
+            let (datapath, shares) = (&self.ground.datapath, &self.ground.shares);
             for (share, changes) in self.digest.collect(datapath, shares, ifindex, now) {
-                self.node.handle_changes(share, &changes, now);
+                self.ground.node.handle_changes(share, &changes, now);
             }
-            for (share, entries) in self.digest.output(&self.datapath, &self.shares, now) {
-                self.node.handle_output(share, &entries, now);
+            for (share, entries) in
+                self.digest
+                    .output(&self.ground.datapath, &self.ground.shares, now)
+            {
+                self.ground.node.handle_output(share, &entries, now);
             }
             for event in self.digest.overdue() {
                 tracing::debug!(flow = %event.flow.key, kind = ?event.kind, "not reported by the data path");
-                self.node.handle_flow_event(event, now);
+                self.ground.node.handle_flow_event(event, now);
             }
         }
         self.place(now);
@@ -263,7 +276,8 @@ impl Driver {
         self.go_on_reviving(now);
         self.go_on_dismissing();
         self.compare(now);
-        self.farewells.carry_out(self.ifindex, &self.datapath, now);
+        self.farewells
+            .carry_out(self.ground.voice.ifindex, &self.ground.datapath, now);
         if self.rejoins.due() <= now {
             self.offer_candidates(now);
         }
@@ -284,24 +298,24 @@ impl Driver {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
             self.find_lost_ends(now);
             self.follow_origins();
-            self.events.sum_up();
+            self.ground.events.sum_up();
         }
     }
 
     pub(super) fn drain(&mut self) {
-        while let Some(action) = self.node.poll_action() {
+        while let Some(action) = self.ground.node.poll_action() {
             self.carry_out(action);
         }
-        let mut event = self.node.poll_event();
+        let mut event = self.ground.node.poll_event();
         if event.is_some() {
             // People are told afterwards: it takes longer, and clients do not wait for them.
-            self.peers.flush();
+            self.ground.peers.flush();
         }
         while let Some(told) = event {
             self.note_takeover(&told);
             self.note_beginning(&told);
-            self.events.publish(&told);
-            event = self.node.poll_event();
+            self.ground.events.publish(&told);
+            event = self.ground.node.poll_event();
         }
         self.post_claims();
     }

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use godwit_bpf::{Datapath, FlowState, Order, OrderError, Phase};
+use godwit_bpf::{Datapath, Order, OrderError, Phase};
 use godwit_core::{EndReason, MonoTime};
 use godwit_sock::destroy_tcp;
 use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
@@ -38,48 +38,33 @@ impl Farewells {
 impl Driver {
     pub(super) fn end_twin(&mut self, share: ShareId, flow: FlowId, reason: EndReason) {
         // The server of one that is kept has never seen it.
-        let kept = self.shares.get(share).is_some_and(|share| share.kept);
+        let kept = self
+            .ground
+            .shares
+            .get(share)
+            .is_some_and(|share| share.kept);
         if reason == EndReason::EndedAtOwner && !kept {
             self.farewells.expect(share, flow, clock::now());
         } else {
-            end_socket(self.ifindex, &self.datapath, (share, flow));
+            end_socket(
+                self.ground.voice.ifindex,
+                &self.ground.datapath,
+                (share, flow),
+            );
         }
     }
 
     pub(super) fn poke_twin(&self, share: ShareId, flow: FlowId, snd_una: SeqNumber) {
-        self.give(share, flow, Order::Acknowledged(snd_una));
-        let state = self.flow(flow).filter(|state| state.share == share);
+        self.ground.give(share, flow, Order::Acknowledged(snd_una));
+        let state = self.ground.flow(flow).filter(|state| state.share == share);
         let Some(state) = state else { return };
         if state.snd_nxt.ge(snd_una) {
             // It has said it all, and the owner does not know: have it speak.
-            self.inject(&state, segments::client_keep_alive(&state));
+            self.ground
+                .inject(&state, segments::client_keep_alive(&state));
         } else {
-            self.inject(&state, segments::client_ack(&state, snd_una));
-        }
-    }
-
-    /// Hands our own kernel a segment as if the client had sent it.
-    pub(super) fn inject(&self, flow: &FlowState, packet: Option<Vec<u8>>) {
-        let Some(packet) = packet else { return };
-        let frame = segments::frame(self.mac, flow.client_mac, &packet);
-        if let Err(error) = self.injected.send(&frame) {
-            tracing::debug!(flow = %flow.id.key, error = %error, "own kernel not told");
-        }
-    }
-
-    /// A flow as it is now, if it still is the same connection.
-    pub(super) fn flow(&self, flow: FlowId) -> Option<FlowState> {
-        let state = self.datapath.flows.get(flow.key).ok().flatten()?;
-        (state.id.irs == flow.irs).then_some(state)
-    }
-
-    /// Gives an order; a flow that is gone needs none.
-    pub(super) fn give(&self, share: ShareId, flow: FlowId, order: Order) {
-        match self.datapath.orders.give(share, flow, order) {
-            Ok(()) | Err(OrderError::NoFlow) => {}
-            Err(error) => {
-                tracing::error!(flow = %flow.key, error = %error, "order not carried out")
-            }
+            self.ground
+                .inject(&state, segments::client_ack(&state, snd_una));
         }
     }
 }

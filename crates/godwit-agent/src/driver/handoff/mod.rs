@@ -261,16 +261,16 @@ impl Driver {
         }
         let refused = |driver: &mut Self, report| {
             let now = clock::now();
-            driver.node.handle_handoff_report(share, report, now);
+            driver.ground.node.handle_handoff_report(share, report, now);
         };
         match order {
             Order::Hold { id, from } => match self.hold_refusal(share, id) {
                 Some(reason) => refused(self, HandoffReport::Held(id, Err(reason))),
-                None => self.give_job(share, Job::Hold(id, self.shares.mac(from))),
+                None => self.give_job(share, Job::Hold(id, self.ground.shares.mac(from))),
             },
-            Order::Freeze { id, to } => match self.shares.mac(to) {
+            Order::Freeze { id, to } => match self.ground.shares.mac(to) {
                 Some(at) => {
-                    let iss = self.flow(id.flow).map(|flow| flow.iss);
+                    let iss = self.ground.flow(id.flow).map(|flow| flow.iss);
                     self.give_job(share, Job::Freeze(id, (to, at), iss));
                 }
                 None => {
@@ -288,11 +288,11 @@ impl Driver {
             }
             Order::Lose(id) => self.give_job(share, Job::Lose(id.flow)),
             Order::Release(id) => {
-                self.give(share, id.flow, FlowOrder::Forget);
+                self.ground.give(share, id.flow, FlowOrder::Forget);
                 self.give_job(share, Job::Release(id.flow));
             }
             Order::Discard { id, from, moved } => {
-                let away = moved.and_then(|to| self.shares.mac(to));
+                let away = moved.and_then(|to| self.ground.shares.mac(to));
                 let to = Some(from);
                 self.give_job(share, Job::Discard(id, Return { to, away }));
             }
@@ -304,8 +304,8 @@ impl Driver {
     /// Why a connection can't come, as far as this thread knows.
     fn hold_refusal(&self, share: ShareId, id: HandoffId) -> Option<HandoffRefusal> {
         let service = id.flow.key.service;
-        let ours = shares(&self.config).get(&service) == Some(&share);
-        let entry = self.shares.get(share).map(|share| share.entry.role);
+        let ours = shares(&self.ground.config).get(&service) == Some(&share);
+        let entry = self.ground.shares.get(share).map(|share| share.entry.role);
         match (ours, entry) {
             (false, _) | (_, None) => Some(HandoffRefusal::WrongService),
             (true, Some(Role::Owner)) => None,
@@ -319,7 +319,7 @@ impl Driver {
         let Some(handoffs) = &self.handoffs else {
             return;
         };
-        let shares = shares(&self.config);
+        let shares = shares(&self.ground.config);
         for entry in handoffs.places.all() {
             let Some(share) = shares.get(&entry.flow.key.service) else {
                 // Of a service that is not in the file any more: nobody looks for it.
@@ -335,7 +335,7 @@ impl Driver {
             // the agent that had made it: its origin may have it back.
             if !is_held || is_lost || written.place != Place::Here {
                 let resumed = HandoffReport::Resumed(flow, written);
-                self.node.handle_handoff_report(share, resumed, now);
+                self.ground.node.handle_handoff_report(share, resumed, now);
             }
             let decided_away = match written.place {
                 Place::Committed { to, .. } | Place::Moved { to, .. } => Some(to),
@@ -347,7 +347,7 @@ impl Driver {
                     self.give_job(share, Job::EndHalfBorn(flow));
                 }
                 (Whereabouts::Held { .. }, away) => {
-                    let away = away.and_then(|to| self.shares.mac(to));
+                    let away = away.and_then(|to| self.ground.shares.mac(to));
                     // Who was about to give it away nobody has written down.
                     let how = Return { to: None, away };
                     self.give_job(share, Job::Discard(HandoffId { flow, epoch }, how));
@@ -370,7 +370,7 @@ impl Driver {
     fn was_given_back(&self, flow: FlowId, written: &Written) -> bool {
         match (written.place, written.arrival) {
             (Place::Here, Some(arrival)) => arrival.settled,
-            (Place::Elsewhere, None) => self.flow(flow).is_some(),
+            (Place::Elsewhere, None) => self.ground.flow(flow).is_some(),
             (Place::Here | Place::Elsewhere, _)
             | (Place::Committed { .. } | Place::Moved { .. }, _) => false,
         }
@@ -379,9 +379,9 @@ impl Driver {
     /// Connections that were handed over, for people.
     pub(super) fn handed(&self) -> Vec<(ShareId, Handed)> {
         let entries = self.handoffs.as_ref().map(|it| it.places.all());
-        let shares = shares(&self.config);
+        let shares = shares(&self.ground.config);
         let name = |to: PeerId| {
-            let peer = self.config.others().nth(usize::from(to.0));
+            let peer = self.ground.config.others().nth(usize::from(to.0));
             peer.map(|peer| peer.name.to_string())
         };
         let handed = |entry: HandoffEntry| {

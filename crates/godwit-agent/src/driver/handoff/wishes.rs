@@ -50,7 +50,7 @@ impl Driver {
             waits: parties.iter().flatten().copied().collect(),
             report: FlowMoves {
                 schema: FLOWS_SCHEMA.into(),
-                from: self.config.node.name.to_string(),
+                from: self.ground.config.node.name.to_string(),
                 to: wish.to,
                 moved: Vec::new(),
                 stayed: Vec::new(),
@@ -64,10 +64,10 @@ impl Driver {
         for flows in parties {
             if flows.len() > 1 {
                 let keys: Vec<_> = flows.iter().map(|flow| flow.key).collect();
-                self.apps.form_party(&keys);
+                self.ground.apps.form_party(&keys);
             }
             let command = Command::MoveFlows { share, flows, to };
-            self.node.handle_command(command, now);
+            self.ground.node.handle_command(command, now);
         }
     }
 
@@ -77,7 +77,7 @@ impl Driver {
         flow: FlowId,
         outcome: Result<Course, HandoffError>,
     ) {
-        self.apps.leave_party(flow.key);
+        self.ground.apps.leave_party(flow.key);
         for mut asker in std::mem::take(&mut self.wishes.0) {
             if asker.waits.remove(&flow) {
                 asker.note(flow, outcome);
@@ -114,6 +114,7 @@ impl Driver {
             }
         };
         let name = self
+            .ground
             .config
             .others()
             .nth(usize::from(to.0))
@@ -132,7 +133,7 @@ impl Driver {
     /// not. One of another service is in their way, as no handoff has both.
     fn parties(&self, share: ShareId, flows: &[FlowId]) -> Vec<Vec<FlowId>> {
         let alone = |flow: &FlowId| vec![*flow];
-        let sessions = self.apps.sessions();
+        let sessions = self.ground.apps.sessions();
         if sessions.is_empty() {
             return flows.iter().map(alone).collect();
         }
@@ -161,11 +162,11 @@ impl Driver {
     }
 
     fn target(&self, name: &str) -> Result<PeerId, MoveRefused> {
-        if name == self.config.node.name.as_str() {
+        if name == self.ground.config.node.name.as_str() {
             let sentence = "the connections are looked for on this node, and are here already";
             return Err(refused("already_there", sentence.into()));
         }
-        let others = self.config.others().map(|peer| peer.name);
+        let others = self.ground.config.others().map(|peer| peer.name);
         let found = others.zip(0..).find(|(other, _)| other.as_str() == name);
         found
             .map(|(_, id)| PeerId(id))
@@ -173,12 +174,12 @@ impl Driver {
     }
 
     fn moving_shares(&self) -> impl Iterator<Item = (ShareId, &ServiceConfig)> {
-        self.config.own_shares().filter(|(_, it)| it.moves())
+        self.ground.config.own_shares().filter(|(_, it)| it.moves())
     }
 
     /// The connections that this node has, those that came from elsewhere first.
     fn flows_of(&self, share: ShareId) -> Vec<FlowId> {
-        let ours = super::shares(&self.config);
+        let ours = super::shares(&self.ground.config);
         let entries = self.handoffs.as_ref().map(|it| it.places.all());
         let (mut flows, mut placed) = (Vec::new(), BTreeSet::new());
         for entry in entries.unwrap_or_default() {
@@ -189,7 +190,7 @@ impl Driver {
                 flows.push(entry.flow);
             }
         }
-        let scanned = self.datapath.flows.for_each(|flow| {
+        let scanned = self.ground.datapath.flows.for_each(|flow| {
             let is_ours = flow.share == share && flow.phase != Phase::Ended;
             if is_ours && !placed.contains(&flow.id.key) {
                 flows.push(flow.id);
@@ -202,7 +203,7 @@ impl Driver {
     }
 
     fn no_such_flow(&self, name: &str) -> MoveRefused {
-        let twins = self.config.own_shares().any(|(_, it)| !it.moves());
+        let twins = self.ground.config.own_shares().any(|(_, it)| !it.moves());
         let hint = if twins {
             "; connections of services with twins move together (--service)"
         } else {
@@ -216,6 +217,7 @@ impl Driver {
 
     fn no_such_service(&self, name: &str) -> MoveRefused {
         let sentence = if self
+            .ground
             .config
             .own_shares()
             .any(|(_, it)| it.name.as_str() == name)
