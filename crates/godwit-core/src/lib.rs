@@ -40,6 +40,7 @@ pub mod insync;
 pub mod lease;
 pub mod node;
 pub mod path;
+mod peer_id;
 pub mod probe;
 pub mod question;
 pub mod rejoin;
@@ -59,8 +60,5 @@ pub use node::{
     PeerAction, PeerConfig, PeerStatus, Power, Proof, RejoinAction, ServerExit, ShareAction,
     ShareConfig, ShareStatus, Side, SnapshotAction, StonithFault, TwinAction, VoterMemory,
 };
+pub use peer_id::PeerId;
 pub use time::MonoTime;
-
-/// A peer of this node: its index in [`NodeConfig::peers`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PeerId(pub u16);

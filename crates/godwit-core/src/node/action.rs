@@ -5,6 +5,7 @@
 
 mod flow;
 mod node;
+mod reason;
 mod share;
 
 use godwit_wire::ShareId;
@@ -14,39 +15,8 @@ use crate::PeerId;
 
 pub use flow::{FlowAction, RejoinAction, SnapshotAction, TwinAction};
 pub use node::{LeaseAction, PeerAction};
+pub use reason::EndReason;
 pub use share::{MoveAction, ShareAction};
-
-/// Why sockets of this node are to end, silently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EndReason {
-    /// The connection is over at its owner.
-    EndedAtOwner,
-    /// The twins are of a stay in the in-sync set that is over.
-    NotInSync,
-    /// Another node owns the share.
-    Superseded,
-    /// Nobody owns the share any more: whoever does next begins it anew, unless somebody
-    /// else has twins.
-    NobodyOwns,
-    /// The owner's connections go on without Godwit.
-    OwnerDetached,
-    /// This agent ends.
-    Quit,
-}
-
-impl EndReason {
-    /// The stable name.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::EndedAtOwner => "ended_at_owner",
-            Self::NotInSync => "not_in_sync",
-            Self::Superseded => "superseded",
-            Self::NobodyOwns => "nobody_owns",
-            Self::OwnerDetached => "owner_detached",
-            Self::Quit => "quit",
-        }
-    }
-}
 
 /// One thing to do, at once and in the order given. What is of another share need
 /// not wait for [`ShareAction::EndFlows`], which takes long with thousands of flows.

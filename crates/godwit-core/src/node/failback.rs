@@ -10,10 +10,11 @@ use std::time::Duration;
 use super::action::{Action, MoveAction};
 use super::config::{NodeConfig, ShareConfig};
 use super::context::Context;
-use super::moving::{MoveCause, MoveError, MoveWish, Moving};
+use super::moving::Moving;
 use super::peer::PeerSide;
 use super::share::ShareSide;
 use super::status::FailbackStatus;
+use super::wish::{MoveCause, MoveError, MoveWish};
 use crate::share::State;
 use crate::{MonoTime, PeerId};
 

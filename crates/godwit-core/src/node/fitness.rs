@@ -29,10 +29,11 @@ use godwit_wire::{Generation, LeaveReason, Message, ShareId};
 
 use super::Node;
 use super::action::{Action, MoveAction};
+use super::config::Mates;
 use super::context::Context;
-use super::homes::Mates;
-use super::moving::{MoveCause, MoveWish, Moving};
+use super::moving::Moving;
 use super::share::ShareSide;
+use super::wish::{MoveCause, MoveWish};
 use crate::fitness::{Consequence, FactId, Facts, Fitness, Takes};
 use crate::share::{Ownership, Reason};
 use crate::{MonoTime, PeerId};

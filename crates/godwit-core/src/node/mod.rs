@@ -69,6 +69,7 @@ mod status;
 mod succession;
 #[cfg(test)]
 mod tests;
+mod wish;
 
 pub use action::{
     Action, EndReason, FlowAction, LeaseAction, MoveAction, PeerAction, RejoinAction, ShareAction,
@@ -80,17 +81,17 @@ pub use doubt::Doubt;
 pub use era::Birth;
 pub use event::{Event, EventKind, Field, FlowNews, PeerNews, ShareNews};
 pub use handoff::{HandoffReport, HandoffWork};
-use homes::Mates;
 pub use input::{
     Beat, Command, FlowEvent, FlowEventKind, Link, Listening, ServerExit, StonithFault,
 };
-pub use moving::{FlowCheck, MoveCause, MoveError, MoveWish};
 pub use peer::Power;
 pub use proof::Proof;
 pub use status::{FailbackStatus, LeaseStatus, PeerStatus, ShareStatus};
+pub use wish::{FlowCheck, MoveCause, MoveError, MoveWish};
 
 use crate::lease::{Acceptor, Terms};
 use ballots::Ballots;
+use config::{Mates, mates};
 use context::Context;
 use era::Era;
 use outbox::Outbox;
@@ -187,7 +188,7 @@ impl Node {
             scrutiny: Scrutiny::new(config, now),
             era: Era::new(config.incarnation),
             facts: Facts::default(),
-            mates: homes::mates(config),
+            mates: mates(config),
             quitting: false,
             lines: Vec::new(),
             out: Outbox::default(),

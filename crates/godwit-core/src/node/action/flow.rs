@@ -4,7 +4,7 @@ use godwit_wire::{
     FlowId, Generation, OutputEntry, Restore, SeqNumber, SnapshotPart, UnprotectedReason,
 };
 
-use super::EndReason;
+use super::reason::EndReason;
 
 /// One flow of a share that this node owns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

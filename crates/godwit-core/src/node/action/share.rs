@@ -2,8 +2,8 @@
 
 use godwit_wire::{Epoch, Generation, NodeName, Role};
 
-use super::EndReason;
-use crate::node::{MoveError, MoveWish};
+use super::reason::EndReason;
+use crate::node::wish::{MoveError, MoveWish};
 use crate::{MonoTime, PeerId};
 
 /// A share of this node, as its data path and its link have it.

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use godwit_wire::{
     Epoch, Generation, Hello, Lease, LeaseDatagram, LeaseMessage, MAX_VERSION, MIN_VERSION,
-    Message, NodeName, Role, ShareClaim, Standing,
+    Message, NodeName, Role, ShareClaim, ShareId, Standing,
 };
 
 use super::*;
 use crate::PeerId;
 use crate::lease::voters_digest;
 use crate::node::{
-    Action, Beat, Fencing, FlowPolicy, LeaseAction, LeaseConfig, Link, PeerConfig, Resume,
-    ShareConfig,
+    Action, Beat, Fencing, FlowPolicy, LeaseAction, LeaseConfig, Link, NodeConfig, PeerConfig,
+    Resume, ShareConfig,
 };
 
 const A: PeerId = PeerId(0);
