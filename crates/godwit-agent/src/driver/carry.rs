@@ -6,8 +6,12 @@ use godwit_core::{
 };
 use godwit_wire::{FlowId, MacAddr, Message, Role, ShareId, UnprotectedReason};
 
-use super::fence::to_expiry;
+use super::addresses::announce;
+use super::fence::{power_off, renew, to_expiry};
+use super::revive::{let_go, release_gate, revive};
+use super::servers::{end_old_silence, reopen, silence};
 use super::shares::Part;
+use super::twins::poke_twin;
 use super::{Driver, segments};
 use crate::clock;
 use crate::config::PeerRole;
@@ -16,6 +20,32 @@ impl Driver {
     pub(super) fn carry_out(&mut self, action: Action) {
         if let Some(action) = self.dismissals.postpone(action) {
             self.carry_out_now(action);
+        }
+    }
+
+    fn carry_out_all(&mut self, actions: impl IntoIterator<Item = Action>) {
+        for action in actions {
+            self.carry_out(action);
+        }
+    }
+
+    /// Ends some more sockets of shares that have gone.
+    pub(super) fn go_on_dismissing(&mut self) {
+        let then = self.dismissals.go_on(&self.ground);
+        self.carry_out_all(then);
+    }
+
+    /// Before something is said about leases.
+    fn settle_dismissals(&mut self) {
+        if self.dismissals.keep_a_voice_waiting() {
+            self.finish_dismissals();
+        }
+    }
+
+    /// At the end of the agent nothing is left for later.
+    pub(super) fn finish_dismissals(&mut self) {
+        while self.dismissals.are_under_way() {
+            self.go_on_dismissing();
         }
     }
 
@@ -29,7 +59,9 @@ impl Driver {
             Action::Snapshot(share, action) => self.carry_out_snapshot(share, action),
             Action::Handoff(share, work) => self.work_on_handoff(share, work),
             Action::Lease(action) => self.carry_out_lease(action),
-            Action::Peer(peer, PeerAction::Stonith) => self.power_off(peer),
+            Action::Peer(peer, PeerAction::Stonith) => {
+                power_off(&mut self.ground, &self.outside.stonith, peer)
+            }
             Action::Peer(peer, PeerAction::Send(message)) => self.send(peer, message),
         }
     }
@@ -52,13 +84,18 @@ impl Driver {
                 };
                 self.set_share(share, part);
             }
-            ShareAction::SetExpiry { expiry, .. } => self.renew(share, expiry),
-            ShareAction::Silence => self.silence(share),
-            ShareAction::Reopen => self.reopen(share),
-            ShareAction::Announce => self.announce(share),
-            ShareAction::Revive { attempt } => self.revive(share, attempt),
-            ShareAction::ReleaseGate { generation } => self.release_gate(share, generation),
-            ShareAction::EndFlows { reason } => self.dismiss(share, reason),
+            ShareAction::SetExpiry { expiry, .. } => renew(&mut self.ground, share, expiry),
+            ShareAction::Silence => silence(&self.ground, share),
+            ShareAction::Reopen => reopen(&mut self.ground, share),
+            ShareAction::Announce => announce(&self.ground, share),
+            ShareAction::Revive { attempt } => revive(&mut self.ground, share, attempt),
+            ShareAction::ReleaseGate { generation } => {
+                release_gate(&mut self.ground, share, generation)
+            }
+            ShareAction::EndFlows { reason } => {
+                let then = self.dismissals.dismiss(&mut self.ground, share, reason);
+                self.carry_out_all(then);
+            }
         }
     }
 
@@ -71,12 +108,18 @@ impl Driver {
 
     fn carry_out_twin(&mut self, share: ShareId, action: TwinAction) {
         match action {
-            TwinAction::Compare { entry } => self.comparisons.expect(share, entry, clock::now()),
+            TwinAction::Compare { entry } => {
+                self.twins.comparisons.expect(share, entry, clock::now())
+            }
             TwinAction::MarkDemoted { flow, reason } => {
                 self.ground.give(share, flow, Order::NotInSync(reason));
             }
-            TwinAction::End { flow, reason } => self.end_twin(share, flow, reason),
-            TwinAction::Poke { flow, snd_una } => self.poke_twin(share, flow, snd_una),
+            TwinAction::End { flow, reason } => {
+                self.twins
+                    .farewells
+                    .end_twin(&self.ground, (share, flow), reason);
+            }
+            TwinAction::Poke { flow, snd_una } => poke_twin(&self.ground, share, flow, snd_una),
         }
     }
 
@@ -89,10 +132,10 @@ impl Driver {
 
     fn carry_out_lease(&mut self, action: LeaseAction) {
         match action {
-            LeaseAction::KeepVotes { votes } => self.leases.keep(&votes),
+            LeaseAction::KeepVotes { votes } => self.outside.leases.keep(&votes),
             LeaseAction::Send { peer, datagram } => {
                 self.settle_dismissals();
-                if let Err(error) = self.leases.send(peer, &datagram) {
+                if let Err(error) = self.outside.leases.send(peer, &datagram) {
                     tracing::debug!(peer = peer.0, error = %error, "lease datagram not sent");
                 }
             }
@@ -108,12 +151,13 @@ impl Driver {
     fn set_share(&mut self, share: ShareId, part: Part) {
         if part.role != Role::Owner || part.generation.is_none() {
             self.end_commits(|of, _| of == share);
-            let exports = &self.exports;
-            self.commits
+            let exports = &self.snapshots.exports;
+            self.snapshots
+                .commits
                 .forget_all(|key| exports.share_of(key) == Some(share));
         }
         if part.role == Role::Owner {
-            self.end_old_silence(share);
+            end_old_silence(&self.ground, share);
         }
         let takes_over = self.ground.shares.is_takeover(share, part);
         let Some(set) = self.ground.shares.set(share, part) else {
@@ -122,11 +166,11 @@ impl Driver {
         let (name, lost) = (set.name.clone(), set.unresolved());
         let kept = set.kept;
         self.ground.write_share(share);
-        self.note_locals();
+        self.locals.note_locals(&self.ground);
         if takes_over {
             self.ground.shares.note_takeover(share, clock::now());
         }
-        if let Some(keeper) = self.keeper.as_ref().filter(|_| kept) {
+        if let Some(keeper) = self.snapshots.keeper.as_ref().filter(|_| kept) {
             keeper.serve(share, part.role == Role::Owner);
         }
         if let Some(peer) = lost {
@@ -138,7 +182,7 @@ impl Driver {
 
     /// What waited for this peer's place on the link is in force now.
     pub(super) fn find_peer(&mut self, peer: PeerId, mac: MacAddr) {
-        self.find_tagged(peer, mac);
+        self.requests.find(&self.ground, peer, mac);
         if self.is_director(peer) {
             return;
         }
@@ -169,7 +213,7 @@ impl Driver {
         self.end_commits(|_, of| of == flow);
         self.ground.give(share, flow, Order::Ungate(reason));
         if let Some(state) = self.ground.flow(flow).filter(|state| state.share == share) {
-            self.let_go(&state, clock::now());
+            let_go(&self.ground, &state, clock::now());
         }
     }
 

@@ -50,8 +50,9 @@ impl Driver {
     pub(super) fn begin_commit(&mut self, commit: Commit, now: MonoTime) {
         let Commit { flow, asker, state } = commit;
         let look = self.look_at_commit(flow);
-        self.commits
-            .handle_commit(look, asker, state, &mut self.exports, now);
+        self.snapshots
+            .commits
+            .handle_commit(look, asker, state, &mut self.snapshots.exports, now);
         self.carry_out_commits(now);
     }
 
@@ -62,18 +63,20 @@ impl Driver {
             let flow = datapath.flows.get(key).ok().flatten()?;
             look_at(share, &flow, shares)
         };
-        self.commits.handle_timeout(look, &mut self.exports, now);
+        self.snapshots
+            .commits
+            .handle_timeout(look, &mut self.snapshots.exports, now);
         self.carry_out_commits(now);
     }
 
     fn look_at_commit(&self, key: FlowKey) -> Option<Look> {
-        let share = self.exports.share_of(key)?;
+        let share = self.snapshots.exports.share_of(key)?;
         let flow = self.ground.datapath.flows.get(key).ok().flatten()?;
         look_at(share, &flow, &self.ground.shares)
     }
 
     fn carry_out_commits(&mut self, now: MonoTime) {
-        while let Some(action) = self.commits.poll_action() {
+        while let Some(action) = self.snapshots.commits.poll_action() {
             match action {
                 CommitAction::Send(look, parcel) => {
                     let flow = self.ground.flow(look.flow);
@@ -84,7 +87,7 @@ impl Driver {
                 CommitAction::GiveUp(share, flow, reason) => {
                     tracing::info!(flow = %flow.key, %reason, "a server's snapshot is not safe");
                     if !self.ground.node.handle_commit_failed(share, flow, now) {
-                        self.commits.handle_given_up(flow.key);
+                        self.snapshots.commits.handle_given_up(flow.key);
                     }
                 }
                 CommitAction::Answer(asker, refusal) => {
@@ -97,15 +100,16 @@ impl Driver {
 
     /// No standby will serve these any more: what they wait for will not come.
     pub(super) fn end_commits(&mut self, of: impl Fn(ShareId, FlowId) -> bool) {
-        self.commits.handle_end(of);
+        self.snapshots.commits.handle_end(of);
         self.carry_out_commits(clock::now());
     }
 
     /// The standby's twin stands where a server must not go back from.
     pub(super) fn note_commit_held(&mut self, flow: FlowId, number: u64, now: MonoTime) {
         let look = self.look_at_commit(flow.key);
-        self.commits
-            .handle_held(flow, number, look, &mut self.exports);
+        self.snapshots
+            .commits
+            .handle_held(flow, number, look, &mut self.snapshots.exports);
         self.carry_out_commits(now);
     }
 
@@ -120,7 +124,7 @@ impl Driver {
         if event.kind != FlowEventKind::Whole || !kept {
             return false;
         }
-        self.commits.handle_whole(event);
+        self.snapshots.commits.handle_whole(event);
         true
     }
 
@@ -135,7 +139,7 @@ impl Driver {
             .apps
             .committed(|key| keys.contains(&key), is_committed);
         let commits = |key| committed.contains(&key);
-        self.commits.handle_exports(keys, commits);
+        self.snapshots.commits.handle_exports(keys, commits);
         self.carry_out_commits(now);
     }
 
@@ -143,7 +147,7 @@ impl Driver {
     /// acknowledged all output before that: one or the other is waited for.
     pub(super) fn want_commit(&mut self, share: ShareId, flow: &FlowState, now: MonoTime) {
         if let Some(look) = look_at(share, flow, &self.ground.shares) {
-            self.commits.handle_lack(look, now);
+            self.snapshots.commits.handle_lack(look, now);
         }
     }
 
@@ -152,7 +156,7 @@ impl Driver {
     /// has another one made. (One that the new owner's server commits first: see the
     /// keeper.)
     pub(super) fn end_committed_twins(&self, share: ShareId) {
-        let of_share = |flow| self.exports.share_of(flow) == Some(share);
+        let of_share = |flow| self.snapshots.exports.share_of(flow) == Some(share);
         for flow in self.ground.apps.committed(of_share, is_committed) {
             note(flow, destroy_tcp(self.ground.voice.ifindex, flow));
         }

@@ -23,6 +23,7 @@ use super::commits::Commits;
 use super::detach::{DetachError, detach};
 use super::digest::Digest;
 use super::dismissal::Dismissals;
+use super::doubts::Doubts;
 use super::earlier;
 use super::fence::from_expiry;
 use super::follow::{self, Follow, Place};
@@ -31,21 +32,22 @@ use super::ground::Ground;
 use super::handoff::{Handoffs, Kit, Means, Newborns, Wishes};
 use super::keeper::{self, Keeper, Perches};
 use super::leash;
-use super::load::{self, Loads};
 use super::locals::Locals;
 use super::moves::Moves;
 use super::neighbours::Resolver;
-use super::placing::{self, Placing};
-use super::questions::Questions;
+use super::pins::{MAX_FLOWS, pin_name};
 use super::rejoin::Rejoins;
 use super::replay::Replays;
+use super::requests::{self, Requests};
 use super::servers::Servers;
 use super::shares::Shares;
 use super::standstill::Standstill;
-use super::sweep::Doubts;
 use super::twins::Farewells;
 use super::voice::Voice;
-use super::{Driver, InstallError, Surroundings, leftover, ring, routes, sweep, unlisted};
+use super::{
+    Driver, InstallError, Lasting, Outside, Snapshots, Surroundings, Twins, leftover, ring, routes,
+    sweep, unlisted,
+};
 use crate::clock;
 use crate::config::{Config, PeerRole, ProgramConfig, Reach};
 use crate::era::Era;
@@ -53,10 +55,6 @@ use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
-use crate::tagging::Tagging;
-
-/// Flows at a time; an entry takes about half a KiB, and only when in use.
-pub(super) const MAX_FLOWS: u32 = 1 << 18;
 
 /// A node whose data path is in place and silent.
 #[derive(Debug)]
@@ -246,8 +244,8 @@ impl Installed {
         if let Some(nest) = &self.nest {
             self.parts.datapath.canaries.set_home(nest.ports())?;
         }
-        placing::forget_others(&self.config, &self.parts.datapath.placing)?;
-        load::introduce(&self.config, &self.parts.datapath.steering)?;
+        requests::forget_others(&self.config, &self.parts.datapath.placing)?;
+        requests::introduce(&self.config, &self.parts.datapath.steering)?;
         if let Some(end) = tunnel(&self.config) {
             self.parts.datapath.let_in(&end)?;
         }
@@ -451,48 +449,67 @@ impl Installed {
             datapath: self.parts.datapath,
         };
         let config = &ground.config;
+        let outside = Outside {
+            board: surroundings.board,
+            facts: FactBoard::default(),
+            leases: surroundings.leases,
+            stonith: surroundings.stonith,
+            metrics: surroundings.metrics,
+        };
+        let lasting = Lasting {
+            stand: self.parts.place,
+            interface,
+            records: self.parts.events,
+            origins: self.parts.origins,
+            follow,
+        };
         let mut driver = Driver {
             incarnation: node.incarnation,
             era: Era::new(surroundings.inbox),
-            placing: Placing::new(config),
-            questions: Questions::default(),
-            tagging: Tagging::take_up(config, &ground.datapath.trusts),
-            loads: Loads::new(config, now),
             locals: Locals::spawn(config, ground.events.clone()).map_err(InstallError::Thread)?,
-            keeper,
-            exports: Exports::new(keeper::shares(config), now),
-            awaited_twins: AwaitedTwins::default(),
-            commits: Commits::default(),
-            follow,
-            stand: self.parts.place,
             servers: Servers::new(config, now),
-            interface,
-            records: self.parts.events,
-            next: None,
-            origins: self.parts.origins,
             canaries: Canaries::new(self.parts.origins, node.incarnation, now),
-            rejoins: Rejoins::new(now),
-            replays: Replays::default(),
-            digest: Digest::new(now),
-            comparisons: Comparisons::new(now),
-            farewells: Farewells::default(),
+            next: None,
+            requests: Requests::new(&ground, now),
+            twins: Twins::new(now),
+            snapshots: Snapshots::new(config, keeper, now),
+            outside,
+            lasting,
             dismissals: Dismissals::default(),
             standstill,
             moves: Moves::default(),
             doubts: doubts.map_err(InstallError::Thread)?,
             handoffs,
             wishes: Wishes::default(),
-            board: surroundings.board,
-            facts: FactBoard::default(),
-            leases: surroundings.leases,
-            stonith: surroundings.stonith,
-            metrics: surroundings.metrics,
             housekeeping: now,
             restarts: false,
             ground,
         };
         driver.take_up(inherited, now);
         Ok((driver, surroundings.inputs))
+    }
+}
+
+impl Snapshots {
+    fn new(config: &Config, keeper: Option<Keeper>, now: MonoTime) -> Self {
+        Self {
+            keeper,
+            exports: Exports::new(keeper::shares(config), now),
+            awaited_twins: AwaitedTwins::default(),
+            commits: Commits::default(),
+        }
+    }
+}
+
+impl Twins {
+    fn new(now: MonoTime) -> Self {
+        Self {
+            digest: Digest::new(now),
+            comparisons: Comparisons::new(now),
+            farewells: Farewells::default(),
+            rejoins: Rejoins::new(now),
+            replays: Replays::default(),
+        }
     }
 }
 
@@ -503,7 +520,7 @@ impl Driver {
             self.ground.node.handle_inherited_flows(share, latest, now);
         }
         self.resume_handoffs(now);
-        self.look_for_listeners(now);
+        self.servers.look_for_listeners(&mut self.ground, now);
     }
 }
 
@@ -586,13 +603,4 @@ fn policies(config: &Config) -> Result<Vec<Policy>, InstallError> {
         },
     });
     policies.collect()
-}
-
-/// The folder of this agent's pins: unique to namespace and node.
-///
-/// # Errors
-/// On kernels without namespace cookies.
-pub fn pin_name(config: &Config) -> Result<String, InstallError> {
-    let cookie = netns_cookie().map_err(InstallError::Socket)?;
-    Ok(format!("n{cookie}-{}", config.node.name))
 }

@@ -10,11 +10,12 @@ use godwit_wire::{GoodbyeReason, NodeName, ShareId};
 use tokio::sync::oneshot;
 
 use super::turn::Next;
-use super::{Driver, Remains, Wish, detach};
+use super::{Driver, Remains, detach};
 use crate::clock;
 use crate::config::Config;
 use crate::input::Inputs;
 use crate::membership::take_leave;
+use crate::moves::Wish;
 use crate::reload::Fresh;
 
 /// How long voters may take to agree to an end that was planned.
@@ -145,10 +146,10 @@ impl Driver {
         self.ground.peers.flush();
         self.finish_dismissals();
         let kit = self.end_handoffs();
-        if let Some(keeper) = self.keeper.take() {
+        if let Some(keeper) = self.snapshots.keeper.take() {
             keeper.end();
         }
-        let hooks = self.follow.stop();
+        let hooks = self.lasting.follow.stop();
         let bound_until = self.ground.node.bound_until(clock::now());
         let next = self.next.take();
         let reloaded = next.and_then(|(config, identity)| Some((config, identity?)));
@@ -168,12 +169,12 @@ impl Driver {
         }
         self.ground.datapath.hooks = hooks;
         let remains = Remains {
-            place: self.stand,
-            interface: self.interface,
+            place: self.lasting.stand,
+            interface: self.lasting.interface,
             datapath: self.ground.datapath,
-            events: self.records,
+            events: self.lasting.records,
             voice: self.ground.voice,
-            origins: self.origins,
+            origins: self.lasting.origins,
             kit,
             others,
         };

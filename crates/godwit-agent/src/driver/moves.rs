@@ -8,11 +8,12 @@ use godwit_core::{Command, FlowCheck, MonoTime, MoveAction, MoveError, MoveWish}
 use godwit_wire::{FlowId, NodeName, Role, ShareId, UnprotectedReason};
 use tokio::sync::oneshot;
 
-use super::resets::ResetReason;
+use super::resets::{ResetReason, reset};
+use super::revive::answer_half_open;
 use super::{Driver, segments};
 use crate::clock;
-use crate::moves::{MoveRefused, MoveReport, SCHEMA};
-use crate::status::ms;
+use crate::clock::ms;
+use crate::moves::{MoveRefused, MoveReport, SCHEMA, Wish};
 
 /// A client that has spoken within this is about to speak again.
 const BUSY_NS: u64 = 1_000_000_000;
@@ -53,19 +54,6 @@ struct Leaving {
     /// Flows that the new owner has no twin of.
     unprotected: Vec<FlowId>,
     silent_since: Option<MonoTime>,
-}
-
-/// What somebody wants to be moved.
-#[derive(Debug)]
-pub struct Wish {
-    /// Name of the service.
-    pub service: String,
-    /// Name of the node that is to own it.
-    pub to: String,
-    /// Whether connections that can't move are reset.
-    pub force: bool,
-    /// Where the answer goes.
-    pub reply: oneshot::Sender<Result<MoveReport, MoveRefused>>,
 }
 
 impl Driver {
@@ -260,7 +248,7 @@ impl Driver {
         leaving.unprotected.retain(|flow| !over.contains(flow));
         check.unprotected += u32::try_from(leaving.unprotected.len()).unwrap_or(u32::MAX);
         // Neither before nor behind them.
-        check.confirming += self.commits.count(share);
+        check.confirming += self.snapshots.commits.count(share);
         busy.sort_unstable_by_key(|(heard_ns, _)| std::cmp::Reverse(*heard_ns));
         leaving.busy = busy.into_iter().map(|(_, flow)| flow).collect();
         tracing::debug!(share = share.0, ?check, "flows looked at");
@@ -286,7 +274,7 @@ impl Driver {
             .into_iter()
             .filter_map(|flow| self.ground.flow(flow));
         let found: Vec<_> = found.map(|it| (it, ResetReason::Unprotected)).collect();
-        self.reset(share, &found);
+        reset(&mut self.ground, share, &found);
     }
 
     /// We are silent: what has happened to busy flows since they were looked at.
@@ -326,8 +314,8 @@ impl Driver {
                 self.ground.inject(flow, segments::opened_window(flow));
             }
         }
-        self.reset(share, &unserved);
-        self.answer_half_open(share, now);
+        reset(&mut self.ground, share, &unserved);
+        answer_half_open(&self.ground, share, now);
     }
 
     /// The move of a share has come to its end: whoever waited for it hears.

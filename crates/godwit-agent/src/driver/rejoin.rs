@@ -14,6 +14,7 @@ use godwit_wire::{
 };
 
 use super::births::NoRoom;
+use super::replay::admit_twin;
 use super::{Driver, segments};
 use crate::apps::Places;
 use crate::clock;
@@ -71,8 +72,11 @@ impl Driver {
                 seq,
                 fin,
                 input,
-            } => self.feed_twin(flow, seq, fin, input),
-            RejoinAction::Admit { flow } => self.admit_twin(share, flow),
+            } => self
+                .twins
+                .replays
+                .feed_twin(&mut self.ground, flow, seq, fin, input),
+            RejoinAction::Admit { flow } => admit_twin(&mut self.ground, share, flow),
         }
     }
 
@@ -92,12 +96,12 @@ impl Driver {
             self.ground.node.handle_candidates(share, &candidates, now);
         }
         let took = clock::now().since(now);
-        self.rejoins.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
+        self.twins.rejoins.due = now.saturating_add(INTERVAL.max(took * SHARE_OF_TIME));
     }
 
     fn candidates(&self, share: ShareId, generation: Generation) -> Vec<Candidate> {
         let mut candidates = Vec::new();
-        if self.digest.is_idle() {
+        if self.twins.digest.is_idle() {
             return candidates;
         }
         let kept = self.ground.is_kept(share);
@@ -130,8 +134,8 @@ impl Driver {
     /// First the tap, then the log: what comes in between is in both.
     pub(super) fn begin_rejoin(&mut self, share: ShareId, flow: FlowId, generation: Generation) {
         // What the twin before had, this one lacks.
-        self.exports.note_rejoin(flow.key);
-        self.commits.forget(flow.key);
+        self.snapshots.exports.note_rejoin(flow.key);
+        self.snapshots.commits.forget(flow.key);
         let begins = self.ground.flow(flow).map(|state| self.beginning(&state));
         let now = clock::now();
         if matches!(begins, Some(Err(NoRoom))) {
@@ -157,7 +161,7 @@ impl Driver {
         if let (Some(snapshot), Some(state)) = (snapshot, self.ground.flow(flow)) {
             self.send_snapshot(&state, snapshot, now);
         }
-        let delay = self.exports.under_way().duration();
+        let delay = self.snapshots.exports.under_way().duration();
         self.ground.node.handle_restore_delay(share, flow, delay);
     }
 

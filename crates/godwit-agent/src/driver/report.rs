@@ -5,19 +5,17 @@ use std::thread;
 
 use godwit_bpf::FlowTable;
 use godwit_core::node::{FailbackStatus, ShareNews};
-use godwit_core::{Event, EventKind, MonoTime, PeerId, PeerStatus};
+use godwit_core::{Event, EventKind, MonoTime, PeerId, PeerStatus, ShareStatus};
 use godwit_wire::{Generation, LeaveReason, NodeName, Role, ShareId};
 use tokio::sync::oneshot;
 
 use super::shares::LastTakeover;
 use super::{Driver, moves, unreached};
-use crate::clock;
+use crate::clock::{self, ms, whole_ms};
 use crate::config::PeerConfig;
 use crate::flows::{FlowCounts, FlowReport, Flows, ShareView};
 use crate::realtime::be_ordinary;
-use crate::status::{
-    DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport, ms, whole_ms,
-};
+use crate::status::{DataPathReport, PeerReport, ServiceReport, Status, TakeoverReport};
 
 /// What a scan of the flow table needs to know of the shares.
 #[derive(Debug)]
@@ -40,7 +38,7 @@ impl Driver {
         let (flows, views) = (self.ground.datapath.flows.clone(), self.views());
         let handed = self.handed();
         let (unreached, transfers) = (
-            self.placing.unreached(now),
+            self.requests.unreached(now),
             self.ground.datapath.transfers.clone(),
         );
         aside(move || {
@@ -93,7 +91,7 @@ impl Driver {
             .zip(self.ground.node.peer_status());
         let reports = peers.zip((0..).map(PeerId));
         let reports = reports.map(|((config, peer), id)| PeerReport {
-            tags: self.tagging.of(id).map(ToOwned::to_owned),
+            tags: self.requests.tagging().of(id).map(ToOwned::to_owned),
             ..PeerReport::new(own, config, &peer, now).with_absence(self.ground.peers.absence(id))
         });
         reports.collect()
@@ -132,34 +130,12 @@ impl Driver {
             }
             let silent = self.servers.silent(share.id);
             report.not_listening = silent.iter().map(ToString::to_string).collect();
-            if let Some(until) = share.held_off_until.filter(|until| *until > now) {
-                status.warnings.push(format!(
-                    "service {}: its standby is held off for {} s, as it failed too often \
-                     within a minute",
-                    report.name,
-                    until.since(now).as_secs() + 1
-                ));
-            }
-            if share.lease.is_some_and(|lease| lease.lapsed) {
-                status.warnings.push(format!(
-                    "service {}: this node's lease has ended and too few voters answer, so \
-                     clients hear nothing until it is renewed or another node takes over",
-                    report.name
-                ));
-            }
-            if share.no_quorum {
-                status.warnings.push(format!(
-                    "service {}: too few voters besides this node know its lease, so nobody \
-                     could take over; one that was killed and started again votes after \
-                     10 s",
-                    report.name
-                ));
-            }
+            status.warnings.extend(say_lease(&report.name, &share, now));
             let home = share.failback.as_ref();
             status
                 .warnings
                 .extend(home.map(|it| say_failback(&report.name, it, now)));
-            for server in self.placing.unproved(share.id, now) {
+            for server in self.requests.unproved(share.id, now) {
                 status.warnings.push(format!(
                     "service {}: the link does not carry what this node would send to {server} \
                      with a request (frames of EtherType 0x88b6), or nothing comes back, so \
@@ -172,7 +148,7 @@ impl Driver {
         }
         status.warnings.extend(self.say_pauses());
         status.data_path = self.data_path();
-        status.facts = self.facts.reports(&self.ground.config);
+        status.facts = self.outside.facts.reports(&self.ground.config);
         status.conclude();
         (status, ids)
     }
@@ -253,7 +229,8 @@ impl Driver {
             age_ms: 0,
         };
         if let Some(share) = self.ground.shares.get_mut(share) {
-            self.metrics
+            self.outside
+                .metrics
                 .observe_stall(&share.name, *detection + at.since(event.at));
             share.last_takeover = Some(LastTakeover { report, at });
         }
@@ -265,8 +242,8 @@ impl Driver {
         share: ShareId,
         now: MonoTime,
     ) -> ServiceReport {
-        report.asks = self.placing.asked(share);
-        report.load = self.loads.of(share);
+        report.asks = self.requests.asked(share);
+        report.load = self.requests.load(share);
         if let Some(share) = self.ground.shares.get(share) {
             report.leash_bytes = share.entry.leash;
             report.takeovers = u64::from(share.entry.takeovers);
@@ -373,6 +350,32 @@ fn say_failback(service: &str, failback: &FailbackStatus, now: MonoTime) -> Stri
         refused.sentence,
         failback.again.since(now).as_secs() + 1
     )
+}
+
+/// What is wrong with the lease of a share, and with its standby.
+fn say_lease(name: &str, share: &ShareStatus, now: MonoTime) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if let Some(until) = share.held_off_until.filter(|until| *until > now) {
+        warnings.push(format!(
+            "service {name}: its standby is held off for {} s, as it failed too often \
+             within a minute",
+            until.since(now).as_secs() + 1
+        ));
+    }
+    if share.lease.is_some_and(|lease| lease.lapsed) {
+        warnings.push(format!(
+            "service {name}: this node's lease has ended and too few voters answer, so \
+             clients hear nothing until it is renewed or another node takes over"
+        ));
+    }
+    if share.no_quorum {
+        warnings.push(format!(
+            "service {name}: too few voters besides this node know its lease, so nobody \
+             could take over; one that was killed and started again votes after \
+             10 s"
+        ));
+    }
+    warnings
 }
 
 #[cfg(test)]

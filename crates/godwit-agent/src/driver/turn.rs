@@ -3,12 +3,18 @@
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-use godwit_core::{FlowEvent, FlowEventKind, MonoTime, PeerId};
+use godwit_core::{FlowEvent, FlowEventKind, Link, MonoTime, PeerId};
 use godwit_wire::{GoodbyeReason, Message};
 use tokio::sync::oneshot;
 
+use super::bereft::{self, note_beginning};
+use super::compare::compare;
+use super::devices::{announce_owned, defend, follow_place};
+use super::leash::apply_census;
+use super::revive::go_on_reviving;
 use super::{Driver, End};
 use crate::clock;
+use crate::facts::Seen;
 use crate::input::{Input, Inputs, Query};
 
 /// How often is looked for what was not heard: flows that ended.
@@ -101,7 +107,8 @@ impl Driver {
             .look(&mut self.ground.node, &self.ground.config, now)
         {
             let people = (&*self.ground.config, &self.ground.events);
-            self.facts
+            self.outside
+                .facts
                 .note(look.into(), people, &mut self.ground.node, now);
         }
     }
@@ -111,76 +118,57 @@ impl Driver {
         if self.ground.shares.revival_under_way().is_some() || self.dismissals.are_under_way() {
             return Duration::ZERO;
         }
-        let core = self
-            .ground
-            .node
-            .poll_timeout()
-            .map_or(HOUSEKEEPING, |due| due.since(now));
-        core.min(self.digest.due().since(now))
-            .min(self.servers.due().since(now))
-            .min(self.canaries.due().since(now))
-            .min(self.comparisons.due(now).since(now))
-            .min(self.rejoins.due().since(now))
-            .min(
-                self.replays
-                    .due()
-                    .map_or(HOUSEKEEPING, |due| due.since(now)),
-            )
-            .min(
-                self.exports
-                    .due()
-                    .map_or(HOUSEKEEPING, |due| due.since(now)),
-            )
-            .min(
-                self.commits
-                    .poll_timeout()
-                    .map_or(HOUSEKEEPING, |due| due.since(now)),
-            )
-            .min(self.loads.due().map_or(HOUSEKEEPING, |due| due.since(now)))
-            .min(self.housekeeping.since(now))
+        let sometimes = [
+            self.ground.node.poll_timeout(),
+            self.twins.replays.due(),
+            self.snapshots.exports.due(),
+            self.snapshots.commits.poll_timeout(),
+            self.requests.due(),
+        ];
+        let always = [
+            self.twins.digest.due(),
+            self.twins.comparisons.due(now),
+            self.twins.rejoins.due(),
+            self.servers.due(),
+            self.canaries.due(),
+            self.housekeeping,
+        ];
+        let first = sometimes.into_iter().flatten().chain(always).min();
+        first.map_or(HOUSEKEEPING, |due| due.since(now))
     }
 
     fn feed(&mut self, input: Input) -> Next {
         let now = clock::now();
         match input {
             Input::Heartbeat { peer, beat, at } => {
-                self.placing.note_beat(peer, &beat);
+                self.requests.note_beat(peer, &beat);
                 self.servers.pauses.note_beat(peer, &beat);
                 self.ground.node.handle_heartbeat(peer, &beat, at);
             }
             Input::Lease { peer, datagram } => self.ground.node.handle_lease(peer, &datagram, now),
             Input::Stonith { peer, outcome } => self.ground.node.handle_stonith(peer, outcome, now),
-            Input::Unanswered(question) => self.ask_after(question),
+            Input::Unanswered(question) => self.requests.ask_after(&self.ground, question),
             Input::Message { peer, message } => self.hear(peer, &message, now),
-            Input::Link { peer, link } => {
-                // What was under way on the old link is lost.
-                self.digest.forget();
-                self.exports.forget();
-                self.awaited_twins.forget();
-                self.commits.handle_link_change();
-                self.ground.resolver.hurry();
-                self.ground.node.handle_link(peer, link, now);
-            }
+            Input::Link { peer, link } => self.feed_link(peer, link, now),
             Input::Flow(event) => self.feed_flow(event, now),
-            Input::Exit(exit) => self.feed_exit(&exit, now),
+            Input::Exit(exit) => self.servers.feed_exit(&mut self.ground, &exit, now),
             Input::ListenerClosed => self.servers.note_closed(now),
             Input::Stopped(hint) => self.standstill.note(hint),
             Input::Standstill(stands) => {
-                self.digest.note_standstill(stands);
-                self.comparisons.note_standstill(stands);
+                self.twins.digest.note_standstill(stands);
+                self.twins.comparisons.note_standstill(stands);
             }
             Input::Neighbour { peer, mac } => self.find_peer(peer, mac),
-            Input::Census(census) => self.apply_census(&census, now),
+            Input::Census(census) => apply_census(&mut self.ground, &census, now),
             Input::Gone(gone) => self.forget_gone(gone, now),
-            Input::Facts(seen) => {
-                self.leases.note(&seen);
-                let people = (&*self.ground.config, &self.ground.events);
-                self.facts.note(seen, people, &mut self.ground.node, now);
+            Input::Facts(seen) => self.feed_facts(seen, now),
+            Input::Place { ifindex, mac } => {
+                follow_place(&mut self.ground, ifindex, mac);
+                self.canaries.follow_origins(&self.ground);
             }
-            Input::Place { ifindex, mac } => self.follow_place(ifindex, mac),
-            Input::LinkChanged => self.placing.doubt_paths(now),
-            Input::Announce => self.announce_owned(),
-            Input::Claimed { address, mac } => self.defend(address, mac),
+            Input::LinkChanged => self.requests.doubt_paths(now),
+            Input::Announce => announce_owned(&self.ground),
+            Input::Claimed { address, mac } => defend(&self.ground, address, mac),
             // Of a director.
             Input::Devices | Input::Exceptions(_) => {}
             Input::Query(Query::Status(answer)) => self.answer_status(answer, now),
@@ -211,13 +199,33 @@ impl Driver {
         Next::Continue
     }
 
+    /// What was under way on the old link is lost.
+    fn feed_link(&mut self, peer: PeerId, link: Link, now: MonoTime) {
+        self.twins.digest.forget();
+        self.snapshots.exports.forget();
+        self.snapshots.awaited_twins.forget();
+        self.snapshots.commits.handle_link_change();
+        self.ground.resolver.hurry();
+        self.ground.node.handle_link(peer, link, now);
+    }
+
+    fn feed_facts(&mut self, seen: Seen, now: MonoTime) {
+        self.outside.leases.note(&seen);
+        let people = (&*self.ground.config, &self.ground.events);
+        let node = &mut self.ground.node;
+        self.outside.facts.note(seen, people, node, now);
+    }
+
     /// What a peer says over its link: about the data paths to them, all else to the core.
     fn hear(&mut self, peer: PeerId, message: &Message, now: MonoTime) {
         if let Message::Question { flow, number, word } = *message {
-            return self.hear_of_question(peer, (flow, number), word);
+            let question = (flow, number);
+            return self
+                .requests
+                .hear_of_question(&self.ground, peer, question, word);
         }
         if let Message::Tags(word) = *message {
-            return self.hear_of_tags(peer, word);
+            return self.requests.hear_of_tags(&self.ground, peer, word);
         }
         if let Message::Place(mac) = *message {
             return self.ground.resolver.hear(peer, mac);
@@ -225,22 +233,22 @@ impl Driver {
         if let Message::Hello(hello) = message {
             let places = &self.ground.resolver.places;
             places.greet(peer, hello, self.ground.voice.mac, &self.ground.peers);
-            self.offer_tags(peer, hello);
+            self.requests.greet(&self.ground, peer, hello);
         }
         self.ground.node.handle_message(peer, message, now);
     }
 
     pub(super) fn feed_flow(&mut self, event: FlowEvent, now: MonoTime) {
         if event.kind == FlowEventKind::Ended {
-            self.digest.note_end(event);
-            self.exports.note_end(event.flow);
+            self.twins.digest.note_end(event);
+            self.snapshots.exports.note_end(event.flow);
             self.ground.apps.note_end(event.flow.key);
-            self.awaited_twins.note_end(event.flow);
-            self.commits.forget(event.flow.key);
+            self.snapshots.awaited_twins.note_end(event.flow);
+            self.snapshots.commits.forget(event.flow.key);
             self.end_commits(|_, flow| flow == event.flow);
         }
         if event.kind == FlowEventKind::Left {
-            self.awaited_twins.note_end(event.flow);
+            self.snapshots.awaited_twins.note_end(event.flow);
         }
         if self.holds_back(event) {
             return;
@@ -251,53 +259,52 @@ impl Driver {
     /// What is due by the clock and is none of the core's business.
     fn tick(&mut self, now: MonoTime) {
         let people = (&*self.ground.config, &self.ground.events);
-        self.facts.settle(people, &mut self.ground.node, now);
-        if self.digest.due() <= now {
+        self.outside
+            .facts
+            .settle(people, &mut self.ground.node, now);
+        if self.twins.digest.due() <= now {
             let ifindex = self.ground.voice.ifindex;
             let (datapath, shares) = (&self.ground.datapath, &self.ground.shares);
-            for (share, changes) in self.digest.collect(datapath, shares, ifindex, now) {
+            for (share, changes) in self.twins.digest.collect(datapath, shares, ifindex, now) {
                 self.ground.node.handle_changes(share, &changes, now);
             }
             for (share, entries) in
-                self.digest
+                self.twins
+                    .digest
                     .output(&self.ground.datapath, &self.ground.shares, now)
             {
                 self.ground.node.handle_output(share, &entries, now);
             }
-            for event in self.digest.overdue() {
+            for event in self.twins.digest.overdue() {
                 tracing::debug!(flow = %event.flow.key, kind = ?event.kind, "not reported by the data path");
                 self.ground.node.handle_flow_event(event, now);
             }
         }
-        self.place(now);
-        if self.loads.due().is_some_and(|due| due <= now) {
-            self.weigh(now);
-        }
-        self.go_on_reviving(now);
+        self.requests.tick(&self.ground, now);
+        go_on_reviving(&mut self.ground, now);
         self.go_on_dismissing();
-        self.compare(now);
-        self.farewells
-            .carry_out(self.ground.voice.ifindex, &self.ground.datapath, now);
-        if self.rejoins.due() <= now {
+        compare(&mut self.ground, &mut self.twins.comparisons, now);
+        self.twins.farewells.tick(&self.ground, now);
+        if self.twins.rejoins.due() <= now {
             self.offer_candidates(now);
         }
-        if self.replays.due().is_some_and(|due| due <= now) {
-            self.replay(now);
+        if self.twins.replays.due().is_some_and(|due| due <= now) {
+            self.twins.replays.replay(&mut self.ground, now);
         }
-        if self.exports.due().is_some_and(|due| due <= now) {
+        if self.snapshots.exports.due().is_some_and(|due| due <= now) {
             self.send_snapshots(now);
         }
         self.look_after_commits(now);
         if self.servers.due() <= now {
-            self.look_for_listeners(now);
+            self.servers.look_for_listeners(&mut self.ground, now);
         }
         if self.canaries.due() <= now {
-            self.send_canaries(now);
+            self.canaries.send_canaries(&mut self.ground, now);
         }
         if self.housekeeping <= now {
             self.housekeeping = now.saturating_add(HOUSEKEEPING);
             self.find_lost_ends(now);
-            self.follow_origins();
+            self.canaries.follow_origins(&self.ground);
             self.ground.events.sum_up();
         }
     }
@@ -313,10 +320,16 @@ impl Driver {
         }
         while let Some(told) = event {
             self.note_takeover(&told);
-            self.note_beginning(&told);
+            if let Some(lost) = note_beginning(&mut self.ground, &told) {
+                // Nothing is said before this node owns.
+                self.finish_dismissals();
+                bereft::tell(&mut self.ground, &lost);
+            }
             self.ground.events.publish(&told);
             event = self.ground.node.poll_event();
         }
-        self.post_claims();
+        if !self.restarts {
+            self.servers.post_claims(&self.ground, &self.outside.board);
+        };
     }
 }

@@ -9,7 +9,8 @@ use godwit_core::{EndReason, MonoTime};
 use godwit_sock::destroy_tcp;
 use godwit_wire::{FlowId, FlowKey, SeqNumber, ShareId};
 
-use super::{Driver, segments};
+use super::ground::Ground;
+use super::segments;
 use crate::clock;
 
 /// A twin whose connection is over at the owner gets this long to end in its
@@ -21,11 +22,27 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Farewells(Vec<(MonoTime, ShareId, FlowId)>);
 
 impl Farewells {
+    /// Ends a twin, or gives it time to end.
+    pub(super) fn end_twin(
+        &mut self,
+        ground: &Ground,
+        (share, flow): (ShareId, FlowId),
+        reason: EndReason,
+    ) {
+        // The server of one that is kept has never seen it.
+        if reason == EndReason::EndedAtOwner && !ground.is_kept(share) {
+            self.expect(share, flow, clock::now());
+        } else {
+            end_socket(ground.voice.ifindex, &ground.datapath, (share, flow));
+        }
+    }
+
     fn expect(&mut self, share: ShareId, flow: FlowId, now: MonoTime) {
         self.0.push((now.saturating_add(GRACE), share, flow));
     }
 
-    pub(super) fn carry_out(&mut self, ifindex: u32, datapath: &Datapath, now: MonoTime) {
+    pub(super) fn tick(&mut self, ground: &Ground, now: MonoTime) {
+        let (ifindex, datapath) = (ground.voice.ifindex, &ground.datapath);
         self.0.retain(|(due, share, flow)| {
             if *due <= now && find(datapath, *share, *flow).is_some_and(|it| it != Phase::Ended) {
                 end_socket(ifindex, datapath, (*share, *flow));
@@ -35,37 +52,15 @@ impl Farewells {
     }
 }
 
-impl Driver {
-    pub(super) fn end_twin(&mut self, share: ShareId, flow: FlowId, reason: EndReason) {
-        // The server of one that is kept has never seen it.
-        let kept = self
-            .ground
-            .shares
-            .get(share)
-            .is_some_and(|share| share.kept);
-        if reason == EndReason::EndedAtOwner && !kept {
-            self.farewells.expect(share, flow, clock::now());
-        } else {
-            end_socket(
-                self.ground.voice.ifindex,
-                &self.ground.datapath,
-                (share, flow),
-            );
-        }
-    }
-
-    pub(super) fn poke_twin(&self, share: ShareId, flow: FlowId, snd_una: SeqNumber) {
-        self.ground.give(share, flow, Order::Acknowledged(snd_una));
-        let state = self.ground.flow(flow).filter(|state| state.share == share);
-        let Some(state) = state else { return };
-        if state.snd_nxt.ge(snd_una) {
-            // It has said it all, and the owner does not know: have it speak.
-            self.ground
-                .inject(&state, segments::client_keep_alive(&state));
-        } else {
-            self.ground
-                .inject(&state, segments::client_ack(&state, snd_una));
-        }
+pub(super) fn poke_twin(ground: &Ground, share: ShareId, flow: FlowId, snd_una: SeqNumber) {
+    ground.give(share, flow, Order::Acknowledged(snd_una));
+    let state = ground.flow(flow).filter(|state| state.share == share);
+    let Some(state) = state else { return };
+    if state.snd_nxt.ge(snd_una) {
+        // It has said it all, and the owner does not know: have it speak.
+        ground.inject(&state, segments::client_keep_alive(&state));
+    } else {
+        ground.inject(&state, segments::client_ack(&state, snd_una));
     }
 }
 
