@@ -9,7 +9,7 @@ export CARGO_HOME ?= $(CALLER_HOME)/.cargo
 
 CARGO ?= cargo
 TARGET ?= $(or $(CARGO_TARGET_DIR),target)
-C_FILES := $(wildcard crates/godwit-bpf/bpf/*.[ch] crates/godwit-bpf/include/*.h examples/policies/*.[ch] crates/godwit-capi/include/*.h crates/godwit-capi/tests/c/*.c apps/*.[ch])
+C_FILES := $(wildcard crates/godwit-bpf/bpf/*.[ch] crates/godwit-bpf/bpf/*/*.h crates/godwit-bpf/include/*.h crates/godwit-bpf/tests/*.c examples/policies/*.[ch] crates/godwit-capi/include/*.h crates/godwit-capi/tests/c/*.c apps/*.[ch])
 
 PREFIX ?= /usr/local
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
@@ -22,7 +22,7 @@ UNITS := godwit.service godwit-witness.service godwit-director.service godwit-pk
 CORE := godwit-wire godwit-core
 UNIT := godwit-pki godwit-agent godwit-app godwit-capi godwit
 
-.PHONY: help setup build apps install demo test unit install-test sim root-test check sbom bench chaos mutants own-kernel upgrade fuzz format clean
+.PHONY: help setup build apps install demo test test-long unit install-test sim root-test root-test-long check sbom bench chaos mutants own-kernel upgrade fuzz format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -66,7 +66,9 @@ install: build ## with DESTDIR=D PREFIX=/usr: headers, libgodwit and godwit.pc; 
 demo: setup build ## a download crosses the death of its server; or NAME=move, kill, migrate, handoff (root)
 	$(TARGET)/release/godwit demo $(or $(NAME),shadow)
 
-test: setup build unit install-test sim root-test ## all tests; CI runs check, chaos and mutants besides (root for the lab)
+test: setup build unit sim root-test ## what a change must pass, within half an hour with the build (root for the lab)
+
+test-long: setup build install-test root-test-long ## the tests that take long; CI runs both, check, chaos and mutants (root)
 
 unit: build ## tests without privileges
 	$(CARGO) test --locked --profile sim $(CORE:%=-p %)
@@ -82,7 +84,10 @@ sim: ## clusters on a virtual clock, a million faults; or SECONDS=600 SEED=7
 	$(CARGO) run --locked --profile sim -p godwit-sim -- --seed $(or $(SEED),1) $(if $(SECONDS),--seconds $(SECONDS))
 
 root-test: build ## tests in network namespaces (root)
-	packaging/root-tests.sh
+	packaging/root-tests.sh short
+
+root-test-long: build ## tests in network namespaces of more than half a minute each (root)
+	packaging/root-tests.sh long
 
 check: ## format, lints, documentation, fuzz targets, systemd units, licences, C format
 	$(CARGO) fmt --check

@@ -25,20 +25,21 @@ grep -q "needs the feature" "$log"
 # The faults that need what is missing; with all of them it takes longer. On a
 # busy machine they may come too late to hit what they are meant for: once more,
 # with another seed.
-catch() {
+catch() { # MUTANT FAULTS [OPTION]
 	MUTANT=$1 cargo build --locked --release -p godwit --features mutants
 	for seed in 7 8; do
-		GODWIT_BIN="$target/release/godwit" "$whole/godwit" chaos \
+		GODWIT_BIN="$target/release/godwit" "$whole/godwit" chaos ${3:-} \
 			--seconds 50 --seed "$seed" --faults "$2" --until-violation >"$log" || true
 		if tail -n 1 "$log" | grep -q ' [1-9][0-9]* violations$'; then
-			echo "$1: caught: $(grep -m 1 '^violation' "$log")"
+			echo "$1${3:+ $3}: caught: $(grep -m 1 '^violation' "$log")"
 			return
 		fi
 		cat "$log"
 	done
-	echo "$1: NOT CAUGHT"
+	echo "$1${3:+ $3}: NOT CAUGHT"
 	exit 1
 }
 catch no-fence agent.stopped.owner
+catch no-fence agent.stopped,node.stopped --ring
 catch no-gate tap.lossy.dark
 catch no-timestamp-offset server.killed.owner,dark.owner

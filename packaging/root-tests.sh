@@ -1,12 +1,19 @@
 #!/bin/bash
-# Tests that make network namespaces, in three parts: those of the data path's hooks, which
-# measure no time, beside two that take a minute; the others two at a time, the longest
-# first; and alone those that run other tests' programs. What failed then runs again with
-# the machine for itself, up to three times: beside another lab, or on a machine whose host
-# takes the CPU away for 30 ms, a failure detector is right to see a failure. Each of that is
-# said; three failures alone fail the run.
+# Tests that make network namespaces: root-tests.sh short, long, or all of them.
+# In each: those of the data path's hooks, which measure no time (long: beside two that take
+# a minute); the others two at a time, the longest first; and alone those that run other
+# tests' programs. What failed then runs again with the machine for itself, up to three
+# times: beside another lab, or on a machine whose host takes the CPU away for 30 ms, a
+# failure detector is right to see a failure. Each of that is said; three failures alone
+# fail the run.
 set -u
 cd "$(dirname "$0")/.."
+part=${1:-all}
+case $part in short | long | all) ;; *)
+	echo "usage: $0 [short|long|all]" >&2
+	exit 2
+	;;
+esac
 if [ "$(id -u)" -ne 0 ]; then
 	echo "skipped: tests in network namespaces need root (sudo make test)"
 	exit 0
@@ -17,12 +24,15 @@ export GODWIT_BIN="${CARGO_TARGET_DIR:-$PWD/target}/release/godwit"
 beside="slow dead_member"
 # By themselves.
 alone="commands"
-# Longest first, so that no lane is left with one of them at the end.
-long="steps process_exit director surroundings_link surroundings_neighbours ring_requests
-reconfigure_ring queued reconfigure lifecycle handoff reprotect eager moves unread faults"
+# More than half a minute each: what `make test-long` runs. Longest first, so that no lane is
+# left with one of them at the end.
+long="steps process_exit director surroundings_link surroundings_neighbours standstill
+reconfigure_ring sequence queued reconfigure process_child faults eager one_address
+surroundings_host ring_requests unread handoff partitions lifecycle tap_loss reprotect
+unreachable leased_pause"
 
 # Each test of a hook loads programs, whose descriptors its process keeps to its end: too many
-# for one process.
+# for one process. These run in one of their own, in the long part.
 apart="director:: forged:: handoff:: moves:: proof:: ring:: spoofed:: steer:: transfer:: vouched::"
 
 # run WORDS OF CARGO TEST ...
@@ -70,26 +80,52 @@ trap 'rm -rf "$logs"' EXIT
 run -p godwit-bpf -p godwit-lab -p godwit-sock -p godwit-tests --lib --tests --no-run || exit 1
 
 all=$(cd tests/tests && for file in *.rs; do echo "${file%.rs}"; done)
-together=$(except "$long $(except "$all" "$long")" "$beside $alone")
+together=$(except "$all" "$long $beside $alone")
+missing=$(except "$long $beside $alone" "$all")
+if [ -n "$missing" ]; then
+	echo "root-tests.sh: there is no test named" $missing >&2
+	exit 1
+fi
 
-for name in $beside; do lane "$name" "$logs/$name" 3; done >"$logs/.beside" &
-# shellcheck disable=SC2046,SC2086 # lists of words
-{ run -p godwit-bpf --lib --tests -- $(printf -- '--skip %s ' $apart) 2>&1 || echo failed; } |
-	tee "$logs/hooks"
-# shellcheck disable=SC2086 # a list of words
-{ run -p godwit-bpf --test hooks -- $apart 2>&1 || echo failed; } | tee "$logs/hooks_apart"
-wait "$!"
-cat "$logs/.beside"
+# two_lanes NAMES...: two files of tests at a time.
+two_lanes() {
+	printf '%s\n' "$@" | xargs -P 2 -I{} bash -c 'lane {} "$logs/{}"'
+}
+
+# note_failure LOG COMMAND...: its output appears, and is kept.
+note_failure() {
+	local log=$logs/$1
+	shift
+	{ "$@" 2>&1 || echo failed; } | tee "$log"
+}
+
+short_part() {
+	# shellcheck disable=SC2046,SC2086 # lists of words
+	note_failure hooks run -p godwit-bpf --lib --tests -- $(printf -- '--skip %s ' $apart)
+	# shellcheck disable=SC2086 # a list of words
+	two_lanes $together
+	note_failure lab run -p godwit-lab --test '*' -- --test-threads=1
+	note_failure sock run -p godwit-sock --lib --tests -- --test-threads=1
+	note_failure lib run -p godwit-tests --lib
+}
+
+long_part() {
+	for name in $beside; do lane "$name" "$logs/$name" 3; done >"$logs/.beside" &
+	local waiting=$!
+	# shellcheck disable=SC2086 # a list of words
+	note_failure hooks_apart run -p godwit-bpf --test hooks -- $apart
+	wait "$waiting"
+	cat "$logs/.beside"
+	# shellcheck disable=SC2086 # a list of words
+	two_lanes $long
+	for name in $alone; do lane "$name" "$logs/$name"; done
+}
 
 export -f lane run
 export logs
-# shellcheck disable=SC2086 # a list of words
-printf '%s\n' $together | xargs -P 2 -I{} bash -c 'lane {} "$logs/{}"'
 
-{ run -p godwit-lab --test '*' -- --test-threads=1 2>&1 || echo failed; } | tee "$logs/lab"
-{ run -p godwit-sock --lib --tests -- --test-threads=1 2>&1 || echo failed; } | tee "$logs/sock"
-{ run -p godwit-tests --lib 2>&1 || echo failed; } | tee "$logs/lib"
-for name in $alone; do lane "$name" "$logs/$name"; done
+[ "$part" = long ] || short_part
+[ "$part" = short ] || long_part
 
 grep -qx failed "$logs"/* || exit 0
 

@@ -30,10 +30,14 @@ const INTEGERS: [&str; 8] = ["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64
 /// its first.
 const MUTANTS: [&str; 3] = ["no-fence", "no-gate", "no-timestamp-offset"];
 
+/// What tests try on its own.
+const TRIAL: &str = "tests/phases.bpf.c";
+
 fn main() {
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed=include");
     println!("cargo:rerun-if-changed=../../examples/policies");
+    println!("cargo:rerun-if-changed={TRIAL}");
     println!("cargo:rerun-if-env-changed=GODWIT_CLANG");
     println!("cargo:rerun-if-env-changed=MUTANT");
     println!("cargo:rustc-env=GODWIT_COMPILER={}", compiler());
@@ -53,14 +57,20 @@ fn main() {
     }
     for name in POLICIES {
         let source = format!("../../examples/policies/{name}.bpf.c");
-        SkeletonBuilder::new()
-            .source(&source)
-            .clang(clang())
-            .clang_args(clang_args())
-            .obj(out.join(format!("{name}.bpf.o")))
-            .build()
-            .unwrap_or_else(|err| panic!("can't compile {source}: {err:#}"));
+        compile(&source, &out.join(format!("{name}.bpf.o")));
     }
+    compile(TRIAL, &out.join("phases.bpf.o"));
+}
+
+/// A program without a skeleton.
+fn compile(source: &str, object: &Path) {
+    SkeletonBuilder::new()
+        .source(source)
+        .clang(clang())
+        .clang_args(clang_args())
+        .obj(object)
+        .build()
+        .unwrap_or_else(|err| panic!("can't compile {source}: {err:#}"));
 }
 
 /// What the fields of each layout take together, for the compiler to see whether there is
@@ -148,6 +158,7 @@ fn clang_args() -> Vec<OsString> {
         "-Wno-unused-parameter",
         "-Wno-sign-compare",
         "-mcpu=v3",
+        "-Ibpf",
         "-Iinclude",
         // Debian keeps <asm/types.h> in the multiarch folder.
         &format!("-I/usr/include/{arch}-linux-gnu"),

@@ -151,7 +151,7 @@ pub enum Input {
     LinkChanged,
     /// The link is to hear where the services are that this node owns.
     Announce,
-    /// A machine that is no mate says that it has an address of a service.
+    /// A machine that is no peer claims an address of a service.
     Claimed {
         /// Which address.
         address: IpAddr,

@@ -35,6 +35,7 @@ pub mod realtime;
 pub mod reload;
 mod reprotect;
 mod run;
+mod segment_costs;
 pub mod status;
 pub mod stonith;
 pub mod surroundings;
@@ -42,6 +43,7 @@ mod syscalls;
 mod tagging;
 #[cfg(test)]
 mod testing;
+mod undo;
 mod votes;
 mod witness;
 
@@ -51,6 +53,7 @@ pub use director::direct;
 pub use membership::Life;
 pub use privileges::PrivilegeError;
 pub use run::{detach, detach_node, run};
+pub use segment_costs::{SegmentCosts, segment_costs};
 pub use witness::witness;
 
 pub use godwit_bpf::VERSION;

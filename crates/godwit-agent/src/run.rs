@@ -18,6 +18,7 @@ use crate::privileges;
 use crate::realtime::{Urgency, be_ordinary, prefer};
 use crate::reload::Fresh;
 use crate::stonith::Stonith;
+use crate::undo::Step;
 
 /// Runs an agent until a signal or a command ends it. Nothing is attached
 /// before everything that can be wrong with the configuration is known.
@@ -35,16 +36,11 @@ pub fn run(config: &Path) -> Result<(), AgentError> {
     let app_socket = prepared.app_socket()?;
     let stonith = Stonith::start(&prepared.config, &inbox).map_err(StartError::Stonith)?;
     let installed = Installed::new(prepared.config.clone())?;
-    if let Err(error) = privileges::give_up(&installed.config) {
-        installed.remove();
-        return Err(error.into());
-    }
-    if let Err(error) = logging::start() {
-        installed.remove();
-        return Err(StartError::Thread(error).into());
-    }
+    let installed = Step::new(installed, Installed::remove);
+    privileges::give_up(&installed.config)?;
+    logging::start().map_err(StartError::Thread)?;
     let queue = (inbox, inputs);
-    let mut ended = live(prepared, installed, (&app_socket, stonith), queue)?;
+    let mut ended = live(prepared, installed.keep(), (&app_socket, stonith), queue)?;
     while let Some((next, remains)) = ended.next {
         let (prepared, installed) = again((ended.config, next), remains, ended.left)?;
         let means = (&app_socket, Stonith::default());
@@ -74,22 +70,13 @@ fn live(
     let services = config.services.iter();
     let services = services.flat_map(|service| service.addresses.clone());
     let services: Vec<_> = services.collect();
-    let (edge, leases) = match Edge::start(prepared, inbox.clone()) {
-        Ok(started) => started,
-        Err(error) => {
-            installed.remove();
-            return Err(error.into());
-        }
-    };
+    let installed = Step::new(installed, Installed::remove);
+    let (edge, leases) = Edge::start(prepared, inbox.clone())?;
+    let edge = Step::new(edge, Edge::stop);
     let started = app_socket.try_clone();
-    let apps = match started.and_then(|socket| Apps::start(socket, services, inbox.clone())) {
-        Ok(apps) => apps,
-        Err(error) => {
-            edge.shutdown();
-            installed.remove();
-            return Err(StartError::Thread(error).into());
-        }
-    };
+    let apps = started.and_then(|socket| Apps::start(socket, services, inbox.clone()));
+    let apps = apps.map_err(StartError::Thread)?;
+    let (edge, installed) = (edge.keep(), installed.keep());
     let node = installed.node_config(&life, memory.as_ref());
     let surroundings = Surroundings {
         inputs,

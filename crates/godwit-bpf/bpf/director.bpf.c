@@ -5,9 +5,9 @@
  * can tell here whether its connection goes on is sent under another EtherType first. `direct` is for XDP, `direct_tc` for
  * interfaces that have none. Read docs/director.md first.
  */
-#include "gw_encap.h"
-#include "gw_learn.h"
-#include "gw_query.h"
+#include "director/gw_encap.h"
+#include "director/gw_learn.h"
+#include "director/gw_query.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -6,30 +6,30 @@
  * this, then the header of the role that you are after: gw_owner.h,
  * gw_shadow.h, gw_takeover.h.
  */
-#include "gw_address.h"
-#include "gw_asked.h"
-#include "gw_birth.h"
-#include "gw_canary.h"
-#include "gw_handoff.h"
-#include "gw_hear.h"
-#include "gw_install.h"
-#include "gw_local.h"
-#include "gw_moving.h"
-#include "gw_newborn.h"
+#include "share/gw_address.h"
+#include "director/gw_asked.h"
+#include "shadow/gw_birth.h"
+#include "shadow/gw_canary.h"
+#include "handoff/gw_handoff.h"
+#include "request/gw_hear.h"
+#include "shadow/gw_install.h"
+#include "share/gw_local.h"
+#include "base/gw_moving.h"
+#include "handoff/gw_newborn.h"
 #include "gw_order.h"
-#include "gw_own.h"
-#include "gw_owner.h"
-#include "gw_pass.h"
-#include "gw_path.h"
-#include "gw_shadow.h"
-#include "gw_signal.h"
-#include "gw_stand.h"
-#include "gw_sound.h"
-#include "gw_tag.h"
-#include "gw_stray.h"
-#include "gw_suppress.h"
-#include "gw_untunnel.h"
-#include "gw_ward.h"
+#include "share/gw_own.h"
+#include "owner/gw_owner.h"
+#include "request/gw_pass.h"
+#include "request/gw_path.h"
+#include "shadow/gw_shadow.h"
+#include "process/gw_signal.h"
+#include "process/gw_stand.h"
+#include "net/gw_sound.h"
+#include "net/gw_tag.h"
+#include "share/gw_stray.h"
+#include "shadow/gw_suppress.h"
+#include "director/gw_untunnel.h"
+#include "request/gw_ward.h"
 
 #include <bpf/bpf_tracing.h>
 
@@ -248,6 +248,23 @@ int tap(struct __sk_buff *skb)
 }
 
 /*
+ * May a segment in a share's name leave this node, by whichever interface? If not, its
+ * verdict; else GW_UNDECIDED.
+ */
+static __always_inline int gw_may_leave(const struct gw_flow_key *key,
+					__u32 share, const struct gw_share *s)
+{
+	int why, verdict = gw_handoff_own(key, share, s);
+
+	if (verdict == GW_UNDECIDED)
+		verdict = gw_transfer_own(key, share, s);
+	if (verdict != GW_UNDECIDED || s->role != GW_ROLE_OWNER)
+		return verdict;
+	why = gw_silenced(share);
+	return why ? gw_verdict(why, GW_DROP) : GW_UNDECIDED;
+}
+
+/*
  * A frame that Godwit itself has made, final but for the fence: what the agent
  * says for a share, and what the data path says, are segments of its owner too.
  * Who does not own it speaks to the peer alone.
@@ -317,17 +334,9 @@ int gate(struct __sk_buff *skb)
 	gw_key(&key, &p.dst, &p.src);
 	verdict = gw_canary_own(skb, &p, &key);
 	if (verdict == GW_UNDECIDED)
-		verdict = gw_handoff_own(&key, share, s);
-	if (verdict == GW_UNDECIDED)
-		verdict = gw_transfer_own(&key, share, s);
+		verdict = gw_may_leave(&key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
-	if (s->role == GW_ROLE_OWNER) {
-		int why = gw_silenced(share);
-
-		if (why)
-			return gw_verdict(why, GW_DROP);
-	}
 	if (s->role == GW_ROLE_OWNER)
 		return gw_owner_own(skb, &p, &key, s);
 	if (s->role == GW_ROLE_SHADOW)
@@ -360,17 +369,9 @@ int guard(struct __sk_buff *skb)
 		return gw_other_out(skb, &p, err);
 	}
 	gw_key(&key, &p.dst, &p.src);
-	verdict = gw_handoff_own(&key, share, s);
-	if (verdict == GW_UNDECIDED)
-		verdict = gw_transfer_own(&key, share, s);
+	verdict = gw_may_leave(&key, share, s);
 	if (verdict != GW_UNDECIDED)
 		return verdict;
-	if (s->role == GW_ROLE_OWNER) {
-		int why = gw_silenced(share);
-
-		if (why)
-			return gw_verdict(why, GW_DROP);
-	}
 	if (s->role == GW_ROLE_OWNER && !bpf_map_lookup_elem(&gw_flows, &key))
 		verdict = gw_verdict(GW_REASON_OTHER_INTERFACE, GW_PASS);
 	else

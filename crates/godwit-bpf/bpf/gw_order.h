@@ -7,10 +7,10 @@
 #ifndef GW_ORDER_H
 #define GW_ORDER_H
 
-#include "gw_gone.h"
-#include "gw_rejoin.h"
-#include "gw_turn.h"
-#include "gw_ward.h"
+#include "request/gw_gone.h"
+#include "owner/gw_rejoin.h"
+#include "flow/gw_turn.h"
+#include "request/gw_ward.h"
 
 /*
  * A flow that must not be served may have no twin yet: what makes one, sent
@@ -97,9 +97,9 @@ static __noinline int gw_obey(struct gw_order *o)
 		if (gw_is_over(f))
 			return 1;
 		/* before and after: see gw_close_gate() and gw_confirm() */
-		f->phase = GW_PHASE_UNPROTECTED;
+		gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 		gw_unflag(f, GW_FLOW_GATED);
-		f->phase = GW_PHASE_UNPROTECTED;
+		gw_flow_enter(f, GW_PHASE_UNPROTECTED);
 		f->why = o->detail;
 		return 0;
 	case GW_ORDER_NOT_IN_SYNC: /* `detail` is enum gw_why */

@@ -3,7 +3,7 @@
  * Programs for moving a live socket: they are loaded while an agent moves
  * connections, and see no packet.
  */
-#include "gw_socket.h"
+#include "handoff/gw_socket.h"
 
 #include <bpf/bpf_tracing.h>
 

@@ -382,6 +382,22 @@ impl Datapath {
         }
     }
 
+    /// The programs in the path of packets, and those that see processes end.
+    pub(crate) fn programs(&self) -> [&ProgramMut<'static>; 9] {
+        let progs = &self.skel.0.progs;
+        [
+            &progs.tap,
+            &progs.gate,
+            &progs.guard,
+            &progs.beside,
+            &progs.order,
+            &progs.install,
+            &progs.process_exit,
+            &progs.signal_sent,
+            &progs.signal_taken,
+        ]
+    }
+
     /// Takes the programs out of the path and forgets all flows.
     ///
     /// # Errors

@@ -78,7 +78,7 @@ pub use maps::services::ServiceTable;
 pub use maps::shares::{Front, Keepers, Moves, ShareEntry, ShareTable};
 pub use maps::slots::Slots;
 pub use maps::steering::{Steering, SteeringTable};
-pub use maps::transfers::{Transfer, TransferTable};
+pub use maps::transfers::{Transfer, TransferEntry, TransferTable};
 pub use maps::trusts::{TagKey, Trust, TrustTable};
 pub use orders::{Order, OrderError, Orders, Settlement};
 pub use pin::{PinDir, PinError};
@@ -113,3 +113,46 @@ pub const MARK_REPLAY: u32 = 0x6777_0005;
 pub const MARK_SLIP: u32 = 0x6777_0008;
 /// Mark of an answer to this node's own question that the gate turns round (`SO_MARK`).
 pub const MARK_SETTLED: u32 = 0x6777_0009;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// The marks of the header, by their names: each once.
+    fn marks() -> BTreeMap<&'static str, u32> {
+        let header = include_str!("../bpf/base/gw_marks.h");
+        let mut marks = BTreeMap::new();
+        for define in header.split("#define GW_MARK_").skip(1) {
+            let mut words = define.split_whitespace().filter(|word| *word != "\\");
+            let name = words.next().expect("it has a name");
+            let number = words.next().and_then(|word| word.strip_prefix("0x"));
+            let number = number.and_then(|word| word.strip_suffix('u'));
+            let number = number.and_then(|word| u32::from_str_radix(word, 16).ok());
+            let number = number.unwrap_or_else(|| panic!("{name} has a number"));
+            assert!(
+                !marks.values().any(|it| *it == number),
+                "{name}: {number:x}"
+            );
+            marks.insert(name, number);
+        }
+        marks
+    }
+
+    /// What user space puts on a socket is what the hooks look for.
+    #[test]
+    fn marks_are_those_of_the_data_path() {
+        let marks = marks();
+        for (name, number) in [
+            ("SPOKEN", MARK_SPOKEN),
+            ("INJECT", MARK_INJECT),
+            ("CANARY", MARK_CANARY),
+            ("REPLAY", MARK_REPLAY),
+            ("SLIP", MARK_SLIP),
+            ("SETTLED", MARK_SETTLED),
+        ] {
+            assert_eq!(marks.get(name), Some(&number), "{name}");
+        }
+    }
+}

@@ -1,8 +1,11 @@
 //! One frame through one hook, outside of any traffic: for tests.
 
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use libbpf_rs::ProgramInput;
+use libbpf_rs::query::ProgInfoIter;
+use libbpf_rs::{Program, ProgramInput};
 
 use crate::Datapath;
 
@@ -30,6 +33,8 @@ pub struct Trial {
     pub verdict: i32,
     /// The frame as the hook left it.
     pub frame: Vec<u8>,
+    /// How long the hook took, as the kernel has measured it.
+    pub took: Duration,
 }
 
 /// Bytes from the start of `struct __sk_buff` to the end of its `ifindex`.
@@ -75,8 +80,27 @@ impl Datapath {
         Ok(Trial {
             verdict: output.return_value.cast_signed(),
             frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
+            took: output.duration,
         })
     }
+
+    /// How many instructions the verifier has looked at, by program.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn verified(&self) -> libbpf_rs::Result<BTreeMap<String, u32>> {
+        let mut verified = BTreeMap::new();
+        for program in self.programs() {
+            let id = Program::id_from_fd(program.as_fd())?;
+            let info = ProgInfoIter::default().find(|info| info.id == id);
+            if let Some(info) = info {
+                let name = program.name().to_string_lossy().into_owned();
+                verified.insert(name, info.verified_insns);
+            }
+        }
+        Ok(verified)
+    }
+
     /// How long one run of that takes.
     ///
     /// # Errors

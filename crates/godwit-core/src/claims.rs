@@ -1,16 +1,16 @@
-//! Who else says that a service address is his (RFC 5227 section 2.4, RFC 4861).
+//! Other machines that claim a service's address (RFC 5227 section 2.4, RFC 4861).
 //!
-//! A frame that says so from a machine that is no mate makes a conflict, once it is sure
-//! that it is none: mates are found on the link at the same time as they speak for the
-//! first time. While there is one, the link is asked for the address now and then; when
-//! nobody else has answered for a while it is over. Who has an address and only answers says
-//! that to those who ask: so the link is asked now and then, and soon after a client has
-//! asked. An owner defends its address, at most
-//! once in [`DEFEND_INTERVAL`]: two that defend themselves must not flood the link.
+//! Such a claim is a frame of ARP or neighbour discovery. It makes a conflict if it is from a
+//! machine that is no peer. A peer may be found on the link only after its first frame, so the
+//! claim is confirmed first ([`CONFIRM`]). While there is a conflict, the link is asked for the
+//! address now and then. The conflict is over when nobody else has answered for a while. A
+//! machine that only answers is heard by those who ask. So the link is asked now and then
+//! without a conflict, too, and soon after a client has asked. An owner defends its address, at
+//! most once in [`DEFEND_INTERVAL`]: two that defend themselves must not flood the link.
 //!
-//! Mates have addresses of their own, and say over their links where they are. Who says that such
-//! an address is elsewhere is treated alike, a little later: a mate that has got another MAC
-//! address is heard on the link before its word comes.
+//! Peers have addresses of their own, and tell over their links where they are. A claim that
+//! such an address is elsewhere counts in the same way, a little later: a peer that has got
+//! another MAC address is heard on the link before its message comes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -21,10 +21,10 @@ use godwit_wire::MacAddr;
 use crate::MonoTime;
 use crate::time::earliest;
 
-/// From a claim until it counts: mates are looked for meanwhile.
+/// From a claim until it counts: peers are looked for meanwhile.
 pub const CONFIRM: Duration = Duration::from_millis(200);
 
-/// The same of an address of a mate, whose word that it is elsewhere now may be under way.
+/// The same for a peer's own address: its message that it has moved may be under way.
 pub const CONFIRM_PLACE: Duration = Duration::from_millis(700);
 
 /// DEFEND_INTERVAL of RFC 5227.
@@ -87,9 +87,9 @@ struct Asked {
 /// The claims that are known.
 #[derive(Debug, Clone, Default)]
 pub struct Claims {
-    /// Where this node and its mates are.
+    /// The MAC addresses of this node and its peers.
     mates: BTreeSet<MacAddr>,
-    /// Where mates have said that they are themselves.
+    /// The MAC addresses that peers have told of their own addresses.
     places: BTreeMap<IpAddr, MacAddr>,
     claims: BTreeMap<Claimant, Claim>,
     /// The addresses of services: when the link was asked for each, and is next.
@@ -122,7 +122,7 @@ impl Claims {
         }
     }
 
-    /// Takes what a frame says of an address, of a service or of a mate.
+    /// Takes what a frame says of an address, of a service or of a peer.
     pub fn handle_claim(&mut self, claimant: Claimant, now: MonoTime) {
         let is_mate_s = self.places.contains_key(&claimant.address);
         if self.mates.contains(&claimant.mac) {
@@ -145,8 +145,8 @@ impl Claims {
         }
     }
 
-    /// Takes where this node and its mates are now: those have made no claim. `places`: their
-    /// own addresses, of those who have said over their links where they are.
+    /// Takes the MAC addresses of this node and its peers, which have made no claim. `places`:
+    /// the own addresses of the peers that have told over their links where they are.
     pub fn handle_mates(&mut self, mates: BTreeSet<MacAddr>, places: BTreeMap<IpAddr, MacAddr>) {
         self.claims.retain(|it, _| !mates.contains(&it.mac));
         (self.mates, self.places) = (mates, places);
@@ -215,12 +215,12 @@ impl Claims {
         self.actions.pop_front()
     }
 
-    /// Where the mate that has this address has said that it is; `None`: it is of a service.
+    /// The MAC address that the peer with this address has told; `None`: it is a service's.
     pub fn place(&self, address: IpAddr) -> Option<MacAddr> {
         self.places.get(&address).copied()
     }
 
-    /// Those who are no mates and have an address of a service, or of a mate.
+    /// The machines that are no peers and claim an address of a service, or of a peer.
     pub fn conflicts(&self) -> impl Iterator<Item = Claimant> {
         let counted = self.claims.iter().filter(|(_, claim)| claim.ask.is_some());
         counted.map(|(claimant, _)| *claimant)
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(actions(&mut claims), [ClaimAction::FindMates]);
     }
 
-    /// One frame that says that a mate's own address is elsewhere; who has sent it may have a
+    /// One frame that says that a peer's own address is elsewhere; who has sent it may have a
     /// service's address no more than before.
     #[test]
     fn a_mate_is_where_it_has_said_and_not_where_frames_say() {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     /// Soon after a client has asked, if not just before; without that every ten seconds. A
-    /// mate's question asks nobody: two would ask each other for ever.
+    /// peer's question asks nobody: two would ask each other for ever.
     #[test]
     fn who_only_answers_is_asked() {
         let address = at(STRANGER).address;

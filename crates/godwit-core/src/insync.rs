@@ -2,7 +2,7 @@
 //!
 //! The owner keeps it. Only members may take over, so a standby is removed
 //! *before* the first acknowledgement is let out that it does not cover. A
-//! generation names one uninterrupted stay: flows carry the generation they
+//! generation names one uninterrupted membership: flows carry the generation they
 //! began in, and a standby that comes back gets a new one, so that its old,
 //! incomplete twins can never be mistaken for whole ones.
 
@@ -12,10 +12,10 @@ use godwit_wire::Generation;
 
 use crate::PeerId;
 
-/// What the end of a stay means for the flows of its generation.
+/// What the end of a generation means for its flows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
-    /// The generation of the stay that ended.
+    /// The generation that ended.
     pub generation: Generation,
     /// Whether nobody is left who holds the flows: their gates must open.
     pub last: bool,
@@ -63,7 +63,7 @@ impl InSyncSet {
         self.members.keys().copied()
     }
 
-    /// The members and the stay of each, in order.
+    /// The members and the generation of each, in order.
     pub fn stays(&self) -> impl Iterator<Item = (PeerId, Generation)> + '_ {
         self.members.iter().map(|(peer, stay)| (*peer, *stay))
     }
@@ -95,7 +95,7 @@ impl InSyncSet {
         self.raise(generation);
         self.offers.remove(&peer);
         self.generation = if self.members.is_empty() {
-            // A node that remembers more may be handed a stay of one that does not.
+            // A node that remembers more may be handed a generation of one that does not.
             generation
         } else {
             self.generation.max(generation)

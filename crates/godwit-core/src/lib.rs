@@ -24,7 +24,8 @@
 //! something around it is wrong, [`claims`] who else has its addresses, [`flow`] what happens
 //! to flows that do not fit, [`rejoin`] how running ones get a new twin, [`twin`] how far twins may be behind, [`snapshot`] what
 //! travels to them, [`unlisted`] which nobody has, [`handoff`] how one goes to another server by itself, and [`node`] puts them
-//! together. [`director`] is
+//! together. [`request`] is what the data path decides without any of them: where a connection
+//! is that goes with its requests. [`director`] is
 //! apart from that: it places new connections, on a machine that owns none.
 #![forbid(unsafe_code)]
 
@@ -45,6 +46,7 @@ pub mod probe;
 pub mod question;
 pub mod rejoin;
 pub mod remembered;
+pub mod request;
 pub mod share;
 pub mod snapshot;
 pub mod tags;

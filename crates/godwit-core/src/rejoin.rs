@@ -61,7 +61,7 @@ pub struct Candidate {
 /// What became of the twins that the standby in sync had of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Past {
-    /// It had none in this stay.
+    /// It had none in this generation.
     None,
     /// It was late, or ended early: another one may do better, after a rest.
     Failed,
@@ -133,7 +133,7 @@ struct Rest {
     protected: Option<MonoTime>,
 }
 
-/// The flows of one share that are to be protected again, for one stay of a
+/// The flows of one share that are to be protected again, for one generation of a
 /// standby.
 #[derive(Debug, Clone, Default)]
 pub struct Rejoin {

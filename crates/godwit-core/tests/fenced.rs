@@ -505,7 +505,7 @@ fn a_third_of_all_lease_datagrams_may_be_lost() {
     assert!(world.is_in_sync(A, B));
 }
 
-/// A handshake that was mirrored in the last stay must have arrived, and be gone.
+/// A handshake that was mirrored in the last generation must have arrived, and be gone.
 #[test]
 fn a_new_stay_begins_when_the_tap_has_run_dry() {
     let mut world = lease();

@@ -3,10 +3,10 @@
 //! 1. *One voice.* When a segment leaves a host, no other data path lets any
 //!    out; and who has been followed by another voice never speaks again.
 //! 2. *Acknowledged means safe.* When an acknowledgement leaves a host, whoever
-//!    shadows that owner has the bytes, or does not serve the flow, or the stay
+//!    shadows that owner has the bytes, or does not serve the flow, or the generation
 //!    is over. When another node begins to speak, it has every byte that clients
 //!    were told of the flows that it serves, and serves every flow that was
-//!    protected by the stay that it continues.
+//!    protected by the generation that it continues.
 //! 3. *The stream is exact.* Clients never hear of bytes that they did not send,
 //!    and once all is well every connection comes to its end (`history.rs`).
 //! 4. *In sync is proved* (`insync.rs`).
@@ -40,7 +40,7 @@ struct Voice {
 struct Told {
     irs: u32,
     ack: u32,
-    /// The stay that protected the flow then.
+    /// The generation that protected the flow then.
     by: Option<(Epoch, Generation)>,
 }
 
@@ -112,7 +112,7 @@ impl Audit {
         }
     }
 
-    /// An owner lets clients know more than the standby of a stay may have.
+    /// An owner lets clients know more than the standby of a generation may have.
     pub(crate) fn give_up(&mut self, share: usize, epoch: Epoch, generation: Generation) {
         if !generation.is_none() {
             self.stale[share].push((epoch, generation));
@@ -151,7 +151,7 @@ impl World {
         }
     }
 
-    /// A node calls a share moved that it has let go: it goes on with the stay.
+    /// A node calls a share moved that it has let go: it goes on with the generation.
     pub(crate) fn audit_move(&mut self, node: usize, share: usize) {
         let entry = self.hosts[node].entries[share];
         let stay = (entry.epoch, entry.generation);
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// The first words of a node that goes on with the twins of a stay.
+    /// The first words of a node that goes on with the twins of a generation.
     fn audit_takeover(&mut self, node: usize, share: usize, from: (Epoch, Generation)) {
         if self.audit.stale[share].contains(&from) {
             self.violate(|_| {

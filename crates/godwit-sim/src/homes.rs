@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// This share and its mates, as far as they are here.
+    /// The shares of this one's address that are here.
     pub(crate) fn that_move_with(&self, node: usize, share: usize) -> BTreeSet<usize> {
         let mates = self.mate(share).filter(|mate| self.is_owner(node, *mate));
         mates.into_iter().chain([share]).collect()

@@ -34,7 +34,7 @@ pub(crate) struct Entry {
     pub(crate) listening: bool,
     /// The epoch whose lease was given back before its end.
     pub(crate) given_back: Epoch,
-    /// The stay whose twins an owner continues, of a greater epoch.
+    /// The generation whose twins an owner continues, of a greater epoch.
     pub(crate) from: Option<(Epoch, Generation)>,
     /// The greatest generation that flows may have.
     pub(crate) latest: Generation,

@@ -25,7 +25,7 @@ pub enum Mutant {
     FenceFirst,
     /// Marks of flows that have no twin yet are forgotten.
     NoUnborn,
-    /// Sockets of an earlier stay are served at a takeover.
+    /// Sockets of an earlier generation are served at a takeover.
     NoEnd,
     /// An owner that has handed its share over goes on speaking.
     NoSilence,

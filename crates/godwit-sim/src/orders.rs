@@ -91,7 +91,7 @@ impl World {
         self.check_voices(share);
     }
 
-    /// Every flow of a stay hears what the gate kept back.
+    /// Every flow of a generation hears what the gate kept back.
     pub(crate) fn release_gate(&mut self, node: usize, share: usize, over: Generation) {
         for slot in self.slots_of(share) {
             let flow = self.flow(node, slot);

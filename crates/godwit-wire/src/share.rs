@@ -50,7 +50,7 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// One uninterrupted stay of a standby in the in-sync set of a share.
+/// One uninterrupted membership of a standby in the in-sync set of a share.
 ///
 /// A flow is protected only while its generation is that of its share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

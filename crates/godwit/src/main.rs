@@ -66,6 +66,8 @@ enum Command {
     #[command(hide = true)]
     StonithHelper(cmd::stonith_helper::Args),
     #[command(hide = true)]
+    DatapathLoad(cmd::datapath_load::Args),
+    #[command(hide = true)]
     DirectorLoad(cmd::director_load::Args),
 }
 
@@ -87,6 +89,7 @@ fn main() -> ExitCode {
         Command::Chaos(args) => cmd::lab::run("chaos", &args),
         Command::Pki(args) => cmd::pki::run(&args),
         Command::StonithHelper(args) => cmd::stonith_helper::run(&args),
+        Command::DatapathLoad(args) => cmd::datapath_load::run(&args),
         Command::DirectorLoad(args) => cmd::director_load::run(&args),
     };
     result.unwrap_or_else(|error| {

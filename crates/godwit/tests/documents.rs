@@ -1,6 +1,6 @@
 //! What the documents say, as far as a program can check it: links lead somewhere, the
-//! commands, options and targets that they name are there, README's commands run, and
-//! `docs/threads.md` has the threads of the sources.
+//! commands, options and targets that they name are there, README's commands run,
+//! `docs/threads.md` has the threads of the sources, and sentences are short.
 
 mod common;
 
@@ -71,6 +71,44 @@ fn links_lead_to_files() {
             }
         }
     }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// The headings of a document as the names that links to them have.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let name = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let words = words.replace(' ', "-");
+        words.replace(|c: char| !c.is_alphanumeric() && c != '-' && c != '_', "")
+    };
+    headings.map(name).collect()
+}
+
+#[test]
+fn links_into_documents_lead_to_headings() {
+    let (mut broken, mut seen) = (Vec::new(), 0);
+    for (path, text) in documents() {
+        let folder = path.parent().expect("it is in a folder");
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', ' ']).next().unwrap_or_default();
+            let Some((file, heading)) = target.split_once('#') else {
+                continue;
+            };
+            if file.contains("://") {
+                continue;
+            }
+            let there = match file {
+                "" => text.clone(),
+                _ => fs::read_to_string(folder.join(file)).unwrap_or_default(),
+            };
+            seen += 1;
+            if !anchors(&there).contains(heading) {
+                broken.push(format!("{}: {target}", path.display()));
+            }
+        }
+    }
+    assert!(seen > 20, "documents lead to headings");
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
@@ -236,4 +274,226 @@ fn units_can_reload() {
         count += 1;
     }
     assert!(count >= 3, "{count} units");
+}
+
+#[test]
+fn the_glossary_has_few_words_and_each_once() {
+    let glossary = fs::read_to_string(root().join("docs/glossary.md")).expect("it is there");
+    let table = glossary
+        .lines()
+        .skip_while(|it| *it != "| word | meaning |");
+    let rows = table.skip(2).take_while(|line| line.starts_with("| "));
+    let words: Vec<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
+    let single: BTreeSet<_> = words.iter().filter(|it| !it.contains(',')).collect();
+    assert!(words.len() > 30, "{words:?}");
+    assert!(words.len() <= 40, "{} words", words.len());
+    assert_eq!(words.len(), single.len(), "{words:?}");
+}
+
+/// Documents of short sentences.
+const PLAIN: [&str; 11] = [
+    "ARCHITECTURE.md",
+    "docs/benchmarks.md",
+    "docs/data-path.md",
+    "docs/design.md",
+    "docs/director.md",
+    "docs/divergence.md",
+    "docs/glossary.md",
+    "docs/policies.md",
+    "docs/protocol.md",
+    "docs/reasons.md",
+    "docs/requests.md",
+];
+
+/// Most words of a sentence, with exceptions: so many in a hundred, of so many words.
+const SENTENCE: usize = 25;
+const EXCEPTIONS: usize = 5;
+const LONGEST: usize = 40;
+
+/// Paragraphs, items of lists and cells of tables; no headings, and no code.
+fn paragraphs(text: &str) -> Vec<String> {
+    let (mut all, mut open, mut is_fenced) = (Vec::new(), String::new(), false);
+    for line in text.lines().map(str::trim) {
+        let is_fence = line.starts_with("```");
+        is_fenced ^= is_fence;
+        let is_item = line.starts_with("- ")
+            || line
+                .split_once(". ")
+                .is_some_and(|(it, _)| it.parse::<u32>().is_ok());
+        let ends = is_fence || line.is_empty() || line.starts_with(['#', '|']) || is_item;
+        if ends && !open.is_empty() {
+            all.push(std::mem::take(&mut open));
+        }
+        if is_fenced || is_fence || line.starts_with('#') {
+            continue;
+        }
+        if line.starts_with('|') {
+            all.extend(line.split(" | ").map(str::to_owned));
+            continue;
+        }
+        open.push_str(line);
+        open.push(' ');
+    }
+    all.push(open);
+    all
+}
+
+/// The words of each sentence. What stands between backquotes is one word.
+fn sentences(paragraph: &str) -> Vec<Vec<String>> {
+    let pieces = paragraph.split('`').enumerate();
+    let prose = pieces.map(|(at, it)| if at % 2 == 0 { it } else { "code" });
+    let prose: String = prose.collect();
+    // An address of a link is no part of its sentence.
+    let mut links = prose.split("](");
+    let mut plain = links.next().unwrap_or_default().to_owned();
+    plain.extend(links.filter_map(|it| it.split_once(')')).map(|(_, it)| it));
+    let mut all = vec![Vec::new()];
+    for word in plain.split_whitespace() {
+        let last = all.last_mut().expect("there is one");
+        if word.contains(char::is_alphanumeric) {
+            last.push(word.to_owned());
+        }
+        if word
+            .trim_end_matches([')', '*', '"'])
+            .ends_with(['.', '?', '!'])
+        {
+            all.push(Vec::new());
+        }
+    }
+    all.retain(|words| words.len() > 2);
+    all
+}
+
+#[test]
+fn sentences_are_short() {
+    for name in PLAIN {
+        let text = fs::read_to_string(root().join(name)).expect("it is there");
+        let all: Vec<_> = paragraphs(&text)
+            .iter()
+            .flat_map(|it| sentences(it))
+            .collect();
+        let long = all.iter().filter(|words| words.len() > SENTENCE);
+        let long: Vec<_> = long.map(|words| words.join(" ")).collect();
+        assert!(all.len() > 20, "{name}: {} sentences", all.len());
+        assert!(
+            long.len() * 100 <= all.len() * EXCEPTIONS,
+            "{name}: {} of {} sentences have more than {SENTENCE} words: {long:#?}",
+            long.len(),
+            all.len()
+        );
+        let longest = all.iter().max_by_key(|words| words.len());
+        let longest = longest.expect("there are sentences");
+        assert!(longest.len() <= LONGEST, "{name}: {longest:?}");
+    }
+}
+
+#[test]
+fn a_sentence_ends_where_one_does() {
+    let text = "# No sentence at all here\n\nOne of `a b c d` ([x](y z.md#w)) here. Two is\n\
+                there, at 10.9.0.1. \n\n| a cell that counts | two |\n|---|---|\n\n\
+                ```\nno word of this\n```\n- an item too\n";
+    let counts: Vec<_> = paragraphs(text)
+        .iter()
+        .flat_map(|it| sentences(it))
+        .map(|words| words.len())
+        .collect();
+    assert_eq!(counts, [5, 5, 4, 3]);
+}
+
+/// All files of the sources below a folder, with their texts.
+fn sources(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(folder).expect("it is a folder") {
+        let path = entry.expect("it is listed").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path
+            .extension()
+            .is_some_and(|it| it == "rs" || it == "h" || it == "c")
+        {
+            let text = fs::read_to_string(&path).expect("it is text");
+            found.push((path, text));
+        }
+    }
+}
+
+/// What stands between single backquotes in a cell.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+/// The table of `ARCHITECTURE.md` leads from a name to a file.
+#[test]
+fn the_architecture_says_where_reasons_are_counted() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let table = text.lines().skip_while(|it| !it.starts_with("| concern"));
+    let rows = table.skip(2).take_while(|line| line.starts_with('|'));
+    let rows: Vec<Vec<_>> = rows.map(|row| row.split('|').skip(1).collect()).collect();
+    let mut files = Vec::new();
+    for part in ["core/src", "agent/src", "bpf/bpf"] {
+        sources(&root().join(format!("crates/godwit-{part}")), &mut files);
+    }
+    let header = files.iter().find(|(path, _)| path.ends_with("gw_reason.h"));
+    let (_, header) = header.expect("it is there");
+    let reasons = header.split("GW_REASON_").skip(1);
+    let reasons: BTreeSet<_> = reasons
+        .filter_map(|it| it.split([' ', '\n', ',']).next())
+        .collect();
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for row in &rows {
+        for name in row[1..4].iter().flat_map(|cell| quoted(cell)) {
+            let name = name.trim_end_matches('/');
+            let is_there = |(path, _): &(PathBuf, String)| {
+                path.ends_with(name) || path.ancestors().any(|it| it.ends_with(name))
+            };
+            if !files.iter().any(is_there) {
+                wrong.push(format!("no file {name}"));
+            }
+        }
+        for name in quoted(row[0]) {
+            let start = name.trim_end_matches('*').to_uppercase();
+            let is_meant = |it: &&&str| match name.ends_with('*') {
+                true => it.starts_with(&start),
+                false => **it == start,
+            };
+            for reason in reasons.iter().filter(is_meant) {
+                seen += 1;
+                let counts = |(path, text): &(PathBuf, String)| {
+                    quoted(row[3]).any(|it| path.ends_with(it))
+                        && text
+                            .split(&format!("GW_REASON_{reason}"))
+                            .skip(1)
+                            .any(|rest| {
+                                !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+                            })
+                };
+                if !files.iter().any(counts) {
+                    wrong.push(format!("{name} ({reason}) is not counted in {}", row[3]));
+                }
+            }
+        }
+    }
+    assert!(rows.len() > 10 && seen > 100, "{} rows, {seen}", rows.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Headers that documents name are there, in whatever folder.
+#[test]
+fn headers_of_the_data_path_are_there() {
+    let mut files = Vec::new();
+    sources(&root().join("crates/godwit-bpf"), &mut files);
+    let (mut wrong, mut seen) = (BTreeSet::new(), 0);
+    for (path, text) in documents() {
+        for code in code(&text) {
+            let is_header = code.starts_with("gw_") && code.ends_with(".h");
+            if !is_header || code.contains(' ') {
+                continue;
+            }
+            seen += 1;
+            if !files.iter().any(|(file, _)| file.ends_with(&code)) {
+                wrong.insert(format!("{}: {code}", path.display()));
+            }
+        }
+    }
+    assert!(seen > 50, "documents name headers");
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

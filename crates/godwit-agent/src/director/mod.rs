@@ -40,6 +40,7 @@ use crate::places::Places;
 use crate::privileges;
 use crate::realtime::{Urgency, be_ordinary, prefer};
 use crate::reload::Fresh;
+use crate::undo::Step;
 use watch::spawn_watch;
 
 pub(crate) use extent::{has_fellows, room};
@@ -54,15 +55,11 @@ pub use load::{FrameCosts, frame_costs};
 /// If it can't start; then nothing is left behind that was not there before.
 pub fn direct(config: &Path) -> Result<(), AgentError> {
     let mut prepared = Prepared::load(config, PeerRole::Director)?;
-    let mut installed = Installed::new(prepared.config.clone())?;
-    if let Err(error) = privileges::give_up(&prepared.config) {
-        installed.remove();
-        return Err(error.into());
-    }
-    if let Err(error) = logging::start() {
-        installed.remove();
-        return Err(StartError::Thread(error).into());
-    }
+    let installed = Installed::new(prepared.config.clone())?;
+    let installed = Step::new(installed, Installed::remove);
+    privileges::give_up(&prepared.config)?;
+    logging::start().map_err(StartError::Thread)?;
+    let mut installed = installed.keep();
     while let Some(ended) = live(prepared, installed)? {
         be_ordinary();
         let identity;
@@ -85,29 +82,13 @@ fn live(prepared: Prepared, installed: Installed) -> Result<Option<Ended>, Agent
     let memory = prepared.votes.found().cloned();
     let (config, life) = (prepared.config.clone(), prepared.life.clone());
     let votes = prepared.votes.clone();
-    let roster = match installed.roster(clock::now()) {
-        Ok(roster) => roster,
-        Err(error) => {
-            installed.remove();
-            return Err(error.into());
-        }
-    };
+    let installed = Step::new(installed, Installed::remove);
+    let roster = installed.roster(clock::now())?;
     let (inbox, inputs) = Inbox::new();
-    let (edge, leases) = match Edge::start(prepared, inbox.clone()) {
-        Ok(started) => started,
-        Err(error) => {
-            installed.remove();
-            return Err(error.into());
-        }
-    };
-    let (resolver, reader) = match start_threads(&config, &installed, (&edge.places, &inbox)) {
-        Ok(threads) => threads,
-        Err(error) => {
-            edge.shutdown();
-            installed.remove();
-            return Err(error.into());
-        }
-    };
+    let (edge, leases) = Edge::start(prepared, inbox.clone())?;
+    let edge = Step::new(edge, Edge::stop);
+    let (resolver, reader) = start_threads(&config, &installed, (&edge.places, &inbox))?;
+    let (edge, installed) = (edge.keep(), installed.keep());
     prefer("gw-director", Urgency::Decisions);
     let threads = (resolver, inbox.clone());
     let front = Front::new(installed, roster, &life, (&edge, leases), threads);

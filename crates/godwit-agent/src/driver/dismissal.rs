@@ -3,7 +3,7 @@
 //! of that.
 //!
 //! What the core wants of the same share meanwhile waits, in its order: a standby
-//! is ready only when the twins of its stay before are gone. The share's role is
+//! is ready only when the twins of its earlier generation are gone. The share's role is
 //! none all the while, so it has nobody to serve. If this node wins it meanwhile,
 //! the rest is ended at once.
 
@@ -185,7 +185,7 @@ mod tests {
         assert!(!dismissals.are_under_way());
     }
 
-    /// Otherwise a standby would be taken in with twins of the stay before.
+    /// Otherwise a standby would be taken in with twins of the earlier generation.
     #[test]
     fn what_is_of_the_share_waits_in_its_order() {
         let mut dismissals = Dismissals::default();

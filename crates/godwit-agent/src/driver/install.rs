@@ -55,6 +55,7 @@ use crate::files;
 use crate::input::{Inbox, Inputs};
 use crate::membership::{self, Life, node_config};
 use crate::surroundings::FactBoard;
+use crate::undo::Step;
 
 /// A node whose data path is in place and silent.
 #[derive(Debug)]
@@ -133,13 +134,9 @@ impl Installed {
             nest: Some(Nest::open()),
             perches,
         };
-        match installed.introduce(&services) {
-            Ok(()) => Ok(installed),
-            Err(error) => {
-                installed.remove();
-                Err(error)
-            }
-        }
+        let installed = Step::new(installed, Self::remove);
+        installed.introduce(&services)?;
+        Ok(installed.keep())
     }
 
     /// Goes on with another file in the same process.

@@ -100,7 +100,7 @@ pub enum InstallError {
     #[error("can't listen on the loopback for twins (snapshots = \"eager\")")]
     Perch(#[source] io::Error),
     /// The kernel does not run a program for figures.
-    #[error("can't run the director's program for figures")]
+    #[error("can't run a program of the data path for figures")]
     TestRun(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The node is a director, and the file has nothing for it.
     #[error("section [director] is missing, or no service has front = \"director\"")]

@@ -15,7 +15,7 @@
 //! [`ground`], on which all of them stand, and knows neither the driver nor another hand that
 //! is not lent to it. What needs several of them is a method of [`Driver`]: `turn` feeds and
 //! looks at the clock, `carry` hands out the core's actions, `report` looks at everything,
-//! `install` and `leave` begin and end it. So are still moves, snapshots and handoffs.
+//! `install` and `leave` begin and end it. Moves, snapshots and handoffs are methods of it, too.
 //!
 //! The threads that it has, and what each may wait for, are in `docs/threads.md`.
 //!

@@ -101,7 +101,7 @@ impl Driver {
         }
     }
 
-    /// The share and its mates move without anybody asking. Mates ask for the same at the
+    /// The shares of one address move without anybody asking. All of them ask for that at the
     /// same time: one asker is enough.
     pub(super) fn ask_move(&mut self, share: ShareId, wish: MoveWish) {
         let MoveWish { to, force, cause } = wish;
@@ -121,7 +121,7 @@ impl Driver {
         self.start_move(wish, clock::now());
     }
 
-    /// An address is in one place, so its services move together: this share and its mates.
+    /// One node has an address, so all services of that address move together.
     fn that_move_with(&self, share: ShareId) -> BTreeSet<ShareId> {
         let mut all: BTreeSet<_> = self.ground.shares.mates(share).into_iter().collect();
         all.retain(|mate| {
@@ -374,7 +374,7 @@ impl Driver {
 }
 
 impl Asker {
-    /// The first reason is the one: what follows from it is that its mates stay.
+    /// The first reason counts: the other shares of the address stay because of it.
     fn refuse(&mut self, service: &str, error: MoveError) {
         let to = &self.report.to;
         self.refused.get_or_insert_with(|| say(service, to, error));

@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(shares.apply_census(&census(32)), [SHARE]);
         assert_eq!(entry(&shares).leash, 512 << 10);
         assert_eq!(shares.apply_census(&census(31)), [], "about the same");
-        // Flows of another stay have no twins.
+        // Flows of another generation have no twins.
         let other = self::census(3, 32);
         for _ in 0..3 {
             assert_eq!(shares.apply_census(&other), [SHARE]);

@@ -160,6 +160,11 @@ impl Edge {
         Ok((started, leases))
     }
 
+    /// The same at a start that fails: no other life follows.
+    pub(crate) fn stop(self) {
+        let _ = self.shutdown();
+    }
+
     /// Says what is queued, then ends all threads. Call it after the driver's end. No
     /// second agent starts as long as the place is kept.
     pub(crate) fn shutdown(self) -> Left {

@@ -106,7 +106,7 @@ pub(super) fn render(status: &Status, sources: &Sources) -> Result<String, fmt::
     registry.register_with_unit("uptime", "Since the agent started", Unit::Seconds, uptime);
     services(&mut registry, &status.services);
     let stalls = sources.metrics.stalls.clone();
-    let help = "From the old owner's last heartbeat to our first word, estimated";
+    let help = "From the old owner's last heartbeat to the new role in force: an estimate of a busy client's wait";
     registry.register_with_unit("stall", help, Unit::Seconds, stalls);
     apps(&mut registry, &status.apps_refused);
     facts(&mut registry, &status.facts);
@@ -163,7 +163,11 @@ fn services(registry: &mut Registry, services: &[ServiceReport]) {
         standbys,
     );
     registry.register("takeovers", "Takeovers by this node", takeovers);
-    registry.register("resets", "Connections that this node has reset", resets);
+    registry.register(
+        "resets",
+        "Connections that this node's agent has reset",
+        resets,
+    );
 }
 
 fn apps(registry: &mut Registry, refused: &BTreeMap<String, u64>) {
@@ -174,7 +178,7 @@ fn apps(registry: &mut Registry, refused: &BTreeMap<String, u64>) {
         };
         counts.get_or_create(&label).inc_by(*count);
     }
-    let help = "What server processes that use libgodwit were refused";
+    let help = "Requests of server processes with libgodwit that were refused";
     registry.register("app_refused", help, counts);
 }
 
@@ -195,7 +199,7 @@ fn facts(registry: &mut Registry, facts: &[FactReport]) {
     registry.register("certificate_days", help, days);
     registry.register(
         "fact",
-        "1 while what this node relies on is as it should be",
+        "1 while a fact is as it should be, 0 while it is wrong",
         known,
     );
 }
@@ -232,9 +236,9 @@ fn peers(registry: &mut Registry, peers: &[PeerReport]) {
         "1 while the control link to a peer is up",
         linked,
     );
-    let help = "Heartbeats of a peer that were under way for too long to count";
+    let help = "Heartbeats of a peer that arrived too late to count";
     registry.register("peer_heartbeats_delayed", help, delayed);
-    let help = "What peers said of shares that was not considered";
+    let help = "Claims of peers about shares and leases that did not count";
     registry.register("peer_doubts", help, doubts);
     let help = "Longest time between two heartbeats of a peer that was alive";
     registry.register("heartbeat_interarrival_seconds_max", help, interarrival);
@@ -267,12 +271,16 @@ fn director(registry: &mut Registry, report: &DirectorReport, attached: bool) {
         mixed.get_or_create(&label).set(service.mixed.into());
     }
     registry.register("backend", "1 for the state that a back-end is in", states);
-    let help = "Slots that send new connections to a back-end";
+    let help = "Slots that give new connections to a back-end";
     registry.register("backend_slots", help, slots);
-    let help = "Slots whose connections are not all where new ones go";
+    let help = "Slots that have changed, so that connections of them may have entries";
     registry.register("mixed_slots", help, mixed);
     let flags = [
-        ("directing", "1 while the program is in the path", attached),
+        (
+            "directing",
+            "1 while the program is in the interface's path",
+            attached,
+        ),
         ("deaf", "1 while no back-end is heard", report.deaf),
     ];
     for (name, help, flag) in flags {

@@ -55,7 +55,7 @@ struct Mate {
     /// Whether it is on this link, and no router speaks for it.
     is_near: bool,
     /// Where it was found last: a node that has lost its own addresses finds nobody, and its
-    /// mates are still no strangers.
+    /// peers are still no strangers.
     found: Option<MacAddr>,
     /// Since when that is not where it has said that it is.
     doubted: Option<MonoTime>,
@@ -100,7 +100,7 @@ impl Conflicts {
         }
     }
 
-    /// Listens on the interface of that name; finds the mates.
+    /// Listens on the interface of that name; finds the peers.
     fn follow(&mut self) -> io::Result<()> {
         let devices = Devices::read()?;
         let device = devices.named(&self.interface);
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!(mates, [(IpAddr::from([10, 9, 0, 12]), true)]);
     }
 
-    /// Who answers for a peer's address is nobody's mate, if the peer has said where it is.
+    /// A peer has told its MAC address, and another machine answers for it: that is no peer.
     #[test]
     fn a_mate_is_where_it_has_said_and_else_where_it_is_found() {
         let mac = |number| MacAddr([2, 0, 0, 0, 0, number]);

@@ -41,6 +41,7 @@ impl Director {
         Ok(Trial {
             verdict: output.return_value.cast_signed(),
             frame: output.data.map(|data| data.to_vec()).unwrap_or_default(),
+            took: output.duration,
         })
     }
 

@@ -75,7 +75,7 @@ mod tests {
 
     /// The reasons of the header, by their numbers, and what it says how many there are.
     fn reasons() -> (BTreeMap<u32, &'static str>, Option<u32>) {
-        let header = include_str!("../../bpf/gw_reason.h");
+        let header = include_str!("../../bpf/base/gw_reason.h");
         let header = header.split("enum gw_reason {").nth(1).expect("the enum");
         let header = header.split("};").next().expect("its end");
         let (mut names, mut count) = (BTreeMap::new(), None);

@@ -48,7 +48,7 @@ pub struct ShareEntry {
     pub moves: Moves,
     /// Who gives it its connections.
     pub front: Front,
-    /// Owner: the stay whose twins it goes on with since it took the share over, or
+    /// Owner: the generation whose twins it goes on with since it took the share over, or
     /// was handed it.
     pub continued: Generation,
     /// Shadow: where twins are kept that nobody serves yet.

@@ -1,7 +1,7 @@
 //! `gw_transfers`: connections that the data path has handed to another server with a request, or
 //! is about to (`gw_transfer.h`).
 
-use godwit_wire::{FlowKey, MacAddr};
+use godwit_wire::{FlowId, FlowKey, MacAddr};
 use libbpf_rs::MapHandle;
 
 use super::{MapError, TypedMap};
@@ -27,6 +27,15 @@ pub struct Transfer {
     pub heard_ns: u64,
 }
 
+/// What is known of where a connection is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TransferEntry {
+    /// `enum gw_transfer_state`.
+    pub state: u32,
+    /// The number of its last handoff.
+    pub number: u32,
+}
+
 /// Typed access to them.
 #[derive(Debug)]
 pub struct TransferTable(TypedMap<types::gw_flow_key, types::gw_transfer>);
@@ -47,6 +56,19 @@ impl TransferTable {
                 each(transfer);
             }
         })
+    }
+
+    /// What is known of one connection, and not of an earlier one with the same addresses.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the read.
+    pub fn get(&self, flow: FlowId) -> Result<Option<TransferEntry>, MapError> {
+        let raw = self.0.lookup(&types::gw_flow_key::from(flow.key))?;
+        let raw = raw.filter(|raw| raw.irs == flow.irs.0);
+        Ok(raw.map(|raw| TransferEntry {
+            state: raw.state,
+            number: raw.number,
+        }))
     }
 }
 

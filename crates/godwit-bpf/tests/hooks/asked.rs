@@ -5,7 +5,7 @@ use godwit_bpf::{Hook, Moves, Order};
 use godwit_lab::host::{Host, Network};
 use godwit_wire::TcpFlags;
 
-/// EtherType of notes, and the mark of a SYN that has come in once more (`gw_maps.h`).
+/// EtherType of notes, and the mark of a SYN that has come in once more (`gw_marks.h`).
 const NOTE: [u8; 2] = [0x88, 0xb5];
 const ASKED: u32 = 0x6777_000a;
 /// First byte behind the Ethernet header.

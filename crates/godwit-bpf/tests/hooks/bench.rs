@@ -187,7 +187,7 @@ impl Bench {
         self.play_with(role, GENERATION, turn);
     }
 
-    /// This node stands by, in that stay.
+    /// This node stands by, in that generation.
     pub(crate) fn stand_by(&self, generation: u32) {
         self.play_with(Role::Shadow, Generation(generation), 0);
     }
@@ -197,7 +197,7 @@ impl Bench {
         self.play_with(Role::Owner, Generation::NONE, 0);
     }
 
-    /// Another stay of the standby begins.
+    /// Another generation of the standby begins.
     pub(crate) fn gain_standby(&self, generation: Generation) {
         self.play_with(Role::Owner, generation, 0);
     }

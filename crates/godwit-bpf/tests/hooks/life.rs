@@ -360,7 +360,7 @@ pub(crate) fn wait_for(bench: &Bench, port: u16, v6: bool, wanted: impl Fn(&Flow
     }
 }
 
-/// The end of a handshake that began in an earlier stay: to its owner the flow is
+/// The end of a handshake that began in an earlier generation: to its owner the flow is
 /// not protected by this one, so its twin would lack what is said meanwhile.
 #[test]
 fn a_handshake_of_an_earlier_stay_makes_no_twin() {
@@ -402,7 +402,7 @@ fn close(bench: &Bench) {
 
 /// The owner dies behind its SYN-ACK: what the client has said since is lost, and
 /// what it says next was answered with RST. It repeats the first byte in time, if that
-/// was not acknowledged: so only in the stay that the new owner goes on with.
+/// was not acknowledged: so only in the generation that the new owner goes on with.
 #[test]
 fn a_client_that_is_ahead_of_its_handshake_is_not_reset() {
     on_bench(|bench| {

@@ -32,7 +32,7 @@ pub(crate) const EARLIER: TagKey = *b"of b in the past";
 /// How many forgeries a forger tries, of each family.
 const TRIES: u64 = 500_000;
 
-/// Of the stay that the fixtures have.
+/// Of the generation that the fixtures have.
 const STAY: u16 = 1;
 
 pub(crate) fn trust(bench: &Bench, demanded: bool) {
@@ -96,7 +96,7 @@ fn segment_tag(frame: &[u8], v6: bool, mut words: Vec<u64>, key: TagKey) -> u64 
     tag_behind(&words, &rest.to_le_bytes()[..7], key)
 }
 
-/// The same segment with the tag of who has that key; in a stay of its twin, or 0.
+/// The same segment with the tag of who has that key; in a generation of its twin, or 0.
 fn proved(frame: Vec<u8>, v6: bool, key: TagKey, stay: u16) -> Vec<u8> {
     stamped(frame, v6, (key, stay), (0, 0))
 }

@@ -233,7 +233,7 @@ fn a_twin_that_stands_at_a_snapshot_need_not_say_anything() {
 }
 
 /// A twin is asked for when the client has said five bytes, and heard as many. `own`:
-/// as the owner, with a standby in that stay.
+/// as the owner, with a standby in that generation.
 fn begin_behind_an_answer(bench: &Bench, v6: bool, own: impl Fn(Generation)) {
     own(Generation::NONE);
     bench.connect(7, v6);
@@ -248,7 +248,7 @@ fn begin_behind_an_answer(bench: &Bench, v6: bool, own: impl Fn(Generation)) {
 }
 
 /// A twin that was given up lives on. Its ACK counted for that of the next one,
-/// which the owner had asked for in the same stay and which had nothing yet.
+/// which the owner had asked for in the same generation and which had nothing yet.
 #[test]
 fn a_twin_that_was_given_up_is_mute() {
     on_bench(|bench| {
@@ -325,7 +325,7 @@ fn an_ack_of_the_last_twin_counts_for_nothing() {
             bench.expect(Hook::Tap, "late", &old, DROP, "twin_ack_generation");
             assert_eq!(bench.flow().twin_ack.0, at(0));
             assert!(bench.order(Order::Protect).is_err(), "it lacks all");
-            // One that knows nothing of stays is believed.
+            // One that knows nothing of generations is believed.
             let plain = twin(standby, 7, v6, (ISS + 1, at(5)), ACK, b"");
             bench.expect(Hook::Tap, "its ACK", &plain, DROP, "twin_ack");
             bench.order(Order::Protect).expect("it has all");
@@ -334,7 +334,7 @@ fn an_ack_of_the_last_twin_counts_for_nothing() {
     });
 }
 
-/// A twin's words name its stay: pure ACKs, and those that ride on data.
+/// A twin's words name its generation: pure ACKs, and those that ride on data.
 #[test]
 fn a_twin_says_in_which_stay_it_is() {
     on_bench(|bench| {

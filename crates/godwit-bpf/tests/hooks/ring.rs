@@ -14,10 +14,10 @@ use crate::bench::{
     on_bench, sent_on, to_service,
 };
 
-const WARD: ShareId = ShareId(SHARE.0 + 1);
+pub(crate) const WARD: ShareId = ShareId(SHARE.0 + 1);
 const ACK: TcpFlags = TcpFlags::ACK;
 const DATA: TcpFlags = TcpFlags(TcpFlags::ACK.0 | TcpFlags::PSH.0);
-const PORT: u16 = 7;
+pub(crate) const PORT: u16 = 7;
 const DEADLINE: Duration = Duration::from_secs(5);
 
 /// First bytes of the client and of the service.
@@ -28,19 +28,19 @@ const GET: &[u8] = b"GET /c/x HTTP/1.1\r\nHost: s\r\n\r\n";
 
 /// What a slip says.
 #[derive(Clone, Copy)]
-struct Slip {
-    kind: u8,
-    number: u8,
+pub(crate) struct Slip {
+    pub(crate) kind: u8,
+    pub(crate) number: u8,
     /// Who is asked and who asks, by their places in [`NODES`] + 1.
-    to: u8,
-    from: u8,
+    pub(crate) to: u8,
+    pub(crate) from: u8,
 }
 
-const ASK: u8 = 1;
-const ACCEPTED: u8 = 2;
-const REFUSED: u8 = 3;
+pub(crate) const ASK: u8 = 1;
+pub(crate) const ACCEPTED: u8 = 2;
+pub(crate) const REFUSED: u8 = 3;
 const BEGIN: u8 = 4;
-const TWIN: u8 = 5;
+pub(crate) const TWIN: u8 = 5;
 
 /// By way of a from c to b.
 const BY_WAY: Slip = Slip {
@@ -51,7 +51,7 @@ const BY_WAY: Slip = Slip {
 };
 
 /// A frame from another server, with a slip of this connection.
-fn with_slip(from: Host, mut frame: Vec<u8>, slip: Slip) -> Vec<u8> {
+pub(crate) fn with_slip(from: Host, mut frame: Vec<u8>, slip: Slip) -> Vec<u8> {
     frame[6..12].copy_from_slice(&from.mac(Network::Data).0);
     frame[12..14].copy_from_slice(&SLIP_TYPE);
     frame.extend(b"gwsp");
@@ -69,12 +69,12 @@ fn with_slip(from: Host, mut frame: Vec<u8>, slip: Slip) -> Vec<u8> {
     frame
 }
 
-fn from(host: Host, mut frame: Vec<u8>) -> Vec<u8> {
+pub(crate) fn from(host: Host, mut frame: Vec<u8>) -> Vec<u8> {
     frame[6..12].copy_from_slice(&host.mac(Network::Data).0);
     frame
 }
 
-fn request(v6: bool) -> Vec<u8> {
+pub(crate) fn request(v6: bool) -> Vec<u8> {
     to_service(PORT, v6, CLIENT, SERVICE, DATA, GET)
 }
 
@@ -101,7 +101,7 @@ fn goes_on_to(bench: &Bench, frame: &[u8]) -> [u8; 6] {
     sent[..6].try_into().expect("it is longer")
 }
 
-fn on_ring(work: impl Fn(&Bench, bool) + Send + Sync) {
+pub(crate) fn on_ring(work: impl Fn(&Bench, bool) + Send + Sync) {
     for v6 in [false, true] {
         on_bench(|bench| {
             bench.make_ring(WARD, Host::C);
@@ -130,7 +130,7 @@ fn on_ring(work: impl Fn(&Bench, bool) + Send + Sync) {
 const MADE: &str = "materialise_refused";
 
 /// Takes part in a handshake of the ward's, as its standby; there is a server.
-fn tap_handshake(bench: &Bench, v6: bool) {
+pub(crate) fn tap_handshake(bench: &Bench, v6: bool) {
     tap_syn(bench, v6, IRS);
     tap_syn_ack(bench, v6, IRS);
     let third = from(Host::C, to_service(PORT, v6, CLIENT, SERVICE, ACK, &[]));
@@ -341,7 +341,7 @@ fn a_twin_is_made_of_the_segment_that_came() {
         let flow = bench.flow();
         assert_eq!((flow.share, flow.twin), (WARD, true));
         bench.expect(Hook::Tap, "again", &twin, DROP, MADE);
-        // Of an earlier stay in the same place: it gives way.
+        // Of an earlier generation in the same place: it gives way.
         let later = with_slip(Host::C, request(v6), Slip { number: 6, ..slip });
         bench.expect(Hook::Tap, "later", &later, NEXT, "way_cleared");
     });
@@ -624,7 +624,7 @@ fn of_two_servers_a_syn_is_a_copy_or_sent_on() {
     });
 }
 
-fn listen(v6: bool) -> TcpListener {
+pub(crate) fn listen(v6: bool) -> TcpListener {
     let any = if v6 { "[::]:80" } else { "0.0.0.0:80" };
     TcpListener::bind(any).expect("the port is free")
 }

@@ -23,7 +23,7 @@ const ACK: TcpFlags = TcpFlags::ACK;
 /// How much earlier than the latest one a note may be, in nanoseconds.
 const SLACK: u64 = 1 << 20;
 
-/// Marks of canaries, and of a SYN that is asked about (`gw_canary.h`, `gw_maps.h`).
+/// Marks of canaries, and of a SYN that is asked about (`gw_marks.h`).
 const CANARY: u32 = 0x6777_0010;
 const CANARY_ECHO: u32 = 0x6777_0012;
 const ASKED: u32 = 0x6777_000a;

@@ -49,7 +49,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The `rank`-th of the directors, which has so many `fellows`. `holds`: the addresses
+    /// The `rank`-th of the directors, with so many `fellows`: others. `holds`: the addresses
     /// are on this machine already, from an earlier life; they stay there if nobody else
     /// who is heard until `waits` has them.
     pub fn new(rank: usize, fellows: usize, holds: bool, waits: MonoTime) -> Self {

@@ -114,7 +114,7 @@ pub struct Counts {
     pub demoted: usize,
 }
 
-/// Watches over the exceptional flows of one share, for one stay of a standby.
+/// Watches over the exceptional flows of one share, for one generation of a standby.
 #[derive(Debug, Clone)]
 pub struct Supervision {
     limits: Limits,

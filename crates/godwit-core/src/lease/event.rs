@@ -35,7 +35,7 @@ pub struct Candidacy {
     /// The greatest epoch that it has heard of: it owns under a greater one.
     pub above: Epoch,
     /// The twins that it holds: the epoch of the owner that they shadow, and
-    /// the generation of their stay.
+    /// their generation.
     pub held: Option<(Epoch, Generation)>,
     /// The epoch under which it owned last itself, if it has kept all flows: it
     /// goes on with them if nobody has owned since.

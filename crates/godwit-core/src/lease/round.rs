@@ -9,7 +9,7 @@ use super::event::Candidacy;
 use super::quorum::Quorum;
 use crate::MonoTime;
 
-/// Twins that a candidate holds: of which owner's epoch, and of which stay.
+/// Twins that a candidate holds: of which owner's epoch, and of which generation.
 pub(super) type Held = (Epoch, Generation);
 
 /// What an acceptor answered.

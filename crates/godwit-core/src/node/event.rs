@@ -158,7 +158,7 @@ pub enum ShareNews {
     StandbyJoined {
         /// The standby.
         peer: NodeName,
-        /// The generation of its stay.
+        /// Its generation.
         generation: Generation,
     },
     /// The other node has failed too often within a minute: it is not admitted
@@ -180,7 +180,7 @@ pub enum ShareNews {
     StandbyLeft {
         /// The standby.
         peer: NodeName,
-        /// The generation of its stay.
+        /// Its generation.
         generation: Generation,
         /// Why.
         reason: LeaveReason,

@@ -11,7 +11,7 @@ use crate::MonoTime;
 use crate::share::{Home, State};
 
 impl Node {
-    /// Tells each share that nobody owns yet where its mates are.
+    /// Tells each share that nobody owns yet where the others of its address are.
     pub(super) fn settle_homes(&mut self, now: MonoTime) {
         for (id, mates) in &self.mates {
             let homes = self.shares.iter().filter(|it| mates.contains(&it.id));
@@ -40,7 +40,7 @@ impl Node {
     }
 }
 
-/// Of two mates that are in two places, this node serves its own.
+/// Two shares of one address have two owners: this node serves its own.
 fn nearer(one: Home, other: Home) -> Home {
     match (one, other) {
         (Home::Here, _) | (_, Home::Here) => Home::Here,

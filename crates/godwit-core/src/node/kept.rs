@@ -2,7 +2,7 @@
 //!
 //! Which one to send, and where to keep it, is the agent's business: it follows from
 //! positions in streams alone. Here is only that the right node says it to the right
-//! one, of the stay that they are both in.
+//! one, of the generation that they are both in.
 
 use godwit_wire::{FlowId, Message, ShareId, SnapshotPart};
 
@@ -86,7 +86,7 @@ impl ShareSide {
         }
     }
 
-    /// From our owner, in the stay that we are in.
+    /// From our owner, in the generation that we are in.
     pub(super) fn keep_snapshot(
         &self,
         flow: FlowId,

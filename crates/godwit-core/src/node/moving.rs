@@ -12,19 +12,19 @@
 //!                                                 Set (owner), Announce, Resume
 //!     ◄──────────────────── claim: owner, e' ────
 //!  Followed
-//!     ◄──────────────── Move: ready (epoch e') ── the stay goes on: the share has moved
+//!     ◄──────────────── Move: ready (epoch e') ── the generation goes on: the share has moved
 //! ```
 //!
 //! The claim under e' is the commit. Before it only the owner may go on; after it
 //! only the standby, unless it fails or says that it will not, and then the old
 //! owner takes the share over as from any owner that fails. The claim is in each
-//! heartbeat, so it can't be lost. The stay goes on under the same generation:
+//! heartbeat, so it can't be lost. The generation goes on:
 //! both sides hold the same flows as before.
 //!
 //! An owner that stands still between its last words and its claim may have been
 //! taken for one that failed. Whom it let the share go to owns it then, but as
 //! after any takeover: nobody is in sync with it. So the old owner calls the share
-//! moved when the new one has said that the stay goes on.
+//! moved when the new one has said that the generation goes on.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ pub(super) enum Moving {
     /// As the owner that was: silent, and the other has not been seen to own.
     Released(Released),
     /// As the owner that was: the other owns, and has not said yet whether the
-    /// stay goes on.
+    /// generation goes on.
     Followed(Followed),
     /// As the standby: has said that it is ready.
     Incoming(Incoming),
@@ -486,7 +486,7 @@ impl ShareSide {
         self.say_move(peer, successor, generation, step, context);
     }
 
-    /// As the owner that was: with the new one the stay goes on that we hold.
+    /// As the owner that was: with the new one the generation goes on that we hold.
     pub(super) fn handle_stay_goes_on(&mut self, owner: Ownership, context: &mut Context<'_>) {
         if let Moving::Followed(followed) = self.moving
             && followed.to == owner.peer

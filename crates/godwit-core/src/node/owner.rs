@@ -130,14 +130,14 @@ impl ShareSide {
     }
 
     /// The tap has been shut: what it mirrored may be under way for a while, and a
-    /// handshake among it must not be taken for one of the next stay, whose twin
+    /// handshake among it must not be taken for one of the next generation, whose twin
     /// would lack what the client says meanwhile. So that begins later.
     pub(super) fn let_mirrored_pass(&mut self, now: MonoTime) {
         let gone = now.saturating_add(self.egress_residence + TRANSIT);
         self.rejoin_after = self.rejoin_after.max(gone);
     }
 
-    /// Tells a standby that its stay is over, and when it may come back.
+    /// Tells a standby that its generation is over, and when it may come back.
     pub(super) fn tell_left(
         &mut self,
         peer: PeerId,
@@ -175,7 +175,7 @@ impl ShareSide {
         self.leave_all(LeaveReason::OwnerLeft, context);
     }
 
-    /// The stay is over that supervision and digests were about.
+    /// The generation is over that supervision and digests were about.
     pub(super) fn forget_flows(&mut self) {
         self.supervision.clear();
         self.rejoin.clear();

@@ -269,7 +269,7 @@ impl ShareSide {
                 part,
                 ..
             } if self.holds(*generation) => self.keep_snapshot(*flow, part, context),
-            // Of a stay that is over; the caller passes no others.
+            // Of a generation that is over; the caller passes no others.
             Message::FlowRestore { .. }
             | Message::FlowInput { .. }
             | Message::FlowAdmit { .. }

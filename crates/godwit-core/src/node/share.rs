@@ -72,7 +72,7 @@ pub(super) struct ShareSide {
     pub(super) requests: BTreeMap<PeerId, Generation>,
     /// What standbys have proved.
     pub(super) proofs: Proofs,
-    /// A new stay does not begin before.
+    /// A new generation does not begin before.
     pub(super) rejoin_after: MonoTime,
     /// How long what this node sends may sit in its queues.
     pub(super) egress_residence: Duration,
@@ -648,7 +648,7 @@ impl ShareSide {
     }
 }
 
-/// The other side of a stay that pinned maps stand for. The maps do not name it: if nobody
+/// The other side of a generation that pinned maps stand for. The maps do not name it: if nobody
 /// else does, it is the only other node.
 fn other(from: Resume, members: &[PeerId], config: &NodeConfig) -> Option<PeerId> {
     if from.generation.is_none() {

@@ -68,7 +68,7 @@ impl ShareSide {
             return self.hand_over(context);
         }
         if let State::Shadow { .. } = change.prev {
-            // Twins of the stay before may lack bytes: none may outlive it.
+            // Twins of the earlier generation may lack bytes: none may outlive it.
             self.fall_silent(context.out);
             self.end_flows(EndReason::NotInSync, context.out);
         }

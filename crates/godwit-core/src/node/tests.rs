@@ -492,7 +492,7 @@ fn a_share_has_moved_when_the_new_owner_says_that_the_stay_goes_on() {
 }
 
 /// An old owner that had ended its twins took that word for an offer, and stood by
-/// in a stay of which it had nothing.
+/// in a generation of which it had nothing.
 #[test]
 fn who_has_left_a_stay_does_not_join_it_again_when_it_goes_on() {
     let mut node = handed_over();

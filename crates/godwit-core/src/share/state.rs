@@ -43,7 +43,7 @@ pub enum State {
     Shadow {
         /// Whose flows they are.
         owner: Ownership,
-        /// The generation that the owner gave this stay.
+        /// The number that the owner gave this generation.
         generation: Generation,
     },
     /// Speaks to the clients.

@@ -94,11 +94,11 @@ pub struct Look {
     pub share: ShareId,
     /// Which of those that had its addresses.
     pub flow: FlowId,
-    /// For the standby of which stay.
+    /// For the standby of which generation.
     pub generation: Generation,
     /// How it stands to that.
     pub standing: Standing,
-    /// Whether this node owns the share, and that stay is the present one.
+    /// Whether this node owns the share, and that generation is the present one.
     pub current: bool,
 }
 
@@ -423,7 +423,7 @@ impl<A, W: Clone> Commits<A, W> {
         })
     }
 
-    /// Whether the standby of that stay has what its server must not go back behind.
+    /// Whether the standby of that generation has what its server must not go back behind.
     #[must_use]
     pub fn is_held(&self, flow: FlowId, generation: Generation) -> bool {
         self.held.get(&flow.key) == Some(&(flow, generation))

@@ -41,7 +41,7 @@ pub struct Exports {
 pub struct Sent {
     /// Of the connection.
     pub irs: SeqNumber,
-    /// To the standby of this stay.
+    /// To the standby of this generation.
     pub generation: Generation,
     read: u64,
     written: u64,
@@ -178,7 +178,7 @@ impl Exports {
         }
     }
 
-    /// Nobody answers what was sent in an earlier stay of the standby.
+    /// Nobody answers what was sent in an earlier generation of the standby.
     pub fn count(&mut self, is_current: impl Fn(ShareId, Generation) -> bool, now: MonoTime) {
         let services = &self.services;
         let awaited = self.sent.iter().filter(|(key, sent)| {
@@ -221,7 +221,7 @@ impl Exports {
         }
     }
 
-    /// The twin of that connection stands at this commit, or behind it: in which stay,
+    /// The twin of that connection stands at this commit, or behind it: in which generation,
     /// if it was the last one that was sent.
     pub fn note_commit(&mut self, flow: FlowId, number: u64) -> Option<Generation> {
         let sent = self.sent.get_mut(&flow.key)?;

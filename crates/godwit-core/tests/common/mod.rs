@@ -585,7 +585,7 @@ impl World {
 
     fn observe_share(&mut self, side: usize, entry: Entry) {
         let this = &mut self.sides[side];
-        // Marks are kept with their flows: they last as long as the stay, however often the
+        // Marks are kept with their flows: they last as long as the generation, however often the
         // share is written.
         if (this.entry.role, this.entry.generation) != (entry.role, entry.generation) {
             this.marked.clear();

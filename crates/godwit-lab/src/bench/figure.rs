@@ -39,6 +39,7 @@ pub(super) enum Theme {
     Many,
     Director,
     Handoff,
+    Datapath,
 }
 
 /// What a figure should be.
@@ -76,11 +77,14 @@ impl Theme {
             "migrate" => Some(&Self::MIGRATE),
             "director" => Some(&Self::DIRECTOR),
             "handoff" => Some(&Self::HANDOFF),
+            "datapath" => Some(&Self::DATAPATH),
             _ => None,
         }
     }
 
     const DIRECTOR: [Self; 1] = [Self::Director];
+
+    const DATAPATH: [Self; 1] = [Self::Datapath];
 
     const DEAD: [Self; 1] = [Self::Dead];
 
@@ -162,6 +166,7 @@ impl Theme {
             Self::Many => "ten thousand moves of busy streams",
             Self::Director => "three servers behind a director",
             Self::Handoff => "requests that are handed to the server that has their file",
+            Self::Datapath => "segments in the hooks, one at a time",
         }
     }
 

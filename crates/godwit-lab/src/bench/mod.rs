@@ -29,6 +29,7 @@
 //! | [`origin`] | `migrate.crash.*`: the origin dies, its snapshots are on the standby |
 //! | [`slowing`] | `migrate.slowing.*`: a client that leaves servers which slow down |
 //! | [`many`] | `migrate.many.*`: ten thousand moves of busy streams |
+//! | [`datapath`] | `datapath.*`: what a segment costs in the hooks |
 //! | [`direct`] | `director.*`: servers behind a director |
 //! | [`handoff`] | `handoff.*`: requests that go to the server which has their file |
 //! | [`reprotect`] | `reprotect.*`: running connections and a standby that returns |
@@ -43,6 +44,7 @@ mod budget;
 mod calm;
 mod changes;
 mod crowd;
+mod datapath;
 mod dead;
 mod direct;
 mod exit;
@@ -86,7 +88,7 @@ use figure::Theme;
 use report::Report;
 
 /// Names that [`run`] knows, with what each measures.
-pub const NAMES: [(&str, &str); 10] = [
+pub const NAMES: [(&str, &str); 11] = [
     (
         "standby",
         "a hot standby: cost without a failure, stalls with one",
@@ -126,6 +128,10 @@ pub const NAMES: [(&str, &str); 10] = [
     (
         "handoff",
         "requests that are handed to the server that has their file in memory",
+    ),
+    (
+        "datapath",
+        "what a segment costs in the hooks of owner and standby, and what was verified",
     ),
 ];
 
@@ -232,5 +238,6 @@ fn measure(theme: Theme, budget: Budget, report: &Report) -> Result<()> {
         Theme::Many => many::run(budget, report),
         Theme::Director => direct::run(budget, report),
         Theme::Handoff => handoff::run(budget, report),
+        Theme::Datapath => datapath::run(budget, report),
     }
 }

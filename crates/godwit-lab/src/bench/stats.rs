@@ -9,6 +9,12 @@ const RUNS_FOR_P99: usize = 200;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Samples(Vec<f64>);
 
+impl FromIterator<f64> for Samples {
+    fn from_iter<T: IntoIterator<Item = f64>>(values: T) -> Self {
+        Self(values.into_iter().collect())
+    }
+}
+
 impl Samples {
     pub(super) fn push(&mut self, value: f64) {
         self.0.push(value);

@@ -6,6 +6,7 @@
 
 mod frame;
 mod pcap;
+mod question;
 mod stopwatch;
 mod wire;
 
@@ -20,6 +21,7 @@ use nix::sys::signal::Signal;
 
 pub use frame::{AdvertisementSeen, ArpSeen, FrameSeen, SegmentSeen};
 pub use pcap::Trace;
+pub(crate) use question::Question;
 pub(crate) use stopwatch::{Stays, Stopwatch};
 pub(crate) use wire::{Books, Reset, Voice, Wire};
 

@@ -17,6 +17,7 @@ use godwit_wire::{Endpoint, EthernetHeader, FlowKey, MacAddr, SeqNumber, TcpFlag
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::frame::{FrameSeen, SegmentSeen};
+use super::question::Question;
 use super::stopwatch::Tick;
 use crate::host::{Host, Network, SERVICE};
 use crate::lab::Lab;
@@ -24,6 +25,9 @@ use crate::packet::PacketSocket;
 
 /// Ethernet, IPv6 and TCP with all options.
 const HEADERS: usize = 134;
+
+/// A frame of full size with a slip behind its packet.
+const FRAME: usize = 2048;
 
 /// How long the thread waits before it looks whether it shall end.
 const IDLE_MS: u16 = 50;
@@ -48,6 +52,8 @@ pub(crate) struct Books {
     pub(crate) segments: u64,
     /// Frames of a [`Stopwatch`](super::Stopwatch).
     pub(crate) ticks: Vec<Tick>,
+    /// Connections that servers were asked to take.
+    pub(crate) questions: Vec<Question>,
 }
 
 /// A RST: of which flow, from where, and when.
@@ -253,7 +259,7 @@ impl Voice {
 
 fn listen(socket: &PacketSocket, books: &Mutex<Books>, stop: &AtomicBool) -> Result<()> {
     let client = Host::Client.mac(Network::Data);
-    let mut frame = [0; HEADERS];
+    let mut frame = [0; FRAME];
     // Over all rounds: a client may speak long after its connection was over.
     let mut farewells = BTreeMap::<FlowKey, Farewell>::new();
     while !stop.load(Ordering::Relaxed) {
@@ -263,6 +269,10 @@ fn listen(socket: &PacketSocket, books: &Mutex<Books>, stop: &AtomicBool) -> Res
             let _ = poll(&mut fds, PollTimeout::from(IDLE_MS));
             continue;
         };
+        if let Some(question) = Question::parse(&frame[..length], at) {
+            lock(books).questions.push(question);
+            continue;
+        }
         let frame = &frame[..length.min(HEADERS)];
         let FrameSeen::Segment(segment) = FrameSeen::parse(nanoseconds(at), frame) else {
             if let Some(tick) = Tick::parse(frame, at) {

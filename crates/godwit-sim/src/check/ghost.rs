@@ -2,11 +2,11 @@
 //!
 //! 1. *One voice.* No two data paths let segments out at one time, and who has
 //!    been followed by another voice never speaks again.
-//! 2. *Acknowledged means safe.* A node that goes on with the twins of a stay does
+//! 2. *Acknowledged means safe.* A node that goes on with the twins of a generation does
 //!    so only if the last voice kept that stay up to its last word, or was about to
 //!    begin it: no other node has owned in between, and no client was told more
 //!    than the standby has.
-//!    Sockets of one stay or ownership are never taken for those of another.
+//!    Sockets of one generation or ownership are never taken for those of another.
 //! 3. *Protected means continued.* If nothing goes wrong but that the machine of
 //!    an owner with a standby goes dark, the standby goes on with its twins.
 
@@ -28,19 +28,19 @@ pub(super) struct Voice {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ghost {
     voice: Option<Voice>,
-    /// The stay that it kept, when it was heard last.
+    /// The generation that it kept, when it was heard last.
     stay: Generation,
     /// Who must not be heard any more.
     retired: Vec<Voice>,
     /// Other stays that it kept: they must not be continued.
     left: Vec<Generation>,
-    /// The stay that the next voice has to go on with.
+    /// The generation that the next voice has to go on with.
     owed: Generation,
 }
 
 impl Ghost {
-    /// A node is heard that keeps the stay `stay`, and went on with the twins of
-    /// `from`, a stay with the owner of that epoch. What is wrong with that?
+    /// A node is heard that keeps the generation `stay`, and went on with the twins of
+    /// `from`, a generation with the owner of that epoch. What is wrong with that?
     pub(super) fn hear(
         &mut self,
         voice: Voice,

@@ -34,7 +34,7 @@ pub(super) struct Entry {
     pub(super) expiry: Option<MonoTime>,
     /// Since when the share is silent, for its server has died.
     pub(super) released: Option<MonoTime>,
-    /// The stay whose twins an owner went on with, and the epoch that they were of.
+    /// The generation whose twins an owner went on with, and the epoch that they were of.
     pub(super) from: (Epoch, Generation),
     /// The greatest generation that flows may have.
     pub(super) latest: Generation,
@@ -48,7 +48,7 @@ pub(super) enum Sockets {
     None,
     /// Those of an owner.
     Own,
-    /// Twins of that stay.
+    /// Twins of that generation.
     Twins(Generation),
 }
 

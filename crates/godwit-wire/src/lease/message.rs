@@ -43,12 +43,12 @@ wire_enum! {
     }
 }
 
-/// A standby in the in-sync set, and which of its stays is meant.
+/// A standby in the in-sync set, and which of its generations is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stay {
     /// The standby.
     pub node: NodeName,
-    /// The stay.
+    /// The generation.
     pub generation: Generation,
 }
 

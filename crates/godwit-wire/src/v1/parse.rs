@@ -105,7 +105,7 @@ fn parse_snapshot(kind: u8, epoch: Epoch, reader: &mut Reader<'_>) -> Result<Mes
     })
 }
 
-/// What is about a share and one stay of its standby. Another `kind` is not for
+/// What is about a share and one generation of its standby. Another `kind` is not for
 /// this function; it reads as a planned move.
 fn parse_standby_message(
     kind: u8,

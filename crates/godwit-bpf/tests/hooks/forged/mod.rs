@@ -167,7 +167,7 @@ fn bring(bench: &Bench, frame: &[u8]) {
     };
 }
 
-/// The mark of a SYN that a director asks about, and that has come in once more (`gw_maps.h`).
+/// The mark of a SYN that a director asks about, and that has come in once more (`gw_marks.h`).
 const ASKED: u32 = 0x6777_000a;
 
 /// Forges so many frames of a kind, as `from`, and looks what has changed.

@@ -5,7 +5,7 @@
 pub enum EndReason {
     /// The connection is over at its owner.
     EndedAtOwner,
-    /// The twins are of a stay in the in-sync set that is over.
+    /// The twins are of a generation in the in-sync set that is over.
     NotInSync,
     /// Another node owns the share.
     Superseded,

@@ -24,6 +24,15 @@ const fn exit(name: &'static str) -> Spec {
     figure(Theme::Exit, name, "ms", AtMost(1.0))
 }
 
+/// Of a segment; the control is the same once more, in turns.
+const fn segment(name: &'static str) -> Spec {
+    figure(Theme::Datapath, name, "ns", Target::None)
+}
+
+const fn verified(name: &'static str, target: Target) -> Spec {
+    figure(Theme::Datapath, name, "instructions", target)
+}
+
 pub(super) const SPECS: &[Spec] = &[
     dead("dead.minutes", "min", Target::None),
     dead("dead.longest", "ms", AtMost(20.0)),
@@ -59,4 +68,33 @@ pub(super) const SPECS: &[Spec] = &[
     reload("reload.longest", "ms", AtMost(50.0)),
     exit("exit.files"),
     exit("exit.sockets"),
+    segment("datapath.owner.in.v4.p50"),
+    segment("datapath.owner.in.v4.p99"),
+    segment("datapath.owner.in.v6.p50"),
+    segment("datapath.owner.in.v6.p99"),
+    segment("datapath.owner.out.v4.p50"),
+    segment("datapath.owner.out.v4.p99"),
+    segment("datapath.owner.out.v6.p50"),
+    segment("datapath.owner.out.v6.p99"),
+    segment("datapath.owner.twin.v4.p50"),
+    segment("datapath.owner.twin.v4.p99"),
+    segment("datapath.owner.twin.v6.p50"),
+    segment("datapath.owner.twin.v6.p99"),
+    segment("datapath.shadow.in.v4.p50"),
+    segment("datapath.shadow.in.v4.p99"),
+    segment("datapath.shadow.in.v6.p50"),
+    segment("datapath.shadow.in.v6.p99"),
+    segment("datapath.shadow.out.v4.p50"),
+    segment("datapath.shadow.out.v4.p99"),
+    segment("datapath.shadow.out.v6.p50"),
+    segment("datapath.shadow.out.v6.p99"),
+    verified("datapath.verified.beside", Target::None),
+    verified("datapath.verified.gate", AtMost(140_000.0)),
+    verified("datapath.verified.guard", Target::None),
+    verified("datapath.verified.install", Target::None),
+    verified("datapath.verified.order", Target::None),
+    verified("datapath.verified.process_exit", AtMost(140_000.0)),
+    verified("datapath.verified.signal_sent", Target::None),
+    verified("datapath.verified.signal_taken", Target::None),
+    verified("datapath.verified.tap", AtMost(140_000.0)),
 ];

@@ -4,7 +4,8 @@ use godwit_lab::bench::{self, BenchOptions};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which: standby, failover, dead, idle, changes, reload, exit, migrate, director, handoff.
+    /// Which: standby, failover, dead, idle, changes, reload, exit, migrate, director, handoff,
+    /// datapath.
     name: String,
     /// One line of JSON per figure, schema godwit.bench/1.
     #[arg(long)]

@@ -6,9 +6,8 @@
 //! seed, comes, and is healed; and the servers are waited for until each share has its owner
 //! and its standby in sync again. What may not be is a *violation*, as in
 //! [`chaos`](super): a wrong byte, a connection that broke although it was reported as
-//! protected, shares that are not protected again. Whose voices are heard on the wire is not
-//! judged here. A connection that a request may have been taking to another server when
-//! one was taken away is excused: who receives it has it without a twin for as long as a
+//! protected, a second voice on the wire, shares that are not protected again. A connection
+//! that a request may have been taking to another server when one was taken away is excused: who receives it has it without a twin for as long as a
 //! record travels. Those are counted, and more than [a few](Sums::is_good) of them fail the
 //! run.
 //!
@@ -18,10 +17,12 @@
 //! | [`inject`] | carries a fault out and undoes it |
 //! | [`world`] | the servers |
 //! | [`roam`] | the clients |
+//! | [`voices`] | who may speak |
 
 mod inject;
 mod plan;
 mod roam;
+mod voices;
 mod world;
 
 use std::io::{self, Write as _};
@@ -36,12 +37,12 @@ use inject::Target;
 use plan::Plan;
 use world::World;
 
-use super::disturb;
 use super::judge::{Said, SentAway, Verdict};
 use super::regulars::Regulars;
 use super::{ChaosOptions, LINK, count, say};
-use crate::capture::{Reset, Wire};
-use crate::host::{Host, Network};
+use crate::capture::{Books, Reset, Wire};
+use crate::cluster::EventReport;
+use crate::host::Host;
 use crate::lab::{Lab, LabOptions, Switch};
 
 /// Of a hundred faults, so many connections at most may be lost on their way.
@@ -73,6 +74,11 @@ struct Sums {
     moves: u64,
     told: u64,
     young: u64,
+    /// Connections that were listened to, and how often another server spoke for one.
+    voices: u64,
+    changes: u64,
+    /// Words of a server that had given its share back.
+    late: u64,
     on_the_way: u64,
     present: u64,
     protected: u64,
@@ -156,14 +162,17 @@ impl Run<'_> {
         target.heal(&mut self.world)?;
         said.look(&self.world.flows(None));
         let healed = self.world.wait_ready();
+        // Before the events: each of what was heard has been told then.
+        let books = self.wire.take()?;
         let later = self.world.news();
         said.hear(&later, moment);
         news.extend(later);
         said.alone(world::services_of(&self.sent_away.hear(&news)));
-        self.hear(moment)?;
+        self.tell_resets(&books, moment);
         self.sums.takeovers += count(&news, &["takeover_started"]);
         self.sums.shares += count(&news, &["share_moved"]);
         let mut verdict = Verdict::default();
+        self.sums.hear(&books, &news, moment, &mut verdict);
         self.regulars.judge(at, said, &mut verdict);
         if healed.is_err() || !verdict.violations.is_empty() {
             self.progress(&self.world.story());
@@ -178,18 +187,14 @@ impl Run<'_> {
     }
 
     /// Who has reset connections since the last round, for a person.
-    fn hear(&self, moment: SystemTime) -> Result<()> {
-        for Reset { at, flow, from } in self.wire.take()?.resets {
+    fn tell_resets(&self, books: &Books, moment: SystemTime) {
+        for Reset { at, flow, from } in &books.resets {
             let after = at.duration_since(moment).unwrap_or_default();
-            let by = world::SERVERS
-                .into_iter()
-                .find(|host| host.mac(Network::Data) == disturb::first(from));
-            let by = by.map_or_else(|| from.to_string(), |host| host.to_string());
+            let by = voices::name(*from);
             self.progress(&format!(
                 "RST from {by} to {flow}, {after:?} after the fault"
             ));
         }
-        Ok(())
     }
 
     /// The end of all clients.
@@ -217,6 +222,21 @@ impl Run<'_> {
 }
 
 impl Sums {
+    /// Judges who was heard on the wire.
+    fn hear(
+        &mut self,
+        books: &Books,
+        news: &[EventReport],
+        moment: SystemTime,
+        verdict: &mut Verdict,
+    ) {
+        let heard = voices::judge(books, news, moment);
+        self.voices += heard.flows;
+        self.changes += heard.changes;
+        self.late += heard.late;
+        verdict.violations.extend(heard.violations);
+    }
+
     /// Adds a verdict; its violations are printed as things that `name` did.
     fn judged(&mut self, name: &str, verdict: Verdict) -> Result<()> {
         self.told += verdict.told;
@@ -245,6 +265,7 @@ impl Sums {
             "takeovers {}\nshares moved {}\nbytes {}\nrequests that went elsewhere {}\n\
              broke as announced {}, reset before they were protected {}, on their way {}\n\
              connections: protected at {} of {} faults\n\
+             voices {}, that changed {}, late {}\n\
              {} faults, {} streams, {} violations",
             self.takeovers,
             self.shares,
@@ -255,6 +276,9 @@ impl Sums {
             self.on_the_way,
             self.protected,
             self.present,
+            self.voices,
+            self.changes,
+            self.late,
             self.faults,
             self.streams,
             self.violations,

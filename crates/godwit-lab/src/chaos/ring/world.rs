@@ -47,7 +47,7 @@ pub(super) struct Program {
 }
 
 /// `egress_residence`, as in the other chaos.
-const RESIDENCE: Duration = Duration::from_millis(25);
+pub(super) const RESIDENCE: Duration = Duration::from_millis(25);
 
 /// They must be protected again by then.
 const READY: Duration = Duration::from_secs(20);

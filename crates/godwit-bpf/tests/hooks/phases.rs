@@ -1,0 +1,109 @@
+//! The phases of a flow: what the kernel lets follow what is the table of docs/flow.md.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use godwit_lab::Lab;
+use libbpf_rs::{MapCore as _, MapFlags, Object, ObjectBuilder, ProgramInput};
+
+/// One change of a phase by the function of the data path (`tests/phases.bpf.c`).
+const TRIAL: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/phases.bpf.o"));
+
+const FLOW: &str = include_str!("../../../../docs/flow.md");
+
+/// `enum gw_phase`; the last one is none.
+const PHASES: [&str; 9] = [
+    "new",
+    "confirming",
+    "protected",
+    "unprotected",
+    "twin",
+    "closed",
+    "ended",
+    "rejoining",
+    "-",
+];
+
+/// `GW_REASON_PHASE_REFUSED`.
+const REFUSED: u32 = 19;
+
+/// The rows of the second table: from, to.
+fn documented() -> BTreeSet<(String, String)> {
+    let table = FLOW.split("| from | to | when |").nth(1);
+    let rows = table.expect("the table").lines().skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let mut cells = row.split('|').skip(1);
+        let mut phase = || {
+            cells
+                .next()
+                .map(|it| it.trim().trim_matches('`').to_owned())
+        };
+        let pair = phase().zip(phase()).expect("a row has cells");
+        for name in [&pair.0, &pair.1] {
+            assert!(PHASES.contains(&name.as_str()), "{name}");
+        }
+        pair
+    })
+    .collect()
+}
+
+/// Refused changes that were counted so far.
+fn refused(object: &Object) -> u64 {
+    let map = object.maps().find(|map| map.name() == "gw_counters");
+    let counted = map
+        .expect("it counts")
+        .lookup_percpu(&REFUSED.to_ne_bytes(), MapFlags::ANY);
+    let counted = counted.expect("it can be read").expect("it is there");
+    let number = |value: &Vec<u8>| u64::from_ne_bytes(value[..8].try_into().expect("a number"));
+    counted.iter().map(number).sum()
+}
+
+/// From a phase to another one: what the flow's is then, and whether it was changed.
+fn enter(object: &Object, from: u32, to: u32) -> (u32, bool) {
+    let program = object.progs_mut().find(|program| program.name() == "enter");
+    let mut trial: Vec<u8> = [from, to, 0, 0]
+        .iter()
+        .flat_map(|it| it.to_ne_bytes())
+        .collect();
+    let input = ProgramInput {
+        context_in: Some(&mut trial),
+        ..ProgramInput::default()
+    };
+    program
+        .expect("it is there")
+        .test_run(input)
+        .expect("it runs");
+    let word = |at: usize| u32::from_ne_bytes(trial[at..at + 4].try_into().expect("a word"));
+    (word(8), word(12) == 1)
+}
+
+/// Each pair of phases is tried: what is in the table changes the phase, all else leaves it
+/// and is counted.
+#[test]
+fn a_phase_follows_only_what_the_table_says() {
+    if let Err(reason) = Lab::available() {
+        let _ = writeln!(std::io::stderr(), "skipped: {reason}");
+        return;
+    }
+    let object = ObjectBuilder::default()
+        .open_memory(TRIAL)
+        .expect("it is an object");
+    let object = object.load().expect("the kernel takes it");
+    let mut legal = BTreeSet::new();
+    for (from, name) in (0..).zip(PHASES) {
+        for (to, next) in (0..).zip(PHASES) {
+            let before = refused(&object);
+            let (now, changed) = enter(&object, from, to);
+            assert_eq!(now, if changed { to } else { from }, "{name}, {next}");
+            let counted = refused(&object) - before;
+            assert_eq!(counted, u64::from(!changed), "{name}, {next}");
+            if changed {
+                legal.insert((name.to_owned(), next.to_owned()));
+            }
+        }
+    }
+    let documented = documented();
+    let differ: Vec<_> = legal.symmetric_difference(&documented).collect();
+    assert!(differ.is_empty(), "docs/flow.md, the kernel: {differ:?}");
+}

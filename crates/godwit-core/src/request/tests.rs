@@ -1,0 +1,340 @@
+//! Every input in every place.
+
+use godwit_wire::QuestionWord;
+
+use super::*;
+
+const ME_ASKED: Server = Server(1);
+const OWNER: Server = Server(2);
+const STRANGER: Server = Server(3);
+
+/// The number that an entry has, and those around it.
+const NUMBER: u32 = 5;
+const NUMBERS: [u32; 3] = [NUMBER - 1, NUMBER, NUMBER + 1];
+const REQUEST: u32 = 7;
+
+const SAID: [Said; 9] = [
+    Said::Syn,
+    Said::OtherSyn,
+    Said::Request(REQUEST),
+    Said::Request(REQUEST + 1),
+    Said::Rest(REQUEST),
+    Said::AcknowledgesMore,
+    Said::Other,
+    Said::Reset,
+    Said::Fin,
+];
+
+fn inputs() -> Vec<Input> {
+    let mut all = Vec::new();
+    for said in SAID {
+        for by in [None, Some(ME_ASKED), Some(STRANGER)] {
+            all.push(Input::Client(said, by));
+        }
+    }
+    for number in NUMBERS {
+        let offer = Offer {
+            number,
+            request: REQUEST,
+        };
+        all.push(Input::Ask(offer));
+        for from in [ME_ASKED, STRANGER] {
+            all.push(Input::Accepted(offer, from));
+            all.push(Input::Refused(offer, from));
+        }
+        for from in [OWNER, STRANGER] {
+            let to = ME_ASKED;
+            all.push(Input::AskByWay { offer, from, to });
+            all.push(Input::Came(offer, from));
+        }
+        for accepted in [true, false] {
+            let from = ME_ASKED;
+            all.push(Input::AnswerByWay {
+                offer,
+                from,
+                accepted,
+            });
+        }
+        all.push(Input::RuleOut(number));
+    }
+    all.extend([None, Some(REQUEST - 1), Some(REQUEST)].map(Input::Fed));
+    all.extend([
+        Input::Own,
+        Input::Timer,
+        Input::TakeOver,
+        Input::StandBy,
+        Input::Installed,
+        Input::Forget,
+        Input::Over,
+    ]);
+    all
+}
+
+fn arounds() -> Vec<Around> {
+    let mut all = Vec::new();
+    for mate in [Mate::Serves, Mate::Silent, Mate::Dead] {
+        for bits in 0..32_u8 {
+            let is = |bit: u8| bits & 1 << bit != 0;
+            all.push(Around {
+                target: is(0).then_some(ME_ASKED),
+                mate,
+                by_standby: is(1),
+                unwilling: is(2).then_some(Reason::NotOwner),
+                twin_is_idle: is(3),
+                ward: Some(OWNER),
+                stands_by: is(4),
+            });
+        }
+    }
+    all
+}
+
+/// What a server may have of a connection.
+fn is_legal(it: &Connection) -> bool {
+    let has_target = it.to.is_some();
+    match it.place {
+        Place::Unknown | Place::Here | Place::Coming => true,
+        Place::Refused => it.refused >= it.number,
+        Place::Asked => has_target && it.socket != Socket::Twin,
+        Place::Gone => has_target && !it.socket.is_owners(),
+        Place::Told => has_target && it.socket == Socket::Twin,
+        Place::Twin => it.socket == Socket::Twin,
+    }
+}
+
+fn connections() -> Vec<Connection> {
+    let mut all = Vec::new();
+    for place in Place::ALL {
+        for socket in Socket::ALL {
+            for refused in [0, NUMBER - 1, NUMBER, NUMBER + 1] {
+                for ruled_out in [0, NUMBER, NUMBER + 1] {
+                    let known = place != Place::Unknown;
+                    all.push(Connection {
+                        place,
+                        socket,
+                        number: if known { NUMBER } else { 0 },
+                        refused: if known { refused } else { 0 },
+                        ruled_out,
+                        request: REQUEST,
+                        to: Some(ME_ASKED),
+                        owner: Some(OWNER),
+                    });
+                }
+            }
+        }
+    }
+    all.retain(is_legal);
+    all
+}
+
+fn each(mut judge: impl FnMut(Connection, Input, &Around, Connection, Verdict)) {
+    let (connections, arounds) = (connections(), arounds());
+    for input in inputs() {
+        for around in &arounds {
+            for before in &connections {
+                let mut after = *before;
+                let verdict = after.hear(input, around);
+                judge(*before, input, around, after, verdict);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_input_in_every_place_leads_to_a_legal_one() {
+    let mut seen = 0_u32;
+    each(|before, input, around, after, verdict| {
+        let what = || format!("{before:?}\n{input:?}\n{around:?}\n{verdict:?} {after:?}");
+        assert!(is_legal(&after), "{}", what());
+        assert!(after.ruled_out >= before.ruled_out, "{}", what());
+        let forgets = after.number == 0;
+        assert!(
+            forgets || after.number >= before.number.min(NUMBER - 1),
+            "{}",
+            what()
+        );
+        seen += 1;
+    });
+    assert!(seen > 500_000, "{seen}");
+}
+
+/// Why a silent server may speak from here on.
+fn gives_voice(before: &Connection, input: Input, verdict: Verdict) -> bool {
+    // A new connection, of which nothing was known.
+    let begins = verdict == Verdict::Serve(None) && before.place == Place::Unknown;
+    let is_given_back = matches!(
+        verdict,
+        Verdict::Serve(Some(Reason::Reclaimed | Reason::Refused))
+    );
+    let is_asked = before.place == Place::Asked;
+    let takes_over = input == Input::TakeOver;
+    begins || (is_given_back && is_asked) || verdict == Verdict::Come || takes_over
+}
+
+#[test]
+fn a_server_becomes_a_voice_for_a_named_reason_only() {
+    each(|before, input, around, after, verdict| {
+        if after.is_voice() && !before.is_voice() {
+            let what = || format!("{before:?}\n{input:?}\n{around:?}\n{verdict:?} {after:?}");
+            assert!(gives_voice(&before, input, verdict), "{}", what());
+            assert!(
+                verdict != Verdict::Come || around.unwilling.is_none(),
+                "{}",
+                what()
+            );
+        }
+    });
+}
+
+#[test]
+fn a_socket_is_lost_for_a_named_reason_only() {
+    each(|before, input, _, after, verdict| {
+        if before.socket == Socket::None || after.socket != Socket::None {
+            return;
+        }
+        let is_reset = matches!(
+            verdict,
+            Verdict::Reset(Reason::Accepted | Reason::MateGone)
+                | Verdict::LeaveLate(_)
+                | Verdict::SendOnAndReset(_)
+        );
+        // Another connection has its addresses.
+        let makes_way = verdict == Verdict::Serve(None) && before.socket == Socket::Twin;
+        let ends = [Input::Over, Input::Forget].contains(&input);
+        let named = is_reset || makes_way || ends;
+        assert!(named, "{before:?} {input:?} {verdict:?}");
+    });
+}
+
+/// While a question is open: whether the server is through with it.
+fn settles(input: Input, around: &Around, verdict: Verdict) -> bool {
+    match input {
+        Input::Accepted(..) | Input::Refused(..) | Input::AnswerByWay { .. } => matches!(
+            verdict,
+            Verdict::Reset(Reason::Accepted) | Verdict::Serve(Some(Reason::Refused))
+        ),
+        // Who offers it, or has it, was asked before.
+        Input::Ask(_) => verdict == Verdict::Come,
+        Input::Came(..) => matches!(verdict, Verdict::MakeTwin { .. }),
+        Input::Client(..) if around.mate == Mate::Dead => true,
+        Input::Client(said, _) => {
+            said == Said::AcknowledgesMore && matches!(verdict, Verdict::LeaveLate(_))
+        }
+        Input::StandBy | Input::Installed => true,
+        Input::Fed(_)
+        | Input::Own
+        | Input::AskByWay { .. }
+        | Input::RuleOut(_)
+        | Input::Timer
+        | Input::TakeOver
+        | Input::Forget
+        | Input::Over => false,
+    }
+}
+
+#[test]
+fn silence_gives_no_question_back() {
+    each(|before, input, around, after, verdict| {
+        if before.place != Place::Asked {
+            return;
+        }
+        let what = || format!("{before:?}\n{input:?}\n{around:?}\n{verdict:?} {after:?}");
+        assert!(
+            after.place == Place::Asked || settles(input, around, verdict),
+            "{}",
+            what()
+        );
+        if after.place == Place::Asked && after.number == before.number {
+            assert_eq!(after.to, before.to, "{}", what());
+            assert!(!after.is_voice(), "{}", what());
+        }
+    });
+}
+
+/// Whatever has changed meanwhile.
+#[test]
+fn a_question_has_one_answer() {
+    let arounds = arounds();
+    each(|before, input, _, after, verdict| {
+        let Input::Ask(offer) = input else { return };
+        for around in &arounds {
+            let again = after.clone().hear(input, around);
+            let what = || format!("{before:?}\n{offer:?}\n{verdict:?}, then {again:?}");
+            if matches!(verdict, Verdict::Refuse(_)) {
+                assert_eq!(again, Verdict::Refuse(Reason::Again), "{}", what());
+            }
+            if matches!(verdict, Verdict::Come | Verdict::AcceptAgain) {
+                assert_eq!(again, Verdict::AcceptAgain, "{}", what());
+            }
+        }
+    });
+}
+
+/// What was ruled out is not accepted, and what is here is not denied.
+#[test]
+fn a_ruling_holds() {
+    let arounds = arounds();
+    each(|before, input, _, after, verdict| {
+        let Input::RuleOut(number) = input else {
+            return;
+        };
+        let what = || format!("{before:?} {number} {verdict:?}");
+        if before.place == Place::Here {
+            assert_eq!(verdict, Verdict::Settled(QuestionWord::Has), "{}", what());
+        }
+        if verdict != Verdict::Settled(QuestionWord::Never) {
+            return;
+        }
+        let offer = Offer {
+            number,
+            request: REQUEST,
+        };
+        for around in &arounds {
+            let late = after.clone().hear(Input::Ask(offer), around);
+            assert!(
+                !matches!(
+                    late,
+                    Verdict::Come | Verdict::AcceptAgain | Verdict::OnlyAnswer
+                ),
+                "{}, then {late:?}",
+                what()
+            );
+        }
+    });
+}
+
+/// The standby of whoever asks puts the same question, if it has to.
+#[test]
+fn who_takes_over_goes_on_with_the_question() {
+    each(|before, input, around, after, _| {
+        let Input::AskByWay { offer, from, to } = input else {
+            return;
+        };
+        let hears = around.stands_by && from == OWNER && before.socket == Socket::Twin;
+        if !hears {
+            assert_eq!(before, after);
+            return;
+        }
+        let mut later = after;
+        later.hear(Input::TakeOver, around);
+        assert_eq!(
+            (later.place, later.number, later.to, later.is_voice()),
+            (Place::Asked, offer.number, Some(to), false)
+        );
+        let again = later.hear(Input::Client(Said::Request(REQUEST), None), around);
+        match around.mate {
+            Mate::Serves | Mate::Silent => assert!(matches!(again, Verdict::Ask { .. })),
+            Mate::Dead => assert_eq!(again, Verdict::Serve(Some(Reason::Reclaimed))),
+        }
+        assert_eq!(later.number, offer.number);
+    });
+}
+
+#[test]
+fn places_have_the_data_paths_numbers() {
+    let codes = Place::ALL.map(Place::code);
+    assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7]);
+    let mut names = Place::ALL.map(Place::name);
+    names.sort_unstable();
+    assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+}
