@@ -102,7 +102,7 @@ impl Servers {
         self.due = self.due.min(now.saturating_add(pause));
     }
 
-    /// When [`Driver::look_for_listeners`] wants to be called.
+    /// When [`Servers::look_for_listeners`] wants to be called.
     pub(super) const fn due(&self) -> MonoTime {
         self.due
     }
