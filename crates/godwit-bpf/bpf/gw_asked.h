@@ -18,6 +18,7 @@
 #define GW_ASKED_H
 
 #include "gw_hear.h"
+#include "gw_reach.h"
 
 /* The kernel tells what a frame is before `tap`, and only there: it comes in once more. */
 static __always_inline int gw_hear_asked(struct __sk_buff *skb, __u8 version)
@@ -35,6 +36,8 @@ static __noinline int gw_hear_note(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &first, 1))
 		return gw_verdict(GW_REASON_NOTE_REFUSED, GW_PASS);
+	if (first == GW_NOTE_ASK)
+		return gw_answer_reach(skb);
 	first >>= 4;
 	return first == 4 || first == 6 ? gw_hear_asked(skb, first) :
 					  gw_hear_load(skb);
