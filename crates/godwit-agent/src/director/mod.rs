@@ -18,6 +18,7 @@ mod front;
 mod install;
 mod load;
 mod place;
+mod reach;
 mod report;
 mod shared;
 mod tables;

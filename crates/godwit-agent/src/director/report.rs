@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use godwit_core::MonoTime;
-use godwit_core::director::{Roster, Unheard};
+use godwit_core::director::Roster;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::backends::Backends;
+use super::reach::Reach;
 use super::tables::Tables;
 use crate::config::{Config, Hook};
 use crate::moves::MoveRefused;
@@ -61,6 +62,10 @@ pub struct BackendReport {
     /// Whether its heartbeats come and it does not hear this director: it gets no new ones.
     #[serde(default, skip_serializing_if = "is_not")]
     pub cut_off: bool,
+    /// Whether its heartbeats come and it does not answer this director's notes: it gets new
+    /// ones only where nobody else does.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub unproved: bool,
     /// How many it gets, against the others.
     pub weight: u16,
     /// Where it is on the link; absent if it has not been found.
@@ -91,7 +96,7 @@ impl DirectorReport {
         config: &Config,
         (backends, roster): (&Backends, &Roster),
         tables: &Tables,
-        (unheard, now): (&Unheard, MonoTime),
+        (reach, now): (&Reach, MonoTime),
         holds: bool,
     ) -> Self {
         let own = config.director.as_ref();
@@ -110,7 +115,8 @@ impl DirectorReport {
                     state: roster.state(id).as_str().into(),
                     there: roster.is_there(id),
                     drained: roster.is_drained(id),
-                    cut_off: unheard.is_cut_off(id, now),
+                    cut_off: reach.is_cut_off(id, now),
+                    unproved: reach.is_unproved(id),
                     weight: known.weight,
                     mac: known.mac.map(|mac| mac.to_string()),
                 })
@@ -173,12 +179,22 @@ impl DirectorReport {
                 name = backend.name
             ));
         }
+        let unproved = self.backends.iter().filter(|it| it.unproved && !it.cut_off);
+        warnings.extend(unproved.map(|it| say_unproved(&it.name)));
         for service in self.services.iter().filter(|it| it.nobody > 0) {
             warnings.push(format!("service {} has no back-end", service.name));
         }
         warnings.extend(self.services.iter().filter_map(DirectedReport::say_paused));
         warnings
     }
+}
+
+fn say_unproved(name: &str) -> String {
+    format!(
+        "back-end {name} is heard, and does not answer this director's frames of EtherType 0x88b5: \
+         it gets new connections only where no other one serves; look whether frames from here \
+         reach {name}, and let the switch pass that EtherType both ways (an ACL, port security)"
+    )
 }
 
 impl DirectedReport {

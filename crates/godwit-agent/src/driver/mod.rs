@@ -41,6 +41,7 @@ mod detach;
 mod devices;
 mod digest;
 mod dismissal;
+mod doubters;
 mod dying;
 mod earlier;
 mod exports;

@@ -135,7 +135,7 @@ impl Driver {
         match input {
             Input::Heartbeat { peer, beat, at } => {
                 self.placing.note_beat(peer, &beat);
-                self.servers.pauses.note_beat(peer, &beat);
+                self.servers.note_beat(peer, &beat);
                 self.node.handle_heartbeat(peer, &beat, at);
             }
             Input::Lease { peer, datagram } => self.node.handle_lease(peer, &datagram, now),
