@@ -33,6 +33,8 @@ pub(super) struct Reach {
     looked: MonoTime,
     /// Who was unproved at the last look.
     unproved: BTreeSet<BackendId>,
+    /// Of whom it was said, and not yet that it answers again.
+    told: BTreeSet<BackendId>,
 }
 
 impl Reach {
@@ -43,6 +45,7 @@ impl Reach {
             proofs: Proofs::new(backends),
             looked: MonoTime::ZERO,
             unproved: BTreeSet::new(),
+            told: BTreeSet::new(),
         }
     }
 
@@ -125,24 +128,30 @@ impl Front {
             self.roster.handle_yielding(*id, yields);
         }
         let proofs = &self.reach.proofs;
-        let unproved = all.into_iter().filter(|id| proofs.is_unproved(*id, now));
-        let before = std::mem::replace(&mut self.reach.unproved, unproved.collect());
-        let news: Vec<_> = before
-            .symmetric_difference(&self.reach.unproved)
-            .copied()
-            .collect();
-        for id in &news {
-            self.tell_proof(*id);
-        }
-        if !news.is_empty() {
+        let unproved = all.iter().filter(|id| proofs.is_unproved(**id, now));
+        let unproved: BTreeSet<_> = unproved.copied().collect();
+        let before = std::mem::replace(&mut self.reach.unproved, unproved);
+        if before != self.reach.unproved {
             self.post_claims();
+        }
+        for id in all {
+            self.tell_proof(id);
         }
     }
 
-    fn tell_proof(&self, id: BackendId) {
+    /// Says that one does not answer, and that it does again: one that falls silent meanwhile has
+    /// not.
+    fn tell_proof(&mut self, id: BackendId) {
+        let is_unproved = self.reach.is_unproved(id);
+        let is_news = match is_unproved {
+            true => self.reach.told.insert(id),
+            false => self.reach.proofs.is_proved(id) && self.reach.told.remove(&id),
+        };
+        if !is_news {
+            return;
+        }
         let name = self.backends.get(id).map(|known| known.name.to_string());
         let fields = [("backend", name.as_deref().unwrap_or_default())];
-        let is_unproved = self.reach.is_unproved(id);
         let event = match is_unproved {
             true => "backend_unproved",
             false => "backend_proved",

@@ -158,6 +158,12 @@ impl Proofs {
         }
     }
 
+    /// Whether a back-end answers.
+    pub fn is_proved(&self, id: BackendId) -> bool {
+        let proof = self.0.get(usize::from(id.0)).and_then(Option::as_ref);
+        proof.is_some_and(|proof| proof.path.is_proved())
+    }
+
     /// Whether a back-end should have answered, and has not.
     pub fn is_unproved(&self, id: BackendId, now: MonoTime) -> bool {
         let proof = self.0.get(usize::from(id.0)).and_then(Option::as_ref);

@@ -126,6 +126,7 @@ fn who_cannot_be_asked_is_not_doubted() {
     run(&mut it, &[], (0, 1000));
     it.handle_asking(B, Asking::Never, 7, at(1000));
     assert_eq!(run(&mut it, &[B], (1000, 3000)), None);
+    assert!(it.is_proved(A) && !it.is_proved(B) && unproved(&it, 3000).is_empty());
     it.handle_change();
     assert_eq!(it.poll_timeout(), None);
     assert_eq!(it.handle_timeout(at(3000)), []);
