@@ -20,6 +20,8 @@ use godwit_tests::stage::{PORT, stage, until};
 mod forged;
 #[path = "director/pair.rs"]
 mod pair;
+#[path = "director/reach.rs"]
+mod reach;
 #[path = "director/tunnel.rs"]
 mod tunnel;
 #[path = "director/xdp.rs"]

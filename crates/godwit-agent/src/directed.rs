@@ -56,6 +56,10 @@ pub struct BackendReport {
     /// Whether its heartbeats come and it does not hear this director: it gets no new ones.
     #[serde(default, skip_serializing_if = "is_not")]
     pub cut_off: bool,
+    /// Whether its heartbeats come and it does not answer this director's notes: it gets new
+    /// ones only where nobody else does.
+    #[serde(default, skip_serializing_if = "is_not")]
+    pub unproved: bool,
     /// How many it gets, against the others.
     pub weight: u16,
     /// Where it is on the link; absent if it has not been found.
@@ -109,12 +113,22 @@ impl DirectorReport {
                 name = backend.name
             ));
         }
+        let unproved = self.backends.iter().filter(|it| it.unproved && !it.cut_off);
+        warnings.extend(unproved.map(|it| say_unproved(&it.name)));
         for service in self.services.iter().filter(|it| it.nobody > 0) {
             warnings.push(format!("service {} has no back-end", service.name));
         }
         warnings.extend(self.services.iter().filter_map(DirectedReport::say_paused));
         warnings
     }
+}
+
+fn say_unproved(name: &str) -> String {
+    format!(
+        "back-end {name} is heard, and does not answer this director's frames of EtherType 0x88b5: \
+         it gets new connections only where no other one serves; look whether frames from here \
+         reach {name}, and let the switch pass that EtherType both ways (an ACL, port security)"
+    )
 }
 
 impl DirectedReport {

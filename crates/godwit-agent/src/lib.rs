@@ -31,6 +31,7 @@ pub mod moves;
 pub mod peers;
 mod places;
 mod privileges;
+mod probes;
 pub mod realtime;
 pub mod reload;
 mod reprotect;

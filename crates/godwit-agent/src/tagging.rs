@@ -123,6 +123,15 @@ impl Tagging {
         side.tags.out.filter(|_| side.tags.all)
     }
 
+    /// Whether what it says is proved by now, and what it is sent; `None`: its version proves less
+    /// than notes, or no keys are agreed on with it.
+    pub(crate) fn proves_notes(&self, peer: PeerId) -> Option<bool> {
+        let side = self.sides.get(&peer).filter(|side| side.tags.all)?;
+        let tags = &side.tags;
+        let is_settled = tags.demanded == TagDemand::All && !tags.pending;
+        Some(is_settled && tags.out.is_some() && side.mac.is_some())
+    }
+
     /// It is there on the link. Says what it is to hear.
     pub(crate) fn find(
         &mut self,
@@ -318,9 +327,11 @@ mod tests {
         assert!(!tagging.resume(mac, &left), "twice");
         left.node += 1;
         assert!(!tagging.resume(mac, &left), "of a stranger");
+        assert_eq!(tagging.proves_notes(PeerId(0)), None, "nor prove any");
         (left.node, left.all, left.demanded) = (node_id(b).get(), true, TagDemand::All);
         let mut tagging = Tagging::new(&config);
         assert!(tagging.resume(mac, &left));
+        assert_eq!(tagging.proves_notes(PeerId(0)), Some(true));
         assert_eq!(tagging.of(PeerId(0)), Some("demanded"));
         assert_eq!(tagging.key_for(mac), left.out);
     }

@@ -8,6 +8,7 @@
 #include "director/gw_encap.h"
 #include "director/gw_learn.h"
 #include "director/gw_query.h"
+#include "director/gw_reached.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -112,6 +113,9 @@ static __always_inline enum gw_act gw_direct(void *data, void *end,
 	proto = eth->h_proto;
 	if (proto == bpf_htons(GW_ETH_P_NOTE)) {
 		proto = gw_given_back(eth, end);
+		if (!proto && gw_is_reached(eth, end))
+			return gw_verdict(gw_hear_reached(eth, end),
+					  GW_ACT_STOP);
 		if (!proto)
 			return gw_verdict(gw_learn(eth, end), GW_ACT_STOP);
 		by = gw_station_of(eth->h_source) + 1;

@@ -70,6 +70,7 @@ pub use maps::handoffs::{
 pub use maps::log::{FlowLog, LOG_CHUNK, LOG_CHUNKS, LogMode, LogState, LogTable};
 pub use maps::newborns::{Newborn, NewbornTable};
 pub use maps::outputs::{MAX_MASK_LEN, MAX_MASKS, Output, OutputSum, OutputTable, Verification};
+pub use maps::paths::PathTable;
 pub use maps::placing::{
     MAX_PLACED_NODES, MAX_RULE_PREFIX, MAX_RULE_SUFFIX, Mate, PlacingRule, PlacingTable, RulePath,
 };

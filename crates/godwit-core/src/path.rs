@@ -1,4 +1,5 @@
-//! Whether the link to another server carries what servers send each other.
+//! Whether the link to another server carries what servers send each other, or that to a back-end
+//! what its director sends ([`Proofs`](crate::director::Proofs)).
 //!
 //! Frames with an EtherType of Godwit's own cross any switch that forwards frames, and yet one may
 //! filter them, or cut long ones. So nothing is handed to a server before a probe of
@@ -66,6 +67,16 @@ impl Path {
         matches!(self.state, State::Proved)
     }
 
+    /// Whether it may be used, and no more than the last probe has no answer yet.
+    pub const fn is_sound(&self) -> bool {
+        self.is_proved() && self.lost <= 1
+    }
+
+    /// Whether it may be used, and is about to be lost.
+    pub const fn is_failing(&self) -> bool {
+        self.is_proved() && self.lost > 1
+    }
+
     /// For how long it has not been proved.
     pub fn unproved_for(&self, now: MonoTime) -> Option<Duration> {
         (!self.is_proved()).then(|| now.since(self.since))
@@ -87,6 +98,23 @@ impl Path {
     /// The link is another one: a card, its address, or the peer's.
     pub fn handle_change(&mut self, now: MonoTime) {
         *self = Self::new(self.number, now);
+    }
+
+    /// Whether the last probe has no answer yet.
+    pub const fn is_waiting(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// Another path is about to be lost: whether this one is, too, is to be known as soon.
+    pub fn hurry(&mut self, now: MonoTime) {
+        if self.is_proved() && self.lost == 0 {
+            self.due = self.due.min(now);
+        }
+    }
+
+    /// When [`poll_probe`](Self::poll_probe) has the next one.
+    pub const fn poll_timeout(&self) -> MonoTime {
+        self.due
     }
 
     /// The number of the probe that is to be sent now, if one is.

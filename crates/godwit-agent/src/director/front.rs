@@ -6,7 +6,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use godwit_core::detector::State;
-use godwit_core::director::{BackendId, BackendState, Change, Health, Roster, Unheard};
+use godwit_core::director::{BackendId, BackendState, Change, Health, Roster};
 use godwit_core::{Beat, Command, MonoTime, Node, PeerId, VoterMemory};
 use godwit_wire::{Epoch, GoodbyeReason, Heartbeat, MacAddr, Message, ShareClaim, ShareId};
 use tokio::sync::oneshot;
@@ -15,6 +15,7 @@ use super::backends::{Backends, serving};
 use super::fellows::Fellows;
 use super::install::{Installed, Remains};
 use super::place::{Followed, Place};
+use super::reach::Reach;
 use super::tables::Tables;
 use crate::bystander::Bystander;
 use crate::clock;
@@ -52,8 +53,8 @@ pub(super) struct Front {
     epochs: BTreeMap<ShareId, Epoch>,
     /// What these have had another one has taken over.
     away: BTreeSet<BackendId>,
-    /// Which back-ends do not hear this director, by their heartbeats.
-    unheard: Unheard,
+    /// Which back-ends what it sends does not reach.
+    pub(super) reach: Reach,
     /// What the core was told last of each back-end.
     told: Vec<Option<Health>>,
     /// Who was missing at the last look.
@@ -109,7 +110,7 @@ impl Front {
             roster,
             epochs: BTreeMap::new(),
             away: BTreeSet::new(),
-            unheard: Unheard::new(
+            reach: Reach::new(
                 installed.config.node.name,
                 installed.backends.iter().count(),
             ),
@@ -199,6 +200,7 @@ impl Front {
         self.facts.settle(people, &mut self.node, now);
         self.roster.handle_timeout(now);
         self.look(now);
+        self.prove(now);
         self.look_at_fellows(now);
         self.tables
             .handle_timeout(&self.backends, &self.roster, now);
@@ -217,6 +219,7 @@ impl Front {
             self.place.poll_timeout(),
             self.fellows.poll_timeout(),
             self.tables.poll_timeout(),
+            self.reach.poll_timeout(),
         ];
         let dues = dues.into_iter().flatten().map(|due| due.since(now));
         dues.min().map_or(IDLE, |due| due.min(IDLE))
@@ -329,7 +332,7 @@ impl Front {
         let now = clock::now();
         let is_heard = |id| {
             let is_alive = matches!(state(id), BackendState::Taking | BackendState::Draining);
-            is_alive && !self.unheard.is_cut_off(id, now)
+            is_alive && !self.reach.is_cut_off(id, now) && !self.reach.is_unproved(id)
         };
         let all = self.backends.iter();
         let changed = all.filter(|(id, it)| it.is_asked != (it.tells && is_heard(*id)));
@@ -373,9 +376,10 @@ impl Front {
             }
         }
         self.hear_owner(id, &owned);
-        let was_cut_off = self.unheard.is_cut_off(id, at);
-        self.unheard.handle_beat(id, &beat.shares, is_whole, at);
-        let is_cut_off = self.unheard.is_cut_off(id, at);
+        let was_cut_off = self.reach.is_cut_off(id, at);
+        let unheard = &mut self.reach.unheard;
+        unheard.handle_beat(id, &beat.shares, is_whole, at);
+        let is_cut_off = self.reach.is_cut_off(id, at);
         // What it is given would not arrive.
         let health = match is_cut_off {
             true => Health::Draining,
@@ -495,6 +499,7 @@ impl Front {
                 let events = &self.out.events;
                 events.publish_own("interface_changed", false, fields);
                 self.tagging.lift(&self.tables.programs.trusts);
+                self.reach.handle_change();
                 let places = &self.resolver.places;
                 places.tell_all(self.place.mac(), &self.out.peers);
                 self.search_again(before);
@@ -652,7 +657,7 @@ impl Front {
             &self.config,
             known,
             &self.tables,
-            (&self.unheard, now),
+            (&self.reach, now),
             self.place.holds(),
         ));
         status.facts = self.facts.reports(&self.config);

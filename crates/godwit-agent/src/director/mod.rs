@@ -15,6 +15,7 @@ mod front;
 mod install;
 mod load;
 mod place;
+mod reach;
 mod report;
 mod shared;
 mod tables;

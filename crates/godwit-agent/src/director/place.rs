@@ -91,6 +91,10 @@ impl Place {
         self.holds
     }
 
+    pub(super) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        self.frames.send(frame)
+    }
+
     /// Takes the services' addresses, and has the link hear of it; or leaves them to another
     /// director.
     pub(super) fn hold(&mut self, config: &Config, holds: bool, now: MonoTime) -> io::Result<()> {

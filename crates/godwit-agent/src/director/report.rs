@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use godwit_core::MonoTime;
-use godwit_core::director::{Roster, Unheard};
+use godwit_core::director::Roster;
 
 use super::backends::Backends;
+use super::reach::Reach;
 use super::tables::Tables;
 use crate::config::{Config, Hook};
 use crate::directed::{BackendReport, DirectedReport, DirectorReport};
@@ -15,7 +16,7 @@ impl DirectorReport {
         config: &Config,
         (backends, roster): (&Backends, &Roster),
         tables: &Tables,
-        (unheard, now): (&Unheard, MonoTime),
+        (reach, now): (&Reach, MonoTime),
         holds: bool,
     ) -> Self {
         let own = config.director.as_ref();
@@ -34,7 +35,8 @@ impl DirectorReport {
                     state: roster.state(id).as_str().into(),
                     there: roster.is_there(id),
                     drained: roster.is_drained(id),
-                    cut_off: unheard.is_cut_off(id, now),
+                    cut_off: reach.is_cut_off(id, now),
+                    unproved: reach.is_unproved(id),
                     weight: known.weight,
                     mac: known.mac.map(|mac| mac.to_string()),
                 })

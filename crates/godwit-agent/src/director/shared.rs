@@ -87,8 +87,8 @@ impl Front {
         }
         let claims = self.fellows.claims();
         if self.claimed != claims {
-            self.board.post(claims.clone());
             self.claimed = claims;
+            self.post_claims();
             for peer in self.fellows.peers().to_vec() {
                 self.tell_all(peer);
             }

@@ -33,6 +33,7 @@ mod detach;
 mod devices;
 mod digest;
 mod dismissal;
+mod doubters;
 mod doubts;
 mod dying;
 mod earlier;

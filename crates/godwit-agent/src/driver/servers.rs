@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use godwit_bpf::{Phase, ProcessExit};
 use godwit_core::director::unheard;
-use godwit_core::{Listening, MonoTime, PeerId, ServerExit};
+use godwit_core::{Beat, Listening, MonoTime, PeerId, ServerExit};
 use godwit_sock::{Listeners, has_tcp_socket};
 use godwit_wire::{NodeName, Role, ShareId};
 
+use super::doubters::Doubters;
 use super::dying::DyingServers;
 use super::ground::Ground;
 use super::pauses::{self, Pauses};
@@ -58,6 +59,8 @@ pub(super) struct Servers {
     dying: DyingServers,
     /// Those that stand before services of this node.
     directors: Vec<(PeerId, NodeName)>,
+    /// Of these such as this node does not prove itself to.
+    pub(super) doubters: Doubters,
     /// What other nodes say of theirs.
     pub(super) pauses: Pauses,
 }
@@ -73,6 +76,7 @@ impl Servers {
             doubtful: BTreeMap::new(),
             dying: DyingServers::default(),
             directors: directors(config).collect(),
+            doubters: Doubters::new(config.node.name),
             pauses: Pauses::new(config),
         }
     }
@@ -100,6 +104,14 @@ impl Servers {
 
     fn look_in(&mut self, pause: Duration, now: MonoTime) {
         self.due = self.due.min(now.saturating_add(pause));
+    }
+
+    /// What a heartbeat says beside what the core makes of it.
+    pub(super) fn note_beat(&mut self, peer: PeerId, beat: &Beat) {
+        self.pauses.note_beat(peer, beat);
+        if self.directors.iter().any(|(director, _)| *director == peer) {
+            self.doubters.note_beat(peer, beat);
+        }
     }
 
     /// When [`Servers::look_for_listeners`] wants to be called.

@@ -142,7 +142,7 @@ impl Driver {
         match input {
             Input::Heartbeat { peer, beat, at } => {
                 self.requests.note_beat(peer, &beat);
-                self.servers.pauses.note_beat(peer, &beat);
+                self.servers.note_beat(peer, &beat);
                 self.ground.node.handle_heartbeat(peer, &beat, at);
             }
             Input::Lease { peer, datagram } => self.ground.node.handle_lease(peer, &datagram, now),

@@ -68,6 +68,7 @@ fn status(pair: &Pair) -> Status {
 fn director(pair: &Pair) -> Status {
     let backend = |name: &str, state: &str| BackendReport {
         cut_off: false,
+        unproved: false,
         name: name.into(),
         state: state.into(),
         there: true,

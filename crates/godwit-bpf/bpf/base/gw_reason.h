@@ -26,6 +26,12 @@ enum gw_reason {
 	GW_REASON_NO_FLOW = 4,
 	GW_REASON_MARKED = 5,
 
+	/* whether notes go between a director and a back-end (gw_reach.h) */
+	GW_REASON_REACH_ANSWERED = 6, /* back-end: a director's question */
+	GW_REASON_REACH_NO_KEY = 7, /* back-end: the same of anybody else */
+	GW_REASON_REACH_HEARD = 8, /* director: the answer */
+	GW_REASON_REACH_STALE = 9, /* director: one that nobody waits for */
+
 	/* Not understood: passed by the owner, dropped by everyone else. */
 	GW_REASON_FRAGMENT = 10,
 	GW_REASON_IP_OPTIONS = 11,

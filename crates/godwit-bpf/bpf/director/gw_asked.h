@@ -18,6 +18,7 @@
 #ifndef GW_ASKED_H
 #define GW_ASKED_H
 
+#include "director/gw_reach.h"
 #include "request/gw_hear.h"
 
 /*
@@ -39,6 +40,8 @@ static __noinline int gw_hear_note(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &first, 1))
 		return gw_verdict(GW_REASON_NOTE_REFUSED, GW_PASS);
+	if (first == GW_NOTE_ASK)
+		return gw_answer_reach(skb);
 	first >>= 4;
 	return first == 4 || first == 6 ? gw_hear_asked(skb, first) :
 					  gw_hear_load(skb);

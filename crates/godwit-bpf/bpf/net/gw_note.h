@@ -20,6 +20,9 @@
 enum gw_note_kind {
 	GW_NOTE_LEARN = 1, /* to a director: the connection is `at`'s now */
 	GW_NOTE_LOAD = 2, /* to another server: how loaded the sender is */
+	/* of a director: do notes arrive? And the answer (gw_reach.h) */
+	GW_NOTE_ASK = 3,
+	GW_NOTE_ANSWER = 4,
 };
 
 /* Behind the Ethernet header; addresses and ports in network byte order. */

@@ -8,6 +8,7 @@
 #ifndef GW_PATH_H
 #define GW_PATH_H
 
+#include "request/gw_probe.h"
 #include "request/gw_slip.h"
 
 enum gw_probe_kind {
@@ -16,66 +17,13 @@ enum gw_probe_kind {
 	GW_PROBE_ANSWER = 2,
 };
 
-/* Behind the Ethernet header; what follows fills the frame. */
-struct gw_path_probe {
-	__u8 kind; /* enum gw_probe_kind */
-	__u8 version;
-	__u16 pad;
-	__be32 number;
-};
-
-#define GW_PROBE_VERSION 1
-/* As 1, with a tag behind the number. */
-#define GW_PROBE_TAGGED 2
-
-struct gw_tagged_probe {
-	struct gw_path_probe probe;
-	__be64 tag;
-};
-
-_Static_assert(sizeof(struct gw_tagged_probe) == 16, "the same at all nodes");
-
-/* The last probe of ours that has come back, by the server that has sent it back. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, GW_MAX_NODES * 4);
-	__type(key, struct gw_mate_mac);
-	__type(value, __u32);
-} gw_paths SEC(".maps");
-
-/* The number of the probe whose answer is waited for; the agent's. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, GW_MAX_NODES * 4);
-	__type(key, struct gw_mate_mac);
-	__type(value, __u32);
-} gw_paths_asked SEC(".maps");
-
-/* Is the probe of the server with that address? enum gw_belief, or the reason why not. */
-static __noinline int gw_check_probe(const struct gw_tagged_probe *p,
-				     const struct gw_mate_mac *from)
-{
-	struct gw_claim c = {
-		.raw = (const __be32 *)p,
-		.count = 1,
-		.kind = GW_TAG_PROBE,
-		.tag = bpf_be64_to_cpu(p->tag),
-	};
-	const struct gw_trust *k = bpf_map_lookup_elem(&gw_trusts, from);
-
-	return p->probe.version == GW_PROBE_TAGGED ? gw_believe_words(k, &c) :
-						     gw_believe_bare(k);
-}
-
-/* The same is to be an answer to that server; with a tag, if it has told a key. */
+/* A probe is to be an answer, of that kind, to that one; with a tag, if it has told a key. */
 static __noinline void gw_seal_probe(struct gw_tagged_probe *p,
-				     const struct gw_mate_mac *to)
+				     const struct gw_mate_mac *to, __u8 kind)
 {
 	const __u64 *key = gw_key_for(bpf_map_lookup_elem(&gw_trusts, to));
 
-	p->probe.kind = GW_PROBE_ANSWER;
+	p->probe.kind = kind;
 	p->probe.version = key ? GW_PROBE_TAGGED : GW_PROBE_VERSION;
 	p->tag = 0;
 	if (key)
@@ -87,12 +35,9 @@ static __noinline void gw_seal_probe(struct gw_tagged_probe *p,
 static __noinline int gw_hear_answer(const struct gw_mate_mac *from,
 				     __u32 number)
 {
-	const __u32 *asked = bpf_map_lookup_elem(&gw_paths_asked, from);
-
-	if (!asked || *asked != number)
-		return gw_verdict(GW_REASON_PATH_STALE, GW_DROP);
-	bpf_map_update_elem(&gw_paths, from, &number, BPF_ANY);
-	return gw_verdict(GW_REASON_PATH_HEARD, GW_DROP);
+	return gw_is_last_answer(from, number) ?
+		       gw_verdict(GW_REASON_PATH_HEARD, GW_DROP) :
+		       gw_verdict(GW_REASON_PATH_STALE, GW_DROP);
 }
 
 /* A probe, or the answer to one of ours, from a server. */
@@ -114,7 +59,7 @@ static __noinline int gw_hear_probe(struct __sk_buff *skb,
 		return gw_hear_answer(from, bpf_ntohl(p.probe.number));
 	if (p.probe.kind != GW_PROBE_ASK)
 		return gw_verdict(GW_REASON_SLIP_REFUSED, GW_DROP);
-	gw_seal_probe(&p, from);
+	gw_seal_probe(&p, from, GW_PROBE_ANSWER);
 	if (bpf_skb_store_bytes(skb, ETH_HLEN, &p, sizeof(p), 0))
 		return gw_verdict(GW_REASON_CRAFT_FAILED, GW_DROP);
 	__builtin_memcpy(to, from->mac, 6);

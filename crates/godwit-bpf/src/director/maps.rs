@@ -9,6 +9,7 @@ use super::handle;
 use super::skel::{DirectorSkel, types};
 use crate::OpenError;
 use crate::convert::{Plain, addr_from_words, addr_words, mapped};
+use crate::maps::paths::PathTable;
 use crate::maps::trusts::TrustTable;
 use crate::maps::{MapError, TypedMap};
 
@@ -131,6 +132,7 @@ pub(super) struct Tables {
     pub(super) posts: PostTable,
     pub(super) entries: EntryTable,
     pub(super) trusts: TrustTable,
+    pub(super) paths: PathTable,
 }
 
 pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tables, OpenError> {
@@ -158,6 +160,10 @@ pub(super) fn new_tables(skel: &DirectorSkel<'static>, size: u32) -> Result<Tabl
         )),
         // Of the same layout as a server's: one header has both.
         trusts: TrustTable::new(handle(&maps.gw_trusts, "gw_trusts")?),
+        paths: PathTable::new(
+            handle(&maps.gw_paths, "gw_paths")?,
+            handle(&maps.gw_paths_asked, "gw_paths_asked")?,
+        ),
         entries: EntryTable(TypedMap::new(entries, "gw_entries")),
     })
 }

@@ -22,6 +22,7 @@ use crate::OpenError;
 use crate::attach::{AttachError, attach_or_replace, attach_or_replace_xdp, is_attached, release};
 use crate::earlier;
 use crate::maps::counters::Counters;
+use crate::maps::paths::PathTable;
 use crate::maps::trusts::TrustTable;
 use crate::pin::PinDir;
 use maps::{Tables, claim_basis, new_tables};
@@ -82,6 +83,8 @@ pub struct Director {
     pub entries: EntryTable,
     /// By which back-ends' words are proved.
     pub trusts: TrustTable,
+    /// Which questions whether notes arrive have been answered.
+    pub paths: PathTable,
     /// Verdict counters.
     pub counters: Counters,
     via: Via,
@@ -129,6 +132,7 @@ impl Director {
                 posts: tables.posts,
                 entries: tables.entries,
                 trusts: tables.trusts,
+                paths: tables.paths,
                 counters,
                 via,
                 wanted: settings.via,

@@ -10,6 +10,7 @@ pub(crate) mod handoffs;
 pub(crate) mod log;
 pub(crate) mod newborns;
 pub(crate) mod outputs;
+pub(crate) mod paths;
 pub(crate) mod placing;
 pub(crate) mod questions;
 pub(crate) mod scan;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use godwit_wire::{MacAddr, ShareId};
 use libbpf_rs::MapHandle;
 
+use super::paths::PathTable;
 use super::slots::Slots;
 use super::{MapError, TypedMap};
 use crate::skel::types;
@@ -83,8 +84,7 @@ pub struct PlacingTable {
     placings: TypedMap<u32, types::gw_placing>,
     mates: TypedMap<types::gw_mate_key, types::gw_mate>,
     macs: TypedMap<types::gw_mate_mac, u32>,
-    paths: TypedMap<types::gw_mate_mac, u32>,
-    paths_asked: TypedMap<types::gw_mate_mac, u32>,
+    paths: PathTable,
     prefixes: TypedMap<types::gw_prefix_key, types::gw_rule>,
     suffixes: TypedMap<types::gw_suffix_key, types::gw_rule>,
     shares: Arc<Slots>,
@@ -108,8 +108,7 @@ impl PlacingTable {
             placings: TypedMap::new(maps.placings, "gw_placings"),
             mates: TypedMap::new(maps.mates, "gw_mates"),
             macs: TypedMap::new(maps.macs, "gw_mate_macs"),
-            paths: TypedMap::new(maps.paths, "gw_paths"),
-            paths_asked: TypedMap::new(maps.paths_asked, "gw_paths_asked"),
+            paths: PathTable::new(maps.paths, maps.paths_asked),
             prefixes: TypedMap::new(maps.prefixes, "gw_prefixes"),
             suffixes: TypedMap::new(maps.suffixes, "gw_suffixes"),
             shares,
@@ -224,8 +223,7 @@ impl PlacingTable {
     /// # Errors
     /// Fails if the kernel refuses the read.
     pub fn heard(&self, mac: MacAddr) -> Result<u32, MapError> {
-        let key = types::gw_mate_mac { mac: mac.0, pad: 0 };
-        Ok(self.paths.lookup(&key)?.unwrap_or(0))
+        self.paths.heard(mac)
     }
 
     /// The answer to the probe of that number is waited for, and no other one's.
@@ -233,8 +231,7 @@ impl PlacingTable {
     /// # Errors
     /// Fails if the kernel does not take it.
     pub fn expect(&self, mac: MacAddr, number: u32) -> Result<(), MapError> {
-        let key = types::gw_mate_mac { mac: mac.0, pad: 0 };
-        self.paths_asked.update(&key, &number)
+        self.paths.expect(mac, number)
     }
 
     /// Forgets servers of a share that are none of these, by the numbers of their names.

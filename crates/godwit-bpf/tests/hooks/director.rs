@@ -20,6 +20,7 @@ mod forged;
 mod learn;
 mod posts;
 mod proved;
+mod reached;
 mod share;
 mod tunnel;
 

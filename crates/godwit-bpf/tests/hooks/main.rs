@@ -25,6 +25,7 @@ mod policy;
 mod process;
 mod proof;
 mod random;
+mod reach;
 mod refused;
 mod rejoin;
 mod request;

@@ -147,7 +147,7 @@ fn mark<T: Ord>(set: &mut BTreeSet<T>, what: T, is: bool) -> bool {
 
 /// All that the table is made of.
 type Picture = (
-    Vec<(bool, bool, bool)>,
+    Vec<[bool; 4]>,
     [BTreeSet<(usize, BackendId)>; 3],
     BTreeMap<(usize, BackendId), BackendId>,
 );
@@ -165,6 +165,8 @@ struct Known {
     missing: bool,
     /// The operator wants no new connections there.
     drained: bool,
+    /// Others are better ([`Roster::handle_yielding`]).
+    yields: bool,
     heard: bool,
     /// Whether frames go to it, and whether that is because it lives.
     told: Option<(bool, bool)>,
@@ -207,6 +209,7 @@ impl Roster {
             silent: None,
             missing: false,
             drained: false,
+            yields: false,
             heard: false,
             told: None,
         };
@@ -340,6 +343,15 @@ impl Roster {
         }
     }
 
+    /// A back-end gets new connections only where nobody else does, or as any other one again.
+    /// What it has stays there.
+    pub fn handle_yielding(&mut self, id: BackendId, yields: bool) {
+        let known = self.known.get_mut(usize::from(id.0));
+        if known.is_some_and(|it| std::mem::replace(&mut it.yields, yields) != yields) {
+            self.tell();
+        }
+    }
+
     /// Another director, which has the addresses, remembers this of slots of a service, from
     /// the `first` one on: where connections are that have no entry, and whether some have.
     pub fn handle_slots(
@@ -435,7 +447,9 @@ impl Roster {
             (true, false, _) => BackendState::Gone,
             (true, true, Some(_)) if known.missing => BackendState::Silent,
             (true, true, Some(_)) => BackendState::Doubtful,
-            (true, true, None) if known.takes && !known.drained => BackendState::Taking,
+            (true, true, None) if known.takes && !known.drained && !known.yields => {
+                BackendState::Taking
+            }
             (true, true, None) => BackendState::Draining,
         }
     }
@@ -488,7 +502,7 @@ impl Roster {
 
     fn picture(&self) -> Picture {
         let known = self.known.iter();
-        let known = known.map(|known| (known.lives, known.takes && !known.missing, known.drained));
+        let known = known.map(|it| [it.lives, it.takes && !it.missing, it.drained, it.yields]);
         let idle = [&self.idle, &self.paused, &self.without].map(Clone::clone);
         (known.collect(), idle, self.owners.clone())
     }
@@ -513,14 +527,18 @@ impl Roster {
         self.changes.push_back(Change::Slots { service, slots });
     }
 
-    /// Those of a service that take new connections. If none does, for each has what was
-    /// another's, those whose connections somebody has who would take new ones. If nobody does
+    /// Those of a service that take new connections, and among them such as yield to others only
+    /// if there are no others. If none does, for each has what was another's, those whose connections somebody has who would take new ones. If nobody does
     /// that either, those whose servers stand still: there new clients wait for them.
     fn members(&self, service: usize) -> Vec<Member> {
         let serve = |id: BackendId| !self.idle.contains(&(service, id)) && self.takes(id);
-        let taking = self.members_if(service, serve);
+        let taking = self.members_if(service, |id| serve(id) && !self.yields(id));
         if !taking.is_empty() {
             return taking;
+        }
+        let yielding = self.members_if(service, serve);
+        if !yielding.is_empty() {
+            return yielding;
         }
         let taken_over = self.members_if(service, |id| {
             let owner = self.owners.get(&(service, id));
@@ -549,6 +567,11 @@ impl Roster {
                 })
             })
             .collect()
+    }
+
+    fn yields(&self, id: BackendId) -> bool {
+        let known = self.known.get(usize::from(id.0));
+        known.is_some_and(|known| known.yields)
     }
 
     /// Whether a back-end takes new connections of what it serves.

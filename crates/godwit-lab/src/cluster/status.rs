@@ -85,6 +85,9 @@ pub struct BackendReport {
     pub there: bool,
     /// Whether it was told to drain.
     pub drained: bool,
+    /// Whether it does not answer the director's notes.
+    #[serde(default)]
+    pub unproved: bool,
 }
 
 /// A service in a [`DirectorReport`].

@@ -9,15 +9,10 @@ use godwit_bpf::{PlacingTable, TagKey};
 use godwit_core::MonoTime;
 use godwit_core::path::Path;
 use godwit_sock::FrameSender;
-use godwit_wire::{EthernetHeader, MacAddr, TagKind, tag_of};
+use godwit_wire::MacAddr;
 
+use crate::probes::Probe;
 use crate::tagging::Tagging;
-
-/// As `GW_ETH_P_SLIP`, `GW_PROBE_ASK` and `GW_PROBE_VERSION`.
-const PROBE: [u8; 4] = [0x88, 0xb6, 1, 1];
-
-/// The version with a tag (`GW_PROBE_TAGGED`).
-const TAGGED: u8 = 2;
 
 /// Lengths of a probe: as long as a frame may be of an Ethernet link, or of the shortest link that
 /// IPv6 may have. A link of longer frames is proved for as much as that.
@@ -89,50 +84,11 @@ fn send(
 ) -> io::Result<()> {
     let mut last = Ok(());
     for len in LENGTHS {
-        last = frames.send(&probe(ends, number, len, key));
+        last = frames.send(&Probe::Slip.frame(ends, number, len, key));
         let is_long = |error: &io::Error| error.raw_os_error() == Some(libc::EMSGSIZE);
         if !last.as_ref().is_err_and(is_long) {
             break;
         }
     }
     last
-}
-
-fn probe((own, to): (MacAddr, MacAddr), number: u32, len: usize, key: Option<TagKey>) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(len);
-    frame.extend(to.0);
-    frame.extend(own.0);
-    frame.extend(PROBE);
-    frame.extend([0; 2]);
-    frame.extend(number.to_be_bytes());
-    if let Some(key) = key {
-        if let Some(version) = frame.get_mut(EthernetHeader::LEN + 1) {
-            *version = TAGGED;
-        }
-        let said = frame.get(EthernetHeader::LEN..).unwrap_or_default();
-        let tag = tag_of(TagKind::Probe, said, key);
-        frame.extend(tag.to_be_bytes());
-    }
-    frame.resize(len, 0);
-    frame
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_probe_fills_the_frame() {
-        let (own, to) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
-        let frame = probe((own, to), 0x0102_0304, 1514, None);
-        assert_eq!(frame.len(), 1514);
-        assert_eq!((&frame[..6], &frame[6..12]), (&to.0[..], &own.0[..]));
-        assert_eq!(frame[12..22], [0x88, 0xb6, 1, 1, 0, 0, 1, 2, 3, 4]);
-        assert_eq!(frame[22..30], [0; 8]);
-        let proved = probe((own, to), 0x0102_0304, 1514, Some([1; 16]));
-        assert_eq!(proved.len(), 1514);
-        assert_eq!(proved[12..22], [0x88, 0xb6, 1, 2, 0, 0, 1, 2, 3, 4]);
-        let tag = tag_of(TagKind::Probe, &proved[14..22], [1; 16]);
-        assert_eq!(proved[22..30], tag.to_be_bytes());
-    }
 }

@@ -146,6 +146,28 @@ fn one_that_drains_keeps_what_it_has() {
 }
 
 #[test]
+fn one_that_yields_gets_new_connections_only_where_nobody_else_does() {
+    let (mut roster, mut world) = running();
+    roster.handle_yielding(B, true);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), [A, C].into());
+    assert_eq!(world.takers(1), [B].into(), "it is the only one");
+    assert!(world.bases(0).contains(&B), "what it has stays");
+    assert_eq!(roster.state(B), BackendState::Draining);
+    roster.handle_yielding(B, true);
+    assert_eq!(world.obey(&mut roster), 0, "it is known");
+    // Others that yield, or that nobody listens at, are none that take instead.
+    roster.handle_yielding(A, true);
+    roster.handle_serving(C, 0, false);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), [A, B].into());
+    roster.handle_yielding(B, false);
+    world.obey(&mut roster);
+    assert_eq!(world.takers(0), [B].into());
+    assert_eq!(roster.state(B), BackendState::Taking);
+}
+
+#[test]
 fn one_whose_process_has_ended_gets_nothing_new_of_that_service() {
     let (mut roster, mut world) = running();
     roster.handle_serving(B, 0, false);
